@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -16,7 +15,7 @@ import msgspec
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import chosen, open_fleet
-from rgt_tui.cli.printing import complain, print_json
+from rgt_tui.cli.printing import complain, print_json, print_lines
 from rgt_tui.cli.watch_arguments import AlertsArguments, MuteArguments
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.fleet.history.spoken_times import coming_time
@@ -36,7 +35,7 @@ from rgt_tui.health import (
     put_mute,
     update_alerts,
 )
-from rgt_tui.model import AlertEvent, BoxSpec, SinkSettings, clean
+from rgt_tui.model import AlertEvent, BoxSpec, SinkSettings
 from rgt_tui.profiles import age
 from rgt_tui.store import FLEET, History, Told, history_path
 
@@ -67,9 +66,7 @@ async def _send(sinks: Sequence[SinkSettings], *, as_json: bool) -> int:
             body = {"sink": sink.name, "kind": sink.kind, "sent": problem is None, "problem": problem}
             print_json(body)
         else:
-            sys.stdout.write(
-                clean(f"{sink.name}: {'sent' if problem is None else f'failed: {problem}'}") + "\n"
-            )
+            print_lines(f"{sink.name}: {'sent' if problem is None else f'failed: {problem}'}")
     return OK if all(problem is None for problem in problems) else FAILED
 
 
@@ -141,7 +138,7 @@ def _keep(
 async def _written(history: History) -> int:
     await history.close()
     for trouble in history.news():
-        complain(f"not in the journal: {clean(trouble.text)}")
+        complain(f"not in the journal: {trouble.text}")
     return OK
 
 
@@ -178,7 +175,7 @@ def _tell(
         return
     ended = [mute.what for mute in before if mute.box == key and mute not in after and _holds(mute, now)]
     names = ", ".join("everything" if name == EVERYTHING else name for name in ended)
-    sys.stdout.write(f"{spec.name}: {f'{names} unmuted' if names else 'nothing was muted'}\n")
+    print_lines(f"{spec.name}: {f'{names} unmuted' if names else 'nothing was muted'}")
 
 
 def _holds(mute: Mute, now: float) -> bool:
@@ -201,4 +198,4 @@ def _show(
         if mute.until is not None:
             clock = time.strftime("%Y-%m-%d %H:%M", time.localtime(mute.until))
             end = f"for {age(mute.until - now)}, until {clock}"
-        sys.stdout.write(clean(f"{names[mute.box]}: {what} is muted {end}") + "\n")
+        print_lines(f"{names[mute.box]}: {what} is muted {end}")

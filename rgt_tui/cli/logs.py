@@ -17,7 +17,7 @@ import msgspec
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import OK
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import json_line, print_json
+from rgt_tui.cli.printing import json_line, print_json, print_lines
 from rgt_tui.cli.watch_arguments import LogsArguments
 from rgt_tui.fleet import ExactLog, Request, reached
 from rgt_tui.model import BoxSpec, BoxState, Link, clean, moment
@@ -55,7 +55,7 @@ async def choose(spec: BoxSpec, arguments: LogsArguments, say: Callable[[str], N
         await asyncio.to_thread(
             hops, spec
         )  # a mistake in ssh_config is one of the person's, and no box far away
-        raise Unreachable(clean(box.reason))
+        raise Unreachable(box.reason)
     log = of_run(box, wanted) if wanted is not None and not arguments.list_only else None
     if log is not None:
         return log
@@ -70,7 +70,7 @@ async def choose(spec: BoxSpec, arguments: LogsArguments, say: Callable[[str], N
             if arguments.json:
                 print_json({"box": spec.name, **msgspec.to_builtins(file)})
                 continue
-            sys.stdout.write(f"{moment(file.mtime)} {file.size:>14,} {clean(file.path)}\n")
+            print_lines(f"{moment(file.mtime)} {file.size:>14,} {file.path}")
         return None
     return newest(found, spec.name, say)
 
@@ -110,13 +110,11 @@ def of_run(box: BoxState, name: str) -> str | None:
     if path is None and logs:
         pane = logs[0].removeprefix(PANE)
         raise CatFailed(
-            f"{clean(name)} prints only to the tmux pane {clean(pane)}, and no file holds that: `rgt` shows its "
+            f"{name} prints only to the tmux pane {pane}, and no file holds that: `rgt` shows its "
             f"screen; to keep what comes, run on the box: tmux pipe-pane -o -t {shlex.quote(pane)} 'cat >> ~/train.log'"
         )
     if path is None and logs is not None:
-        raise CatFailed(
-            f"no log is known for {clean(name)}; if there is one, give its path{others(box, name)}"
-        )
+        raise CatFailed(f"no log is known for {name}; if there is one, give its path{others(box, name)}")
     return path
 
 
@@ -152,7 +150,7 @@ def newest(found: tuple[FileListed, ...], name: str, say: Callable[[str], None])
     if len(found) > 1:
         others = ", ".join(clean(file.path) for file in found[1 : 1 + SHOWN])
         more = f" and {len(found) - 1 - SHOWN} more" if len(found) - 1 > SHOWN else ""
-        say(f"{clean(found[0].path)} is the newest of {len(found)} logs; also: {others}{more}")
+        say(f"{found[0].path} is the newest of {len(found)} logs; also: {others}{more}")
     return found[0].path
 
 
@@ -346,7 +344,7 @@ def run_logs(arguments: LogsArguments) -> int:
 
 async def _print(spec: BoxSpec, arguments: LogsArguments) -> int:
     def say(text: str) -> None:
-        sys.stderr.write(f"rgt: {spec.name}: {text}\n")
+        print_lines(f"rgt: {spec.name}: {text}", out=sys.stderr)
         sys.stderr.flush()
 
     async def work() -> int:

@@ -84,7 +84,7 @@ def _gpu(read: Callable[[Gpu], Value]) -> Callable[[Seen], Rows]:
         for gpu in seen.sample.gpus if seen.sample else ():
             labels = {
                 "gpu": str(gpu.index),
-                "UUID": clean(gpu.uuid or ""),
+                "UUID": (gpu.uuid or ""),
                 "device": f"nvidia{gpu.index}",
                 "modelName": gpu.name,
             }

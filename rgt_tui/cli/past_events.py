@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, print_json
+from rgt_tui.cli.printing import complain, print_json, print_lines
 from rgt_tui.cli.watch_arguments import JournalArguments
 from rgt_tui.fleet.history.morning_report import NextClock, Report, morning_report, report_words
 from rgt_tui.fleet.history.spoken_times import night_began, said_time
 from rgt_tui.health import clock_readings
-from rgt_tui.model import BoxSpec, BoxState, Link, Wanted, clean, moment
+from rgt_tui.model import BoxSpec, BoxState, Link, Wanted, moment
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.store import MOST_EVENTS, History, HistoryError, history_path
 
@@ -54,10 +53,10 @@ async def _print(
                 print_json(report)
                 return OK
             words = [f"{word.label} {word.text}".strip() for word in report_words(report, time.time())]
-            sys.stdout.write("\n".join(clean(each) for each in words) + "\n")
+            print_lines(*words)
             if arguments.report:
                 return OK
-            sys.stdout.write("\n")
+            print_lines("")
         wanted = Wanted(box=arguments.box, since=since, until=until)
         found = await history.happened(wanted, None, MOST_EVENTS)
     except HistoryError as error:
@@ -70,8 +69,8 @@ async def _print(
             print_json(row)
             continue
         when = moment(row.at)
-        whose = clean(row.box) or "all boxes"
-        sys.stdout.write(f"{when}  {row.level:<5}  {whose}  {clean(row.text)}\n")
+        whose = row.box or "all boxes"
+        print_lines(f"{when}  {row.level:<5}  {whose}  {row.text}")
     return OK
 
 

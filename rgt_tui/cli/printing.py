@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -61,6 +61,13 @@ def complain(problem: object) -> None:
     with contextlib.suppress(OSError):  # nobody reads it: the exit status still tells
         sys.stderr.write(f"rgt: {text}\n")
         sys.stderr.flush()
+
+
+def print_lines(*lines: str, out: TextIO | None = None) -> None:
+    """Print lines, on standard output where `out` is None, cleaned: none can hold a line feed or a sequence."""
+    from rgt_tui.model import clean
+
+    (out or sys.stdout).write("".join(f"{clean(line)}\n" for line in lines))
 
 
 def expanded_here(path: str | None) -> str:
@@ -139,10 +146,15 @@ def waiting_paused() -> Iterator[None]:
 def columns(cells: Sequence[tuple[str, int, str]], rest: str) -> str:
     """Return one row: cells of a fixed width, and a text that a terminal wraps below itself; plain where there is none.
 
+    All of them are cleaned.
+
     Args:
         cells: Text, width and style of each.
         rest: The last cell.
     """
+    from rgt_tui.model import clean
+
+    rest, cells = clean(rest), [(clean(text), width, style) for text, width, style in cells]
     if not sys.stdout.isatty():
         return "  ".join([*(f"{text:<{width}}" for text, width, _ in cells), rest]) + "\n"
     from rich.cells import cell_len

@@ -15,7 +15,14 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import OK, TROUBLE, UNKNOWN, UNREACHABLE, NotOpened
 from rgt_tui.cli.gathering import gather_named
 from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, drop_output, is_lost_output, print_json, waiting_paused
+from rgt_tui.cli.printing import (
+    complain,
+    drop_output,
+    is_lost_output,
+    print_json,
+    print_lines,
+    waiting_paused,
+)
 from rgt_tui.cli.status_line import (
     NAME_WIDTH,
     STATE_WIDTH,
@@ -38,7 +45,7 @@ from rgt_tui.health import (
     load_alerts,
     update_alerts,
 )
-from rgt_tui.model import MACHINE, AccountBill, Amount, BoxSpec, BoxState, FleetState, Unlisted, clean
+from rgt_tui.model import MACHINE, AccountBill, Amount, BoxSpec, BoxState, FleetState, Unlisted
 from rgt_tui.profiles import money, thing_price, thing_words
 
 
@@ -55,7 +62,7 @@ async def _print(specs: Sequence[BoxSpec], config: FleetConfig, arguments: Statu
     def show(box: BoxState, now: float) -> None:
         line = printed[box.spec.name] = status_line(box, assess(box, now), now)
         with waiting_paused():
-            sys.stdout.write(text_line(line) + "\n")
+            print_lines(text_line(line))
             sys.stdout.flush()
 
     # A script gets the order of the fleet file; a person does not wait for the slowest box.
@@ -67,12 +74,12 @@ async def _print(specs: Sequence[BoxSpec], config: FleetConfig, arguments: Statu
         if arguments.json:
             sys.stdout.write(encode(line).decode())
         elif line.box not in printed:
-            sys.stdout.write(text_line(line) + "\n")
+            print_lines(text_line(line))
     for bill in state.accounts:
         if arguments.json:
             print_json(account_line(bill, now))
         elif text := account_text(bill):
-            sys.stdout.write(text + "\n")
+            print_lines(text)
     return exit_code(line.verdict for line in lines)
 
 
@@ -240,4 +247,4 @@ def account_text(bill: AccountBill) -> str:
     price = " + ".join(money(one.value, one.currency, one.at_least) for one in sums)
     said = f"{price}/h" if sums else "?" if bill.things else "-"
     state = "unlisted" if bill.things else "unknown"
-    return clean(f"{bill.kind:<{NAME_WIDTH}} {state:<{STATE_WIDTH}} {said:<10} {' · '.join(parts)}")
+    return f"{bill.kind:<{NAME_WIDTH}} {state:<{STATE_WIDTH}} {said:<10} {' · '.join(parts)}"

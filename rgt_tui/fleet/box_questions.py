@@ -13,8 +13,8 @@ from typing import TypeVar
 import asyncssh
 import msgspec
 
-from rgt_tui.model import DEFAULT_PATTERN, BoxSpec, ResultGroup, Results, Seal, Skipped, clean
-from rgt_tui.ssh import CommandFailed, Deployed, record, run
+from rgt_tui.model import DEFAULT_PATTERN, BoxSpec, ResultGroup, Results, Seal, Skipped
+from rgt_tui.ssh import CommandFailed, Deployed, decoded, record, run
 
 RESULTS_SECONDS = 300.0
 """A million files on a slow disk; 200,000 take a few seconds."""
@@ -71,7 +71,7 @@ def results_of(line: bytes) -> Results:
     Raises:
         CommandFailed: it cannot be used.
     """
-    return _checked_results(_decoded("results", line, Results))
+    return _checked_results(decoded(line, Results, "rgt-box results: the answer"))
 
 
 async def ask_seal(
@@ -104,12 +104,7 @@ async def ask_seal(
         raise CommandFailed("the agent answered a seal without a time; it expires by itself")
     if _is_odd(seal.skipped):
         raise CommandFailed("the agent answered a seal with odd numbers; it expires by itself")
-    return msgspec.structs.replace(
-        seal,
-        busy=tuple(map(clean, seal.busy)),
-        skipped=_cleaned_rules(seal.skipped),
-        problems=tuple(map(clean, seal.problems)),
-    )
+    return seal
 
 
 async def ask_unseal(
@@ -165,21 +160,11 @@ async def _ask(
     if done.status != 0 or not lines:
         why = done.words or f"exit {done.status}"
         raise CommandFailed(f"rgt-box {verb}: {why}")
-    return _decoded(verb, lines[-1], kind)
-
-
-def _decoded(verb: str, line: bytes, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(line, type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise CommandFailed(f"rgt-box {verb}: the answer cannot be used: {clean(str(error))}") from error
+    return decoded(lines[-1], kind, f"rgt-box {verb}: the answer")
 
 
 def _checked_results(found: Results) -> Results:
-    """Return the answer without what a terminal would obey, if it can be true.
-
-    Names are left as they came: `rgt_tui.model.plain.exact` tells which of them name what they show.
-    """
+    """Return the answer, if it can be true."""
     is_odd = not math.isfinite(found.at) or _is_odd(found.groups) or _is_odd(found.skipped)
     if not found.generation or is_odd:
         raise CommandFailed(
@@ -189,25 +174,9 @@ def _checked_results(found: Results) -> Results:
         raise CommandFailed(
             "rgt-box results: the answer cannot be used: a directory in it has no name or fingerprint"
         )
-    return msgspec.structs.replace(
-        found,
-        groups=tuple(map(_cleaned, found.groups)),
-        skipped=_cleaned_rules(found.skipped),
-        no_since=clean(found.no_since),
-        problems=tuple(map(clean, found.problems)),
-    )
+    return found
 
 
 def _is_odd(rows: Sequence[ResultGroup | Skipped]) -> bool:
     """Tell whether numbers of the box cannot be true."""
     return any(not math.isfinite(row.newest) or row.files < 0 or row.bytes < 0 for row in rows)
-
-
-def _cleaned_rules(rows: tuple[Skipped, ...]) -> tuple[Skipped, ...]:
-    return tuple(msgspec.structs.replace(row, rule=clean(row.rule)) for row in rows)
-
-
-def _cleaned(group: ResultGroup) -> ResultGroup:
-    return msgspec.structs.replace(
-        group, owner=clean(group.owner), problem=group.problem and clean(group.problem)
-    )

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 import asyncssh
 import msgspec
 
-from rgt_tui.model import BoxSpec, ExposedToken, Profile, Secret, clean
-from rgt_tui.ssh import CommandFailed, Deployed, record, run
+from rgt_tui.model import BoxSpec, ExposedToken, Profile, Secret
+from rgt_tui.ssh import CommandFailed, Deployed, decoded, record, run
 
 MOST_BYTES = 1 << 20
 T = TypeVar("T")
@@ -58,24 +58,8 @@ async def ask_mirrors(
         connection, command, data=msgspec.json.encode(told), most_bytes=MOST_BYTES, name="setting mirrors"
     )
     found = answer(done.out, done.words, MirrorState)
-    return MirrorState(
-        msgspec.structs.replace(
-            found.jobs,
-            env={clean(name): clean(value) for name, value in found.jobs.env.items()},
-            hooks={
-                clean(name): clean(value)
-                for name, value in found.jobs.hooks.items()
-                if isinstance(value, str)
-            },
-            off=tuple(map(clean, found.jobs.off)),
-        ),
-        LoginSettings(
-            found.login.file and clean(found.login.file),
-            tuple(map(clean, found.login.kinds)),
-            tuple(map(clean, found.login.sourced_by)),
-        ),
-        tuple(map(clean, found.problems)),
-    )
+    hooks = {name: value for name, value in found.jobs.hooks.items() if isinstance(value, str)}
+    return msgspec.structs.replace(found, jobs=msgspec.structs.replace(found.jobs, hooks=hooks))
 
 
 async def tell_platform(
@@ -151,22 +135,7 @@ async def ask_secret(
     data = b"" if value is None else value.reveal().encode("utf-8", "surrogateescape")
     command = deployed.command("secret", verb, *words)
     done = await run(connection, command, data=data, most_bytes=MOST_BYTES, name="the secret")
-    found = answer(done.out, done.words, SecretAnswer)
-    return SecretAnswer(
-        found.put and _cleaned(found.put),
-        tuple(map(_cleaned, found.removed)),
-        tuple(map(_cleaned, found.secrets)),
-        tuple(
-            ExposedToken(clean(one.path), clean(one.why), one.open and clean(one.open)) for one in found.found
-        ),
-        found.refused and clean(found.refused),
-    )
-
-
-def _cleaned(row: KeptSecret) -> KeptSecret:
-    return KeptSecret(
-        clean(row.name), clean(row.path), row.job and clean(row.job), row.problem and clean(row.problem)
-    )
+    return answer(done.out, done.words, SecretAnswer)
 
 
 def answer(out: bytes, words: str, kind: type[T]) -> T:
@@ -178,7 +147,4 @@ def answer(out: bytes, words: str, kind: type[T]) -> T:
     lines = [line for raw in out.splitlines() if (line := record(raw))]
     if not lines:
         raise CommandFailed(f"the agent gave no answer: {words or 'it says nothing'}")
-    try:
-        return msgspec.json.decode(lines[-1], type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise CommandFailed(f"the agent's answer cannot be used: {clean(str(error))}") from error
+    return decoded(lines[-1], kind, "the agent's answer")

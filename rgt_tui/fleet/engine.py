@@ -48,7 +48,6 @@ from rgt_tui.model import (
     Review,
     StopProgress,
     Verb,
-    clean,
 )
 from rgt_tui.profiles import ProfileError, load_profile, seen_at
 from rgt_tui.ssh import Answers, Deployed, Policy, build_agent
@@ -562,7 +561,7 @@ class Fleet(BaseFleet):
         told = "; ".join(f"{what}: {', '.join(sorted(names))}" for what, names in parts if names)
         if not told:
             return
-        self._publisher.say(f"the fleet file has changed: {clean(told)}")
+        self._publisher.say(f"the fleet file has changed: {told}")
         await self._begin_boxes(wanted, fresh)
         while any(self._busy.get(name) for name in leaving):
             self._over.clear()

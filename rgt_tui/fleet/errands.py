@@ -10,7 +10,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.fleet.connector import endpoint_from
-from rgt_tui.model import BoxSpec, Meter, clean
+from rgt_tui.model import BoxSpec, Meter, cleaned
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import ProviderError
 from rgt_tui.ssh import (
@@ -54,7 +54,7 @@ async def connected(
         # standard output is full, or its reader has gone.
         if isinstance(error, OSError) and error.errno is not None and not connection.is_closed():
             raise
-        words = clean(str(error)) or type(error).__name__
+        words = str(error) or type(error).__name__
         raise Unreachable(f"ssh: {where(connection)}: the connection broke off: {words}") from error
     finally:
         connection.abort()
@@ -125,7 +125,7 @@ async def provider_word(spec: BoxSpec) -> Meter | None:
 
 def says(meter: Meter) -> str:
     """Return a reading of the provider in words."""
-    return clean(meter.state_text())
+    return meter.state_text()
 
 
 def elsewhere(spec: BoxSpec, meter: Meter) -> Elsewhere | None:
@@ -210,15 +210,7 @@ def parsed(out: bytes, words: str) -> Removal:
         end = msgspec.json.decode(lines[-1], type=Removal)
     except (IndexError, msgspec.DecodeError, RecursionError) as error:
         raise CommandFailed(f"the agent's answer cannot be used: {words or error}") from error
-    return msgspec.structs.replace(
-        end,
-        things=tuple(
-            Thing(clean(thing.path), thing.bytes, clean(thing.what), thing.kept and clean(thing.kept))
-            for thing in things
-        ),
-        refused=tuple(map(clean, end.refused)),
-        failed=tuple(map(clean, end.failed)),
-    )
+    return cleaned(msgspec.structs.replace(end, things=things))
 
 
 async def push_trainer(spec: BoxSpec, seconds: float, *, accept_new_host_keys: bool = False) -> Pushed:

@@ -17,7 +17,7 @@ from rgt_tui.fleet.event_loop import Faults
 from rgt_tui.fleet.fleet_source import Keeper, Observer
 from rgt_tui.fleet.reducers import replace
 from rgt_tui.health import diagnose, facts_of
-from rgt_tui.model import AccountBill, BoxState, FleetEvent, FleetState, Question
+from rgt_tui.model import AccountBill, BoxState, FleetEvent, FleetState, Question, clean
 
 
 class Pace:
@@ -256,7 +256,7 @@ class Publisher:
     def say(self, text: str, level: str = "info", at: float | None = None, box: str = "") -> None:
         """Say something, of a box where one is named; `at` is the client clock."""
         self._events.append(
-            FleetEvent(at=self._clock() if at is None else at, box=box, text=text, level=level)
+            FleetEvent(at=self._clock() if at is None else at, box=box, text=clean(text), level=level)
         )
         self._dirty.set()
 

@@ -38,7 +38,6 @@ from rgt_tui.model import (
     Scalars,
     Series,
     Wait,
-    clean,
     training_of,
 )
 
@@ -65,9 +64,9 @@ def extended(old: LogView | None, frame: LogLines, now: float, most: int = LOG_L
     kept = old if not frame.reset else None
     before = kept.complete_lines if kept is not None else ()
     dropped = min(MOST_COUNTED, (kept.dropped if kept is not None else 0) + frame.skipped)
-    lines = before + tuple(clean(line[:LONGEST_LINE]) for line in frame.lines)
+    lines = before + tuple(line[:LONGEST_LINE] for line in frame.lines)
     if frame.partial is not None:
-        lines += (clean(frame.partial[:LONGEST_LINE]),)
+        lines += (frame.partial[:LONGEST_LINE],)
     if len(lines) > most:
         dropped += len(lines) - most
         lines = lines[-most:]
@@ -245,8 +244,7 @@ def _resumes(run: RunState, frame: Scalars) -> tuple[Resume, ...]:
     # The agent cuts a frame at every resume, so the first point after it is the first of this frame.
     have = len(run.series.get("loss", ()))
     return tuple(
-        Resume(step=step, reason=clean(reason), index=have, reached=run.step)
-        for step, reason in frame.resumes
+        Resume(step=step, reason=reason, index=have, reached=run.step) for step, reason in frame.resumes
     )
 
 
@@ -460,12 +458,12 @@ def _event(state: BoxState, frame: Event, now: float) -> BoxState:
     counted = count(state.counters, frame.boot, frame.seq, 0) if frame.seq else state.counters
     if counted.duplicates > state.counters.duplicates:
         return replace(state, counters=counted)
-    event = replace(frame, text=clean(frame.text[:LONGEST]), kind=clean(frame.kind[:LONGEST]))
+    event = replace(frame, text=frame.text[:LONGEST], kind=frame.kind[:LONGEST])
     return replace(state, counters=counted, events=(*state.events[-(EVENTS - 1) :], event))
 
 
 def _found(state: BoxState, frame: Found, now: float) -> BoxState:
-    found = tuple(_plain(run) for run in frame.runs[-MOST_FOUND:])
+    found = frame.runs[-MOST_FOUND:]
     names = {run.name for run in state.runs}
     new = tuple(RunState(name=name) for name in dict.fromkeys(run.name for run in found) if name not in names)
     kept = _newest(state.runs, new)
@@ -483,19 +481,6 @@ def _newest(runs: tuple[RunState, ...], new: tuple[RunState, ...]) -> tuple[RunS
         kept = set(range(len(runs))).difference(silent)
         runs = tuple(run for place, run in enumerate(runs) if place in kept)
     return (*runs, *new)[-MOST_RUNS:]
-
-
-def _plain(run: FoundRun) -> FoundRun:
-    """Take control characters out of what is only shown; paths and names stay what other frames call them."""
-    return replace(
-        run,
-        command=clean(run.command),
-        why=clean(run.why),
-        user=None if run.user is None else clean(run.user),
-        place=None if run.place is None else clean(run.place),
-        outcome=None if run.outcome is None else clean(run.outcome),
-        notes=tuple(clean(note) for note in run.notes),
-    )
 
 
 def _standing(runs: tuple[RunState, ...], found: tuple[FoundRun, ...]) -> tuple[RunState, ...]:

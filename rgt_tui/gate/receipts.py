@@ -18,7 +18,7 @@ from rgt_tui.gate.decision import facts_digest
 from rgt_tui.gate.evidence import Consent, Situation, tiers, told
 from rgt_tui.gate.journal import ActionState
 from rgt_tui.gate.roster import kept_by
-from rgt_tui.model import Evidence, Profile, ResultGroup, Review, Verb, clean, moment
+from rgt_tui.model import Evidence, Profile, ResultGroup, Review, Verb, moment
 from rgt_tui.profiles import how_many, money, size
 
 RECEIPTS = "receipts"
@@ -237,7 +237,7 @@ def receipt_rows(receipt: Receipt) -> tuple[tuple[str, str], ...]:
     rows.append(("call", receipt.call))
     rows.append(("evidence", receipt.evidence))
     rows.append(("audit line", receipt.audit or "not recorded"))
-    return tuple((label, clean(text)) for label, text in rows)
+    return tuple(rows)
 
 
 def _listed(label: str, texts: tuple[str, ...] | list[str]) -> list[tuple[str, str]]:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rgt_tui.handbook.pages import Page
-from rgt_tui.model import clean
 
 AROUND = 25
 """Lines before and behind a literal that a pattern may need."""
@@ -171,7 +170,7 @@ def compiled_by_re2(pattern: bytes | str, *, fold: bool) -> Any:
     try:
         return re2.compile(pattern, options=_options(re2, fold))
     except re2.error as error:
-        raise ValueError(clean(error.args[0].decode("utf-8", "replace"))) from None
+        raise ValueError(error.args[0].decode("utf-8", "replace")) from None
 
 
 def _options(re2: Any, fold: bool) -> Any:

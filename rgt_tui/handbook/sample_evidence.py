@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from rgt_tui.handbook.file_triage import FileFinding, Unreadable, damage, opened, unreadable
 from rgt_tui.handbook.judgement import KERNEL, KILLED, SPECIFIC, SYMPTOM, killed_by
 from rgt_tui.handbook.pages import Page
-from rgt_tui.model import clean
 
 LONGEST = 16 << 20
 """Bytes of a line that are read in one go."""
@@ -48,10 +47,10 @@ def read_samples(path: Path, box: str | None = None) -> tuple[Sample, ...]:
     if box is not None:
         found = {box: found[box]} if box in found else {}
     if not found:
-        whose = f"holds no sample of {clean(box)}" if box is not None else "holds no sample"
+        whose = f"holds no sample of {box}" if box is not None else "holds no sample"
         raise Unreadable(f'{path}: {whose}: a JSON object per line with "mem", as rgt record writes them')
     if len(found) > 1:
-        raise Unreadable(f"{path}: holds the readings of {clean(' and '.join(found))}: --box NAME says whose")
+        raise Unreadable(f"{path}: holds the readings of {' and '.join(found)}: --box NAME says whose")
     return tuple(next(iter(found.values())))
 
 

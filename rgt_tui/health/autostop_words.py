@@ -10,7 +10,6 @@ from rgt_tui.model import (
     Mode,
     SelfStop,
     StopEvent,
-    clean,
     moment,
     time_of_day,
 )
@@ -96,7 +95,7 @@ def off_words(known: SelfStop, source: str) -> str:
     heard = known.stopping_at is not None
     verb = f"parked itself by {at}" if heard else f"off by {at}, as armed"
     what = f"idle {age(armed.limit_s)}" if armed.mode is Mode.IDLE else f"lease of {age(armed.limit_s)}"
-    told = f"({clean(source)}): {what}, armed at {time_of_day(armed.at)}"
+    told = f"({source}): {what}, armed at {time_of_day(armed.at)}"
     return f"{verb} {told}; what it saved is known once it starts again"
 
 
@@ -107,11 +106,11 @@ def told_words(known: SelfStop) -> str:
     sent = next((event for event in reversed(mine) if event.event == "intent"), None)
     last = mine[-1] if mine else None
     if sent is None or (last is not None and last.event in UNDONE):
-        why = "it wrote nothing about a stop" if last is None else f"{last.event}: {clean(last.text)}"
+        why = "it wrote nothing about a stop" if last is None else f"{last.event}: {last.text}"
         return f"was started again, and is no longer armed: {why}"
     at = known.off_at if known.off_at is not None else sent.at
     what = f"idle {age(armed.limit_s)}" if armed.mode is Mode.IDLE else f"lease of {age(armed.limit_s)}"
-    texts = {event.event: clean(event.text) for event in mine}
+    texts = {event.event: event.text for event in mine}
     done = [texts[name] for name in ("sealed", "mirrored") if texts.get(name)]
     worth = known.saved is not None and known.saved >= LEAST_SAVED
     money_saved = f"; {money(known.saved, armed.currency, True)} of compute saved" if worth else ""
@@ -120,4 +119,4 @@ def told_words(known: SelfStop) -> str:
 
 def story_lines(story: tuple[StopEvent, ...]) -> tuple[str, ...]:
     """Return a box's story of its own stop, a line each, oldest first."""
-    return tuple(f"{moment(event.at)}  {event.event:<10} {clean(event.text)}" for event in story)
+    return tuple(f"{moment(event.at)}  {event.event:<10} {event.text}" for event in story)

@@ -107,9 +107,12 @@ from rgt_tui.model.money import (
 )
 from rgt_tui.model.plain import (
     INVISIBLE,
+    Exact,
     Secret,
     clean,
+    cleaned,
     exact,
+    is_plain_json,
     short_command,
 )
 from rgt_tui.model.profile import (
@@ -244,6 +247,7 @@ __all__ = [
     "Event",
     "Evidence",
     "EvidenceItem",
+    "Exact",
     "ExposedToken",
     "Finding",
     "Fix",
@@ -349,9 +353,11 @@ __all__ = [
     "Wish",
     "Workers",
     "clean",
+    "cleaned",
     "exact",
     "how_many",
     "is_gone",
+    "is_plain_json",
     "keep_named",
     "memory",
     "moment",

@@ -7,6 +7,7 @@ import time
 
 import msgspec
 
+from rgt_tui.model.plain import Exact
 from rgt_tui.model.protocol import Name
 
 
@@ -23,7 +24,7 @@ class ResultGroup(msgspec.Struct, frozen=True, kw_only=True):
     newest: float = 0.0
     """Newest ctime, by the box's clock."""
     newest_path: Name = ""
-    fingerprint: str = ""
+    fingerprint: Exact = ""
     """SHA-256 over path, size, mtime, ctime and inode of every file: the same as long as none of them changes, wherever
     they are grouped alike. docs/agent.md says how it is made."""
     problem: str | None = None
@@ -50,7 +51,7 @@ class Mounted(msgspec.Struct, frozen=True, kw_only=True):
     path: Name
     kind: str = ""
     """Type of the file system."""
-    device: str = ""
+    device: Exact = ""
     """``major:minor``: two mounts of one device are the same storage."""
 
 
@@ -63,7 +64,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     """The box's clock."""
-    generation: str
+    generation: Exact
     """SHA-256 over the fingerprints of all groups."""
     since: float | None = None
     """Files on the root disk that nobody owns and whose ctime is older came with the image; None = unknown, so all are
@@ -81,8 +82,8 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 class Seal(msgspec.Struct, frozen=True, kw_only=True):
     """A box's promise to hold still for one billing call: no queue runner starts a cell under it."""
 
-    nonce: str
-    generation: str
+    nonce: Exact
+    generation: Exact
     """Of the `Results` at the moment of sealing."""
     at: float
     """The box's clock."""

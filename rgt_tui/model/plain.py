@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+
+T = TypeVar("T")
+
+EXACT = msgspec.Meta(extra={"exact": True})
+Exact = Annotated[str, EXACT]
+"""A text that `cleaned` leaves as the box sent it, because it is compared or sent back: a path, a name, a boot id.
+
+Screens and commands clean it when they print it. `exact` tells whether it names what a person sees.
+"""
 
 _SEQUENCE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI
@@ -24,6 +36,8 @@ _UNSEEN = re.compile(
 
 They belong to text, of emoji for instance, and are shown; a name that holds one looks like another name.
 """
+_ESCAPED = re.compile(rb"\\[bfnrtu]")
+"""How JSON writes control characters; msgspec refuses a bare one."""
 TAB_WIDTH = 4
 LONGEST_CACHED = 256
 """Characters of a text that is cached. Names return, lines of logs and sums that count up hardly do: 4,096 texts of any
@@ -45,6 +59,46 @@ def _cleaned(text: str) -> str:
 def _printable(text: str) -> str:
     plain = INVISIBLE.sub("", _SEQUENCE.sub("", text)).expandtabs(TAB_WIDTH)
     return text if plain == text else plain  # one object, where it is kept in several places
+
+
+def cleaned(value: T) -> T:
+    """Return decoded data with every text cleaned, except the fields of structs that are declared as `Exact`.
+
+    Raises:
+        RecursionError: when it nests too deeply.
+    """
+    made: Any = value
+    if type(made) is str:
+        made = clean(made)
+    elif isinstance(made, list | tuple):
+        made = type(made)([clean(item) if type(item) is str else cleaned(item) for item in made])
+    elif isinstance(made, msgspec.Struct):
+        texts = {name: cleaned(getattr(made, name)) for name in _cleaned_fields(type(made))}
+        made = msgspec.structs.replace(made, **texts)
+    elif isinstance(made, dict):
+        made = {cleaned(key): cleaned(item) for key, item in made.items()}
+    return cast("T", made)
+
+
+@cache
+def _cleaned_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(name for name in kind.__struct_fields__ if _holds_text(hints[name]))
+
+
+def _holds_text(hint: Any) -> bool:
+    """Return whether a field can hold a text that is not exact."""
+    parts = get_args(hint)
+    if get_origin(hint) is Annotated:
+        return not any(meta.extra == EXACT.extra for meta in hint.__metadata__) and _holds_text(parts[0])
+    if parts:
+        return any(map(_holds_text, parts))
+    return hint not in (int, float, bool, type(None), ...)
+
+
+def is_plain_json(line: bytes) -> bool:
+    """Return whether no text of a JSON line can need cleaning. A false alarm costs only time."""
+    return line.isascii() and 0x7F not in line and (0x5C not in line or not _ESCAPED.search(line))
 
 
 def short_command(cmd: str) -> str:

@@ -4,6 +4,9 @@ The agent (``remote/rgt_box``) writes plain dictionaries of exactly these fields
 seconds since the epoch by the *box's* clock; sizes are bytes; percentages are 0 to 100. A field that the box
 could not read is ``None``, never zero. Unknown fields are ignored, so that an older client reads a newer agent.
 
+The client cleans every text of a frame when it decodes it (`rgt_tui.ssh.read_frame`), except `Exact` and `Name`: these
+are compared with other frames, used in commands, or sent back to the box.
+
 A frame is made once, of what was made before it: it is in no cycle, and the garbage collector need not look at it, of
 which hundreds of boxes make thousands a second (``gc=False``). So are the states that are made of frames.
 """
@@ -15,6 +18,7 @@ from typing import Annotated, Any
 import msgspec
 
 from rgt_tui.model.autostop import AutostopReading
+from rgt_tui.model.plain import EXACT, Exact
 
 PROTOCOL_VERSION = 1
 """Raised when a frame changes its meaning; the agent says its own in `Hello`."""
@@ -25,8 +29,8 @@ DEFAULT_PATTERN = "rgt_train"
 MAX_FRAME_BYTES = 1 << 20
 """A line longer than this is dropped and counted, never buffered without bound."""
 
-Name = Annotated[str, msgspec.Meta(max_length=8192)]
-"""A path, or what something is called by; twice what a path may have on Linux."""
+Name = Annotated[str, msgspec.Meta(max_length=8192), EXACT]
+"""A path, or what something is called by, exactly as the box has it; twice what a path may have on Linux."""
 
 
 class GpuProc(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -146,7 +150,7 @@ class Cpu(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class InodeHog(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A directory that holds many inodes, found by a bounded scan when a mount runs short of them."""
 
-    path: str
+    path: Exact
     inodes: int
     bytes: int
 
@@ -154,7 +158,7 @@ class InodeHog(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Disk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One mount: bytes *and* inodes (``statvfs``)."""
 
-    mount: str
+    mount: Exact
     bytes_total: int | None = None
     bytes_used: int | None = None
     bytes_free: int | None = None
@@ -168,7 +172,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why this mount could not be read (missing, stale NFS handle, timed out)."""
     kind: str | None = None
     """Type of the file system, as the mount table says."""
-    on: str | None = None
+    on: Exact | None = None
     """The mount point that holds it, where it is none itself: an ordinary directory, or a link."""
 
 
@@ -214,7 +218,7 @@ class RankReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The function of the kernel in which it sleeps, such as ``futex_do_wait``; None = it runs, or nobody says."""
     stack: str | None = None
     """The innermost functions of the kernel, where root may read them."""
-    dump: str | None = None
+    dump: Exact | None = None
     """What torch's flight recorder has written of this attempt."""
     flight: dict[str, Any] | None = None
     """What stands in it, in torch's own form, cut to the entries that count, with ``age_s``, its age in seconds, and
@@ -252,7 +256,7 @@ class Proc(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     age_s: float | None = None
     fds: int | None = None
     """Open file descriptors; None where they are another user's."""
-    run: str | None = None
+    run: Exact | None = None
     """Name of the queue's cell that it belongs to."""
     dist: RankReading | None = None
     """None = it is no rank, or that cannot be read."""
@@ -283,7 +287,7 @@ class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Session(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What detached work lives in."""
 
-    tmux: tuple[str, ...] = ()
+    tmux: tuple[Exact, ...] = ()
     """Names of the tmux sessions of this user."""
     uptime_s: float | None = None
     slurm: tuple[SlurmJob, ...] = ()
@@ -294,7 +298,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class ExposedToken(msgspec.Struct, frozen=True, gc=False):
     """A key found in one of the usual places, without its value."""
 
-    path: str
+    path: Exact
     why: str
     """What it looks like."""
     open: str | None = None
@@ -307,7 +311,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     proto: int
     agent: str
     """Content hash of the zipapp that speaks."""
-    boot: str
+    boot: Exact
     """Boot id (kernel's, or the box's own in a container): a new one means a reboot."""
     host: str
     python: str
@@ -323,7 +327,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     packed_lines: bool = False
     """Each line that follows is a zlib stream, told by one before it."""
     identity: dict[
-        Annotated[str, msgspec.Meta(max_length=64)], Annotated[str, msgspec.Meta(max_length=256)]
+        Annotated[Exact, msgspec.Meta(max_length=64)], Annotated[Exact, msgspec.Meta(max_length=256)]
     ] = {}
     """What the box calls itself, by the name of where it is said: ``RUNPOD_POD_ID``, ``CONTAINER_ID``,
     ``SLURM_JOB_ID``, ``pod_uid``, … Empty = it says nothing, or the agent is older."""
@@ -342,7 +346,7 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Sample(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="sample", gc=False):
     """One reading of a box. ``(boot, seq)`` identifies it: the sequence has no gap and no repeat."""
 
-    boot: str
+    boot: Exact
     seq: int
     at: float
     gpus: tuple[Gpu, ...] = ()
@@ -382,12 +386,12 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=
 class History(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="history", gc=False):
     """What the recorder saw, at reduced resolution; only sent to a client that asked for it."""
 
-    boot: str
+    boot: Exact
     seq: int
     """The newest sample that is counted here. It moves no cursor."""
     width: float
     """Seconds that one row stands for, by a clock that does not jump."""
-    names: tuple[str, ...] = ()
+    names: tuple[Exact, ...] = ()
     """``util`` and ``vram`` (percent, mean of the GPUs), ``cgroup``, ``disk:MOUNT``, ``inodes:MOUNT`` (percent);
     of each of several cards ``util:0``, ``vram:0``, ``power:0`` (percent) and ``temp:0`` (°C)."""
     rows: tuple[HistoryRow, ...] = ()
@@ -461,8 +465,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One line of the queue and its state."""
 
     name: Name
-    cfg: str
-    task: str
+    cfg: Exact
+    task: Exact
     epochs: int | None = None
     state: str = "waiting"
     """waiting, running, done, failed, interrupted."""
@@ -475,9 +479,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why it failed, in words."""
     durable: str | None = None
     """verified, failed, pending; None where the job names no durable directory."""
-    durable_path: str | None = None
-    out: str | None = None
-    log: str | None = None
+    durable_path: Exact | None = None
+    out: Exact | None = None
+    log: Exact | None = None
     best: float | None = None
     flag: str | None = None
     """What is odd about an end that looks like success, in words: much too soon, or another config than before."""
@@ -500,14 +504,14 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="
     done: bool = False
     """The runner wrote QUEUE DONE."""
     error: str | None = None
-    same_command: str | None = None
+    same_command: Exact | None = None
     """The same for all jobs that `rgt run` has made of one command, whatever the code; None = it made none of it."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One published checkpoint of a run."""
 
-    path: str
+    path: Exact
     """Its directory, or its file of weights."""
     bytes: int
     at: float
@@ -516,7 +520,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """None = neither its name nor its content says it."""
     epoch: int | None = None
     best: bool = False
-    group: str | None = None
+    group: Exact | None = None
     """The same for all checkpoints of one series."""
     why: str | None = None
     """Why it is not complete."""
@@ -536,7 +540,7 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag=
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="event", gc=False):
     """Something that happened on the box, e.g. ``agent-started``, ``rebooted``, ``oom-kill``, ``bad-config``."""
 
-    boot: str
+    boot: Exact
     seq: int
     """Its place in the one sequence that it shares with the samples; 0 = outside of it (from a run's metrics)."""
     at: float
@@ -561,18 +565,18 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Its processes, the root first (at most 64)."""
     why: str = ""
     """What told that it trains, in words."""
-    cwd: str | None = None
+    cwd: Exact | None = None
     """Working directory; None where it is another user's."""
     user: str | None = None
     session: str = "unknown"
     """What it lives in: tmux, screen, slurm, container, service, nohup, detached, shell or unknown."""
     place: str | None = None
     """Pane, job id, container, unit or terminal."""
-    log: str | None = None
+    log: Exact | None = None
     """Path of the `LogLines` that hold what it prints; ``tmux:PANE`` for a pane's screen. None = there is none."""
-    logs: tuple[str, ...] = ()
+    logs: tuple[Exact, ...] = ()
     """The same, with its other logs behind."""
-    sources: tuple[str, ...] = ()
+    sources: tuple[Exact, ...] = ()
     """Files that its curves come from."""
     alive: bool = True
     seen: float | None = None
@@ -587,7 +591,7 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Frameworks that its script imports, with the version that is installed, e.g. ``transformers 4.57.1``."""
     marks: tuple[str, ...] = ()
     """What its script or command line says of saving and resuming, e.g. ``resume``, ``save_total_limit=1``."""
-    cache: str | None = None
+    cache: Exact | None = None
     """Where Hugging Face keeps models for it."""
     world: int | None = None
     """How many ranks it has; None = one, or not known."""
@@ -600,7 +604,7 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Found(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="found", gc=False):
     """All found trainings of a box, the newest last; sent when they change, to a client that asked for it."""
 
-    boot: str
+    boot: Exact
     at: float
     runs: tuple[FoundRun, ...] = ()
 

@@ -186,7 +186,7 @@ def caveats(meter: Meter) -> tuple[str, ...]:
     differ = books_differ(meter.books_differ, meter.books_differ_since, meter.currency)
     if differ is not None:
         said.append(differ)
-    return tuple(clean(text) for text in said)
+    return tuple(map(clean, said))
 
 
 def books_differ(by: float | None, since: float | None, currency: str) -> str | None:
@@ -282,9 +282,9 @@ def toll(profile: Profile, count: int, meter: Meter | None = None) -> Toll:
     if meter is not None and own is not None and math.isfinite(own) and own >= 0:
         price = Amount(own * count / 1e9, meter.currency)
         if not own:
-            words = f"this machine's traffic costs nothing ({clean(meter.source)}); {leaving}"
+            words = f"this machine's traffic costs nothing ({meter.source}); {leaving}"
             return Toll(bytes=count, free=True, price=price, words=words)
-        each = f"{exact(own, meter.currency)} per GB ({clean(meter.source)})"
+        each = f"{exact(own, meter.currency)} per GB ({meter.source})"
         words = f"it costs money: {leaving}, {_at_most(price)}: {each}"
         return Toll(bytes=count, free=False, price=price, words=words)
     traffic = profile.network.traffic

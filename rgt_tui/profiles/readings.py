@@ -18,7 +18,6 @@ from rgt_tui.model import (
     Memory,
     RunState,
     Wait,
-    clean,
     time_of_day,
 )
 from rgt_tui.model import how_many as how_many
@@ -128,7 +127,7 @@ def saved_point(point: Checkpoint) -> str:
     """Return what a checkpoint is known by: its step, else its epoch, else its name."""
     if point.step is not None:
         return f"step {point.step:,}"
-    return f"epoch {point.epoch:,}" if point.epoch is not None else clean(point.path.rpartition("/")[2])
+    return f"epoch {point.epoch:,}" if point.epoch is not None else point.path.rpartition("/")[2]
 
 
 def how_ended(run: FoundRun) -> str:

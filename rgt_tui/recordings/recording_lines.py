@@ -15,7 +15,7 @@ import msgspec
 
 from rgt_tui import __version__
 from rgt_tui.fleet import shifted
-from rgt_tui.model import BoxSpec, BoxState, Link, Meter, clean
+from rgt_tui.model import BoxSpec, BoxState, Link, Meter
 
 FORMAT = 1
 LONGEST = 4 << 20
@@ -187,7 +187,7 @@ def read_entry(line: bytes) -> Entry:
     try:
         entry = _entry.decode(line)
     except (ValueError, RecursionError) as error:
-        raise DamagedLine(clean(str(error))[:200]) from error
+        raise DamagedLine(str(error)[:200]) from error
     if not math.isfinite(entry.at) or (entry.set is not None and not math.isfinite(entry.set.moved)):
         raise DamagedLine("its time is not a number")
     return entry

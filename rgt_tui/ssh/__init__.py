@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     )
     from rgt_tui.ssh.person import Answers, Deadline, Person, answered_by
     from rgt_tui.ssh.remote_cat import CatFailed, FileBegins, FileListed, Place, cat, listed
-    from rgt_tui.ssh.remote_command import NO_SFTP, Done, LineSplitter, has_sftp, lost, record, run
+    from rgt_tui.ssh.remote_command import NO_SFTP, Done, LineSplitter, decoded, has_sftp, lost, record, run
     from rgt_tui.ssh.remote_feed import feed
     from rgt_tui.ssh.sh_probe import Probe
     from rgt_tui.ssh.standard_streams import Passed, pass_through
@@ -102,6 +102,7 @@ __all__ = [
     "check_user",
     "config_blocks",
     "connect",
+    "decoded",
     "deploy",
     "expand",
     "feed",
@@ -145,7 +146,7 @@ __getattr__ = imported_later(
         "person": "Answers Deadline Person answered_by",
         "remote_cat": "CatFailed FileBegins FileListed Place cat listed",
         "standard_streams": "Passed pass_through",
-        "remote_command": "NO_SFTP Done LineSplitter has_sftp lost record run",
+        "remote_command": "NO_SFTP Done LineSplitter decoded has_sftp lost record run",
         "remote_feed": "feed",
         "sh_probe": "Probe",
     },

@@ -18,6 +18,8 @@ from rgt_tui.model import (
     Hello,
     LogLines,
     WatchConfig,
+    cleaned,
+    is_plain_json,
 )
 from rgt_tui.ssh.bundle import AgentBundle
 from rgt_tui.ssh.deployment import Deployed, deploy
@@ -110,7 +112,7 @@ _packed = msgspec.msgpack.Encoder().encode
 
 
 def read_frame(line: bytes) -> Frame:
-    """Return the frame of a line.
+    """Return the frame of a line, with its texts cleaned (see `rgt_tui.model.protocol` for those that stay exact).
 
     Raises:
         ValueError: when it is none (`msgspec.DecodeError` and `UnicodeDecodeError` are such), or has a number of more
@@ -123,7 +125,7 @@ def read_frame(line: bytes) -> Frame:
             _packed(frame)
         except OverflowError as error:
             raise ValueError("a number needs more than 64 bits") from error
-    return frame
+    return frame if is_plain_json(line) else cleaned(frame)
 
 
 def _is_no_json(error: ValueError | RecursionError) -> bool:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncssh
 import msgspec
 from asyncssh.constants import OPEN_CONNECT_FAILED, OPEN_RESOURCE_SHORTAGE
 
-from rgt_tui.model import MAX_FRAME_BYTES, clean
+from rgt_tui.model import MAX_FRAME_BYTES, clean, cleaned
 from rgt_tui.ssh.ssh_errors import BoxError, CommandFailed, NoCommands, Unreachable
+
+T = TypeVar("T")
 
 _BEGINS = b'{"'
 
@@ -25,6 +27,23 @@ def record(line: bytes) -> bytes:
     """
     at = line.find(_BEGINS)
     return line[at:] if at >= 0 else b""
+
+
+def decoded(line: bytes, kind: type[T], what: str) -> T:
+    """Return a line that a verb of the agent printed, with its texts cleaned, except those of type `Exact`.
+
+    Args:
+        line: One JSON object.
+        kind: The struct that it should be.
+        what: Begins the error: ``the agent's answer``.
+
+    Raises:
+        CommandFailed: it cannot be used.
+    """
+    try:
+        return cleaned(msgspec.json.decode(line, type=kind))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise CommandFailed(f"{what} cannot be used: {error}") from error
 
 
 class LineSplitter:

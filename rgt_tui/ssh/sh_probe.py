@@ -26,6 +26,7 @@ from rgt_tui.model import (
     SampleCursor,
     WatchConfig,
     clean,
+    cleaned,
 )
 from rgt_tui.ssh.remote_command import LineSplitter, lost, not_opened, open_session
 from rgt_tui.ssh.sh_sample import GPU_COLUMNS, Greeting, greeting, programs, sample
@@ -379,6 +380,7 @@ class Probe:
         )
 
     def _frame(self, frame: Frame) -> None:
+        frame = cleaned(frame)
         if self._on_line is not None:
             self._on_line(msgspec.json.encode(frame))
         self._on_frame(frame)

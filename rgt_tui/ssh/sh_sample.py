@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from rgt_tui.model import DEFAULT_PATTERN, Cpu, Disk, Gpu, Memory, Proc, Sample, Session, clean
+from rgt_tui.model import DEFAULT_PATTERN, Cpu, Disk, Gpu, Memory, Proc, Sample, Session
 
 COARSE = (
     "python|pypy|torchrun|accelerate|deepspeed|axolotl|autotrain|composer|horovodrun|litgpt|llamafactory|nnUNet|"
@@ -82,7 +82,7 @@ def processes(said: dict[str, list[str]], pattern: str, at: float) -> tuple[tupl
             cmd=shown(command),
             rss=pages * page,
             threads=threads,
-            state=clean(words[2])[:1] or None,
+            state=words[2][:1] or None,
             age_s=round(max(0.0, at - started), 1),
         )
         found[pid] = (parent, words[6], proc)
@@ -111,7 +111,7 @@ def _trains(words: Sequence[str], own: re.Pattern[str] | None) -> bool:
 def shown(words: Sequence[str]) -> str:
     """Return a command line up to its script: what follows may hold a secret, and blanks in it are not known."""
     end = _script(words) + 1 if _PYTHON.fullmatch(words[0].rpartition("/")[2]) else 1
-    text = clean(" ".join(words[:end]))
+    text = " ".join(words[:end])
     return text[:LONGEST] + (" …" if len(words) > end else "")
 
 
@@ -165,7 +165,7 @@ def greeting(line: str) -> Greeting:
     if len(words) < 6 or words[:2] != ["RGT", "hello"]:
         raise ValueError("the probe does not greet")
     boot = re.sub(r"[^0-9A-Za-z-]", "", words[2])[:64]
-    return Greeting(f"sh-{boot or 'unknown'}", _whole(words[3]), clean(words[4])[:253], _whole(words[5]) or 0)
+    return Greeting(f"sh-{boot or 'unknown'}", _whole(words[3]), words[4][:253], _whole(words[5]) or 0)
 
 
 def sample(
@@ -260,7 +260,7 @@ def _disks(said: dict[str, list[str]], mounts: Sequence[str]) -> tuple[Disk, ...
     found = []
     for place, mount in enumerate(mounts):
         if place in errors or place not in sizes:
-            found.append(Disk(mount=mount, error=clean(errors.get(place, "not read"))[:200]))
+            found.append(Disk(mount=mount, error=errors.get(place, "not read")[:200]))
             continue
         kind, _, rest = sizes[place].partition(" ")
         flag, _, row = rest.partition(" ")
@@ -275,7 +275,7 @@ def _disks(said: dict[str, list[str]], mounts: Sequence[str]) -> tuple[Disk, ...
                 inodes_total=nodes or None,
                 inodes_used=nodes_used if nodes else None,
                 read_only=flag == "ro",
-                kind=None if kind == "-" else clean(kind)[:40],
+                kind=None if kind == "-" else kind[:40],
             )
         )
     return tuple(found)
@@ -295,7 +295,7 @@ def _gpus(said: dict[str, list[str]]) -> tuple[Gpu, ...]:
         found.append(
             Gpu(
                 index=int(cells[0]),
-                name=clean(cells[1])[:80],
+                name=cells[1][:80],
                 util=util,
                 vram_used=_bytes(used, MIB),
                 vram_total=_bytes(total, MIB),
@@ -304,19 +304,19 @@ def _gpus(said: dict[str, list[str]]) -> tuple[Gpu, ...]:
                 power_limit_w=most_power,
                 clock_mhz=clock,
                 clock_max_mhz=most_clock,
-                bus=clean(cells[10])[:40] or None,
+                bus=cells[10][:40] or None,
             )
         )
     for index, error in odd:  # a card that is not read must not be missing as if it were not there
         free = next(place for place in range(len(found) + 1) if all(gpu.index != place for gpu in found))
         found.append(Gpu(index=free if index is None else index, name="nvidia-smi", error=error))
     if not found and "ge" in said:
-        return (Gpu(index=0, name="nvidia-smi", error=clean(said["ge"][0])[:200]),)
+        return (Gpu(index=0, name="nvidia-smi", error=said["ge"][0][:200]),)
     return tuple(found)
 
 
 def _odd(row: str) -> str:
-    return f"nvidia-smi prints a row that is not its {len(GPU_COLUMNS)} columns: {clean(row)[:150]}"
+    return f"nvidia-smi prints a row that is not its {len(GPU_COLUMNS)} columns: {row[:150]}"
 
 
 def _by_place(rows: Sequence[str]) -> dict[int, str]:

@@ -117,12 +117,12 @@ def _said(result: CheckResult, said: tuple[PersonTick, ...]) -> CheckResult:
     if result.status is not CheckStatus.PERSON or not said:
         return result
     last = said[-1]
-    by = clean(last.by) or "somebody"
+    by = last.by or "somebody"
     if last.ticked:
-        evidence = f"{clean(last.note)} ({by})"
+        evidence = f"{last.note} ({by})"
         return msgspec.structs.replace(
             result, status=CheckStatus.PASSED, evidence=evidence, at=last.at, by=by
         )
     before = next((tick for tick in reversed(said) if tick.ticked), None)
-    note = f", was: {clean(before.note)}" if before is not None and before.note else ""
+    note = f", was: {before.note}" if before is not None and before.note else ""
     return msgspec.structs.replace(result, evidence=f"unticked by {by}{note}", at=last.at)

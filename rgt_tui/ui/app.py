@@ -33,7 +33,7 @@ from rgt_tui.ui.key_turns import REST_SECONDS, KeyTurns, QuietGarbage, Typed
 from rgt_tui.ui.last_look import LastLook, looked_path
 from rgt_tui.ui.legends import legend_of
 from rgt_tui.ui.mouse import hear_back_button
-from rgt_tui.ui.notation import clean
+from rgt_tui.ui.notation import plain
 from rgt_tui.ui.preferences import UNCHANGED, Preferences, remember_theme
 from rgt_tui.ui.screens.base import FleetAwareScreen, StateSink
 from rgt_tui.ui.screens.fleet import FleetScreen
@@ -235,7 +235,7 @@ class RgtApp(Enduring, App[None]):
         """The line to print after leaving."""
         if self._farewell is not None:
             return self._farewell
-        names = [clean(box.spec.name) for box in self._newest.boxes] if self._newest else []
+        names = [box.spec.name for box in self._newest.boxes] if self._newest else []
         if not names:
             return "rgt has quit"
         more = f" and {len(names) - 6} more" if len(names) > 6 else ""
@@ -347,7 +347,7 @@ class RgtApp(Enduring, App[None]):
         if not isinstance(name, str) or state.box(name) is not None or self.screen is self.screen_stack[0]:
             return
         self.pop_screen()
-        cast("FleetAwareScreen", self.screen_stack[0]).hint(f"{clean(name)} is no longer in the fleet file")
+        cast("FleetAwareScreen", self.screen_stack[0]).hint(f"{name} is no longer in the fleet file")
 
     def _types(self) -> bool:
         """Tell whether what is typed goes into an entry; of the thread that reads the terminal, which knows no app."""
@@ -391,7 +391,7 @@ class RgtApp(Enduring, App[None]):
         """Remember it; where that fails, say so: the page will come up again."""
         assert self._met is not None
         if (trouble := await self._met.remember(profile)) is not None:
-            cast("FleetAwareScreen", self.screen).hint(f"not remembered as read: {clean(trouble)}")
+            cast("FleetAwareScreen", self.screen).hint(f"not remembered as read: {trouble}")
 
     def ask_next(self, *, again: bool = False) -> bool:
         """Show the oldest question that was not put off; with `again`, those that were, too.
@@ -460,7 +460,7 @@ class RgtApp(Enduring, App[None]):
         try:
             cast("FleetAwareScreen", self.screen).hint(text, FAULT_SECONDS)
         except Exception:
-            self.notify(text, severity="error", timeout=FAULT_SECONDS, markup=False)
+            self.notify(plain(text), severity="error", timeout=FAULT_SECONDS, markup=False)
 
     def _handle_exception(self, error: Exception) -> None:
         """Go on after what Textual caught in a timer, a callback or a widget that is not ours."""

@@ -10,7 +10,7 @@ from textual.worker import Worker
 
 from rgt_tui.fleet import FleetSource, Pulled
 from rgt_tui.ui.commands import key_for
-from rgt_tui.ui.notation import clean
+from rgt_tui.ui.notation import plain
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -142,7 +142,7 @@ class BoxPulls:
             self._change(box, end=Pulled(whole=False, text=f"stopped; {KEPT}"), ended_at=fleet.now())
             raise
         except Exception as error:  # whatever it is, the person must see that the results are not here
-            text = clean(str(error)) or type(error).__name__
+            text = str(error) or type(error).__name__
             end = Pulled(whole=False, text=text)
         self._change(box, end=end, ended_at=fleet.now())
 
@@ -165,15 +165,15 @@ class BoxPulls:
         pull = self._pulls[box]
         if not shown and pull.asks is not None:
             page = f"the tear-down page ({key_for('box.teardown')})"
-            text = f"{clean(box)}: fetch {clean(pull.asks.short)}? Answer on {page}"
-            self._app.notify(text, severity="warning", timeout=60, markup=False)
+            text = f"{box}: fetch {pull.asks.short}? Answer on {page}"
+            self._app.notify(plain(text), severity="warning", timeout=60, markup=False)
         if shown or pull.end is None or pull.stopped:
             return
-        text = f"{clean(box)}: {'pulled: ' if pull.end.whole else 'the pull ended: '}{clean(pull.end.text)}"
+        text = f"{box}: {'pulled: ' if pull.end.whole else 'the pull ended: '}{pull.end.text}"
         hint = getattr(self._app.screen, "hint", None)
         if pull.end.whole and callable(hint):
             hint(text, TOLD_SECONDS)
         else:
             self._app.notify(
-                text, severity="information" if pull.end.whole else "error", timeout=60, markup=False
+                plain(text), severity="information" if pull.end.whole else "error", timeout=60, markup=False
             )

@@ -10,7 +10,7 @@ from rgt_tui import health
 from rgt_tui.model import Amount, BoxState, Cell, FleetState, Health, LogView, RunState, Severity, Spend
 from rgt_tui.profiles import how_many, prices, written
 from rgt_tui.ui.enduring import words
-from rgt_tui.ui.notation import DAY, NONE, clean, compact_time, glyphs, known
+from rgt_tui.ui.notation import DAY, NONE, compact_time, glyphs, known
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.spans import Span, Tone, dim, line
 
@@ -106,7 +106,7 @@ def standing(box: BoxState, verdict: Assessment) -> tuple[str, str, Tone]:
     if is_limited(box, verdict):
         return glyphs().limited, "limited", Tone.TEXT
     glyph, tone = mark(verdict.health)
-    return glyph, clean(verdict.word), tone
+    return glyph, verdict.word, tone
 
 
 def level_tone(level: str) -> Tone:
@@ -206,7 +206,7 @@ def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | N
         if up is not None and not verdict.stale:
             parts.append((5, line(dim("up "), compact_time(up))))
         if box.sample.gpus:
-            name = clean(box.sample.gpus[0].name)
+            name = box.sample.gpus[0].name
             platform = f"{platform}  {name} {glyphs().times}{len(box.sample.gpus)}"
     parts.append((6, line(dim(platform))))
     meter = box.meter
@@ -225,10 +225,10 @@ def clock_of(profile: Profile, box: BoxState, now: float) -> Span | None:
     """Return the danger clock of a box that runs out first, else the one that a stop would start; None without any."""
     for reading in health.clock_readings(profile, box, now)[:1]:
         left = "" if reading.seconds_left is None else f" {clock_left(reading, reading.seconds_left)}"
-        return Span(f"{clean(reading.what)}{left}", level_tone(reading.level))
+        return Span(f"{reading.what}{left}", level_tone(reading.level))
     for pending in health.pending_readings(profile)[:1]:
         if pending.seconds_left is not None:
-            return dim(f"if stopped: {clean(pending.what)} in {compact_time(pending.seconds_left)}")
+            return dim(f"if stopped: {pending.what} in {compact_time(pending.seconds_left)}")
     return None
 
 

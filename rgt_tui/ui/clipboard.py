@@ -16,8 +16,8 @@ from typing import Any
 from textual.app import App
 
 from rgt_tui.files import here_or, note_written, publish, state_directory, write_new
+from rgt_tui.model import clean
 from rgt_tui.ui.enduring import short
-from rgt_tui.ui.notation import clean
 
 MOST_OSC52_BYTES = 74_000
 """Of text: with base64 some 100,000 bytes, at which xterm cuts (its limit for OSC strings, and the one that hterm
@@ -54,7 +54,7 @@ def take_along(app: App[Any], copied: Copied, env: Mapping[str, str] = os.enviro
     except OSError as error:
         if small:
             return f"copied {copied.what}"
-        return f"{copied.what} is too long for a terminal's clipboard, and {clean(str(error))}"
+        return f"{copied.what} is too long for a terminal's clipboard, and {error}"
     where = f"also in {short(path)}" if small else f"too long for the clipboard: in {short(path)}"
     return f"copied {copied.what}; {where}"
 
@@ -68,8 +68,8 @@ def write_screenshot(svg: str, env: Mapping[str, str]) -> str:
             path = write_new(place / name, svg.encode(), range(1, 100))
             note_written([path], env)
         except OSError as error:
-            why = why or f"{clean(str(place))}: {clean(error.strerror or str(error))}"
+            why = why or f"{place}: {error.strerror or str(error)}"
             continue
-        said = f"the screen was saved to {clean(short(path))}"
+        said = f"the screen was saved to {short(path)}"
         return f"{said} ({why})" if why else said
     return f"no screenshot could be written: {why}"

@@ -10,7 +10,7 @@ from rgt_tui.model import BoxState, Cell, Health
 from rgt_tui.profiles import how_many, no_agent
 from rgt_tui.ui.box_status import old_mark, standing
 from rgt_tui.ui.commands import key_for
-from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, number, thousands
+from rgt_tui.ui.notation import NONE, compact_time, glyphs, number, thousands
 from rgt_tui.ui.plot.view import Axis, RunKey, Settings, Shown, metrics_of
 from rgt_tui.ui.run_differences import differences, settings_of
 from rgt_tui.ui.widgets.curve_legend import Entry
@@ -36,14 +36,14 @@ def curve_parts(settings: Settings, board: Board, frame: Frame | None, left_out:
     boxes = len({each.box for each in board.runs})
     count = f"{len(shown)} of {how_many(total, 'run')}"
     parts: Parts = [
-        (1, _pair("", clean(settings.metric))),
+        (1, _pair("", settings.metric)),
         (4, _pair("x ", settings.axis.value)),
         (2, _pair("y ", y)),
         (3, _pair("smooth ", smooth)),
         (5, _pair("", f"{count} of {how_many(boxes, 'box', 'boxes')}" if boxes > 1 else count)),
     ]
     if settings.reference is not None:
-        parts.append((5, _pair("pinned ", clean(settings.reference.run))))
+        parts.append((5, _pair("pinned ", settings.reference.run)))
     if frame is not None:
         parts.append((6, _pair("", density(frame.per_dot, settings.axis))))
         if not settings.view.is_all:
@@ -101,13 +101,12 @@ def nothing_to_draw(
     box: BoxState | None, name: str, settings: Settings, listed: Sequence[Shown] | None = None
 ) -> tuple[str, ...]:
     """Say why the plot is empty, and what to do."""
-    name = clean(name)
     if box is None:
         return (f"{name} is no longer in the fleet.", f"{key_for('screen.back')} goes back.")
     runs = box.runs if listed is None else tuple(each.run for each in listed)
     if not runs and box.sample is None:
         return (
-            f"Nothing is known about {name} yet: {clean(box.reason) or box.link.value}.",
+            f"Nothing is known about {name} yet: {box.reason or box.link.value}.",
             f"{key_for('box.connect')} connects now.",
         )
     if not runs and no_agent(box):
@@ -135,8 +134,8 @@ def nothing_to_draw(
         )
     if settings.metric not in metrics:
         return (
-            f"No run of {name} has {clean(settings.metric)}.",
-            f"{key_for('curves.metric')} shows {clean(metrics[0])}.",
+            f"No run of {name} has {settings.metric}.",
+            f"{key_for('curves.metric')} shows {metrics[0]}.",
         )
     keys = (
         [RunKey(box.spec.name, run.name) for run in runs] if listed is None else [each.key for each in listed]
@@ -206,7 +205,7 @@ def _aside(key: RunKey, board: Board) -> str:
     if key in settings.hidden:
         return "hidden"
     if board.trace(key) is None:
-        return f"no {clean(settings.metric)}"
+        return f"no {settings.metric}"
     return f"no {PLACE_WORDS[settings.axis]}"
 
 
@@ -244,7 +243,7 @@ def notes(each: Shown, board: Board) -> tuple[tuple[str, Tone], ...]:
     up, cross, star = ("⇡", "╳", "★") if g.braille else ("^", "X", "B")
     found: list[tuple[float, str, Tone]] = []
     for resume in each.run.resumes:
-        reason = f" after {clean(resume.reason)}" if resume.reason else ""
+        reason = f" after {resume.reason}" if resume.reason else ""
         found.append((float(resume.step), f"{up} resumed from {thousands(resume.step)}{reason}", Tone.DIM))
     for gap in board.gaps(each.key):
         steps = f", {thousands(gap.count)} steps" if gap.count > 1 else ""
@@ -281,7 +280,7 @@ def copied_table(title: str, made: Sequence[Entry]) -> str:
             number(entry.value),
             entry.state or NONE,
             thousands(entry.step),
-            clean(entry.differs),
+            entry.differs,
         )
         for entry in made
         if entry.shown

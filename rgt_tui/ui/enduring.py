@@ -21,7 +21,7 @@ from textual.message import Message
 from textual.message_pump import MessagePump
 
 from rgt_tui.files import state_directory
-from rgt_tui.ui.notation import clean
+from rgt_tui.model import clean
 
 LONGEST_WORDS = 200
 MOST_BYTES = 1 << 20

@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rgt_tui.files import here_or, note_written, state_directory, write_new
-from rgt_tui.model import EPOCH, TIME, CheckResult
-from rgt_tui.ui.notation import clean, compact_time
+from rgt_tui.model import EPOCH, TIME, CheckResult, clean
+from rgt_tui.ui.notation import compact_time
 from rgt_tui.ui.plot.view import Shown
 from rgt_tui.ui.widgets.checklist import WORDS, Phase
 
@@ -51,7 +51,7 @@ def wanted(name: str) -> str:
 
 def proposed(box: str, metric: str) -> str:
     """Return a name for the file: letters that every file system takes."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{clean(box)}-{clean(metric)}").strip("-.") + ".svg"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{box}-{metric}").strip("-.") + ".svg"
 
 
 def points(runs: Sequence[Shown], metric: str) -> bytes:
@@ -96,7 +96,7 @@ def png(svg: str) -> bytes:
     try:
         return bytes(importlib.import_module(PNG_NEEDS).svg_to_bytes(svg_string=svg))
     except Exception as error:  # whatever that library says
-        raise NotExported(f"nothing written: no PNG can be made ({clean(str(error))}); .svg can") from error
+        raise NotExported(f"nothing written: no PNG can be made ({error}); .svg can") from error
 
 
 def phases_markdown(box: str, phases: Sequence[Phase], now: float) -> str:
@@ -131,7 +131,7 @@ def escaped(text: str) -> str:
 
 def export_name(box: str, now: float) -> str:
     """Return what the file is called."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", clean(box)).strip(".-")[:60] or "box"
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", box).strip(".-")[:60] or "box"
     return f"phases-{plain}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}.md"
 
 
@@ -156,4 +156,4 @@ def write(name: str, content: bytes, env: Mapping[str, str] = os.environ) -> Pat
             return path
         except OSError as error:
             why = why or f"{(folder / given).parent}: {error.strerror or error}"
-    raise NotExported(f"nothing written: {clean(why)}")
+    raise NotExported(f"nothing written: {why}")

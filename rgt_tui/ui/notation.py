@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from rgt_tui.model import Amount, figures
-from rgt_tui.model import clean as clean
+from rgt_tui.model import Amount, clean, figures
 from rgt_tui.profiles import prices
 
 NONE = "–"
@@ -245,7 +244,8 @@ def glyphs() -> Glyphs:
 
 
 def plain(text: str) -> str:
-    """Return `text` unchanged, or in ASCII when this process draws in ASCII."""
+    """Return `text` cleaned, and in ASCII when this process draws in ASCII."""
+    text = clean(text)
     if glyphs() is UNICODE or text.isascii():
         return text
     return text.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii")

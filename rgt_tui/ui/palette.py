@@ -13,7 +13,7 @@ from textual.content import Content
 from rgt_tui.model import FleetState, Spot
 from rgt_tui.ui.box_status import mark, old_mark
 from rgt_tui.ui.commands import APP, OF_ALL_BOXES, SCREENS, Command
-from rgt_tui.ui.notation import clean, compact_time, glyphs, plain
+from rgt_tui.ui.notation import compact_time, glyphs, plain
 
 CALLED, BEGINS, WORD, INSIDE, ABOUT, LIKE = 6.0, 5.0, 4.0, 3.0, 2.0, 1.0
 """How well a title is meant: it is that, begins with it, one of its words does, it is in it, it is about it, or only
@@ -137,7 +137,7 @@ class Finder(Provider):
                     Entry(title.lower(), "Screen, of all boxes.", self._open(place, None), "screen", rank=0.3)
                 )
             elif box is not None:
-                text = f"Screen of {clean(box)}."
+                text = f"Screen of {box}."
                 out.append(Entry(title.lower(), text, self._open(place, box), "screen", rank=0.3))
         return out
 
@@ -159,10 +159,8 @@ class Finder(Provider):
             seen = "" if judged is None else f"{mark(judged.health)[0]} {judged.health.value}, "
             if judged is not None and judged.stale and judged.sample_age is not None:
                 seen += f"{old_mark(judged.health)} {compact_time(judged.sample_age)} old, "
-            text = f"Box: {seen}{clean(self._platform(name))}"
-            out.append(
-                Entry(clean(name), text, self._open("box", name), f"box {clean(box.spec.profile)}", rank=0.5)
-            )
+            text = f"Box: {seen}{self._platform(name)}"
+            out.append(Entry(name, text, self._open("box", name), f"box {box.spec.profile}", rank=0.5))
         return out
 
     def _platform(self, name: str) -> str:
@@ -172,8 +170,8 @@ class Finder(Provider):
     def _runs(self, state: FleetState | None) -> list[Entry]:
         return [
             Entry(
-                clean(run.name),
-                f"Run of {clean(box.spec.name)}: its curve.",
+                run.name,
+                f"Run of {box.spec.name}: its curve.",
                 self._open("curves", box.spec.name, Spot(run=run.name)),
                 "run curve",
                 rank=0.1,

@@ -26,7 +26,6 @@ from textual.keys import REPLACED_KEYS, Keys, key_to_character
 from rgt_tui.files import alone, config_directory, publish
 from rgt_tui.ui.commands import APP, SCREEN, Command, commands_by_screen, key_name, key_of
 from rgt_tui.ui.enduring import short
-from rgt_tui.ui.notation import clean
 from rgt_tui.ui.themes import THEMES
 
 MOST_BYTES = 1 << 20
@@ -102,11 +101,11 @@ def parse_preferences(text: str, name: str) -> Preferences:
     try:
         found = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise PreferencesError(f"{name}: this is not TOML: {clean(str(error))}") from error
+        raise PreferencesError(f"{name}: this is not TOML: {error}") from error
     faults = _Faults(text, name)
     for key in found:
         if key not in {"ui", "keys"}:
-            faults.add((key,), f"no table is called {clean(key)!r}; there are [ui] and [keys]")
+            faults.add((key,), f"no table is called {key!r}; there are [ui] and [keys]")
     theme = _theme(found.get("ui", {}), faults)
     keys = _keys(found.get("keys", {}), faults)
     if faults.said:
@@ -143,7 +142,7 @@ class _Faults:
         number = self._lines.get(_bare(".".join(where)))
         line = "" if number is None else f":{number}"
         table, *key = where
-        place = f'[{clean(table)}] "{clean(key[0])}": ' if table == "keys" and key else ""
+        place = f'[{table}] "{key[0]}": ' if table == "keys" and key else ""
         self.said.append(f"{self._name}{line}: {place}{words}")
 
 
@@ -157,11 +156,11 @@ def _theme(table: object, faults: _Faults) -> str | None:
         return None
     for key in table:
         if key != "theme":
-            faults.add(("ui", key), f"[ui] has no key {clean(key)!r}; there is: theme")
+            faults.add(("ui", key), f"[ui] has no key {key!r}; there is: theme")
     theme = table.get("theme")
     names = [one.name for one in THEMES]
     if theme is not None and theme not in names:
-        words = f"[ui] theme: no theme is called {clean(str(theme))!r}; there are: {', '.join(names)}"
+        words = f"[ui] theme: no theme is called {str(theme)!r}; there are: {', '.join(names)}"
         faults.add(("ui", "theme"), words)
         return None
     return theme
@@ -208,7 +207,7 @@ def _keys(table: object, faults: _Faults) -> dict[str, tuple[str, ...]]:
 
 def _why_not(key: str, command: Command) -> str | None:
     """Say why a key cannot be had: it cannot arrive, or must not lead to danger; None where it can."""
-    shown = clean(key_name(key))
+    shown = key_name(key)
     if key in ALIASES:
         return f"{shown} is {key_name(ALIASES[key])} to a terminal; choose another key"
     if key in TAKEN:
@@ -302,5 +301,5 @@ def remember_theme(path: Path, theme: str) -> str:
                 raise ValueError("rgt cannot change [ui] theme there: write it yourself")
             publish(path.resolve(), changed.encode())  # it may be a link to the person's dotfiles
     except (OSError, ValueError) as error:
-        return f"theme {theme}, until rgt ends: {name}: {clean(str(error))}"
+        return f"theme {theme}, until rgt ends: {name}: {error}"
     return f"theme {theme}; remembered in {name}"

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 
 from rgt_tui.model import BoxState, RunState, training_of
-from rgt_tui.ui.notation import NONE, clean, glyphs
+from rgt_tui.ui.notation import NONE, glyphs
 
 FIRST = ("lr", "batch", "seed")
 """What is said first of what differs."""
@@ -98,7 +98,7 @@ def differences(reference: Mapping[str, str], other: Mapping[str, str]) -> tuple
     said = []
     for key in keys:
         one, two = reference.get(key), other.get(key)
-        said.append(f"{clean(key)} {_value(one, two)} {arrow} {_value(two, one)}")
+        said.append(f"{key} {_value(one, two)} {arrow} {_value(two, one)}")
     if len(said) > MOST_SAID:
         return (*said[:MOST_SAID], f"{len(said) - MOST_SAID} more differ")
     return tuple(said)
@@ -123,5 +123,4 @@ def _value(value: str | None, other: str | None) -> str:
             value = name
         elif head:
             value = f"{glyphs().ellipsis}{value[-LONGEST:]}" if len(value) > LONGEST else value
-    text = clean(value)
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + glyphs().ellipsis
+    return value if len(value) <= LONGEST else value[: LONGEST - 1] + glyphs().ellipsis

@@ -11,7 +11,7 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from rgt_tui.model import BoxState, FleetState, Lifecycle, Link, Meter, MeterKind, Resume, Series
+from rgt_tui.model import BoxState, FleetState, Lifecycle, Link, Meter, MeterKind, Resume, Series, cleaned
 from rgt_tui.ui import RgtApp, density, entries, notation, notes, nothing_to_draw
 from rgt_tui.ui.plot import Board, RunKey, Settings, Shown
 from rgt_tui.ui.screens import CurvesScreen
@@ -298,7 +298,7 @@ def test_the_legend_says_why_a_run_is_not_seen(changes: dict[str, object], age: 
 def test_notes_are_clean_and_few() -> None:
     box = box_with_history()
     many = msgspec.structs.replace(
-        box.runs[2], resumes=tuple(Resume(s, "\x1b[31mSIGTERM\n", s) for s in range(10, 100, 10))
+        box.runs[2], resumes=tuple(cleaned(Resume(s, "\x1b[31mSIGTERM\n", s)) for s in range(10, 100, 10))
     )
     made = notes(Shown(BOX, many), board_of(box))
     assert made[0][0] == "6 earlier"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model import Amount
+from rgt_tui.model import Amount, clean
 from rgt_tui.ui import ASCII, UNICODE, choose
 from rgt_tui.ui import notation as f
 
@@ -105,12 +105,12 @@ HOSTILE = (
 
 @pytest.mark.parametrize(("text", "cleaned"), HOSTILE)
 def test_clean(text: str, cleaned: str) -> None:
-    assert f.clean(text) == cleaned
+    assert clean(text) == cleaned
 
 
 @given(st.text())
 def test_clean_leaves_no_control_character(text: str) -> None:
-    assert all(ord(c) >= 32 and not 0x7F <= ord(c) <= 0x9F for c in f.clean(text))
+    assert all(ord(c) >= 32 and not 0x7F <= ord(c) <= 0x9F for c in clean(text))
 
 
 @pytest.mark.parametrize(

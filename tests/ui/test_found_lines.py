@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from rgt_tui.model import FoundRun, Meter, Resume, RunState, Series
-from rgt_tui.ui.widgets import Tone, text_of
+from rgt_tui.ui.widgets import Tone, clip, text_of
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from tests.ui.fakes import NOW, running_box
 
@@ -23,7 +23,7 @@ def lines(*found: FoundRun, runs: tuple[RunState, ...] = ()) -> list[str]:
     box = msgspec.structs.replace(
         running_box("a"), queues=(), runs=runs, found=found, clock_skew=0.0, meter=Meter()
     )
-    return [text_of(made) for made in queue_lines(box, 100, NOW)]
+    return [text_of(clip(made, 100)).rstrip() for made in queue_lines(box, 100, NOW)]
 
 
 def test_a_training_that_was_found_has_a_line_in_place_of_a_queue() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.model import BoxState, Gpu, GpuHolder, MigSlice
+from rgt_tui.model import BoxState, Gpu, GpuHolder, MigSlice, cleaned
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui import assess
 from rgt_tui.ui.widgets import (
@@ -169,7 +169,7 @@ def test_names_and_reasons_are_hostile_text_and_bounded() -> None:
         orphans=(GpuHolder(pid=7, started=0.0, cmd="[b]\x1b]0;t\x07" + "x" * 300),),
         mig=tuple(MigSlice(name="y" * 500) for _ in range(99)),
     )
-    parts = gpu_sections(box_of(bad), 44)
+    parts = gpu_sections(box_of(cleaned(bad)), 44)
     text = text_of(parts[0].title) + "\n".join(text_of(made) for made in parts[0].body)
     assert "[red]x" in text and "\x1b" not in text and "\x07" not in text
     assert len(parts[0].body) < 40 and all(width_of(made) <= 44 for made in parts[0].body)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from textual.widgets import Input
 
-from rgt_tui.model import Question, QuestionKind
+from rgt_tui.model import Question, QuestionKind, cleaned
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens import QuestionScreen, question_lines
 from rgt_tui.ui.widgets import text_of
@@ -113,7 +113,7 @@ async def test_it_stays_away_from_the_teardown_dialog() -> None:
 
 def test_hostile_text_is_stripped() -> None:
     bad = msgspec.structs.replace(KEY, title="\x1b[2Jkey", lines=("a\x07b\x1b]0;x\x07",))
-    text = "\n".join(text_of(made) for made in question_lines(bad, 60))
+    text = "\n".join(text_of(made) for made in question_lines(cleaned(bad), 60))
     assert "\x1b" not in text
     assert "\x07" not in text
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 
 from rgt_tui.cli import running
@@ -13,11 +12,11 @@ from rgt_tui.cli.autostop.autostop_arguments import (
     KeepArguments,
     LeaseArguments,
 )
-from rgt_tui.cli.autostop.autostop_lines import body_of, show, show_status, status_body
+from rgt_tui.cli.autostop.autostop_lines import body_of, show_rehearsal, show_status, status_body
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.gathering import settled_fleet
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import complain, interactive, print_json, types, waiting
+from rgt_tui.cli.printing import complain, interactive, print_json, print_lines, types, waiting
 from rgt_tui.fleet import Fleet, GateClosed, reached
 from rgt_tui.fleet.autostop import ARMED, ArmedBook
 from rgt_tui.fleet.autostop.arming import Arming, NotNamed, Rehearsal, Wish
@@ -106,7 +105,7 @@ async def _disarm(arguments: AutostopArguments, spec: BoxSpec) -> int:
     if arguments.json:
         print_json({**status_body(spec.name, status, ()), "exit": OK})
     else:
-        sys.stdout.write(clean(f"{spec.name}: disarmed: it no longer stops itself, and keeps billing") + "\n")
+        print_lines(f"{spec.name}: disarmed: it no longer stops itself, and keeps billing")
     return OK
 
 
@@ -154,7 +153,7 @@ async def _decide(arguments: ArmingArguments, fleet: Fleet, arming: Arming, spec
         return _shown(arguments, found)
     typed = arguments.confirm
     if typed is None:
-        show(found, fleet.now())
+        show_rehearsal(found, fleet.now())
         typed, shown = spec.name, clean(spec.name)
         if not types(typed, f'type "{shown}" to arm it, anything else to leave it: '):
             complain("nothing was armed")
@@ -179,7 +178,7 @@ def _shown(arguments: ArmingArguments, found: Rehearsal) -> int:
     if arguments.json:
         print_json({**body_of(found, ok=True), "armed": False, "exit": OK})
     else:
-        show(found, time.time())
+        show_rehearsal(found, time.time())
     return OK
 
 
@@ -197,7 +196,7 @@ def _refused(
         print_json({**body, "armed": False, "exit": code})
         return code
     if found is not None and found.answer is not None:
-        show(found, time.time())
+        show_rehearsal(found, time.time())
     for reason in reasons:
         complain(reason)
     complain(f"{spec.name}: nothing was armed")

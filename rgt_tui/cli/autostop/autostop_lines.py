@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.cli.printing import columns
+from rgt_tui.cli.printing import columns, print_lines
 from rgt_tui.fleet.autostop.arming import Rehearsal
 from rgt_tui.health import clock_words, story_lines
 from rgt_tui.model import (
@@ -18,7 +18,6 @@ from rgt_tui.model import (
     IdleHolder,
     Mode,
     StopEvent,
-    clean,
     time_of_day,
 )
 from rgt_tui.profiles import age, money, size
@@ -54,11 +53,11 @@ def body_of(found: Rehearsal, *, ok: bool) -> dict[str, Any]:
     }
 
 
-def show(found: Rehearsal, now: float) -> None:
+def show_rehearsal(found: Rehearsal, now: float) -> None:
     """Print what arming would mean, for the person who is about to type the name."""
     for title, texts in _sections(found):
         for text in texts:
-            sys.stdout.write(columns([(title, WIDTH, "dim")], clean(text)))
+            sys.stdout.write(columns([(title, WIDTH, "dim")], text))
             title = ""
 
 
@@ -128,9 +127,9 @@ def show_status(box: str, status: AutostopStatus, story: Sequence[StopEvent]) ->
     """Print the status of a box's own stop, and its newest story."""
     shown = [one for one in (status, status.lease) if one is not None and (one.armed or one.state != "none")]
     if not shown:
-        sys.stdout.write(clean(f"{box}: not armed: it does not stop itself") + "\n")
+        print_lines(f"{box}: not armed: it does not stop itself")
     for one in shown:
-        sys.stdout.write(clean(f"{box}: {clock_words(reading_of(one))}") + "\n")
+        print_lines(f"{box}: {clock_words(reading_of(one))}")
         if one.boot:
             since = "" if one.since is None else f", since {time_of_day(one.since)}"
             _line("for", f"instance {one.instance or 'none'}, boot {one.boot}{since}")
@@ -145,11 +144,11 @@ def show_status(box: str, status: AutostopStatus, story: Sequence[StopEvent]) ->
         if one.last is not None and not story:
             _line("last", f"{time_of_day(one.last.at)} {one.last.event}: {one.last.text}")
     for line in story_lines(tuple(story)):
-        sys.stdout.write(line + "\n")
+        print_lines(line)
 
 
 def _line(title: str, text: str) -> None:
-    sys.stdout.write(columns([(title, WIDTH, "dim")], clean(text)))
+    sys.stdout.write(columns([(title, WIDTH, "dim")], text))
 
 
 def reading_of(status: AutostopStatus) -> AutostopReading:

@@ -10,7 +10,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.autostop.autostop_arguments import NotifyArguments
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import complain, print_json, waiting
+from rgt_tui.cli.printing import complain, print_json, print_lines, waiting
 from rgt_tui.fleet import reached
 from rgt_tui.fleet.autostop.autostop_verbs import sink
 from rgt_tui.model import BoxSpec, Secret, clean
@@ -75,7 +75,7 @@ async def _notify(
         }
         print_json(body)
     elif code == OK:
-        sys.stdout.write(f"{clean(spec.name)}: {_in_words(text)}\n")
+        print_lines(f"{spec.name}: {_in_words(text)}")
     else:
         complain(f"{spec.name}: {done.words or _in_words(text)}")
     return code

@@ -6,7 +6,6 @@ Nothing is made up: where a profile has no fact, there is none.
 from __future__ import annotations
 
 import shlex
-import sys
 from typing import Any
 
 import msgspec
@@ -15,7 +14,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.bringing.bringing_arguments import MirrorsArguments
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import complain, print_json
+from rgt_tui.cli.printing import complain, print_json, print_lines
 from rgt_tui.fleet import reached
 from rgt_tui.fleet.box_settings import MirrorState, ask_mirrors, tell_platform
 from rgt_tui.model import BoxSpec, Profile
@@ -124,7 +123,7 @@ async def _work(
         print_json(msgspec.to_builtins(body))
     else:
         for line in lines(spec.name, profile, facts, state):
-            sys.stdout.write(line + "\n")
+            print_lines(line)
     for problem in state.problems:
         complain(f"{spec.name}: {problem}")
     return FAILED if state.problems else OK

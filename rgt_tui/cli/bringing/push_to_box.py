@@ -13,7 +13,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.bringing.bringing_arguments import PushArguments
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, print_json
+from rgt_tui.cli.printing import complain, print_json, print_lines
 from rgt_tui.cli.set_up import box_files
 from rgt_tui.fleet import noted, reached
 from rgt_tui.fleet.pushes import Arrived, PushChoice, Versions, code_place, prune_code, push_tree, versions_of
@@ -84,7 +84,7 @@ async def _push(arguments: PushArguments, spec: BoxSpec, fleet: Path) -> int:
                 print_json({"box": spec.name, **msgspec.to_builtins(arrived)})
             else:
                 for text in lines(spec.name, arrived):
-                    sys.stdout.write(text + "\n")
+                    print_lines(text)
             for text in doubts(arrived):
                 complain(f"{spec.name}: {text}")
             code = FAILED if arrived.refused else code
@@ -217,14 +217,14 @@ def _tell(arguments: PushArguments, spec: BoxSpec, found: Versions) -> int:
     if arguments.json:
         print_json({"box": spec.name, **msgspec.to_builtins(found)})
         return OK
-    sys.stdout.write(f"{spec.name}: {how_many(len(found.versions), 'version')} of code in {found.place}\n")
+    print_lines(f"{spec.name}: {how_many(len(found.versions), 'version')} of code in {found.place}")
     now = time.time()
     for each in found.versions:
         when = "at an unknown time" if each.pushed is None else f"{age(max(0.0, now - each.pushed))} ago"
         word = "removed" if each.removed else "kept" if each.kept else "unused"
         why = f": {each.kept}" if each.kept else ""
-        sys.stdout.write(f"  {word:<8}  {each.path}  {size(each.bytes)}, pushed {when}{why}\n")
+        print_lines(f"  {word:<8}  {each.path}  {size(each.bytes)}, pushed {when}{why}")
     for part in found.unfinished:
         word = "removed" if part.removed else "unused"
-        sys.stdout.write(f"  {word:<8}  {part.path}  {size(part.bytes)}, interrupted and never resumed\n")
+        print_lines(f"  {word:<8}  {part.path}  {size(part.bytes)}, interrupted and never resumed")
     return OK

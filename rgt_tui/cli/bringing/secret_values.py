@@ -11,7 +11,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.bringing.bringing_arguments import SecretArguments
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import complain, expanded_here, print_json
+from rgt_tui.cli.printing import complain, expanded_here, print_json, print_lines
 from rgt_tui.fleet import durable_dirs, reached
 from rgt_tui.fleet.box_settings import KeptSecret, SecretAnswer, ask_secret
 from rgt_tui.fleet.work.launching import job_directory
@@ -73,7 +73,7 @@ def _tell(arguments: SecretArguments, spec: BoxSpec, answer: SecretAnswer) -> in
         print_json({"box": spec.name, **msgspec.to_builtins(answer)})
     else:
         for line in lines(spec.name, answer):
-            sys.stdout.write(line + "\n")
+            print_lines(line)
     if answer.refused is not None:
         complain(f"{spec.name}: {answer.refused}{expanded_here(arguments.job)}")
         return FAILED

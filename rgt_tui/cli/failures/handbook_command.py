@@ -10,7 +10,7 @@ import msgspec
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.failures.failure_arguments import HandbookArguments
-from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli.printing import complain, json_line, print_lines
 from rgt_tui.files import publish
 from rgt_tui.handbook import ACTION_WORDS, HandbookError, Page, all_pages, find_pages, own_directory
 from rgt_tui.health import told_by
@@ -71,10 +71,10 @@ def run_handbook(arguments: HandbookArguments) -> int:
             sys.stdout.buffer.write(json_line({"platform": profile.id} | msgspec.to_builtins(trap)))
     elif len(found) + len(traps) == 1:
         rows = page_lines(found[0]) if found else _trap_lines(*traps[0])
-        sys.stdout.write("".join(f"{line}\n" for line in rows))
+        print_lines(*rows)
     else:
-        sys.stdout.write("".join(f"{page.id:<8} {page.title}\n" for page in found))
-        sys.stdout.write("".join(f"{trap.id:<8} {of.id}: {trap.symptom}\n" for of, trap in traps))
+        print_lines(*(f"{page.id:<8} {page.title}" for page in found))
+        print_lines(*(f"{trap.id:<8} {of.id}: {trap.symptom}" for of, trap in traps))
     sys.stdout.flush()
     return OK
 
@@ -162,5 +162,5 @@ def _draft(words: list[str]) -> int:
     except (OSError, HandbookError) as error:
         complain(f"cannot write {path}: {getattr(error, 'strerror', None) or error}")
         return FAILED
-    sys.stdout.write(f"{path}: written; edit it, then: rgt handbook {words[0]}\n")
+    print_lines(f"{path}: written; edit it, then: rgt handbook {words[0]}")
     return OK

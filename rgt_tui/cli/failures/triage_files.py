@@ -12,7 +12,7 @@ from typing import Any
 
 from rgt_tui.cli.commands import OK, TROUBLE, UNKNOWN
 from rgt_tui.cli.failures.failure_arguments import TriageArguments
-from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli.printing import complain, json_line, print_lines
 from rgt_tui.files import open_regular
 from rgt_tui.handbook import (
     ACTION_WORDS,
@@ -30,7 +30,6 @@ from rgt_tui.handbook import (
     weighed,
 )
 from rgt_tui.handbook.collectives import RankDump, Verdict
-from rgt_tui.model import clean
 from rgt_tui.profiles import Advice, Ends
 from rgt_tui.profiles.log_advice import log_advice
 from rgt_tui.transfer import pickle_values
@@ -67,7 +66,7 @@ def run_triage(arguments: TriageArguments) -> int:
         if arguments.json:
             sys.stdout.buffer.write(json_line(as_json(name, found, told)))
         else:
-            sys.stdout.write("".join(f"{line}\n" for line in as_text(name, found, told)))
+            print_lines(*as_text(name, found, told))
     sys.stdout.flush()
     return status
 
@@ -100,9 +99,9 @@ def as_json(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) ->
 def as_text(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) -> Iterator[str]:
     """Yield the lines that a person reads."""
     if not found:
-        yield f"{clean(name)}: nothing known is wrong in it"
+        yield f"{name}: nothing known is wrong in it"
     for one in found:
-        where = f"{clean(name)}:{one.line_no}" if one.line_no else clean(name)
+        where = f"{name}:{one.line_no}" if one.line_no else name
         yield f"{where}: {one.gotcha} {one.title} ({one.severity}, {one.confidence:.0%} sure)"
         yield f"  do     {ACTION_WORDS[Action(one.action)]}"
         yield f"  never  {one.never}"
@@ -110,10 +109,10 @@ def as_text(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) ->
             yield f"  fix {number}  {fix.text}"
             if fix.command is not None:
                 yield f"         $ {fix.command}"
-        yield f"  proof  {clean(one.line)[:400]}"
+        yield f"  proof  {one.line[:400]}"
     for advice in told:
         page = f" ({advice.page})" if advice.page else ""
-        yield f"{clean(name)}: advice: {clean(advice.text)}{page}"
+        yield f"{name}: advice: {advice.text}{page}"
 
 
 LARGEST = 64 << 20

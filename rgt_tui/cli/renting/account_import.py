@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sys
 from collections.abc import Container, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from rgt_tui.cli.commands import FAILED, UNREACHABLE, USAGE
-from rgt_tui.cli.printing import complain
+from rgt_tui.cli.printing import complain, print_lines
 from rgt_tui.cli.set_up.adding import import_hosts, show_or_write, target
 from rgt_tui.cli.set_up.set_up_arguments import ImportArguments
 from rgt_tui.fleet.config import FleetFileError, Place, load_fleet, loading, open_place
@@ -159,15 +158,15 @@ def _say_costs(bills: Sequence[AccountBill]) -> None:
     """Print what each thing costs, as comments above the tables: what cannot become a box included."""
     for bill in bills:
         for thing in bill.things:
-            sys.stdout.write(f"# {bill.kind}: {thing_words(thing)}: {thing_price(thing)}\n")
+            print_lines(f"# {bill.kind}: {thing_words(thing)}: {thing_price(thing)}")
             if thing.what != MACHINE and thing.how:
-                sys.stdout.write(f"#   no box; to get rid of it: {clean(thing.how)}\n")
+                print_lines(f"#   no box; to get rid of it: {clean(thing.how)}")
         if bill.leftovers_error is not None:
-            sys.stdout.write(
-                f"# {bill.kind}: volumes, addresses and snapshots: not known ({clean(bill.leftovers_error)})\n"
+            print_lines(
+                f"# {bill.kind}: volumes, addresses and snapshots: not known ({clean(bill.leftovers_error)})"
             )
         if bill.gaps:
             gaps = clean(", ".join(bill.gaps))
-            sys.stdout.write(f"# {bill.kind}: may bill besides, and is in no list of it: {gaps}\n")
+            print_lines(f"# {bill.kind}: may bill besides, and is in no list of it: {gaps}")
     if any(bill.things or bill.gaps for bill in bills):
-        sys.stdout.write("\n")
+        print_lines("")

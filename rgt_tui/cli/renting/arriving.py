@@ -264,5 +264,5 @@ def first_contact_lines(platform: str) -> list[str]:
     for section in platform_page(profile):
         if section.title in FIRST_CONTACT:
             lines.append(f"\n{clean(f'{profile.name}: {section.title}')}\n")
-            lines += [columns([(clean(row.label), 14, "dim")], clean(row.text)) for row in section.rows]
+            lines += [columns([(row.label, 14, "dim")], row.text) for row in section.rows]
     return lines

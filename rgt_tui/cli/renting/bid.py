@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import sys
 import time
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, interactive, print_json, prompt, waiting
+from rgt_tui.cli.printing import complain, interactive, print_json, print_lines, prompt, waiting
 from rgt_tui.cli.teardown.money_arguments import BidArguments
 from rgt_tui.gate import (
     AuditEntry,
@@ -24,7 +23,7 @@ from rgt_tui.gate import (
     bid_review,
 )
 from rgt_tui.gate.audit import default_path
-from rgt_tui.model import BidReview, ProviderRef, RentPermit, clean, steady
+from rgt_tui.model import BidReview, ProviderRef, RentPermit, steady
 from rgt_tui.providers import Bidder, ProviderError, Providers, UnknownProvider, bidder_of
 
 READS = 5
@@ -91,7 +90,7 @@ class _Run:
         review = self._review = bid_review(case, steady(), will_send=sends)
         if not arguments.json:
             for line in (*review.lines, f"will send: {review.will_send}"):
-                sys.stdout.write(clean(line) + "\n")
+                print_lines(line)
         if review.refusals:
             return self.end(FAILED, *review.refusals, "nothing was sent")
         if arguments.dry_run:
@@ -144,7 +143,7 @@ class _Run:
             if bid.per_hour is not None and abs(bid.per_hour - case.price) < 1e-6:
                 if not self._arguments.json:
                     state = "OUTBID: it rests, and its disk is charged" if bid.outbid else bid.status
-                    sys.stdout.write(clean(f"changed: {case.price:g} {bid.currency}/h; {state}") + "\n")
+                    print_lines(f"changed: {case.price:g} {bid.currency}/h; {state}")
                 return self.end(OK)
             why = f"the platform shows {bid.per_hour} {bid.currency}/h"
         return self.end(UNCONFIRMED, f"the platform took the bid, and does not show it: {why}")

@@ -23,7 +23,7 @@ from rgt_tui.fleet.renting.acceptance import (
     measure,
     remembered,
 )
-from rgt_tui.model import BoxSpec, clean
+from rgt_tui.model import BoxSpec
 
 STYLES = {Verdict.OK: "dim", Verdict.DOUBTFUL: "bold yellow", Verdict.REFUSE: "bold red"}
 
@@ -58,7 +58,7 @@ async def _check(arguments: CheckBoxArguments, spec: BoxSpec, expected: Expected
         return code
     for row in rows:
         advice = f"; {row.advice}" if row.advice else ""
-        cells = [(row.verdict.value, 8, STYLES[row.verdict]), (clean(row.id), 24, "")]
+        cells = [(row.verdict.value, 8, STYLES[row.verdict]), (row.id, 24, "")]
         sys.stdout.write(columns(cells, f"{row.text}{advice}"))
     if code != OK:
         complain(f"{spec.name}: refuse it; while it bills: rgt down {spec.name} --destroy")

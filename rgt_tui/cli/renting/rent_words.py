@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
-from rgt_tui.cli.printing import columns, complain, print_json
+from rgt_tui.cli.printing import columns, complain, print_json, print_lines
 from rgt_tui.fleet.renting import Search
 from rgt_tui.model import Offer, RentReview, Wish, clean
 from rgt_tui.profiles import ProfileError, before_renting, load_profile, money
@@ -20,7 +20,7 @@ def progress(*, as_json: bool) -> Callable[[str], None]:
     """Return what prints progress: to standard output, or to standard error where that is for a script."""
 
     def say(text: str) -> None:
-        sys.stdout.write(clean(text) + "\n")
+        print_lines(text)
         sys.stdout.flush()
 
     return complain if as_json else say
@@ -36,7 +36,7 @@ def write_lines(lines: Iterable[str]) -> None:
 def candidate_lines(found: Search, wish: Wish | None) -> Iterator[str]:
     """Yield a line for each candidate, the cheapest first."""
     for number, candidate in enumerate(found.candidates[:MOST], 1):
-        yield columns([(str(number), 3, "dim"), *_cells(candidate.offer)], clean(_rest(candidate.offer)))
+        yield columns([(str(number), 3, "dim"), *_cells(candidate.offer)], _rest(candidate.offer))
     more = len(found.candidates) - MOST
     if more > 0:
         yield f"{more} more\n"
@@ -50,7 +50,7 @@ def _cells(offer: Offer) -> list[tuple[str, int, str]]:
         (price, 10, "bold"),
         (offer.kind, 10, ""),
         (kind, 9, ""),
-        (clean(f"{offer.gpu_count} × {offer.gpu}"), 28, ""),
+        (f"{offer.gpu_count} × {offer.gpu}", 28, ""),
     ]
 
 
@@ -77,7 +77,7 @@ def review_lines(review: RentReview) -> Iterator[str]:
     for title, texts in parts:
         shown = title
         for text in texts:
-            yield columns([(shown, SUBJECT, "dim")], clean(text))
+            yield columns([(shown, SUBJECT, "dim")], text)
             shown = ""
     yield "\n"
 

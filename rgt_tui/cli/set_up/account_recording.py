@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 
@@ -12,10 +11,10 @@ from rgt_tui import __version__
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_fleet
-from rgt_tui.cli.printing import complain, print_json, waiting
+from rgt_tui.cli.printing import complain, print_json, print_lines, waiting
 from rgt_tui.cli.set_up.set_up_arguments import DoctorArguments
 from rgt_tui.fleet.config import FleetFileError
-from rgt_tui.model import ProviderRef, clean
+from rgt_tui.model import ProviderRef
 from rgt_tui.providers import KINDS, ProviderError, Providers, UnknownProvider
 from rgt_tui.providers.recording import Recording, record_account
 
@@ -86,9 +85,9 @@ async def _record(arguments: DoctorArguments, ref: ProviderRef, path: Path) -> i
             {"file": str(path), "kind": ref.kind, "exchanges": len(found.exchanges), "failed": found.failed}
         )
         return OK
-    sys.stdout.write(
-        f"{len(found.exchanges)} answers of {ref.kind} are in {clean(str(path))}; ids, names, addresses, keys and "
-        "balances are replaced. Read it before you send it to somebody.\n"
+    print_lines(
+        f"{len(found.exchanges)} answers of {ref.kind} are in {path!s}; ids, names, addresses, keys and "
+        "balances are replaced. Read it before you send it to somebody."
     )
     return OK
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import rgt_with
-from rgt_tui.cli.printing import complain, expanded_here
+from rgt_tui.cli.printing import complain, expanded_here, print_lines
 from rgt_tui.cli.set_up.set_up_arguments import AddArguments, ImportArguments, InitArguments
 from rgt_tui.files import note_written
 from rgt_tui.fleet.config import FleetFileError, Place, find_place, load_fleet, loading, working_directory
@@ -174,7 +174,7 @@ def say(path: Path | None, tables: Mapping[str, Mapping[str, Any]]) -> None:
     """Print boxes as JSON; `path` is the file that has them now, None = none yet."""
     for name, values in tables.items():
         box = {"box": name, **values, "file": None if path is None else str(path)}
-        sys.stdout.write(json.dumps(box) + "\n")
+        print_lines(json.dumps(box))
 
 
 def keep_trust(before: Source | None, after: Source) -> str | None:
@@ -213,8 +213,8 @@ def write(named: str | None, tables: Mapping[str, Mapping[str, Any]], *, as_json
         sys.stdout.write(f"{path}: added\n\n{box_table(name, values)}\n")
     for id_ in sorted({spec.profile for spec in config.boxes if spec.name in ordered}):
         if told := prefilled(load_profile(id_)):
-            sys.stdout.write(f"by the profile {id_}, where the file says nothing: {told}\n")
-    sys.stdout.write(f"next: {rgt_with(named)} doctor {' '.join(ordered)}\n")
+            print_lines(f"by the profile {id_}, where the file says nothing: {told}")
+    print_lines(f"next: {rgt_with(named)} doctor {' '.join(ordered)}")
     return OK
 
 
@@ -277,7 +277,7 @@ def run_init(arguments: InitArguments) -> int:
     if doubt is not None:
         complain(doubt)
     if arguments.json:
-        sys.stdout.write(json.dumps({"path": str(path)}) + "\n")
+        print_lines(json.dumps({"path": str(path)}))
     else:
         rgt = rgt_with(arguments.path or arguments.fleet)
         sys.stdout.write(f"{path}: written\nnext: {rgt} add NAME HOST, or {rgt} import\n")

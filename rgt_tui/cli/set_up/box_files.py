@@ -13,14 +13,14 @@ from rgt_tui.cli import running
 from rgt_tui.cli.bringing.bringing_arguments import PushArguments
 from rgt_tui.cli.commands import FAILED, OK
 from rgt_tui.cli.opening import open_box, open_boxes
-from rgt_tui.cli.printing import complain, interactive, json_line, print_json, says_yes
+from rgt_tui.cli.printing import complain, interactive, json_line, print_json, print_lines, says_yes
 from rgt_tui.cli.set_up.adding import keep_trust, target
 from rgt_tui.cli.set_up.set_up_arguments import AgentArguments, RemoveArguments
 from rgt_tui.fleet import noted, push_trainer
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.editing import remove_box
 from rgt_tui.fleet.errands import Removal, remove_agent
-from rgt_tui.model import BoxSpec, clean
+from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import load_profile, size
 from rgt_tui.ssh import (
     Pushed,
@@ -74,9 +74,9 @@ def tell(pushed: Pushed, job: dict[str, Any], as_json: bool) -> int:
             f"your loop {pushed.library} {python} train.py",
             f"job.json  {json_line(job).decode().strip()}",
         ):
-            sys.stdout.write(clean(line) + "\n")
+            print_lines(line)
     if pushed.problem:
-        complain(clean(f"{pushed.box}: {pushed.problem}"))
+        complain(f"{pushed.box}: {pushed.problem}")
         return FAILED
     return OK
 
@@ -95,7 +95,7 @@ def run_agent(arguments: AgentArguments) -> int:
     except OSError as error:
         complain(f"cannot write {arguments.out}: {error.strerror}")
         return FAILED
-    sys.stdout.write(f"{arguments.out}  {len(bundle.data):,} bytes  sha256 {bundle.digest}\n")
+    print_lines(f"{arguments.out}  {len(bundle.data):,} bytes  sha256 {bundle.digest}")
     return OK
 
 
@@ -166,7 +166,7 @@ def _forget(arguments: RemoveArguments, spec: BoxSpec, found: Removal) -> int:
             complain(doubt)
     code = _tell(arguments, spec, found, forgotten=True)
     if not arguments.json:
-        sys.stdout.write(f"{path}: {spec.name} removed\n")
+        print_lines(f"{path}: {spec.name} removed")
     return code
 
 
@@ -190,9 +190,9 @@ def _print(name: str, found: Removal, *, dry_run: bool) -> None:
     sys.stdout.write(f"{name}: {size(found.bytes)} {said}\n" if going else f"{name}: nothing to remove\n")
     for thing in found.things:
         if thing.kept is None:
-            sys.stdout.write(f"  {size(thing.bytes):>8}  {thing.path}  ({thing.what})\n")
+            print_lines(f"  {size(thing.bytes):>8}  {thing.path}  ({thing.what})")
     for thing in found.things:
         if thing.kept is not None:
-            sys.stdout.write(f"  kept      {thing.path}  ({thing.what}): {thing.kept}\n")
+            print_lines(f"  kept      {thing.path}  ({thing.what}): {thing.kept}")
     for why in found.failed:
         complain(f"{name}: not removed: {why}")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from rgt_tui.cli.set_up.doctor_here import Status
-from rgt_tui.model import clean
 
 LONG_UNWATCHED_S = 3600.0
 """A recorder without a client for less than this may be that of another computer which reconnects."""
@@ -44,11 +43,11 @@ def judge_recorders(found: Sequence[ListedRecorder], command: Callable[..., str]
     if not unneeded:
         return Status.OK, f"{len(found)} running", ""
     named = [
-        f"{clean(recorder.folder)} (pid {recorder.pid}, no client for {(recorder.unwatched_s or 0) / 3600:.0f} h)"
+        f"{recorder.folder} (pid {recorder.pid}, no client for {(recorder.unwatched_s or 0) / 3600:.0f} h)"
         for recorder in unneeded[:MOST_NAMED]
     ]
     ends = [
-        clean(f"RGT_STATE_DIR={shlex.quote(recorder.folder)} {command('record', '--stop')}")
+        f"RGT_STATE_DIR={shlex.quote(recorder.folder)} {command('record', '--stop')}"
         for recorder in unneeded[:MOST_NAMED]
     ]
     more = len(unneeded) - len(named)

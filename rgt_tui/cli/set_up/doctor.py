@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import chosen, meant
-from rgt_tui.cli.printing import columns, complain, print_json
+from rgt_tui.cli.printing import columns, complain, print_json, print_lines
 from rgt_tui.cli.set_up import doctor_here
 from rgt_tui.cli.set_up.doctor_box import BoxDoctor
 from rgt_tui.cli.set_up.doctor_here import Finding
@@ -47,7 +47,7 @@ async def _examine(arguments: DoctorArguments) -> int:
         _print(finding, arguments.json)
     findings += await _boxes(specs, arguments)
     if not arguments.json:
-        sys.stdout.write(summary(findings) + "\n")
+        print_lines(summary(findings))
     return FAILED if any(finding.status == "fail" for finding in findings) else OK
 
 

@@ -14,7 +14,7 @@ from rgt_tui.cli.set_up.box_recorders import ListedRecorder, judge_recorders
 from rgt_tui.cli.set_up.doctor_here import BOX_CHECKS, Finding, Status, box_id
 from rgt_tui.fleet import elsewhere, provider_word, says
 from rgt_tui.gate import GENERIC, SAID, recognised, recognised_words
-from rgt_tui.model import BoxSpec, Disk, Profile, Sample, clean
+from rgt_tui.model import BoxSpec, Disk, Profile, Sample, clean, cleaned
 from rgt_tui.profiles import byte_pct, inode_pct, load_profile, pct, watched_mounts
 from rgt_tui.ssh import (
     AuthFailed,
@@ -337,7 +337,7 @@ class BoxDoctor:
             )
             after = time.time()
             line = done.out.strip().rpartition(b"\n")[2]  # start-up files of the shell may print before it
-            sample = msgspec.json.decode(record(line) or line, type=Sample)
+            sample = cleaned(msgspec.json.decode(record(line) or line, type=Sample))
         except CommandFailed as error:
             advice = "a disk or network file system there may hang; what prints in ~/.bashrc?"
             self._put("agent", Status.FAIL, str(error), advice)
@@ -356,7 +356,7 @@ class BoxDoctor:
         )
         try:
             lines = filter(None, map(record, done.out.splitlines()))
-            found = [msgspec.json.decode(line, type=ListedRecorder) for line in lines]
+            found = [cleaned(msgspec.json.decode(line, type=ListedRecorder)) for line in lines]
         except (msgspec.DecodeError, RecursionError) as error:
             self._put(
                 "recorders", Status.WARN, f"the agent sends no list: {error}", "please report this line"

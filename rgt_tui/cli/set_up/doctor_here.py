@@ -19,7 +19,6 @@ from rgt_tui.cli.dashboard import DUMB
 from rgt_tui.cli.opening import NONE_FOUND, UNTRUSTED
 from rgt_tui.fleet.config import FleetConfig, FleetFileError, Place, open_place
 from rgt_tui.fleet.config.loading import usual_name
-from rgt_tui.model import clean
 from rgt_tui.profiles import how_many
 from rgt_tui.ssh import NO_FILE, NO_SSH, ConfigError, Wanted, expand, resolve, scan, surroundings
 from rgt_tui.ssh.keyring import load
@@ -159,10 +158,10 @@ def file(place: Place | None) -> tuple[Finding, FleetConfig | None]:
         config = open_place(place)
     except FleetFileError as error:
         return Finding(
-            name, Status.FAIL, clean(str(error)), "correct that line; docs/fleet-file.md has every key"
+            name, Status.FAIL, str(error), "correct that line; docs/fleet-file.md has every key"
         ), None
     if config.doubt is not None:
-        return Finding(name, Status.WARN, clean(config.doubt), UNTRUSTED), config
+        return Finding(name, Status.WARN, config.doubt, UNTRUSTED), config
     count = f"{place.path}: {how_many(len(config.boxes), 'box', 'boxes')}"
     if config.warnings:
         return Finding(
@@ -183,11 +182,11 @@ def secrets(config: FleetConfig | None, env: Mapping[str, str]) -> Finding:
         return Finding(
             name,
             Status.FAIL,
-            clean("; ".join(missing)),
+            "; ".join(missing),
             "export the variable, or create the file, before rgt starts",
         )
     if found:
-        loose = clean("; ".join(text for _, text in found))
+        loose = "; ".join(text for _, text in found)
         return Finding(name, Status.WARN, loose, "chmod 600 the file; name the right one if it is not a key")
     return Finding(name, Status.OK, f"{len(named)} named, all present" if named else "none named")
 

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import NONE_FOUND, meant
-from rgt_tui.cli.printing import complain, interactive, print_json, says_yes
+from rgt_tui.cli.printing import complain, interactive, print_json, print_lines, says_yes
 from rgt_tui.cli.set_up.set_up_arguments import TrustArguments
 from rgt_tui.fleet.config import FleetFileError, trusted, whole
 from rgt_tui.fleet.config.trusted import Entry, Seen, differs, look, read_book, revoke
-from rgt_tui.model import clean
 
 
 def run_trust(arguments: TrustArguments) -> int:
@@ -43,7 +42,7 @@ def _list(book: Path, *, as_json: bool) -> int:
             _json(path, trusted=why is None, since=entry.at, why=why)
             continue
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.at))
-        sys.stdout.write(f"{day}  {clean(path)}" + (f"  ({clean(why)})" if why else "") + "\n")
+        print_lines(f"{day}  {path}" + (f"  ({why})" if why else ""))
     return OK
 
 
@@ -62,7 +61,7 @@ def _revoke(book: Path, path: Path, *, as_json: bool) -> int:
     if as_json:
         _json(str(real), trusted=False, since=None, why=None if was else "was not trusted")
     elif was:
-        sys.stdout.write(f"{real} is no longer trusted\n")
+        print_lines(f"{real} is no longer trusted")
     else:
         complain(f"{real} was not trusted; rgt trust --list shows what is")
     return OK if was else FAILED
@@ -75,7 +74,7 @@ def _trust(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
     why = trusted.differs(known, entry)
     out = sys.stderr if as_json else sys.stdout
     if why is None:
-        out.write(f"{source.real} is trusted as it is\n")
+        print_lines(f"{source.real} is trusted as it is", out=out)
     else:
         for line in _shown(str(source.real), known, entry):
             out.write(line + "\n")
@@ -88,7 +87,7 @@ def _trust(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
             return FAILED
         # What was shown, not what stands there by now.
         trusted.trust(book, source.real, entry)
-        out.write(f"{source.real} is trusted with this content; rgt trust --revoke ends that\n")
+        print_lines(f"{source.real} is trusted with this content; rgt trust --revoke ends that", out=out)
     if as_json:
         _json(str(source.real), trusted=True, since=entry.at if known is None or why else known.at, why=None)
     return OK

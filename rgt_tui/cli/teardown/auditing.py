@@ -9,7 +9,7 @@ import time
 import msgspec
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.printing import columns, complain, print_json
+from rgt_tui.cli.printing import columns, complain, print_json, print_lines
 from rgt_tui.cli.teardown.money_arguments import AuditArguments
 from rgt_tui.gate import (
     JOURNAL,
@@ -33,7 +33,7 @@ from rgt_tui.gate import (
     words,
 )
 from rgt_tui.gate.audit import default_path
-from rgt_tui.model import clean, moment
+from rgt_tui.model import moment
 
 
 def run_audit(arguments: AuditArguments) -> int:
@@ -67,7 +67,7 @@ def _receipt(book: ReceiptBook, box: str, *, as_json: bool) -> int:
     """Print the newest receipt of a box."""
     found = book.newest(box)
     if found is None:
-        complain(f"there is no receipt of {clean(box)}: rgt has stopped no meter of it")
+        complain(f"there is no receipt of {box}: rgt has stopped no meter of it")
         return FAILED
     print_receipt(found, as_json=as_json)
     return OK
@@ -78,7 +78,7 @@ def print_receipt(receipt: Receipt, *, as_json: bool) -> None:
     if as_json:
         print_json(receipt)
         return
-    sys.stdout.write(f"{clean(receipt_title(receipt))}\n")
+    print_lines(receipt_title(receipt))
     for label, text in receipt_rows(receipt):
         sys.stdout.write(columns([(label, 13, "dim")], text))
 
@@ -91,7 +91,7 @@ def _settle(log: AuditLog, journal: Journal, box: str | None, seen: str) -> int:
     found, problems = journal.open_actions()
     mine = [one for one in found if one.first.box == box and one.first.verb is not None]
     if not mine:
-        for problem in problems or (f"nothing of {clean(box)} is open",):
+        for problem in problems or (f"nothing of {box} is open",):
             complain(problem)
         return USAGE if problems else FAILED
     state = ActionState.OFF if seen == "off" else ActionState.FAILED
@@ -116,7 +116,7 @@ def _settle(log: AuditLog, journal: Journal, box: str | None, seen: str) -> int:
         except (AuditFailed, JournalFailed, Held) as error:
             complain(error)
             return FAILED
-        sys.stdout.write(f"{clean(words(one))}: {text}\n")
+        print_lines(f"{words(one)}: {text}")
     return OK
 
 
@@ -125,14 +125,12 @@ def _print(line: AuditLine, *, as_json: bool) -> None:
         known = msgspec.to_builtins(line.entry) if line.entry is not None else {}
         print_json({"line": line.number, **known})
         return
-    sys.stdout.write(
-        _row(line.entry) if line.entry is not None else f"line {line.number}: it cannot be read\n"
-    )
+    print_lines(_row(line.entry) if line.entry is not None else f"line {line.number}: it cannot be read")
 
 
 def _row(entry: AuditEntry) -> str:
     what = (entry.who, entry.box, entry.deed_text, entry.instance, entry.event, entry.text)
-    return "  ".join((moment(entry.at), *(clean(part) for part in what if part))) + "\n"
+    return "  ".join((moment(entry.at), *filter(None, what)))
 
 
 def _print_open(action: OpenAction, *, as_json: bool) -> None:
@@ -146,9 +144,7 @@ def _print_open(action: OpenAction, *, as_json: bool) -> None:
         }  # fmt: skip
         print_json(body)
         return
-    sys.stdout.write(
-        clean(f"OPEN: {words(action)}; rgt asks the provider while it runs, and sends nothing again") + "\n"
-    )
+    print_lines(f"OPEN: {words(action)}; rgt asks the provider while it runs, and sends nothing again")
 
 
 def _verify(log: AuditLog, *, as_json: bool) -> int:
@@ -160,5 +156,5 @@ def _verify(log: AuditLog, *, as_json: bool) -> int:
         }  # fmt: skip
         print_json(body)
     else:
-        sys.stdout.write(clean(f"{log.path}: {chain_words(chain)}") + "\n")
+        print_lines(f"{log.path}: {chain_words(chain)}")
     return OK if chain.broken is None else FAILED

@@ -13,7 +13,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.cli.gathering import settled_fleet
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import columns, complain, interactive, print_json, types, waiting
+from rgt_tui.cli.printing import columns, complain, interactive, print_json, print_lines, types, waiting
 from rgt_tui.cli.teardown.auditing import print_receipt
 from rgt_tui.cli.teardown.money_arguments import DownArguments
 from rgt_tui.fleet import Fleet, GateClosed, Given
@@ -83,7 +83,7 @@ async def _done(arguments: DownArguments, spec: BoxSpec) -> int:
                 receipt = await fleet.receipt(spec.name)
                 print_json({"ok": True, "exit": OK, "box": spec.name, "steps": [step], "receipt": receipt})
             else:
-                sys.stdout.write(f"{step.phase:<12} {clean(step.text)}\n")
+                print_lines(f"{step.phase:<12} {step.text}")
                 await _print_receipt(fleet, spec.name)
             return OK
     except GateClosed as closed:
@@ -97,9 +97,9 @@ async def _done(arguments: DownArguments, spec: BoxSpec) -> int:
 async def _print_receipt(fleet: Fleet, box: str) -> None:
     receipt = await fleet.receipt(box)
     if receipt is not None:
-        sys.stdout.write("\n")
+        print_lines("")
         print_receipt(receipt, as_json=False)
-        sys.stdout.write(f"\nrgt audit --receipt {clean(box)} prints this again\n")
+        print_lines("", f"rgt audit --receipt {box} prints this again")
 
 
 async def _decide(
@@ -203,7 +203,7 @@ async def _send(
         async for step in call:
             steps.append(step)
             if not arguments.json:
-                sys.stdout.write(f"{step.phase:<12} {clean(step.text)}\n")
+                print_lines(f"{step.phase:<12} {step.text}")
                 sys.stdout.flush()
     except GateClosed as closed:
         return _refused(arguments, None, review.verb, closed.reasons, review, FAILED)
@@ -262,7 +262,7 @@ def _exits(review: Review) -> list[str]:
     blocking = [item for item in review.items if item.blocks and item.kind != "name"]
     lines = []
     if any(item.forfeitable for item in blocking):
-        firm = [clean(item.key) for item in blocking if not item.forfeitable]
+        firm = [item.key for item in blocking if not item.forfeitable]
         but = f" (all that block but {', '.join(firm)})" if firm else ""
         lines.append(f"to give an item up by its name: --forfeit KEY{but}")
     if any(item.ignorable for item in blocking):
@@ -307,7 +307,7 @@ def _show(review: Review, out: TextIO | None = None) -> None:
     out = sys.stdout if out is None else out
     name = f"{review.verb} {review.box} ({review.native_label}), instance {review.instance}"
     says = "seen from here:" if review.by_hand else "the provider says"
-    out.write(f"{clean(name)}: {says} {clean(review.status)}\n\n")
+    print_lines(f"{name}: {says} {review.status}", "", out=out)
     now = f"{money(review.per_hour, review.currency, review.at_least)}/h"
     spent = money(review.spent, review.currency, review.spent_at_least, estimated=review.spent_estimated)
     so_far = f"{spent} so far"
@@ -321,16 +321,16 @@ def _show(review: Review, out: TextIO | None = None) -> None:
         *((("note", (review.note,)),) if review.note else ()),
     ):
         for text in texts or ("nothing" if title != "keeps billing" else "nothing found",):
-            out.write(columns([(title, 13, "dim")], clean(text)))
+            out.write(columns([(title, 13, "dim")], text))
             title = ""
     out.write("\n")
     for item in sorted(review.items, key=lambda item: not item.blocks):
         if item.kind != "name":
             out.write(_row(review, item))
-    out.write("\n" + columns([("will send", 13, "dim")], clean(review.will_send)))
+    out.write("\n" + columns([("will send", 13, "dim")], review.will_send))
     title = "or by hand"
     for way in review.how:
-        out.write(columns([(title, 13, "dim")], clean(way)))
+        out.write(columns([(title, 13, "dim")], way))
         title = ""
 
 
@@ -347,6 +347,6 @@ def _row(review: Review, item: EvidenceItem) -> str:
     cells = [
         (state, 8, "bold" if item.blocks else "dim"),
         (age(review.age(item, review.at)), 8, "dim"),
-        (clean(item.key), 24, ""),
+        (item.key, 24, ""),
     ]
-    return columns(cells, clean(item.text) + lost)
+    return columns(cells, item.text + lost)

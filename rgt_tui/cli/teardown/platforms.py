@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -11,10 +10,10 @@ from typing import Any
 import msgspec
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.printing import complain, print_json
+from rgt_tui.cli.printing import complain, print_json, print_lines
 from rgt_tui.cli.teardown.money_arguments import ProfilesArguments
 from rgt_tui.health import BY_ID
-from rgt_tui.model import DangerClock, Profile, clean
+from rgt_tui.model import DangerClock, Profile
 from rgt_tui.profiles import (
     PageRow,
     ProfileError,
@@ -50,8 +49,7 @@ def run_profiles(arguments: ProfilesArguments) -> int:
 
 
 def _print(lines: Iterable[str]) -> int:
-    for line in lines:
-        sys.stdout.write(f"{clean(line)}\n")
+    print_lines(*lines)
     return OK
 
 

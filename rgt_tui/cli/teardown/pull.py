@@ -15,7 +15,7 @@ import msgspec
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import complain, print_json
+from rgt_tui.cli.printing import complain, print_json, print_lines
 from rgt_tui.cli.teardown.money_arguments import PullArguments
 from rgt_tui.fleet import noted
 from rgt_tui.fleet.pulls.pull_way import UNCLAIMED_BYTES, PullFailed, PullRequest
@@ -69,7 +69,7 @@ async def _work(spec: BoxSpec, request: PullRequest, *, as_json: bool) -> int:
         try:
             report = working.result()
         except PullFailed as error:
-            complain(f"{spec.name}: {clean(str(error))}")
+            complain(f"{spec.name}: {error!s}")
             return FAILED
     tell(report, as_json=as_json)
     return OK if report.complete else FAILED
@@ -209,13 +209,13 @@ def tell(report: PullReport, *, as_json: bool) -> None:
         return
     name = report.box
     verb = "would be fetched" if report.dry_run else "verified now"
-    here = "" if report.dry_run else f", in {clean(report.destination)}"
-    sys.stdout.write(
+    here = "" if report.dry_run else f", in {report.destination}"
+    print_lines(
         f"{name}: {how_many(report.landed, 'file')} {verb} ({size(report.landed_bytes)}), {report.same:,} were here "
-        f"already{here}\n"
+        f"already{here}"
     )
     if report.carrier:
-        complain(f"{name}: through rgt's own SSH client, which is slower: {clean(report.carrier)}")
+        complain(f"{name}: through rgt's own SSH client, which is slower: {report.carrier}")
     _list(name, "not pulled", ((row.path, row.reason) for row in report.refused), len(report.refused))
     _list(name, "beside", ((row.path, row.reason) for row in report.beside), len(report.beside))
     links = ((path, f"is a link to {target}: not followed") for path, target in report.links)
@@ -227,18 +227,16 @@ def tell(report: PullReport, *, as_json: bool) -> None:
             first = path.removeprefix(folder.path.rstrip("/") + "/")
             more = f" (and {len(folder.missing) - 1:,} more)" if len(folder.missing) > 1 else ""
             found = f"incomplete: {first}: {reason}{more}"
-        sys.stdout.write(f"{name}: {clean(folder.path)}: {clean(utf8(found))}\n")
+        print_lines(f"{name}: {folder.path}: {utf8(found)}")
     if report.unconfirmed:
         complain(
             f"{name}: incomplete: the box could not list its results at the end, so files may be missing here: "
-            f"{clean(report.unconfirmed)}; run rgt pull again"
+            f"{report.unconfirmed}; run rgt pull again"
         )
     if report.left_out:
         largest = sorted(report.left_out, key=lambda rule: -rule.bytes)[:RULES_SHOWN]
-        rules = ", ".join(f"{clean(rule.rule)} ({size(rule.bytes)})" for rule in largest)
-        sys.stdout.write(
-            f"{name}: no results, by their place: {rules}; `results` in the fleet file adds files\n"
-        )
+        rules = ", ".join(f"{rule.rule} ({size(rule.bytes)})" for rule in largest)
+        print_lines(f"{name}: no results, by their place: {rules}; `results` in the fleet file adds files")
     if report.unclaimed:
         _tell_unclaimed(report)
     if report.uncounted:
@@ -251,9 +249,7 @@ def _tell_unclaimed(report: PullReport) -> None:
     directories = how_many(len(groups), "directory", "directories")
     total = f"{size(sum(group.bytes for group in groups))} in {directories}"
     if not report.too_much_unclaimed:
-        sys.stdout.write(
-            f"{name}: not pulled, claimed by no job, run or `results`: {total}: rgt pull {name} PATH\n"
-        )
+        print_lines(f"{name}: not pulled, claimed by no job, run or `results`: {total}: rgt pull {name} PATH")
         return
     complain(
         f"{name}: incomplete: {total} claimed by no job, run or `results`; rgt pull {name} PATH brings one, `results` "
@@ -288,6 +284,6 @@ def utf8(text: str) -> str:
 
 def _list(name: str, what: str, rows: Iterable[tuple[str, str]], count: int) -> None:
     for path, reason in list(rows)[:SHOWN]:
-        complain(f"{name}: {what}: {clean(utf8(path))}: {clean(utf8(reason))}")
+        complain(f"{name}: {what}: {utf8(path)}: {utf8(reason)}")
     if count > SHOWN:
         complain(f"{name}: {what}: and {count - SHOWN:,} more (rgt pull --json names them)")

@@ -87,7 +87,7 @@ def as_text(found: Verification) -> str:
     for kind, path, text in rows:
         counts[kind] += 1
         if counts[kind] <= MOST_LINES:
-            shown.append(columns([(kind, 8, STYLES[kind])], f"{clean(path)}: {clean(text)}"))
+            shown.append(columns([(kind, 8, STYLES[kind])], f"{path}: {text}"))
     for kind, count in counts.items():
         if count > MOST_LINES:
             shown.append(f"… and {count - MOST_LINES} more of the kind {kind}\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ import msgspec
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box, rgt_with
-from rgt_tui.cli.printing import complain, interactive, print_json, prompt
+from rgt_tui.cli.printing import complain, interactive, print_json, print_lines, prompt
 from rgt_tui.cli.work.work_arguments import (
     GpuHealthArguments,
     GrepArguments,
@@ -225,7 +224,7 @@ async def _asked(tool: Tool, words: list[str], arguments: ToolArguments, spec: B
         if arguments.json:
             print_json({"box": spec.name, **row})
         else:
-            sys.stdout.write("".join(f"{line}\n" for line in tool.shown(row)))
+            print_lines(*tool.shown(row))
 
     accept = arguments.accept_new_host_key
     async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
@@ -249,7 +248,7 @@ async def _end(arguments: ReapArguments, spec: BoxSpec) -> int:
             )
             return FAILED
         if not arguments.json:
-            sys.stdout.write("".join(f"{line}\n" for line in tool.shown({"holders": named})))
+            print_lines(*tool.shown({"holders": named}))
         if not typed(arguments, spec.name, "end this process"):
             return FAILED
         words += ["--kill", arguments.kill or ""] + ["--unverified"] * arguments.unverified
@@ -258,7 +257,7 @@ async def _end(arguments: ReapArguments, spec: BoxSpec) -> int:
     if arguments.json:
         print_json({"box": spec.name, **answer.last})
     else:
-        sys.stdout.write("".join(f"ended     {name}\n" for name in ended))
+        print_lines(*(f"ended     {name}" for name in ended))
     for refusal in rows_of(answer.last, "refused"):
         complain(f"{spec.name}: {text(refusal, 'kill')} was not ended: {text(refusal, 'why')}")
     return OK if ended else (answer.status or FAILED)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sys
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,7 +14,7 @@ from rgt_tui import files
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import complain, print_json, waiting
+from rgt_tui.cli.printing import complain, print_json, print_lines, waiting
 from rgt_tui.cli.work.work_arguments import CodeArguments
 from rgt_tui.fleet import connected, elsewhere, provider_word
 from rgt_tui.model import BoxSpec, exact
@@ -142,4 +141,4 @@ def tell(
         + f"; project directory {shown}",
         f"ssh        ssh {name}",
     ]
-    sys.stdout.write("\n".join(lines) + "\n")
+    print_lines(*lines)

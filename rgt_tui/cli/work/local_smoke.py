@@ -17,12 +17,12 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.cli.printing import print_json, waiting
+from rgt_tui.cli.printing import print_json, print_lines, waiting
 from rgt_tui.cli.work.work_arguments import RunArguments
 from rgt_tui.files import alone, open_regular, publish, state_directory
 from rgt_tui.fleet.work.launching import finding_lines, said, stem
 from rgt_tui.health import log_finding
-from rgt_tui.model import Secret, clean
+from rgt_tui.model import Secret
 from rgt_tui.transfer.sending import SourceError, SourceTree
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
@@ -70,7 +70,7 @@ def passes_here(
             print_json({"box": arguments.box, "smoke_here": row, "finding": finding, "exit": 1})
         return bool(row["ok"])
     lines = said({**row, "phase": "smoke", "known": True}) + (finding_lines(finding) if finding else [])
-    sys.stdout.write("".join(f"here: {clean(line)}\n" for line in lines))
+    print_lines(*(f"here: {line}" for line in lines))
     sys.stdout.flush()
     return bool(row["ok"])
 

@@ -15,7 +15,7 @@ import msgspec
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, expanded_here, print_json
+from rgt_tui.cli.printing import complain, expanded_here, print_json, print_lines
 from rgt_tui.cli.status_line import HOLDING
 from rgt_tui.cli.work.box_tools import typed
 from rgt_tui.cli.work.run_job import keep_job, launch, print_outcome
@@ -50,7 +50,7 @@ from rgt_tui.fleet.work.queue_split import (
     share_words,
     split,
 )
-from rgt_tui.model import BoxSpec, Lifecycle, QueueState, clean
+from rgt_tui.model import BoxSpec, Lifecycle, QueueState, cleaned
 from rgt_tui.profiles import ago, how_many, size, wait_text
 from rgt_tui.ssh import BoxError, CommandFailed, ConfigError, Unreachable
 from rgt_tui.store import History, HistoryError, history_path
@@ -209,7 +209,7 @@ class Queues:
         if self._arguments.json:
             print_json({"box": spec.name, "job": job or self._job(spec), **row})
         else:
-            sys.stdout.write("".join(f"{spec.name}: {line}\n" for line in lines))
+            print_lines(*(f"{spec.name}: {line}" for line in lines))
 
     def _end(self, spec: BoxSpec, answer: Answer) -> int:
         if answer.words and answer.status:
@@ -232,9 +232,7 @@ class Queues:
             lines = [f"taken out {name}" for name in texts(answer.last, "out")]
             kept = answer.last.get("kept")
             lines += (
-                [f"kept {clean(str(name))}: {clean(str(why))}" for name, why in kept.items()]
-                if isinstance(kept, dict)
-                else []
+                [f"kept {name!s}: {why!s}" for name, why in kept.items()] if isinstance(kept, dict) else []
             )
             self._print(
                 spec, answer.last, lines + [f"no cell {name}" for name in texts(answer.last, "absent")]
@@ -286,7 +284,7 @@ class Queues:
                 lines = queue_lines(queue_of(answer), time.time())
                 if len(named) + len(others) > 1:
                     unnamed = "" if job in named else ", which the fleet file does not name"
-                    lines = [f"job {clean(job)}{unnamed}", *(f"  {line}" for line in lines)]
+                    lines = [f"job {job}{unnamed}", *(f"  {line}" for line in lines)]
                 self._print(spec, answer.last, lines, job)
                 codes.append(self._end(spec, answer))
         return max(codes, default=OK)
@@ -332,7 +330,7 @@ class Queues:
             body = {"cells": entries, "unreached": {part.box: part.error for part in lost}}
             print_json(body)
         else:
-            sys.stdout.write("".join(f"{line}\n" for entry in entries for line in entry_lines(entry)))
+            print_lines(*(line for entry in entries for line in entry_lines(entry)))
         for part in lost:
             complain(
                 f"{part.box}: {part.error}; what it has is shown as it was last seen, and it may still run"
@@ -513,11 +511,9 @@ class Queues:
         if not answer.rows:
             raise CommandFailed(f"its queue could not be told which cells others run now: {answer.words}")
         kept = answer.last.get("kept")
-        stays = tuple(clean(str(name)) for name in kept) if isinstance(kept, dict) else ()
+        stays = tuple(str(name) for name in kept) if isinstance(kept, dict) else ()
         for name in stays:
-            complain(
-                f"{spec.name}: {name} stays there: {clean(str(kept[name])) if isinstance(kept, dict) else ''}"
-            )
+            complain(f"{spec.name}: {name} stays there: {kept[name] if isinstance(kept, dict) else ''}")
         if texts(answer.last, "out"):
             self._say(f"{spec.name}: not run there any more: {', '.join(texts(answer.last, 'out'))}")
         try:
@@ -554,7 +550,7 @@ class Queues:
 
     def _say(self, words: str) -> None:
         out = sys.stderr if self._arguments.json else sys.stdout
-        out.write(clean(words) + "\n")
+        print_lines(words, out=out)
         out.flush()
 
 
@@ -588,11 +584,9 @@ def queue_of(answer: Answer) -> QueueState:
         CommandFailed: it has told none.
     """
     try:
-        return msgspec.convert(answer.last, QueueState)
+        return cleaned(msgspec.convert(answer.last, QueueState))
     except msgspec.ValidationError as error:
-        raise CommandFailed(
-            f"the agent's answer cannot be used: {answer.words or clean(str(error))}"
-        ) from error
+        raise CommandFailed(f"the agent's answer cannot be used: {answer.words or error}") from error
 
 
 def queue_lines(queue: QueueState, now: float) -> list[str]:
@@ -600,13 +594,13 @@ def queue_lines(queue: QueueState, now: float) -> list[str]:
     lines = []
     for cell in queue.cells:
         when = f", {ago(cell.ended or cell.started, now)}" if cell.started else ""
-        why = f": {clean(cell.reason)}" if cell.reason else ""
-        state = clean(cell.state)
+        why = f": {cell.reason}" if cell.reason else ""
+        state = cell.state
         if cell.wait is not None:
             state, why = HOLDING, f": at step {cell.wait.step:,}, {wait_text(cell.wait, queue.at - now, now)}"
         epochs = "" if cell.epochs is None else f", {how_many(cell.epochs, 'epoch')}"
         freed = f", gave {size(cell.pruned)} of room back" if cell.pruned else ""
-        lines.append(f"{state:<11} {clean(cell.name)} ({clean(cell.task)}{epochs}{when}{freed}){why}")
+        lines.append(f"{state:<11} {cell.name} ({cell.task}{epochs}{when}{freed}){why}")
     runner = f"runner pid {queue.runner_pid}" if queue.runner_pid else "a runner"
     lines.append(
         f"{runner} is at work"
@@ -615,7 +609,7 @@ def queue_lines(queue: QueueState, now: float) -> list[str]:
         if queue.done
         else "no runner is at work"
     )
-    return lines + ([f"error: {clean(queue.error)}"] if queue.error else [])
+    return lines + ([f"error: {queue.error}"] if queue.error else [])
 
 
 def entry_lines(entry: Entry) -> list[str]:

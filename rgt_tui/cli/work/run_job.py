@@ -19,7 +19,15 @@ from rgt_tui.cli.bringing.push_to_box import ProgressLine, doubts, noted_push
 from rgt_tui.cli.bringing.secret_values import read_value
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.opening import meant, open_boxes, rgt_with
-from rgt_tui.cli.printing import complain, expanded_here, interactive, print_json, says_yes, waiting
+from rgt_tui.cli.printing import (
+    complain,
+    expanded_here,
+    interactive,
+    print_json,
+    print_lines,
+    says_yes,
+    waiting,
+)
 from rgt_tui.cli.set_up.adding import keep_trust
 from rgt_tui.cli.work.local_smoke import passes_here
 from rgt_tui.cli.work.work_arguments import LaunchArguments, RunArguments
@@ -38,7 +46,7 @@ from rgt_tui.fleet.work.launching import (
     phase_of,
     said,
 )
-from rgt_tui.model import BoxSpec, Secret, clean
+from rgt_tui.model import BoxSpec, Secret
 from rgt_tui.profiles import age, load_profile
 from rgt_tui.ssh import AuthFailed, ConfigError, HostKeyRefused, Unreachable
 from rgt_tui.transfer.sending import SourceError, SourceTree
@@ -250,7 +258,7 @@ async def _push(arguments: RunArguments, spec: BoxSpec, choice: PushChoice, tree
     for doubt in doubts(arrived):
         complain(f"{spec.name}: {doubt}")
     if not arguments.json:
-        sys.stdout.write(f"{spec.name}: code   {clean(arrived.path)}\n")
+        print_lines(f"{spec.name}: code   {arrived.path}")
         sys.stdout.flush()
     return Code(arrived.digest, arrived.path)
 
@@ -268,7 +276,7 @@ async def launch(
     def take(row: Row) -> None:
         rows[phase_of(row)] = row
         if not arguments.json and "--find" not in words:
-            sys.stdout.write("".join(f"{spec.name}: {line}\n" for line in said(row)))
+            print_lines(*(f"{spec.name}: {line}" for line in said(row)))
             sys.stdout.flush()
 
     seconds = arguments.probe + arguments.smoke_seconds + SLACK_S
@@ -297,14 +305,12 @@ async def print_outcome(
         body = {"box": spec.name, "name": name, **more, **rows, "finding": finding, "exit": code}
         print_json(body)
     elif finding is not None:
-        sys.stdout.write("".join(f"{spec.name}: {line}\n" for line in finding_lines(finding)))
+        print_lines(*(f"{spec.name}: {line}" for line in finding_lines(finding)))
     if launched.words and code != OK:
         complain(f"{spec.name}: {launched.words}")
     cell = text(launched.rows.get("begins", {}), "cell")
     if code == OK and cell and not arguments.json:
-        sys.stdout.write(
-            f"{spec.name}: next   {rgt_with(arguments.fleet)} logs {spec.name} {cell} --follow\n"
-        )
+        print_lines(f"{spec.name}: next   {rgt_with(arguments.fleet)} logs {spec.name} {cell} --follow")
     return code
 
 
@@ -354,7 +360,7 @@ def _ended(arguments: RunArguments, spec: BoxSpec, frame: Row) -> int:
     else:
         for cell in cells:
             why = f": {text(cell, 'reason')}" if cell.get("reason") else ""
-            sys.stdout.write(f"{spec.name}: {text(cell, 'state'):<6} {text(cell, 'name')}{why}\n")
+            print_lines(f"{spec.name}: {text(cell, 'state'):<6} {text(cell, 'name')}{why}")
     if not cells:
         complain(f"{spec.name}: {text(frame, 'error') or 'the queue cannot be read'}")
         return UNREACHABLE if not frame else FAILED

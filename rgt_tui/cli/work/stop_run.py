@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box, rgt_with
-from rgt_tui.cli.printing import complain, interactive, print_json, says_yes
+from rgt_tui.cli.printing import complain, interactive, print_json, print_lines, says_yes
 from rgt_tui.cli.work.work_arguments import StopArguments
 from rgt_tui.fleet import reached
 from rgt_tui.fleet.work.agent_answers import Row, ask, number, text, texts
-from rgt_tui.model import BoxSpec, clean
+from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import age, size
 
 CONNECT_S = 60.0
@@ -32,7 +32,7 @@ async def _stop(arguments: StopArguments, spec: BoxSpec) -> int:
         if arguments.json:
             print_json({"box": spec.name, **row})
         else:
-            sys.stdout.write("".join(f"{spec.name}: {clean(line)}\n" for line in lines_of(row)))
+            print_lines(*(f"{spec.name}: {line}" for line in lines_of(row)))
         sys.stdout.flush()
 
     async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
@@ -62,7 +62,7 @@ async def _stop(arguments: StopArguments, spec: BoxSpec) -> int:
     if done.status == OK and not arguments.json and texts(found, "waiting"):
         job = text(found, "job").rpartition("/")[2]
         again = f"{rgt_with(arguments.fleet)} queue {spec.name} run --job {job}"
-        sys.stdout.write(f"{spec.name}: {', '.join(texts(found, 'waiting'))} wait; to go on: {again}\n")
+        print_lines(f"{spec.name}: {', '.join(texts(found, 'waiting'))} wait; to go on: {again}")
     return done.status
 
 

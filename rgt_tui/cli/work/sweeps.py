@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,14 @@ from rgt_tui.cli import running
 from rgt_tui.cli.bringing.push_to_box import ProgressLine, doubts, noted_push
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import rgt_with
-from rgt_tui.cli.printing import complain, print_json
+from rgt_tui.cli.printing import complain, print_json, print_lines
 from rgt_tui.cli.work.run_job import environment, keep_job
 from rgt_tui.cli.work.work_arguments import QueueArguments
 from rgt_tui.fleet import reached
 from rgt_tui.fleet.pushes import PushChoice, read_source
 from rgt_tui.fleet.work.agent_answers import Row, ask, text, texts
 from rgt_tui.fleet.work.launching import CannotRun, Code, sweep_for
-from rgt_tui.model import BoxSpec, clean
+from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import BoxError
 from rgt_tui.transfer.sending import SourceError, SourceTree
@@ -127,4 +126,4 @@ def _print(arguments: QueueArguments, spec: BoxSpec, row: Row, job: str) -> None
     rgt, name = rgt_with(arguments.fleet), arguments.rest[0]
     lines += [f"next   {rgt} queue {spec.name} add configs/a.yaml 'configs/b.yaml 20' --job {name}"]
     lines += [f"next   {rgt} queue {spec.name} run --job {name}"]
-    sys.stdout.write("".join(f"{spec.name}: {clean(line)}\n" for line in lines))
+    print_lines(*(f"{spec.name}: {line}" for line in lines))

@@ -8,7 +8,7 @@ import sys
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import complain, print_json, waiting
+from rgt_tui.cli.printing import complain, print_json, print_lines, waiting
 from rgt_tui.cli.work.work_arguments import TunnelArguments
 from rgt_tui.fleet.work.tunneling import CannotListen, Tunnels
 from rgt_tui.model import LOOPBACK, BoxSpec, Tunnel, parse_tunnel
@@ -68,5 +68,5 @@ def tell(arguments: TunnelArguments, spec: BoxSpec, ports: list[tuple[Tunnel, in
             print_json(body)
         else:
             taken = "" if port == tunnel.local else f"  ({tunnel.local} is taken here)"
-            sys.stdout.write(f"{spec.name}: {url}  →  {tunnel.end}{taken}\n")
+            print_lines(f"{spec.name}: {url}  →  {tunnel.end}{taken}")
     sys.stdout.flush()

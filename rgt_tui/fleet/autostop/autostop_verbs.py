@@ -22,15 +22,12 @@ from rgt_tui.model import (
     ArmRequest,
     AutostopStatus,
     BoxSpec,
-    IdleHolder,
-    OwnKey,
     Secret,
     StopEvent,
     Verb,
-    clean,
 )
 from rgt_tui.profiles import age
-from rgt_tui.ssh import CommandFailed, Deployed, Done, record, run
+from rgt_tui.ssh import CommandFailed, Deployed, Done, decoded, record, run
 
 Way = tuple[asyncssh.SSHClientConnection, Deployed]
 """The connection that stands, and the agent at its end."""
@@ -113,11 +110,11 @@ async def ask_story(way: Way, copies: Sequence[str] = (), lines: int = STORY_LIN
     found: dict[tuple[float, str, str], StopEvent] = {}
     for raw in b"\n".join(out).splitlines():
         try:
-            event = msgspec.json.decode(record(raw), type=StopEvent)
-        except (msgspec.DecodeError, RecursionError):
+            event = decoded(record(raw), StopEvent, "the line")
+        except CommandFailed:
             continue
         if math.isfinite(event.at):
-            found.setdefault((event.at, event.event, event.text), _event(event))
+            found.setdefault((event.at, event.event, event.text), event)
     return tuple(sorted(found.values(), key=lambda event: event.at))[-lines:]
 
 
@@ -135,7 +132,7 @@ async def sink(
 
 async def _armed(way: Way, word: str, request: ArmRequest) -> ArmAnswer:
     found = await _ask(way, ("autostop", word), ArmAnswer, msgspec.json.encode(request) + b"\n")
-    return ArmAnswer(ok=found.ok, reasons=tuple(map(clean, found.reasons)), status=_status(found.status))
+    return ArmAnswer(ok=found.ok, reasons=found.reasons, status=_status(found.status))
 
 
 async def _run(way: Way, words: Sequence[str], data: bytes = b"") -> Done:
@@ -155,43 +152,17 @@ async def _ask(way: Way, words: Sequence[str], kind: type[T], data: bytes = b"")
     lines = [line for raw in done.out.splitlines() if (line := record(raw))]
     if done.status not in (OK, REFUSED) or not lines:
         raise CommandFailed(f"rgt-box {' '.join(words[:2])}: {done.words or f'exit {done.status}'}")
-    try:
-        return msgspec.json.decode(lines[-1], type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise CommandFailed(
-            f"rgt-box {' '.join(words[:2])}: the answer cannot be used: {clean(str(error))}"
-        ) from error
+    return decoded(lines[-1], kind, f"rgt-box {' '.join(words[:2])}: the answer")
 
 
 def _status(found: AutostopStatus) -> AutostopStatus:
-    """Return it with nothing in it that a terminal would obey, and no number that is none."""
+    """Return it, if all its numbers are finite."""
     numbers = (found.since, found.limit_s, found.idle_s, found.unknown_s, found.stops_in_s, found.kept_until)
     if any(number is not None and not math.isfinite(number) for number in numbers):
         raise CommandFailed("rgt-box autostop: the answer cannot be used: it has odd numbers")
-    key = found.key
-    return msgspec.structs.replace(
-        found,
-        state=clean(found.state),
-        mode=found.mode and clean(found.mode),
-        action=found.action and clean(found.action),
-        boot=found.boot and clean(found.boot),
-        instance=found.instance and clean(found.instance),
-        box=found.box and clean(found.box),
-        why=tuple(map(clean, found.why)),
-        holders=tuple(
-            IdleHolder(pid=one.pid, started=one.started, cmd=clean(one.cmd), bytes=one.bytes)
-            for one in found.holders
-        ),
-        unsaving=tuple(map(clean, found.unsaving)),
-        saving=tuple(map(clean, found.saving)),
-        key=None if key is None else OwnKey(proved=key.proved, text=clean(key.text), at=key.at),
-        last=None if found.last is None else _event(found.last),
-        lease=None if found.lease is None else _status(found.lease),
-    )
-
-
-def _event(event: StopEvent) -> StopEvent:
-    return StopEvent(at=event.at, event=clean(event.event), text=clean(event.text), boot=clean(event.boot))
+    if found.lease is not None:
+        _status(found.lease)
+    return found
 
 
 class Keeping:

@@ -197,7 +197,7 @@ class BoxLog:
         except TimeoutError:
             raise CommandFailed(f"the box did not send that part of the log within {SECONDS:g} s") from None
         except EOFError as error:
-            raise Unreachable(clean(str(error))) from error
+            raise Unreachable(str(error)) from error
         first = 0
         if start > 0:
             first = data.find(b"\n") + 1 or len(data)
@@ -291,7 +291,7 @@ class BoxLog:
                     matches=number(row, "matches"),
                     read=number(row, "read"),
                     ended=True,
-                    incomplete=clean(str(why))[:200],
+                    incomplete=str(why)[:200],
                 )
                 return
             if row.get("progress") is True:

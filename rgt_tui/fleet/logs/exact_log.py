@@ -11,7 +11,7 @@ import msgspec
 
 from rgt_tui.fleet.connector import Backoff
 from rgt_tui.fleet.errands import reached
-from rgt_tui.model import BoxSpec, clean
+from rgt_tui.model import BoxSpec
 from rgt_tui.ssh import (
     AuthFailed,
     BoxError,
@@ -122,7 +122,7 @@ class ExactLog:
             except (BoxError, asyncssh.Error, OSError, EOFError, TimeoutError) as error:
                 if isinstance(error, INCAPABLE) and not self._reached:
                     raise
-                words = clean(str(error)) or type(error).__name__
+                words = str(error) or type(error).__name__
                 stays = self._request.follow and self._reached
                 if not stays and time.monotonic() - heard > self._request.patience:
                     raise error if isinstance(error, BoxError) else Unreachable(words) from error
@@ -132,9 +132,7 @@ class ExactLog:
 
     def _waits(self) -> None:
         if self._request.follow and not self._known:
-            self._say(
-                f"there is no {clean(self._path)} that could be read yet; waiting for it (Ctrl-C ends that)"
-            )
+            self._say(f"there is no {self._path} that could be read yet; waiting for it (Ctrl-C ends that)")
 
     def _silence(self) -> float | None:
         """Return how long nothing may come; a file that is followed may stand still."""
@@ -153,7 +151,7 @@ class ExactLog:
 
     def _begin(self, file: FileBegins) -> None:
         if file.why in NOTES:
-            note = NOTES[file.why].format(path=clean(file.path), offset=self._place.offset)
+            note = NOTES[file.why].format(path=file.path, offset=self._place.offset)
             if not self._request.follow:
                 raise CatFailed(note)
             self._say(note)

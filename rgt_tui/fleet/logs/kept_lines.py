@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from rgt_tui.fleet.reducers import LOG_LINES, written_at
-from rgt_tui.model import LogLines, LogView, clean
+from rgt_tui.model import LogLines, LogView
 
 MOST_LINES = 1_000_000
 MOST_BYTES = 128 << 20
@@ -152,9 +152,8 @@ class KeptLines:
         if not lines:
             return
         self._note_time(self.end, at)
-        new = [clean(line) for line in lines]
-        self._tail += new
-        self._tail_bytes += _size_of(new)
+        self._tail += lines
+        self._tail_bytes += _size_of(lines)
         if len(self._tail) >= TAIL_LINES * 5 // 4:
             self._pack(len(self._tail) - TAIL_LINES)
         self._trim()
@@ -229,7 +228,7 @@ class KeptLines:
         Returns:
             False when there is no room for them; nothing has changed then.
         """
-        made = blocks_of(number - len(lines), [clean(line) for line in lines])
+        made = blocks_of(number - len(lines), list(lines))
         self._split(number)
         keep = bisect_right(self._firsts, number - 1)
         added = sum(len(block.text) for block in made) - sum(len(block.text) for block in self._blocks[:keep])
@@ -320,7 +319,7 @@ class KeptLines:
         if new and view.written is not None and self._written is None:
             self._written = (self.end, view.written)
         self._seen_total = total
-        self.partial = None if partial is None else clean(partial)
+        self.partial = partial
         self.at = view.at
         return True
 
@@ -345,7 +344,7 @@ class KeptLines:
         if not begun and (written := written_at(frame, now)) is not None:
             self._written = (self.end, written)
         self.inode, self.reached, self.at = frame.inode, frame.end, now
-        self.partial = None if frame.partial is None else clean(frame.partial)
+        self.partial = frame.partial
 
 
 def kept_from(view: LogView, inode: int | None, reached: int) -> KeptLines:

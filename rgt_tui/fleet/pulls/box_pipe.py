@@ -42,7 +42,7 @@ def _status(line: bytes) -> int | None:
     try:
         end = _decode(line)
     except (ValueError, RecursionError) as error:
-        raise StreamError(f"an end that is none: {clean(str(error))}") from error
+        raise StreamError(f"an end that is none: {error}") from error
     if end.id != ASKED:
         raise StreamError(f"an answer to a request that was not made ({end.id})")
     return end.status

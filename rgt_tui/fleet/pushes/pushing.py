@@ -15,9 +15,9 @@ import asyncssh
 import msgspec
 
 from rgt_tui.fleet.pushes.push_transport import RSYNC_FROM, NotTaken, RsyncFailed, send
-from rgt_tui.model import BoxSpec, Profile, clean, exact
+from rgt_tui.model import BoxSpec, Exact, Profile, exact
 from rgt_tui.profiles import size
-from rgt_tui.ssh import CommandFailed, Deployed, record, run
+from rgt_tui.ssh import CommandFailed, Deployed, decoded, record, run
 from rgt_tui.transfer.sending import (
     ALWAYS_LEFT_OUT,
     IgnoreRules,
@@ -105,12 +105,12 @@ class Room(msgspec.Struct, frozen=True):
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    staging: str
+    staging: Exact
     place: str
     wanted: tuple[tuple[str, int], ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     same: int = 0
-    rsync: str | None = None
+    rsync: Exact | None = None
     blocked: str | None = None
     room: Room | None = None
 
@@ -119,7 +119,7 @@ class _Published(msgspec.Struct, frozen=True):
     damaged: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     same: int = 0
-    path: str = ""
+    path: Exact = ""
     link: str | None = None
 
 
@@ -283,11 +283,8 @@ def _usable(path: str) -> bool:
 def _answer(out: bytes, status: int | None, words: str, kind: type[T]) -> T:
     lines = [line for raw in out.splitlines() if (line := record(raw))]
     if status != 0 or not lines:
-        raise NotTaken(f"the box did not take it: {clean(words) or f'exit {status}'}")
-    try:
-        return msgspec.json.decode(lines[-1], type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise CommandFailed(f"the agent's answer cannot be used: {clean(str(error))}") from error
+        raise NotTaken(f"the box did not take it: {words or f'exit {status}'}")
+    return decoded(lines[-1], kind, "the agent's answer")
 
 
 def _checked(plan: _Plan, tree: SourceTree) -> list[tuple[SourceFile, int]]:
@@ -311,13 +308,13 @@ def _refuse(plan: _Plan, tree: SourceTree) -> None:
         PushRefused: with the figures.
     """
     if plan.blocked is not None:
-        raise PushRefused(clean(plan.blocked))
+        raise PushRefused(plan.blocked)
     room = plan.room
     if room is None:
         raise CommandFailed("the agent's answer cannot be used: it does not say how much room there is")
     if room.error is not None:
-        raise PushRefused(f"the free space of {clean(plan.place)} is unknown: {clean(room.error)}")
-    mount = clean(room.mount)
+        raise PushRefused(f"the free space of {plan.place} is unknown: {room.error}")
+    mount = room.mount
     if room.needed_bytes > room.free_bytes:
         raise PushRefused(
             f"no room on {mount}: {size(room.needed_bytes)} needed, {size(room.free_bytes)} free; "
@@ -350,22 +347,21 @@ def _what_would_fit(tree: SourceTree, over: int) -> str:
 def _arrived(
     tree: SourceTree, choice: PushChoice, plan: _Plan, published: _Published, sent: int, carrier: str
 ) -> Arrived:
-    refused = tuple((clean(path), clean(why)) for path, why in published.refused)
     path = published.path or plan.place
     if choice.kind == "data" and published.path:
         path = f"{published.path}/{tree.name}"
     return Arrived(
         kind=choice.kind,
         name=tree.name,
-        path=clean(path),
+        path=path,
         digest=tree.digest,
         files=len(tree.files),
         bytes=tree.bytes,
-        link=None if published.link is None else clean(published.link),
+        link=published.link,
         sent=sent,
         same=published.same,
         carrier=carrier,
-        refused=refused,
+        refused=published.refused,
         left_out=tree.left_out,
         windows=tree.windows,
         mended=choice.mend,
@@ -446,18 +442,4 @@ async def _versions(
     done = await run(
         connection, command, seconds=PLAN_S, most_bytes=MOST_ANSWER, name="listing what was pushed"
     )
-    found = _answer(done.out, done.status, done.words, Versions)
-    return Versions(
-        clean(found.place),
-        tuple(
-            msgspec.structs.replace(
-                each,
-                path=clean(each.path),
-                name=clean(each.name),
-                version=clean(each.version),
-                kept=each.kept and clean(each.kept),
-            )
-            for each in found.versions
-        ),
-        tuple(msgspec.structs.replace(each, path=clean(each.path)) for each in found.unfinished),
-    )
+    return _answer(done.out, done.status, done.words, Versions)

@@ -15,10 +15,10 @@ from rgt_tui import files
 from rgt_tui.fleet.box_settings import platform_settings
 from rgt_tui.fleet.errands import reached
 from rgt_tui.health import DISK_ERROR_PCT, DISK_WARN_PCT
-from rgt_tui.model import BoxSpec, Profile, clean
+from rgt_tui.model import BoxSpec, Profile
 from rgt_tui.model.gpu_names import gpus_not_as_asked
 from rgt_tui.profiles import load_profile, pct, size
-from rgt_tui.ssh import CommandFailed, Deadline, Unreachable, find_torch, record, run
+from rgt_tui.ssh import CommandFailed, Deadline, Unreachable, decoded, find_torch, record, run
 
 SECONDS = 90.0
 """All of it, login included."""
@@ -216,10 +216,10 @@ async def measure(
     for line in reversed(done.out.splitlines()):
         if told := record(line):
             try:
-                return msgspec.json.decode(told, type=Measured)
-            except (msgspec.DecodeError, RecursionError):
+                return decoded(told, Measured, "the measurement")
+            except CommandFailed:
                 break
-    raise CommandFailed(f"the agent's answer cannot be used: {clean(done.words)[:200] or 'it said nothing'}")
+    raise CommandFailed(f"the agent's answer cannot be used: {done.words[:200] or 'it said nothing'}")
 
 
 def judge(found: Measured, expected: Expected, earlier: Sequence[Earlier], platform: str) -> tuple[Row, ...]:
@@ -239,7 +239,7 @@ def judge(found: Measured, expected: Expected, earlier: Sequence[Earlier], platf
                 "network route", Verdict.DOUBTFUL, found.route_error, "rgt mirrors shows what jobs start with"
             )
         )
-    return tuple(msgspec.structs.replace(row, text=clean(row.text)) for row in rows)
+    return tuple(rows)
 
 
 def _gpus(found: Measured, expected: Expected) -> Row:
@@ -421,7 +421,7 @@ def remembered(spec: BoxSpec, found: Measured) -> Earlier:
         at=found.at,
         box=spec.name,
         platform=spec.profile,
-        gpu=clean((devices[0].name if devices else "") or ""),
+        gpu=(devices[0].name if devices else "") or "",
         tflops=least(lambda one: one.tflops),
         to_gpu_gbs=least(lambda one: one.to_gpu_gbs),
         write_mbs=_finite(found.disk.write_mbs),

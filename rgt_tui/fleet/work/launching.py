@@ -15,7 +15,7 @@ from rgt_tui.fleet.box_settings import durable_dirs
 from rgt_tui.fleet.work.agent_answers import Row, number, rows_of, text, texts
 from rgt_tui.fleet.work.fleet_roster import same_job
 from rgt_tui.health import log_finding
-from rgt_tui.model import BoxSpec, Finding, Profile, clean, how_many
+from rgt_tui.model import BoxSpec, Finding, Profile, how_many
 
 JOBS = "~/jobs"
 """Where the agent makes jobs."""
@@ -348,4 +348,4 @@ def finding_lines(finding: Finding) -> list[str]:
     lines = [f"why    {finding.gotcha}: {finding.title}", f"never  {finding.never}"]
     for fix in finding.fixes:
         lines.append(f"fix    {fix.text}" + (f": {fix.command}" if fix.command else ""))
-    return [*lines, *([f"proof  {clean(finding.evidence)}"] if finding.evidence else [])]
+    return [*lines, *([f"proof  {finding.evidence}"] if finding.evidence else [])]

@@ -11,7 +11,7 @@ import asyncssh
 
 from rgt_tui.fleet.connector import Backoff
 from rgt_tui.fleet.errands import connected
-from rgt_tui.model import LOOPBACK, BoxSpec, Tunnel, clean
+from rgt_tui.model import LOOPBACK, BoxSpec, Tunnel
 from rgt_tui.ssh import AuthFailed, BoxError, ConfigError, HostKeyRefused, lost
 
 BLOCK = 64 << 10
@@ -134,9 +134,7 @@ class Tunnels:
             try:
                 await connection.forward_socks(LOOPBACK, port)
             except OSError as error:
-                self._tell(
-                    f"{tunnel}: cannot listen on {LOOPBACK}:{port}: {error.strerror or clean(str(error))}"
-                )
+                self._tell(f"{tunnel}: cannot listen on {LOOPBACK}:{port}: {error.strerror or error}")
 
     async def _serve(
         self, tunnel: Tunnel, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -149,7 +147,7 @@ class Tunnels:
             host = tunnel.host.strip("[]")
             there, back = await connection.open_connection(host, tunnel.port, encoding=None)
         except asyncssh.ChannelOpenError as error:
-            self._once(f"{tunnel.end}: {clean(str(error.reason))}: is anything listening there?")
+            self._once(f"{tunnel.end}: {error.reason}: is anything listening there?")
             return
         except (asyncssh.Error, OSError):
             return

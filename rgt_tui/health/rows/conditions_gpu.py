@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rgt_tui.health.condition import NOTHING, Proof, Reading, Verdict, failed, passed, waiting, warn
 from rgt_tui.health.facts import MOVING_S, NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S, Facts
 from rgt_tui.health.remembered import HARDWARE, xid_level
-from rgt_tui.model import BoxState, Finding, Gpu, clean, memory
+from rgt_tui.model import BoxState, Finding, Gpu, memory
 from rgt_tui.model.gpu_names import gpus_not_as_asked
 from rgt_tui.profiles import age, how_many, pct, stall_after, step_time
 
@@ -98,7 +98,7 @@ def slowed(gpu: Gpu) -> bool:
 
 def throttle_words(gpu: Gpu) -> str:
     """Return why a card's clock is held down; of a newer agent's reason its own name."""
-    return ", ".join(THROTTLE_WORDS.get(name, clean(name)) for name in gpu.throttle[:8])
+    return ", ".join(THROTTLE_WORDS.get(name, name) for name in gpu.throttle[:8])
 
 
 def say_throttled(view: Facts, reading: Reading, since: float) -> str:

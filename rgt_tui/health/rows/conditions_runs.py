@@ -8,7 +8,7 @@ from statistics import median
 
 from rgt_tui.health.condition import Proof, Reading, Verdict, absent, failed, passed, person, waiting, warn
 from rgt_tui.health.facts import CHECKPOINT_OLD_S, HOPELESS_STALL, LAYER_OLD_S, Facts
-from rgt_tui.model import Alert, BoxState, Finding, FoundRun, RunState, clean
+from rgt_tui.model import Alert, BoxState, Finding, FoundRun, RunState
 from rgt_tui.profiles import age, how_ended, saved_point, size, stall_after, wait_text
 
 LOOK_BACK = 49
@@ -307,9 +307,7 @@ def check_checkpoint_age(view: Facts) -> Verdict:
     if not points:
         begun = next((entry.writing[-1] for entry in of_running if entry.writing), None)
         if begun is not None:
-            return absent(
-                view, f"no complete one yet; {clean(begun.path)} is not complete: {clean(begun.why or '')}"
-            )
+            return absent(view, f"no complete one yet; {begun.path} is not complete: {begun.why or ''}")
         return absent(view, "what is running has written none yet")
     run, point = max(points, key=lambda pair: pair[1].at)
     at = view.client(point.at)

@@ -141,7 +141,7 @@ class ListingReader:
     def _begin(self, root: str, is_file: bool) -> None:
         reason = why_not_root(root)
         if reason is not None:
-            raise ListingError(f"the box lists {clean(root)!r}, which is {reason}")
+            raise ListingError(f"the box lists {root!r}, which is {reason}")
         if root not in self._roots:
             self._roots.append(root)
         self._root = root
@@ -160,7 +160,7 @@ class ListingReader:
                 self._uncounted += 1
             return None
         if row.stamp is None or row.device is None:
-            raise ListingError(f"the box lists {clean(name)!r} without its size or its device")
+            raise ListingError(f"the box lists {name!r} without its size or its device")
         self._rows += 1
         if len(self._files) >= self._most:
             raise ListingError(f"the box lists more than {self._most:,} files: {self._advice()}")

@@ -138,7 +138,7 @@ class PieceDecoder:
         except (ValueError, RecursionError) as error:
             if not self._spoken:
                 return None
-            raise StreamError(f"something that is not a record: {clean(str(error))}") from error
+            raise StreamError(f"something that is not a record: {error}") from error
         self._spoken = True
         return self._checked(answer)
 

@@ -9,7 +9,7 @@ from rgt_tui.fleet.logs.box_logs import BoxLog, BoxSearch
 from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.logs.line_finder import TextFinder, finder_for, folds
-from rgt_tui.ui.notation import clean, compact_time, size, thousands
+from rgt_tui.ui.notation import compact_time, size, thousands
 
 
 class Sheet:
@@ -39,7 +39,7 @@ async def search_box(log: BoxLog, wanted: str, show: Callable[[Sheet], None]) ->
     def update_heading(end: str) -> None:
         took = compact_time(time.monotonic() - began)
         what = how_many(max(found.matches, len(sheet.hits)), "line")
-        sheet.heading = f"/{clean(wanted)} on the box: {what} in {size(found.read)}, {took}{end}"
+        sheet.heading = f"/{wanted} on the box: {what} in {size(found.read)}, {took}{end}"
         show(sheet)
 
     def add(news: BoxSearch) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rgt_tui.fleet.logs.kept_lines import KeptLines
-from rgt_tui.model import Spot, clean
+from rgt_tui.model import Spot
 from rgt_tui.ui.logs.line_finder import Finder, Marks, error_finder
 from rgt_tui.ui.logs.line_times import WrittenZone, written, written_before
 
@@ -166,7 +166,7 @@ def line_at(kept: KeptLines, spot: Spot, when: Callable[[int], float | None]) ->
         None = it is not kept.
     """
     if spot.text:
-        return _line_with(kept, clean(spot.text).strip(), spot.at, when)
+        return _line_with(kept, spot.text.strip(), spot.at, when)
     place = None if spot.at is None else _last_by(kept, spot.at, when)
     if spot.step is not None:
         middle = kept.end - 1 if place is None else place

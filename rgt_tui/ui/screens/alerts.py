@@ -18,7 +18,7 @@ from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import ALERTS, MOVE, Command, bindings, key_for
-from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, plain
+from rgt_tui.ui.notation import clock, compact_time, glyphs, plain
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.fixed_lines import Parts
@@ -81,15 +81,15 @@ def row_line(row: AlertRow, names: int, now: float) -> Line:
     since = compact_time(now - row.since) if row.since is not None else ""
     if row.ended_at is not None:
         held = f"held {compact_time(row.ended_at - (alert.since or row.ended_at))}, ended {clock(row.ended_at)}  "
-        name = fit_name(clean(row.box), names)
-        return line(dim(f" {glyphs().check} {name}  {fit('', 6)}  {held}{clean(alert.text)}"))
-    head = f"{fit_name(clean(row.box), names)}  {fit(since, 6, right=True)}  "
+        name = fit_name(row.box, names)
+        return line(dim(f" {glyphs().check} {name}  {fit('', 6)}  {held}{alert.text}"))
+    head = f"{fit_name(row.box, names)}  {fit(since, 6, right=True)}  "
     muted = "muted  " if alert.muted else ""
     return line(
         Span(f" {mark} ", tone),
         dim(head),
         dim(muted),
-        Span(clean(alert.text), Tone.DIM if alert.muted else Tone.TEXT),
+        Span(alert.text, Tone.DIM if alert.muted else Tone.TEXT),
     )
 
 
@@ -106,7 +106,7 @@ def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[L
     out = (
         []
         if said or row.finding is not None
-        else labelled("now" if row.ended_at is None else "was", clean(alert.text), width, most=4)
+        else labelled("now" if row.ended_at is None else "was", alert.text, width, most=4)
     )
     if row.since is not None:
         out += labelled("since", f"{clock(row.since)}, {compact_time(now - row.since)} ago", width)
@@ -118,8 +118,8 @@ def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[L
     elif row.finding is not None:
         return [*out, *finding_details(row.finding, width, said=said)]
     if row.advice:
-        out += labelled("do", clean(row.advice), width, Tone.STRONG, most=3)
-    out += labelled("id", clean(alert.id), width, Tone.DIM)
+        out += labelled("do", row.advice, width, Tone.STRONG, most=3)
+    out += labelled("id", alert.id, width, Tone.DIM)
     return out
 
 
@@ -196,7 +196,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
             self._asked_at = now
             self.read_ended()
         self.shown = {row.key: row for row in self._rows(state)}
-        names = name_width((clean(row.box) for row in self.shown.values()), self.size.width)
+        names = name_width((row.box for row in self.shown.values()), self.size.width)
         rows = [ListRow(key, row_line(row, names, now)) for key, row in self.shown.items()]
         self.main_list.show(
             rows,
@@ -273,7 +273,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
         try:
             found = await chronicle.happened(wanted, None, PAGE)
         except Exception as error:
-            self.hint(f"the history cannot be read: {clean(str(error))}")
+            self.hint(f"the history cannot be read: {error}")
             return
         if found.rows != self._happened:
             self._happened = found.rows
@@ -334,7 +334,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
             return
         until = None if seconds == UNTIL_OVER else float(seconds)
         self.fleet.mute(picked.box, picked.alert.id, until)
-        name = f"{clean(picked.alert.id)} on {clean(picked.box)}"
+        name = f"{picked.alert.id} on {picked.box}"
         how = {None: f"muted {name} until it clears", 0.0: f"unmuted {name}"}
         self.hint(how.get(until, f"muted {name} for an hour"))
 
@@ -374,11 +374,11 @@ class AlertsScreen(Moves, FleetAwareScreen):
         try:
             until = coming_time(message.text, self.now)
         except ValueError as error:
-            self.hint(f"not muted: {clean(str(error))}")
+            self.hint(f"not muted: {error}")
             return
         self.fleet.mute(picked.box, picked.alert.id, until - self.now)
         when = day_and_clock(until, self.now)
-        self.hint(f"muted {clean(picked.alert.id)} on {clean(picked.box)} until {when}")
+        self.hint(f"muted {picked.alert.id} on {picked.box} until {when}")
 
     def action_toggle_ended(self) -> None:
         """Show or hide the alerts that have ended."""
@@ -393,13 +393,13 @@ class AlertsScreen(Moves, FleetAwareScreen):
         commands = [
             (place, fix.command)
             for place, fix in enumerate(picked.finding.fixes if picked.finding is not None else (), 1)
-            if fix.command and plain(clean(fix.command)) == fix.command
+            if fix.command and plain(fix.command) == fix.command
         ]
         if not commands:
             text = f"{picked.box}: {picked.alert.text}" + (f"; do: {picked.advice}" if picked.advice else "")
-            return Copied(what=f"the alert {clean(picked.alert.id)}", text=text)
+            return Copied(what=f"the alert {picked.alert.id}", text=text)
         key, count = self._copied
         count = count if key == picked.key else 0
         self._copied = (picked.key, count + 1)
         place, command = commands[count % len(commands)]
-        return Copied(what=f"fix {place} of {clean(picked.alert.id)}", text=command)
+        return Copied(what=f"fix {place} of {picked.alert.id}", text=command)

@@ -17,7 +17,7 @@ from rgt_tui.gate import AuditEntry, AuditEvent, AuditLine, Chain, chain_words, 
 from rgt_tui.model import FleetState, moment
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import AUDIT, MOVE, Command, bindings, key_for
-from rgt_tui.ui.notation import clean, glyphs
+from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.selectable_list import ListRow, SelectableList
@@ -58,10 +58,8 @@ def audit_row(one: AuditLine, names: int, width: int = WHOLE) -> Line:
     tone = TONES.get(entry.event, Tone.TEXT)
     verb = entry.deed_text
     when = moment(entry.at)
-    head = line(
-        dim(f"  {when[5:16] if width < NARROW else when}  "), Span(fit_name(clean(entry.box), names)), "  "
-    )
-    return line(head, Span(f"{fit(verb, 8)}{fit(entry.event.value, 10)}", tone), dim(clean(entry.text)))
+    head = line(dim(f"  {when[5:16] if width < NARROW else when}  "), Span(fit_name(entry.box, names)), "  ")
+    return line(head, Span(f"{fit(verb, 8)}{fit(entry.event.value, 10)}", tone), dim(entry.text))
 
 
 def _proof(entry: AuditEntry) -> tuple[tuple[str, str], ...]:
@@ -79,7 +77,7 @@ def audit_details(one: AuditLine, width: int) -> list[Line]:
         for label, text in (
             ("who", entry.who), ("on", entry.instance), *_proof(entry)[:1], ("text", entry.text), *_proof(entry)[1:],
         ):  # fmt: skip
-            out += labelled(label, clean(text), width, pad=PAD, most=WHOLE) if text else []
+            out += labelled(label, text, width, pad=PAD, most=WHOLE) if text else []
     return [*out, *labelled("sha256", one.hash, width, Tone.DIM, pad=PAD)]
 
 
@@ -125,7 +123,7 @@ class AuditScreen(Moves, FleetAwareScreen):
         return super().why_not(command)
 
     def _draw(self) -> None:
-        named = (clean(one.entry.box) for one in self._lines.values() if one.entry)
+        named = (one.entry.box for one in self._lines.values() if one.entry)
         names = name_width(named, self.size.width)
         rows = [ListRow(key, audit_row(one, names, self.size.width)) for key, one in self._lines.items()]
         empty = self._trouble or (
@@ -150,7 +148,7 @@ class AuditScreen(Moves, FleetAwareScreen):
         except (
             Exception
         ) as error:  # a log that cannot be read must not look like one in which nothing happened
-            self._trouble = clean(str(error)) or type(error).__name__
+            self._trouble = str(error) or type(error).__name__
         else:
             self._trouble = ""
             mine = [
@@ -171,7 +169,7 @@ class AuditScreen(Moves, FleetAwareScreen):
         mark = Span(f"{glyphs().trouble} ", Tone.TROUBLE) if bad else Span(f"{glyphs().check} ", Tone.PROVED)
         if not self._chain.lines:
             mark = Span("")
-        return [(1, line(mark, Span(clean(chain_words(self._chain)), Tone.TROUBLE if bad else Tone.TEXT)))]
+        return [(1, line(mark, Span(chain_words(self._chain), Tone.TROUBLE if bad else Tone.TEXT)))]
 
     def open_row(self) -> None:
         """Show or hide the details."""

@@ -20,7 +20,7 @@ from rgt_tui.ui.commands import APP, OF_ALL_BOXES, SCREEN, Command, bindings, ke
 from rgt_tui.ui.enduring import Enduring, endured
 from rgt_tui.ui.legends import LegendRow, legend_of
 from rgt_tui.ui.mouse import BACK_KEY, MouseSelection
-from rgt_tui.ui.notation import clean, glyphs, stopwatch
+from rgt_tui.ui.notation import glyphs, stopwatch
 from rgt_tui.ui.preferences import UNCHANGED, Preferences
 from rgt_tui.ui.widgets.fixed_lines import (
     BACK,
@@ -547,13 +547,13 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         if box is None:
             return
         if box.link is Link.LIVE:
-            self.hint(f"{clean(box.spec.name)} is already connected")
+            self.hint(f"{box.spec.name} is already connected")
             return
         if box.link is Link.PAUSED:
             self.fleet.pause(box.spec.name, False)
         else:
             self.fleet.retry(box.spec.name)
-        self.hint(f"connecting to {clean(box.spec.name)}")
+        self.hint(f"connecting to {box.spec.name}")
 
     def action_pause(self) -> None:
         """Disconnect from the box, or connect again."""
@@ -562,7 +562,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
             return
         paused = box.link is not Link.PAUSED
         self.fleet.pause(box.spec.name, paused)
-        name = clean(box.spec.name)
+        name = box.spec.name
         self.hint(
             f"disconnected from {name}; its training continues; {key_for('box.pause')} reconnects"
             if paused
@@ -577,7 +577,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         here = box.interval if box.interval is not None else box.spec.interval
         seconds = next((pace for pace in PACES if pace > here + 0.01), PACES[0])
         self.fleet.set_interval(box.spec.name, seconds)
-        self.hint(f"{clean(box.spec.name)}: sampling every {seconds:g} s")
+        self.hint(f"{box.spec.name}: sampling every {seconds:g} s")
 
     def action_hold_replay(self) -> None:
         """Let the time of a recording stand still, or go on."""

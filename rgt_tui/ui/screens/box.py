@@ -18,7 +18,6 @@ from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_status import cells_of, current_cell
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import BOX, BOX_CARE, BOX_TARGET, LOG_LINES, MOVE, REPLAY, Command, bindings, key_for
-from rgt_tui.ui.notation import clean
 from rgt_tui.ui.screens.log import LogKeys
 from rgt_tui.ui.widgets.box_past import SPANS, fitting_span, past_height, past_room, past_section
 from rgt_tui.ui.widgets.fleet_rows import LossPane, Row, Step, steps_of, telling_run
@@ -284,7 +283,7 @@ class BoxScreen(LogKeys):
         at = self.focused.id if isinstance(self.focused, Pane) else None
         current = current_cell(box)
         if at == "queue" and current is not None and current[1].log is not None:
-            return Copied(what=f"the path of the log of {clean(current[1].name)}", text=current[1].log)
+            return Copied(what=f"the path of the log of {current[1].name}", text=current[1].log)
         chosen = self.log_pane.chosen_lines() if at is None and not self.log_pane.cursor.following else []
         if chosen:
             return Copied(what=how_many(len(chosen), "line"), text="\n".join(chosen))
@@ -299,7 +298,7 @@ class BoxScreen(LogKeys):
             self.redraw_now()
             return step.copied
         words = shlex.join(box.spec.ssh_words(profile.launch.user))
-        return Copied(what=f"how to log in to {clean(box.spec.name)}", text=words)
+        return Copied(what=f"how to log in to {box.spec.name}", text=words)
 
     @property
     def span(self) -> int | None:

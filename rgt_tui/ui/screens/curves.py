@@ -21,7 +21,6 @@ from rgt_tui.ui.commands import ALERTS_TOO, BOX_TARGET, Command, bindings, key_f
 from rgt_tui.ui.curve_words import copied_table, curve_parts, entries, heard_part, nothing_to_draw
 from rgt_tui.ui.enduring import short
 from rgt_tui.ui.exports import NotExported, png, points, proposed, wanted, write
-from rgt_tui.ui.notation import clean
 from rgt_tui.ui.plot.view import MISSING, Axis, RunKey, Settings, Shown, axes_of, metrics_of
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen
 from rgt_tui.ui.widgets.curve import CurvePlot
@@ -225,7 +224,7 @@ class CurvesScreen(FleetAwareScreen):
         """Say what the values of the legend are."""
         cross = self.settings.cross
         if cross is None:
-            return f"{clean(self.settings.metric)}, newest"
+            return f"{self.settings.metric}, newest"
         from rgt_tui.ui.plot.frame import axis_word
 
         word = axis_word(self.settings.axis, cross)
@@ -319,7 +318,7 @@ class CurvesScreen(FleetAwareScreen):
 
     def to_copy(self) -> Copied | None:
         """Return the values of the legend."""
-        title = f"{clean(self.settings.metric)} {self.legend_title()}"
+        title = f"{self.settings.metric} {self.legend_title()}"
         if self.settings.cross is None:
             title = self.legend_title()
         text = copied_table(title, entries(self.boxes(), self.board, self.now))
@@ -335,7 +334,7 @@ class CurvesScreen(FleetAwareScreen):
         self.spot = None
         named = [each for each in mine if each.run.name == spot.run]
         if spot.run is not None and not named:
-            self.hint(f"no run {clean(spot.run)} is known here")
+            self.hint(f"no run {spot.run} is known here")
             return
         chosen = (named or sorted(mine, key=lambda each: each.run.progressed_at or 0.0))[-1]
         self.selected = chosen.key
@@ -344,7 +343,7 @@ class CurvesScreen(FleetAwareScreen):
             self.settings = replace(self.settings, metric=metrics[0])
         step = float(spot.step) if spot.step is not None else self._step_then(chosen, spot.at)
         if step is None and spot.at is not None:
-            self.hint(f"{clean(chosen.run.name)} did not log which step it was at then")
+            self.hint(f"{chosen.run.name} did not log which step it was at then")
         self.settings = replace(self.settings, axis=Axis.STEP, pinned=step, hover=None)
 
     @staticmethod
@@ -603,7 +602,7 @@ class CurvesScreen(FleetAwareScreen):
 
         try:
             path = await asyncio.to_thread(made)
-            self.hint(f"written: {clean(path.name)} in {short(path.parent)}", EXPORT_SECONDS)
+            self.hint(f"written: {path.name} in {short(path.parent)}", EXPORT_SECONDS)
         except NotExported as error:
             self.hint(str(error), EXPORT_SECONDS)
 
@@ -612,9 +611,7 @@ class CurvesScreen(FleetAwareScreen):
         names = [name for name in self.boxes() if self._asked_for(name)]
         if scope and len(names) < 2:
             self.hint(
-                f"no other box is called {clean(' '.join(scope))}"
-                if scope != ("*",)
-                else "there is no other box"
+                f"no other box is called {' '.join(scope)}" if scope != ("*",) else "there is no other box"
             )
         self.redraw_now()
 

@@ -23,7 +23,7 @@ from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import JOURNAL, MOVE, Command, bindings, key_for
 from rgt_tui.ui.enduring import endured, words
-from rgt_tui.ui.notation import clean, compact_time, glyphs, thousands
+from rgt_tui.ui.notation import compact_time, glyphs, thousands
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.screens.log import log_of
 from rgt_tui.ui.widgets.box_context import BoxContext
@@ -90,14 +90,14 @@ def row_lines(
     mark = {"error": g.trouble, "warn": g.warn}.get(row.level, g.unknown if held is None else g.check)
     tone = level_tone(row.level)
     head = line(dim(f" {fit(stamp(row.at, now), stamps, right=True)} "), Span(f"{mark} ", tone))
-    name = (Span(f"{fit_name(clean(row.box) or ALL, names)}  ", Tone.TEXT),) if names else EMPTY
+    name = (Span(f"{fit_name(row.box or ALL, names)}  ", Tone.TEXT),) if names else EMPTY
     told = held is None or held < 1 or " after " in row.text  # some events say it themselves
     after = EMPTY if told else (dim(f"  after {compact_time(held)}"),)
-    made = line(head, name, Span(clean(row.text), tone), after)
+    made = line(head, name, Span(row.text, tone), after)
     beside = width - width_of(head) - width_of(name)
     if not whole or width_of(made) <= width or beside < LEAST_TEXT:
         return [clip(made, width)]
-    first, *rest = wrapped(clean(row.text), beside, tone, most=MOST_LINES)
+    first, *rest = wrapped(row.text, beside, tone, most=MOST_LINES)
     rows = [line(head, name, *first), *(line(" " * (width - beside), *more) for more in rest)]
     return [*rows[:-1], clip(line(rows[-1], after), width)]
 
@@ -108,7 +108,7 @@ def packed(found: Sequence[Word], width: int) -> list[Line]:
     row: Line = EMPTY
     for word in found:
         label = f"{word.label} " if word.label else ""
-        piece = line(dim(label), Span(clean(word.text), level_tone(word.level)))
+        piece = line(dim(label), Span(word.text, level_tone(word.level)))
         if row and width_of(row) + 3 + width_of(piece) > width - 2:
             rows.append(row)
             row = EMPTY
@@ -141,7 +141,7 @@ class HappeningList(SelectableList[str]):
         `older` says that there are more before them, not read yet.
         """
         self._older, self._empty, self._now = older, (EMPTY, line(dim(f" {empty}"))), now
-        self._names = name_width((clean(row.box) or ALL for row in rows), self.size.width) if named else 0
+        self._names = name_width((row.box or ALL for row in rows), self.size.width) if named else 0
         if rows is self._happenings:
             self.redraw()
             return
@@ -294,7 +294,7 @@ class JournalScreen(Moves, FleetAwareScreen):
 
     def _stands(self, box: BoxState, width: int, height: int) -> Section:
         row = Row(box, self.verdict(box), (), self.fleet.profile(box.spec.name).name, self.now)
-        title = line(Span(clean(box.spec.name)), dim("  now" if self.until is None else "  then"))
+        title = line(Span(box.spec.name), dim("  now" if self.until is None else "  then"))
         return Section(title, why_lines(row, width, self.now))
 
     def _take_session(self, state: FleetState) -> None:
@@ -368,7 +368,7 @@ class JournalScreen(Moves, FleetAwareScreen):
         return self.fleet.moment
 
     def _failed(self, error: Exception) -> None:
-        why = clean(str(error)) if isinstance(error, HistoryError) else words(error)
+        why = str(error) if isinstance(error, HistoryError) else words(error)
         self._trouble = f"the history cannot be read: {why}"
         self.hint(self._trouble)
         self.redraw_now()
@@ -407,7 +407,7 @@ class JournalScreen(Moves, FleetAwareScreen):
                 if not endured(self, error):
                     raise
                 continue
-            clocks += [NextClock(clean(box.spec.name), reading) for reading in readings if reading.counting]
+            clocks += [NextClock(box.spec.name, reading) for reading in readings if reading.counting]
         self._report = morning_report(night, boxes, clocks)
         self.redraw_now()
 
@@ -430,11 +430,11 @@ class JournalScreen(Moves, FleetAwareScreen):
         """Return what is shown of how many events."""
         parts: Parts = []
         if self._trouble:
-            parts.append((0, line(Span(clean(self._trouble), Tone.WARN))))
+            parts.append((0, line(Span(self._trouble, Tone.WARN))))
         if self._wanted.errors:
             parts.append((1, line(Span("errors only", Tone.ACCENT))))
         if self._wanted.term:
-            parts.append((1, line(dim("/"), Span(clean(self._wanted.term), Tone.ACCENT))))
+            parts.append((1, line(dim("/"), Span(self._wanted.term, Tone.ACCENT))))
         if self._kept is not None:
             parts.append(
                 (
@@ -471,7 +471,7 @@ class JournalScreen(Moves, FleetAwareScreen):
             return
         if box is None:
             self.hint(
-                f"{clean(picked.box)} is no longer in the fleet; {key_for('past.machine')} shows it as it was then"
+                f"{picked.box} is no longer in the fleet; {key_for('past.machine')} shows it as it was then"
             )
             return
         if picked.about.startswith("finding:"):
@@ -569,7 +569,7 @@ class JournalScreen(Moves, FleetAwareScreen):
             self.hint("nothing to mute: what this event is about does not hold now")
             return
         self.fleet.mute(picked.box, alert.id, MUTE_SECONDS)
-        self.hint(f"muted {clean(alert.id)} on {clean(picked.box)} for an hour")
+        self.hint(f"muted {alert.id} on {picked.box} for an hour")
 
     def to_copy(self) -> Copied | None:
         """Return the selected event as a line."""

@@ -21,7 +21,7 @@ from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, REPLAY, Command, bindings, key_for
 from rgt_tui.ui.enduring import endured
 from rgt_tui.ui.last_look import day_of
-from rgt_tui.ui.notation import clean, glyphs
+from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Judged, Moves
 from rgt_tui.ui.widgets.fixed_lines import EntryLine, Parts
 from rgt_tui.ui.widgets.fleet_rows import (
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 
 def failure_lines(error: BaseException, width: int) -> list[Line]:
     """Return what went wrong and what to do, in words instead of a traceback."""
-    text = clean(str(error)).strip() or type(error).__name__
+    text = str(error).strip() or type(error).__name__
     return [
         EMPTY,
         line(Span(f"{glyphs().trouble} the fleet did not start", Tone.TROUBLE)),
@@ -214,7 +214,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         try:
             await asyncio.to_thread(keep_view, view_path(os.environ), change)
         except (Unreadable, OSError) as error:
-            self.hint(f"not kept: {clean(str(error))}")
+            self.hint(f"not kept: {error}")
 
     def show_failure(self, error: BaseException) -> None:
         """Say why there is no fleet, and what to do."""

@@ -18,7 +18,7 @@ from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_status import SEVERITIES, old_mark
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import ALERTS_TOO, HANDBOOK, MOVE, Command, bindings, key_for
-from rgt_tui.ui.notation import clean, compact_time, glyphs, percent
+from rgt_tui.ui.notation import compact_time, glyphs, percent
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import Beside, EntryChanged, EntryClosed
@@ -42,7 +42,7 @@ def _row(page: Page, held: Mapping[str, bool]) -> Line:
     mark, tone = SEVERITIES[page.severity].mark
     if not held.get(page.id, True):
         tone = Tone.DIM
-    title = Span(clean(page.title), Tone.STRONG if page.own else Tone.TEXT)
+    title = Span(page.title, Tone.STRONG if page.own else Tone.TEXT)
     if page.id not in held:
         return line("   ", fit(page.id, IDS), title)
     return line(Span(f" {mark} ", tone), Span(fit(page.id, IDS), tone), title)
@@ -61,13 +61,13 @@ def _proof(found: Found, page: Page, width: int, tone: Tone) -> Section:
     """Return what proves a page on one box; nobody knows whether a box that is not seen still shows it."""
     finding = found.finding
     rows = [
-        *labelled("proof", clean(finding.evidence), width, Tone.WARN, most=4),
+        *labelled("proof", finding.evidence, width, Tone.WARN, most=4),
         *(action_lines(finding, width) if finding.action != page.action else ()),
         *labelled("where", _where(finding), width, Tone.DIM),
     ]
     if not found.age:
-        return Section(line(Span(f"on {clean(found.box)} now", tone)), rows)
-    title = line(Span(f"on {clean(found.box)}", Tone.DIM))
+        return Section(line(Span(f"on {found.box} now", tone)), rows)
+    title = line(Span(f"on {found.box}", Tone.DIM))
     return Section(title, [toned(row, Tone.DIM) for row in rows], line(dim(f"{found.age} old")))
 
 
@@ -75,28 +75,28 @@ def page_sections(page: Page, found: Sequence[Found], width: int) -> list[Sectio
     """Return a page for a pane of that inner width: what to do, what never to do, the steps, what proves it here."""
     mark, tone = SEVERITIES[page.severity].mark
     head = [
-        *wrapped(clean(page.title), width, Tone.STRONG),
-        line(Span(f"{mark} {page.severity}", tone), dim(f" {glyphs().dot} {clean(page.topic)}")),
+        *wrapped(page.title, width, Tone.STRONG),
+        line(Span(f"{mark} {page.severity}", tone), dim(f" {glyphs().dot} {page.topic}")),
         *labelled("do", ACTION_WORDS[page.action], width),
     ]
     made = [Section(line(page.id, dim("  your own" if page.own else "")), head)]
     steps = steps_of(page, found)
-    rows = labelled("never", clean(page.never), width, Tone.WARN, most=6)
+    rows = labelled("never", page.never, width, Tone.WARN, most=6)
     for number, fix in enumerate(steps, 1):
-        rows += labelled(f"fix {number}", clean(fix.text), width, most=8)
+        rows += labelled(f"fix {number}", fix.text, width, most=8)
         if fix.command is not None:
-            rows += labelled("", f"$ {clean(fix.command)}", width, Tone.ACCENT, most=6)
+            rows += labelled("", f"$ {fix.command}", width, Tone.ACCENT, most=6)
     made.append(Section(line("fix"), rows))
     made += [_proof(one, page, width, tone) for one in found]
     about = [
-        *labelled("seen", clean(page.symptom), width, pad=7, most=12),
-        *labelled("cause", clean(page.cause), width, pad=7, most=12),
+        *labelled("seen", page.symptom, width, pad=7, most=12),
+        *labelled("cause", page.cause, width, pad=7, most=12),
     ]
     made.append(Section(line("why"), about))
     more = labelled("beats", ", ".join(page.beats), width, Tone.DIM) if page.beats else []
     for name, ids in zip(("alerts", "checks"), told_by(page.id), strict=True):
         more += labelled(name, ", ".join(ids), width, Tone.DIM, pad=7) if ids else []
-    more += [row for source in page.sources for row in wrapped(clean(source), width, Tone.DIM)]
+    more += [row for source in page.sources for row in wrapped(source, width, Tone.DIM)]
     made.append(Section(line("sources"), more))
     return made
 
@@ -109,7 +109,7 @@ def steps_of(page: Page, found: Sequence[Found]) -> Sequence[Fix]:
 def _where(finding: Finding) -> str:
     line_no = "" if finding.line_no is None else f", line {finding.line_no:,}"
     sure = "" if finding.confidence is None else f"; {percent(100.0 * finding.confidence)} sure"
-    return f"{clean(finding.where)}{line_no}{sure}"
+    return f"{finding.where}{line_no}{sure}"
 
 
 class HandbookScreen(Moves, FleetAwareScreen):
@@ -151,7 +151,7 @@ class HandbookScreen(Moves, FleetAwareScreen):
         try:
             self._pages = await asyncio.to_thread(all_pages)
         except HandbookError as error:
-            self.hint(clean(str(error)), 15.0)
+            self.hint(str(error), 15.0)
         self._found = None
         self.redraw_now()
 
@@ -196,7 +196,7 @@ class HandbookScreen(Moves, FleetAwareScreen):
             if wanted in ids:
                 self.main_list.pick(ids.index(wanted))
             else:
-                self.hint(f"the handbook has no page {clean(wanted)}")
+                self.hint(f"the handbook has no page {wanted}")
         picked = self.picked
         page = self.query_one("#page", Pane)
 
@@ -236,7 +236,7 @@ class HandbookScreen(Moves, FleetAwareScreen):
         if not self._term:
             return super().summary(state, now)
         found = how_many(len(self._shown(())), "page")
-        return [(0, line(dim("search "), Span(clean(self._term), Tone.ACCENT))), (1, line(dim(found)))]
+        return [(0, line(dim("search "), Span(self._term, Tone.ACCENT))), (1, line(dim(found)))]
 
     def to_copy(self) -> Copied | None:
         """Return the steps of the page, with what never to do above them."""

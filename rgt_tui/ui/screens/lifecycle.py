@@ -22,7 +22,6 @@ from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, MOVE, Command, bindings, key_for
 from rgt_tui.ui.enduring import short
 from rgt_tui.ui.exports import NotExported, export_name, phases_markdown, write
-from rgt_tui.ui.notation import clean
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.checklist import (
@@ -147,7 +146,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         empty: tuple[str, ...] = ()
         if self.box is None:
             empty = (
-                f"{clean(self.box_name or '')} is no longer in the fleet.",
+                f"{self.box_name or ''} is no longer in the fleet.",
                 f"{key_for('screen.back')} goes back.",
             )
         elif not any(phase.checks for phase in self.phases):
@@ -259,7 +258,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             run.words = "ended by you"
             raise
         except Exception as error:  # whatever it is, the person must see that nothing was checked
-            run.words = clean(str(error)) or type(error).__name__
+            run.words = str(error) or type(error).__name__
         finally:
             run.ended = self.now
             self.redraw_now()
@@ -323,7 +322,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
     async def _saying(self, check: str, tick: PersonTick) -> None:
         trouble = await self.fleet.tick(self.box_name or "", check, tick)
         if trouble is not None:
-            self.hint(clean(trouble), 12.0)
+            self.hint(trouble, 12.0)
         else:
             self.hint(f"{check} is {'ticked' if tick.ticked else 'no longer ticked; the note is kept'}")
         if self.fleet_state is not None:
@@ -359,7 +358,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         except NotExported as error:
             self.hint(f"{error}; {key_for('screen.copy')} copies it", 12.0)
         else:
-            self.hint(f"written: {clean(path.name)} in {short(path.parent)}", 12.0)
+            self.hint(f"written: {path.name} in {short(path.parent)}", 12.0)
 
     def summary(self, state: FleetState, now: float) -> Parts:
         """Return the counts, and what comes next."""

@@ -24,7 +24,7 @@ from rgt_tui.ui.commands import LOG, LOG_LINES, LOG_TARGET, MOVE, Command, bindi
 from rgt_tui.ui.logs.box_search import Sheet, search_box
 from rgt_tui.ui.logs.line_finder import finder_for
 from rgt_tui.ui.logs.log_rows import step_of
-from rgt_tui.ui.notation import clean, size, thousands
+from rgt_tui.ui.notation import size, thousands
 from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import EntryLine, KeyLine
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget
@@ -115,7 +115,7 @@ class LogKeys(Moves, FleetAwareScreen):
         if view is None and box.sample is None:
             empty = "no log is known yet"
         elif view is None and (why := no_agent(box)):
-            empty = f"no log comes from this box: {clean(why)}"
+            empty = f"no log comes from this box: {why}"
         logs = [kept for one in views if (kept := self._read(box, one)) is not None]
         for path in [path for path in self._kept if all(one.path != path for one in views)]:
             self._leave(path)
@@ -236,7 +236,7 @@ class LogScreen(LogKeys):
         try:
             pages = await asyncio.to_thread(all_pages)
         except HandbookError as error:
-            self.hint(clean(str(error)), 15.0)
+            self.hint(str(error), 15.0)
             pages = await asyncio.to_thread(shipped_pages)
         if self.is_mounted:
             self.log_pane.know_pages(tuple(pages.values()))
@@ -305,7 +305,7 @@ class LogScreen(LogKeys):
         elif spot.line_no is not None and log is not None:
             self.open_line(log, spot.line_no)
         elif spot.text and log is not None:
-            self.find_on_box(log, re.escape(clean(spot.text).strip()))
+            self.find_on_box(log, re.escape(spot.text.strip()))
         elif spot.at is not None and log is not None and kept.place is not None:
             self.load_until(log, kept, spot)
         elif spot.text or spot.line_no is not None or spot.at is not None:
@@ -411,7 +411,7 @@ class LogScreen(LogKeys):
             self.hint(str(reason))
             return
         except Exception as error:  # whatever a box answers, the screen stays
-            self.hint(f"no older lines: {clean(str(error))}", 15.0)
+            self.hint(f"no older lines: {error}", 15.0)
             return
         self.log_pane.forget_before(kept, number)
         self.log_pane.move(-max(1, self.log_pane.page_rows))
@@ -428,7 +428,7 @@ class LogScreen(LogKeys):
             except NothingOlder:
                 break
             except Exception as error:
-                self.hint(f"no older lines: {clean(str(error))}", 15.0)
+                self.hint(f"no older lines: {error}", 15.0)
                 return
             self.log_pane.forget_before(kept, number)
             place = self.log_pane.line_at(kept, spot)
@@ -448,7 +448,7 @@ class LogScreen(LogKeys):
         try:
             count = await log.load_newer(kept)
         except Exception as error:
-            self.hint(f"no newer lines: {clean(str(error))}", 15.0)
+            self.hint(f"no newer lines: {error}", 15.0)
             return
         self.redraw_now()
         self.log_pane.go(kept, last)
@@ -475,9 +475,9 @@ class LogScreen(LogKeys):
         try:
             kept, number, total = await log.read_around(place)
         except Exception as error:
-            self.hint(f"no lines from there: {clean(str(error))}", 15.0)
+            self.hint(f"no lines from there: {error}", 15.0)
             return
-        name = clean(log.path).rpartition("/")[2]
+        name = log.path.rpartition("/")[2]
         self._sheets.append(Sheet(kept, f"{name} at {size(place.offset)} of {size(total)}"))
         self.redraw_now()
         self.log_pane.go(kept, number)
@@ -488,7 +488,7 @@ class LogScreen(LogKeys):
         try:
             place = await log.find_line(line_no)
         except Exception as error:
-            self.hint(f"line {line_no:,} is not known: {clean(str(error))}", 15.0)
+            self.hint(f"line {line_no:,} is not known: {error}", 15.0)
             return
         self.open_around(log, place)
 
@@ -522,7 +522,7 @@ class LogScreen(LogKeys):
             await search_box(log, wanted, show)
         except Exception as error:
             self._sheets = [sheet for sheet in self._sheets if sheet not in mine]
-            self.hint(f"not searched: {clean(str(error))}", 15.0)
+            self.hint(f"not searched: {error}", 15.0)
             self.redraw_now()
 
     def action_follow(self) -> None:

@@ -15,7 +15,6 @@ from rgt_tui.profiles import FIRST_CONTACT, PageRow, PageSection, Weight, platfo
 from rgt_tui.profiles.platform_page import KNOWN
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import ALERTS_TOO, BOX_TARGET, FIRST, MOVE, PLATFORM, Command, bindings, key_for
-from rgt_tui.ui.notation import clean
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import Beside
@@ -45,12 +44,11 @@ TONES = {
 def row_lines(row: PageRow, width: int) -> list[Line]:
     """Return a row of the page: its label, and its text wrapped beside it."""
     pad = LABEL if width >= 70 else TIGHT_LABEL
-    label = clean(row.label)
-    rows = wrapped(clean(row.text), max(8, width - pad), TONES[row.weight])
-    if len(label) < pad:
-        return [line(dim((label if i == 0 else "").ljust(pad)), *made) for i, made in enumerate(rows)]
+    rows = wrapped(row.text, max(8, width - pad), TONES[row.weight])
+    if len(row.label) < pad:
+        return [line(dim((row.label if i == 0 else "").ljust(pad)), *made) for i, made in enumerate(rows)]
     # A long label (a button's words, what sources disagree about) has a line of its own.
-    head = wrapped(label, width, Tone.STRONG)
+    head = wrapped(row.label, width, Tone.STRONG)
     return [*head, *(line(" " * pad, *made) for made in rows)]
 
 
@@ -131,7 +129,7 @@ class PlatformPage(Moves, FleetAwareScreen):
         sections = [] if self._of is None else page_sections(self._page, COPIED_WIDTH)
         rows = [[text_of(one.title), *(f"  {text_of(row)}" for row in one.body)] for one in sections]
         text = "\n\n".join("\n".join(row.rstrip() for row in each) for each in rows)
-        return Copied(what=f"the page of {clean(self._of.name)}", text=text) if self._of and text else None
+        return Copied(what=f"the page of {self._of.name}", text=text) if self._of and text else None
 
     def on_mount(self) -> None:
         """Remember that the page was shown."""
@@ -148,7 +146,7 @@ class PlatformPage(Moves, FleetAwareScreen):
         """Return which platform it is, and how well it is known."""
         profile = self.fleet.profile(self.box_name or "")
         return [
-            (0, line(Span(clean(profile.name), Tone.STRONG))),
+            (0, line(Span(profile.name, Tone.STRONG))),
             (1, line(dim(KNOWN.get(profile.confidence, profile.confidence)))),
         ]
 

@@ -16,7 +16,7 @@ from rgt_tui.model import FleetState, Question, QuestionKind
 from rgt_tui.ui.commands import Command, bindings, key_for
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.mouse import MouseSelection
-from rgt_tui.ui.notation import clean, glyphs
+from rgt_tui.ui.notation import glyphs, plain
 from rgt_tui.ui.widgets.lines import FittedLines
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, line, wrapped
 from rgt_tui.ui.widgets.teardown.confirm import GuardedField
@@ -55,12 +55,12 @@ def question_lines(question: Question, width: int) -> list[Line]:
     """Return what is said above the entry: who asks for what, its own lines, and what an answer does."""
     know, answers = WORDS[question.kind]
     out: list[Line] = [
-        line(Span(f"{glyphs().person} ", Tone.ACCENT), Span(clean(question.title), Tone.STRONG)),
+        line(Span(f"{glyphs().person} ", Tone.ACCENT), Span(question.title, Tone.STRONG)),
         EMPTY,
     ]
     first = question.lines[:FIRST_LINES]
     for text in first:
-        out += wrapped(clean(text), width)
+        out += wrapped(text, width)
     if first:
         out.append(EMPTY)
     out += wrapped(know, width, Tone.DIM)
@@ -69,7 +69,7 @@ def question_lines(question: Question, width: int) -> list[Line]:
     if rest:
         out.append(EMPTY)
     for text in rest:
-        out += wrapped(clean(text), width, Tone.DIM)
+        out += wrapped(text, width, Tone.DIM)
     return out
 
 
@@ -112,7 +112,7 @@ class QuestionScreen(Enduring, MouseSelection, ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the question and its entry."""
         with Vertical() as box:
-            box.border_title = clean(self.question.box)
+            box.border_title = plain(self.question.box)
             box.border_subtitle = f"enter answers · {key_for('question.later')} later"
             yield FittedLines(self._lines, id="question")
             yield GuardedField(

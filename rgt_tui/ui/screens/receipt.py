@@ -17,7 +17,7 @@ from rgt_tui.ui.clipboard import Copied, take_along
 from rgt_tui.ui.commands import APP, Command, bindings, key_for
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.mouse import MouseSelection
-from rgt_tui.ui.notation import clean, glyphs, money, plain
+from rgt_tui.ui.notation import glyphs, money, plain
 from rgt_tui.ui.widgets.lines import FittedLines
 from rgt_tui.ui.widgets.spans import Line, Tone, dim, line, wrapped
 
@@ -62,7 +62,7 @@ def receipt_lines(rows: tuple[tuple[str, str], ...], width: int) -> list[Line]:
     strong = False
     for label, text in rows:
         strong = label in STRONG if label else strong
-        for number, piece in enumerate(wrapped(clean(text), room, Tone.STRONG if strong else Tone.TEXT)):
+        for number, piece in enumerate(wrapped(text, room, Tone.STRONG if strong else Tone.TEXT)):
             lines.append(line(dim(f"{label if number == 0 else '':<{NAMES}}"), piece))
     return lines
 
@@ -112,7 +112,7 @@ class ReceiptScreen(Enduring, MouseSelection, ModalScreen[None]):
         self.is_read = True
         page = self.query_one("#page", Vertical)
         title = receipt_title(self.receipt) if self.receipt is not None else f"{self.box_name}: gone"
-        page.border_title = Content(plain(clean(title)))
+        page.border_title = Content(plain(title))
         keys = f"{key_for('receipt.copy')} copies it · {key_for('receipt.close')} closes"
         page.border_subtitle = Content(plain(keys))
         self.query_one("#rows", FittedLines).update()
@@ -131,7 +131,7 @@ class ReceiptScreen(Enduring, MouseSelection, ModalScreen[None]):
     def to_copy(self) -> Copied:
         """Return the whole receipt as text."""
         text = "\n".join(f"{label:<{NAMES}}{text}" for label, text in self._rows())
-        return Copied(what=f"the receipt of {clean(self.box_name)}", text=text)
+        return Copied(what=f"the receipt of {self.box_name}", text=text)
 
     def hint(self, said: str) -> None:
         """Say something on the frame."""

@@ -25,7 +25,7 @@ from rgt_tui.ui.clipboard import Copied, take_along
 from rgt_tui.ui.commands import APP, Command, bindings, key_for, keys_for
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.mouse import MouseSelection
-from rgt_tui.ui.notation import clean, glyphs, plain
+from rgt_tui.ui.notation import glyphs, plain
 from rgt_tui.ui.screens.receipt import ReceiptScreen
 from rgt_tui.ui.widgets.lines import FittedLines, RowChosen
 from rgt_tui.ui.widgets.panes import out_of_sight
@@ -503,13 +503,13 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
 
     def _tell_behind(self) -> None:
         """Say on the screen that is on top now how a request ended whose dialog was closed."""
-        name = clean(self.box_name)
+        name = self.box_name
         if self.state.stage is Stage.OFF:
             self._hint(self.app.screen, f"{name}: the provider says that the meter is off")
             return
         text = "; ".join(self.state.closed) if self.state.closed else (self.state.trouble or "")
         known = "nothing was sent" if self.state.closed else "state unknown, check the console"
-        self.app.notify(f"{name}: {known}. {clean(text)}", severity="error", timeout=60, markup=False)
+        self.app.notify(plain(f"{name}: {known}. {text}"), severity="error", timeout=60, markup=False)
 
     @staticmethod
     def _hint(screen: object, text: str) -> None:
@@ -531,7 +531,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             return
         if self.state.in_flight:
             behind = self.app.screen_stack[-2]
-            self._hint(behind, f"{clean(self.box_name)}: the request continues without the dialog")
+            self._hint(behind, f"{self.box_name}: the request continues without the dialog")
         self.dismiss()
 
     def to_copy(self) -> Copied | None:
@@ -539,14 +539,12 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         if self.state.by_hand or self.state.stage is Stage.YOURS:
             steps = clicks(self._setting())
             told = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
-            return Copied(what=f"what to click for {clean(self.box_name)}", text=told) if steps else None
+            return Copied(what=f"what to click for {self.box_name}", text=told) if steps else None
         picked = self.query_one(EvidenceList).picked
         item = self.state.item(picked) if picked else None
         if item is None:
             return None
-        return Copied(
-            what=f"the evidence {clean(item.key)}", text=f"{item.kind}: {item.text}  {item.path}".rstrip()
-        )
+        return Copied(what=f"the evidence {item.key}", text=f"{item.kind}: {item.text}  {item.path}".rstrip())
 
     def action_copy(self) -> None:
         """Take along what is selected; what was copied is said where the dialog speaks."""
@@ -574,4 +572,4 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
 
 def _reason(error: Exception) -> str:
     """Return what an error says, never an empty text."""
-    return clean(str(error)) or type(error).__name__
+    return str(error) or type(error).__name__

@@ -25,7 +25,6 @@ from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import LOOKING, MACHINE, MOVE, SCREEN, Command, bindings, key_for
 from rgt_tui.ui.enduring import words
 from rgt_tui.ui.legends import Legend, legend_of
-from rgt_tui.ui.notation import clean
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.widgets.day_strip import DayStrip
 from rgt_tui.ui.widgets.fixed_lines import EventLine
@@ -167,7 +166,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             self.go(place)
 
     def _failed(self, error: Exception) -> None:
-        why = clean(str(error)) if isinstance(error, HistoryError) else words(error)
+        why = str(error) if isinstance(error, HistoryError) else words(error)
         self._trouble = f"the history cannot be read: {why}"
         self._show_trouble()
 
@@ -206,7 +205,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             place = place_of_event(past.line, row.at)
             if place is not None and place.at != here.at:
                 self.go(place)
-                self.hint(f"{clean(row.box)}: {clean(row.text)}", 8.0)
+                self.hint(f"{row.box}: {row.text}", 8.0)
                 return
             row = event_from(self._happened, row.at, direction)
         self._say(
@@ -250,7 +249,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             self._say(str(error))
             return
         if at > self._live.now():
-            self._say(f"{clean(message.text)} is still to come")
+            self._say(f"{message.text} is still to come")
             return
         place = place_of(past.line, at)
         if place is None:

@@ -17,7 +17,7 @@ from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_pulls import KEPT, BoxPulls, Pull
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import MOVE, TRANSFERS, Command, bindings, key_for
-from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, percent, size
+from rgt_tui.ui.notation import clock, compact_time, glyphs, percent, size
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.bars import bar
 from rgt_tui.ui.widgets.box_context import BoxContext
@@ -103,14 +103,14 @@ def on_box(box: BoxState, now: float) -> list[Entry]:
     if old and box.sample_at is not None:
         rest = f"seen when the box was last heard from, {compact_time(now - box.sample_at)} ago"
     for program in (box.sample.transfers or ()) if box.sample is not None else ():
-        plan = f"{clean(program.name)}, process {program.pid} there; {rest}"
+        plan = f"{program.name}, process {program.pid} there; {rest}"
         found.append(Entry(f"box\0{name}\0{program.pid}", name, "on box", Pull((), plan=plan, unseen=old)))
     for queue in box.queues:
         for cell in queue.cells:
             if cell.durable not in {"verified", "failed"}:
                 continue  # "pending" is also a cell that waits or runs: its runner does not tell when it copies
-            whole, to = cell.durable == "verified", clean(cell.durable_path or "durable storage")
-            text = f"the result of {clean(cell.name)} {'was copied to' if whole else 'is NOT on'} {to}"
+            whole, to = cell.durable == "verified", cell.durable_path or "durable storage"
+            text = f"the result of {cell.name} {'was copied to' if whole else 'is NOT on'} {to}"
             end = Pulled(whole=whole, text=f"{text}, read back and compared" if whole else text)
             pull = Pull((), end=end, ended_at=cell.ended or queue.at)
             found.append(Entry(f"cell\0{name}\0{queue.path}\0{cell.name}", name, "on box", pull))
@@ -126,7 +126,7 @@ def state_of(pull: Pull, kind: str = "pull") -> tuple[str, Tone, str]:
         return g.unknown, Tone.DIM, "not known"
     if pull.under_way:
         first = "copies" if kind == "on box" else "connecting"
-        return g.ok, Tone.TEXT, clean(pull.progress.phase) if pull.progress is not None else first
+        return g.ok, Tone.TEXT, pull.progress.phase if pull.progress is not None else first
     if pull.stopped or pull.cut_off:
         return g.warn, Tone.WARN, "cut off" if pull.cut_off else "stopped"
     if pull.end is not None and pull.end.whole:
@@ -154,7 +154,7 @@ def pull_row(
     look = pull.progress
     head = line(
         Span(f" {glyph} ", tone),
-        Span(fit_name(clean(box), names), Tone.STRONG),
+        Span(fit_name(box, names), Tone.STRONG),
         "  ",
         Span(fit(word, 10), tone),
         dim(f"  {fit(kind, 9)}  "),
@@ -162,14 +162,14 @@ def pull_row(
     room = width - width_of(head) if width else WHOLE
     if pull.asks is not None:
         yes = dim(f"   {key_for('transfers.agree')} yes")
-        return line(head, Span(f"fetch {clean(pull.asks.short)}?", Tone.WARN), yes)
+        return line(head, Span(f"fetch {pull.asks.short}?", Tone.WARN), yes)
     if not pull.under_way and pull.end is not None:
         when = dim(f"  {compact_time(now - pull.ended_at)} ago") if pull.ended_at is not None else dim("")
-        text = line(Span(clean(pull.end.text), Tone.TEXT if pull.end.whole else Tone.STRONG))
+        text = line(Span(pull.end.text, Tone.TEXT if pull.end.whole else Tone.STRONG))
         return line(head, spread(text, line(when), room) if width else line(text, when))
     stuck = f"no bytes for {compact_time(silent)}" if silent else ""
     if look is None:
-        return line(head, Span(f"{stuck}  " if stuck else "", Tone.WARN), dim(clean(pull.plan)))
+        return line(head, Span(f"{stuck}  " if stuck else "", Tone.WARN), dim(pull.plan))
     share = 100 * look.share
     problems = how_many(look.problems, "problem") if look.problems else ""
     parts: Parts = [
@@ -197,23 +197,23 @@ def entry_details(entry: Entry, width: int, now: float) -> list[Line]:
     pull, note = entry.pull, entry.note
     out: list[Line] = []
     if entry.kind != "on box":
-        what = [clean(path) for path in pull.paths]
+        what = list(pull.paths)
         if note is not None and note.paths_left_out:
             what.append(f"and {note.paths_left_out} more")
         rest = "all results of the box" if entry.kind == "pull" else "the trainer"
         out += labelled("of", ", ".join(what) or rest, width, most=4)
     if note is not None and note.to:
-        out += labelled("to", clean(note.to), width, most=2)
+        out += labelled("to", note.to, width, most=2)
     if pull.began_at is not None:
         out += labelled(
             "since", f"{_when(pull.began_at, now)}, {compact_time(now - pull.began_at)} ago", width
         )
     if pull.plan:
-        out += labelled("plan", clean(pull.plan), width)
+        out += labelled("plan", pull.plan, width)
     if pull.asks is not None:
-        out += labelled("price", clean(pull.asks.words), width, Tone.WARN)
+        out += labelled("price", pull.asks.words, width, Tone.WARN)
     if pull.under_way and pull.progress is not None and pull.progress.path:
-        out += labelled("file", clean(pull.progress.path), width)
+        out += labelled("file", pull.progress.path, width)
     if note is not None:
         out += labelled(
             "by", f"another rgt, process {note.pid}" if pull.under_way else "an rgt that has ended", width
@@ -224,7 +224,7 @@ def entry_details(entry: Entry, width: int, now: float) -> list[Line]:
         if pull.ended_at is not None:
             out += labelled("ended", _when(pull.ended_at, now), width)
         tone = Tone.TEXT if pull.end.whole else Tone.STRONG
-        out += labelled("end", clean(pull.end.text), width, tone, most=6)
+        out += labelled("end", pull.end.text, width, tone, most=6)
         if not pull.end.whole and pull.progress is not None and pull.progress.bytes:
             came = f"{size(pull.progress.bytes_done)} of {size(pull.progress.bytes)}, as far as is known"
             out += labelled("came", came, width)
@@ -309,7 +309,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
             self.read_notes()
         every = self._every()
         width = self.size.width
-        names = name_width((clean(one.box) for one in every.values()), width)
+        names = name_width((one.box for one in every.values()), width)
         rows = [
             ListRow(
                 key,
@@ -333,7 +333,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
         except asyncio.CancelledError:
             raise
         except Exception as error:  # a list that cannot be read must not look like one in which nothing is
-            self._trouble = clean(str(error)) or type(error).__name__
+            self._trouble = str(error) or type(error).__name__
         if self.is_mounted:
             self.redraw_now()
 
@@ -364,7 +364,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
     def _is_here(self, box: str) -> bool:
         here = self.fleet_state is not None and self.fleet_state.box(box) is not None
         if not here:
-            self.hint(f"{clean(box)} is not a box of this fleet")
+            self.hint(f"{box} is not a box of this fleet")
         return here
 
     def action_stop_pull(self) -> None:
@@ -376,11 +376,11 @@ class TransfersScreen(Moves, FleetAwareScreen):
             self.hint(
                 f"process {picked.note.pid} of this machine is doing it: ctrl+c there stops it"
                 if picked.note is not None
-                else f"it is a program on {clean(picked.box)}, not one of rgt's"
+                else f"it is a program on {picked.box}, not one of rgt's"
             )
         else:
             self.pulls.stop(picked.box)
-            self.hint(f"stopping the pull of {clean(picked.box)}; {KEPT}")
+            self.hint(f"stopping the pull of {picked.box}; {KEPT}")
 
     def action_agree(self) -> None:
         """Agree to what the selected pull costs."""
@@ -389,7 +389,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
             self.hint("this pull asks for nothing")
             return
         self.pulls.agree(picked.box)
-        self.hint(f"agreed: {clean(picked.pull.asks.short)}")
+        self.hint(f"agreed: {picked.pull.asks.short}")
 
     def action_again(self) -> None:
         """Pull the same again: what is complete here is not fetched again."""
@@ -403,7 +403,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
         elif self._is_here(picked.box):
             self.main_list.select(f"{picked.box}\0{self.now}")
             self.pulls.start(self.fleet, picked.box, picked.pull.paths)
-            self.hint(f"pulling from {clean(picked.box)} again")
+            self.hint(f"pulling from {picked.box} again")
 
     def to_copy(self) -> Copied | None:
         """Return the selected transfer: its box, its directories, how it stands or ended."""
@@ -413,4 +413,4 @@ class TransfersScreen(Moves, FleetAwareScreen):
         pull = picked.pull
         end = pull.end.text if pull.end is not None else state_of(pull, picked.kind)[2]
         text = f"{picked.box}: {' '.join(pull.paths)}: {pull.plan} {end}".strip()
-        return Copied(what=f"the {picked.kind} of {clean(picked.box)}", text=text)
+        return Copied(what=f"the {picked.kind} of {picked.box}", text=text)

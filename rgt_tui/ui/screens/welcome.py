@@ -15,7 +15,7 @@ from rgt_tui.profiles import how_many
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import MOVE, Command, bindings, key_for
 from rgt_tui.ui.enduring import words
-from rgt_tui.ui.notation import clean, glyphs
+from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.lines import EntryClosed, FittedLines
 from rgt_tui.ui.widgets.selectable_list import ListRow, SelectableList
@@ -58,7 +58,7 @@ def ways(found: Beginnings | None) -> list[Way]:
     if found is None:
         out.append(Way("take my hosts", f"reading ssh_config {glyphs().ellipsis}", "", "rgt import"))
     elif found.hosts:
-        names = ", ".join(clean(name) for name in found.hosts[:4]) + (", …" if len(found.hosts) > 4 else "")
+        names = ", ".join(name for name in found.hosts[:4]) + (", …" if len(found.hosts) > 4 else "")
         text = f"{how_many(len(found.hosts), 'host')} in ssh_config: {names}"
         out.append(Way("take my hosts", text, "hosts", "rgt import --write"))
     else:
@@ -105,7 +105,7 @@ def way_details(way: Way, found: Beginnings | None, width: int) -> list[Line]:
         out += [*wrapped(way.text, max(8, width - 2)), EMPTY]
     out.append(line(dim(f"the same on the command line: {way.command}")))
     if found is not None and way.go not in ("", "demo"):
-        out.append(line(dim(f"it is written to {clean(found.path)}")))
+        out.append(line(dim(f"it is written to {found.path}")))
     return out
 
 
@@ -208,7 +208,7 @@ class WelcomeScreen(Moves, FleetAwareScreen):
         try:
             said = await step
         except Exception as error:
-            self.hint(clean(" ".join(str(error).split())) or words(error), LONG)
+            self.hint(" ".join(str(error).split()) or words(error), LONG)
             return
         finally:
             self._busy = False

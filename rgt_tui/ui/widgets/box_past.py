@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rgt_tui.model import BoxState, Past
 from rgt_tui.profiles import CARD_FIGURES, MOST_CARDS, is_of_card
-from rgt_tui.ui.notation import NONE, clean, glyphs, percent
+from rgt_tui.ui.notation import NONE, glyphs, percent
 from rgt_tui.ui.widgets.bars import spark_rows
 from rgt_tui.ui.widgets.panes import Section
 from rgt_tui.ui.widgets.spans import EMPTY, Line, dim, fit, line
@@ -178,10 +178,10 @@ def label_of(name: str) -> str:
     """Return what a figure is called: ``gpu``, ``GPU 0 temp``, ``disk data``, ``inode data``."""
     kind, _, mount = name.partition(":")
     if is_of_card(name):
-        return f"GPU {clean(mount)} {kind}"
+        return f"GPU {mount} {kind}"
     if not mount:
-        return NAMES.get(kind, clean(kind))
-    short = clean(mount).rsplit("/", 1)[-1] or "/"
+        return NAMES.get(kind, kind)
+    short = mount.rsplit("/", 1)[-1] or "/"
     return f"{'inode' if kind == 'inodes' else 'disk'} {short}"
 
 

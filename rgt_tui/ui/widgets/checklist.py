@@ -13,7 +13,7 @@ from rgt_tui.health import PHASES
 from rgt_tui.model import CheckResult, CheckStatus, noun
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.commands import key_for
-from rgt_tui.ui.notation import clean, compact_time, glyphs
+from rgt_tui.ui.notation import compact_time, glyphs
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.panes import out_of_sight
@@ -124,7 +124,7 @@ def run_lines(run: CheckRun, width: int, height: int, now: float) -> list[Line]:
     room = max(1, height - 2)
     kept = [wrapped(row, width) for row in run.lines[-room:]]
     body = [made for rows in kept for made in rows][-room:]
-    return [line(dim("$ "), clean(run.command)), *body, foot]
+    return [line(dim("$ "), run.command), *body, foot]
 
 
 def phases_of(checks: Iterable[CheckResult]) -> tuple[Phase, ...]:
@@ -184,9 +184,7 @@ def summary_parts(phases: Sequence[Phase]) -> Parts:
         many = count[CheckStatus.PERSON]
         parts.append((5, line(Span(f"{many} {noun(many, 'needs', 'need')} you"))))
     first = next_check(phases)
-    parts.append(
-        (4, line(dim("next: "), clean(first.id)) if first is not None else line(dim("nothing left")))
-    )
+    parts.append((4, line(dim("next: "), first.id) if first is not None else line(dim("nothing left"))))
     return parts
 
 
@@ -226,17 +224,13 @@ def row_line(row: Row, width: int, now: float, *, opened: bool, longest: int = 4
     word = f"{said:<8}" if wordy else ""
     age = age_of(check, now)
     room = max(4, width - title - len(word) - 18)
-    told = (
-        f"{clean(check.evidence)} {glyphs().dot} {clean(check.advice)}"
-        if check.advice
-        else clean(check.evidence)
-    )
+    told = f"{check.evidence} {glyphs().dot} {check.advice}" if check.advice else check.evidence
     loud = check.status in {CheckStatus.FAILED, CheckStatus.WARN}
     return line(
         "  ",
         mark(check.status),
-        Span(f" {fit(clean(check.id), 4)} ", Tone.DIM),
-        Span(fit(clean(check.title), title), Tone.STRONG if loud else (Tone.DIM if quiet else Tone.TEXT)),
+        Span(f" {fit(check.id, 4)} ", Tone.DIM),
+        Span(fit(check.title, title), Tone.STRONG if loud else (Tone.DIM if quiet else Tone.TEXT)),
         "  ",
         Span(word, Tone.DIM),
         Span(fit(told, room), Tone.TEXT if loud else Tone.DIM),
@@ -261,23 +255,23 @@ def detail_lines(row: Row | None, width: int, height: int, now: float, runs: str
         return [line(Span(f"{row.phase.number} {row.phase.name}", Tone.STRONG), "  ", dim(counts))]
     check = row.check
     says = {
-        CheckStatus.PASSED: f"ticked by {clean(check.by)}" if check.by else "proved",
+        CheckStatus.PASSED: f"ticked by {check.by}" if check.by else "proved",
         CheckStatus.FAILED: "failed",
         CheckStatus.WARN: "warning: proved for now, but not for long",
         CheckStatus.WAITING: "waiting: nothing to check yet",
         CheckStatus.PERSON: "only you can tell",
     }[check.status]
     age = f"evidence {age_of(check, now)} old" if check.at is not None else "no evidence yet"
-    head = line(mark(check.status), " ", Span(clean(check.id), Tone.STRONG), "  ", says, dim(f"   {age}"))
-    lines = [head, *wrapped(clean(check.title), width, Tone.STRONG)]
+    head = line(mark(check.status), " ", Span(check.id, Tone.STRONG), "  ", says, dim(f"   {age}"))
+    lines = [head, *wrapped(check.title, width, Tone.STRONG)]
     if check.evidence:
-        lines += wrapped(clean(check.evidence), width)
+        lines += wrapped(check.evidence, width)
     if check.advice:
-        lines += labelled("advice", clean(check.advice), width, most=6)
+        lines += labelled("advice", check.advice, width, most=6)
     if runs and len(lines) < height:
-        lines.append(line(Span(f"{key_for('phases.run')} runs  ", Tone.ACCENT), clean(runs)))
+        lines.append(line(Span(f"{key_for('phases.run')} runs  ", Tone.ACCENT), runs))
     elif check.command and len(lines) < height:
-        lines.append(line(dim("to run  "), clean(check.command)))
+        lines.append(line(dim("to run  "), check.command))
     if check.by and len(lines) < height:
         lines.append(line(dim(f"{key_for('phases.tick')} takes it back")))
     elif check.status is CheckStatus.PERSON and len(lines) < height:
@@ -291,10 +285,10 @@ def then_lines(checks: Iterable[CheckResult], width: int, height: int) -> list[L
     """Draw checks with all of their evidence, which the list cuts; as many as fit, behind an empty line."""
     lines: list[Line] = [EMPTY]
     for check in checks:
-        told = f"{clean(check.title)}: {clean(check.evidence)}" if check.evidence else clean(check.title)
+        told = f"{check.title}: {check.evidence}" if check.evidence else check.title
         first, *rest = wrapped(told, max(8, width - 8))
         block = [
-            line(mark(check.status), Span(f" {fit(clean(check.id), 4)}  ", Tone.DIM), *first),
+            line(mark(check.status), Span(f" {fit(check.id, 4)}  ", Tone.DIM), *first),
             *(line(" " * 8, *row) for row in rest),
         ]
         if len(lines) + len(block) > height:
@@ -375,7 +369,7 @@ class Checklist(SelectableList[str]):
         first = self._top
         self._owners = self._keys[first : first + height]
         rail = self.rail
-        titles = (cell_len(clean(check.title)) for phase in self._phases for check in phase.checks)
+        titles = (cell_len(check.title) for phase in self._phases for check in phase.checks)
         longest = min(LONGEST_TITLE, max(titles, default=0))
         lines: list[Line] = []
         for y in range(height):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rgt_tui.ui.notation import clean, compact_time, glyphs, number, thousands
+from rgt_tui.ui.notation import compact_time, glyphs, number, thousands
 from rgt_tui.ui.plot.view import RunKey, tag
 from rgt_tui.ui.widgets.curve import css, curve_tone
 from rgt_tui.ui.widgets.selectable_list import SelectableList
@@ -43,7 +43,7 @@ class Entry:
     @property
     def shown_name(self) -> str:
         """The name as it is written."""
-        return clean(self.name or self.key.run)
+        return self.name or self.key.run
 
 
 class CurveLegend(SelectableList[RunKey]):

@@ -18,7 +18,7 @@ from textual.widgets import Input
 from rgt_tui.model import FleetEvent
 from rgt_tui.ui.commands import Command
 from rgt_tui.ui.enduring import Enduring
-from rgt_tui.ui.notation import clean, clock, glyphs, plain
+from rgt_tui.ui.notation import clock, glyphs, plain
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, line, pick, spread, width_of
 
@@ -58,7 +58,7 @@ class HeaderLine(LineWidget):
         if column < x:
             return BACK if self._goes_back else 0 if self._crumbs else None
         for index, crumb in enumerate(self._crumbs):
-            end = x + cell_len(clean(crumb))
+            end = x + cell_len(crumb)
             if x <= column < end:
                 return index
             x = end + len(glyphs().crumb) + 2
@@ -79,7 +79,7 @@ class HeaderLine(LineWidget):
         left: list[Span] = [Span(f"{glyphs().back if self._goes_back else ' '}rgt", Tone.ACCENT), Span("  ")]
         for index, crumb in enumerate(self._crumbs):
             last = index == len(self._crumbs) - 1
-            left.append(Span(clean(crumb), Tone.STRONG if last else Tone.DIM))
+            left.append(Span(crumb, Tone.STRONG if last else Tone.DIM))
             if not last:
                 left.append(dim(f" {glyphs().crumb} "))
         room = width - width_of(tuple(left)) - 3
@@ -100,11 +100,9 @@ class NoticeLine(LineWidget):
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the line."""
-        advice = line(" ", Span(clean(self._advice), Tone.STRONG), " ")
+        advice = line(" ", Span(self._advice, Tone.STRONG), " ")
         room = width - width_of(advice)
-        return [
-            clip(line(clip(line(" ", Span(clean(self._words), Tone.WARN)), max(0, room)), *advice), width)
-        ]
+        return [clip(line(clip(line(" ", Span(self._words, Tone.WARN)), max(0, room)), *advice), width)]
 
 
 RANKS = {"error": 2, "warn": 1}
@@ -169,16 +167,16 @@ class EventLine(LineWidget):
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the line."""
         if self._hint:
-            return [clip(line(" ", Span(clean(self._hint), Tone.ACCENT)), width)]
+            return [clip(line(" ", Span(self._hint, Tone.ACCENT)), width)]
         if self._event is None:
-            return [clip(line(" ", dim(clean(self._resting))), width) if self._resting else EMPTY]
+            return [clip(line(" ", dim(self._resting)), width) if self._resting else EMPTY]
         event = self._event
         tone = {"error": Tone.TROUBLE, "warn": Tone.WARN}.get(event.level, Tone.TEXT)
         body = line(
             dim(f" {clock(event.at)} "),
-            Span(clean(event.box), Tone.STRONG),
+            Span(event.box, Tone.STRONG),
             " ",
-            Span(clean(event.text), tone),
+            Span(event.text, tone),
         )
         newer = line(dim(f" {self._since} since ")) if self._since else EMPTY
         return [spread(body, newer, width)]
@@ -272,7 +270,7 @@ class EntryNote(LineWidget):
 
     def say(self, text: str) -> None:
         """Say something else."""
-        self._text = clean(text)
+        self._text = text
         self.styles.width = len(self._text) + 2 if text else 0
         self.styles.max_width = "60%"
         self.redraw()

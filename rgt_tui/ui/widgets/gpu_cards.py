@@ -9,7 +9,7 @@ from rgt_tui.health import BUSY_PCT
 from rgt_tui.model import BoxState, Gpu, MigSlice, short_command
 from rgt_tui.profiles import how_many
 from rgt_tui.profiles import percent as ratio
-from rgt_tui.ui.notation import NONE, clean, gib, gib_of, glyphs, percent, thousands
+from rgt_tui.ui.notation import NONE, gib, gib_of, glyphs, percent, thousands
 from rgt_tui.ui.widgets.bars import bar, spark
 from rgt_tui.ui.widgets.panes import Section
 from rgt_tui.ui.widgets.spans import (
@@ -91,14 +91,14 @@ def gpu_sections(box: BoxState, width: int) -> list[Section]:
     if len(cards) <= WHOLE_CARDS:
         return [
             Section(
-                line(f"GPU {gpu.index}", dim(f"  {clean(gpu.name)}")),
+                line(f"GPU {gpu.index}", dim(f"  {gpu.name}")),
                 gpu_lines(gpu, box, width),
                 SIM if gpu.sim else EMPTY,
             )
             for gpu in cards
         ]
     # One that was lost before anybody asked has no name of its own.
-    names = list(dict.fromkeys(clean(gpu.name) for gpu in gpus if gpu.error is None)) or [clean(gpus[0].name)]
+    names = list(dict.fromkeys(gpu.name for gpu in gpus if gpu.error is None)) or [gpus[0].name]
     more = f" and {len(names) - 1} other" if len(names) > 1 else ""
     title = line(f"GPU {glyphs().times}{len(gpus)}", dim(f"  {names[0]}{more}"))
     busiest = _busiest(gpus)
@@ -115,7 +115,7 @@ def gpu_sections(box: BoxState, width: int) -> list[Section]:
 def gpu_lines(gpu: Gpu, box: BoxState, width: int) -> list[Line]:
     """Return all that is known of one card."""
     if gpu.error:
-        return [*wrapped(clean(gpu.error), width, Tone.TROUBLE, most=3), *fault_lines(gpu, width)]
+        return [*wrapped(gpu.error, width, Tone.TROUBLE, most=3), *fault_lines(gpu, width)]
     room = max(4, width - 18)
     alone = box.sample is not None and len(box.sample.gpus) == 1  # the ring is the mean over all cards
     course = (Span(spark(box.rings.gpu_util[-2 * room :], room, low=0, high=100)),)
@@ -218,16 +218,14 @@ def _vram(used: int | None, total: int | None) -> Line:
 
 def _slice(one: MigSlice, width: int) -> Line:
     room = max(4, width - 32)
-    left = line(
-        dim("  MIG "), fit(clean(one.name), 10), " ", *bar(ratio(one.vram_used, one.vram_total), room)
-    )
+    left = line(dim("  MIG "), fit(one.name, 10), " ", *bar(ratio(one.vram_used, one.vram_total), room))
     return spread(left, _vram(one.vram_used, one.vram_total), width)
 
 
 def _row(gpu: Gpu, width: int, mark: Span, *, two: bool) -> list[Line]:
     """Return a card in a line that ends with `mark`, its state where `two`, and below it only what is wrong."""
     if gpu.error:
-        first, *rest = wrapped(clean(gpu.error), max(8, width - 4), Tone.TROUBLE, most=2)
+        first, *rest = wrapped(gpu.error, max(8, width - 4), Tone.TROUBLE, most=2)
         head = line(Span(f"{gpu.index} {glyphs().trouble} ", Tone.TROUBLE), *first)
         return [head, *(line("    ", *more) for more in rest), *_indented(fault_lines(gpu, width - 2))]
     wide = line(f"  {_whole(gpu.power_w):>4} W") if width >= 64 else EMPTY

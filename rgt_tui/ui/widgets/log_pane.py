@@ -24,7 +24,7 @@ from rgt_tui.ui.logs.line_finder import (
 )
 from rgt_tui.ui.logs.line_times import written
 from rgt_tui.ui.logs.log_rows import LogCursor, LogRows, ShownLog, line_at
-from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, thousands
+from rgt_tui.ui.notation import clock, compact_time, glyphs, thousands
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.panes import framed
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, width_of, wrapped
@@ -144,7 +144,7 @@ class LogPane(LineWidget):
         self.redraw()
 
     def _made(self, kept: KeptLines) -> ShownLog:
-        log = self._log_of(kept) or ShownLog(kept, clean(kept.path).rpartition("/")[2])
+        log = self._log_of(kept) or ShownLog(kept, kept.path.rpartition("/")[2])
         if self._search is not None and log.matches is None:
             log.look_for(self._search.finder)
         self._set_filter(log)
@@ -434,7 +434,7 @@ class LogPane(LineWidget):
     def _title(self) -> Line:
         rows = self._rows
         if self.heading:
-            return line(clean(self.heading))
+            return line(self.heading)
         if rows is None:
             return line(dim("log"))
         names = " + ".join(log.name for log in rows.logs)
@@ -446,11 +446,11 @@ class LogPane(LineWidget):
             return EMPTY
         parts: list[Line] = []
         if self._searched:
-            parts.append(line(Span(f"/{clean(self._searched)} ", Tone.MATCH), dim(self._count(rows))))
+            parts.append(line(Span(f"/{self._searched} ", Tone.MATCH), dim(self._count(rows))))
         if self._filtered:
             marks = self._filters()
             kept = f" {thousands(len(rows))}{_more(marks)}"
-            parts.append(line(Span(f"& {clean(self._filtered)}", Tone.ACCENT), dim(kept)))
+            parts.append(line(Span(f"& {self._filtered}", Tone.ACCENT), dim(kept)))
         if self.cursor.selecting:
             parts.append(
                 line(Span(f"{how_many(len(self.cursor.selected(rows)), 'line')} selected", Tone.ACCENT))
@@ -495,7 +495,7 @@ class LogPane(LineWidget):
             here = self.cursor.row(rows)
             parts.append(f"line {thousands((first if here is None else here) + 1)} of {thousands(len(rows))}")
         if self.older:
-            parts.append(clean(self.older))
+            parts.append(self.older)
         return line(dim("   ".join(parts))) if parts else EMPTY
 
     def _body(self, width: int, height: int) -> list[Line]:
@@ -504,16 +504,16 @@ class LogPane(LineWidget):
         if rows is None or not len(rows):
             why = self._why_empty
             if rows is not None and self._filtered and any(len(log.kept) for log in rows.logs):
-                why = f"looking for {clean(self._filtered)} …"
+                why = f"looking for {self._filtered} …"
                 if all(one.whole for one in self._filters()):
-                    why = f"no line matches {clean(self._filtered)} in the lines kept here"
-            return wrapped(clean(why), width, Tone.DIM)
+                    why = f"no line matches {self._filtered} in the lines kept here"
+            return wrapped(why, width, Tone.DIM)
         first = self.cursor.first(rows, height)
         here = self.cursor.row(rows)
         chosen = self.cursor.selected(rows) if self.cursor.selecting else range(0)
         head: list[Line] = []
         if first == 0 and self.older and not self.cursor.following:
-            head = [line(dim(f"··· {clean(self.older)} loads ···"))]
+            head = [line(dim(f"··· {self.older} loads ···"))]
         room = height - len(head)
         if not self.wrap:
             if here is not None and here >= first + room:
@@ -605,7 +605,7 @@ class LogPane(LineWidget):
         back: Line = EMPTY
         if self._margins:
             page = self.page_of(log.kept, place.number)
-            back = line(Span(f" {glyphs().margin} {clean(page)}", Tone.ACCENT)) if page else EMPTY
+            back = line(Span(f" {glyphs().margin} {page}", Tone.ACCENT)) if page else EMPTY
         return tuple(front), back, tone, text
 
     def _time(self, log: ShownLog, number: int, text: str) -> str:

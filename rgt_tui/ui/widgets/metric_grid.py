@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from textual import events
 from textual.message import Message
 
-from rgt_tui.ui.notation import clean, glyphs, number, thousands
+from rgt_tui.ui.notation import glyphs, number, thousands
 from rgt_tui.ui.plot.view import Settings, tag
 from rgt_tui.ui.widgets.curve import css, curve_tone, drawn
 from rgt_tui.ui.widgets.lines import LineWidget
@@ -118,7 +118,7 @@ class MetricGrid(LineWidget):
         ]
         title = line(
             Span(f"{glyphs().cursor} " if chosen else "  ", Tone.ACCENT),
-            Span(clean(metric), Tone.STRONG if chosen else Tone.TEXT),
+            Span(metric, Tone.STRONG if chosen else Tone.TEXT),
             dim(f"  {newest_told(newest[-1])}" if newest else ""),
         )
         frame = board.frame((width, height - 2), ascii_only=not glyphs().braille) if height > 6 else None
@@ -147,7 +147,7 @@ def run_names(board: Board, width: int) -> Line:
     for place, each in enumerate(drawn_):
         number_, name = (
             board.number(each.key),
-            clean(f"{each.box} {each.run.name}" if several else each.run.name),
+            f"{each.box} {each.run.name}" if several else each.run.name,
         )
         part = line(Span(f" {tag(number_)} " if numbered else " ", curve_tone(number_)), name, " ")
         left = len(drawn_) - place

@@ -9,7 +9,7 @@ from rgt_tui import health
 from rgt_tui.model import MACHINE, AccountBill, Amount, BoxState, FleetState, Profile
 from rgt_tui.profiles import caveats, how_many, thing_price, thing_words, written
 from rgt_tui.ui.box_status import level_tone
-from rgt_tui.ui.notation import clean, compact_time, plain
+from rgt_tui.ui.notation import compact_time, plain
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.panes import Section
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line, wrapped
@@ -35,7 +35,7 @@ def platform_section(profile: Profile, box: BoxState, width: int, now: float) ->
     for pending in () if readings else health.pending_readings(profile):
         if pending.seconds_left is not None or not TELLS_BILL.search(next(iter(health.notices(profile)), "")):
             body += _told("clock ", f"none counts; {pending.text}", width, Tone.DIM)
-    return Section(line("platform ", dim(clean(profile.name))), body)
+    return Section(line("platform ", dim(profile.name)), body)
 
 
 def dangers_section(profile: Profile, width: int) -> Section:
@@ -44,14 +44,14 @@ def dangers_section(profile: Profile, width: int) -> Section:
     body = _told("worst ", first, width, Tone.DIM)
     for text in rest:
         body += _told("note ", text, width, Tone.DIM)
-    return Section(line("dangers ", dim(clean(profile.name))), body)
+    return Section(line("dangers ", dim(profile.name)), body)
 
 
 LABEL = 7
 
 
 def _told(label: str, text: str, width: int, tone: Tone) -> list[Line]:
-    first, *rest = wrapped(clean(text), max(LEAST, width - LABEL), tone)
+    first, *rest = wrapped(text, max(LEAST, width - LABEL), tone)
     return [line(dim(label.ljust(LABEL)), *first), *(line(" " * LABEL, *more) for more in rest)]
 
 
@@ -121,11 +121,11 @@ def _account(bill: AccountBill, width: int, now: float) -> list[Line]:
         told += _rows(f"may bill besides, and is in no list: {', '.join(bill.gaps)}", width, Tone.DIM)
     if any(thing.what == MACHINE for thing in bill.things):
         told += _rows(f"rgt import --from {bill.kind} takes machines in", width, Tone.ACCENT)
-    return [line(Span(clean(bill.kind), Tone.STRONG), dim(f"  {clean(bill.account)}")), *told]
+    return [line(Span(bill.kind, Tone.STRONG), dim(f"  {bill.account}")), *told]
 
 
 def _rows(text: str, width: int, tone: Tone) -> list[Line]:
-    return [line(INDENT, *made) for made in wrapped(clean(text), max(8, width - len(INDENT)), tone)]
+    return [line(INDENT, *made) for made in wrapped(text, max(8, width - len(INDENT)), tone)]
 
 
 def _total(state: FleetState) -> list[Amount]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rgt_tui.model import BoxState, Cpu, Proc, Sample, Workers, short_command
 from rgt_tui.profiles import how_many
-from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, memory, percent
+from rgt_tui.ui.notation import NONE, compact_time, glyphs, memory, percent
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
     Line,
@@ -58,7 +58,7 @@ def process_lines(box: BoxState, width: int) -> list[Line]:
     if len(procs) > MOST_PROCS:
         shown.append(line(dim(f"and {len(procs) - MOST_PROCS} more")))
     if unseen is not None:
-        others = f"{'others' if shown else 'processes'} unknown: {clean(unseen)}"
+        others = f"{'others' if shown else 'processes'} unknown: {unseen}"
         return [*shown, line(Span(others, Tone.WARN))]
     return shown or [line(dim("no sample yet" if sample is None else "no training process"))]
 
@@ -100,8 +100,8 @@ def held_cards(sample: Sample | None) -> Mapping[int, tuple[int, ...]]:
 def _process(proc: Proc, depth: int, cards: tuple[int, ...], width: int, *, whose: bool) -> list[Line]:
     bad = proc.state in STUCK
     wordy = width >= WORDY
-    state = clean(proc.state or "?")[:1]
-    user = fit(clean(proc.user), min(LONGEST_USER, len(clean(proc.user)))) if proc.user is not None else ""
+    state = (proc.state or "?")[:1]
+    user = fit(proc.user, min(LONGEST_USER, len(proc.user))) if proc.user is not None else ""
     age = "" if proc.age_s is None else f"  {compact_time(proc.age_s)}"
     gpus = (
         f"  gpu {','.join(map(str, cards[:8]))}{glyphs().ellipsis if len(cards) > 8 else ''}" if cards else ""
@@ -134,8 +134,7 @@ BRANCH = {True: "└ ", False: "`-"}
 def _workers(workers: Workers) -> Line:
     counts = [(letter[:1], count) for letter, count in sorted(workers.states.items())[:8]]
     states = [
-        Span(f" {count} {clean(letter)}", Tone.TROUBLE if letter in STUCK else Tone.DIM)
-        for letter, count in counts
+        Span(f" {count} {letter}", Tone.TROUBLE if letter in STUCK else Tone.DIM) for letter, count in counts
     ]
     return line(dim(f"{how_many(workers.count, 'worker')}, {how_many(workers.threads, 'thread')} "), *states)
 

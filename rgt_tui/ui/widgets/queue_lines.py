@@ -7,7 +7,7 @@ from rgt_tui.profiles import advised, copies_of, how_ended, how_many, no_agent, 
 from rgt_tui.profiles import percent as ratio
 from rgt_tui.profiles.run_advice import from_its_start
 from rgt_tui.ui.box_status import cells_of
-from rgt_tui.ui.notation import clean, compact_time, glyphs, number, percent, plain, thousands
+from rgt_tui.ui.notation import compact_time, glyphs, number, percent, plain, thousands
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit_name, line, pick, width_of, wrapped
 from rgt_tui.ui.widgets.vitals import faded, is_old
@@ -40,7 +40,7 @@ def _lines(box: BoxState, width: int, now: float) -> list[Line]:
             _nothing(box), width, Tone.DIM
         )
     runs = {run.name: run for run in box.runs}
-    names = min(max(len(clean(cell.name)) for cell in cells), 20)
+    names = min(max(len(cell.name) for cell in cells), 20)
     skew = box.clock_skew or 0.0
     survives = copies_of(box)
     out = []
@@ -49,7 +49,7 @@ def _lines(box: BoxState, width: int, now: float) -> list[Line]:
         out += _with_cost(made, box, cell.name, width, now)
     for queue in box.queues:
         if queue.error:
-            out.append(line(Span(clean(queue.error), Tone.TROUBLE)))
+            out.append(line(Span(queue.error, Tone.TROUBLE)))
         elif not queue.runner_alive and not queue.done:
             out.append(line(Span("the queue runner is not running", Tone.WARN)))
         if queue.done:
@@ -63,7 +63,7 @@ ADVICE_ROWS = 2
 def advice_lines(box: BoxState, now: float) -> list[Line]:
     """Return the first words of advice, quietly: none of it is trouble."""
     shown = advised(box, now)[:ADVICE_ROWS]
-    return [line(dim(f"  advice {clean(one.run)}: {clean(one.text)}")) for one in shown]
+    return [line(dim(f"  advice {one.run}: {one.text}")) for one in shown]
 
 
 def _with_cost(made: Line, box: BoxState, name: str, width: int, now: float) -> list[Line]:
@@ -82,7 +82,7 @@ def _nothing(box: BoxState) -> str:
     if box.sample is None:
         return "no queue or training is known yet"
     if box.sample.unseen is not None:
-        return f"queue and training unknown: {clean(box.sample.unseen)}"
+        return f"queue and training unknown: {box.sample.unseen}"
     if no_agent(box):
         return "queue and runs unknown: no agent runs on the box"
     return "no queue and no training found on the box"
@@ -91,12 +91,12 @@ def _nothing(box: BoxState) -> str:
 def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
     """Return a line for each training that was found, and what could not be found out about it."""
     runs = {run.name: run for run in box.runs}
-    names = min(max((len(clean(run.name)) for run in box.found), default=0), 28)
+    names = min(max((len(run.name) for run in box.found), default=0), 28)
     box_now = now + (box.clock_skew or 0.0)
     out: list[Line] = []
     for found in box.found:
         glyph, tone = (glyphs().ok, Tone.TEXT) if found.alive else (glyphs().stopped, Tone.WARN)
-        place = f" {clean(found.place)}" if found.place else ""
+        place = f" {found.place}" if found.place else ""
         took = (box_now if found.alive or found.ended is None else found.ended) - found.started
         if found.alive:
             run = runs.get(found.name)
@@ -106,10 +106,10 @@ def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
         else:
             code = how_ended(found)
             how = (Span("ended", Tone.WARN), dim(f", {code}  after {compact_time(took)}"))
-        where = dim(f"  {clean(found.session)}{place}")
-        made = line(Span(f"{glyph} ", tone), fit_name(clean(found.name), names), "  ", *how, where)
+        where = dim(f"  {found.session}{place}")
+        made = line(Span(f"{glyph} ", tone), fit_name(found.name, names), "  ", *how, where)
         out += _with_cost(made, box, found.name, width, now)
-        out += [line(dim(f"  {clean(note)}")) for note in found.notes[:2]]
+        out += [line(dim(f"  {note}")) for note in found.notes[:2]]
     return out
 
 
@@ -119,7 +119,7 @@ def _cell_line(
     glyph, tone = cell_mark(cell, survives)
     if cell.state == "running" and run is not None and run.wait is not None:
         glyph, tone = glyphs().trouble, Tone.TROUBLE
-    name = fit_name(clean(cell.name), names)
+    name = fit_name(cell.name, names)
     head = line(Span(glyph, tone), Span(f" {name}  ", Tone.DIM if cell.state == "waiting" else Tone.TEXT))
     return line(*head, *_cell_rest(cell, run, width - width_of(head), box_now, survives))
 
@@ -150,13 +150,13 @@ def _cell_rest(cell: Cell, run: RunState | None, room: int, box_now: float, surv
         parts.append((1, line(Span(f"exit {cell.exit_code}", bad if cell.state == "failed" else Tone.TEXT))))
     elif cell.state in {"failed", "interrupted"}:
         parts.append((1, line(Span(cell.state, bad))))
-    parts.append((2, line(Span(clean(cell.signal or ""), Tone.WARN))))
+    parts.append((2, line(Span(cell.signal or "", Tone.WARN))))
     parts.append((5, line(dim("" if took is None else compact_time(took)))))
     best = cell.best if cell.best is not None else (run.best if run else None)
     parts.append((4, line("" if best is None else f"best {number(best)}")))
-    parts.append((3, line(Span(clean(cell.flag or ""), Tone.WARN))))
+    parts.append((3, line(Span(cell.flag or "", Tone.WARN))))
     if cell.reason:  # it may be long: half of the room is its own in any case
-        why = Span(clean(cell.reason), bad)
+        why = Span(cell.reason, bad)
         return line(*pick(room - 2 - min(room // 2, width_of((why,))), parts), "  ", why)
     kept = KEPT.get(cell.durable or "", dim("no durable copy requested" if cell.state == "done" else ""))
     if cell.durable == "verified":

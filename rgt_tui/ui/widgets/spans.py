@@ -1,4 +1,7 @@
-"""Text in styled spans: what every drawing function returns and every widget shows."""
+"""Text in styled spans: what every drawing function returns and every widget shows.
+
+Whatever is fitted, wrapped or clipped here is cleaned as well: names and paths of a box arrive exactly as it has them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
+from rgt_tui.model import clean
 from rgt_tui.ui.notation import glyphs
 
 
@@ -69,7 +73,7 @@ def width_of(spans: Line) -> int:
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
     """Return `text` in exactly `width` cells: padded, or cut with an ellipsis."""
-    return _fit(text, width, glyphs().ellipsis, right=right)
+    return _fit(clean(text), width, glyphs().ellipsis, right=right)
 
 
 def _fit(text: str, width: int, mark: str, *, right: bool = False) -> str:
@@ -86,7 +90,7 @@ def _fit(text: str, width: int, mark: str, *, right: bool = False) -> str:
 
 def fit_name(text: str, width: int) -> str:
     """Return a name in exactly `width` cells, cut in its middle: names that begin alike differ at their ends."""
-    mark = glyphs().ellipsis
+    text, mark = clean(text), glyphs().ellipsis
     end = (width - len(mark)) * 2 // 5
     if cell_len(text) <= width or end < 2:
         return fit(text, width)
@@ -106,6 +110,7 @@ def clip(spans: Line, width: int) -> Line:
 @lru_cache(maxsize=1024)
 def _clipped(spans: Line, width: int, mark: str) -> Line:
     """Clip a line; most lines of a drawing stood in the one before, too."""
+    spans = tuple(Span(clean(text), tone) for text, tone in spans)
     out: list[Span] = []
     used = 0
     for index, span in enumerate(spans):
@@ -232,7 +237,7 @@ def wrapped(text: str, width: int, tone: Tone = Tone.TEXT, *, most: int = 100) -
 def _rows(text: str, width: int) -> tuple[str, ...]:
     rows: list[str] = []
     row = ""
-    for word in text.split(" "):
+    for word in clean(text).split(" "):
         if row and cell_len(row) + 1 + cell_len(word) > width:
             rows.append(row)
             row = word

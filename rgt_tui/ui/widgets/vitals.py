@@ -22,7 +22,6 @@ from rgt_tui.profiles import (
 from rgt_tui.ui.box_status import old_mark
 from rgt_tui.ui.notation import (
     NONE,
-    clean,
     clock,
     compact_time,
     gib,
@@ -113,16 +112,16 @@ def disk_lines(box: BoxState, profile: Profile | None, width: int) -> list[Line]
         return [line(dim("no sample yet" if box.sample is None else "no mounts"))]
     fates = {verb: storage_of(box, profile, verb) for verb in Verb}
     there = [disk for disk in disks if not is_absent(disk, box)]
-    missing = ", ".join(clean(disk.mount) for disk in disks if is_absent(disk, box))
+    missing = ", ".join(disk.mount for disk in disks if is_absent(disk, box))
     lines = [made for disk in there for made in _disk(disk, profile, fates, width)]
     return [*lines, line(dim(fit(f"not on this box: {missing}", width)))] if missing else lines
 
 
 def _disk(disk: Disk, profile: Profile | None, fates: Mapping[Verb, Storage], width: int) -> list[Line]:
     tail = 13 + (5 if profile else 0)
-    mount = Span(fit(clean(disk.mount), max(4, width - tail)))
+    mount = Span(fit(disk.mount, max(4, width - tail)))
     if disk.error:
-        return [line(mount, Span(f" {clean(disk.error)}", Tone.TROUBLE))]
+        return [line(mount, Span(f" {disk.error}", Tone.TROUBLE))]
     used, inodes = byte_pct(disk), inode_pct(disk)
     quiet = disk.read_only
     spans = [
@@ -134,11 +133,9 @@ def _disk(disk: Disk, profile: Profile | None, fates: Mapping[Verb, Storage], wi
     out: list[Line] = [tuple(spans)]
     for doubt in fates[Verb.DESTROY].doubts_at(disk.mount):
         if doubt.mount == disk.mount:
-            out += wrapped(f"{glyphs().warn} {clean(doubt.text)}", width, Tone.WARN)
+            out += wrapped(f"{glyphs().warn} {doubt.text}", width, Tone.WARN)
     for hog in disk.hogs[:3]:
-        out.append(
-            line(dim(fit(f"  {clean(hog.path)}", max(4, width - 15)) + f"{thousands(hog.inodes):>9} files"))
-        )
+        out.append(line(dim(fit(f"  {hog.path}", max(4, width - 15)) + f"{thousands(hog.inodes):>9} files")))
     return [toned(out[0], Tone.DIM), *out[1:]] if quiet else out
 
 
@@ -217,10 +214,10 @@ def own_stop_lines(box: BoxState, width: int, now: float) -> list[Line]:
     words = box_words(box, now)
     if not words:
         return []
-    first, *rest = wrapped(clean(words), max(8, width - 2), most=3)
+    first, *rest = wrapped(words, max(8, width - 2), most=3)
     out = [line(f"{glyphs().power} ", first), *(line("  ", more) for more in rest)]
     if of_box(box):
-        out.append(line(dim(f"put it off: rgt keep {clean(box.spec.name)} 2h")))
+        out.append(line(dim(f"put it off: rgt keep {box.spec.name} 2h")))
     return out
 
 
@@ -229,7 +226,7 @@ def checkpoint_lines(box: BoxState, width: int, now: float) -> list[Line]:
     out: list[Line] = []
     skew = box.clock_skew or 0.0
     for run in box.checkpoints[-3:]:
-        name = fit(clean(run.run), min(14, max(6, width - 34)))
+        name = fit(run.run, min(14, max(6, width - 34)))
         if run.items:
             newest = run.items[-1]
             saved = line(f"{name} {saved_point(newest)}")
@@ -255,7 +252,7 @@ def link_lines(box: BoxState, width: int, now: float) -> list[Line]:
     sure = counters.gaps == 0 and counters.duplicates == 0
     since = f" {compact_time(now - box.since)}" if box.since else ""
     said = f"{box.link.value}{since}"
-    why = wrapped(clean(box.reason), max(8, width - len(said) - 2), Tone.DIM, most=3) or [EMPTY]
+    why = wrapped(box.reason, max(8, width - len(said) - 2), Tone.DIM, most=3) or [EMPTY]
     out = [line(said if place == 0 else " " * len(said), "  ", *row) for place, row in enumerate(why)]
     stream = ", ".join(
         (
@@ -272,8 +269,8 @@ def link_lines(box: BoxState, width: int, now: float) -> list[Line]:
     out += limited_lines(box, width)
     if box.hello is not None:
         rss = memory(box.sample.agent_rss) if box.sample and box.sample.agent_rss else ""
-        python = f"python {clean(box.hello.python)}" if box.hello.python else ""
-        parts = (f"agent {clean(box.hello.agent)[:8]}", python, rss)
+        python = f"python {box.hello.python}" if box.hello.python else ""
+        parts = (f"agent {box.hello.agent[:8]}", python, rss)
         out.append(line(dim("  ".join(part for part in parts if part))))
     return out
 
@@ -282,5 +279,5 @@ def limited_lines(box: BoxState, width: int) -> list[Line]:
     """Return what does not work on this box, and why."""
     agents = box.hello.limited if box.hello is not None else ()
     reasons = dict.fromkeys((*box.limited, *agents))
-    said = [f"limited: {clean(text)}" for text in list(reasons)[:5]] + list(words(box.left_out))
+    said = [f"limited: {text}" for text in list(reasons)[:5]] + list(words(box.left_out))
     return [row for text in said for row in wrapped(f"{glyphs().warn} {text}", width, Tone.WARN)]

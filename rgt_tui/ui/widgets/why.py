@@ -12,7 +12,7 @@ from rgt_tui.model import BoxState, Cell, Finding, Health, RunState, Severity
 from rgt_tui.profiles import copies_of
 from rgt_tui.profiles import percent as ratio
 from rgt_tui.ui.box_status import SEVERITIES, cells_of, current_run, level_tone, mark
-from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, number, percent, plain, thousands
+from rgt_tui.ui.notation import NONE, compact_time, glyphs, number, percent, plain, thousands
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, labelled, line, spread, text_of, width_of, wrapped
 
@@ -109,7 +109,7 @@ def _alert_lines(row: Row, width: int, said: str, *, advised: bool = False) -> l
             if not (said and said in alert.text):
                 glyph = glyphs().trouble if alert.level == "error" else glyphs().warn
                 tone = Tone.DIM if alert.muted else level_tone(alert.level)
-                first, *rest = wrapped(clean(alert.text), max(8, width - 2), most=WHOLE)
+                first, *rest = wrapped(alert.text, max(8, width - 2), most=WHOLE)
                 out += [line(Span(f"{glyph} ", tone), first), *(line("  ", more) for more in rest)]
             if advised and not alert.muted and (words := health.advice(alert)):
                 out += [line("  ", *made) for made in labelled("do", words, max(8, width - 2), pad=4, most=3)]
@@ -119,10 +119,8 @@ def _alert_lines(row: Row, width: int, said: str, *, advised: bool = False) -> l
 def _doing_lines(row: Row, width: int, now: float) -> list[Line]:
     """Return its own stop, its run and its queue."""
     out: list[Line] = []
-    own = clean(box_words(row.box, now))
-    if own and not any(
-        own in clean(text) for text in (row.verdict.why, *(a.text for a in row.verdict.alerts))
-    ):
+    own = box_words(row.box, now)
+    if own and not any(own in text for text in (row.verdict.why, *(a.text for a in row.verdict.alerts))):
         first, *rest = wrapped(own, max(8, width - 2), most=2)
         out += [line(dim(f"{glyphs().power} "), first), *(line("  ", more) for more in rest)]
     run = current_run(row.box)
@@ -132,14 +130,14 @@ def _doing_lines(row: Row, width: int, now: float) -> list[Line]:
     if cells:
         out.append(cells_line(cells, width, copies_of(row.box)))
     for text in row.box.limited[:2]:
-        out += labelled("limited", clean(text), width, Tone.DIM, pad=9, most=3)
+        out += labelled("limited", text, width, Tone.DIM, pad=9, most=3)
     return out
 
 
 def _state(row: Row, width: int, now: float) -> list[Line]:
     glyph, tone = mark(row.verdict.health)
-    head = Span(f"{glyph} {clean(row.verdict.word)}  ", tone)
-    why = clean(row.verdict.why)
+    head = Span(f"{glyph} {row.verdict.word}  ", tone)
+    why = row.verdict.why
     first = text_of(wrapped(why, max(8, width - width_of((head,))))[0])
     rest = why[len(first) :].lstrip()
     below = wrapped(rest, max(8, width - 2), most=WHOLE) if rest else []
@@ -181,39 +179,37 @@ def finding_details(finding: Finding, width: int, *, said: bool) -> list[Line]:
     words = action_words(finding)
     out = labelled("do", words, width, Tone.STRONG) if words and not finding.cleared else []
     out += [*_never(finding, width), *_steps(finding, width, "")]
-    run = f"{clean(finding.run)}: " if finding.run else ""
-    out += labelled("what", run + clean(finding.title), width)
+    run = f"{finding.run}: " if finding.run else ""
+    out += labelled("what", run + finding.title, width)
     sure = f", {percent(100.0 * finding.confidence)} sure" if finding.confidence is not None else ""
     out += labelled("where", f"{place_of(finding)}{sure}", width)
     if finding.reading and not said:
-        out += labelled("now", clean(finding.reading), width, most=WHOLE)
+        out += labelled("now", finding.reading, width, most=WHOLE)
     if finding.reading or not said:
-        out += labelled("proof", clean(finding.evidence), width, most=WHOLE)
+        out += labelled("proof", finding.evidence, width, most=WHOLE)
     return out
 
 
 def _parts(finding: Finding, width: int, now: float, marked: str = "") -> _Parts:
     glyph, tone = SEVERITIES[Severity.COST if finding.cleared else finding.severity].mark
     age = compact_time(now - finding.since) + " ago" if finding.since else ""
-    name = line(Span(f"{glyph} {clean(finding.resource)}", tone))
-    reading = clean(finding.reading or finding.title)
-    tail = line(
-        dim(f"  {clean(finding.gotcha)} {glyphs().dot} {age}" if age else f"  {clean(finding.gotcha)}")
-    )
+    name = line(Span(f"{glyph} {finding.resource}", tone))
+    reading = finding.reading or finding.title
+    tail = line(dim(f"  {finding.gotcha} {glyphs().dot} {age}" if age else f"  {finding.gotcha}"))
     fits = width_of(name) + 2 + len(reading) + width_of(tail) <= width
     head = [spread(line(name, "  ", reading) if fits else name, tail, width)]
     if not fits:
         head += labelled("now", reading, width, most=4)
     do = [] if finding.cleared else action_lines(finding, width)
-    proof = labelled("proof", clean(finding.evidence), width, most=4)
+    proof = labelled("proof", finding.evidence, width, most=4)
     if finding.reading:
-        run = f"{clean(finding.run)}: " if finding.run else ""
-        proof = [*labelled("what", run + clean(finding.title), width, most=4), *proof]
+        run = f"{finding.run}: " if finding.run else ""
+        proof = [*labelled("what", run + finding.title, width, most=4), *proof]
     return _Parts(head, do, _never(finding, width), _steps(finding, width, marked), proof)
 
 
 def _never(finding: Finding, width: int) -> list[Line]:
-    return labelled("never", clean(finding.never), width, Tone.WARN, most=WHOLE) if finding.never else []
+    return labelled("never", finding.never, width, Tone.WARN, most=WHOLE) if finding.never else []
 
 
 def _steps(finding: Finding, width: int, marked: str) -> list[Line]:
@@ -223,7 +219,7 @@ def _steps(finding: Finding, width: int, marked: str) -> list[Line]:
         steps += labelled("now", "the cause is gone; the run has yet to make progress", width)
     for place, fix in enumerate(finding.fixes, 1):
         label = f"fix {place}" if len(finding.fixes) > 1 else "fix"
-        made = labelled(label, clean(fix.text), width, Tone.STRONG, most=WHOLE)
+        made = labelled(label, fix.text, width, Tone.STRONG, most=WHOLE)
         if not finding.cleared and fix.command and fix.command == marked:
             made[0] = line(Span(f"{label:<7}", Tone.ACCENT), *made[0][1:])
         steps += made
@@ -256,7 +252,7 @@ def action_lines(finding: Finding, width: int) -> list[Line]:
 
 def place_of(finding: Finding) -> str:
     """Return where the proof of a diagnosis stands: a log and its line, as far as that is known."""
-    name = READ_FROM.get(finding.where) or clean(posixpath.basename(finding.where)) or "?"
+    name = READ_FROM.get(finding.where) or posixpath.basename(finding.where) or "?"
     return name if finding.line_no is None else f"{name}:{finding.line_no}"
 
 
@@ -271,19 +267,19 @@ def remedy_lines(remedies: Sequence[Remedy], width: int, now: float) -> list[Lin
             ago, mark_, tone = one.doubt, f"{glyphs().unknown} ", Tone.DIM
         else:
             continue
-        out.append(spread(line(Span(mark_, tone), clean(one.title)), line(dim(f"  {ago}")), width))
+        out.append(spread(line(Span(mark_, tone), one.title), line(dim(f"  {ago}")), width))
         if one.done:
             out += [
                 line("    ", Span(row, Tone.DIM))  # no tick: one of the steps may have been enough
                 for fix in one.steps
-                for row in [clean(fix.text)]
+                for row in [fix.text]
             ]
     return out
 
 
 def command_lines(command: str, width: int) -> list[Line]:
     """Return a command, whole, or why it is not shown: what this terminal cannot show might name another file."""
-    if plain(clean(command)) != command:
+    if plain(command) != command:
         return labelled("", "its path cannot be displayed here, so neither can the command", width, Tone.DIM)
     return labelled("", f"$ {command}", width, Tone.ACCENT, most=WHOLE)
 
@@ -293,7 +289,7 @@ def run_lines(run: RunState, width: int) -> list[Line]:
     share = ratio(run.step, run.total_steps)
     total = f" of {thousands(run.total_steps)} ({percent(share)})" if run.total_steps else ""
     parts = [
-        Span(clean(run.name), Tone.STRONG),
+        Span(run.name, Tone.STRONG),
         Span(f"step {thousands(run.step)}{total}"),
         Span(f"loss {number(run.loss)}" + ("" if run.best is None else f"  best val {number(run.best)}")),
     ]
@@ -301,7 +297,7 @@ def run_lines(run: RunState, width: int) -> list[Line]:
         parts.append(dim(f"{thousands(run.throughput)} tok/s"))
     if run.resumes:
         last = run.resumes[-1]
-        parts.append(dim(f"resumed from {thousands(last.step)} ({clean(last.reason)})"))
+        parts.append(dim(f"resumed from {thousands(last.step)} ({last.reason})"))
     return _flowing("run", parts, width)
 
 
@@ -337,11 +333,11 @@ def cells_line(cells: tuple[Cell, ...], width: int, survives: Callable[[Cell], b
         glyph, tone = cell_mark(cell, survives(cell))
         out += [
             Span(glyph, tone),
-            Span(f" {clean(cell.name)}  ", Tone.DIM if cell.state == "waiting" else Tone.TEXT),
+            Span(f" {cell.name}  ", Tone.DIM if cell.state == "waiting" else Tone.TEXT),
         ]
     return tuple(out)
 
 
 def title_of(box: BoxState, platform: str) -> Line:
     """Return the title of a pane about a box."""
-    return line(Span(clean(box.spec.name) or NONE, Tone.STRONG), dim(f"  {platform}") if platform else "")
+    return line(Span(box.spec.name or NONE, Tone.STRONG), dim(f"  {platform}") if platform else "")

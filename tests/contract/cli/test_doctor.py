@@ -22,7 +22,7 @@ from rgt_tui.cli.set_up.box_recorders import ListedRecorder, judge_recorders
 from rgt_tui.cli.set_up.doctor_box import WHERE, BoxDoctor
 from rgt_tui.cli.set_up.doctor_here import BOX_CHECKS
 from rgt_tui.gate import recognised
-from rgt_tui.model import BoxSpec
+from rgt_tui.model import BoxSpec, cleaned
 from rgt_tui.ssh import Policy, build_agent, connect, deploy, run
 from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd
@@ -117,7 +117,7 @@ async def test_a_list_of_recorders_that_failed_is_not_an_empty_one(
     ],
 )
 def test_a_recorder_that_somebody_uses_is_not_called_superfluous(use: dict[str, Any]) -> None:
-    idle = ListedRecorder(pid=7, folder="/old\x1b]52;c;eA==\x07", unwatched_s=7200.0)
+    idle = cleaned(ListedRecorder(pid=7, folder="/old\x1b]52;c;eA==\x07", unwatched_s=7200.0))
     status, text, advice = judge_recorders([idle], lambda *words: " ".join(("agent", *words)))
     assert (status, "\x1b" in text + advice, "2 h" in text) == ("warn", False, True)
     assert judge_recorders([replace(idle, **use)], " ".join)[0] == "ok"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rgt_box.sampling import gpu_smi
 
-from rgt_tui.model import WatchConfig
+from rgt_tui.model import WatchConfig, clean, cleaned
 from rgt_tui.ssh.sh_probe import cksum, script, wanted_mounts
 from rgt_tui.ssh.sh_sample import GPU_COLUMNS, greeting, sample
 
@@ -92,7 +92,7 @@ def test_the_columns_are_those_of_the_agent() -> None:
 
 def test_a_driver_that_fails_is_said() -> None:
     lines = ["RGT { 1 5", "RGT ge NVIDIA-SMI has failed\x1b[31m because", "RGT ge it could not"]
-    (gpu,) = sample(lines, "b", 1, None, ()).gpus
+    (gpu,) = cleaned(sample(lines, "b", 1, None, ())).gpus
     assert gpu.error == "NVIDIA-SMI has failed because"
 
 
@@ -117,7 +117,7 @@ def test_a_reading_without_a_time_is_none() -> None:
 
 def test_the_greeting() -> None:
     hello = greeting("RGT hello eb41-88\x1b[m 2 v\x07m 123")
-    assert (hello.boot, hello.cores, hello.host, hello.pid) == ("sh-eb41-88m", 2, "vm", 123)
+    assert (hello.boot, hello.cores, clean(hello.host), hello.pid) == ("sh-eb41-88m", 2, "vm", 123)
     with pytest.raises(ValueError, match="greet"):
         greeting("hello")
 

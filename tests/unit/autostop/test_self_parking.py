@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.cli.autostop.autostop_lines import show
+from rgt_tui.cli.autostop.autostop_lines import show_rehearsal
 from rgt_tui.fleet.autostop import against_platform
 from rgt_tui.fleet.autostop.arming import Rehearsal, Wish
 from rgt_tui.fleet.autostop.self_parking import CANNOT, known_objections, wrong_machine
@@ -134,7 +134,7 @@ def test_a_dry_run_of_a_lease_that_only_asks_promises_no_stop(capsys: pytest.Cap
     status = AutostopStatus(saving=("gpt-a",), unsaving=("gpt-b",))
     wish = Wish(mode=Mode.LEASE, action=EndsBy.ASK, limit_s=8 * 3600)
     answer = ArmAnswer(ok=True, status=status)
-    show(Rehearsal(spec("generic-ssh"), wish, request, answer, None, (), ""), 0.0)
+    show_rehearsal(Rehearsal(spec("generic-ssh"), wish, request, answer, None, (), ""), 0.0)
     printed = capsys.readouterr().out
     assert "notifies you and stops nothing, after 8h" in printed
     assert "rgt notify lab" in printed
@@ -154,5 +154,5 @@ def test_a_dry_run_says_how_the_key_is_proved_and_what_the_proof_showed(
         (None, "proof: not asked; it would be a start of the running pod"),
         (ArmAnswer(ok=False, status=tried), "proof: its key may read this instance, but not stop it"),
     ):
-        show(Rehearsal(spec("runpod"), wish, None, answer, None, (), found.what, found.proof), 0.0)
+        show_rehearsal(Rehearsal(spec("runpod"), wish, None, answer, None, (), found.what, found.proof), 0.0)
         assert words in " ".join(capsys.readouterr().out.split())

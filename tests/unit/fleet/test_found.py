@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rgt_tui.fleet import apply
-from rgt_tui.model import BoxSpec, BoxState, Found, FoundRun, RunState, ScalarPoint, Scalars
+from rgt_tui.model import BoxSpec, BoxState, Found, FoundRun, RunState, ScalarPoint, Scalars, cleaned
 
 
 def told(*runs: FoundRun) -> Found:
@@ -65,5 +65,5 @@ def test_text_of_a_box_is_stripped_of_control_characters() -> None:
         place="p\x9b1m",
         notes=("n\x1b[2J",),
     )
-    (plain,) = apply(BoxState(spec=BoxSpec("a", "h")), told(run), 1.0).found
+    (plain,) = apply(BoxState(spec=BoxSpec("a", "h")), cleaned(told(run)), 1.0).found
     assert not any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in msgspec.json.encode(plain).decode())

@@ -31,6 +31,7 @@ from rgt_tui.model import (
     ScalarPoint,
     Scalars,
     Wait,
+    cleaned,
 )
 
 replace = msgspec.structs.replace
@@ -127,11 +128,13 @@ def log(lines: tuple[str, ...], **fields: object) -> LogLines:
 
 
 def test_log_lines_are_made_harmless_and_bounded() -> None:
-    state = feed(log(("\x1b[31mred\x1b[0m \x07bell\tTab",)), log(tuple(str(i) for i in range(LOG_LINES))))
+    state = feed(
+        cleaned(log(("\x1b[31mred\x1b[0m \x07bell\tTab",))), log(tuple(str(i) for i in range(LOG_LINES)))
+    )
     view = state.logs[0]
     assert len(view.lines) == LOG_LINES
     assert view.dropped == 1
-    assert feed(log(("\x1b]0;evil\x07ok",))).logs[0].lines == ("ok",)
+    assert feed(cleaned(log(("\x1b]0;evil\x07ok",)))).logs[0].lines == ("ok",)
 
 
 def test_when_the_newest_line_was_written_is_told_or_seen() -> None:

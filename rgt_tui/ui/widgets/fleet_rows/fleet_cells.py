@@ -25,7 +25,6 @@ from rgt_tui.ui.box_status import (
 )
 from rgt_tui.ui.notation import (
     NONE,
-    clean,
     compact_time,
     glyphs,
     known,
@@ -80,7 +79,7 @@ def name_cell(row: Row, width: int) -> Line:
     """State glyph and name."""
     glyph, _, tone = standing(row.box, row.verdict)
     strong = row.verdict.health in {Health.TROUBLE, Health.WARN, Health.UNREACHABLE, Health.UNKNOWN}
-    name = fit_name(clean(row.name), width - 2)
+    name = fit_name(row.name, width - 2)
     return (Span(f"{glyph} ", tone), Span(name, Tone.STRONG if strong else Tone.TEXT))
 
 
@@ -372,9 +371,9 @@ def clock_cell(row: Row, width: int) -> Line:
         return (Span(fit(text, width, right=True), Tone.WARN if own.state == "warned" else Tone.TEXT),)
     if reading is None:
         return (dim(fit(NONE, width, right=True)),)
-    text = clean(reading.what) if left is None else clock_left(reading, left)
+    text = reading.what if left is None else clock_left(reading, left)
     if left is not None and width - len(text) > CLOCK_WORDS:
-        text = f"{text} {fit(clean(reading.what), width - len(text) - 1)}"
+        text = f"{text} {fit(reading.what, width - len(text) - 1)}"
         return (Span(fit(text, width), level_tone(reading.level)),)
     return (Span(fit(text, width, right=True), level_tone(reading.level)),)
 
@@ -384,7 +383,7 @@ def clock_cells(row: Row) -> int:
     left, reading, own = next_end(row)
     if own is not None or reading is None:
         return 1
-    what = cell_len(clean(reading.what))
+    what = cell_len(reading.what)
     return what if left is None else max(CLOCK_WORDS, what) + 1 + len(clock_left(reading, left))
 
 
@@ -393,7 +392,7 @@ def why_cell(row: Row, width: int) -> Line:
     verdict = row.verdict
     worst = next((a for a in verdict.alerts if not a.muted and a.kind != verdict.health), None)
     if worst is not None:
-        return (Span(fit(clean(worst.text), width), level_tone(worst.level)),)
+        return (Span(fit(worst.text, width), level_tone(worst.level)),)
     if is_limited(row.box, verdict):
-        return (dim(fit(f"limited: {clean(row.box.limited[0])}", width)),)
-    return (dim(fit(clean(verdict.why), width)),)
+        return (dim(fit(f"limited: {row.box.limited[0]}", width)),)
+    return (dim(fit(verdict.why, width)),)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from rgt_tui.profiles import SYMBOLS
 from rgt_tui.ui.box_status import standing
-from rgt_tui.ui.notation import clean
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.fleet_rows.fleet_columns import Unit, Value, values
 
@@ -173,7 +172,7 @@ def _test(term: str) -> Test:
 
 
 def _text(row: Row, field: str) -> str:
-    return clean(TEXTS[field](row)).casefold()
+    return TEXTS[field](row).casefold()
 
 
 def _text_test(field: str, op: str, value: str) -> Test:

@@ -15,7 +15,7 @@ import msgspec
 from rgt_tui.files import alone, publish, state_directory
 from rgt_tui.profiles import how_many, prices, written
 from rgt_tui.ui.box_status import counts, is_limited, mark
-from rgt_tui.ui.notation import clean, glyphs, plain
+from rgt_tui.ui.notation import glyphs, plain
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.fleet_rows.fleet_columns import value_of
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
@@ -121,7 +121,7 @@ def grouped(rows: Sequence[Row], by: str) -> tuple[list[Row], dict[int, Line]]:
 
 def group_line(name: str, rows: Sequence[Row]) -> Line:
     """Return the heading of a group: its name, its boxes by state, what they cost an hour."""
-    out: list[Span] = [dim(f" {glyphs().opened} "), Span(clean(name), Tone.STRONG)]
+    out: list[Span] = [dim(f" {glyphs().opened} "), Span(name, Tone.STRONG)]
     out.append(dim(f"  {how_many(len(rows), 'box', 'boxes')}"))
     for health, count in counts(row.verdict.health for row in rows):
         glyph, tone = mark(health)

@@ -9,7 +9,7 @@ from textual import events
 
 from rgt_tui.model import Health
 from rgt_tui.ui.enduring import endured, words
-from rgt_tui.ui.notation import clean, glyphs
+from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, clock_cells
 from rgt_tui.ui.widgets.fleet_rows.fleet_columns import Column, InSight, heading, layout, row_line
 from rgt_tui.ui.widgets.fleet_rows.fleet_order import Order
@@ -65,7 +65,7 @@ class FleetTable(SelectableList[str]):
             if heads and place in heads:
                 self._lines.append(heads[place])
             self._lines.append(place)
-        self._longest = max((cell_len(clean(row.name)) for row in rows), default=0)
+        self._longest = max((cell_len(row.name) for row in rows), default=0)
         self._clock = max(map(clock_cells, rows), default=0)
         self._keys = [row.name for row in rows]
         if not self._held or self._picked not in self._keys:
@@ -167,7 +167,7 @@ class FleetTable(SelectableList[str]):
         except Exception as error:
             if not endured(self, error):
                 raise
-            name = Span(f"{clean(row.name)}  ", Tone.STRONG)
+            name = Span(f"{row.name}  ", Tone.STRONG)
             return line(
                 " ", Span(f"{glyphs().trouble} ", Tone.TROUBLE), name, f"this row failed: {words(error)}"
             )

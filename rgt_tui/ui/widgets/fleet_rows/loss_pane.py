@@ -14,7 +14,7 @@ from rgt_tui.model import BoxState, Resume, RunState
 from rgt_tui.profiles import no_agent
 from rgt_tui.ui.box_status import current_run
 from rgt_tui.ui.commands import key_for
-from rgt_tui.ui.notation import clean, number
+from rgt_tui.ui.notation import number
 from rgt_tui.ui.plot.view import Settings, Shown
 from rgt_tui.ui.widgets.curve import CurvePlot
 from rgt_tui.ui.widgets.panes import framed
@@ -144,7 +144,7 @@ class LossPane(CurvePlot):
         try:
             await asyncio.to_thread(importlib.import_module, BOARD)
         except ImportError as error:
-            self._failed = f"cannot be drawn: {clean(str(error))}"
+            self._failed = f"cannot be drawn: {error}"
         else:
             if self._run is not None and self._run.series.get(METRIC):
                 self._feed(self._run)
@@ -171,7 +171,7 @@ class LossPane(CurvePlot):
         title, hint = line("loss"), EMPTY
         if run is not None:
             newest = line(dim("  "), Span(number(run.loss), Tone.DIM if self._dim else Tone.TEXT))
-            title = line("loss  ", Span(clean(run.name), Tone.STRONG), newest if has else EMPTY)
+            title = line("loss  ", Span(run.name, Tone.STRONG), newest if has else EMPTY)
             hint = line(dim(key_for("box.curves")))
         return framed(body, width, height, title=title, hint=hint)
 

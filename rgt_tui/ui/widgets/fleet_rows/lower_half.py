@@ -5,7 +5,7 @@ from __future__ import annotations
 from rgt_tui.model import BoxState, FleetState
 from rgt_tui.ui.box_status import choose_log, level_tone, old_mark
 from rgt_tui.ui.commands import key_for
-from rgt_tui.ui.notation import clean, clock, compact_time
+from rgt_tui.ui.notation import clock, compact_time
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.panes import Section
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line, toned
@@ -84,11 +84,9 @@ def newest_lines(box: BoxState, width: int, height: int, *, stale: bool) -> list
     view = choose_log(box, None)
     if view is None or not view.lines:
         return []
-    rows = [clean(text) for text in view.lines[-max(1, height) :]]
+    rows = list(view.lines[-max(1, height) :])
     body = [line(Span(fit(row, width), _tone(is_error(row), stale=stale))) for row in rows]
-    return [
-        Section(line("log  ", dim(clean(view.path).rpartition("/")[2])), body, line(dim(key_for("box.log"))))
-    ]
+    return [Section(line("log  ", dim(view.path.rpartition("/")[2])), body, line(dim(key_for("box.log"))))]
 
 
 def _tone(error: bool, *, stale: bool) -> Tone:
@@ -108,7 +106,7 @@ def event_lines(state: FleetState, box: str, width: int, most: int = 6) -> list[
     """Return the last events of one box, newest first."""
     mine = [event for event in state.events if event.box == box][-most:]
     return [
-        line(dim(f"{clock(event.at)}  "), Span(clean(event.text), level_tone(event.level)))
+        line(dim(f"{clock(event.at)}  "), Span(event.text, level_tone(event.level)))
         for event in reversed(mine)
     ]
 

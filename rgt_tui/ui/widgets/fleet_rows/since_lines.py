@@ -11,7 +11,7 @@ from rgt_tui.profiles import written
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.last_look import Look, day_of, idle_since
-from rgt_tui.ui.notation import clean, glyphs, plain
+from rgt_tui.ui.notation import glyphs, plain
 from rgt_tui.ui.widgets.panes import Section
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, fit_name, line, wrapped
 
@@ -79,7 +79,7 @@ def since_section(
     else:
         since, title = -math.inf, "what happened"
     found = happened(events, since)
-    name = min(WIDEST_NAME, max((len(clean(event.box)) for event, _ in found), default=0))
+    name = min(WIDEST_NAME, max((len(event.box) for event, _ in found), default=0))
 
     def told(most: int) -> list[Line]:
         return [
@@ -108,7 +108,7 @@ def story_section(events: Sequence[FleetEvent], box: str, width: int, height: in
         if len(body) >= height:
             break
         body += _rows(event, count, fit(when(event.at, now), times, right=True), 0, width, MOST_ROWS)
-    title = line(Span(clean(box)), dim("  what happened"))
+    title = line(Span(box), dim("  what happened"))
     return Section(title, body or [line(dim("nothing has happened"))], line(dim(key_for("past.journal"))))
 
 
@@ -128,13 +128,13 @@ def _rows(event: FleetEvent, count: int, stamp: str, name: int, width: int, most
     tone = level_tone(event.level)
     mark = {"error": g.trouble, "warn": g.warn}.get(event.level, g.unknown)
     again = f" {g.times}{count}" if count > 1 else ""
-    named = (Span(fit_name(clean(event.box), name), Tone.STRONG), " ") if name else ()
+    named = (Span(fit_name(event.box, name), Tone.STRONG), " ") if name else ()
     head = line(dim(f"{stamp} "), Span(mark, tone), " ", *named)
     below = len(stamp) + 1
     indent = below + 2 + (name + 1 if name else 0)
     beside = width - indent
     if beside < 16:  # the text below the name, where there is no room beside it
-        rows = wrapped(clean(event.text) + again, max(8, width - below), tone, most=most)
+        rows = wrapped(event.text + again, max(8, width - below), tone, most=most)
         return [head, *(line(" " * below, *row) for row in rows)]
-    first, *rest = wrapped(clean(event.text) + again, beside, tone, most=most)
+    first, *rest = wrapped(event.text + again, beside, tone, most=most)
     return [line(*head, *first), *(line(" " * indent, *row) for row in rest)]

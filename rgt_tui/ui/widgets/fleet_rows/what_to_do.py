@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rgt_tui.model import Finding, Fix, FleetState
 from rgt_tui.ui.clipboard import Copied
-from rgt_tui.ui.notation import clean, glyphs, plain
+from rgt_tui.ui.notation import glyphs, plain
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.panes import MakeSections, Pane, Section, border, out_of_sight, sections
 from rgt_tui.ui.widgets.platform_lines import unseen_section
@@ -31,7 +31,7 @@ class Step(NamedTuple):
     @property
     def copied(self) -> Copied:
         """The step as it is taken along: its command alone, for a shell runs every line that it is given."""
-        return Copied(what=f"{self.label} of {clean(self.finding.gotcha)}", text=self.fix.command or "")
+        return Copied(what=f"{self.label} of {self.finding.gotcha}", text=self.fix.command or "")
 
 
 def steps_of(row: Row) -> list[Step]:
@@ -41,7 +41,7 @@ def steps_of(row: Row) -> list[Step]:
         for finding in row.box.findings
         if not finding.cleared
         for place, fix in enumerate(finding.fixes, 1)
-        if fix.command and plain(clean(fix.command)) == fix.command
+        if fix.command and plain(fix.command) == fix.command
     ]
 
 

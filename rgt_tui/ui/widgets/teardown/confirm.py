@@ -12,10 +12,9 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import Input
 
-from rgt_tui.model import Level, Verb
+from rgt_tui.model import Level, Verb, clean
 from rgt_tui.ui.commands import Command, bindings, keys_for
 from rgt_tui.ui.enduring import Enduring
-from rgt_tui.ui.notation import clean
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim
 
@@ -66,9 +65,9 @@ class VerbChoice(LineWidget):
         for verb, name in self._names.items():
             if verb is self.chosen:
                 tone = Tone.MATCH if self.has_focus else Tone.STRONG
-                out.append((verb, Span(f"[ {clean(name)} ]", tone)))
+                out.append((verb, Span(f"[ {name} ]", tone)))
             else:
-                out.append((verb, dim(f"  {clean(name)}  ")))
+                out.append((verb, dim(f"  {name}  ")))
             out.append((None, Span("  ")))
         return out
 

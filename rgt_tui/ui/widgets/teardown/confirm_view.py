@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from rgt_tui.model import BillingAction, EvidenceItem, Level, Meter, Review, StopPhase, Verb
+from rgt_tui.model import BillingAction, EvidenceItem, Level, Meter, Review, StopPhase, Verb, clean
 from rgt_tui.profiles import by_hand, how_many, in_both, prices
 from rgt_tui.ui.box_pulls import Pull
 from rgt_tui.ui.commands import key_for
-from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, known, money, percent, size
+from rgt_tui.ui.notation import clock, compact_time, glyphs, known, money, percent, size
 from rgt_tui.ui.widgets.bars import bar
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
@@ -182,7 +182,7 @@ def asked(state: Confirm, width: int) -> Line:
         means = f"gives up {count}" + (f": {some}{size(sum(sizes))}" if sizes else "")
     else:
         means = "the box's name"
-    return clip(_named("type exactly", Span(clean(state.wanted), Tone.STRONG), dim(f"   {means}")), width)
+    return clip(_named("type exactly", Span(state.wanted, Tone.STRONG), dim(f"   {means}")), width)
 
 
 def clicks(setting: Setting) -> tuple[str, ...]:
@@ -225,7 +225,7 @@ def _by_hand(setting: Setting, rows: Sequence[tuple[str, Sequence[str], Tone]], 
         return _list("instead", (setting.lacks,) if setting.lacks else (), width, Tone.STRONG)
     rate = prices.rate(setting.meter)
     price = Span("price unknown", Tone.WARN) if rate is None else Span(f"{known(rate)}/h", Tone.STRONG)
-    lines = [_named("now", price, dim(f"   {clean(setting.meter.source)}"))]
+    lines = [_named("now", price, dim(f"   {setting.meter.source}"))]
     for name, texts, tone in rows:
         lines += _list(name, texts, width, tone)
     return lines + _list("keeps billing", setting.keeps or ("nothing, according to the profile",), width)
@@ -234,8 +234,8 @@ def _by_hand(setting: Setting, rows: Sequence[tuple[str, Sequence[str], Tone]], 
 def title(state: Confirm, setting: Setting) -> str:
     """Return what the frame says: the platform's own word, the box, and the instance."""
     review = state.review
-    instance = f"  {clean(setting.platform)} instance {clean(review.instance)}" if review is not None else ""
-    box = clean(state.box)
+    instance = f"  {setting.platform} instance {review.instance}" if review is not None else ""
+    box = state.box
     what = {
         Stage.REVIEW: f"{label(state, setting)} {box}?",
         Stage.SENDING: f"{label(state, setting)} {box}: sent",
@@ -252,10 +252,10 @@ DONE = {Verb.PARK: "stopped", Verb.DESTROY: "destroyed"}
 def button(state: Confirm, setting: Setting) -> str:
     """Return what the button says: the action, then what is left to do."""
     if state.stage is Stage.YOURS:
-        return f"{clean(state.box)} is {DONE[state.verb]}"
+        return f"{state.box} is {DONE[state.verb]}"
     if state.stage is Stage.OFF:
         return "Receipt"
-    return f"{label(state, setting)} {clean(state.box)}"
+    return f"{label(state, setting)} {state.box}"
 
 
 def label(state: Confirm, setting: Setting) -> str:
@@ -302,7 +302,7 @@ def status(state: Confirm, setting: Setting, width: int) -> Line:
     if state.by_hand:
         return line(
             dim(
-                clean(state.told)
+                state.told
                 or f"{key_for('teardown.copy')} copies the steps; {key_for('teardown.close')} closes"
             )
         )
@@ -316,20 +316,20 @@ def status(state: Confirm, setting: Setting, width: int) -> Line:
     if state.stage is Stage.OFF:
         return line(dim("done; the audit log records what was shown, sent and answered"))
     if state.stage is Stage.UNKNOWN:
-        console = f" at {clean(setting.console)}" if setting.console else ""
-        text = f"state unknown, check the console{console}: {clean(state.trouble or '')}"
+        console = f" at {setting.console}" if setting.console else ""
+        text = f"state unknown, check the console{console}: {state.trouble or ''}"
         return line(Span(f"{glyphs().trouble} {text}", Tone.TROUBLE))
     if state.told:
-        return line(Span(f"{glyphs().warn} {clean(state.told)}", Tone.WARN))
+        return line(Span(f"{glyphs().warn} {state.told}", Tone.WARN))
     wrong = mismatch(state.typed, state.wanted)
     if wrong:
-        return line(Span(f"{glyphs().warn} {clean(wrong)}", Tone.WARN))
+        return line(Span(f"{glyphs().warn} {wrong}", Tone.WARN))
     missing = state.blockers(setting.now)
     if not missing:
         does, means = READY[level_of(state.review) if state.review is not None else Level.IRREVERSIBLE]
         return line(does, Span(means, Tone.STRONG))
     more = f"  and {how_many(len(missing) - 1, 'more reason')}" if len(missing) > 1 else ""
-    why = f"locked: {clean(missing[0])}"
+    why = f"locked: {missing[0]}"
     return line(dim(fit(why, min(len(why), max(8, width - len(more))))), dim(more))
 
 
@@ -356,7 +356,7 @@ def _course(state: Confirm, gap: str) -> Line:
             waits = state.stage is Stage.SENDING and (index == 0 or BY_CALL[index - 1][0] in at)
             spans.append(Span(f"{text} {glyphs().ellipsis}", Tone.ACCENT) if waits else dim(text))
     if state.stage is Stage.SENDING and state.progress and state.progress[-1].text:
-        spans.append(dim(f"   {clean(state.progress[-1].text)}"))
+        spans.append(dim(f"   {state.progress[-1].text}"))
     return tuple(spans)
 
 
@@ -385,7 +385,7 @@ def _list(name: str, texts: Sequence[str], width: int, tone: Tone = Tone.TEXT, m
     for text in texts:
         prefix = f"{mark} " if mark else ""
         room = max(8, width - NAMES - len(prefix))
-        for row, piece in enumerate(wrapped(clean(text), room, tone)):
+        for row, piece in enumerate(wrapped(text, room, tone)):
             lead = prefix if row == 0 else " " * len(prefix)
             lines.append(_named("" if lines else name, Span(lead, tone), piece))
     return lines
@@ -400,7 +400,7 @@ def _money(state: Confirm, review: Review, setting: Setting, width: int) -> list
     spent = Span(f"spent {so_far}")
     says = setting.meter.native_status or setting.meter.lifecycle.value if off else review.status
     source = "seen from here:" if review.by_hand else "provider says"
-    lines = _beside("now", (line(price), line(spent), line(dim(f"{source} {clean(says)}"))), width)
+    lines = _beside("now", (line(price), line(spent), line(dim(f"{source} {says}"))), width)
     for caveat in prices.caveats(setting.meter):
         lines += _list("", (caveat,), width, Tone.DIM)
     parts = _stops(setting, off)
@@ -448,9 +448,9 @@ def pull_line(pull: Pull, width: int) -> Line:
         mark = Span(f"{g.check} ", Tone.PROVED) if pull.end.whole else Span(f"{g.trouble} ", Tone.TROUBLE)
         if pull.stopped:
             mark = Span(f"{g.warn} ", Tone.WARN)
-        return clip(_named(f"pull {clock(pull.ended_at)}", mark, Span(clean(pull.end.text))), width)
+        return clip(_named(f"pull {clock(pull.ended_at)}", mark, Span(pull.end.text)), width)
     if pull.asks is not None:
-        price = Span(f"{clean(pull.asks.short)}?", Tone.WARN)
+        price = Span(f"{pull.asks.short}?", Tone.WARN)
         return clip(
             _named(
                 "fetch",
@@ -463,14 +463,14 @@ def pull_line(pull: Pull, width: int) -> Line:
     look, stop = pull.progress, _key(key_for("teardown.pull"), "stops it")
     if look is None or look.phase not in {"pulling", "verifying"}:
         words = look.phase if look is not None else "connecting"
-        return clip(_named("pulling", dim(f"{clean(words)} {g.ellipsis}  {clean(pull.plan)}"), stop), width)
+        return clip(_named("pulling", dim(f"{words} {g.ellipsis}  {pull.plan}"), stop), width)
     parts = [
         (0, line(Span(percent(100 * look.share)))),
         (2, line(Span(f"{size(look.bytes_done)} of {size(look.bytes)}"))),
         (3, line(Span(f"{size(look.rate)}/s" if look.rate is not None else ""))),
         (1, line(Span(f"{compact_time(look.eta)} to go" if look.eta is not None else ""))),
         (4, line(Span(how_many(look.problems, "problem") if look.problems else "", Tone.WARN))),
-        (5, line(dim(clean(pull.plan)))),
+        (5, line(dim(pull.plan))),
     ]
     head = line(bar(100 * look.share, BAR), "  ")
     room = width - NAMES - width_of(head) - width_of(stop)
@@ -481,7 +481,7 @@ def price_lines(pull: Pull | None, width: int) -> list[Line]:
     """Return what is known of the price that a pull asks to agree to."""
     if pull is None or pull.asks is None:
         return []
-    return [clip(made, width) for made in wrapped(clean(pull.asks.words), width, Tone.DIM, most=PRICE_LINES)]
+    return [clip(made, width) for made in wrapped(pull.asks.words, width, Tone.DIM, most=PRICE_LINES)]
 
 
 def _key(key: str, words: str) -> Line:

@@ -11,7 +11,7 @@ from textual.message import Message
 
 from rgt_tui.model import EvidenceItem, Review
 from rgt_tui.ui.commands import Command, bindings, key_for
-from rgt_tui.ui.notation import clean, compact_time, glyphs, size
+from rgt_tui.ui.notation import compact_time, glyphs, size
 from rgt_tui.ui.widgets.lines import FittedLines, RowChosen
 from rgt_tui.ui.widgets.selectable_list import SelectableList
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, clip, dim, fit, line, text_of, width_of, wrapped
@@ -79,7 +79,7 @@ class Row:
     @property
     def text(self) -> str:
         """What it says, with the directory that it is about."""
-        text, path = clean(self.item.text), clean(self.item.path)
+        text, path = self.item.text, self.item.path
         whole = text if not path or path in text else f"{path}: {text}"
         if self.pulling:
             return f"pulling: {whole}"
@@ -126,7 +126,7 @@ def rows_of(
     before = ""
     for item in in_order(review):
         newest = None if item.newest is None else max(0.0, now - item.newest)
-        kind = "" if item.kind == before else clean(item.kind)
+        kind = "" if item.kind == before else item.kind
         ignored = item.key in choice.ignored_keys
         made.append(Row(item, kind, review.age(item, now), newest, ignored, item.path in pulled))
         before = item.kind
