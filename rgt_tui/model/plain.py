@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache, lru_cache
+from operator import is_
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -67,17 +68,28 @@ def cleaned(value: T) -> T:
     Raises:
         RecursionError: when it nests too deeply.
     """
-    made: Any = value
-    if type(made) is str:
-        made = clean(made)
-    elif isinstance(made, list | tuple):
-        made = type(made)([clean(item) if type(item) is str else cleaned(item) for item in made])
-    elif isinstance(made, msgspec.Struct):
-        texts = {name: cleaned(getattr(made, name)) for name in _cleaned_fields(type(made))}
-        made = msgspec.structs.replace(made, **texts)
-    elif isinstance(made, dict):
-        made = {cleaned(key): cleaned(item) for key, item in made.items()}
-    return cast("T", made)
+    return cast("T", _clean_value(value))
+
+
+def _clean_value(value: Any) -> Any:
+    """Return the value itself where nothing in it changes: every sample of hundreds of boxes may come through here."""
+    kind = type(value)
+    if kind is str:
+        return clean(value)
+    if kind is tuple or kind is list:
+        items = list(map(_clean_value, value))
+        return value if all(map(is_, items, value)) else kind(items)
+    if isinstance(value, msgspec.Struct):
+        changed = {}
+        for name in _cleaned_fields(kind):
+            before = getattr(value, name)
+            # Most fields of a frame are None or empty.
+            if before and (after := _clean_value(before)) is not before:
+                changed[name] = after
+        return msgspec.structs.replace(value, **changed) if changed else value
+    if kind is dict:
+        return {_clean_value(key): _clean_value(item) for key, item in value.items()}
+    return value
 
 
 @cache
