@@ -73,7 +73,7 @@ def cleaned(value: T) -> T:
 
 def _clean_value(value: Any) -> Any:
     """Return the value itself where nothing in it changes: every sample of hundreds of boxes may come through here."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind is str:
         return clean(value)
     if kind is tuple or kind is list:
