@@ -6,10 +6,9 @@ first file of its kind is read: an agent starts in milliseconds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rgt_wire import imported_later
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from rgt_box.metrics.console import FIRST, OTHER, OTHER_RANK, Chooser, ConsoleReader
     from rgt_box.metrics.console_formats import BY_NAME

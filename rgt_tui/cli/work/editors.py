@@ -124,7 +124,7 @@ def tell(
         print_json(body)
         return
     shown = folder or "/"
-    lines = [block.rstrip(), ""]
+    lines = [*block.splitlines(), ""]
     if written is None:
         lines += ["# in ~/.ssh/config, or in a file of rgt's own: --write", ""]
     else:
