@@ -26,6 +26,9 @@ HEARTBEAT = 0.01
 SETTLE = 3.0
 """Seconds after the last connection before anything is measured."""
 CONNECT_WAIT = 120.0
+CATCH_UP_WAIT = 60.0
+CAUGHT_UP = 1.1
+"""Samples a second that a box without a backlog sends at most."""
 
 
 def cpu() -> float:
@@ -99,6 +102,18 @@ class Watched:
             raise SystemExit(f"a box did not connect: {missing.reason}") from None
         return time.perf_counter() - begin
 
+    async def catch_up(self) -> None:
+        """Wait until each box's backlog has been received: only what it sends from now on is measured."""
+        await asyncio.sleep(SETTLE)
+        boxes = len(self.fleet.state.boxes)
+        received = self.samples()
+        async with asyncio.timeout(CATCH_UP_WAIT):
+            while True:
+                await asyncio.sleep(1.0)
+                before, received = received, self.samples()
+                if received - before <= CAUGHT_UP * boxes:
+                    return
+
     def samples(self) -> int:
         """Samples received by all boxes."""
         return sum(box.counters.samples for box in self.fleet.state.boxes)
@@ -125,7 +140,7 @@ async def stream(options: argparse.Namespace, audit: Path) -> dict[str, float]:
     before = rss_kib()
     watched = Watched(options, options.boxes, audit)
     connect_s = await watched.start()
-    await asyncio.sleep(SETTLE)
+    await watched.catch_up()
     lag = Lag()
     beat = asyncio.create_task(lag.beat())
     begin, used, samples = time.perf_counter(), cpu(), watched.samples()

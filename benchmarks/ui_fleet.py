@@ -61,7 +61,7 @@ class Wave:
         self._task: asyncio.Task[None] | None = None
         self.began = time.time()
         self.tick = 0
-        self.state = self._made()
+        self.state = self.make_state()
 
     def now(self) -> float:
         """The client clock."""
@@ -98,11 +98,12 @@ class Wave:
         while True:
             await asyncio.sleep(1.0)
             self.tick += 1
-            self.state = self._made()
+            self.state = self.make_state()
             for callback in self._callbacks:
                 callback(self.state)
 
-    def _made(self) -> FleetState:
+    def make_state(self) -> FleetState:
+        """Return all boxes as they are now."""
         now = time.time()
         return FleetState(boxes=tuple(self._box(number, now) for number in range(BOXES)), at=now)
 

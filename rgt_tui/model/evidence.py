@@ -233,7 +233,7 @@ class Verb(enum.StrEnum):
 
     @property
     def done_word(self) -> str:
-        """What a box is after it."""
+        """State of a box after it, in a word."""
         return "parked" if self is Verb.PARK else "destroyed"
 
 

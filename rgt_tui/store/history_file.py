@@ -39,7 +39,7 @@ _OLDEST = (
     "DELETE FROM curves WHERE (box, run) IN (SELECT box, run FROM runs ORDER BY at LIMIT 1)",
     "DELETE FROM runs WHERE (box, run) IN (SELECT box, run FROM runs ORDER BY at LIMIT 1)",
 )
-"""Deleted beside the oldest moments while the file is too large: a little of each table, the oldest of it."""
+"""Deleted together with the oldest moments while the file is too large: a few old rows of each table."""
 
 T = TypeVar("T")
 

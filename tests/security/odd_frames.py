@@ -70,7 +70,7 @@ class Odd:
     def line(self, kind: type[msgspec.Struct] | None = None) -> bytes:
         """Return a line that the client might get: nearly always a frame that it has to take."""
         made = self.struct(kind or self._random.choice(KINDS))
-        if self._random.random() < 0.05:
+        if self._chance(0.05):
             made[self._random.choice(list(made))] = self._random.choice((None, {}, [], "", [[[]]], *BEYOND))
         line = json.dumps(made).encode()
         while len(line) > MAX_FRAME_BYTES:
@@ -85,7 +85,7 @@ class Odd:
             return [self.value(hints[field.name]) for field in info]
         made: dict[str, Any] = {} if config.tag is None else {str(config.tag_field): config.tag}
         for field in info:
-            if field.required or self._random.random() < 0.8:
+            if field.required or self._chance(0.8):
                 made[field.encode_name] = self.value(hints[field.name])
         return made
 
@@ -97,7 +97,7 @@ class Odd:
             return self._bounded(parts[0], [item for item in parts[1:] if isinstance(item, msgspec.Meta)])
         if origin in (types.UnionType, typing.Union):
             # The first is what an honest frame has; the others are mostly "unknown".
-            return self.value(parts[0] if pick.random() < 0.7 else pick.choice(parts))
+            return self.value(parts[0] if self._chance(0.7) else pick.choice(parts))
         if origin is tuple:
             if parts[-1] is not Ellipsis:
                 return [self.value(part) for part in parts]
@@ -114,8 +114,8 @@ class Odd:
     def _makers(self) -> dict[Any, Callable[[], Any]]:
         pick = self._random
         return {
-            str: lambda: pick.choice(WORDS) if pick.random() < 0.7 else pick.choice(TEXTS),
-            bool: lambda: pick.random() < 0.5,
+            str: lambda: pick.choice(WORDS) if self._chance(0.7) else pick.choice(TEXTS),
+            bool: lambda: self._chance(0.5),
             int: lambda: pick.choice(INTS),
             float: lambda: pick.choice(FLOATS),
             types.NoneType: lambda: None,
@@ -126,7 +126,7 @@ class Odd:
     def _bounded(self, hint: Any, limits: list[msgspec.Meta]) -> Any:
         """Return a value that keeps to the limits, mostly; the limits themselves are among them."""
         made = self.value(hint)
-        if self._random.random() < 0.02:
+        if self._chance(0.02):
             return made
         for limit in limits:
             if isinstance(made, int | float):
@@ -136,6 +136,9 @@ class Odd:
             elif limit.max_length is not None:
                 made = made[: limit.max_length]
         return made
+
+    def _chance(self, probability: float) -> bool:
+        return self._random.random() < probability
 
     def _size(self) -> int:
         return self._random.choice((0, 1, 1, 2, self._most))

@@ -68,7 +68,7 @@ class Long(Odd):
     """Frames whose lists are as long as may be, one below the other as short as may be."""
 
     def _size(self) -> int:
-        size, self._most = self._most, 1 if self._random.random() < 0.9 else self._most
+        size, self._most = self._most, 1 if self._chance(0.9) else self._most
         return size
 
 

@@ -39,11 +39,13 @@ class Hostile(Odd):
 
     def __init__(self) -> None:
         super().__init__(0)
-        self._random.random = lambda: 0.5  # type: ignore[method-assign]
         self._plain[str] = lambda: HOSTILE
         self._plain[Any] = lambda: {HOSTILE: [HOSTILE]}
         self._plain[int] = lambda: 1
         self._plain[float] = lambda: NOW
+
+    def _chance(self, probability: float) -> bool:
+        return probability > 0.5
 
     def _size(self) -> int:
         return 1

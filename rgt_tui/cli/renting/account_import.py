@@ -160,13 +160,13 @@ def _say_costs(bills: Sequence[AccountBill]) -> None:
         for thing in bill.things:
             print_lines(f"# {bill.kind}: {thing_words(thing)}: {thing_price(thing)}")
             if thing.what != MACHINE and thing.how:
-                print_lines(f"#   no box; to get rid of it: {clean(thing.how)}")
+                print_lines(f"#   no box; to get rid of it: {thing.how}")
         if bill.leftovers_error is not None:
             print_lines(
-                f"# {bill.kind}: volumes, addresses and snapshots: not known ({clean(bill.leftovers_error)})"
+                f"# {bill.kind}: volumes, addresses and snapshots: not known ({bill.leftovers_error})"
             )
         if bill.gaps:
-            gaps = clean(", ".join(bill.gaps))
+            gaps = ", ".join(bill.gaps)
             print_lines(f"# {bill.kind}: may bill besides, and is in no list of it: {gaps}")
     if any(bill.things or bill.gaps for bill in bills):
         print_lines("")

@@ -69,7 +69,7 @@ async def _work(spec: BoxSpec, request: PullRequest, *, as_json: bool) -> int:
         try:
             report = working.result()
         except PullFailed as error:
-            complain(f"{spec.name}: {error!s}")
+            complain(f"{spec.name}: {error}")
             return FAILED
     tell(report, as_json=as_json)
     return OK if report.complete else FAILED

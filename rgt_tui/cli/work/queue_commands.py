@@ -231,9 +231,7 @@ class Queues:
         if answer.rows:
             lines = [f"taken out {name}" for name in texts(answer.last, "out")]
             kept = answer.last.get("kept")
-            lines += (
-                [f"kept {name!s}: {why!s}" for name, why in kept.items()] if isinstance(kept, dict) else []
-            )
+            lines += [f"kept {name}: {why}" for name, why in kept.items()] if isinstance(kept, dict) else []
             self._print(
                 spec, answer.last, lines + [f"no cell {name}" for name in texts(answer.last, "absent")]
             )

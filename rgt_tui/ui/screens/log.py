@@ -36,7 +36,7 @@ MOST_EAST = 86400.0
 MOST_BACK = 16
 """Pieces of older lines that are loaded to get to a moment."""
 MOST_COUNTED_BYTES = 1 << 30
-"""Before the kept lines, in which lines are counted. Of more only the size is shown: counting would read it all."""
+"""Lines are counted in at most this much before the kept ones; for more only the size is shown."""
 OF_A_SEARCH = frozenset({"log.next-match", "log.previous-match"})
 
 
