@@ -63,7 +63,7 @@ def extended(old: LogView | None, frame: LogLines, now: float, most: int = LOG_L
     """
     kept = old if not frame.reset else None
     before = kept.complete_lines if kept is not None else ()
-    dropped = min(MOST_COUNTED, (kept.dropped if kept is not None else 0) + frame.skipped)
+    dropped = add_counts(kept.dropped if kept is not None else 0, frame.skipped)
     lines = before + tuple(line[:LONGEST_LINE] for line in frame.lines)
     if frame.partial is not None:
         lines += (frame.partial[:LONGEST_LINE],)
@@ -361,12 +361,17 @@ def with_samples(
         counters=replace(
             counters,
             samples=counters.samples + len(fresh),
-            skipped=min(MOST_COUNTED, counters.skipped + skipped),
+            skipped=add_counts(counters.skipped, skipped),
         ),
         rings=_rings(state.rings, fresh, most),
         remembered_at=None,
     )
     return made, fresh
+
+
+def add_counts(total: int, more: int) -> int:
+    """Return the sum of two counts. A box can send any number: a negative one counts as none."""
+    return min(MOST_COUNTED, total + max(0, more))
 
 
 def count(counters: Counters, boot: str, seq: int, skipped: int) -> Counters:
@@ -376,7 +381,7 @@ def count(counters: Counters, boot: str, seq: int, skipped: int) -> Counters:
     if seq <= counters.seq:
         return replace(counters, duplicates=counters.duplicates + 1)
     missing = max(0, seq - counters.seq - 1 - skipped)
-    return replace(counters, seq=seq, gaps=min(MOST_COUNTED, counters.gaps + missing))
+    return replace(counters, seq=seq, gaps=add_counts(counters.gaps, missing))
 
 
 def _rings(rings: Rings, fresh: list[tuple[float, Values]], most: int) -> Rings:

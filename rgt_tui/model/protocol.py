@@ -5,7 +5,8 @@ seconds since the epoch by the *box's* clock; sizes are bytes; percentages are 0
 could not read is ``None``, never zero. Unknown fields are ignored, so that an older client reads a newer agent.
 
 The client cleans every text of a frame when it decodes it (`rgt_tui.ssh.read_frame`), except `Exact` and `Name`: these
-are compared with other frames, used in commands, or sent back to the box.
+are compared with other frames, used in commands, or sent back to the box. A text with a bound is `Exact`, too: cleaning
+can make it longer (tabs), and no snapshot of it could be read again.
 
 A frame is made once, of what was made before it: it is in no cycle, and the garbage collector need not look at it, of
 which hundreds of boxes make thousands a second (``gc=False``). So are the states that are made of frames.
@@ -237,7 +238,7 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     count: int
     threads: int
     """Of all of them together."""
-    states: dict[Annotated[str, msgspec.Meta(max_length=1)], int] = {}
+    states: dict[Annotated[Exact, msgspec.Meta(max_length=1)], int] = {}
     """Letter of /proc/PID/stat → how many of them are in it."""
 
 
@@ -262,7 +263,7 @@ class Proc(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """None = it is no rank, or that cannot be read."""
     ppid: int | None = None
     """Its parent, which may or may not be listed."""
-    user: Annotated[str, msgspec.Meta(max_length=256)] | None = None
+    user: Annotated[Exact, msgspec.Meta(max_length=256)] | None = None
     """Whose it is: a name of the box's own list of users, else the number."""
     workers: Workers | None = None
     """None = it has none, or the agent is older."""
@@ -339,7 +340,7 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A program that copies files, at work on the box; rgt's own are none."""
 
     pid: int
-    name: Annotated[str, msgspec.Meta(max_length=64)]
+    name: Annotated[Exact, msgspec.Meta(max_length=64)]
     """``rsync``, ``sftp-server``, ``aws s3``, …"""
 
 

@@ -152,7 +152,7 @@ def _within_storage(
         around = max((one for one in named if holds(one, mount)), key=len, default="/")
         if around not in rows:
             continue
-        outer = max((one for one in rows if one != mount and holds(one, mount)), key=len)
+        outer = max((one for one in rows if one != mount and holds(one, mount)), key=len, default=around)
         if rows[mount].device and rows[mount].device == rows[outer].device:
             continue
         if not any(path_survives(mount, profile, found, one) is True for one in (verb, Verb.DESTROY)):

@@ -72,6 +72,13 @@ def test_missing_repeated_and_skipped_samples_are_told_apart() -> None:
     assert (state.counters.duplicates, state.counters.skipped) == (1, 3)
 
 
+@pytest.mark.parametrize("skipped", [-(2**63), 2**63])
+def test_counts_that_no_box_can_have_stay_within_what_the_history_stores(skipped: int) -> None:
+    counters = feed(HELLO, sample(1, skipped=skipped), sample(9, skipped=skipped)).counters
+    assert 0 <= counters.skipped <= reducers.MOST_COUNTED
+    assert 0 <= counters.gaps <= reducers.MOST_COUNTED
+
+
 def test_events_share_the_sequence_of_the_samples() -> None:
     event = Event(boot="b1", seq=2, at=1.0, kind="k", text="t")
     state = feed(HELLO, sample(1), event, sample(3))

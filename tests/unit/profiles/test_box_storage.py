@@ -66,6 +66,17 @@ def test_a_disk_that_is_mounted_within_a_volume_does_not_outlive_the_box_with_it
     assert (path_survives(rows[2].path, RUNPOD, storage.known, Verb.DESTROY) is True) is on_disk
 
 
+def test_a_mount_with_a_path_that_is_none_changes_nothing() -> None:
+    """A box can send any mount table; the evidence must not fail."""
+    rows = tuple(
+        Mounted(path=path, kind="nfs4", device=device)
+        for path, device in (("/", "0:1"), ("/mnt/volume", "0:50"), ("", "8:9"), ("odd", "8:9"))
+    )
+    storage = storage_of(AGREE, RUNPOD, Verb.DESTROY, rows)
+    assert path_survives("/mnt/volume/x", RUNPOD, storage.known, Verb.DESTROY) is True
+    assert path_survives("/odd/x", RUNPOD, storage.known, Verb.DESTROY) is False
+
+
 @pytest.mark.parametrize(
     ("kind", "device", "kept", "words"),
     [
