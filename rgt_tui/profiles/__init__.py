@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rgt_wire import imported_later
 
-from rgt_tui.profiles.api_tables import ApiCall, ApiField, ApiTable, load_api_tables, old_tables, parse_field
+from rgt_tui.profiles.api_tables import ApiField, ApiTable, load_api_tables, old_tables, parse_field
 from rgt_tui.profiles.loader import ProfileError, all_profiles, is_cluster, load_profile, own_profile
 from rgt_tui.profiles.platform_page import (
     FIRST_CONTACT,
@@ -16,7 +16,7 @@ from rgt_tui.profiles.platform_page import (
     clock_rows,
     platform_page,
 )
-from rgt_tui.profiles.profile_faults import Outcome, Shortfall, check_sources
+from rgt_tui.profiles.profile_faults import check_sources
 from rgt_tui.profiles.seen import before_renting, mark_seen, seen_at
 from rgt_tui.profiles.survival import action_for, path_survives, survival, survives, tiers_of
 
@@ -99,15 +99,12 @@ __all__ = [
     "MOST_CARDS",
     "SYMBOLS",
     "Advice",
-    "ApiCall",
     "ApiField",
     "ApiTable",
     "Ends",
-    "Outcome",
     "PageRow",
     "PageSection",
     "ProfileError",
-    "Shortfall",
     "Storage",
     "Toll",
     "Weight",

@@ -5,7 +5,6 @@ The HTTP client is loaded with the first account that is opened.
 
 from rgt_tui.providers.answers import Proof, creation_proof
 from rgt_tui.providers.control_plane import (
-    Account,
     AuthError,
     BadAnswer,
     Bidder,
@@ -14,7 +13,6 @@ from rgt_tui.providers.control_plane import (
     Instance,
     Market,
     NotFound,
-    Open,
     PermitRefused,
     Provider,
     ProviderError,
@@ -24,7 +22,6 @@ from rgt_tui.providers.control_plane import (
     keep_last_good,
     leftover_gaps,
     use_permit,
-    use_rent_permit,
 )
 from rgt_tui.providers.registry import (
     IN_BOX,
@@ -37,7 +34,7 @@ from rgt_tui.providers.registry import (
     Providers,
     UnknownProvider,
 )
-from rgt_tui.providers.stopping import OWN_STOPS, OwnStop, came_of, carry_out, own_stop, what_is_off
+from rgt_tui.providers.stopping import OWN_STOPS, came_of, carry_out, own_stop, what_is_off
 
 __all__ = [
     "IN_BOX",
@@ -46,7 +43,6 @@ __all__ = [
     "OWN_STOPS",
     "UNTOLD",
     "USUAL_KEYS",
-    "Account",
     "Adapter",
     "AuthError",
     "BadAnswer",
@@ -57,8 +53,6 @@ __all__ = [
     "Listed",
     "Market",
     "NotFound",
-    "Open",
-    "OwnStop",
     "PermitRefused",
     "Proof",
     "Provider",
@@ -75,6 +69,5 @@ __all__ = [
     "leftover_gaps",
     "own_stop",
     "use_permit",
-    "use_rent_permit",
     "what_is_off",
 ]

@@ -6,7 +6,7 @@ from rgt_tui.store.history import History, history_path
 from rgt_tui.store.history_file import FLEET, Batch, HistoryFile, Told
 from rgt_tui.store.minute_means import Mean, Means
 from rgt_tui.store.moments import NEAR_SECONDS
-from rgt_tui.store.person_ticks import Ticks, TicksError, say_tick, ticks_of, ticks_path, with_ticks
+from rgt_tui.store.person_ticks import TicksError, say_tick, ticks_of, ticks_path, with_ticks
 from rgt_tui.store.spending import Cost, Metering, ProviderSum
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "Means",
     "Metering",
     "ProviderSum",
-    "Ticks",
     "TicksError",
     "Told",
     "history_path",

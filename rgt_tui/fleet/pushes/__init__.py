@@ -2,12 +2,10 @@
 
 from rgt_tui.fleet.pushes.pushing import (
     Arrived,
-    CodeVersion,
     PushChoice,
     PushRefused,
     Versions,
     code_place,
-    data_place,
     prune_code,
     push_tree,
     read_source,
@@ -16,12 +14,10 @@ from rgt_tui.fleet.pushes.pushing import (
 
 __all__ = [
     "Arrived",
-    "CodeVersion",
     "PushChoice",
     "PushRefused",
     "Versions",
     "code_place",
-    "data_place",
     "prune_code",
     "push_tree",
     "read_source",
