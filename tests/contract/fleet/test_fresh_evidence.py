@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,9 +20,18 @@ replace = msgspec.structs.replace
 
 
 @pytest.fixture
-def spec(real_sshd: RealSshd, tmp_path: Path) -> BoxSpec:
+def job() -> Iterator[Path]:
+    """Return the directory of a job, in the machine's temporary directory.
+
+    Beside one of pytest's lie those of a thousand other tests: too many for the command line that leaves them out.
+    """
+    with tempfile.TemporaryDirectory(prefix="rgt-evidence-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def spec(real_sshd: RealSshd, job: Path) -> BoxSpec:
     provider = ProviderRef("runpod", "pod1")
-    job = tmp_path / "job"
     (job / "out").mkdir(parents=True)
     (job / "queue.txt").write_text("")
     (job / "out" / "last.pt").write_bytes(b"x" * 1000)
@@ -49,7 +60,9 @@ def situation(run: Run, told: Told, since: float) -> Situation:
     )
 
 
-async def test_a_live_box_is_looked_at_anew_listed_and_sealed(spec: BoxSpec, tmp_path: Path) -> None:
+async def test_a_live_box_is_looked_at_anew_listed_and_sealed(
+    spec: BoxSpec, job: Path, tmp_path: Path
+) -> None:
     async with running(spec, folder=tmp_path) as run:
         await run.more()
         box = session(run)
@@ -58,7 +71,7 @@ async def test_a_live_box_is_looked_at_anew_listed_and_sealed(spec: BoxSpec, tmp
         assert box.state.seen.sample is not None and box.state.seen.sample >= since
         assert box.state.counters.seq > before
         wanted = box_evidence.wanted(situation(run, Told(), since), Verb.DESTROY)
-        wanted = replace(wanted, survives=around(tmp_path))  # this machine is large
+        wanted = replace(wanted, survives=around(job))  # this machine is large
         assert wanted.results == spec.results
 
         async def none(box: str, instance: str, groups: object) -> tuple[CopyProof, ...]:
@@ -126,8 +139,7 @@ async def test_a_box_that_stands_still_is_not_taken_for_quiet(
         ]
 
 
-async def test_when_a_queue_was_told_is_kept_with_it(spec: BoxSpec, tmp_path: Path) -> None:
-    job = tmp_path / "job"
+async def test_when_a_queue_was_told_is_kept_with_it(spec: BoxSpec, job: Path, tmp_path: Path) -> None:
     (job / "queue.txt").write_text("configs/a.yaml lm 1\n")
     begun = steady()
     async with running(replace(spec, jobs=(str(job),)), folder=tmp_path) as run:

@@ -58,7 +58,19 @@ def start(exp: Path) -> Iterator[Start]:
 
 
 def pids() -> set[int]:
-    return {int(name) for name in os.listdir("/proc") if name.isdigit()}
+    """Return all processes but those of tests beside this one: the finder shows 32 trainings at most."""
+    return {int(name) for name in os.listdir("/proc") if name.isdigit() and not is_of_another_worker(name)}
+
+
+def is_of_another_worker(pid: str) -> bool:
+    """Tell whether another of pytest's workers has started a process, by what it inherited."""
+    variable = b"PYTEST_XDIST_WORKER="
+    try:
+        inherited = Path("/proc", pid, "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    workers = [each.removeprefix(variable) for each in inherited if each.startswith(variable)]
+    return bool(workers) and workers != [os.environ.get("PYTEST_XDIST_WORKER", "").encode()]
 
 
 def look(found: Finder, cells: dict[int, str] | None = None) -> dict[int, dict[str, Any]]:
