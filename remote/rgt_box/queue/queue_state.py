@@ -249,15 +249,19 @@ def queue_frame(job: Job, path: str) -> dict[str, Any]:
         job: The job.
         path: What the client calls it.
     """
-    state = load_state(job)
     lines, problems = job.lines()
-    alive = is_runner_alive(job)
-    cells = merged_cells(job, by_name(state), lines)
-    at_work = {name for name in lane_names(job) if is_lane_alive(job, name)}
-    if not alive:
-        for cell in cells:
-            if cell["state"] == "running" and cell["name"] not in at_work:
-                cell.update(state="interrupted", reason="the runner is gone; launch it again to continue")
+    # Twice: a runner that ends after its state was read has written how, and only then given its lock back.
+    for _ in range(2):
+        state = load_state(job)
+        alive = is_runner_alive(job)
+        cells = merged_cells(job, by_name(state), lines)
+        at_work = {name for name in lane_names(job) if is_lane_alive(job, name)}
+        left = [cell for cell in cells if cell["state"] == "running" and cell["name"] not in at_work]
+        if alive or not left:
+            break
+    else:
+        for cell in left:
+            cell.update(state="interrupted", reason="the runner is gone; launch it again to continue")
     shown = [jsonline.compact({key: cell.get(key) for key in CELL_FIELDS}) for cell in cells]
     problems = job.problems + problems
     return jsonline.compact(

@@ -57,6 +57,33 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
 Meanwhile = Callable[[Callable[[], object]], list[float]]
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_runner_that_ends_while_its_state_is_read_is_not_gone(
+    job: Job, held: files.Lock, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    Path(job.path("queue.txt")).write_text("a.cfg train\n")
+    cell = queue_state.new_cell(job, job.lines()[0][0])
+
+    def write(state: str) -> None:
+        files.write_json(job.path("state.json"), {"cells": [{**cell, "state": state}]})
+
+    write("running")
+    held.write(me())
+    load_state = queue_state.load_state
+
+    def read_and_end(job: Job) -> dict[str, object]:
+        found = load_state(job)
+        if ended:
+            write("done")
+        held.release()
+        return found
+
+    monkeypatch.setattr(queue_state, "load_state", read_and_end)
+    frame = queue_state.queue_frame(job, job.folder)
+    assert [each["state"] for each in frame["cells"]] == ["done" if ended else "interrupted"]
+    assert frame["runner_alive"] is False
+
+
 @pytest.mark.parametrize(("words", "who"), [(me(), "runner"), (me(seal=True), "seal")])
 def test_who_has_just_taken_it_says_so_in_a_moment(
     job: Job, held: files.Lock, meanwhile: Meanwhile, words: dict[str, object], who: str
