@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from rgt_box.discovery import script_look
-from rgt_box.sampling import rank_phases
+from rgt_box.sampling import rank_waits
 
 from rgt_tui.model import protocol
 from tests.process.box.harness import Agent, Channel, until
@@ -179,15 +179,15 @@ def test_a_file_that_is_only_called_like_a_heartbeat_is_not_opened(
     """In a mount namespace of his own anybody may give a file that name: a pipe, or a device of the box."""
     pipe = open_folder / "memfd:rgt-heartbeat (deleted)"
     os.mkfifo(pipe, 0o666)
-    monkeypatch.setattr(rank_phases, "LINK", str(pipe))  # here it is seen by its whole path
+    monkeypatch.setattr(rank_waits, "LINK", str(pipe))  # here it is seen by its whole path
     words = [sys.executable, "-c", FORGES, str(open_folder)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         number = int(process.stdout.readline())
-        assert rank_phases.find(process.pid) == f"/proc/{process.pid}/fd/{number}"
+        assert rank_waits.find_heartbeat(process.pid) == f"/proc/{process.pid}/fd/{number}"
         with who_waits_to_write(pipe) as opened:
-            assert rank_phases.read(f"/proc/{process.pid}/fd/{number}", 0, 2) is None
+            assert rank_waits.read_phase(f"/proc/{process.pid}/fd/{number}", 0, 2) is None
             assert not opened.is_set()
     finally:
         process.send_signal(signal.SIGKILL)

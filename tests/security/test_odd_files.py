@@ -19,7 +19,7 @@ from rgt_box import files
 from rgt_box.__main__ import VERBS
 from rgt_box.commands import cat, hashing, remove
 from rgt_box.metrics import BY_KIND, open_source
-from rgt_box.push import file_holders
+from rgt_box.push import code_versions
 from rgt_box.streams.curve_followers import ScalarFollower
 from rgt_box.streams.log_follower import LogFollower
 
@@ -182,10 +182,10 @@ def test_who_asks_whether_a_job_names_what_was_pushed(
     (tmp_path / "large" / name).write_text("#" * (remove.LONGEST + 1))
     with at_once("the look"):
         for job in (tmp_path, tmp_path / "large"):
-            doubts = file_holders.users(["/data/code-0a1b2c3d"], [str(job)]).doubts
+            doubts = code_versions.users(["/data/code-0a1b2c3d"], [str(job)]).doubts
             known = make is dangling and job == tmp_path
             assert any(f"the job in {job} names cannot be read" in doubt for doubt in doubts) is not known
-        found = file_holders.users(["/data/code-0a1b2c3d"], [str(tmp_path / "good")])
+        found = code_versions.users(["/data/code-0a1b2c3d"], [str(tmp_path / "good")])
     assert any("names it" in why for why in found.of("/data/code-0a1b2c3d"))
 
 

@@ -158,7 +158,7 @@ NOT_EVERY_BOX = (
     "rgt_box.queue",
     "rgt_box.sampling.flight_dumps",
     "rgt_box.sampling.nccl_ras",
-    "rgt_box.sampling.rank_phases",
+    "rgt_box.sampling.rank_waits",
     "rgt_box.sampling.rank_waits",
     "rgt_box.streams.job_files",
 )

@@ -20,7 +20,7 @@ import urllib.request
 from rgt_wire import USER_AGENT
 
 from rgt_box import jsonline, options, place
-from rgt_box.queue import cell_hooks, queue_file
+from rgt_box.queue import cell_command, queue_file
 from rgt_box.sampling.gpu import GpuSampler
 
 TYPE_CHECKING = False
@@ -134,9 +134,9 @@ def job_environment(told: Found) -> tuple[Dict[str, str], str | None]:
     env = queue_file.environment(given) if isinstance(given, dict) else {}
     env = {name: value for name, value in env.items() if name not in off}
     env.update(os.environ)
-    hooks = {key: line for key, line in cell_hooks.hooks(told.get("hooks")).items() if key not in off}
+    hooks = {key: line for key, line in cell_command.hooks(told.get("hooks")).items() if key not in off}
     show = [sys.executable, "-c", SHOW_ENVIRONMENT]
-    words = cell_hooks.wrapped(show, hooks, env)
+    words = cell_command.wrapped(show, hooks, env)
     if words == show:
         return env, None
     try:

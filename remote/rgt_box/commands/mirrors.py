@@ -11,7 +11,7 @@ import stat
 import sys
 
 from rgt_box import files, jsonline, options, ownership, place
-from rgt_box.queue import cell_hooks, queue_file
+from rgt_box.queue import cell_command, queue_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
     try:
         if argv[0] == "tell":
             env = queue_file.environment(_dict(told.get("env")))
-            queue_file.remember_platform(place.state_dir(), env, cell_hooks.hooks(told.get("hooks")))
+            queue_file.remember_platform(place.state_dir(), env, cell_command.hooks(told.get("hooks")))
         elif argv[0] != "show":
             kinds = [kind for kind in told.get("for") or () if kind in KINDS]
             if not kinds:
@@ -79,15 +79,15 @@ def turn(on: bool, kinds: list[str], told: dict[str, Any]) -> None:
     ownership.take(folder)
     given = _dict(told.get("env"))
     env = {kind: queue_file.environment(given.get(kind) or {}) for kind in kinds}
-    names = {name for kind in kinds for name in env[kind]} | ({cell_hooks.PROXY} & set(kinds))
+    names = {name for kind in kinds for name in env[kind]} | ({cell_command.PROXY} & set(kinds))
     login = _dict(_settings().get("login"))
     off = set(queue_file.turned_off(folder))
     if on:
-        hooks = cell_hooks.hooks(told.get("hooks"))
+        hooks = cell_command.hooks(told.get("hooks"))
         merged = dict(queue_file.platform_environment(folder))
         for kind in kinds:
             merged.update(env[kind])
-            login[kind] = _lines(env[kind], hooks if kind == cell_hooks.PROXY else {})
+            login[kind] = _lines(env[kind], hooks if kind == cell_command.PROXY else {})
         queue_file.remember_platform(folder, merged, {**queue_file.platform_hooks(folder), **hooks})
         off -= names
     else:
@@ -103,10 +103,10 @@ def _dict(value: Any) -> dict[str, Any]:
 
 
 def _lines(env: dict[str, str], hooks: dict[str, Any]) -> list[str]:
-    found = ["export %s=%s" % (name, cell_hooks.quoted(value)) for name, value in sorted(env.items())]
-    if cell_hooks.PROXY in hooks:
-        found.append(hooks[cell_hooks.PROXY])
-        near = ",".join(cell_hooks.near_hosts([], hooks, {}))
+    found = ["export %s=%s" % (name, cell_command.quoted(value)) for name, value in sorted(env.items())]
+    if cell_command.PROXY in hooks:
+        found.append(hooks[cell_command.PROXY])
+        near = ",".join(cell_command.near_hosts([], hooks, {}))
         found.append(
             'if [ -n "$http_proxy$https_proxy" ]; then export no_proxy="${no_proxy:+$no_proxy,}%s"; '
             'export NO_PROXY="$no_proxy"; fi' % near
@@ -146,7 +146,7 @@ def put_in(data: bytes | None, path: str) -> bytes | None:
     """Return a start-up file with the block appended; unchanged if it has one. None = there is no file."""
     if data is not None and _BLOCK.search(data):
         return data
-    word = cell_hooks.quoted(path)
+    word = cell_command.quoted(path)
     body = ("if [ -r %s ]; then . %s; fi" % (word, word)).encode("utf-8", "surrogateescape")
     joined = data is not None and data != b"" and not data.endswith(b"\n")
     how = MADE if data is None else JOINED if joined else b""

@@ -7,16 +7,27 @@ import os
 import sys
 import time
 
-from rgt_box import jsonline, landing, options, own_temporary, place
-from rgt_box.commands import file_tree, machine_age, result_listing, result_walk, work_folders
+from rgt_box import jsonline, landing, options, own_temporary, place, procstat
+from rgt_box.commands import file_tree, hashing, result_walk, work_folders
 from rgt_box.discovery import found_run
 from rgt_box.queue import queue_file, queue_state
 from rgt_box.recorder import state_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, TypeVar
+    from typing import Any, Callable, Iterator, TypeVar
 
+    from rgt_box.commands.result_walk import Level
+
+
+CLOCK_SLACK_S = 2.0
+"""Process starts are known to a tick since boot, and the time of the boot to a second."""
+
+BOOT_S = 60.0
+"""Seconds after the boot of the kernel within which the first process of a whole machine has started."""
+
+
+if TYPE_CHECKING:
     W = TypeVar("W", bound=result_walk.Walk)
 
 HELP = """
@@ -108,7 +119,7 @@ class Look:
         at = time.time()
         self._found, self._since, no_since = found, found["since"], ""
         if self._since is not None:
-            no_since = machine_age.contradiction(self._since, at, roots()[:1], found["job"])
+            no_since = contradiction(self._since, at, roots()[:1], found["job"])
             self._since = None if no_since else self._since
         self.walk = self._made(result_walk.Walk)
         self.walk.run(roots())
@@ -127,8 +138,8 @@ class Look:
 
     def list_files(self, chosen: set[bytes], write: Callable[[bytes], Any]) -> None:
         """Write a line for each file of the chosen directories of the answer, and a last one."""
-        again = self._made(result_listing.Files)
-        result_listing.write_files(again, roots(), set(self.walk.groups), chosen, write)
+        again = self._made(Files)
+        write_files(again, roots(), set(self.walk.groups), chosen, write)
 
 
 def files_of_job(job: queue_file.Job, folder: str) -> tuple[list[tuple[str, float]], list[str]]:
@@ -139,7 +150,7 @@ def files_of_job(job: queue_file.Job, folder: str) -> tuple[list[tuple[str, floa
         folder: That directory: see `work_folders.folder_of`.
     """
     owners = owners_of([job.folder], [], [])
-    walk = result_listing.Files(owners, own=own_places([job.folder]), disown=tuple(job.settings["ignore"]))
+    walk = Files(owners, own=own_places([job.folder]), disown=tuple(job.settings["ignore"]))
     files: list[tuple[str, float]] = []
     problems: list[str] = []
 
@@ -154,7 +165,7 @@ def files_of_job(job: queue_file.Job, folder: str) -> tuple[list[tuple[str, floa
         elif "error" in row:
             problems.append("%s: %s" % (path, row["error"]))
 
-    result_listing.write_files(walk, roots(), {os.fsencode(folder)}, {os.fsencode(folder)}, take)
+    write_files(walk, roots(), {os.fsencode(folder)}, {os.fsencode(folder)}, take)
     return files, problems
 
 
@@ -229,3 +240,177 @@ def own_places(jobs: list[str]) -> tuple[str, ...]:
         for where in (job.folder, queue_state.lanes_folder(job)):
             found += glob.glob(os.path.join(glob.escape(where), "*.lock"))
     return tuple(found)
+
+
+# Checks a provider's word for when the machine was created against what on the box is certainly not older.
+#
+# Files that are older than the machine came with its image, and nobody would miss them. A date that is too
+# late, or a clock that was wrong while files were written, would take results for such files: so one
+# contradiction is enough.
+
+
+def contradiction(since: float, now: float, roots: list[str], jobs: list[str]) -> str:
+    """Return why the machine cannot have been created as late as `since`; "" = nothing on the box speaks against it.
+
+    Args:
+        since: Epoch seconds.
+        now: The box's clock.
+        roots: Where the file system of the machine begins.
+        jobs: Job directories.
+    """
+    if since > now:
+        return "the machine was created later than now, by the box's clock"
+    for what, at in witnesses(roots, jobs):
+        if at < since - CLOCK_SLACK_S:
+            text = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))
+            return "%s is older than the machine: of %s, by the box's clock" % (what, text)
+    return ""
+
+
+def witnesses(roots: list[str], jobs: list[str]) -> Iterator[tuple[str, float]]:
+    """Yield what came to be on this machine, and when, by the clock that it had then."""
+    starts = [procstat.start_ticks(int(name)) for name in os.listdir("/proc") if name.isdigit()]
+    known = [ticks for ticks in starts if ticks is not None]
+    first = min(known) / procstat.CLOCK_TICKS if known else 0.0
+    if known:
+        yield "the oldest process", procstat.boot_time() + first
+    mounts = result_walk.read_mounts().rows
+    for root in roots:
+        # Made with the container, before anything in it runs, and in /dev again at every start.
+        yield from _changed("/.dockerenv", [os.path.join(root, ".dockerenv")])
+        dev = os.path.join(root, "dev")
+        # A container that is shown the /dev of its host is younger than that.
+        if first < BOOT_S or mounts.get(os.fsencode(dev), ("", ""))[0] != "devtmpfs":
+            yield from _changed("a file in /dev", _inside(dev))
+    state = place.state_dir()
+    folders = [os.path.expanduser(folder) for folder in jobs]
+    # What lies on a disk of its own may have been there before the machine.
+    yield from _changed(
+        "the agent of rgt", _inside(landing.home()) if _is_on_root(landing.home(), roots) else []
+    )
+    yield from _changed(
+        "a job", [os.path.join(folder, "job.json") for folder in folders if _is_on_root(folder, roots)]
+    )
+    if not _is_on_root(state, roots):
+        return
+    for raw in state_files.read_json(state, state_files.FOUND).get("runs") or []:
+        started = raw.get("started") if isinstance(raw, dict) else None
+        if isinstance(started, (int, float)):
+            yield "a run", float(started)
+
+
+def _is_on_root(path: str, roots: list[str]) -> bool:
+    try:
+        return os.stat(path).st_dev == os.stat(roots[0]).st_dev
+    except (OSError, IndexError):
+        return False
+
+
+def _changed(what: str, paths: list[str]) -> Iterator[tuple[str, float]]:
+    times = []
+    for path in paths:
+        try:
+            times.append(os.lstat(path).st_ctime)
+        except OSError:
+            continue
+    if times:
+        yield what, min(times)
+
+
+def _inside(folder: str) -> list[str]:
+    try:
+        return [os.path.join(folder, name) for name in os.listdir(folder)]
+    except OSError:
+        return []
+
+
+# Lists the files of chosen directories of ``results``, one by one, as ``manifest --no-hash`` lists a tree.
+#
+# A pull that fetches exactly these files has exactly what the list of results counts: nothing of rgt's own,
+# nothing of a package, nothing of a directory below that is listed separately.
+
+
+class Files(result_walk.Walk):
+    """A walk over the chosen directories only, which reports each file instead of counting it.
+
+    Attributes:
+        known: Every directory of the first walk's list, with or without an owner.
+        chosen: Those whose files are reported.
+        write: Called with each line.
+        counts: Files, bytes and problems reported.
+    """
+
+    known: frozenset[bytes] = frozenset()
+    chosen: frozenset[bytes] = frozenset()
+
+    def choose(self, known: set[bytes], chosen: set[bytes], write: Callable[[bytes], Any]) -> None:
+        """Set the directories to report, and who takes the lines."""
+        self.known, self.chosen, self.write = frozenset(known), frozenset(chosen), write
+        self._above = {above for path in chosen for above in result_walk.parents(path)}
+        self._root: bytes | None = None
+        self.counts = {"files": 0, "bytes": 0, "links": 0, "problems": 0}
+
+    def _entered(self, path: bytes, above: Level | None) -> Level | None:
+        if path in self._above or _nearest(path, self.chosen) is not None:
+            return super()._entered(path, above)
+        return None
+
+    def _add(self, level: Level, path: bytes, seen: os.stat_result) -> None:
+        if self._report(level, path, hashing.listed(seen)):
+            self.counts["files"] += 1
+            self.counts["bytes"] += seen.st_size
+
+    def _note_link(self, level: Level, name: str) -> None:
+        path = os.path.join(level.path, os.fsencode(name))
+        if level.rule is not None or level.ignored is not None or path in self._own:
+            return
+        try:
+            target = os.fsencode(os.readlink(name, dir_fd=level.fd))
+        except OSError:
+            return  # it is gone
+        if level.pushed is not None and level.pushed.is_link(path, target):
+            return
+        if self._report(level, path, file_tree.named(target, "link")):
+            self.counts["links"] += 1
+
+    def _problem(self, path: bytes, text: str, level: Level) -> None:
+        if self._report(level, path, {"error": text}):
+            self.counts["problems"] += 1
+
+    def _report(self, level: Level, path: bytes, row: dict[str, Any]) -> bool:
+        """Write the line of an entry if its directory is chosen."""
+        root = level.root if level.owner else _nearest(level.path, self.known)
+        if root is None or root not in self.chosen:
+            return False
+        if root != self._root:
+            self._root = root
+            self.write(jsonline.line(file_tree.named(root, "root")))
+        name = path[len(root.rstrip(b"/")) + 1 :] or b"."
+        self.write(jsonline.line(dict(file_tree.named(name), **row)))
+        return True
+
+
+def _nearest(path: bytes, folders: frozenset[bytes]) -> bytes | None:
+    """Return the deepest of some directories that is `path` or contains it."""
+    return next((at for at in [path, *result_walk.parents(path)] if at in folders), None)
+
+
+def write_files(
+    walk: Files, roots: list[str], known: set[bytes], chosen: set[bytes], write: Callable[[bytes], Any]
+) -> None:
+    """Walk again, and write the lines of the files of the chosen directories, and the last line.
+
+    Args:
+        walk: Made like the first one.
+        roots: As for the first one.
+        known: Directories of the first one's list.
+        chosen: Those whose files are to be listed.
+        write: Takes each line.
+    """
+    walk.choose(known, chosen & known, write)
+    walk.run(roots)
+    for path in sorted(chosen - known):
+        write(jsonline.line(file_tree.named(path, "root")))
+        write(jsonline.line({"path": ".", "error": "holds no results any more: list them again"}))
+        walk.counts["problems"] += 1
+    write(jsonline.line(dict(walk.counts, end=True)))

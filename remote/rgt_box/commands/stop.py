@@ -16,7 +16,7 @@ from rgt_box.discovery import found_run
 from rgt_box.queue import known_jobs, queue_state
 from rgt_box.queue.cell_process import grace
 from rgt_box.queue.queue_file import Job
-from rgt_box.recorder import launched_jobs, state_files
+from rgt_box.recorder import state_files
 from rgt_box.sampling.processes import LiveCells
 from rgt_box.streams.job_files import CheckpointWatch, JobWatch
 
@@ -147,7 +147,7 @@ def find_targets(jobs: list[str]) -> list[Target]:
         jobs: Directories to look in besides those that this box knows of.
     """
     known = [os.path.abspath(os.path.expanduser(job)) for job in jobs]
-    known += [*launched_jobs.LaunchedJobs(place.state_dir()).read(), *known_jobs.folders()]
+    known += [*state_files.LaunchedJobs(place.state_dir()).read(), *known_jobs.folders()]
     runs = _found_runs()
     targets = []
     for folder in dict.fromkeys(known):

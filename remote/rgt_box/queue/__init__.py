@@ -8,7 +8,7 @@ writes.
 from __future__ import annotations
 
 __all__ = [
-    "cell_hooks",
+    "cell_command",
     "cell_process",
     "detach",
     "disk_budget",

@@ -13,7 +13,7 @@ from rgt_box import files, jsonline, options, ownership, place, procstat
 from rgt_box.background import describe
 from rgt_box.credentials import secret_store
 from rgt_box.queue import (
-    cell_hooks,
+    cell_command,
     cell_process,
     detach,
     job_making,
@@ -23,7 +23,7 @@ from rgt_box.queue import (
     queue_state,
 )
 from rgt_box.queue.beginning import WELL, Beginning
-from rgt_box.recorder import launched_jobs
+from rgt_box.recorder import state_files
 from rgt_box.sampling.processes import SMOKE
 
 TYPE_CHECKING = False
@@ -169,7 +169,7 @@ def launch(
         if known_jobs.has_begun(job) if once else queue_state.is_runner_alive(job):
             _tell({"phase": "stands"})
             return _begins(job, Beginning(job, fresh=False), seconds, slurm)
-        launched_jobs.register(job.folder)
+        state_files.register_job(job.folder)
         code = _smoke(job, found)
         if code == OK:
             code = _check(job, found["from"])
@@ -201,7 +201,7 @@ def _check(job: queue_file.Job, start: str | None) -> int:
     checked = queue_check.check_queue(job, start)
     env = {**os.environ, **job.settings["env"]}
     # A platform's hook may bring its own Python, and so may the node that Slurm chooses.
-    hooked = {cell_hooks.ENV, cell_hooks.PROXY} & queue_file.platform_hooks(place.state_dir()).keys()
+    hooked = {cell_command.ENV, cell_command.PROXY} & queue_file.platform_hooks(place.state_dir()).keys()
     fixed = not hooked and job.settings["detach"] != "slurm"
     if fixed and queue_file.command_words(job.settings["command"])[:1] == ["python"]:
         hint = cell_process.python_hint(env.get("PATH", os.defpath))
@@ -258,7 +258,7 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str
     env.update(os.environ, PYTHONUNBUFFERED="1", RGT_SMOKE="1")
     env.update({str(key): str(value) for key, value in job.settings["env"].items()})
     env.update(secret_store.of_job(job.folder)[0])
-    words = cell_hooks.wrapped(words, queue_file.platform_hooks(place.state_dir()), env)
+    words = cell_command.wrapped(words, queue_file.platform_hooks(place.state_dir()), env)
     began, reason = time.monotonic(), None
     status: int | None = None
     with open(log, "wb") as out:

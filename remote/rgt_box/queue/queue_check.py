@@ -11,7 +11,7 @@ import stat
 from rgt_box import files
 from rgt_box.queue import disk_budget, pruning, queue_file, queue_state
 from rgt_box.queue.queue_file import BOM, JOBS, Job, Line
-from rgt_box.recorder import launched_jobs
+from rgt_box.recorder import state_files
 
 MOST = 1 << 20
 """Larger files are no scripts and no configs."""
@@ -233,7 +233,7 @@ def _other_jobs(job: Job) -> list[str]:
     here = os.path.realpath(job.folder)
     found: dict[str, str] = {}
     tops = dict.fromkeys([os.path.expanduser(JOBS), os.path.dirname(job.folder)])
-    paths = [os.path.join(top, name) for top in tops for name in _visible_names(top)] + launched_jobs.known()
+    paths = [os.path.join(top, name) for top in tops for name in _visible_names(top)] + state_files.known()
     for path in paths[:MOST_JOBS]:
         real = os.path.realpath(path)
         if real != here and os.path.isfile(os.path.join(real, "job.json")):

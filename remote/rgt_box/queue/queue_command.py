@@ -99,7 +99,7 @@ AUTO = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
 def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
     """Be the runner of one cell; returns the exit status."""
     from rgt_box.queue import cell_process, runner  # here: check and status do without
-    from rgt_box.recorder import launched_jobs
+    from rgt_box.recorder import state_files
 
     checked = queue_check.check_queue(job)
     if checked.problems:
@@ -130,7 +130,7 @@ def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
         words = "a runner is at work on the whole queue of %s" % job.folder
         print(busy(job) if queue_state.is_sealed(job) else words, file=sys.stderr)
         return BUSY
-    launched_jobs.register(job.folder)
+    state_files.register_job(job.folder)
     cell_process.block_signals()
     status = runner.Runner(job, only=name).run()
     held.release()
@@ -234,9 +234,9 @@ def main(argv: list[str]) -> int:
 def list_jobs() -> int:
     """Print the directories of the jobs that this box knows: in the usual place, or launched here."""
     from rgt_box.queue import known_jobs
-    from rgt_box.recorder import launched_jobs
+    from rgt_box.recorder import state_files
 
-    launched = [job for job in launched_jobs.LaunchedJobs(place.state_dir()).read() if os.path.isdir(job)]
+    launched = [job for job in state_files.LaunchedJobs(place.state_dir()).read() if os.path.isdir(job)]
     jsonline.say({"jobs": list(dict.fromkeys([*known_jobs.folders(), *launched]))})
     return 0
 
@@ -267,13 +267,13 @@ def wait(job: queue_file.Job, found: dict[str, Any]) -> int:
 
 def new() -> int:
     """Make the job of a sweep from the JSON object on standard input."""
-    from rgt_box.queue import job_making, sweep_making
+    from rgt_box.queue import job_making
 
     asked = jsonline.loads_dict(sys.stdin.buffer.read(1 << 20))
     try:
         if asked is None:
             raise job_making.NotMade("standard input is not a JSON object")
-        jsonline.say(sweep_making.make_sweep(asked))
+        jsonline.say(job_making.make_sweep(asked))
     except job_making.NotMade as error:
         print("queue new: %s" % error, file=sys.stderr)
         return USAGE
@@ -350,7 +350,7 @@ def printable(rows: list[str]) -> str:
 def run(job: queue_file.Job, found: dict[str, Any]) -> int:
     """Be the runner of a job."""
     from rgt_box.queue import cell_process, runner  # here: only this action needs them
-    from rgt_box.recorder import launched_jobs
+    from rgt_box.recorder import state_files
 
     checked = queue_check.check_queue(job, found["from"])
     if checked.problems:
@@ -371,7 +371,7 @@ def run(job: queue_file.Job, found: dict[str, Any]) -> int:
     if lanes:
         print("running in lanes of their own: %s" % ", ".join(lanes), file=sys.stderr)
         return BUSY
-    launched_jobs.register(job.folder)
+    state_files.register_job(job.folder)
     cell_process.block_signals()
     status = runner.Runner(job, checked.first).run()
     held.release()

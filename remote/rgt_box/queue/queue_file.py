@@ -427,11 +427,11 @@ def platform_environment(folder: str) -> dict[str, str]:
 
 def platform_hooks(folder: str) -> dict[str, Any]:
     """Return the platform's hooks for cells, by the client's word, without what was turned off."""
-    from rgt_box.queue import cell_hooks  # here: who only reads a queue does without
+    from rgt_box.queue import cell_command  # here: who only reads a queue does without
 
     off = turned_off(folder)
     return {
-        key: value for key, value in cell_hooks.hooks(_told(folder).get("hooks")).items() if key not in off
+        key: value for key, value in cell_command.hooks(_told(folder).get("hooks")).items() if key not in off
     }
 
 

@@ -15,7 +15,7 @@ from rgt_box import files, place, procstat
 from rgt_box.background import describe
 from rgt_box.credentials import secret_store
 from rgt_box.queue import (
-    cell_hooks,
+    cell_command,
     cell_process,
     disk_budget,
     durable_copy,
@@ -121,7 +121,7 @@ def run_attempt(job: Job, line: Line, words: list[str], journal: Journal) -> int
         env.update(secrets)
         for note in notes:
             journal.say("%s: %s" % (line.name, note))
-        hooked = cell_hooks.wrapped(words, queue_file.platform_hooks(place.state_dir()), env)
+        hooked = cell_command.wrapped(words, queue_file.platform_hooks(place.state_dir()), env)
         child = cell_process.Process(hooked, job.workdir, env, log, int(job.settings["nice"]))
     except OSError as error:
         reason = "could not be started: %s" % describe(error)

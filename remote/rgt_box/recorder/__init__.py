@@ -6,5 +6,5 @@ reads, ring is the form on the disk, state_files the small files beside it; laun
 
 from __future__ import annotations
 
-__all__ = ["control", "launched_jobs", "record_command", "ring", "ring_history", "state_files"]
+__all__ = ["control", "record_command", "ring", "ring_history", "state_files"]
 """Modules that other packages may use."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from rgt_box import PROTO, jsonline
-from rgt_box.queue.cell_hooks import hooks
+from rgt_box.queue.cell_command import hooks
 from rgt_box.queue.queue_file import environment
 from rgt_box.recorder.control import clamp_interval
 

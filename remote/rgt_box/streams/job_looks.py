@@ -6,7 +6,7 @@ import os
 import time
 
 from rgt_box.background import Background
-from rgt_box.recorder.launched_jobs import LaunchedJobs
+from rgt_box.recorder.state_files import LaunchedJobs
 from rgt_box.sampling.processes import LiveCells
 
 TYPE_CHECKING = False

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.recorder import launched_jobs
+from rgt_box.recorder import state_files
 
 from rgt_tui.model import protocol
 from tests.process.box.harness import Agent, make_job, until
@@ -159,8 +159,8 @@ def count_looks(watcher: Any, code: Path) -> list[list[str]]:
 
 def test_the_newest_jobs_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RGT_STATE_DIR", str(tmp_path / "state"))
-    for number in range(launched_jobs.MOST + 3):
-        launched_jobs.register(f"/jobs/{number}")
-    launched_jobs.register("/jobs/5")
-    kept = launched_jobs.LaunchedJobs(str(tmp_path / "state")).read()
-    assert len(kept) == launched_jobs.MOST and "/jobs/5" in kept and "/jobs/0" not in kept
+    for number in range(state_files.MOST_JOBS + 3):
+        state_files.register_job(f"/jobs/{number}")
+    state_files.register_job("/jobs/5")
+    kept = state_files.LaunchedJobs(str(tmp_path / "state")).read()
+    assert len(kept) == state_files.MOST_JOBS and "/jobs/5" in kept and "/jobs/0" not in kept

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rgt_box.commands.hashing import HashCache
 from rgt_box.files import Lock
-from rgt_box.push import code_versions, file_holders, placed_data, push_command, push_staging
+from rgt_box.push import code_versions, push_command, push_staging
 
 from tests.process.box.harness import Agent, until
 
@@ -189,12 +189,12 @@ def test_what_was_written_into_a_version_is_not_lost(place: Path, old: Path, nam
 
 
 def test_what_is_not_known_keeps(place: Path, old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(*_: object) -> file_holders.Held:
-        held = file_holders.Held()
+    def nobody(*_: object) -> code_versions.Held:
+        held = code_versions.Held()
         held.doubts.append("what process 7 uses cannot be inspected")
         return held
 
-    monkeypatch.setattr(file_holders, "users", nobody)
+    monkeypatch.setattr(code_versions, "users", nobody)
     rows = code_versions.prune(str(place), code_versions.listed(str(place), []), [])
     assert all("process 7" in row["kept"] for row in rows) and old.exists()
 
@@ -205,14 +205,14 @@ def test_who_begins_to_use_it_in_between_gets_it_back(
     rows = code_versions.listed(str(place), [])
     (chosen,) = [row for row in rows if row["path"] == str(old)]
     assert chosen["kept"] is None
-    real = file_holders.users
+    real = code_versions.users
 
-    def just_begun(paths: list[str], jobs: list[str]) -> file_holders.Held:
+    def just_begun(paths: list[str], jobs: list[str]) -> code_versions.Held:
         held = real(paths, jobs)
         held.add(paths[-1], "process 8 works in it")
         return held
 
-    monkeypatch.setattr(file_holders, "users", just_begun)
+    monkeypatch.setattr(code_versions, "users", just_begun)
     code_versions.prune(str(place), rows, [])
     assert chosen["kept"] == "process 8 works in it" and (old / "train.py").exists()
 
@@ -221,13 +221,13 @@ def test_what_is_written_into_it_in_between_is_not_lost(
     place: Path, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = code_versions.listed(str(place), [])
-    real = file_holders.users
+    real = code_versions.users
 
-    def writing(paths: list[str], jobs: list[str]) -> file_holders.Held:
+    def writing(paths: list[str], jobs: list[str]) -> code_versions.Held:
         (Path(paths[-1]) / "loss.csv").write_text("1\n")
         return real(paths, jobs)
 
-    monkeypatch.setattr(file_holders, "users", writing)
+    monkeypatch.setattr(code_versions, "users", writing)
     code_versions.prune(str(place), rows, [])
     assert (old / "loss.csv").read_text() == "1\n"
 
@@ -295,17 +295,17 @@ def test_what_a_process_has_open_is_not_replaced(
 
 
 def test_what_may_be_open_is_not_replaced_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unseen(_: list[str]) -> file_holders.Held:
-        held = file_holders.Held()
+    def unseen(_: list[str]) -> code_versions.Held:
+        held = code_versions.Held()
         held.doubts.append("what process 7 uses cannot be inspected")
         return held
 
-    monkeypatch.setattr(file_holders, "opened", unseen)
+    monkeypatch.setattr(code_versions, "opened", unseen)
     (tmp_path / "a.bin").write_bytes(b"old")
     os.utime(tmp_path / "a.bin", (1, 1))
     for replace in (False, True):
         told = json.loads(manifest("data", tmp_path, {"a.bin": b"new"}, replace=replace))
-        found = placed_data.sort(push_staging.Manifest(told), HashCache(None))
+        found = push_command.sort(push_staging.Manifest(told), HashCache(None))
         assert found.going == (["a.bin"] if replace else [])
         assert [why for _, why in found.refused] == (
             [] if replace else ["what process 7 uses cannot be inspected"]

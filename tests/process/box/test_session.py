@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from rgt_box import background, procstat
-from rgt_box.sampling import tmux_slurm
-from rgt_box.sampling.tmux_slurm import SessionSampler
+from rgt_box.sampling import sampler
+from rgt_box.sampling.sampler import SessionSampler
 
 from rgt_tui.model import protocol
 from tests.process.box.harness import Agent, decode, until
@@ -18,7 +18,7 @@ from tests.process.box.harness import Agent, decode, until
 SCRIPT = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from rgt_box.sampling.tmux_slurm import SessionSampler
+from rgt_box.sampling.sampler import SessionSampler
 print(SessionSampler().read()["uptime_s"])
 """
 
@@ -98,7 +98,7 @@ def test_a_box_without_slurm_says_nothing_of_it(monkeypatch: pytest.MonkeyPatch,
     [("0:00", 0), ("29:58", 1798), ("1:00:01", 3601), ("2-00:00:00", 172800), ("INVALID", None), ("", None)],
 )
 def test_times_of_slurm(text: str, expected: float | None) -> None:
-    assert tmux_slurm.slurm_seconds(text) == expected
+    assert sampler.slurm_seconds(text) == expected
 
 
 def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ def test_tmux_sessions_of_this_user(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         pytest.skip("no tmux")
     monkeypatch.setenv("TMUX_TMPDIR", str(tmp_path))
     monkeypatch.delenv("TMUX", raising=False)
-    assert tmux_slurm.tmux_sessions() == []
+    assert sampler.tmux_sessions() == []
     subprocess.run(["tmux", "-f", "/dev/null", "new-session", "-d", "-s", "train", "sleep 1000"], check=True)
     try:
-        assert tmux_slurm.tmux_sessions() == ["train"]
+        assert sampler.tmux_sessions() == ["train"]
     finally:
         subprocess.run(["tmux", "kill-server"], check=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from rgt_box import files
-from rgt_box.commands import machine_age, result_walk
+from rgt_box.commands import result_walk, results
 from rgt_box.commands.result_walk import Mounts, Owners, Walk
 
 from rgt_tui.fleet import Wanted
@@ -105,8 +105,8 @@ class BoxDisk:
         if since is not None:
             age = [("the oldest process", self.booted), ("a job", self.made)]
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(machine_age, "witnesses", lambda *_: iter(age))
-                if machine_age.contradiction(since, now, [], []):
+                patch.setattr(results, "witnesses", lambda *_: iter(age))
+                if results.contradiction(since, now, [], []):
                     since = None
         owned = Owners()
         for path, owner in owners.items():

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 from rgt_box import files
-from rgt_box.commands import machine_age, result_rules, result_walk
+from rgt_box.commands import result_rules, result_walk, results
 
 from rgt_tui.fleet import Asking, GateClosed, billing_actions, box_evidence
 from rgt_tui.gate import decision, evidence, journal, quiet, sealed
@@ -128,7 +128,7 @@ def dated_by_clock(patch: pytest.MonkeyPatch) -> None:
 
 def dated_by_provider(patch: pytest.MonkeyPatch) -> None:
     """Believe the date of creation, whatever is older on the box or by the provider itself."""
-    patch.setattr(machine_age, "contradiction", lambda *_: "")
+    patch.setattr(results, "contradiction", lambda *_: "")
     patch.setattr(box_evidence, "created_at", lambda meter, *_: (meter.created, ""))
 
 

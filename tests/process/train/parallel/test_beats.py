@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from rgt_box.sampling import rank_phases
+from rgt_box.sampling import rank_waits
 
 from rgt_tui.health import beat_of
 from rgt_tui.model import Finding, Heartbeat
@@ -38,12 +38,12 @@ class Beats(Watched):
 
     def judged_later(self, later: float = AGE_S) -> list[Finding]:
         """Return what is found `later` seconds on, in which nothing has moved."""
-        real = rank_phases.clock
-        rank_phases.clock = lambda: real() + int(later * 1e9)
+        real = rank_waits.clock
+        rank_waits.clock = lambda: real() + int(later * 1e9)
         try:
             return self.findings()
         finally:
-            rank_phases.clock = real
+            rank_waits.clock = real
 
 
 @pytest.fixture(scope="module")

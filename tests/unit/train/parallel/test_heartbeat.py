@@ -10,7 +10,7 @@ import timeit
 
 import pytest
 import torch
-from rgt_box.sampling import rank_phases
+from rgt_box.sampling import rank_waits
 from rgt_train.ranks import heartbeat
 from rgt_train.ranks.heartbeat import Heartbeat
 
@@ -25,17 +25,17 @@ def shown(rank: int = 1, world: int = 3) -> tuple[Heartbeat, str]:
 
 def is_beat(name: str) -> bool:
     try:
-        return os.readlink(f"/proc/self/fd/{name}") == rank_phases.LINK
+        return os.readlink(f"/proc/self/fd/{name}") == rank_waits.LINK
     except OSError:
         return False
 
 
 def test_trainer_and_agent_mean_the_same() -> None:
-    assert heartbeat.PHASES == rank_phases.PHASES
+    assert heartbeat.PHASES == rank_waits.PHASES
     beat, path = shown()
     for phase, name in enumerate(heartbeat.PHASES):
         beat.enter(phase)
-        told = rank_phases.read(path, 1, 3)
+        told = rank_waits.read_phase(path, 1, 3)
         assert told is not None
         assert told["phase"] == name
 
@@ -50,27 +50,27 @@ def test_steps_and_ages_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
             pass
         beat.stepped(step)
         at += 3_000_000_000
-    monkeypatch.setattr(rank_phases, "clock", lambda: at + 2_500_000_000)
-    assert rank_phases.read(path, 1, 3) == {
+    monkeypatch.setattr(rank_waits, "clock", lambda: at + 2_500_000_000)
+    assert rank_waits.read_phase(path, 1, 3) == {
         "phase": "loop", "for_s": 2.5, "step": 4, "step_s": 2.5, "usual_s": 2.0, "slowest_s": 2.0, "steps": 4,
     }  # fmt: skip
-    monkeypatch.setattr(rank_phases, "clock", lambda: at - 1)
-    assert rank_phases.read(path, 1, 3) is None  # another clock than the agent's
+    monkeypatch.setattr(rank_waits, "clock", lambda: at - 1)
+    assert rank_waits.read_phase(path, 1, 3) is None  # another clock than the agent's
 
 
 def test_it_is_found_among_the_open_files_and_ends_with_them() -> None:
     _, path = shown()
-    found = rank_phases.find(os.getpid())
+    found = rank_waits.find_heartbeat(os.getpid())
     assert found is not None
     assert is_beat(os.path.basename(found))
     fd = int(os.path.basename(path))
     with pytest.raises(OSError, match="not permitted"):
         os.ftruncate(fd, 0)  # or a write to the page would end the training
     assert not os.get_inheritable(fd)
-    assert rank_phases.read(path, 2, 3) is None  # another rank's, inherited
+    assert rank_waits.read_phase(path, 2, 3) is None  # another rank's, inherited
     os.close(fd)
-    assert rank_phases.read(path, 1, 3) is None
-    assert rank_phases.find(2**22 + 1) is None
+    assert rank_waits.read_phase(path, 1, 3) is None
+    assert rank_waits.find_heartbeat(2**22 + 1) is None
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_page_of_something_else_tells_nothing(raw: bytes) -> None:
     fd = os.memfd_create(heartbeat.NAME)
     try:
         os.write(fd, raw)
-        assert rank_phases.read(f"/proc/self/fd/{fd}", 1, 3) is None
+        assert rank_waits.read_phase(f"/proc/self/fd/{fd}", 1, 3) is None
     finally:
         os.close(fd)
 
@@ -99,9 +99,9 @@ def test_a_number_that_now_belongs_to_another_file_tells_nothing(
     try:
         os.write(fd, struct.pack("<8s7Q", b"rgtbeat1", 1 << 32 | 3, 16, 4, 0, 0, 0, 4))
         path = f"/proc/self/fd/{fd}"
-        assert rank_phases.read(path, 1, 3) is None
-        monkeypatch.setattr(rank_phases, "LINK", "/memfd:another (deleted)")
-        assert rank_phases.read(path, 1, 3) is not None  # it was for its name alone
+        assert rank_waits.read_phase(path, 1, 3) is None
+        monkeypatch.setattr(rank_waits, "LINK", "/memfd:another (deleted)")
+        assert rank_waits.read_phase(path, 1, 3) is not None  # it was for its name alone
     finally:
         os.close(fd)
 
@@ -112,9 +112,9 @@ def test_numbers_stay_such_that_any_reader_takes_them() -> None:
         os.write(
             fd, struct.pack("<8s7Q", b"rgtbeat1", 1 << 32 | 3, 16, 2**64 - 1, 0, 2**64 - 1, 0, 2**64 - 1)
         )
-        told = rank_phases.read(f"/proc/self/fd/{fd}", 1, 3)
+        told = rank_waits.read_phase(f"/proc/self/fd/{fd}", 1, 3)
         assert told is not None
-        assert told["step"] == told["steps"] == rank_phases.LARGEST
+        assert told["step"] == told["steps"] == rank_waits.LARGEST
     finally:
         os.close(fd)
 
@@ -123,7 +123,7 @@ def test_a_page_that_changes_all_the_time_is_not_believed(monkeypatch: pytest.Mo
     _, path = shown()
     torn = itertools.cycle([b"\x00" * 64, b"\x01" * 64])
     monkeypatch.setattr(os, "pread", lambda *_: next(torn))
-    assert rank_phases.read(path, 1, 3) is None
+    assert rank_waits.read_phase(path, 1, 3) is None
 
 
 @pytest.mark.parametrize("name", ["memfd_create", "ftruncate"])
