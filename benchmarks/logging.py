@@ -20,7 +20,7 @@ MEASURE = """
 import json, sys, tempfile, time
 steps, rounds = int(sys.argv[1]), int(sys.argv[2])
 sys.path.insert(0, sys.argv[3])
-from rgt_train.tracking.tensorboard import EventFile
+from rgt_train.tracking.report import EventFile
 from rgt_train.tracking.report import Report
 
 VALUES = {"loss": 1.25, "lr": 3e-4, "grad_norm": 0.51, "tok_s": 41200.0, "temp": 61.0, "mem": 0.83}

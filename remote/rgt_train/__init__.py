@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from rgt_wire import imported_later
 
 if TYPE_CHECKING:
+    from rgt_train.cadence import Options
     from rgt_train.data.sampler import sample_seed
     from rgt_train.exits import NotStarted, StopRequest, UsageError
-    from rgt_train.options import Options
+    from rgt_train.guards import until_done
     from rgt_train.ranks.choose import distributed, of_accelerate, of_deepspeed
-    from rgt_train.rollback import until_done
     from rgt_train.run import Run
 
 __all__ = [
@@ -33,11 +33,11 @@ __all__ = [
 __getattr__ = imported_later(
     __name__,
     {
+        "cadence": "Options",
         "data.sampler": "sample_seed",
         "exits": "NotStarted StopRequest UsageError",
-        "options": "Options",
+        "guards": "until_done",
         "ranks.choose": "distributed of_accelerate of_deepspeed",
-        "rollback": "until_done",
         "run": "Run",
     },
 )

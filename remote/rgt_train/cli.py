@@ -9,9 +9,7 @@ import traceback
 from typing import Dict, List, Optional, Sequence
 
 from rgt_train import exits
-from rgt_train.config.config_files import SHIPPED
-from rgt_train.config.fields import TASKS, Field
-from rgt_train.config.merge import merge
+from rgt_train.config import SHIPPED, TASKS, Field, merge
 from rgt_train.exits import RanksError, StopRequest
 from rgt_train.tracking.report import check_names, say
 

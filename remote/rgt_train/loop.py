@@ -15,12 +15,12 @@ import torch
 from torch.optim.swa_utils import AveragedModel
 
 from rgt_train import exits, tasks
-from rgt_train.config.merge import Config
+from rgt_train.cadence import Options
+from rgt_train.config import Config
 from rgt_train.data import rng
 from rgt_train.exits import StopRequest, UsageError
-from rgt_train.options import Options
+from rgt_train.guards import Rollback
 from rgt_train.ranks.launch import Alone, Ranks
-from rgt_train.rollback import Rollback
 from rgt_train.run import Run
 from rgt_train.tasks import Task, ema_decay_of, per_sample_of, scores_of, unit_of
 from rgt_train.tracking.report import say

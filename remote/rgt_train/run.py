@@ -11,7 +11,7 @@ import torch
 
 from rgt_train import exits
 from rgt_train.boundary import StepBoundary
-from rgt_train.cadence import Number, number
+from rgt_train.cadence import Number, Options, number
 from rgt_train.checkpoint import resume
 from rgt_train.checkpoint.diskio import StrPath
 from rgt_train.checkpoint.resume import Pending
@@ -22,7 +22,6 @@ from rgt_train.data.sampler import BatchPlan, Order, SampleIndex, Seeded, length
 from rgt_train.ending import Ending
 from rgt_train.exits import StopRequest
 from rgt_train.guards import Guard, Rules, StallRules, Telltale, Watchdog, nonfinite
-from rgt_train.options import Options
 from rgt_train.progress import Progress, is_better
 from rgt_train.ranks import choose, launch
 from rgt_train.ranks.coordinator import Coordinator, StandIn

@@ -8,8 +8,8 @@ from typing import Any, Dict, Mapping, Optional
 
 import torch
 
-from rgt_train import exits, rollback
-from rgt_train.cadence import Cadence, Failures, Pace, assumed_mtbf
+from rgt_train import exits, guards
+from rgt_train.cadence import Cadence, Failures, Options, Pace, assumed_mtbf
 from rgt_train.checkpoint import resume
 from rgt_train.checkpoint.async_saver import BACKGROUND, AsyncSaver, Persister
 from rgt_train.checkpoint.diskio import make_dirs
@@ -20,16 +20,15 @@ from rgt_train.checkpoint.saver import Limits, Saver
 from rgt_train.checkpoint.state import Restored, RunState
 from rgt_train.checkpoint.store import Checkpoint, Policy, Store
 from rgt_train.data.sampler import EpochSampler
-from rgt_train.options import Options
 from rgt_train.progress import merged
 from rgt_train.ranks import choose, launch
 from rgt_train.ranks.coordinator import Coordinator, StandIn
+from rgt_train.ranks.heartbeat import StepTimes
 from rgt_train.ranks.launch import Ranks
 from rgt_train.ranks.replicated import Checks
 from rgt_train.tracking import run_log
 from rgt_train.tracking.report import Launch, Report, last_seen, open_sinks, say
 from rgt_train.tracking.run_log import Past, RunLog
-from rgt_train.tracking.step_times import StepTimes
 
 
 class RunFiles:
@@ -117,7 +116,7 @@ class RunFiles:
         """Note that a rollback leaves out the steps from `first` to `last`; False where there is no way back."""
 
         def decide() -> bool:
-            return rollback.decide(self.out, self._store.steps(), first, last, self.report.say)
+            return guards.decide(self.out, self._store.steps(), first, last, self.report.say)
 
         return bool(self._coordinator.do(decide))
 
@@ -186,7 +185,7 @@ class RunFiles:
         if loaded is not None:
             store.after(loaded)
             self.run_log.attempt = store.attempt
-        p.left_out = merged(p.left_out, rollback.read(self.out).steps)
+        p.left_out = merged(p.left_out, guards.read(self.out).steps)
         resume.announce(self.report, self.run_log, p, loaded, self.restored, logged, self._total)
         resume.mend_best(store, p, self.report)
         cadence = Cadence(o.save_every, self.run_log.past.expect(assumed, self._ranks.nodes))
@@ -231,10 +230,10 @@ class RunFiles:
             self.mirror = Mirror(
                 self._options.mirror, store, self.report, self._lock.note_helper, self._coordinator.alive
             )
-            before = rollback.read(self.out).before
+            before = guards.read(self.out).before
             if before:
                 self.mirror.forget(before)
-        gone = rollback.give_up(self.out, store.root, store.places())
+        gone = guards.give_up(self.out, store.root, store.places())
         if gone:
             self.report.say(f"going back: checkpoints of the steps {gone} are given up")
 

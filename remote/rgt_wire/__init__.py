@@ -10,13 +10,11 @@ if TYPE_CHECKING:
 __all__ = [
     "USER_AGENT",
     "VERSION",
-    "amounts",
     "checkpoint_layouts",
-    "checkpoint_manifest",
     "checkpoint_names",
     "event_records",
     "imported_later",
-    "log_text",
+    "shared_text",
 ]
 
 VERSION = "0.1.0"

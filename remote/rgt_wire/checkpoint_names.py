@@ -6,11 +6,20 @@ No list of frameworks: a name is cut into words and numbers, and a number counts
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NamedTuple, Optional
+    from typing import Any, Dict, Mapping, NamedTuple, Optional
+
+
+MANIFEST = "manifest.json"
+FORMAT = 2
+
+
+if TYPE_CHECKING:
 
     class Name(NamedTuple):
         """What a name says."""
@@ -236,3 +245,33 @@ def is_weights(name: Name) -> bool:
     if not name.ending and name.number is not None and "." not in name.stem:
         return bool(name.words & CHECKPOINTS)  # Flax: checkpoint_1000, without any ending
     return name.ending == ".index"
+
+
+# ``manifest.json`` of the trainer's checkpoints: canonical JSON with its own SHA-256
+# (docs/checkpoint-format.md).
+
+
+def encode_manifest(body: "Mapping[str, Any]") -> bytes:
+    """Return the file's content: `body` and its digest, so that a flipped bit in the file is noticed."""
+    return _canonical({**body, "digest": hashlib.sha256(_canonical(body)).hexdigest()})
+
+
+def decode_manifest(raw: bytes) -> "Dict[str, Any]":
+    """Return the body of a manifest without its digest.
+
+    Raises:
+        ValueError: It is damaged; the message says how.
+    """
+    try:
+        body: "Dict[str, Any]" = json.loads(raw)
+        del body["digest"]
+        intact = raw == encode_manifest(body)
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        raise ValueError("it is not readable as a manifest") from None
+    if not intact:
+        raise ValueError("its bytes are not what was written")
+    return body
+
+
+def _canonical(body: "Mapping[str, Any]") -> bytes:
+    return (json.dumps(body, sort_keys=True, indent=1) + "\n").encode()

@@ -73,7 +73,6 @@ __all__ = [
     "running",
     "series",
     "status_line",
-    "terminal_questions",
     "text_line",
     "unknown",
     "verdict",

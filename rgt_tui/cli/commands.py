@@ -269,7 +269,7 @@ COMMANDS: dict[str, Command] = {
         carries=True,
     ),
     "tunnel": Command(
-        "work.tunnels", "Work", "forward local ports to a box, until Ctrl-C",
+        "work.shells", "Work", "forward local ports to a box, until Ctrl-C",
         (
             (OK, "ended by Ctrl-C or SIGTERM"),
             (FAILED, "no local port was available"),
@@ -278,11 +278,11 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "code": Command(
-        "work.editors", "Work", "print what editors need to open a directory of a box",
+        "work.shells", "Work", "print what editors need to open a directory of a box",
         ((OK, "printed, or written"), (FAILED, "it cannot be written"), _WAY),
     ),
     "stop": Command(
-        "work.stop_run", "Work", "end a run so that it can save, and say what it has saved",
+        "work.box_tools", "Work", "end a run so that it can save, and say what it has saved",
         (
             (OK, "it has ended"),
             (FAILED, "it has not, or you did not confirm it"),
@@ -444,7 +444,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "mirrors": Command(
-        "bringing.mirror_settings", "Push", "turn a platform's mirrors and proxy on or off on a box",
+        "bringing.secrets_and_mirrors", "Push", "turn a platform's mirrors and proxy on or off on a box",
         (
             (OK, "shown, or turned on or off"),
             (FAILED, "the platform has none that rgt could turn on, or a file there could not be changed"),
@@ -453,7 +453,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "secret": Command(
-        "bringing.secret_values", "Push", "put a key or token on a box, where nobody else can read it",
+        "bringing.secrets_and_mirrors", "Push", "put a key or token on a box, where nobody else can read it",
         (
             (OK, "it is kept there; listed, or removed"),
             (FAILED, "refused: others would read it there, and where it may lie instead; or there is none"),

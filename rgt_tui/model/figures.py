@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from rgt_wire.amounts import memory_text, size_text
+from rgt_wire.shared_text import memory_text, size_text
 
 UNKNOWN = "?"
 

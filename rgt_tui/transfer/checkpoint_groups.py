@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rgt_wire.checkpoint_layouts import find_checkpoints
-from rgt_wire.checkpoint_manifest import MANIFEST
+from rgt_wire.checkpoint_names import MANIFEST
 
 from rgt_tui.transfer import dcp_files, safetensors_files
 from rgt_tui.transfer.copying.box_listing import PARTS

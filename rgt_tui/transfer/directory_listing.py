@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rgt_wire.checkpoint_manifest import MANIFEST
+from rgt_wire.checkpoint_names import MANIFEST
 
 from rgt_tui.files import open_regular
 from rgt_tui.transfer import trainer_manifests

@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rgt_wire import checkpoint_manifest
-from rgt_wire.checkpoint_manifest import FORMAT, MANIFEST
+from rgt_wire import checkpoint_names
+from rgt_wire.checkpoint_names import FORMAT, MANIFEST
 
 from rgt_tui.transfer import dcp_files, safetensors_files
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
@@ -43,7 +43,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 def _parsed(raw: bytes) -> dict[str, Any]:
     try:
-        body = checkpoint_manifest.decode(raw)
+        body = checkpoint_names.decode_manifest(raw)
     except ValueError as error:
         raise Refused(str(error)) from None
     if body.get("format") != FORMAT:

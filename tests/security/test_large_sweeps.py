@@ -15,8 +15,8 @@ import pytest
 from rgt_box import jsonline
 from rgt_box.metrics import MAX_STARTS, Batch, Point, Store, merging
 from rgt_box.queue import queue_state
-from rgt_box.streams import config as configs
 from rgt_box.streams import curve_followers
+from rgt_box.streams import watch as configs
 from rgt_box.streams.curve_followers import ScalarFollower
 from rgt_box.streams.log_follower import LogFollower
 from rgt_box.streams.pipes import Inbox
@@ -268,7 +268,7 @@ def test_the_configuration_may_have_the_cursors_of_28000_curves() -> None:
     cursors = {f"/workspace/{'x' * 100}/{n}#loss": {"inode": 1 << 62, "offset": 10**9} for n in range(28_000)}
     line = json.dumps({"scalar_cursors": cursors}).encode()
     assert 4 * MIB < len(line) < configs.MAX_LINE
-    assert len(configs.parse(line)["scalar_cursors"]) == 28_000
+    assert len(configs.parse_config(line)["scalar_cursors"]) == 28_000
 
 
 def test_points_are_kept_up_to_a_bound_and_that_is_said(

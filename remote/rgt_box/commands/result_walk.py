@@ -15,8 +15,8 @@ import stat
 
 from rgt_box import procstat
 from rgt_box.background import describe
-from rgt_box.commands import git_trees, package_lists, result_rules
-from rgt_box.push import pushed_files
+from rgt_box.commands import restorable_files, result_rules
+from rgt_box.push import push_staging
 from rgt_box.sampling import disks
 from rgt_box.sampling.cgroup import unescape
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any, Iterator
 
     from rgt_box.commands.result_rules import Rule
-    from rgt_box.push.pushed_files import PushedFiles
+    from rgt_box.push.push_staging import PushedFiles
 
 MOST_GROUPS, HELD_GROUPS = 300, 4096
 """Directories without an owner that are told one by one, and that are held while walking; of more, the deepest are
@@ -224,7 +224,7 @@ class Level:
         """Its files can be as old as the image: it is on no disk of its own."""
         self.is_read_only: bool = above is not None and above.is_read_only
         """The box cannot write to it, so its files are as old as they look."""
-        self.listed: tuple[package_lists.PathSet, ...] = above.listed if above is not None else ()
+        self.listed: tuple[restorable_files.PathSet, ...] = above.listed if above is not None else ()
         self.parts: frozenset[str] = frozenset()
         """What belongs to the Python environment that this is, or is in."""
         self.part = ""
@@ -233,7 +233,7 @@ class Level:
         """It is a run's own directory: nothing in it is a cache by its name alone."""
         self.pushed: PushedFiles | None = above.pushed if above is not None else None
         """The version of pushed code that it belongs to."""
-        self.tree: git_trees.WorkTree | None = above.tree if above is not None else None
+        self.tree: restorable_files.WorkTree | None = above.tree if above is not None else None
         """The git work tree that it belongs to."""
         self.bundle: bytes = above.bundle if above is not None else b""
         """Directory that its files are counted with, if they have no owner: the top of a work tree."""
@@ -355,7 +355,7 @@ class Walk:
         level = Level(path, above)
         self._judge(level, above)
         if above is None:
-            level.listed = (package_lists.system_packages(os.fsdecode(path)),)
+            level.listed = (restorable_files.system_packages(os.fsdecode(path)),)
         try:
             level.fd = (
                 os.open(path, OPEN)
@@ -397,7 +397,7 @@ class Walk:
             self._apply_rule(level, above)
         if above is not None and above.has_records:
             place, name = os.path.split(os.fsdecode(path))
-            level.pushed = pushed_files.load(place, name)
+            level.pushed = push_staging.load_record(place, name)
         level.ignored = level.ignored or self._ignored(path)
 
     def _is_disowned(self, path: bytes) -> bool:
@@ -445,13 +445,13 @@ class Walk:
                 except OSError as error:
                     self._problem(os.path.join(level.path, os.fsencode(entry.name)), describe(error), level)
         if ".git" in folders and level.rule is None and not level.all_count:
-            level.tree, level.bundle = git_trees.WorkTree(level.path), level.path
+            level.tree, level.bundle = restorable_files.WorkTree(level.path), level.path
         if not level.all_count and not level.parts:
             has_config = _is_file(level.fd, result_rules.VENV)
             level.parts = result_rules.environment_parts([*folders, *[result_rules.VENV] * has_config])
-        level.has_records = pushed_files.RECORDS in folders
-        if package_lists.may_be_prefix(folders):
-            level.listed += (package_lists.python_packages(os.fsdecode(level.path)),)
+        level.has_records = push_staging.RECORDS in folders
+        if restorable_files.may_be_prefix(folders):
+            level.listed += (restorable_files.python_packages(os.fsdecode(level.path)),)
         with os.scandir(level.fd) as entries:
             for entry in entries:
                 try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from rgt_box.commands import result_walk
-from rgt_box.push import pushed_files
+from rgt_box.push import push_staging
 from rgt_box.queue import queue_file, queue_state
 
 
@@ -19,7 +19,7 @@ def folder_of(workdir: str) -> tuple[str, bool] | None:
     None if the directory is no job's own.
     """
     workdir = os.path.realpath(workdir)
-    pushed = pushed_files.version_around(workdir)
+    pushed = push_staging.version_around(workdir)
     if pushed is not None:
         return pushed.folder, True
     if not os.path.isdir(workdir) or _is_shared_by_all(workdir):

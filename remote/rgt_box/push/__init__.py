@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-__all__ = ["push_command", "pushed_files"]
+__all__ = ["push_command", "push_staging"]
 """Modules that other packages may use."""

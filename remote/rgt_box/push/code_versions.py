@@ -15,8 +15,7 @@ import time
 from rgt_box import files, jsonline, ownership, procstat
 from rgt_box.commands import hashing, remove
 from rgt_box.push import push_staging
-from rgt_box.push.push_staging import FOLDER, Manifest
-from rgt_box.push.pushed_files import PushedFiles, record_path
+from rgt_box.push.push_staging import FOLDER, Manifest, PushedFiles, record_path
 from rgt_box.sampling import disks
 
 TYPE_CHECKING = False

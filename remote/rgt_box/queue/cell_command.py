@@ -1,4 +1,4 @@
-"""What a platform wants done in a cell's shell before its command: modules loaded, its proxy turned on.
+"""What a cell's command needs to run: modules and a proxy of the platform, and values of ``$RGT_OUT`` and the like.
 
 The lines are those of the platform's profile. They run in a shell that then becomes the command itself: what they have
 set ends with the cell; its pid, its signals and its exit status are the command's own. A proxy is never used for what

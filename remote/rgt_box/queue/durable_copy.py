@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 
-from rgt_wire.amounts import size_text
+from rgt_wire.shared_text import size_text
 
 from rgt_box import files, jsonline
 from rgt_box.commands import file_tree, hashing

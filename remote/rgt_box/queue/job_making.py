@@ -51,7 +51,7 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
         asked: ``name``; ``digest``, by which the same job is known again, and ``same_command``, without the code;
             ``again``: one more, although there is one; ``words``, a command that no shell sees, or ``line``, one for a
             shell; and where they are wanted ``workdir``, ``env``, ``platform_env``, ``platform_hooks`` (as
-            `cell_hooks.hooks` takes them), ``paths`` (directories for the front of PATH), ``data``, ``durable``,
+            `cell_command.hooks` takes them), ``paths`` (directories for the front of PATH), ``data``, ``durable``,
             ``retries``, ``detach``, ``smoke`` (a line for a shell), ``keep``, ``ckpt_bytes``, ``ckpt_inodes``.
 
     Returns:

@@ -398,7 +398,7 @@ def remember_platform(folder: str, env: dict[str, str] | None, hooks: dict[str, 
     Args:
         folder: The state directory.
         env: Variables and values; None = leave them as they were told.
-        hooks: As `cell_hooks.hooks` returns them; None = likewise.
+        hooks: As `cell_command.hooks` returns them; None = likewise.
     """
     path = os.path.join(folder, ENVIRONMENT)
     known = _told(folder)

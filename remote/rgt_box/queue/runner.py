@@ -9,7 +9,7 @@ import os
 import time
 import zlib
 
-from rgt_wire.amounts import duration_text, size_text
+from rgt_wire.shared_text import duration_text, size_text
 
 from rgt_box import files, place, procstat
 from rgt_box.background import describe

@@ -1,6 +1,6 @@
 """Samplers: each reads one thing, fails alone, and never stalls the rest.
 
-sampler puts one sample together: of gpu (gpu_nvml, gpu_smi, gpu_vendors), cgroup, disks, processes, tmux_slurm and xid.
+sampler puts one sample together: of gpu (gpu_nvml, gpu_without_nvml), cgroup, disks, processes and xid.
 """
 
 from __future__ import annotations

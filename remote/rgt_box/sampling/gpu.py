@@ -268,19 +268,19 @@ class GpuSampler:
             self._job = background.Background(nvml.read, 0.0, 5.0)
             return "nvml"
         # Imported here: most boxes need none of the others, and each costs memory for as long as the agent lives.
-        from rgt_box.sampling import gpu_smi
+        from rgt_box.sampling import gpu_without_nvml
 
-        if gpu_smi.available():
-            self._job = background.Background(gpu_smi.Smi().read, 2.0, 15.0)
+        if gpu_without_nvml.has_nvidia_smi():
+            self._job = background.Background(gpu_without_nvml.Smi().read, 2.0, 15.0)
             return "smi"
-        from rgt_box.sampling import gpu_vendors
+        from rgt_box.sampling import gpu_without_nvml
 
-        amd = self._try("AMD", gpu_vendors.Amd)
+        amd = self._try("AMD", gpu_without_nvml.Amd)
         if amd is not None and amd.cards:
             self._job = background.Background(amd.read, 0.0, 5.0)
             return "amd"
-        if gpu_vendors.has_npu_smi():
-            self._job = background.Background(gpu_vendors.read_ascend, 5.0, 15.0)
+        if gpu_without_nvml.has_npu_smi():
+            self._job = background.Background(gpu_without_nvml.read_ascend, 5.0, 15.0)
             return "ascend"
         if trace:
             self._trace = self._try("GPU trace", lambda: load_trace(trace))

@@ -6,8 +6,8 @@ import os
 import re
 import time
 
-from rgt_wire.log_text import CUT, MAX_LINE
-from rgt_wire.log_text import line_text as clean
+from rgt_wire.shared_text import CUT, MAX_LINE
+from rgt_wire.shared_text import line_text as clean
 
 from rgt_box import files
 

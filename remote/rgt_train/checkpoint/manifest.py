@@ -19,7 +19,7 @@ import threading
 import zlib
 from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from rgt_wire import checkpoint_manifest
+from rgt_wire import checkpoint_names
 
 from rgt_train.checkpoint import diskio
 from rgt_train.checkpoint.diskio import StrPath, Unreadable
@@ -123,7 +123,7 @@ def in_parallel(tasks: Sequence[Callable[[], None]], threads: int) -> None:
         raise errors[0]
 
 
-NAME, FORMAT = checkpoint_manifest.MANIFEST, checkpoint_manifest.FORMAT
+NAME, FORMAT = checkpoint_names.MANIFEST, checkpoint_names.FORMAT
 _POPULATE = getattr(mmap, "MAP_POPULATE", 0x8000)
 T = TypeVar("T")
 
@@ -150,7 +150,7 @@ def encode(step: int, files: Mapping[str, Mapping[str, Any]], about: Mapping[str
         "step": step,
         "files": {k: dict(v) for k, v in files.items()},
     }
-    return checkpoint_manifest.encode(body)
+    return checkpoint_names.encode_manifest(body)
 
 
 def read(directory: StrPath, pauses: Optional[Sequence[float]] = None) -> Dict[str, Any]:
@@ -177,7 +177,7 @@ def read(directory: StrPath, pauses: Optional[Sequence[float]] = None) -> Dict[s
 
 def length(body: Mapping[str, Any]) -> int:
     """Return the bytes of the file that the manifest `body` was read from."""
-    return len(checkpoint_manifest.encode(body))
+    return len(checkpoint_names.encode_manifest(body))
 
 
 def parse(raw: bytes, where: str) -> Dict[str, Any]:
@@ -188,7 +188,7 @@ def parse(raw: bytes, where: str) -> Dict[str, Any]:
         Foreign: It is intact and of another format.
     """
     try:
-        body = checkpoint_manifest.decode(raw)
+        body = checkpoint_names.decode_manifest(raw)
     except ValueError as error:
         raise Damaged(f"{NAME}: {error}") from error
     if body["format"] != FORMAT:

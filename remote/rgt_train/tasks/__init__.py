@@ -9,8 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List, Protocol, Sequence, Tupl
 
 import torch
 
-from rgt_train.config.fields import COMMON, Field
-from rgt_train.config.merge import Config
+from rgt_train.config import COMMON, Config, Field
 from rgt_train.exits import UsageError
 
 SHIPPED: Dict[str, Tuple[str, str]] = {

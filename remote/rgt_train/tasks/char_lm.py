@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rgt_train.config.merge import Config
+from rgt_train.config import Config
 from rgt_train.data.sampler import mix
 from rgt_train.exits import UsageError
 from rgt_train.tasks import Scored

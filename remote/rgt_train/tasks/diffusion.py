@@ -8,7 +8,7 @@ from typing import Callable, Dict, Iterator, List, Optional, Tuple, cast
 import torch
 from torch import nn
 
-from rgt_train.config.merge import Config
+from rgt_train.config import Config
 from rgt_train.data.sampler import mix
 from rgt_train.exits import UsageError
 from rgt_train.tasks import Scored

@@ -1,4 +1,4 @@
 """``rgt push``, ``rgt secret``, ``rgt mirrors``: bring to a box what a run needs."""
 
-__all__ = ["bringing_arguments", "mirror_settings", "push_to_box", "secret_values"]
+__all__ = ["bringing_arguments", "push_to_box", "secrets_and_mirrors"]
 """Modules that other packages may use."""

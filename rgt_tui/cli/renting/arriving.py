@@ -15,10 +15,10 @@ from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE
 from rgt_tui.cli.gathering import make_fleet, running_fleet
 from rgt_tui.cli.printing import columns, complain, prompt, waiting
 from rgt_tui.cli.renting.account_import import box_values
+from rgt_tui.cli.running import TerminalQuestions
 from rgt_tui.cli.set_up.adding import keep_trust
 from rgt_tui.cli.teardown.down import end_fresh_box
 from rgt_tui.cli.teardown.money_arguments import UpArguments
-from rgt_tui.cli.terminal_questions import TerminalQuestions
 from rgt_tui.fleet import FOR_ONE_QUESTION, Fleet
 from rgt_tui.fleet.config import FleetFileError, Place, open_place, read_fleet
 from rgt_tui.fleet.config.editing import add_boxes, with_boxes

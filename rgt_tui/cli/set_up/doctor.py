@@ -6,19 +6,26 @@ import asyncio
 import logging
 import os
 import sys
+import time
 from collections.abc import Sequence
+from pathlib import Path
 
+import msgspec
+
+from rgt_tui import __version__
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.opening import chosen, meant
-from rgt_tui.cli.printing import columns, complain, print_json, print_lines
+from rgt_tui.cli.opening import chosen, meant, open_fleet
+from rgt_tui.cli.printing import columns, complain, print_json, print_lines, waiting
+from rgt_tui.cli.running import asked_here
 from rgt_tui.cli.set_up import doctor_here
 from rgt_tui.cli.set_up.doctor_box import BoxDoctor
 from rgt_tui.cli.set_up.doctor_here import Finding
 from rgt_tui.cli.set_up.set_up_arguments import DoctorArguments
-from rgt_tui.cli.terminal_questions import asked_here
 from rgt_tui.fleet.config import FleetFileError
-from rgt_tui.model import BoxSpec
+from rgt_tui.model import BoxSpec, ProviderRef
+from rgt_tui.providers import KINDS, ProviderError, Providers, UnknownProvider
+from rgt_tui.providers.recording import Recording, record_account
 from rgt_tui.ssh import Policy
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
@@ -28,8 +35,6 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 def run_doctor(arguments: DoctorArguments) -> int:
     """Check, or record what a provider answers; return the exit code."""
     if arguments.record is not None:
-        from rgt_tui.cli.set_up.account_recording import run_record
-
         return run_record(arguments)
     return running.run(_examine(arguments))
 
@@ -87,3 +92,86 @@ def summary(findings: Sequence[Finding]) -> str:
     """Return the last line: how many of each."""
     counts = {word: sum(f.status.value == word for f in findings) for word in ("ok", "warn", "fail", "skip")}
     return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+
+
+# ``rgt doctor ACCOUNT --record FILE``: what a provider answers to reads, for a report, without what is yours.
+
+
+def run_record(arguments: DoctorArguments) -> int:
+    """Record one account; return the exit status."""
+    if len(arguments.boxes) != 1:
+        complain(f"--record takes one account: a box, or one of {', '.join(KINDS)}")
+        return USAGE
+    try:
+        ref = account_of(arguments, arguments.boxes[0])
+    except FleetFileError as error:
+        complain(error)
+        return USAGE
+    path = Path(arguments.record or "")
+    if path.exists():
+        complain(f"{path} exists already; name another file")
+        return USAGE
+    return running.run(_record(arguments, ref, path))
+
+
+def account_of(arguments: DoctorArguments, named: str) -> ProviderRef:
+    """Return any machine of the account that a word names: a box of the fleet file, or a kind of provider.
+
+    Raises:
+        FleetFileError: there is no such account.
+    """
+    try:
+        boxes = open_fleet(arguments, trusted=True).boxes
+    except FleetFileError:
+        # Without a fleet file the vendor's own key may still be there; one that is not trusted names no account.
+        boxes = ()
+    refs = [(spec.name, spec.provider) for spec in boxes if spec.provider is not None]
+    found = next((ref for name, ref in refs if named in (name, ref.kind)), None)
+    if found is not None:
+        return found
+    if named in KINDS:
+        return ProviderRef(kind=named, instance="")
+    raise FleetFileError(
+        f"there is no box with a provider and no provider called {named!r}; providers: {', '.join(KINDS)}"
+    )
+
+
+async def _record(arguments: DoctorArguments, ref: ProviderRef, path: Path) -> int:
+    providers = Providers()
+    try:
+        with waiting(f"reading the account at {ref.kind} …"):
+            found = await record_account(
+                providers.account(ref),
+                ref.instance,
+                rgt=__version__,
+                kind=ref.kind,
+                month=time.strftime("%Y-%m"),
+            )
+        write_new(path, found)
+    except (ProviderError, UnknownProvider) as error:
+        complain(f"nothing was recorded: {error}")
+        return FAILED
+    except OSError as error:
+        complain(f"{path} cannot be written: {error.strerror or error}")
+        return FAILED
+    finally:
+        await providers.close()
+    for failure in found.failed:
+        complain(f"not answered as expected: {failure}")
+    if arguments.json:
+        print_json(
+            {"file": str(path), "kind": ref.kind, "exchanges": len(found.exchanges), "failed": found.failed}
+        )
+        return OK
+    print_lines(
+        f"{len(found.exchanges)} answers of {ref.kind} are in {path}; ids, names, addresses, keys and "
+        "balances are replaced. Read it before you send it to somebody."
+    )
+    return OK
+
+
+def write_new(path: Path, found: Recording) -> None:
+    """Write a recording into a new file that only its owner can read."""
+    text = msgspec.json.format(msgspec.json.encode(found), indent=1)
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_bytes(text + b"\n")

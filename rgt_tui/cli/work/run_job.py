@@ -16,7 +16,7 @@ import msgspec
 
 from rgt_tui.cli import running
 from rgt_tui.cli.bringing.push_to_box import ProgressLine, doubts, noted_push
-from rgt_tui.cli.bringing.secret_values import read_value
+from rgt_tui.cli.bringing.secrets_and_mirrors import read_value
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.opening import meant, open_boxes, rgt_with
 from rgt_tui.cli.printing import (

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import asyncssh
 import msgspec
-from rgt_wire.log_text import line_text
+from rgt_wire.shared_text import line_text
 
 from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
 from rgt_tui.fleet.work.agent_answers import Row, ask, number

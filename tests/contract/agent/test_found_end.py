@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from rgt_box.discovery.found_run import Run
-from rgt_box.streams import config, trainings
+from rgt_box.streams import trainings, watch
 from rgt_box.streams.follows import Follows
 
 
@@ -32,7 +32,7 @@ def test_an_ended_training_is_let_go_and_its_restart_is_followed_again(
     log, history = tmp_path / "run.log", tmp_path / "history.jsonl"
     log.write_text("one\n")
     history.write_text('{"step": 1, "loss": 2.0}\n')
-    follows = Follows(config.parse(json.dumps({"find": True}).encode()))
+    follows = Follows(watch.parse_config(json.dumps({"find": True}).encode()))
     follows.take_found(report(tmp_path))
     assert sorted(kinds(follows)) == ["found", "log", "scalar"]
     monkeypatch.setattr(trainings, "LET_GO_AFTER", 0.0)

@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.cli.set_up.box_recorders import ListedRecorder, judge_recorders
-from rgt_tui.cli.set_up.doctor_box import WHERE, BoxDoctor
+from rgt_tui.cli.set_up.doctor_box import WHERE, BoxDoctor, ListedRecorder, judge_recorders
 from rgt_tui.cli.set_up.doctor_here import BOX_CHECKS
 from rgt_tui.gate import recognised
 from rgt_tui.model import BoxSpec, cleaned
@@ -79,7 +78,7 @@ async def test_a_recorder_that_nobody_needs_is_listed_with_the_command_that_ends
         assert begun.status == 0, begun.words
         new = (await BoxDoctor(lab, Policy.ASK).check(90))[RECORDERS]
         assert (new.status, str(state) in new.text) == ("ok", False), new
-        monkeypatch.setattr("rgt_tui.cli.set_up.box_recorders.LONG_UNWATCHED_S", 0.0)
+        monkeypatch.setattr("rgt_tui.cli.set_up.doctor_box.LONG_UNWATCHED_S", 0.0)
         old = (await BoxDoctor(lab, Policy.ASK).check(90))[RECORDERS]
         assert old.status == "warn", old
         pid = json.loads((state / "recorder.json").read_text())["pid"]

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from rgt_box.sampling import gpu_vendors
+from rgt_box.sampling import gpu_without_nvml
 
 from tests.process.box.harness import Agent, decode
 
@@ -48,7 +48,7 @@ BOARD = """\
 
 
 def test_one_chip_per_card() -> None:
-    first, second = gpu_vendors.parse_npu_smi(SINGLE)
+    first, second = gpu_without_nvml.parse_npu_smi(SINGLE)
     assert first == {
         "index": 0,
         "name": "910B4",
@@ -63,19 +63,19 @@ def test_one_chip_per_card() -> None:
 
 
 def test_two_chips_per_card_are_numbered_as_the_driver_does() -> None:
-    first, second = gpu_vendors.parse_npu_smi(DOUBLE)
+    first, second = gpu_without_nvml.parse_npu_smi(DOUBLE)
     assert (first["index"], first["power_w"], first["util"]) == (6, 186.3, 7.0)
     assert (second["index"], "power_w" in second, second["vram_used"]) == (7, False, 3195 << 20)
 
 
 def test_a_card_without_hbm() -> None:
-    (gpu,) = gpu_vendors.parse_npu_smi(BOARD)
+    (gpu,) = gpu_without_nvml.parse_npu_smi(BOARD)
     assert (gpu["vram_used"], gpu["vram_total"], "power_w" in gpu) == (1500 << 20, 21527 << 20, False)
 
 
 @pytest.mark.parametrize("text", ["", "dcmi module initialize failed", "| a | b | c |\n| 0 | x | y |\n"])
 def test_another_table_gives_nothing(text: str) -> None:
-    assert gpu_vendors.parse_npu_smi(text) == []
+    assert gpu_without_nvml.parse_npu_smi(text) == []
 
 
 def test_it_is_chosen_where_it_is_installed(agent: Agent, tmp_path: Path) -> None:

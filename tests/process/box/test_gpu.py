@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from rgt_box import background
-from rgt_box.sampling import gpu_nvml, gpu_smi
+from rgt_box.sampling import gpu_nvml, gpu_without_nvml
 from rgt_box.sampling.gpu import GpuSampler, Trace, load_trace, throttle_names
 from rgt_box.sampling.gpu_nvml import NoNvml, Nvml
 from rgt_box.sampling.sampler import Sampler
@@ -69,7 +69,7 @@ SMI_ROW = "0, NVIDIA H100 80GB HBM3, 87, 40960, 81559, 61, 512.34, 700.00, 1755,
 
 
 def test_nvidia_smi_is_parsed() -> None:
-    (gpu,) = gpu_smi.parse(SMI_ROW)
+    (gpu,) = gpu_without_nvml.parse_smi(SMI_ROW)
     assert (gpu["name"], gpu["util"], gpu["vram_used"]) == ("NVIDIA H100 80GB HBM3", 87.0, 40960 << 20)
     assert throttle_names(gpu["throttle_mask"]) == ["sw_power_cap", "sw_thermal"]
     assert throttle_names(0x3) == []
@@ -77,7 +77,7 @@ def test_nvidia_smi_is_parsed() -> None:
 
 def test_unknown_cells_of_nvidia_smi_are_left_out() -> None:
     text = "0, Tesla, [N/A], [Not Supported], 100, , 1, [N/A], 5, 6, [N/A]\n[GPU is lost]\n1, A, 1, 2\n"
-    first, second = gpu_smi.parse(text)
+    first, second = gpu_without_nvml.parse_smi(text)
     assert set(first) == {"index", "name", "vram_total", "power_w", "clock_mhz", "clock_max_mhz"}
     assert (second["index"], second["vram_used"]) == (1, 2 << 20)
 
@@ -98,9 +98,9 @@ def test_nvidia_smi_is_the_fallback(agent: Agent, tmp_path: Path) -> None:
 
 def test_a_hanging_nvidia_smi_is_killed_and_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", fake_smi(tmp_path / "bin", "exec sleep 1000")["PATH"])
-    monkeypatch.setattr(gpu_smi, "TIMEOUT", 0.05)
+    monkeypatch.setattr(gpu_without_nvml, "TIMEOUT", 0.05)
     with pytest.raises(TimeoutError, match="did not answer"):
-        gpu_smi.Smi().read()
+        gpu_without_nvml.Smi().read()
 
 
 class FakeNvml:
@@ -197,12 +197,14 @@ def test_nvidia_smi_tells_link_memory_errors_and_users(agent: Agent, tmp_path: P
     )
     assert gpu.procs == (protocol.GpuProc(pid=4194303, bytes=1024 << 20),)
     assert gpu.uuid == "GPU-c0ffee"
-    (old,) = gpu_smi.parse(FULL_ROW.replace("GPU-c0ffee", "[N/A]"))
+    (old,) = gpu_without_nvml.parse_smi(FULL_ROW.replace("GPU-c0ffee", "[N/A]"))
     assert "uuid" not in old
 
 
 def test_users_are_listed_by_card() -> None:
-    found = gpu_smi.parse_users("00000000:3B:00.0, 12, 1\n00000000:3B:00.0, 13, [N/A]\nNo devices\n, , \n")
+    found = gpu_without_nvml.parse_users(
+        "00000000:3B:00.0, 12, 1\n00000000:3B:00.0, 13, [N/A]\nNo devices\n, , \n"
+    )
     assert found == {"0000:3b:00.0": [{"pid": 12, "bytes": 1 << 20}, {"pid": 13, "bytes": None}]}
 
 
@@ -222,11 +224,11 @@ def test_a_gpu_that_vanishes_from_the_list_is_an_error(
     rows = tmp_path / "rows"
     rows.write_text("0, A, 5\n1, B, 6\n")
     monkeypatch.setenv("PATH", fake_smi(tmp_path / "bin", f"cat {rows}")["PATH"])
-    monkeypatch.setattr(gpu_smi, "USERS_EVERY", 0.0)
+    monkeypatch.setattr(gpu_without_nvml, "USERS_EVERY", 0.0)
     sampler = GpuSampler(None, str(tmp_path))
     assert [gpu["name"] for gpu in sampler.read(0.0, [], wait=PATIENCE)] == ["A", "B"]
     rows.write_text("0, A, 7\n")
-    sampler._job = background.Background(gpu_smi.Smi().read, 0.0, 15.0)
+    sampler._job = background.Background(gpu_without_nvml.Smi().read, 0.0, 15.0)
     found = sampler.read(0.0, [], wait=PATIENCE)
     assert found[1] == {"index": 1, "name": "B", "error": "no longer listed by the driver"}
 

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 from rgt_train import UsageError, cli, exits
-from rgt_train.config.config_files import SHIPPED, read
-from rgt_train.config.fields import COMMON, TASKS, Field, fields_of, tables
-from rgt_train.config.merge import merge
+from rgt_train.config import COMMON, SHIPPED, TASKS, Field, fields_of, merge, read, tables
 
 from tests.process.train.harness import ENV, ROOT, TIMEOUT
 
@@ -236,4 +234,4 @@ def test_a_python_without_torch_is_told(tmp_path: Path) -> None:
 
 def test_every_key_is_documented() -> None:
     page = (ROOT / "docs" / "trainer.md").read_text()
-    assert f"<!-- keys -->\n{tables()}<!-- /keys -->" in page, "paste: python -m rgt_train.config.fields"
+    assert f"<!-- keys -->\n{tables()}<!-- /keys -->" in page, "paste: python -m rgt_train.config"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train import UsageError, exits, guards, rollback
+from rgt_train import UsageError, exits, guards
 from rgt_train.guards import NEW_LEVEL, Guard, Rules, nonfinite
 from rgt_train.progress import Progress, merged
 from rgt_train.tracking.report import Report
@@ -139,7 +139,7 @@ class TestActions:
             return True
 
         judge.go_back = go_back
-        with pytest.raises(rollback.Rollback) as caught:
+        with pytest.raises(guards.Rollback) as caught:
             judge.healthy(9.0, 1.0)
         assert asked == [(39, 41)]
         assert caught.value.code == exits.PREEMPTED
@@ -163,15 +163,15 @@ def test_ranges_are_kept_once() -> None:
 
 
 def test_a_decision_that_cannot_be_read_stops_the_launch(tmp_path: Path) -> None:
-    (tmp_path / rollback.NAME).write_text("{")
+    (tmp_path / guards.NAME).write_text("{")
     with pytest.raises(UsageError, match="lists the steps that are left out"):
-        rollback.read(tmp_path)
+        guards.read(tmp_path)
 
 
 SPIKY = '''
 import os, sys, torch
 from rgt_train import Options, Run
-from rgt_train.rollback import until_done
+from rgt_train.guards import until_done
 
 POISON = 333
 

@@ -15,8 +15,7 @@ import pytest
 from rgt_train import UsageError
 from rgt_train.tracking import report as sinks
 from rgt_train.tracking import run_log
-from rgt_train.tracking.report import Guarded, Launch, Report, Tracker, open_sinks
-from rgt_train.tracking.tensorboard import EventFile, Patched
+from rgt_train.tracking.report import EventFile, Guarded, Launch, Patched, Report, Tracker, open_sinks
 from rgt_wire.event_records import crc32c
 from rgt_wire.event_records import mask_crc as masked
 

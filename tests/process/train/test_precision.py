@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from rgt_train import UsageError, exits, loop, tasks
-from rgt_train.config.fields import TASKS
-from rgt_train.config.merge import merge
+from rgt_train.config import TASKS, merge
 from rgt_train.loop import Precision
 
 from tests.process.train.harness import Zygote, assert_same, events, final_state, losses

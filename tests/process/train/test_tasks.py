@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from rgt_train import UsageError, cli, loop, tasks
-from rgt_train.config.fields import TASKS
-from rgt_train.config.merge import Config, merge
+from rgt_train.config import TASKS, Config, merge
 from rgt_train.loop import Ema
 
 from tests.process.train.harness import (

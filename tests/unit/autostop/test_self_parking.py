@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.cli.autostop.autostop_lines import show_rehearsal
+from rgt_tui.cli.autostop.arm_command import show_rehearsal
 from rgt_tui.fleet.autostop import against_platform
 from rgt_tui.fleet.autostop.arming import Rehearsal, Wish
 from rgt_tui.fleet.autostop.self_parking import CANNOT, known_objections, wrong_machine

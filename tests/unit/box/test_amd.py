@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rgt_box.sampling import gpu_vendors
+from rgt_box.sampling import gpu_without_nvml
 from rgt_box.sampling.gpu import GpuSampler
-from rgt_box.sampling.gpu_vendors import Amd, ecc, generation, highest_clock
+from rgt_box.sampling.gpu_without_nvml import Amd, ecc, generation, highest_clock
 
 FILES = {
     "vendor": "0x1002\n",
@@ -95,7 +95,7 @@ def test_readings_follow_the_files_and_a_dead_driver_is_an_error(tmp_path: Path)
 
 def test_it_is_chosen_where_there_is_no_nvidia(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     card(tmp_path, 0, "0000:03:00.0")
-    monkeypatch.setattr(gpu_vendors, "Amd", lambda: Amd(str(tmp_path / "drm")))
+    monkeypatch.setattr(gpu_without_nvml, "Amd", lambda: Amd(str(tmp_path / "drm")))
     monkeypatch.setenv("PATH", str(tmp_path))
     sampler = GpuSampler(None, str(tmp_path))
     assert (sampler.source, sampler.nvidia, sampler.limited) == ("amd", False, [])

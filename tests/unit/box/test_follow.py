@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from rgt_box import jsonline
-from rgt_box.streams import config, log_follower
+from rgt_box.streams import log_follower, watch
 from rgt_box.streams.follows import Follows
 from rgt_box.streams.log_follower import LogFollower, tail_offset
 
@@ -376,7 +376,7 @@ def test_a_log_is_looked_at_again_at_once_only_where_more_waits(
     paths = [tmp_path / name for name in ("a.log", "b.log")]
     for path in paths:
         path.write_text("one\n")
-    follows = Follows(config.parse(json.dumps({"logs": [str(path) for path in paths]}).encode()))
+    follows = Follows(watch.parse_config(json.dumps({"logs": [str(path) for path in paths]}).encode()))
     asked: list[bool] = []
 
     def refresh() -> bool:
@@ -407,7 +407,7 @@ def test_a_log_is_looked_at_again_at_once_only_where_more_waits(
 
 def test_what_is_awaited_of_the_first_look_does_not_wait_for_a_tick(log: Path) -> None:
     log.write_text("one\n")
-    follows = Follows(config.parse(json.dumps({"logs": [str(log)]}).encode()))
+    follows = Follows(watch.parse_config(json.dumps({"logs": [str(log)]}).encode()))
     follows.await_first_look()
     assert [frame["t"] for frame in follows.poll(100)[0]] == ["log"]
     append(log, "two\n")
@@ -429,7 +429,7 @@ def test_one_follower_that_fails_costs_the_others_nothing_and_is_told_once(
         return whole(follower)
 
     monkeypatch.setattr(LogFollower, "poll", poll)
-    follows = Follows(config.parse(json.dumps({"logs": [str(path) for path in paths]}).encode()))
+    follows = Follows(watch.parse_config(json.dumps({"logs": [str(path) for path in paths]}).encode()))
     event, log = follows.poll(100)[0]
     assert (event["kind"], log["lines"]) == ("follow-failed", ["one"])
     assert event["text"].startswith(f"{paths[0]} cannot be followed: ZeroDivisionError")

@@ -9,7 +9,7 @@ from typing import get_args
 import msgspec
 import pytest
 from rgt_box import PROTO
-from rgt_box.streams import config
+from rgt_box.streams import watch
 
 from rgt_tui.model import protocol
 
@@ -49,7 +49,7 @@ def test_every_key_of_the_configuration_is_described_and_understood() -> None:
     head = DOC.read_text().split("## From the agent")[0]
     keys = set(re.findall(r"^\| `(\w+)` \|", head, re.MULTILINE))
     assert keys == names(protocol.WatchConfig)
-    default = config.parse(b"{}")
+    default = watch.parse_config(b"{}")
     assert set(default) | {"proto"} == keys
     for field in msgspec.structs.fields(protocol.WatchConfig):
         if field.name not in {"proto"} and field.default is not msgspec.NODEFAULT:
@@ -67,7 +67,7 @@ def test_what_the_client_writes_is_understood() -> None:
         log_cursors={"/l": cursor},
         scalar_cursors={"/s": cursor},
     )
-    found = config.parse(msgspec.json.encode(written))
+    found = watch.parse_config(msgspec.json.encode(written))
     assert (found["interval"], found["mounts"], found["samples_after"]) == (
         2.5,
         ["/w"],
@@ -75,7 +75,7 @@ def test_what_the_client_writes_is_understood() -> None:
     )
     assert (found["log_cursors"], found["scalar_cursors"]) == ({"/l": (5, 7)}, {"/s": (5, 7)})
     control = msgspec.json.encode(protocol.Control(op="ping", id=4))
-    assert config.control(control) == {"op": "ping", "id": 4}
+    assert watch.parse_control(control) == {"op": "ping", "id": 4}
 
 
 def test_both_sides_speak_the_same_version() -> None:

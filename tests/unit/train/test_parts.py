@@ -16,7 +16,7 @@ from rgt_train import Run, StopRequest
 from rgt_train.checkpoint import Appender, diskio, store
 from rgt_train.data.sampler import BatchPlan, EpochSampler, Position, mix, sample_seed
 from rgt_train.tracking.report import Report, last_seen
-from rgt_wire.amounts import size_text
+from rgt_wire.shared_text import size_text
 
 
 def test_sums_over_ranks_are_exact() -> None:

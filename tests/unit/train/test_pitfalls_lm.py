@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import tasks
-from rgt_train.config.merge import merge
+from rgt_train.config import merge
 from rgt_train.tasks.char_lm import (
     ALPHABET,
     END,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 from rgt_train import UsageError, tasks
-from rgt_train.config.merge import merge
+from rgt_train.config import merge
 from rgt_train.data.sampler import mix
 from rgt_train.tasks.image_classifier import SHAPES, ImageClassifier, ShapeNet, draw
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 from rgt_train.ranks import heartbeat
-from rgt_train.ranks.heartbeat import Heartbeat
-from rgt_train.tracking.step_times import StepTimes
+from rgt_train.ranks.heartbeat import Heartbeat, StepTimes
 
 
 def beat(seconds: dict[str, float], *, loads: bool = True) -> Heartbeat:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_wire import checkpoint_manifest, event_records
+from rgt_wire import checkpoint_names, event_records
 
 from rgt_tui.transfer import dcp_files, expected_content, logged_files, safetensors_files, trainer_manifests
 from rgt_tui.transfer.checkpoint_groups import plan
@@ -126,7 +126,7 @@ def test_settings_pickled_in_its_place_are_no_metadata(sharded: Path) -> None:
 
 def manifest(folder: Path, files: Mapping[str, object]) -> None:
     body: dict[str, Any] = {"format": 2, "step": 1, "files": files}
-    (folder / "manifest.json").write_bytes(checkpoint_manifest.encode(body))
+    (folder / "manifest.json").write_bytes(checkpoint_names.encode_manifest(body))
 
 
 @pytest.mark.parametrize(

@@ -1,25 +1,36 @@
-"""``rgt mirrors``: turn a box's package mirrors and proxy on or off, for jobs and login shells.
+"""``rgt secret`` and ``rgt mirrors``: keys and tokens for runs, a box's package mirrors and proxy.
 
-Nothing is made up: where a profile has no fact, there is none.
+A secret is sent over standard input, never onto storage that others can read.
 """
 
 from __future__ import annotations
 
+import getpass
 import shlex
+import sys
 from typing import Any
 
 import msgspec
 
 from rgt_tui.cli import running
-from rgt_tui.cli.bringing.bringing_arguments import MirrorsArguments
+from rgt_tui.cli.bringing.bringing_arguments import MirrorsArguments, SecretArguments
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import complain, print_json, print_lines
-from rgt_tui.fleet import reached
-from rgt_tui.fleet.box_settings import MirrorState, ask_mirrors, tell_platform
-from rgt_tui.model import BoxSpec, Profile
+from rgt_tui.cli.printing import complain, expanded_here, print_json, print_lines
+from rgt_tui.fleet import durable_dirs, reached
+from rgt_tui.fleet.box_settings import (
+    KeptSecret,
+    MirrorState,
+    SecretAnswer,
+    ask_mirrors,
+    ask_secret,
+    tell_platform,
+)
+from rgt_tui.fleet.work.launching import job_directory
+from rgt_tui.model import BoxSpec, Profile, Secret
 from rgt_tui.profiles import how_many, load_profile
 
+MOST = 64 << 10
 VARIABLES = {
     "hf": ("HF_ENDPOINT", "HF_HUB_DISABLE_XET", "HF_HUB_ENABLE_HF_TRANSFER"),
     "pip": ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "UV_INDEX_URL", "UV_DEFAULT_INDEX"),
@@ -28,6 +39,95 @@ VARIABLES = {
 """Kind → the variables of a profile's environment that are about it; the first of each is the mirror itself."""
 PROXY = "proxy"
 KINDS = (*VARIABLES, PROXY)
+
+
+def run_secret(arguments: SecretArguments) -> int:
+    """Keep, list or remove; return the exit code."""
+    if arguments.list_only == bool(arguments.name):
+        complain("name the secret: rgt secret BOX NAME, or rgt secret BOX --list")
+        return USAGE
+    if arguments.to is not None and not arguments.to.startswith("/"):
+        complain(f"--to {arguments.to}: give an absolute directory on the box")
+        return USAGE
+    spec = open_box(arguments, trusted=True)
+    value = None
+    if not arguments.list_only and not arguments.remove:
+        value = read_value(arguments.name or "")
+        if value is None:
+            complain("no value was given: it is read from standard input")
+            return USAGE
+    return running.run_on_box(spec.name, _send_secret(arguments, spec, value))
+
+
+def read_value(name: str) -> Secret | None:
+    """Return what is typed without an echo, or what comes on standard input, less one line end; None = nothing."""
+    if sys.stdin.isatty():
+        text = getpass.getpass(f"{name}: ").encode()
+    else:
+        text = sys.stdin.buffer.read(MOST + 1)
+        text = text.removesuffix(b"\n").removesuffix(b"\r")
+    return Secret(text.decode("utf-8", "surrogateescape")) if text else None
+
+
+async def _send_secret(arguments: SecretArguments, spec: BoxSpec, value: Secret | None) -> int:
+    durable = durable_dirs(spec, load_profile(spec.profile))
+    outlives = [word for path in durable for word in ("--durable", path)]
+    async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (connection, deployed):
+        if arguments.list_only:
+            kept = await ask_secret(connection, deployed, "list", *outlives)
+            jobs = [word for job in spec.jobs for word in ("--job", job)]
+            found = await ask_secret(connection, deployed, "find", *jobs, *outlives)
+            return _tell(arguments, spec, msgspec.structs.replace(kept, found=found.found))
+        words = ["--name", arguments.name or ""]
+        if arguments.job:
+            words += ["--job", job_directory(spec, arguments.job)]
+        words += ["--all-cells"] * arguments.all_cells
+        if arguments.remove:
+            return _tell(arguments, spec, await ask_secret(connection, deployed, "remove", *words))
+        words += [*(["--to", arguments.to] if arguments.to else []), *outlives]
+        return _tell(arguments, spec, await ask_secret(connection, deployed, "put", *words, value=value))
+
+
+def _tell(arguments: SecretArguments, spec: BoxSpec, answer: SecretAnswer) -> int:
+    if arguments.json:
+        print_json({"box": spec.name, **msgspec.to_builtins(answer)})
+    else:
+        for line in secret_lines(spec.name, answer):
+            print_lines(line)
+    if answer.refused is not None:
+        complain(f"{spec.name}: {answer.refused}{expanded_here(arguments.job)}")
+        return FAILED
+    return OK
+
+
+ALL_JOBS = "*"
+"""How the agent names all jobs of a box."""
+
+
+def _whose(row: KeptSecret) -> str:
+    return "cells of every job" if row.job == ALL_JOBS else f"cells of {row.job}"
+
+
+def secret_lines(box: str, answer: SecretAnswer) -> list[str]:
+    """Return what is printed, one line for each thing; no value is known here."""
+    found = []
+    if answer.put is not None:
+        whose = f"for the {_whose(answer.put)}" if answer.put.job else "in a file"
+        found.append(f"{box}: {answer.put.name} {whose}: {answer.put.path}")
+    found += [f"{box}: removed {row.path}" for row in answer.removed]
+    for row in answer.secrets:
+        whose = _whose(row) if row.job else "file"
+        found.append(f"{box}: {row.name}  {row.path}  ({whose}){f': {row.problem}' if row.problem else ''}")
+    for token in answer.found:
+        found.append(f"{box}: found {token.path}: {token.why}; {token.open or 'this user alone may read it'}")
+    return found or (
+        [] if answer.refused else [f"{box}: no secret is kept there, and none is in the usual places"]
+    )
+
+
+# ``rgt mirrors``: turn a box's package mirrors and proxy on or off, for jobs and login shells.
+#
+# Nothing is made up: where a profile has no fact, there is none.
 
 
 class MirrorFact(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +186,7 @@ def run_mirrors(arguments: MirrorsArguments) -> int:
             if not lacking:
                 complain(f"{spec.name}: no mirror is known for {profile.name} that rgt could turn on")
             return FAILED
-    return running.run_on_box(spec.name, _work(arguments, spec, profile, facts, kinds))
+    return running.run_on_box(spec.name, _turn_mirrors(arguments, spec, profile, facts, kinds))
 
 
 def without(kind: str, fact: MirrorFact | None, profile: Profile) -> str:
@@ -96,7 +196,7 @@ def without(kind: str, fact: MirrorFact | None, profile: Profile) -> str:
     return f"{kind}: yours to do on {profile.name}: {'; '.join(fact.by_hand)}"
 
 
-async def _work(
+async def _turn_mirrors(
     arguments: MirrorsArguments,
     spec: BoxSpec,
     profile: Profile,
@@ -122,14 +222,14 @@ async def _work(
         body = {"box": spec.name, "facts": list(facts.values()), **msgspec.to_builtins(state)}
         print_json(msgspec.to_builtins(body))
     else:
-        for line in lines(spec.name, profile, facts, state):
+        for line in mirror_lines(spec.name, profile, facts, state):
             print_lines(line)
     for problem in state.problems:
         complain(f"{spec.name}: {problem}")
     return FAILED if state.problems else OK
 
 
-def lines(name: str, profile: Profile, facts: dict[str, MirrorFact], state: MirrorState) -> list[str]:
+def mirror_lines(name: str, profile: Profile, facts: dict[str, MirrorFact], state: MirrorState) -> list[str]:
     """Return what is printed, one line for each thing."""
     found = [f"{name}: {profile.name}, {how_many(len(facts), 'kind')} of mirror or proxy known"]
     if not facts:

@@ -1,10 +1,14 @@
-"""How sizes and durations are written in sentences, on the box, in the trainer and on the screen.
+"""How the box, the trainer and the screen write the same things: sizes, durations, lines of a log.
 
 What is stored and copied is counted as it is sold and as ``df -H`` prints it, in powers of 1,000 (GB); memory, of a
 container, a process or a card, as the kernel and ``nvidia-smi`` print it, in powers of 1,024 (GiB).
 """
 
 from __future__ import annotations
+
+MAX_LINE = 16 << 10
+"""Bytes of a line that are kept."""
+CUT = " … [line cut]"
 
 
 def size_text(count: float) -> str:
@@ -30,3 +34,19 @@ def duration_text(seconds: float) -> str:
     if seconds < 120:
         return "%.0f s" % seconds
     return "%.0f min" % (seconds / 60) if seconds < 7200 else "%.1f h" % (seconds / 3600)
+
+
+# The text of a log's line, as the agent sends it and as the client makes it of bytes that it has fetched.
+
+
+def line_text(raw: bytes) -> str:
+    """Return one line, without its newline, as text.
+
+    A progress bar that rewrites itself by carriage returns is folded to its last state, a long line is cut with
+    a marker, and bytes that are no UTF-8 become U+FFFD.
+    """
+    raw = raw.rstrip(b"\r")
+    raw = raw[raw.rfind(b"\r") + 1 :]
+    if len(raw) > MAX_LINE:
+        return raw[:MAX_LINE].decode("utf-8", "replace") + CUT
+    return raw.decode("utf-8", "replace")
