@@ -24,8 +24,7 @@ import httpx
 import msgspec
 from rgt_wire import USER_AGENT
 
-from rgt_tui.demo.embedded import Embedded
-from rgt_tui.demo.local_planes import KEY_ENV, RUNPOD_KEY
+from rgt_tui.demo.embedded import KEY_ENV, RUNPOD_KEY, Embedded
 from rgt_tui.demo.plan import BOXES, DemoBox
 from rgt_tui.demo.platforms import LocalRunPod
 from rgt_tui.demo.stories import launch

@@ -9,10 +9,12 @@ from rgt_wire import imported_later
 if TYPE_CHECKING:
     from rgt_tui.fleet.alerting import EVERY_S, Alerting
     from rgt_tui.fleet.attention import (
+        AT_A_TIME,
         FOR_ONE_QUESTION,
         SLOWEST_SECONDS,
         Attention,
         Budget,
+        SamplingPaces,
         interval,
         share,
         size,
@@ -21,8 +23,15 @@ if TYPE_CHECKING:
         words,
     )
     from rgt_tui.fleet.billing_actions import Teardown
-    from rgt_tui.fleet.box_evidence import MADE_BEFORE_S, Asking, created_at
-    from rgt_tui.fleet.box_questions import Wanted, ask_results, ask_seal, ask_unseal
+    from rgt_tui.fleet.box_evidence import (
+        MADE_BEFORE_S,
+        Asking,
+        Wanted,
+        ask_results,
+        ask_seal,
+        ask_unseal,
+        created_at,
+    )
     from rgt_tui.fleet.box_session import BoxSession, Intake
     from rgt_tui.fleet.box_settings import durable_dirs
     from rgt_tui.fleet.changes import between
@@ -57,7 +66,7 @@ if TYPE_CHECKING:
     )
     from rgt_tui.fleet.history.history_keeper import Memory
     from rgt_tui.fleet.keepalive import Jump, Keepalive, Times, jump, read, shifted
-    from rgt_tui.fleet.logs.exact_log import ExactLog, Request
+    from rgt_tui.fleet.logs.box_logs import ExactLog, Request
     from rgt_tui.fleet.meters import (
         LEAST_SECONDS,
         LONGEST_SECONDS,
@@ -83,7 +92,6 @@ if TYPE_CHECKING:
         fold,
         rewound,
     )
-    from rgt_tui.fleet.sampling_paces import AT_A_TIME, SamplingPaces
     from rgt_tui.fleet.transfer_diary import KEPT, Page, TransferNote, noted, read_notes
     from rgt_tui.fleet.unlisted import AccountWatch, ask_accounts, bills
 
@@ -200,11 +208,11 @@ __getattr__ = imported_later(
     {
         "alerting": "Alerting EVERY_S",
         "attention": (
-            "Attention Budget FOR_ONE_QUESTION SLOWEST_SECONDS interval share size weight within words"
+            "AT_A_TIME FOR_ONE_QUESTION SLOWEST_SECONDS Attention Budget SamplingPaces interval share "
+            "size weight within words"
         ),
         "billing_actions": "Teardown",
-        "box_evidence": "Asking MADE_BEFORE_S created_at",
-        "box_questions": "Wanted ask_results ask_seal ask_unseal",
+        "box_evidence": "MADE_BEFORE_S Asking Wanted ask_results ask_seal ask_unseal created_at",
         "box_session": "BoxSession Intake",
         "box_settings": "durable_dirs",
         "changes": "between",
@@ -215,20 +223,19 @@ __getattr__ = imported_later(
         "event_loop": "Faults MOST_TOLD collect_less guarded new_loop",
         "file_access": "FileAccess",
         "fleet_source": (
-            "Account Beginnings Chronicle FirstSteps FleetSource GateClosed Given NoControlPlane "
-            "Observer Pulled ReadOnlyFleet Tap"
+            "Account Beginnings Chronicle FirstSteps FleetSource GateClosed Given NoControlPlane Observer "
+            "Pulled ReadOnlyFleet Tap"
         ),
         "history.history_keeper": "Memory",
         "keepalive": "Jump Keepalive Times jump read shifted",
-        "logs.exact_log": "ExactLog Request",
+        "logs.box_logs": "ExactLog Request",
         "meters": "BookCheck LEAST_SECONDS LONGEST_SECONDS Meters checked is_priced metered",
         "open_actions": "OpenActions SETTLE_SECONDS came",
         "publisher": "Pace Publisher Questions",
         "reducers": (
-            "LOG_LINES LONGEST LONGEST_LINE MOST_FOUND MOST_RUNS MOST_SERIES RING apply "
-            "count extended fold rewound"
+            "LOG_LINES LONGEST LONGEST_LINE MOST_FOUND MOST_RUNS MOST_SERIES RING apply count extended "
+            "fold rewound"
         ),
-        "sampling_paces": "AT_A_TIME SamplingPaces",
         "transfer_diary": "KEPT Page TransferNote noted read_notes",
         "unlisted": "AccountWatch ask_accounts bills",
     },

@@ -13,11 +13,12 @@ from typing import NoReturn, Unpack
 from msgspec.structs import replace
 
 from rgt_tui.fleet import box_evidence
-from rgt_tui.fleet.box_evidence import Asking
-from rgt_tui.fleet.box_questions import Wanted
+from rgt_tui.fleet.box_evidence import Asking, Wanted
 from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.console_clicks import (
+from rgt_tui.fleet.fleet_source import GateClosed, Given, NoControlPlane
+from rgt_tui.fleet.meters import (
     SILENT,
+    Meters,
     close_by_word,
     hand_over,
     is_click,
@@ -25,8 +26,6 @@ from rgt_tui.fleet.console_clicks import (
     still_there,
     waiting_click,
 )
-from rgt_tui.fleet.fleet_source import GateClosed, Given, NoControlPlane
-from rgt_tui.fleet.meters import Meters
 from rgt_tui.gate import (
     JOURNAL,
     RECEIPTS,

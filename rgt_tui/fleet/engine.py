@@ -17,7 +17,7 @@ import msgspec
 
 from rgt_tui.fleet import box_evidence, keepalive
 from rgt_tui.fleet.alerting import Alerting
-from rgt_tui.fleet.attention import Budget
+from rgt_tui.fleet.attention import Budget, SamplingPaces
 from rgt_tui.fleet.autostop import ARMED, ArmedBook, SelfStops
 from rgt_tui.fleet.billing_actions import LIST_SECONDS, Teardown
 from rgt_tui.fleet.box_evidence import Asking
@@ -25,15 +25,13 @@ from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.check_runs import NotRunnable, run_words, words_of
 from rgt_tui.fleet.config.following import Following
 from rgt_tui.fleet.connector import ConnectLimit
-from rgt_tui.fleet.console_clicks import own_act
 from rgt_tui.fleet.event_loop import collect_less, guarded
 from rgt_tui.fleet.fleet_source import Chronicle, FleetSource, Given, Keeper, Observer, Pulled, Remember, Tap
 from rgt_tui.fleet.logs.box_logs import BoxLog
 from rgt_tui.fleet.logs.kept_lines import KeptLines
-from rgt_tui.fleet.meters import Meters
+from rgt_tui.fleet.meters import Meters, own_act
 from rgt_tui.fleet.open_actions import OpenActions
 from rgt_tui.fleet.publisher import Publisher, Questions
-from rgt_tui.fleet.sampling_paces import SamplingPaces
 from rgt_tui.fleet.unlisted import AccountWatch
 from rgt_tui.gate import JOURNAL, AuditLog, Journal, Receipt
 from rgt_tui.health import evaluate
@@ -459,7 +457,7 @@ class Fleet(BaseFleet):
         agree: Callable[[Toll], Awaitable[bool]],
     ) -> Pulled:
         """Copy directories of a box here, over connections of their own, and verify the copy."""
-        from rgt_tui.fleet.pulls.pull_and_verify import PULLED, pull_and_verify
+        from rgt_tui.fleet.pulls.pulling import PULLED, pull_and_verify
 
         destination = (self._copies or Path(PULLED)) / box
         state = self._sessions[box].state

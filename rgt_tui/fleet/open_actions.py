@@ -12,11 +12,9 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.console_clicks import is_click
 from rgt_tui.fleet.event_loop import Say
-from rgt_tui.fleet.meters import Meters
-from rgt_tui.fleet.renting.candidates import market_of
-from rgt_tui.fleet.renting.rental import FIND_SECONDS, Rental, account_target, ref_of
+from rgt_tui.fleet.meters import Meters, is_click
+from rgt_tui.fleet.renting.rental import FIND_SECONDS, Rental, account_target, market_of, ref_of
 from rgt_tui.gate import (
     RECEIPTS,
     Action,

@@ -15,7 +15,6 @@ from rgt_tui.gate.audit import (
     chain_words,
     verify,
 )
-from rgt_tui.gate.bid_permits import BidCase, bid_offer, bid_permit, bid_review
 from rgt_tui.gate.decision import changes, digest, evaluate, facts_digest, objections, outdated, review
 from rgt_tui.gate.evidence import (
     Consent,
@@ -58,7 +57,15 @@ from rgt_tui.gate.receipts import (
     receipt_rows,
     receipt_title,
 )
-from rgt_tui.gate.rent_permits import RentCase, rent_permit, rent_review
+from rgt_tui.gate.rent_permits import (
+    BidCase,
+    RentCase,
+    bid_offer,
+    bid_permit,
+    bid_review,
+    rent_permit,
+    rent_review,
+)
 from rgt_tui.gate.roster import RESULTS, Told
 
 __all__ = [

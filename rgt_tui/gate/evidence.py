@@ -30,7 +30,7 @@ from rgt_tui.model import (
     Verb,
 )
 from rgt_tui.profiles import action_for, how_many, in_both, lacking, listed, quoted, storage_of
-from rgt_tui.profiles.box_storage import holds, sampled_mounts
+from rgt_tui.profiles.survival import holds, sampled_mounts
 
 NAME, SEAL, QUEUE, PROVIDER, PROTECTED, READONLY = (
     "name",

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from rgt_tui.handbook.curve_signs import curve_findings
-from rgt_tui.handbook.file_triage import FileFinding, Unreadable, triage_file
-from rgt_tui.handbook.judgement import KERNEL, SPECIFIC, Judge, Told, killed_by, last_words, went_on
+from rgt_tui.handbook.file_triage import (
+    KERNEL,
+    SPECIFIC,
+    FileFinding,
+    Judge,
+    Told,
+    Unreadable,
+    killed_by,
+    last_words,
+    triage_file,
+    went_on,
+)
 from rgt_tui.handbook.line_search import (
     LineHit,
     Lookout,
     Searcher,
     compiled_by_re2,
+    find_pages,
     hits_of,
     in_order,
     search_text,
     states_of,
     writer_of,
 )
-from rgt_tui.handbook.page_search import find_pages
 from rgt_tui.handbook.pages import (
     ACTION_WORDS,
     Action,

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from rgt_tui.handbook.file_triage import FileFinding
-from rgt_tui.handbook.judgement import SYMPTOM
+from rgt_tui.handbook.file_triage import SYMPTOM, FileFinding
 from rgt_tui.handbook.pages import Page
 from rgt_tui.model import Severity
 

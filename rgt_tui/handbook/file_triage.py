@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import codecs
+import math
 import os
+import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
 import msgspec
 
 from rgt_tui.files import open_named
-from rgt_tui.handbook.judgement import Judge, last_words, went_on
-from rgt_tui.handbook.line_search import ANSI, LineHit, Searcher
+from rgt_tui.handbook.line_search import ANSI, LineHit, Searcher, compiled, writer_of
 from rgt_tui.handbook.pages import Page
-from rgt_tui.model import Fix
+from rgt_tui.model import Fix, Severity
 
 PIECE = 1 << 20
 END = 1 << 18
@@ -28,6 +29,39 @@ UNPACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "lzma"}
 PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip", b"7z\xbc\xaf": "7z", b"\x04\x22\x4d\x18": "lz4"}
 """The same of what nothing here unpacks: no word of it would be seen."""
 LONGEST_MARK = max(map(len, (*UNPACKED, *PACKED)))
+SPECIFIC, GENERAL, SYMPTOM = 0.95, 0.7, 0.5
+"""How sure a finding is: its line says it, its line says something general, it only follows from something else."""
+EXCEPTION = "PY1"
+"""Page of the exceptions that no other page knows."""
+KERNEL, KILLED = "U9", "U3"
+"""Pages of a process that the kernel killed for memory, and of one that was killed by nobody knows whom."""
+NEAR_LIMIT = 0.9
+"""Share of the memory limit from which a kill by the kernel is plausible."""
+
+ABOVE, BELOW = 2, 8
+"""Lines around the name of an exception that belong to it: the statement that raised it, the rest of its message."""
+LAST_WORDS = 12
+"""Lines at the end of a log in which an exception without a traceback counts."""
+MAX_SAID = 400
+"""Characters of an exception's line that hints see."""
+TOGETHER = 200
+"""Lines that stand nearer to one another are of one end."""
+_WENT_ON = re.compile(
+    r"(?i)(?:\b|_)loss(?:_\w{1,9})?['\"]?(?:\s{0,9}[=:|]\s{0,9}|\s{1,9})(?:tensor\()?[-+]?\d"
+    r"|^Warning: Permanently added '"
+    r"|\b(?:rc|exit(?:ed)?(?: with)?(?: code| status)?|status)[ =:]{1,3}0\b"
+    r"|^\d{4}-[^\n]{1,300} saved \[\d{1,15}(?:/\d{1,15})?\]"
+    r"|^(?:[\w.:+-]{1,30} ){0,4}(?<!not )(?:fetched|downloaded|retrieved|reconnected|connected|recovered)\b(?!: 0)",
+    re.MULTILINE,
+)
+_RAISED = re.compile(r"(?:\[[^]\n]{1,40}\]: ?|\([^)\n]{1,80}\) |\d{1,6}: )?[\w.]*(?:Error|Exception)\b")
+_BARE = re.compile(
+    r"(?i:^(?!\s*(?:#|//|\* )|[^\n]{0,80}\b(?:warn(?:ing)?|info|debug|skip\w{0,6}|ignor\w{1,4}|retry\w{0,4}|caught)\b))"
+    r"(?:[^\n'\"]{0,100}(?:[:|\]>-]|\b(?:ERROR|CRITICAL|FATAL))[ \t]{1,9}|[ \t]{1,9})?"
+    r"((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)): (?![-+\d.%]+(?:\W|$))\S"
+)
+"""An exception of which a log has no traceback; `MeanAbsoluteError: 0.12` is none."""
+_KERNEL_SAYS = re.compile(r"(?i)oom|out of memory|memory limit")
 
 
 class Unreadable(Exception):
@@ -173,3 +207,163 @@ def ranked(hits: Sequence[LineHit], pages: Mapping[str, Page], newest: int = -1)
         FileFinding.of(one.page, one.hit.line, one.confidence, line_no=one.hit.line_no, times=one.times)
         for one in told
     ]
+
+
+# Judges what a log shows: of all matching lines, which count, how certain each is, and which comes first.
+#
+# A file is judged at its end, the log of a box as it grows: by the same rules, so that both say the same
+# first.
+
+
+class Told(NamedTuple):
+    """What a log shows: one page, with the line that tells most."""
+
+    page: Page
+    hit: LineHit
+    confidence: float
+    times: int = 1
+    """Lines of another kind each; such as differ by numbers alone count once."""
+
+    @property
+    def guess(self) -> bool:
+        """The page is what the line is probably about: no pattern of its own found it."""
+        return self.page.id != self.hit.id
+
+
+class Judge:
+    """Judges what was found in a log.
+
+    Args:
+        pages: The handbook, by id.
+    """
+
+    def __init__(self, pages: Mapping[str, Page]) -> None:
+        self._pages = pages
+        self._general = frozenset(loser for page in pages.values() for loser in page.beats)
+        self._hints = [(hint, page) for page in pages.values() for hint in page.hints]
+
+    def sure(self, page: Page) -> float:
+        """Return how sure a finding of `page` is by its line alone."""
+        return SYMPTOM if page.symptom_only else GENERAL if page.id in self._general else SPECIFIC
+
+    def told(self, hits: Sequence[LineHit], went_on: int = -1) -> list[Told]:
+        """Return one finding a page, the best first: the specific before the general, causes before consequences.
+
+        Args:
+            hits: As they were found.
+            went_on: Number of the newest line that shows that the log went on; -1 = none does.
+        """
+        lines: dict[str, dict[int, LineHit]] = {}
+        for hit in self._lasting(hits, went_on):
+            lines.setdefault(hit.id, {}).setdefault(hit.line_no, hit)
+        if not lines:
+            return []
+        beaten = {loser for id_ in lines for loser in self._pages[id_].beats}
+        found = [self._of_page(id_, some) for id_, some in lines.items() if id_ not in beaten]
+        causes = [one for one in found if not one.page.symptom_only]
+        fatal = [one for one in causes if one.page.severity == Severity.FATAL]
+        ends = [] if fatal or not causes else [one for one in found if _is_end(one, causes)]
+        order = sorted(causes or found, key=lambda one: (-one.confidence, one not in fatal, one.hit.line_no))
+        told = [*ends, *order]
+        at = next((place for place, one in enumerate(told, 1) if one.page.id == EXCEPTION), 0)
+        if not at:
+            return told
+        likely = self._likely(told[at - 1], lines)
+        if not causes or any(one.page.symptom_only for one in likely):  # what was found by its words is surer
+            at = len(told)
+        return [*told[:at], *likely, *told[at:]]
+
+    def _lasting(self, hits: Sequence[LineHit], went_on: int) -> Sequence[LineHit]:
+        """Leave out what was tried again with success, or done without: the log went on behind it.
+
+        What was raised stays: a traceback is written at once, and steps that came before it may be written later.
+        """
+        newest: dict[str, float] = {}
+        for hit in hits:
+            if self._pages[hit.id].passing:
+                at = math.inf if _RAISED.match(hit.line) else hit.line_no
+                newest[hit.id] = max(at, newest.get(hit.id, at))
+        return [hit for hit in hits if newest.get(hit.id, went_on) >= went_on] if newest else hits
+
+    def _of_page(self, id_: str, found: Mapping[int, LineHit]) -> Told:
+        page = self._pages[id_]
+        return Told(page, _telling(found, last=page.symptom_only), self.sure(page), len(found))
+
+    def _likely(self, end: Told, known: Container[str]) -> list[Told]:
+        """Return the page that an exception which none knows is probably about; of several the one named first.
+
+        Hints see its line, and behind that its innermost frame: the library that raised it tells what it was doing.
+        """
+        line, name = end.hit.line, end.hit.name
+        line = line[line.find(name) :] if name and name in line else writer_of(line)[1]
+        said = f"{line[:MAX_SAID]}\n{end.hit.frame}"
+        likely = [
+            (match.start(1) if match.re.groups else 0, page)
+            for hint, page in self._hints
+            if page.id not in known and (match := compiled(hint).match(said)) is not None
+        ]
+        return [end._replace(page=min(likely, key=lambda pair: pair[0])[1])] if likely else []
+
+
+def went_on(end: str, last: int) -> int:
+    """Return the number of the newest line that shows that the run continued; -1 = none does.
+
+    That is a step, a host that answered, a command that ended well, a file that was downloaded.
+
+    Args:
+        end: Of the log.
+        last: Number of the line with which it ends.
+    """
+    newest = None
+    for match in _WENT_ON.finditer(end):
+        newest = match
+    return last - end.count("\n", newest.start()) if newest is not None else -1
+
+
+def last_words(end: str, last: int, went_on: int = -1) -> Iterator[LineHit]:
+    """Yield the exception with which a log ends although it has no traceback, as the last lines of one often have none.
+
+    Args:
+        end: Of the log.
+        last: Number of the line with which it ends.
+        went_on: Number of the newest line that shows that the log went on.
+    """
+    lines = end.rstrip().split("\n")[-LAST_WORDS:]
+    after = end[len(end.rstrip()) :].count("\n")
+    for number, line in enumerate(lines, last - after - len(lines) + 1):
+        line = line.rpartition("\r")[2]
+        if number > went_on and (match := _BARE.match(line[:MAX_SAID])) is not None:
+            yield LineHit(id=EXCEPTION, line=line.strip(), line_no=number, name=match[1])
+
+
+def killed_by(id_: str, line: str, kills: int | None, share: float | None) -> str:
+    """Return the page of a line in the light of the readings: a bare kill is the kernel's only if its counter moved.
+
+    Args:
+        id_: Page that the line shows, of any kind.
+        line: The line.
+        kills: How often the kernel killed for memory; None = nobody has counted.
+        share: Of the memory's limit that was used, 0 to 1; None = nobody knows.
+    """
+    innocent = kills == 0 and (share is None or share < NEAR_LIMIT)
+    return KILLED if id_ == KERNEL and innocent and not _KERNEL_SAYS.search(line) else id_
+
+
+def _is_end(one: Told, causes: Iterable[Told]) -> bool:
+    """Tell whether it is an exception of which no page knows more: what only warns did not end the run."""
+    return one.page.id == EXCEPTION and not any(
+        -ABOVE <= cause.hit.line_no - one.hit.line_no <= BELOW for cause in causes
+    )
+
+
+def _telling(found: Mapping[int, LineHit], *, last: bool) -> LineHit:
+    """Return the line that proves it: the first; of what any end leaves behind, the first one of the last end.
+
+    A traceback that was logged and survived is not what ended the run; of those that stand together the first is the
+    cause.
+    """
+    numbers = sorted(found)
+    at = len(numbers) - 1 if last else 0
+    while at and numbers[at] - numbers[at - 1] <= TOGETHER:
+        at -= 1
+    return found[numbers[at]]

@@ -13,8 +13,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rgt_tui.handbook.file_triage import FileFinding, Unreadable, damage, opened, unreadable
-from rgt_tui.handbook.judgement import KERNEL, KILLED, SPECIFIC, SYMPTOM, killed_by
+from rgt_tui.handbook.file_triage import (
+    KERNEL,
+    KILLED,
+    SPECIFIC,
+    SYMPTOM,
+    FileFinding,
+    Unreadable,
+    damage,
+    killed_by,
+    opened,
+    unreadable,
+)
 from rgt_tui.handbook.pages import Page
 
 LONGEST = 16 << 20

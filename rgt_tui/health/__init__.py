@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from rgt_wire import imported_later
 
 if TYPE_CHECKING:
-    from rgt_tui.health.alert_settings import SINKS, SettingsError, alert_rows, parse_alerts
     from rgt_tui.health.alert_sinks import (
         MAKERS,
         Apprise,
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
         ADVISED_AT,
         PHASES,
         Assessment,
+        Remedy,
         advice,
         alert_began,
         alert_ended,
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         calls,
         calls_once,
         evaluate,
+        standing_remedies,
     )
     from rgt_tui.health.autostop_words import (
         box_words,
@@ -79,12 +80,16 @@ if TYPE_CHECKING:
         GATHER_S,
         MARGIN_S,
         MAX_DIGEST_BYTES,
+        SINKS,
         Delivery,
         Plan,
+        SettingsError,
+        alert_rows,
         digest,
         failure_reason,
         hears_findings,
         minutes_left,
+        parse_alerts,
         plan,
     )
     from rgt_tui.health.diagnosis import diagnose, log_finding
@@ -126,7 +131,6 @@ if TYPE_CHECKING:
         update_alerts,
     )
     from rgt_tui.health.rank_progress import beat_of
-    from rgt_tui.health.remedies import Remedy, standing_remedies
     from rgt_tui.health.remembered import (
         TREND_LEAST,
         TREND_POINTS,
@@ -284,7 +288,6 @@ __all__ = [
 __getattr__ = imported_later(
     __name__,
     {
-        "alert_settings": "SINKS SettingsError alert_rows parse_alerts",
         "alert_sinks": (
             "Apprise Aside Bell Command Desktop MAKERS Sink SinkError address build_sink sequence split "
             "write_tty"
@@ -294,16 +297,16 @@ __getattr__ = imported_later(
             "resumed sources step_alerts"
         ),
         "assessment": (
-            "ADVISED_AT Assessment PHASES advice alert_began alert_ended alert_message assess calls "
-            "calls_once evaluate"
+            "ADVISED_AT PHASES Assessment Remedy advice alert_began alert_ended alert_message assess "
+            "calls calls_once evaluate standing_remedies"
         ),
         "autostop_words": "box_words clock_words of_box off_words story_lines told_words",
         "condition": "Check Condition Entry Reading Rung",
         "conditions": "ALERTS BY_ID CHECKS all_conditions covered told_by",
         "danger_clocks": "Bound ClockReading clock_readings dangers notices pending_readings stopped",
         "delivery": (
-            "Delivery GATHER_S MARGIN_S MAX_DIGEST_BYTES Plan digest failure_reason hears_findings "
-            "minutes_left plan"
+            "GATHER_S MARGIN_S MAX_DIGEST_BYTES SINKS Delivery Plan SettingsError alert_rows digest "
+            "failure_reason hears_findings minutes_left parse_alerts plan"
         ),
         "diagnosis": "diagnose log_finding",
         "facts": (
@@ -318,7 +321,6 @@ __getattr__ = imported_later(
             "update_alerts"
         ),
         "rank_progress": "beat_of",
-        "remedies": "Remedy standing_remedies",
         "remembered": (
             "Memory TREND_LEAST TREND_POINTS Trend lived news_of park_confirmed stop_asked xid_level"
         ),

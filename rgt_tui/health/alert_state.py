@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from rgt_tui.health.condition import Condition, Reading
+from rgt_tui.health.condition import Condition, Reading, Signs
 from rgt_tui.health.conditions import ALERTS, BY_ID, covered
 from rgt_tui.health.facts import Facts, alike, facts_of, provider_word
 from rgt_tui.health.remembered import TREND_EVERY_S, Memory, News, lived, measured, news_of
 from rgt_tui.health.rows.conditions_queue import finding_key
-from rgt_tui.health.signs import Signs
 from rgt_tui.model import Alert, BoxState, Event, Finding, clean
 
 GONE = Reading("", -math.inf)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-from rgt_tui.health import signs, stuck_ranks
+from rgt_tui.health import condition, stuck_ranks
 from rgt_tui.health.condition import YES, YES_ERROR, Check, Condition, Rung, say_text
 from rgt_tui.health.facts import FIRST_STEP_S, LOST_S, METER_LOST_S, OOM_RECENT_S, SKEW_CLEAR_S, SKEW_WARN_S
 from rgt_tui.health.handbook import HANDBOOK
 from rgt_tui.health.rows import conditions_autostop as autostop
 from rgt_tui.health.rows import conditions_curves as curves
 from rgt_tui.health.rows import conditions_gpu as gpu
+from rgt_tui.health.rows import conditions_gpu as pace
 from rgt_tui.health.rows import conditions_link as link
 from rgt_tui.health.rows import conditions_money as money
-from rgt_tui.health.rows import conditions_pace as pace
 from rgt_tui.health.rows import conditions_queue as queue
 from rgt_tui.health.rows import conditions_runs as runs
 from rgt_tui.health.rows import conditions_space as space
@@ -44,7 +44,7 @@ _ROWS: tuple[Condition, ...] = (
         "ended", "A training outside the queues has ended", "ended", runs.read_ended, runs.say_ended,
         (Rung("warn", 1.0, 1.0), Rung("error", 2.0, 2.0)), unit="1 = status unknown, 2 = failed", told=True,
         escalates=True, once=True,
-        needs=signs.over,
+        needs=condition.over,
         advice="Read the end of its log: only its parent process knows how it ended.",
         see="5.1 4.1",
     ),
@@ -61,7 +61,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "holding", "A run waits with unsaved work in memory", "holding", queue.read_holding, queue.say_holding,
         YES_ERROR, escalates=True,
-        needs=signs.waiting_run,
+        needs=condition.waiting_run,
         over="{key} no longer waits with unsaved work",
         advice="Make room, or bring its mirror back: it then saves and goes on from memory. Do not restart it before.",
         see="U6 U7",
@@ -69,7 +69,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "stalled", "A run makes no progress", "stalled", queue.read_stalled, queue.say_stalled,
         (Rung("warn", 1.0, 1.0),), unit="× usual (30 s, or 10 steps)", escalates=True,
-        needs=signs.going_on,
+        needs=condition.going_on,
         over="{key} is no longer stuck",
         advice="Look at its log and, before a restart loses the evidence, at py-spy dump --pid PID.",
         findings=("HANG1", "HANG2", "D19", "D20"),
@@ -80,7 +80,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "halted", "A training process is stopped by a signal", "halted", queue.read_halted, queue.say_halted, YES,
         hold_s=15.0, escalates=True,
-        needs=signs.stopped_process,
+        needs=condition.stopped_process,
         over="process {key} is no longer stopped by a signal",
         advice="Somebody or something sent SIGSTOP, or ctrl-z was pressed: kill -CONT PID resumes it.",
         findings=("HANG1",),
@@ -90,7 +90,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "no-step", "A cell has not logged its first step", "stalled", queue.read_no_step, queue.say_no_step, YES,
         hold_s=FIRST_STEP_S, escalates=True,
-        needs=signs.running,
+        needs=condition.running,
         over="{key} no longer waits for its first step",
         advice="Look at its log: it takes long to load, waits for something, or buffers its output.",
         checks=(
@@ -109,7 +109,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "gpu-spins", "A GPU spins without any progress", "hangs", pace.read_spinning, pace.say_spinning, YES,
         hold_s=60.0, quiet_s=30.0, escalates=True,
-        needs=signs.standing,
+        needs=condition.standing,
         over="{key} no longer spins without progress",
         advice="Its ranks wait for one another: keep the stacks (py-spy dump --pid PID) before you restart.",
         findings=("HANG2", "D19", "D20", "HANG1"),
@@ -126,7 +126,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "input-bound", "Steps wait for their data", "input-bound", pace.read_input, pace.say_input,
         (Rung("warn", 30.0, 20.0),), unit="% of a step", hold_s=300.0, quiet_s=60.0,
-        needs=signs.going_on,
+        needs=condition.going_on,
         over="{key} no longer waits for its data",
         advice="More loader workers (up to the cores), pinned memory, local data; py-spy top --pid shows what is slow.",
         see="U24 U8 U38",
@@ -134,7 +134,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "comm-bound", "Steps wait for the other ranks", "comm-bound", pace.read_talk, pace.say_talk,
         (Rung("warn", 40.0, 30.0),), unit="% of a step", hold_s=300.0, quiet_s=60.0,
-        needs=signs.going_on,
+        needs=condition.going_on,
         over="{key} no longer waits for the other ranks",
         advice="Larger buckets, no .item() in each step, shards within one machine; or one rank is the slow one.",
         see="T23",
@@ -142,7 +142,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "held-back", "A log is silent while its run continues", "buffered", pace.read_held_back, pace.say_held_back,
         YES, hold_s=60.0,
-        needs=signs.named_work,
+        needs=condition.named_work,
         over="the log of {key} is no longer silent",
         advice="Start it with PYTHONUNBUFFERED=1 (or python -u): what it prints stays in a buffer.",
         see="U43",
@@ -178,7 +178,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "mount", "A mount cannot be read", "mount", space.read_mount, space.say_mount, YES,
-        needs=signs.unread_mount,
+        needs=condition.unread_mount,
         over="{key} can be read again",
         advice="Check the mount on the box; do not start anything that saves there.",
         see="C4",
@@ -203,7 +203,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "throttled", "A GPU is slowed down", "throttled", gpu.read_throttled, gpu.say_throttled, YES,
         hold_s=120.0, quiet_s=60.0,
-        needs=signs.ailing_card,
+        needs=condition.ailing_card,
         over="GPU {key} is no longer slowed down",
         advice="Heat or power of the host: if it persists, rent another machine; it costs 25 to 40% of the speed.",
         see="U23",
@@ -231,7 +231,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "xid", "The driver reports broken hardware", "xid", gpu.read_xid, say_text, YES_ERROR,
-        needs=signs.ailing_card,
+        needs=condition.ailing_card,
         over="GPU {key}: no broken hardware reported any more",
         advice="Get the newest checkpoint off the box, then stop it and rent another.",
         findings=("U22",),
@@ -247,7 +247,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "ecc", "Memory errors that ECC could not correct", "ecc", gpu.read_ecc, gpu.say_ecc, YES,
         unit="errors",
-        needs=signs.ailing_card,
+        needs=condition.ailing_card,
         over="GPU {key}: no uncorrected memory errors any more",
         advice="Save a checkpoint and watch the count; if it grows, rent another machine.",
         see="U22",
@@ -255,7 +255,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "gpu-error", "A GPU does not answer", "gpu lost", gpu.read_gpu_error, gpu.say_gpu_error, YES_ERROR,
         hold_s=30.0,
-        needs=signs.ailing_card,
+        needs=condition.ailing_card,
         over="GPU {key} answers again",
         advice="The card is lost until the machine restarts: get the checkpoint off, rent another.",
         findings=("U22",),
@@ -265,7 +265,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "loss-nan", "The loss is not a number", "nan", runs.read_nan, runs.say_nan,
         (Rung("warn", 1.0, 1.0), Rung("error", 3.0, 1.0)), unit="points in a row", quiet_s=60.0,
-        needs=signs.going_on,
+        needs=condition.going_on,
         over="{key}: the loss is no longer NaN",
         advice="Stop it and resume from an earlier checkpoint with a lower learning rate, bf16 or gradient clipping.",
         findings=("P8", "P9", "P10"),
@@ -275,7 +275,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "loss-spike", "The loss jumps", "spike", runs.read_spike, runs.say_spike,
         (Rung("warn", 8.0, 4.0),), unit="robust σ", quiet_s=60.0,
-        needs=signs.going_on,
+        needs=condition.going_on,
         over="{key}: the loss no longer jumps",
         advice="See whether it recovers by itself; if not, resume from before it with a lower learning rate.",
         see="P12 P14",
@@ -283,7 +283,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "loss-flat", "The loss does not fall", "flat", curves.read_flat, curves.say_flat, YES,
         hold_s=60.0, quiet_s=60.0,
-        needs=signs.going_on,
+        needs=condition.going_on,
         over="{key}: the loss is no longer flat",
         advice="Check whether the weights change at all: learning rate, frozen layers, labels, the optimizer's groups.",
         checks=(Check("2.2", "loss finite and falling", runs.check_loss_falls, live=False),),
@@ -292,7 +292,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "loss-rising", "The loss rises", "rising", curves.read_rising, curves.say_rising,
         (Rung("warn", 1.5, 1.25),), unit="× its lowest level", hold_s=60.0, quiet_s=60.0,
-        needs=signs.going_on,
+        needs=condition.going_on,
         over="{key}: the loss no longer rises",
         advice="It diverges: resume from before it rose, with a third to a tenth of the learning rate.",
         see="P12 P14",
@@ -300,7 +300,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "loss-resumed", "The loss is higher since a resume", "resume", curves.read_jumped, curves.say_jumped,
         (Rung("warn", 1.3, 1.15),), unit="× before", hold_s=30.0, quiet_s=60.0,
-        needs=signs.resumed,
+        needs=condition.resumed,
         over="{key}: the loss is no longer higher than before the resume",
         advice="The resume has lost something: optimizer, scheduler, scaler or the data's order; compare with a copy.",
         see="2.3",
@@ -308,7 +308,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "began-anew", "A run began from scratch although it had checkpoints", "anew", curves.read_anew, curves.say_anew,
         YES, hold_s=30.0, escalates=True,
-        needs=signs.resumed,
+        needs=condition.resumed,
         over="{key}: no longer a run that began from scratch",
         advice="Stop it before retention removes the checkpoint, and start it again with the path to resume from.",
         see="2.3",
@@ -316,7 +316,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "step-back", "A run's step went back within one attempt", "step back", curves.read_back, curves.say_back, YES,
         hold_s=30.0,
-        needs=signs.named_work,
+        needs=condition.named_work,
         over="{key}: the step no longer goes back",
         advice="See whether the launcher started its ranks again without a checkpoint, or two runs write to one place.",
         see="MN5 PA1 C12",
@@ -324,7 +324,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "fast-finish", "A cell finished much too soon", "too soon", queue.read_fast, say_text, YES,
         hold_s=30.0, escalates=True,
-        needs=signs.queued,
+        needs=condition.queued,
         over="{key}: no longer finished too soon",
         advice="Read its log: most likely it did not do what it was asked to.",
         see="PA3",
@@ -356,7 +356,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "unreachable", "The box does not answer", "unreachable", link.read_unreachable, link.say_unreachable,
         YES, hold_s=LOST_S, live=False,
-        needs=signs.unreachable,
+        needs=condition.unreachable,
         over="no longer unreachable",
         advice="That does not mean it is dead: check the provider's console and your own network.",
         checks=(Check("1.1", "channel live, host key verified", link.check_channel, command="rgt doctor {box}"),),
@@ -365,7 +365,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "silent", "A connected box sends nothing", "silent", link.read_silent, link.say_silent, YES,
         hold_s=LOST_S, live=False, escalates=True,
-        needs=signs.stale,
+        needs=condition.stale,
         over="no longer silent",
         advice="It may still be training, or hang altogether: check the provider's console, and df on its mounts.",
         see="MP3 U22",
@@ -467,7 +467,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "autostop-unwatched", "Armed, and no recorder watches over it", "no stop?", autostop.read_unwatched,
         autostop.say_unwatched, YES_ERROR, hold_s=autostop.SILENT_S,
-        needs=signs.armed,
+        needs=condition.armed,
         over="no longer armed without a recorder",
         advice="Arm it again (rgt autostop); if it was disarmed elsewhere, confirm that with --disarm.",
     ),
@@ -497,7 +497,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "autostop-disarmed", "The box no longer stops itself", "disarmed", autostop.read_disarmed,
         autostop.say_disarmed, YES,
-        needs=signs.armed,
+        needs=condition.armed,
         over="no longer unexpectedly disarmed",
         advice="Arm it again (rgt autostop BOX --idle 45m), or confirm with --disarm that you know.",
     ),

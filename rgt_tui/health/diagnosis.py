@@ -10,12 +10,11 @@ from msgspec.structs import replace
 
 from rgt_tui.handbook import KERNEL, SPECIFIC, LineHit, Told, killed_by, last_words, went_on
 from rgt_tui.health import fulldisk
-from rgt_tui.health.condition import Entry, Proof
+from rgt_tui.health.condition import Entry, Proof, Sign, Signs
 from rgt_tui.health.facts import Facts, facts_of
 from rgt_tui.health.fulldisk import command
 from rgt_tui.health.handbook import HANDBOOK, STORAGE_IDS, judge
 from rgt_tui.health.lognotes import Case, Hit, cases, scan, window
-from rgt_tui.health.signs import Sign, Signs
 from rgt_tui.model import BoxState, Finding, Fix, Severity
 from rgt_tui.profiles import memory_pct
 

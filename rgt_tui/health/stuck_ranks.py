@@ -16,7 +16,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from rgt_tui.handbook import collectives, ras_output
+from rgt_tui.handbook import collectives
 from rgt_tui.handbook.collectives import Verdict
 from rgt_tui.health import rank_progress
 from rgt_tui.health.condition import Proof
@@ -418,9 +418,11 @@ def _recorded(ranks: Sequence[Proc], quiet: float | None, silent: float | None) 
     found = [("flight recorder", verdict) for verdict in collectives.compared(dumps)] if stands else []
     if quiet is None or quiet >= WAITED_S:
         told = [proc.dist.ras for proc in ranks if proc.dist is not None and proc.dist.ras is not None]
-        answers = [value for value in told if ras_output.is_ras_json(value)]
+        answers = [value for value in told if collectives.is_ras_json(value)]
         found += [
-            ("ncclras", verdict) for value in answers for verdict in ras_output.of_ras_json(value, twice=True)
+            ("ncclras", verdict)
+            for value in answers
+            for verdict in collectives.of_ras_json(value, twice=True)
         ]
     if not found:
         return None

@@ -1,12 +1,5 @@
 """The structs that all other packages share, and how their text is made harmless. Imports nothing else of rgt."""
 
-from rgt_tui.model.alert import (
-    Alert,
-    AlertEvent,
-    AlertSettings,
-    KindSettings,
-    SinkSettings,
-)
 from rgt_tui.model.autostop import (
     ArmAnswer,
     Armed,
@@ -26,10 +19,14 @@ from rgt_tui.model.box import (
     BY_HAND,
     LOOPBACK,
     Agreed,
+    Alert,
+    AlertEvent,
+    AlertSettings,
     BoxSpec,
     BoxState,
     Counters,
     Health,
+    KindSettings,
     LeftOut,
     Life,
     Link,
@@ -38,6 +35,7 @@ from rgt_tui.model.box import (
     ProviderRef,
     Rings,
     Seen,
+    SinkSettings,
     Tunnel,
     keep_named,
     parse_tunnel,
@@ -71,15 +69,7 @@ from rgt_tui.model.evidence import (
     Verb,
     steady,
 )
-from rgt_tui.model.figures import (
-    how_many,
-    memory,
-    moment,
-    noun,
-    pct,
-    size,
-    time_of_day,
-)
+from rgt_tui.model.figures import how_many, memory, moment, noun, pct, size, time_of_day
 from rgt_tui.model.fleet import (
     Ask,
     FleetEvent,
@@ -97,24 +87,7 @@ from rgt_tui.model.fleet import (
     Timeline,
     Wanted,
 )
-from rgt_tui.model.money import (
-    FLEET_FILE,
-    Amount,
-    Lifecycle,
-    Meter,
-    MeterKind,
-    is_gone,
-)
-from rgt_tui.model.plain import (
-    INVISIBLE,
-    Exact,
-    Secret,
-    clean,
-    cleaned,
-    exact,
-    is_plain_json,
-    short_command,
-)
+from rgt_tui.model.plain import INVISIBLE, Exact, Secret, clean, cleaned, exact, is_plain_json, short_command
 from rgt_tui.model.profile import (
     BillingAction,
     Claim,
@@ -177,15 +150,21 @@ from rgt_tui.model.protocol import (
     Workers,
 )
 from rgt_tui.model.renting import (
+    FLEET_FILE,
     MACHINE,
     AccountBill,
+    Amount,
     Bid,
     BidReview,
     Leftover,
+    Lifecycle,
+    Meter,
+    MeterKind,
     Offer,
     RentReview,
     Unlisted,
     Wish,
+    is_gone,
 )
 from rgt_tui.model.run import (
     EPOCH,

@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxState, Past
+from rgt_tui.model.box import Alert, BoxState, Past
 from rgt_tui.model.renting import AccountBill
 
 

@@ -18,11 +18,26 @@ from rgt_tui.profiles.platform_page import (
 )
 from rgt_tui.profiles.profile_faults import check_sources
 from rgt_tui.profiles.seen import before_renting, mark_seen, seen_at
-from rgt_tui.profiles.survival import action_for, path_survives, survival, survives, tiers_of
+from rgt_tui.profiles.survival import (
+    Storage,
+    action_for,
+    by_hand,
+    copies_of,
+    copy_survives,
+    in_both,
+    keeps_billing,
+    lacking,
+    path_survives,
+    storage_of,
+    survival,
+    survives,
+    tiers_of,
+    unmounted,
+    watched_mounts,
+)
 
 if TYPE_CHECKING:
     from rgt_tui.profiles.api_tables import parse_table
-    from rgt_tui.profiles.box_storage import Storage, copies_of, copy_survives, storage_of
     from rgt_tui.profiles.loader import data_dir, read_profile
     from rgt_tui.profiles.log_advice import FIRST_BYTES, LAST_BYTES, Ends
     from rgt_tui.profiles.prices import (
@@ -86,7 +101,6 @@ if TYPE_CHECKING:
         within,
     )
     from rgt_tui.profiles.seen import shown_path
-    from rgt_tui.profiles.survival import by_hand, in_both, keeps_billing, lacking, unmounted, watched_mounts
 
 __all__ = [
     "CARD_FIGURES",
@@ -191,7 +205,6 @@ __getattr__ = imported_later(
     __name__,
     {
         "api_tables": "parse_table",
-        "box_storage": "Storage copies_of copy_survives storage_of",
         "loader": "data_dir read_profile",
         "log_advice": "Ends FIRST_BYTES LAST_BYTES",
         "prices": (
@@ -206,6 +219,5 @@ __getattr__ = imported_later(
         ),
         "run_advice": "Advice FAULTS LEAST_POINTS advised daly faults_of run_cost seconds_per_step within",
         "seen": "shown_path",
-        "survival": "by_hand in_both keeps_billing lacking unmounted watched_mounts",
     },
 )

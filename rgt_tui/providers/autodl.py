@@ -16,10 +16,9 @@ import msgspec
 
 from rgt_tui.model import Lifecycle, MeterKind, ProviderRef, Verb
 from rgt_tui.profiles import load_profile, price_words
-from rgt_tui.providers.answers import Proof, number, port, signed, table, text, when, whole
+from rgt_tui.providers.answers import Page, Proof, number, port, read_pages, signed, table, text, when, whole
 from rgt_tui.providers.control_plane import Context, NotFound, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
-from rgt_tui.providers.paging import Page, read_pages
 from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount, state_of
 
 VENDOR = "https://api.autodl.com"

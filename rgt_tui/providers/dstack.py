@@ -17,10 +17,9 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from rgt_tui.model import Leftover, Lifecycle, MeterKind, ProviderRef, Verb
-from rgt_tui.providers.answers import Proof, array, number, said, table, text, when, whole
+from rgt_tui.providers.answers import Page, Proof, array, number, read_pages, said, table, text, when, whole
 from rgt_tui.providers.control_plane import BadAnswer, Context, NotFound, Pause, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
-from rgt_tui.providers.paging import Page, read_pages
 from rgt_tui.providers.rented import START, Call, Machine, RentedAccount, state_of
 
 VENDOR = "https://sky.dstack.ai"

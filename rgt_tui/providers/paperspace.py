@@ -17,11 +17,10 @@ from urllib.parse import urlencode
 import msgspec
 
 from rgt_tui.model import Leftover, Lifecycle, MeterKind, ProviderRef, Verb, how_many
-from rgt_tui.providers.answers import Parts, Proof, array, number, table, text, when, whole
+from rgt_tui.providers.answers import Page, Parts, Proof, array, number, read_pages, table, text, when, whole
 from rgt_tui.providers.control_plane import BadAnswer, Context, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.markets.paperspace_market import PaperspaceMarket
-from rgt_tui.providers.paging import Page, read_pages
 from rgt_tui.providers.rented import START, Call, Machine, RentedAccount, state_of
 
 VENDOR = "https://api.paperspace.com/v1"

@@ -1,23 +1,68 @@
-"""Records what a provider answers to the reads of an account, without what belongs to a person.
+"""Records what a provider answers to the reads of an account, with what belongs to a person replaced.
 
 Only reads go out: while an account records, its HTTP client refuses every call that acts (`AccountHttp.record_reads`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import contextlib
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
 from rgt_tui.model import Wish
 from rgt_tui.providers.control_plane import Account, ProviderError
 from rgt_tui.providers.http import AccountHttp, RawExchange
-from rgt_tui.providers.redaction import Redactor
 
 MOST_READ = 2
 """Machines that are read one by one."""
 WISH = Wish(gpu="24GB+", disk_gb=20)
 """What offers are asked for."""
+KEPT_KEYS = frozenset(
+    (
+        "status", "state", "actual_status", "intended_status", "cur_state", "next_state", "desiredstatus",
+        "gpu_name", "gpu_description", "model", "gputypeid", "manufacturer", "machinetype", "machinetypelabel",
+        "size_slug", "instance_type", "instance_type_name", "unit", "currency", "type", "resource_type", "kind",
+        "cloud", "cloudtype", "code", "error", "region", "regions", "geolocation", "datacenterid", "datacenterids",
+        "image_runtype", "publiciptype", "agenttype", "stock", "stockstatus", "verification", "hosting_type",
+        "charge_type", "region_sign", "region_name", "gpu_spec_uuid", "snapshot_gpu_alias_name", "features",
+        "architecture", "slug", "accelerators", "endpoint_state", "reason_code", "action", "verb",
+    )
+)  # fmt: skip
+"""Keys in small letters whose text is the platform's own."""
+CATALOGUE_KEYS = frozenset(
+    (
+        "region",
+        "regions",
+        "instance_type",
+        "regions_with_capacity_available",
+        "sizes",
+        "size",
+        "gpus",
+        "gpu",
+        "gputypes",
+        "accelerators",
+    )
+)
+"""Keys of objects in which names and descriptions are the platform's own, too."""
+CATALOGUE_NAMES = frozenset(("name", "description", "displayname", "id"))
+SECRET_NAMES = frozenset(("label_counts", "env", "extra_env", "labels", "tags", "annotations"))
+"""Keys of objects whose own keys a person chose."""
+FILTERS = frozenset(("eq", "neq", "in", "notin", "gt", "gte", "lt", "lte"))
+"""Keys of a search's filter: what they hold is of the kind of the key around them, as in ``type: {in: [...]}``."""
+MONEY = re.compile(r"balance|credit|assets|voucher", re.IGNORECASE)
+ID_KEY = re.compile(r"(^id|_ids?|Ids?|ID|^idx|_idx|[pP]orts?)$")
+PLATFORM_WORD = re.compile(r"[A-Za-z0-9 _./(){}'+,:-]{1,60}")
+ISO_DATE = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:?\d\d)?")
+WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\d+/(tcp|udp)")
+AROUND_ID = re.compile(r"(instance|volume|serverless|endpoint|workergroup|pod|droplet|machine)?[-:/]?")
+"""What may stand around a known id in a text that keeps its form, as in ``instance-1234``."""
+ID_PREFIXES = ("pro-",)
+"""How ids of machines begin that an adapter reads by their beginning: AutoDL's."""
+ID_SEGMENT = re.compile(r"\d{4,}|[0-9a-fA-F-]{12,}|(?=.*\d)[A-Za-z0-9_-]{10,}")
+"""A part of a path that is an id."""
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,3 +162,137 @@ def _redacted(redactor: Redactor, raw: RawExchange) -> Recorded:
         answer=answer,
         note=note,
     )
+
+
+# Replaces what belongs to a person in a provider's answers: ids, names, addresses, keys, balances.
+#
+# Text is replaced unless its key is one whose values are the platform's own words, such as a state or a
+# model: what a platform adds tomorrow is replaced, too. The same text gets the same replacement everywhere,
+# in the shape of the original, so that an adapter reads a recording as it reads the platform.
+
+
+class Redactor:
+    """Replaces texts; the same one by the same one."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def data(self, value: object, key: str = "", parent: str = "") -> object:
+        """Return a decoded JSON value without what belongs to a person.
+
+        Args:
+            value: What to read.
+            key: Under which it is.
+            parent: Key of the object around it.
+        """
+        if isinstance(value, dict):
+            return {
+                self._name(name, key): self.data(inner, key if name in FILTERS else name, key)
+                for name, inner in value.items()
+            }
+        if isinstance(value, list):
+            return [self.data(inner, key, parent) for inner in value]
+        if value is None or isinstance(value, bool):
+            return value
+        if MONEY.search(key):
+            return _like_money(value)
+        if isinstance(value, str) and value.startswith(("{", "[")):
+            with contextlib.suppress(msgspec.DecodeError, RecursionError):
+                # SkyPilot answers with JSON in a string.
+                return msgspec.json.encode(self.data(msgspec.json.decode(value), key, parent)).decode()
+        if isinstance(value, str):
+            return value if self._is_kept(value, key, parent) else self.text(value)
+        if isinstance(value, int) and ID_KEY.search(key) and value > 9:
+            return int(self.text(str(value)))
+        return value
+
+    def text(self, text: str) -> str:
+        """Return what stands in the place of a text."""
+        if not text:
+            return text
+        if text not in self._known:
+            self._known[text] = self._around_known(text) or _shaped(text, len(self._known) + 1)
+        return self._known[text]
+
+    def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Return the headers of an answer without ids."""
+        return {name: self.text(value) if name.endswith("-id") else value for name, value in headers.items()}
+
+    def path(self, path: str) -> str:
+        """Return a request's path and query without ids."""
+        parts = urlsplit(path)
+        segments = [self._segment(one) for one in parts.path.split("/")]
+        query = [(name, self._query_value(name, value)) for name, value in parse_qsl(parts.query)]
+        return "/".join(segments) + (f"?{urlencode(query)}" if query else "")
+
+    def _segment(self, segment: str) -> str:
+        is_id = segment in self._known or ID_SEGMENT.fullmatch(segment) is not None
+        return self.text(segment) if is_id else segment
+
+    def _query_value(self, name: str, value: str) -> str:
+        try:
+            return msgspec.json.encode(self.data(msgspec.json.decode(value), name)).decode()
+        except msgspec.DecodeError:
+            return self._segment(value)
+
+    def _name(self, name: str, parent: str) -> str:
+        """Return a key of an object; those that a person chose are replaced."""
+        if parent.lower() in SECRET_NAMES or name in self._known:
+            return self.text(name)
+        return (
+            name
+            if WORD.fullmatch(name) or (len(name) < 40 and not ID_SEGMENT.fullmatch(name))
+            else self.text(name)
+        )
+
+    def _is_kept(self, value: str, key: str, parent: str) -> bool:
+        name = key.lower()
+        if ISO_DATE.fullmatch(value):
+            return True
+        if name in KEPT_KEYS:
+            return value not in self._known and PLATFORM_WORD.fullmatch(value) is not None
+        if parent.lower() in CATALOGUE_KEYS and name in CATALOGUE_NAMES:
+            return True
+        return re.fullmatch(r"-?\d+(\.\d+)?", value) is not None and not ID_KEY.search(key)
+
+    def _around_known(self, text: str) -> str | None:
+        """Return a text whose only private part is a known id, with that one replaced; None = it is another one."""
+        for original in sorted(self._known, key=len, reverse=True):
+            before, found, after = text.partition(original)
+            if found and len(original) > 3 and not after and AROUND_ID.fullmatch(before):
+                return before + self._known[original]
+        return None
+
+
+def _like_money(value: object) -> object:
+    """Return an amount of the same type and sign, which says nothing of a person."""
+    if isinstance(value, str):
+        return "-12.34" if value.startswith("-") else "12.34"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        amount = 12.34 if isinstance(value, float) else 12
+        return 0 if value == 0 else -amount if value < 0 else amount
+    return None
+
+
+SHAPES: Mapping[str, str] = {
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}": "00000000-0000-4000-8000-{number:012d}",
+    r"\d{1,3}(\.\d{1,3}){3}": "198.18.{high}.{low}",
+    r"[0-9a-fA-F:]*::?[0-9a-fA-F:]+": "2001:db8::{number:x}",
+    r"[^@\s]+@[^@\s]+": "user{number}@example.org",
+    r"(ssh|ecdsa)-.*": "ssh-ed25519 AAAA{number} key",
+    r"https?://.*": "https://example.org/{number}",
+}
+"""Shape of an original → that of its replacement."""
+
+
+def _shaped(text: str, number: int) -> str:
+    """Return a replacement in the shape of a text."""
+    for shape, replacement in SHAPES.items():
+        if re.fullmatch(shape, text, re.DOTALL):
+            return replacement.format(number=number, high=number // 250, low=number % 250 + 1)
+    if text.isdecimal():
+        return str(10 ** max(len(text) - 1, 4) + number)
+    if re.fullmatch(r"[0-9a-f]{16,}", text):
+        return f"{number:0{len(text)}x}"
+    prefix = next((one for one in ID_PREFIXES if text.startswith(one)), "text-")
+    return f"{prefix}{number}"

@@ -16,7 +16,7 @@ import msgspec
 from rgt_tui.model import Amount, Leftover, Lifecycle, Meter, MeterKind, Permit, ProviderRef, Verb, steady
 from rgt_tui.profiles import HOURS, load_profile
 from rgt_tui.profiles.survival import until_clock
-from rgt_tui.providers.answers import Parts, Proof, known_sum, number, signed, table, text
+from rgt_tui.providers.answers import Parts, Proof, known_sum, names_next_page, number, signed, table, text
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Conflict,
@@ -32,9 +32,15 @@ from rgt_tui.providers.control_plane import (
 )
 from rgt_tui.providers.http import AccountHttp, Answer, open_http
 from rgt_tui.providers.markets.runpod_market import RunPodMarket
-from rgt_tui.providers.paging import names_next_page
-from rgt_tui.providers.runpod_leftovers import list_leftovers, read_list
-from rgt_tui.providers.runpod_pod import ID, Pod, network_per_hour, parse_pod, price_of
+from rgt_tui.providers.runpod_pod import (
+    ID,
+    Pod,
+    list_leftovers,
+    network_per_hour,
+    parse_pod,
+    price_of,
+    read_list,
+)
 
 VENDOR = "https://api.runpod.io"
 CONSOLE = "https://console.runpod.io/pods"

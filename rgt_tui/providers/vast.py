@@ -16,12 +16,16 @@ from urllib.parse import quote, urlencode
 
 from rgt_tui.model import Leftover, Lifecycle, MeterKind, ProviderRef, Verb
 from rgt_tui.providers.answers import (
+    Page,
     Parts,
     Proof,
     array,
     moment_of,
     number,
     port,
+    read_optional,
+    read_pages,
+    read_single_page,
     said,
     signed,
     table,
@@ -37,9 +41,7 @@ from rgt_tui.providers.control_plane import (
     printable,
 )
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
-from rgt_tui.providers.markets.vast_bids import VastBids
-from rgt_tui.providers.markets.vast_market import VastMarket
-from rgt_tui.providers.paging import Page, read_optional, read_pages, read_single_page
+from rgt_tui.providers.markets.vast_market import VastBids, VastMarket
 from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount
 
 VENDOR = "https://console.vast.ai"

@@ -17,7 +17,7 @@ import pytest
 from rgt_box.sampling import nccl_ras
 from rgt_box.sampling.nccl_ras import RasWatch, address, cut
 
-from rgt_tui.handbook.ras_output import of_ras_json
+from rgt_tui.handbook.collectives import of_ras_json
 
 ME = os.getpid()
 COUNTS = {"Broadcast": 3, "AllReduce": 64}

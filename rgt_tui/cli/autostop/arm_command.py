@@ -25,7 +25,7 @@ from rgt_tui.fleet import Fleet, GateClosed, reached
 from rgt_tui.fleet.autostop import ARMED, ArmedBook
 from rgt_tui.fleet.autostop.arming import Arming, NotNamed, Rehearsal, Wish
 from rgt_tui.fleet.autostop.autostop_verbs import Keeping, ask_status, ask_story
-from rgt_tui.fleet.autostop.self_parking import known_objections
+from rgt_tui.fleet.autostop.self_stops import known_objections
 from rgt_tui.gate import AuditFailed, AuditLog
 from rgt_tui.gate.audit import default_path
 from rgt_tui.health import clock_words, story_lines

@@ -24,7 +24,6 @@ from rgt_tui.handbook import (
     all_pages,
     collectives,
     curve_findings,
-    ras_output,
     read_samples,
     triage_file,
     weighed,
@@ -137,13 +136,13 @@ def collective_findings(
             data = _head(Path(name))
             if _PICKLE.match(data) or _JSON.match(data):
                 value = _value(Path(name))
-                if ras_output.is_ras_json(value):
-                    found[name] = _as_findings(ras_output.of_ras_json(value), pages)
+                if collectives.is_ras_json(value):
+                    found[name] = _as_findings(collectives.of_ras_json(value), pages)
                 else:
                     dumps[name] = _dump(value, Path(name), number)
-            elif ras_output.is_ncclras(text := data.decode("utf-8", "replace")):
+            elif collectives.is_ncclras(text := data.decode("utf-8", "replace")):
                 text = _whole(Path(name)).decode("utf-8", "replace")
-                found[name] = _as_findings(ras_output.of_ncclras(text), pages)
+                found[name] = _as_findings(collectives.of_ncclras(text), pages)
         except Unreadable as error:
             found[name] = error
         except OSError:

@@ -35,8 +35,7 @@ from rgt_tui.fleet.renting import (
     open_creations,
     search,
 )
-from rgt_tui.fleet.renting.candidates import market_of, renting_accounts
-from rgt_tui.fleet.renting.rental import Creation, ref_of
+from rgt_tui.fleet.renting.rental import Creation, market_of, ref_of, renting_accounts
 from rgt_tui.gate import JOURNAL, ActionState, AuditLog, Held, Journal, JournalFailed, OpenAction, boot, words
 from rgt_tui.gate.audit import default_path
 from rgt_tui.model import ProviderRef, RentReview, Wish, steady

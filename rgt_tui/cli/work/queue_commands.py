@@ -25,27 +25,23 @@ from rgt_tui.fleet import provider_word, reached, says
 from rgt_tui.fleet.config import FleetConfig
 from rgt_tui.fleet.renting.acceptance import checks_path, load_checks
 from rgt_tui.fleet.work.agent_answers import Answer, Row, ask, rows_of, text, texts
-from rgt_tui.fleet.work.fleet_roster import (
-    OK as WHOLE,
-)
-from rgt_tui.fleet.work.fleet_roster import (
+from rgt_tui.fleet.work.launching import job_directory
+from rgt_tui.fleet.work.queue_split import OK as WHOLE
+from rgt_tui.fleet.work.queue_split import (
+    UNDONE,
     Entry,
     Handed,
+    NoQueue,
     Part,
+    QueueLine,
     forget_handed,
     handed_cells,
     ledger_path,
+    line_of,
     note_handed,
+    parse_lines,
     roster,
     same_job,
-)
-from rgt_tui.fleet.work.launching import job_directory
-from rgt_tui.fleet.work.queue_split import (
-    UNDONE,
-    NoQueue,
-    QueueLine,
-    line_of,
-    parse_lines,
     seen_in,
     share_words,
     split,

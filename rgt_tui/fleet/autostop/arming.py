@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import msgspec
 
 from rgt_tui.fleet.autostop import autostop_verbs
-from rgt_tui.fleet.autostop.armed_book import ArmedBook
-from rgt_tui.fleet.autostop.autostop_verbs import Keeping
-from rgt_tui.fleet.autostop.self_parking import erased, known_objections, promises, wrong_machine
+from rgt_tui.fleet.autostop.autostop_verbs import ArmedBook, Keeping
+from rgt_tui.fleet.autostop.self_stops import erased, known_objections, promises, wrong_machine
 from rgt_tui.fleet.engine import Fleet
 from rgt_tui.fleet.fleet_source import GateClosed
 from rgt_tui.gate import AuditEvent, AuditLog

@@ -419,7 +419,7 @@ BOX: dict[str, Check] = {
 
 
 SINK: dict[str, Check] = {"url_env": _variable, "url_file": _file, "token_env": _variable}
-"""What a sink says of its secrets; `rgt_tui.health.alert_settings` checks the rest."""
+"""What a sink says of its secrets; `rgt_tui.health.delivery` checks the rest."""
 
 
 def _via(value: str | None) -> str | None:

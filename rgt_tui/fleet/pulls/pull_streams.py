@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from rgt_tui.fleet.pulls.piped_stream import PipedStream
+from rgt_tui.fleet.pulls.box_pipe import PipedStream
 from rgt_tui.fleet.pulls.pull_way import ENOUGH, SILENCE_S, PullFailed, PullRequest, Way
 from rgt_tui.ssh import (
     AuthFailed,

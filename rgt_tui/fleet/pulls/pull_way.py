@@ -12,7 +12,7 @@ from pathlib import Path
 import asyncssh
 import msgspec
 
-from rgt_tui.fleet.box_questions import Wanted
+from rgt_tui.fleet.box_evidence import Wanted
 from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.pulls.box_pipe import BoxPipe
 from rgt_tui.model import BoxSpec

@@ -1,8 +1,17 @@
 """Renting a machine: the offers, the one creation call with its journal, and waiting until the machine answers."""
 
 from rgt_tui.fleet.renting.arrival import Arrival, agreement, differences, wait_for_ssh
-from rgt_tui.fleet.renting.candidates import Candidate, Search, new_token, search
-from rgt_tui.fleet.renting.rental import FIND_SECONDS, Outcome, Rental, Taken, open_creations
+from rgt_tui.fleet.renting.rental import (
+    FIND_SECONDS,
+    Candidate,
+    Outcome,
+    Rental,
+    Search,
+    Taken,
+    new_token,
+    open_creations,
+    search,
+)
 
 __all__ = [
     "FIND_SECONDS",

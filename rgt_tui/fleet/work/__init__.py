@@ -1,4 +1,4 @@
 """Work that a person starts on boxes: the agent's verbs, single jobs, and queues over several boxes."""
 
-__all__ = ["agent_answers", "fleet_roster", "launching", "queue_split", "tunneling"]
+__all__ = ["agent_answers", "launching", "queue_split", "tunneling"]
 """Modules that other packages may use."""

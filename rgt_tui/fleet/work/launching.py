@@ -13,7 +13,7 @@ import msgspec
 
 from rgt_tui.fleet.box_settings import durable_dirs
 from rgt_tui.fleet.work.agent_answers import Row, number, rows_of, text, texts
-from rgt_tui.fleet.work.fleet_roster import same_job
+from rgt_tui.fleet.work.queue_split import same_job
 from rgt_tui.health import log_finding
 from rgt_tui.model import BoxSpec, Finding, Profile, how_many
 

@@ -1,14 +1,17 @@
-"""Conditions of GPUs: idle while something trains, throttled, broken; and the CPU quota that slows them down."""
+"""Conditions of GPUs and speed: idle, throttled, broken, starved; waiting steps, the CPU quota, a silent log."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from rgt_tui.health.condition import NOTHING, Proof, Reading, Verdict, failed, passed, waiting, warn
-from rgt_tui.health.facts import MOVING_S, NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S, Facts
+from rgt_tui.health.facts import MOVING_S, NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S, STANDS, Facts, trainers
 from rgt_tui.health.remembered import HARDWARE, xid_level
-from rgt_tui.model import BoxState, Finding, Gpu, memory
+from rgt_tui.health.rows.conditions_runs import runs_of
+from rgt_tui.model import BoxState, Finding, Gpu, RunState, Sample, Series, memory, training_of
 from rgt_tui.model.gpu_names import gpus_not_as_asked
 from rgt_tui.profiles import age, how_many, pct, stall_after, step_time
 
@@ -30,6 +33,16 @@ CAPPED, CAPPED_CLOCK, FULL_PCT = "sw_power_cap", 0.7, 90.0
 """A power cap is normal under load: it counts only where it takes a busy card below this part of its clock."""
 MOVING_STEPS = 3.0
 """A run that advanced within so many usual steps, or `MOVING_S`, is not in an evaluation or a pause."""
+LEAST_POINTS = 30
+"""Samples whose mean says how busy the cards are: single ones say nothing, a step has pauses of its own."""
+ONE_CORE_PCT = 90.0
+"""CPU of a process whose one thread is the limit; a loader in the training process looks like that."""
+ALL_CORES = 0.85
+"""Share of the cores from which on the processors are the limit."""
+SPINS_PCT, SPINS_POWER = 95.0, 0.45
+"""A card that waits for others spins: it is called busy, and draws far less than it may."""
+SILENT_S, MOVED_S = 1800.0, 300.0
+"""A log that has said nothing for so long, while the curve or a checkpoint is younger than that, is held back."""
 
 
 def _gpus(view: Facts) -> tuple[Gpu, ...]:
@@ -218,3 +231,240 @@ def vram_reading(box: BoxState) -> str | None:
     fullest = max(box.sample.gpus, key=lambda gpu: gpu.vram_used or 0)
     mark = "SIM " if fullest.sim else ""
     return f"{mark}GPU {fullest.index} now holds {memory(fullest.vram_used)} of {memory(fullest.vram_total)}"
+
+
+# Conditions of speed: starved GPUs, waiting steps, a noisy neighbour, thread counts, a silent log.
+
+
+def read_starved(view: Facts) -> Sequence[Reading] | None:
+    """Mean utilisation of the cards over the last samples, while a run advances."""
+    sample = view.box.sample
+    real = [gpu for gpu in sample.gpus if not gpu.sim and gpu.error is None] if sample is not None else []
+    if sample is None or not real or not view.trains:
+        return None if view.blind else NOTHING
+    known = [value for value in view.box.rings.gpu_util if value is not None]
+    if view.progress_age is None or view.progress_age > NO_QUEUE_MOVING_S or pausing(view):
+        return None
+    if len(known) < LEAST_POINTS:
+        return None
+    return (Reading("", sum(known) / len(known), sample),)
+
+
+def say_starved(view: Facts, reading: Reading, since: float) -> str:
+    """Give the mean, and what CPU use says about the reason."""
+    many = len(reading.about.gpus)
+    cards = "the GPU is" if many == 1 else f"the {many} GPUs are"
+    why = _in_words(view) or limit_of(reading.about)
+    return f"{cards} {pct(reading.value)} busy, while the run advances: {why}"
+
+
+def limit_of(sample: Sample) -> str:
+    """Say what holds a training up whose cards are not busy, by what its processes make of the processors."""
+    busy = sum(proc.cpu_pct or 0.0 for proc in trainers(sample))
+    cores = sample.cpu.usable
+    if sample.cpu.throttled_pct is not None and sample.cpu.throttled_pct >= 10.0:
+        return f"CPU-bound, its quota runs out {pct(sample.cpu.throttled_pct)} of the time"
+    if cores and busy >= 100.0 * ALL_CORES * cores:
+        return f"CPU-bound, all {cores:g} cores are busy"
+    known = [proc.cpu_pct for proc in trainers(sample) if proc.cpu_pct is not None]
+    if known and max(known) >= ONE_CORE_PCT:
+        return (
+            f"its main process keeps a core {pct(max(known))} busy, so it loads or computes there (workers?)"
+        )
+    if known:
+        return "the processors are idle, too: it waits for a disk, the network or the other ranks"
+    return "what it waits for is not known"
+
+
+def read_spinning(view: Facts) -> Sequence[Reading] | None:
+    """Runs without progress on cards that report being busy and draw little power."""
+    if view.blind or not view.live or view.box.sample is None:
+        return None
+    cards = [gpu for gpu in view.box.sample.gpus if _spins(gpu)]
+    stands = [
+        (run, view.now - run.progressed_at)
+        for _, cell, run in view.running
+        if run is not None
+        and run.progressed_at is not None
+        and view.now - run.progressed_at >= STANDS * stall_after(cell, run)
+    ]
+    stands += [
+        (runs[0], view.now - runs[0].progressed_at)
+        for runs in view.beside
+        if runs[0].progressed_at is not None and view.now - runs[0].progressed_at >= NO_QUEUE_STALL_S
+    ]
+    return [Reading(run.name, 1.0, (still, cards)) for run, still in stands] if cards else NOTHING
+
+
+def _spins(gpu: Gpu) -> bool:
+    if gpu.sim or gpu.util is None or gpu.power_w is None or not gpu.power_limit_w:
+        return False
+    return gpu.util >= SPINS_PCT and gpu.power_w < SPINS_POWER * gpu.power_limit_w
+
+
+def say_spinning(view: Facts, reading: Reading, since: float) -> str:
+    """Give the card that spins, and for how long nothing advanced."""
+    still, cards = reading.about
+    gpu: Gpu = cards[0]
+    more = f" (and {len(cards) - 1} more)" if len(cards) > 1 else ""
+    return (
+        f"GPU {gpu.index}{more} is {pct(gpu.util)} busy at {gpu.power_w:.0f} of {gpu.power_limit_w:.0f} W, and "
+        f"{reading.key} has not advanced for {age(still)}: it hangs"
+    )
+
+
+def read_stolen(view: Facts) -> Sequence[Reading] | None:
+    """Percent of the processors' time that the host gave to others (steal)."""
+    sample = view.box.sample
+    if sample is None or sample.cpu.steal_pct is None:
+        return None
+    return (Reading("", sample.cpu.steal_pct),) if view.trains else NOTHING
+
+
+def say_stolen(view: Facts, reading: Reading, since: float) -> str:
+    """Give the share."""
+    return f"the host gives {pct(reading.value)} of the processors' time to other machines (steal)"
+
+
+def read_crowded(view: Facts) -> Sequence[Reading] | None:
+    """Whether the training has far more threads than cores; where a quota runs out, that is told by itself."""
+    sample = view.box.sample
+    if sample is None:
+        return None
+    if not sample.cpu.oversubscribed or sample.cpu.throttled_pct is not None:
+        return NOTHING
+    return (Reading("", 1.0, sample),)
+
+
+def say_crowded(view: Facts, reading: Reading, since: float) -> str:
+    """Give threads and cores."""
+    sample: Sample = reading.about
+    threads = sum(proc.threads or 0 for proc in trainers(sample))
+    cores = "?" if sample.cpu.usable is None else f"{sample.cpu.usable:g}"
+    return f"the training has {how_many(threads, 'thread')} on {cores} cores, and they slow each other down"
+
+
+def read_held_back(view: Facts) -> Sequence[Reading] | None:
+    """Logs that have been silent for long, or from the first, while their run's curve or checkpoints advance."""
+    if not view.live or view.blind:
+        return None
+    logs = {log.path: log for log in view.box.logs if log.at is not None}
+    saved = {entry.run: view.client(entry.items[-1].at) for entry in view.box.checkpoints if entry.items}
+    pairs: list[tuple[str, tuple[str | None, ...], RunState | None]]
+    pairs = [(cell.name, (cell.log,), run) for _, cell, run in view.running]
+    runs = [runs[0] for runs in view.beside]
+    for found in view.box.found:
+        mine = next((run for run in runs if training_of(run.name, {found.name}) == found.name), None)
+        pairs += [(found.name, (found.log, *found.logs), mine)] if found.alive else []
+    out = []
+    for name, paths, run in pairs:
+        said = max(
+            (logs[path] for path in paths if path in logs), key=lambda log: log.at or 0.0, default=None
+        )
+        moved = max((at for at in (_moved(run), saved.get(name)) if at is not None), default=None)
+        if said is None or said.at is None or moved is None:
+            continue
+        silent = view.now - said.at
+        held = silent >= SILENT_S and view.now - moved <= MOVED_S
+        out += [Reading(name, 1.0, (said, silent, view.now - moved))] if held else []
+    return out
+
+
+def _moved(run: RunState | None) -> float | None:
+    return run.progressed_at if run is not None else None
+
+
+def say_held_back(view: Facts, reading: Reading, since: float) -> str:
+    """Say for how long it has been silent, and how young the proof of life is."""
+    log, silent, moved = reading.about
+    still = (
+        f"silent for {age(silent)}: buffered"
+        if log.lines
+        else f"empty for {age(silent)}: buffered, if it prints at all"
+    )
+    return f"{reading.key} is advancing (moved {age(moved)} ago), but {log.path} has been {still}"
+
+
+# Where the time of a step goes, as the trainer itself measured it.
+
+POINTS, LEAST = 50, 10
+"""The newest points whose mean counts, and how few are enough."""
+STEP = ("step_time", "time", "iter_time", "batch_time", "step_time_s")
+DATA = ("data_time", "data_time_s")
+TALK = ("comm_time", "comm_time_s")
+"""Names of the curves in seconds a step: our own trainer's, and those of others that log both of a pair (mmengine and
+detectron2: ``data_time`` and ``time``); with ``train/`` before them, too."""
+
+
+class Share(NamedTuple):
+    """What part of a step one thing takes: both in seconds."""
+
+    part: float
+    step: float
+
+    @property
+    def percent(self) -> float:
+        """Return it in percent."""
+        return 100.0 * self.part / self.step
+
+
+def read_input(view: Facts) -> Sequence[Reading] | None:
+    """Percent of a step in which a run waits for its data."""
+    return _readings(view, DATA)
+
+
+def say_input(view: Facts, reading: Reading, since: float) -> str:
+    """Give the share, and the seconds."""
+    return f"{reading.key} is input-bound: it waits for its data {_words(reading.about)}"
+
+
+def read_talk(view: Facts) -> Sequence[Reading] | None:
+    """Percent of a step in which a run waits for its other ranks."""
+    return _readings(view, TALK)
+
+
+def say_talk(view: Facts, reading: Reading, since: float) -> str:
+    """Give the share, and the seconds."""
+    return f"{reading.key} is communication-bound: it exchanges, or waits for a slower rank, {_words(reading.about)}"
+
+
+def _in_words(view: Facts) -> str:
+    """Say what the trainer measured of the runs of a box: the largest wait for data; "" = it does not tell."""
+    found = [share for run in runs_of(view) if (share := share_of(run, DATA)) is not None]
+    worst = max(found, key=lambda share: share.percent, default=None)
+    return "" if worst is None else f"it waits for its data {_words(worst)}"
+
+
+def share_of(run: RunState, names: Sequence[str]) -> Share | None:
+    """Return what part of its newest steps one of the curves `names` takes; None = it logs no such pair."""
+    part, step = _mean(run, names), _mean(run, STEP)
+    if part is None or step is None or not 0.0 <= part <= step or step == 0.0:
+        return None
+    return Share(part, step)
+
+
+def _readings(view: Facts, names: Sequence[str]) -> Sequence[Reading] | None:
+    if view.blind:
+        return None
+    found = [(run, share) for run in runs_of(view) if (share := share_of(run, names)) is not None]
+    return [Reading(run.name, share.percent, share) for run, share in found]
+
+
+def _mean(run: RunState, names: Sequence[str]) -> float | None:
+    series = next(_named(run, names), None)
+    if series is None:
+        return None
+    _, values, count = series.columns()
+    newest = [value for value in values[max(0, count - POINTS) : count] if math.isfinite(value)]
+    return sum(newest) / len(newest) if len(newest) >= LEAST else None
+
+
+def _named(run: RunState, names: Sequence[str]) -> Iterator[Series]:
+    for name in names:
+        for said in (name, f"train/{name}"):
+            if said in run.series:
+                yield run.series[said]
+
+
+def _words(share: Share) -> str:
+    return f"{pct(share.percent)} of a step ({share.part:.3g} of {share.step:.3g} s)"

@@ -19,8 +19,7 @@ from rgt_tui.model import Offer, Wish
 from rgt_tui.model.gpu_names import same_gpu
 from rgt_tui.providers.answers import array, said, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, ProviderError, printable
-from rgt_tui.providers.markets.rented_market import RentedMarket
-from rgt_tui.providers.markets.wish_matching import check_wish, in_order, unknown_gpu
+from rgt_tui.providers.markets.rented_market import RentedMarket, check_wish, in_order, unknown_gpu
 from rgt_tui.providers.rented import Call, RentedAccount
 
 REGIONS = {"ny2": "East Coast (NY2)", "ca1": "West Coast (CA1)", "ams1": "Europe (AMS1)"}

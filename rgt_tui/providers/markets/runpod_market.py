@@ -8,14 +8,15 @@ type of GPU and searches for nothing else; version 2 has no spot pods, which `ru
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
 
 from rgt_tui.model import Lifecycle, Meter, Offer, ProviderRef, RentPermit, Wish, steady
 from rgt_tui.model.gpu_names import read_gpu_name, same_gpu
-from rgt_tui.providers.answers import number, table
+from rgt_tui.providers.answers import array, number, read_single_page, table, text
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Instance,
@@ -25,9 +26,7 @@ from rgt_tui.providers.control_plane import (
     use_rent_permit,
 )
 from rgt_tui.providers.http import AccountHttp
-from rgt_tui.providers.markets import runpod_spot
-from rgt_tui.providers.markets.wish_matching import check_wish, in_order, unknown_gpu
-from rgt_tui.providers.paging import read_single_page
+from rgt_tui.providers.markets.rented_market import check_wish, in_order, unknown_gpu
 from rgt_tui.providers.runpod_pod import price_of
 
 IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
@@ -52,6 +51,13 @@ https://docs.runpod.io/pods/configuration/use-ssh: the proxy has neither SCP nor
 
 _OFFER = re.compile(r"(?:SPOT-)?(SECURE|COMMUNITY)/([A-Za-z0-9_.-]+)/([0-9]{1,3})x(.+)")
 _ANYWHERE = "any"
+PATH = "/graphql"
+SPOT_NOTES = (
+    "unverified: rented through RunPod's older GraphQL API, which rgt has not tried against the real service and which "
+    "RunPod means to end early in 2027",
+    "it can be taken away at any time, with SIGTERM and about 5 s at best; the price is the least bid now",
+)
+RENT = "mutation Rent($input: PodRentInterruptableInput!) { podRentInterruptable(input: $input) { id } }"
 
 
 class GpuType(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +110,7 @@ class RunPodMarket:
         """Return what the catalogue has in stock for a wish; see `Market.offers`."""
         check_wish("RunPod", wish, currency="USD")
         if wish.spot:
-            spot = await runpod_spot.spot_catalogue(self._http, wish, CLOUDS)
+            spot = await spot_catalogue(self._http, wish, CLOUDS)
             catalogues = {cloud: _gpu_types(rows, cloud) for cloud, rows in spot.items()}
         else:
             catalogues = {cloud: await self._catalogue(wish, cloud) for cloud in CLOUDS}
@@ -146,7 +152,7 @@ class RunPodMarket:
         use_rent_permit(permit, offer, token, self._ref, steady())
         if not offer.spot:
             return self._read((await self._http.send("POST", path, body)).data)
-        made = await runpod_spot.rent_spot(self._http, body)
+        made = await rent_spot(self._http, body)
         try:
             return self._read((await self._http.get(f"/v2/pods/{made}")).data)
         except ProviderError as error:
@@ -197,7 +203,7 @@ def _offer(wish: Wish, gpu: GpuType, cloud: str, kind: str) -> Offer | None:
         price_of("volume-disk", volume, running=True),
         price_of("container-disk", CONTAINER_GB, running=True),
     ]
-    notes = runpod_spot.NOTES + NOTES if wish.spot else NOTES
+    notes = SPOT_NOTES + NOTES if wish.spot else NOTES
     return Offer(
         kind=kind,
         spot=wish.spot,
@@ -227,7 +233,7 @@ def _request(offer: Offer, wish: Wish, token: str) -> tuple[str, dict[str, objec
         return "/v2/pods", body
     if offer.compute_per_hour is None:
         raise ProviderError("a spot offer without a price cannot be bid for", sent=False)
-    return runpod_spot.PATH, runpod_spot.spot_request(body, offer.compute_per_hour / offer.gpu_count)
+    return PATH, spot_request(body, offer.compute_per_hour / offer.gpu_count)
 
 
 def _body(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
@@ -258,3 +264,95 @@ def _body(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
         "globalNetworking": False,
         "env": {"PUBLIC_KEY": wish.public_key} if wish.public_key else {},
     }
+
+
+# RunPod's spot pods through its GraphQL API, as dstack rents them: REST v2 has none.
+#
+# *Unverified*: rgt has not tried it against the real service. RunPod means to end this API early in 2027, and
+# the call perhaps earlier (https://github.com/runpod/runpodctl/issues/267, 2026-04). Fields:
+# https://graphql-spec.runpod.io/ (``gpuTypes``, ``lowestPrice``, ``podRentInterruptable``); prices and bids
+# are USD an hour of one GPU (2026-11).
+
+
+async def spot_catalogue(http: AccountHttp, wish: Wish, clouds: tuple[str, ...]) -> dict[str, list[object]]:
+    """Return cloud → what can be had there as spot, in the form of REST v2's catalogue, with bids as prices.
+
+    Raises:
+        ProviderError: among others for a region: these prices are those of any.
+    """
+    if wish.region is not None:
+        raise ProviderError(
+            "RunPod tells no spot prices by region: ask without a region, or without spot", sent=False
+        )
+    wanted = " ".join(
+        f"{cloud}: lowestPrice(input: {{gpuCount: {wish.gpu_count}, secureCloud: {str(cloud == 'SECURE').lower()}}}) "
+        "{ minimumBidPrice stockStatus }"
+        for cloud in clouds
+    )
+    query = f"query {{ gpuTypes {{ id displayName memoryInGb {wanted} }} }}"
+    rows = (await _ask(http, {"query": query})).get("gpuTypes")
+    if not isinstance(rows, list):
+        raise BadAnswer("RunPod's answer has no 'gpuTypes'; nothing follows from it", console=http.console)
+    return {cloud: [_entry(table(row), cloud, wish.gpu_count) for row in rows] for cloud in clouds}
+
+
+def _entry(row: Mapping[str, Any], cloud: str, count: int) -> object:
+    price, key = table(row.get(cloud)), cloud.lower()
+    bid, stock = number(price.get("minimumBidPrice")), text(price.get("stockStatus"), 20)
+    return {
+        "id": row.get("id"),
+        "name": row.get("displayName"),
+        "memory": row.get("memoryInGb"),
+        "price": {key: bid},
+        key: True,
+        "maxCount": {key: count if bid else 0},
+        # A bid is told for what can be had now, although the stock may not be.
+        "availability": (stock or "unknown").upper() if bid else "NONE",
+    }
+
+
+def spot_request(created: Mapping[str, Any], bid: float) -> dict[str, object]:
+    """Return the request for a spot pod that is otherwise like one of REST v2's ``POST /v2/pods``."""
+    gpu, mount = created["gpu"], created["mounts"]["persistent"]
+    wanted = {
+        "name": created["name"],
+        "imageName": created["image"],
+        "gpuTypeId": gpu["id"],
+        "gpuCount": gpu["count"],
+        "bidPerGpu": bid,
+        "cloudType": created["cloud"],
+        "containerDiskInGb": created["disk"],
+        "volumeInGb": mount["size"],
+        "volumeMountPath": mount["path"],
+        "ports": ",".join(created["ports"]),
+        "env": [{"key": key, "value": value} for key, value in created["env"].items()],
+        "dockerArgs": "",
+        "startSsh": True,
+        "supportPublicIp": True,
+    }
+    return {"query": RENT, "variables": {"input": wanted}}
+
+
+async def rent_spot(http: AccountHttp, request: Mapping[str, object]) -> str:
+    """Send the request, once; return the pod's id.
+
+    Raises:
+        ProviderError: it may have been made all the same: GraphQL answers errors with status 200.
+    """
+    made = text(table((await _ask(http, request)).get("podRentInterruptable")).get("id"), 80)
+    if made is None:
+        raise BadAnswer("RunPod did not say which spot pod it made", console=http.console, status=200)
+    return made
+
+
+async def _ask(http: AccountHttp, request: Mapping[str, object]) -> dict[str, Any]:
+    """Return the ``data`` of an answer.
+
+    Raises:
+        ProviderError: it holds errors.
+    """
+    answer = table((await http.send("POST", PATH, request)).data)
+    if errors := array(answer.get("errors")):
+        why = printable(table(errors[0]).get("message") or "an error without words", 200)
+        raise BadAnswer(f"RunPod's GraphQL API answered: {why}", console=http.console, status=200)
+    return table(answer.get("data"))

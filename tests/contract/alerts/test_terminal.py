@@ -21,7 +21,7 @@ DESKTOP = SinkSettings("desktop")
 RING = """
 import asyncio
 from rgt_tui.health.alert_sinks import Bell
-from rgt_tui.model.alert import SinkSettings
+from rgt_tui.model.box import SinkSettings
 from tests.contract.alerts.samples import EVENT
 asyncio.run(Bell(SinkSettings("bell"), {}).send(EVENT))
 """

@@ -25,7 +25,7 @@ from rgt_tui.fleet.renting import (
     open_creations,
     search,
 )
-from rgt_tui.fleet.renting.candidates import market_of, renting_accounts
+from rgt_tui.fleet.renting.rental import market_of, renting_accounts
 from rgt_tui.gate import AuditLog, Journal
 from rgt_tui.model import ProviderRef, Wish
 from rgt_tui.providers import OVER, Providers

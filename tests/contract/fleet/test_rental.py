@@ -15,8 +15,7 @@ from rgt_tui.demo import Fault, LocalRunPod
 from rgt_tui.demo.platforms import LocalGpu
 from rgt_tui.fleet import BoxSession, ConnectLimit, Meters, OpenActions
 from rgt_tui.fleet.renting import Candidate, Outcome, Rental, Taken, new_token, open_creations, search
-from rgt_tui.fleet.renting.candidates import market_of
-from rgt_tui.fleet.renting.rental import account_target, ref_of
+from rgt_tui.fleet.renting.rental import account_target, market_of, ref_of
 from rgt_tui.gate import ActionState, AuditLog, Journal, Renting
 from rgt_tui.health import assess
 from rgt_tui.model import BoxSpec, ProviderRef, Wish

@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.demo.embedded import described
-from rgt_tui.demo.local_planes import DISK_GB, MAKERS, NETWORK_GB, VAST_STORAGE, Planes
+from rgt_tui.demo.embedded import DISK_GB, MAKERS, NETWORK_GB, VAST_STORAGE, Planes, described
 from rgt_tui.demo.plan import BOXES
 from rgt_tui.fleet.config import dump_fleet, read_fleet
 from rgt_tui.model import Meter, MeterKind, StopPhase, Verb

@@ -36,8 +36,7 @@ from rgt_tui.providers import (
     creation_proof,
     leftover_gaps,
 )
-from rgt_tui.providers.digitalocean import key_of_doctl
-from rgt_tui.providers.markets.digitalocean_market import fingerprint
+from rgt_tui.providers.digitalocean import fingerprint, key_of_doctl
 from tests.contract.providers.conftest import START, Clock, permit_for
 from tests.contract.providers.fakes.local_digitalocean import LocalDigitalOcean, LocalSize, region_of
 

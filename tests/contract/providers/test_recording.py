@@ -12,8 +12,7 @@ import pytest
 from rgt_tui.demo.platforms import LocalServer
 from rgt_tui.profiles import load_api_tables
 from rgt_tui.providers import ProviderError, Providers
-from rgt_tui.providers.recording import Recording, record_account
-from rgt_tui.providers.redaction import Redactor
+from rgt_tui.providers.recording import Recording, Redactor, record_account
 from tests.contract.providers.api_check import answer_faults
 from tests.contract.providers.platform_rows import ROWS
 from tests.contract.providers.replaying import replayed

@@ -13,7 +13,7 @@ from rgt_box.commands import result_rules, result_walk, results
 from rgt_tui.fleet import Asking, GateClosed, billing_actions, box_evidence
 from rgt_tui.gate import decision, evidence, journal, quiet, sealed
 from rgt_tui.model import BY_HAND, Evidence, Link, Seal, StopPhase, StopProgress
-from rgt_tui.profiles import box_storage
+from rgt_tui.profiles import survival
 from rgt_tui.providers import answers, control_plane, stopping
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -134,7 +134,7 @@ def dated_by_provider(patch: pytest.MonkeyPatch) -> None:
 
 def stored_by_word(patch: pytest.MonkeyPatch) -> None:
     """Believe what is said of storage, without the box's mount table."""
-    patch.setattr(box_storage, "_without_witness", lambda *_: iter(()))
+    patch.setattr(survival, "_without_witness", lambda *_: iter(()))
     patch.setattr(result_walk.Mounts, "is_apart", lambda self, point: True)
 
 

@@ -8,7 +8,7 @@ import pytest
 from rgt_tui.cli.autostop.arm_command import show_rehearsal
 from rgt_tui.fleet.autostop import against_platform
 from rgt_tui.fleet.autostop.arming import Rehearsal, Wish
-from rgt_tui.fleet.autostop.self_parking import CANNOT, known_objections, wrong_machine
+from rgt_tui.fleet.autostop.self_stops import CANNOT, known_objections, wrong_machine
 from rgt_tui.model import (
     ArmAnswer,
     ArmRequest,

@@ -9,8 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.fleet.work.fleet_roster import Part, forget_handed, handed_cells, note_handed, roster
-from rgt_tui.fleet.work.queue_split import NoQueue, QueueLine, Seen, parse_lines, seen_in, split
+from rgt_tui.fleet.work.queue_split import (
+    NoQueue,
+    Part,
+    QueueLine,
+    Seen,
+    forget_handed,
+    handed_cells,
+    note_handed,
+    parse_lines,
+    roster,
+    seen_in,
+    split,
+)
 from rgt_tui.model import Cell, QueueState
 
 

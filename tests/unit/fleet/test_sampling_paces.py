@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rgt_tui.fleet import AT_A_TIME, SamplingPaces, sampling_paces, size
+from rgt_tui.fleet import AT_A_TIME, SamplingPaces, attention, size
 from rgt_tui.model import BoxSpec, BoxState
 
 NEVER = 86_400.0
@@ -67,7 +67,7 @@ async def until_told(session: Session, seconds: float, every: float = 0.01) -> N
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("STAYS_SECONDS", "BACK_SECONDS", "SPREAD_SECONDS"):
-        monkeypatch.setattr(sampling_paces, name, 0.0)
+        monkeypatch.setattr(attention, name, 0.0)
 
 
 async def test_a_key_that_opens_a_box_writes_to_no_other_one() -> None:
@@ -96,7 +96,7 @@ async def test_whoever_stays_lets_the_others_sample_slowly_and_all_are_fast_agai
 
 
 async def test_whoever_comes_back_at_once_has_told_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling_paces, "STAYS_SECONDS", NEVER)
+    monkeypatch.setattr(attention, "STAYS_SECONDS", NEVER)
     boxes = fleet(200)
     paces = SamplingPaces(boxes)
     async with running(paces):
@@ -113,7 +113,7 @@ async def test_whoever_comes_back_at_once_has_told_nobody(monkeypatch: pytest.Mo
 async def test_who_opens_a_box_while_the_others_are_told_slows_none_down(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sampling_paces, "STAYS_SECONDS", NEVER)
+    monkeypatch.setattr(attention, "STAYS_SECONDS", NEVER)
     boxes = fleet(5 * AT_A_TIME)
     boxes["box-001"].told = [9.0]
     paces = SamplingPaces(boxes)

@@ -11,7 +11,7 @@ import pytest
 
 from rgt_tui.cli import main
 from rgt_tui.cli.failures.triage_files import LARGEST, collective_findings
-from rgt_tui.handbook import Unreadable, all_pages, ras_output
+from rgt_tui.handbook import Unreadable, all_pages, collectives
 from rgt_tui.handbook.collectives import Verdict, compared, dump_of
 
 FLIGHT = Path(__file__).parents[2] / "fixtures" / "flight"
@@ -379,7 +379,7 @@ TIMEOUT
     ],
 )  # fmt: skip
 def test_the_output_of_ncclras(text: str, told: list[str], tmp_path: Path) -> None:
-    assert [verdict.text for verdict in ras_output.of_ncclras(text)] == told
+    assert [verdict.text for verdict in collectives.of_ncclras(text)] == told
     path = tmp_path / "ras.txt"
     path.write_text(text)
     found = collective_findings([str(path)], all_pages())[str(path)]
@@ -441,7 +441,7 @@ LOST = {
 def test_the_json_of_ncclras(
     value: Any, told: list[str], named: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
-    verdicts = ras_output.of_ras_json(value)
+    verdicts = collectives.of_ras_json(value)
     assert [verdict.text for verdict in verdicts] == told
     assert [verdict.ranks for verdict in verdicts] == named
     path = tmp_path / "ras.json"

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from rgt_tui.health import diagnose
-from rgt_tui.health.rows.conditions_domains import RULES
+from rgt_tui.health.handbook import RULES
 from rgt_tui.model import Finding, Resume, Series
 from tests.unit.triage.builders import NOW, box, run
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from rgt_tui.health.rows.conditions_pace import DATA, TALK, share_of
+from rgt_tui.health.rows.conditions_gpu import DATA, TALK, share_of
 from rgt_tui.model import RunState, Series
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rgt_tui.providers import BadAnswer, ProviderError
+from rgt_tui.providers.answers import MOST_PAGES, Page, read_pages, read_single_page
 from rgt_tui.providers.http import Answer
-from rgt_tui.providers.paging import MOST_PAGES, Page, read_pages, read_single_page
 
 
 def page(items: object, following: str | None, total: float | None = None, **data: object) -> Page:
