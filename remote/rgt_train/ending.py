@@ -13,7 +13,7 @@ from rgt_train import exits
 from rgt_train.checkpoint import resume
 from rgt_train.exits import StopRequest
 from rgt_train.progress import Progress
-from rgt_train.ranks.coordinator import Coordinator
+from rgt_train.ranks.launch import Coordinator
 from rgt_train.run_files import RunFiles
 
 MIRROR_GRACE_S = 20.0

@@ -24,9 +24,8 @@ from rgt_train.exits import StopRequest
 from rgt_train.guards import Guard, Rules, StallRules, Telltale, Watchdog, nonfinite
 from rgt_train.progress import Progress, is_better
 from rgt_train.ranks import choose, launch
-from rgt_train.ranks.coordinator import Coordinator, StandIn
 from rgt_train.ranks.heartbeat import CHECKPOINT, COLLECTIVE, END, EVALUATION, LOOP, PHASES, optimizer_hooks
-from rgt_train.ranks.launch import Ranks
+from rgt_train.ranks.launch import Coordinator, Ranks, StandIn
 from rgt_train.run_files import RunFiles
 
 T = TypeVar("T")

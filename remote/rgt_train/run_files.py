@@ -22,9 +22,8 @@ from rgt_train.checkpoint.store import Checkpoint, Policy, Store
 from rgt_train.data.sampler import EpochSampler
 from rgt_train.progress import merged
 from rgt_train.ranks import choose, launch
-from rgt_train.ranks.coordinator import Coordinator, StandIn
 from rgt_train.ranks.heartbeat import StepTimes
-from rgt_train.ranks.launch import Ranks
+from rgt_train.ranks.launch import Coordinator, Ranks, StandIn
 from rgt_train.ranks.replicated import Checks
 from rgt_train.tracking import run_log
 from rgt_train.tracking.report import Launch, Report, last_seen, open_sinks, say

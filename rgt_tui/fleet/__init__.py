@@ -43,13 +43,13 @@ if TYPE_CHECKING:
         ConnectLimit,
         Connector,
         Failure,
+        FileAccess,
         endpoint_from,
         link_of,
     )
     from rgt_tui.fleet.engine import BaseFleet, Fleet
     from rgt_tui.fleet.errands import connected, elsewhere, provider_word, push_trainer, reached, says
     from rgt_tui.fleet.event_loop import MOST_TOLD, Faults, collect_less, guarded, new_loop
-    from rgt_tui.fleet.file_access import FileAccess
     from rgt_tui.fleet.fleet_source import (
         Account,
         Beginnings,
@@ -217,11 +217,10 @@ __getattr__ = imported_later(
         "box_settings": "durable_dirs",
         "changes": "between",
         "check_runs": "NotRunnable run_words words_of",
-        "connector": "AT_ONCE Backoff ConnectLimit Connector Failure WAITS endpoint_from link_of",
+        "connector": "AT_ONCE WAITS Backoff ConnectLimit Connector Failure FileAccess endpoint_from link_of",
         "engine": "BaseFleet Fleet",
         "errands": "connected elsewhere provider_word push_trainer reached says",
         "event_loop": "Faults MOST_TOLD collect_less guarded new_loop",
-        "file_access": "FileAccess",
         "fleet_source": (
             "Account Beginnings Chronicle FirstSteps FleetSource GateClosed Given NoControlPlane Observer "
             "Pulled ReadOnlyFleet Tap"

@@ -18,11 +18,11 @@ from rgt_tui.fleet.connector import (
     ConnectLimit,
     Connector,
     Failure,
+    FileAccess,
     endpoint_from,
     failure_of,
     link_of,
 )
-from rgt_tui.fleet.file_access import FileAccess
 from rgt_tui.fleet.fleet_source import Tap
 from rgt_tui.fleet.history.past import (
     RECENT_PART,

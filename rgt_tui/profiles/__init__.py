@@ -6,8 +6,21 @@ from typing import TYPE_CHECKING
 
 from rgt_wire import imported_later
 
-from rgt_tui.profiles.api_tables import ApiField, ApiTable, load_api_tables, old_tables, parse_field
-from rgt_tui.profiles.loader import ProfileError, all_profiles, is_cluster, load_profile, own_profile
+from rgt_tui.profiles.loader import (
+    ApiField,
+    ApiTable,
+    ProfileError,
+    all_profiles,
+    data_dir,
+    is_cluster,
+    load_api_tables,
+    load_profile,
+    old_tables,
+    own_profile,
+    parse_field,
+    parse_table,
+    read_profile,
+)
 from rgt_tui.profiles.platform_page import (
     FIRST_CONTACT,
     PageRow,
@@ -37,8 +50,6 @@ from rgt_tui.profiles.survival import (
 )
 
 if TYPE_CHECKING:
-    from rgt_tui.profiles.api_tables import parse_table
-    from rgt_tui.profiles.loader import data_dir, read_profile
     from rgt_tui.profiles.log_advice import FIRST_BYTES, LAST_BYTES, Ends
     from rgt_tui.profiles.prices import (
         HOURS,
@@ -204,8 +215,6 @@ __all__ = [
 __getattr__ = imported_later(
     __name__,
     {
-        "api_tables": "parse_table",
-        "loader": "data_dir read_profile",
         "log_advice": "Ends FIRST_BYTES LAST_BYTES",
         "prices": (
             "HOURS SYMBOLS Toll caveats fleet_rate fleet_spent money price_words projected rate spent "

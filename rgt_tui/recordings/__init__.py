@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from rgt_wire import imported_later
 
 if TYPE_CHECKING:
-    from rgt_tui.recordings.recording_lines import RecordingError
-    from rgt_tui.recordings.recording_reader import RecordingReader, Skipped
+    from rgt_tui.recordings.recording_lines import RecordingError, RecordingReader, Skipped
     from rgt_tui.recordings.recording_writer import LineFile, Recorder, RecordFailed
     from rgt_tui.recordings.replay_fleet import FULL, ReplayFleet
 
@@ -27,8 +26,7 @@ __all__ = [
 __getattr__ = imported_later(
     __name__,
     {
-        "recording_lines": "RecordingError",
-        "recording_reader": "RecordingReader Skipped",
+        "recording_lines": "RecordingError RecordingReader Skipped",
         "recording_writer": "LineFile RecordFailed Recorder",
         "replay_fleet": "FULL ReplayFleet",
     },

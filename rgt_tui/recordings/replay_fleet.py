@@ -15,8 +15,7 @@ from rgt_tui.fleet.reducers import replace
 from rgt_tui.model import AlertSettings, BoxSpec, BoxState, Profile
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.recordings import recording_lines
-from rgt_tui.recordings.recording_lines import Entry, RecordingError
-from rgt_tui.recordings.recording_reader import RecordingReader, Skipped, length
+from rgt_tui.recordings.recording_lines import Entry, RecordingError, RecordingReader, Skipped, length
 from rgt_tui.ssh.channel import read_frame
 
 FULL = math.inf

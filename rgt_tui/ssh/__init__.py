@@ -26,8 +26,7 @@ from rgt_tui.ssh.ssh_errors import (
 from rgt_tui.ssh.ssh_route import Host, Wanted, check_host, check_user, resolve
 
 if TYPE_CHECKING:
-    from rgt_tui.ssh.bulk_channel import BulkChannel, open_bulk
-    from rgt_tui.ssh.bundle import AgentBundle, build_agent, build_trainer, remote_root, trainer_root
+    from rgt_tui.ssh.bulk_channel import BulkChannel, feed, open_bulk
     from rgt_tui.ssh.channel import NO_FILES, Channel, Watching, open_channel, read_frame, watch
     from rgt_tui.ssh.connection import (
         Elsewhere,
@@ -38,8 +37,19 @@ if TYPE_CHECKING:
         watched_elsewhere,
         where,
     )
-    from rgt_tui.ssh.deployment import Deployed, Pushed, deploy, find_torch, push
-    from rgt_tui.ssh.host_keys import Policy
+    from rgt_tui.ssh.deployment import (
+        AgentBundle,
+        Deployed,
+        Pushed,
+        build_agent,
+        build_trainer,
+        deploy,
+        find_torch,
+        push,
+        remote_root,
+        trainer_root,
+    )
+    from rgt_tui.ssh.known_hosts import Policy
     from rgt_tui.ssh.openssh_client import (
         BulkClient,
         NotCarried,
@@ -50,7 +60,6 @@ if TYPE_CHECKING:
     from rgt_tui.ssh.person import Answers, Deadline, Person, answered_by
     from rgt_tui.ssh.remote_cat import CatFailed, FileBegins, FileListed, Place, cat, listed
     from rgt_tui.ssh.remote_command import NO_SFTP, Done, LineSplitter, decoded, has_sftp, lost, record, run
-    from rgt_tui.ssh.remote_feed import feed
     from rgt_tui.ssh.sh_probe import Probe
     from rgt_tui.ssh.standard_streams import Passed, pass_through
 
@@ -136,18 +145,19 @@ native_libraries.begin()
 __getattr__ = imported_later(
     __name__,
     {
-        "bulk_channel": "BulkChannel open_bulk",
-        "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
+        "bulk_channel": "BulkChannel feed open_bulk",
         "channel": "NO_FILES Channel Watching open_channel read_frame watch",
         "connection": "Elsewhere by_hand config_blocks connect hops watched_elsewhere where",
-        "deployment": "Deployed Pushed deploy find_torch push",
-        "host_keys": "Policy",
+        "deployment": (
+            "AgentBundle Deployed Pushed build_agent build_trainer deploy find_torch push remote_root "
+            "trainer_root"
+        ),
+        "known_hosts": "Policy",
         "openssh_client": "BulkClient NotCarried bulk_client pinned_host_key refuses_host",
         "person": "Answers Deadline Person answered_by",
         "remote_cat": "CatFailed FileBegins FileListed Place cat listed",
-        "standard_streams": "Passed pass_through",
         "remote_command": "NO_SFTP Done LineSplitter decoded has_sftp lost record run",
-        "remote_feed": "feed",
         "sh_probe": "Probe",
+        "standard_streams": "Passed pass_through",
     },
 )

@@ -13,7 +13,7 @@ import msgspec
 
 from rgt_tui.model import BoxSpec
 from rgt_tui.ssh.hop import KEEPALIVE_SECONDS, Opener, Step, keepalive
-from rgt_tui.ssh.host_keys import Moved, Policy
+from rgt_tui.ssh.known_hosts import Moved, Policy
 from rgt_tui.ssh.person import Person, default_ask
 from rgt_tui.ssh.ssh_config import NO_FILE, Surroundings, expand, scan, surroundings
 from rgt_tui.ssh.ssh_errors import ConfigError, Unreachable

@@ -7,11 +7,15 @@ something.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
+import os
+import signal
 import socket
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import asyncssh
@@ -28,16 +32,27 @@ from asyncssh.public_key import (
 
 from rgt_tui.model import clean
 from rgt_tui.profiles import how_many
-from rgt_tui.ssh.host_keys import Moved, Offered, Policy, judge
-from rgt_tui.ssh.known_hosts import Entry, Known, bare_keys, lookup, revocation_list
+from rgt_tui.ssh.known_hosts import (
+    Entry,
+    Known,
+    Moved,
+    Offered,
+    Policy,
+    bare_keys,
+    judge,
+    lookup,
+    revocation_list,
+)
 from rgt_tui.ssh.login import Login
 from rgt_tui.ssh.person import Deadline, Person
-from rgt_tui.ssh.proxy import Proxy, open_proxy
 from rgt_tui.ssh.ssh_errors import AuthFailed, BoxError, ConfigError, HostKeyRefused, Unreachable
 from rgt_tui.ssh.ssh_route import Host
 
 CIPHERS_FIRST = "^aes128-gcm@openssh.com"
 KEX_FIRST = "^curve25519-sha256,curve25519-sha256@libssh.org"
+KEPT_BYTES = 2048
+ENDING = "proxy-command-ends"
+"""Name of the task that ends a ProxyCommand."""
 
 
 def chosen(host: Host) -> dict[str, Any]:
@@ -413,3 +428,82 @@ def _keys(entries: tuple[Entry, ...]) -> list[asyncssh.SSHKey]:
 
 def _connect_seconds(host: Host) -> float:
     return host.connect_timeout or CONNECT_SECONDS
+
+
+# ProxyCommand: a program whose standard input and output are the connection. Its stderr never reaches the
+# terminal.
+
+
+class Proxy:
+    """A running ProxyCommand. asyncssh closes it with the connection that it carries."""
+
+    def __init__(self, process: asyncio.subprocess.Process, near: socket.socket) -> None:
+        self.socket = near
+        self._process = process
+        self._words = b""
+        self._listening = asyncio.create_task(self._listen())
+        self._closing: asyncio.Task[None] | None = None
+
+    async def _listen(self) -> None:
+        assert self._process.stderr is not None
+        while data := await self._process.stderr.read(KEPT_BYTES):
+            self._words = (self._words + data)[-KEPT_BYTES:]
+
+    async def last_words(self) -> str:
+        """Return what it said on its way out, with its exit status."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._process.wait()), 0.5)
+            await asyncio.wait_for(asyncio.shield(self._listening), 0.5)
+        lines = self._words.decode(errors="replace").strip().splitlines()
+        said = clean(lines[-1])[:300] if lines else ""
+        status = self._process.returncode
+        ended = "" if status is None else f"it ended with {status}"
+        return ": ".join(part for part in (ended, said) if part)
+
+    def close(self) -> None:
+        """End it, and what it started."""
+        self.socket.close()
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._end(), name=ENDING)
+
+    async def _end(self) -> None:
+        if self._process.returncode is None:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, number)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._process.wait(), 2.0)
+                    break
+        self._listening.cancel()
+        await asyncio.gather(self._listening, return_exceptions=True)
+
+    async def wait_closed(self) -> None:
+        """Wait until it has ended."""
+        if self._closing is not None:
+            await self._closing
+
+
+async def open_proxy(command: str, env: Mapping[str, str]) -> Proxy:
+    """Start a ProxyCommand with the user's shell, as OpenSSH does.
+
+    Raises:
+        Unreachable: the shell cannot be started.
+    """
+    near, far = socket.socketpair()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            env.get("SHELL") or "/bin/sh",
+            "-c",
+            f"exec {command}",
+            stdin=far.fileno(),
+            stdout=far.fileno(),
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        near.close()
+        raise Unreachable(f"ssh: the ProxyCommand {command!r} cannot be started: {error.strerror}") from error
+    finally:
+        far.close()
+    near.setblocking(False)
+    return Proxy(process, near)

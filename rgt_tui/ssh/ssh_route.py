@@ -70,7 +70,7 @@ class Host(msgspec.Struct, frozen=True):
     host_key_alias: str | None = None
     hash_known_hosts: bool = False
     strict: str = "ask"
-    """yes, no, ask or accept-new; what rgt makes of it, see `rgt_tui.ssh.host_keys`."""
+    """yes, no, ask or accept-new; what rgt makes of it, see `rgt_tui.ssh.known_hosts`."""
     revoked_host_keys: str | None = None
     batch: bool = False
     """Never ask a person."""

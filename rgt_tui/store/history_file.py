@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState, Past, Spend, keep_named
-from rgt_tui.store import box_numbers, database, happenings, minute_means, moments, saved_curves, spending
+from rgt_tui.store import database, happenings, minute_means, moments, saved_curves, spending
 from rgt_tui.store.database import Damaged, HistoryError, Writers, judged, pragma, transaction
 from rgt_tui.store.look_back import LookBack
 from rgt_tui.store.minute_means import Mean
@@ -140,7 +140,7 @@ class HistoryFile:
         with self._used() as con:
             now = self._clock()
             for name, spec in self._specs.items():
-                box = box_numbers.known(con, spec)
+                box = database.known(con, spec)
                 state = None if box is None else self._recalled(con, box, spec, now)
                 if state is not None:
                     found[name] = state
@@ -161,7 +161,7 @@ class HistoryFile:
         return keep_named(whole)
 
     def _writes(self, spec: BoxSpec) -> bool:
-        return self._writers.take(box_numbers.place_of(spec))
+        return self._writers.take(database.place_of(spec))
 
     def commit(self, batch: Batch) -> tuple[LeftOut, ...]:
         """Write a batch, all or nothing: of the boxes that were adopted and that no other process writes.
@@ -182,7 +182,7 @@ class HistoryFile:
                     writing = [(name, spec) for name, spec in self._specs.items() if self._writes(spec)]
                     for name, spec in writing:
                         if name not in numbers:
-                            numbers[name] = box_numbers.number(con, self._fleet, spec)
+                            numbers[name] = database.number(con, self._fleet, spec)
                         told = batch.get(name)
                         if told is not None:
                             parts = self._parts(con, numbers[name], told, runs, now)
@@ -191,7 +191,7 @@ class HistoryFile:
                     whole = batch.get(FLEET, Told())
                     for event in whole.events:  # of all boxes, in the order in which they came
                         if not event.box and written:
-                            written[""] = box_numbers.number_of_fleet(con, self._fleet)
+                            written[""] = database.number_of_fleet(con, self._fleet)
                         if event.box in written:
                             write = partial(happenings.write, con, written[event.box], event)
                             left_out += self._written(con, event.box, [("events", write)])
@@ -275,8 +275,8 @@ class HistoryFile:
             HistoryError: it cannot be read.
         """
         with self._used() as con:
-            numbers = {n for name in self._specs for n in box_numbers.of_name(con, self._fleet, name)}
-            numbers |= {n for n in (box_numbers.known(con, s) for s in self._specs.values()) if n is not None}
+            numbers = {n for name in self._specs for n in database.of_name(con, self._fleet, name)}
+            numbers |= {n for n in (database.known(con, s) for s in self._specs.values()) if n is not None}
             return spending.spent(con, sorted(numbers), self._clock())
 
     def events(self, count: int) -> tuple[FleetEvent, ...]:
@@ -286,7 +286,7 @@ class HistoryFile:
             HistoryError: it cannot be read.
         """
         with self._used() as con:
-            numbers = {box_numbers.known(con, spec): name for name, spec in self._specs.items()}
+            numbers = {database.known(con, spec): name for name, spec in self._specs.items()}
             names = {n: name for n, name in numbers.items() if n is not None}
             return happenings.newest(con, names, count)
 
@@ -297,9 +297,9 @@ class HistoryFile:
             HistoryError: it cannot be read.
         """
         with self._used() as con:
-            names = box_numbers.ever_of(con, self._fleet)
+            names = database.ever_of(con, self._fleet)
             for name, spec in self._specs.items():
-                box = box_numbers.known(con, spec)
+                box = database.known(con, spec)
                 if box is not None:
                     names[box] = name
             return question(LookBack(con, self._fleet, names, self._specs))

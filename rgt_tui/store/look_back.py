@@ -21,7 +21,7 @@ from rgt_tui.model import (
     Timeline,
     Wanted,
 )
-from rgt_tui.store import box_numbers, happenings, minute_means, moments, saved_curves, spending
+from rgt_tui.store import database, happenings, minute_means, moments, saved_curves, spending
 
 EVENTS = 200
 RECORDED_SECONDS = 86400.0
@@ -51,7 +51,7 @@ class LookBack:
 
     def happened(self, wanted: Wanted, before: int | None, count: int) -> Happenings:
         """Return the last `count` wanted events before number `before`; None = of all."""
-        whole = box_numbers.whole_fleet(self._con, self._fleet)
+        whole = database.whole_fleet(self._con, self._fleet)
         names = self._names if whole is None else {**self._names, whole: ""}
         return happenings.page(self._con, names, wanted, before, count)
 

@@ -15,7 +15,7 @@ import msgspec
 
 from rgt_tui.files import alone, publish, state_directory
 from rgt_tui.model import BoxSpec, CheckResult, CheckStatus, PersonTick, clean
-from rgt_tui.store.box_numbers import place_of
+from rgt_tui.store.database import place_of
 
 VERSION = 1
 MOST_BYTES = 8 << 20

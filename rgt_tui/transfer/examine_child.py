@@ -24,11 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from rgt_tui.transfer import (
+    array_files,
     dcp_files,
     gguf_files,
-    hdf5_files,
     logged_files,
-    numpy_files,
     safetensors_files,
     torch_files,
     trainer_manifests,
@@ -67,17 +66,17 @@ def _gguf(whole: Stretch) -> dict[str, Any]:
 
 
 def _array(whole: Stretch) -> dict[str, Any]:
-    return {"not_checked": "its array of Python objects"} if numpy_files.examine(whole) else {}
+    return {"not_checked": "its array of Python objects"} if array_files.examine_npy(whole) else {}
 
 
 def _arrays(whole: Stretch) -> dict[str, Any]:
-    objects = numpy_files.examine_archive(whole)
+    objects = array_files.examine_npz(whole)
     shown = ", ".join(repr(name[:80]) for name in objects[:3]) + (" …" if len(objects) > 3 else "")
     return {"checked": True} | ({"not_checked": f"arrays of Python objects: {shown}"} if objects else {})
 
 
 def _hdf5(whole: Stretch) -> dict[str, Any]:
-    hdf5_files.examine(whole)
+    array_files.examine_hdf5(whole)
     return {}
 
 

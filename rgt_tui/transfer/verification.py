@@ -18,19 +18,19 @@ import msgspec
 import rgt_tui
 from rgt_tui.model import clean, moment
 from rgt_tui.profiles import how_many
-from rgt_tui.transfer import (
-    checkpoint_groups,
-    dcp_files,
-    directory_listing,
-    expected_content,
-    verified_record,
-)
+from rgt_tui.transfer import checkpoint_groups, dcp_files, directory_listing, verified_record
 from rgt_tui.transfer.checkpoint_groups import Group, Job
 from rgt_tui.transfer.copying.box_listing import PARTS
 from rgt_tui.transfer.examining import Asked, Ended, examiner, has_torch, loader
-from rgt_tui.transfer.expected_content import Brought, Expected
 from rgt_tui.transfer.ledger import Copied, FolderRow, Stamp, said, sha256_of
-from rgt_tui.transfer.verified_record import CheckpointFound, Problem, Verification, VerifiedFile
+from rgt_tui.transfer.verified_record import (
+    Brought,
+    CheckpointFound,
+    Expected,
+    Problem,
+    Verification,
+    VerifiedFile,
+)
 
 Progress = Callable[[int, int, str], None]
 """Called with bytes done, bytes in all, and the file that was finished."""
@@ -80,7 +80,7 @@ def verify(
         NotVerifiable: it is no directory, or cannot be listed.
     """
     root = Path(os.path.abspath(directory))  # noqa: PTH100
-    brought = expected_content.of_ledger(root, pulled)
+    brought = verified_record.of_ledger(root, pulled)
     came = verified_record.RECORDS & set(brought.files)
     try:
         files, problems = directory_listing.listing(root, verified_record.RECORDS - came)
@@ -218,9 +218,9 @@ class _Work:
         for name, sha256 in brought.files.items():
             self._wanted(name, sha256, "pull")
         brought.files.clear()
-        for path in [path for path in self.files if path.rpartition("/")[2] == expected_content.MANIFEST]:
+        for path in [path for path in self.files if path.rpartition("/")[2] == verified_record.MANIFEST]:
             try:
-                copied = expected_content.of_manifest(self.root / path, path.rpartition("/")[0])
+                copied = verified_record.of_manifest(self.root / path, path.rpartition("/")[0])
             except (ValueError, OSError) as error:
                 self.wrong(path, str(error))
                 continue
@@ -231,7 +231,7 @@ class _Work:
             if last is not None:
                 self._since = moment(last[0])
                 for entry in last[1]:
-                    row = self._wanted(expected_content.named(entry.path), entry.sha256, "before")
+                    row = self._wanted(verified_record.named_copy(entry.path), entry.sha256, "before")
                     row.before = _packed(entry.sha256, entry.stamp, entry.proof)
         except (ValueError, OSError) as error:
             self.wrong(
@@ -320,7 +320,7 @@ class _Work:
             sha256, stamp, _ = _unpacked(row.now) if row.now else ("", None, "")
             if row.by:
                 wanted = Expected(row.wanted, row.by, self._since)
-                reason = expected_content.wrong(wanted, sha256) if row.now else "it cannot be read"
+                reason = verified_record.why_wrong(wanted, sha256) if row.now else "it cannot be read"
                 if reason is None:
                     row.proof = row.by
                 else:
@@ -328,7 +328,7 @@ class _Work:
             if row.now and stamp != self._stamp(path):
                 self.wrong(path, "it changed while it was looked at")
         for path, row in self.missing.items():
-            self._differs(path, row, expected_content.missing(Expected(row.wanted, row.by, self._since)))
+            self._differs(path, row, verified_record.why_missing(Expected(row.wanted, row.by, self._since)))
 
     def _differs(self, path: str, row: _File, reason: str) -> None:
         self.wrong(path, reason)

@@ -29,7 +29,15 @@ if TYPE_CHECKING:
         screen_class,
     )
     from rgt_tui.ui.compositing import ON, TightCompositor, TightUpdate, drawn, turned
-    from rgt_tui.ui.curve_words import density, entries, notes, nothing_to_draw
+    from rgt_tui.ui.curve_words import (
+        density,
+        differences,
+        entries,
+        notes,
+        nothing_to_draw,
+        options_of,
+        settings_of,
+    )
     from rgt_tui.ui.enduring import report, report_path, short, words
     from rgt_tui.ui.exports import NotExported, export_name, phases_markdown, points, proposed, wanted, write
     from rgt_tui.ui.key_turns import (
@@ -41,7 +49,6 @@ if TYPE_CHECKING:
         WAITS_SECONDS,
         QuietGarbage,
     )
-    from rgt_tui.ui.last_look import AWAY_S, Visits, day_of, idle_since, keep_looks, looked_path, read_looks
     from rgt_tui.ui.legends import legend_of, states
     from rgt_tui.ui.mouse import BACK_KEY, extra_button, hear_back_button, hinted, marked_text
     from rgt_tui.ui.notation import ASCII, UNICODE, choose, clock, compact_time, glyphs, percent, stopwatch
@@ -57,10 +64,18 @@ if TYPE_CHECKING:
         remember_theme,
         with_theme,
     )
-    from rgt_tui.ui.run_differences import differences, options_of, settings_of
     from rgt_tui.ui.terminal_quirks import know_quirks
     from rgt_tui.ui.themes import THEMES, themes_of
     from rgt_tui.ui.warm_up import SteadyStylesheet, parsing
+    from rgt_tui.ui.widgets.fleet_rows.since_lines import (
+        AWAY_S,
+        Visits,
+        day_of,
+        idle_since,
+        keep_looks,
+        looked_path,
+        read_looks,
+    )
 
 __all__ = [
     "APP",
@@ -175,11 +190,10 @@ __getattr__ = imported_later(
             "commands_by_screen key_for key_name keys_page screen_class"
         ),
         "compositing": "ON TightCompositor TightUpdate drawn turned",
-        "curve_words": "density entries notes nothing_to_draw",
+        "curve_words": "density differences entries notes nothing_to_draw options_of settings_of",
         "enduring": "report report_path short words",
         "exports": "NotExported export_name phases_markdown points proposed wanted write",
         "key_turns": "EVERY_SECONDS LATEST_SECONDS MIDDLE NEVER QuietGarbage REST_SECONDS WAITS_SECONDS",
-        "last_look": "AWAY_S Visits day_of idle_since keep_looks looked_path read_looks",
         "legends": "legend_of states",
         "mouse": "BACK_KEY extra_button hear_back_button hinted marked_text",
         "notation": "ASCII UNICODE choose clock compact_time glyphs percent stopwatch",
@@ -188,9 +202,9 @@ __getattr__ = imported_later(
             "Preferences PreferencesError clashes is_key parse_preferences preferences_path "
             "read_preferences remember_theme with_theme"
         ),
-        "run_differences": "differences options_of settings_of",
         "terminal_quirks": "know_quirks",
         "themes": "THEMES themes_of",
         "warm_up": "SteadyStylesheet parsing",
+        "widgets.fleet_rows.since_lines": "AWAY_S Visits day_of idle_since keep_looks looked_path read_looks",
     },
 )

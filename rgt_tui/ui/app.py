@@ -30,7 +30,6 @@ from rgt_tui.ui.clipboard import write_screenshot
 from rgt_tui.ui.commands import APP, bindings, choose_keys, key_for, screen_class
 from rgt_tui.ui.enduring import NO_TERMINAL, Enduring, report, report_path, short, words
 from rgt_tui.ui.key_turns import REST_SECONDS, KeyTurns, QuietGarbage, Typed
-from rgt_tui.ui.last_look import LastLook, looked_path
 from rgt_tui.ui.legends import legend_of
 from rgt_tui.ui.mouse import hear_back_button
 from rgt_tui.ui.notation import plain
@@ -40,6 +39,7 @@ from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.terminal_quirks import know_quirks
 from rgt_tui.ui.themes import DEFAULT, THEMES, themes_of
 from rgt_tui.ui.warm_up import LATEST_S, SteadyStylesheet, warm_up
+from rgt_tui.ui.widgets.fleet_rows.since_lines import LastLook, looked_path
 
 TICK_SECONDS = 0.5
 """A screen is drawn at most this often by itself, whatever the fleet sends."""

@@ -23,7 +23,7 @@ from rgt_tui.transfer.copying import (
     parts_folder,
     plan,
 )
-from rgt_tui.transfer.copying.group_sync import GroupSync
+from rgt_tui.transfer.copying.local_copy import GroupSync
 from rgt_tui.transfer.copying.pull_plan import WHOLE_BYTES
 
 Answer = Callable[[dict[str, Any]], bytes]

@@ -32,6 +32,7 @@ from rgt_tui.ui.widgets import (
     Pane,
     Tone,
     dangers_section,
+    detail_sections,
     disk_lines,
     gpu_sections,
     is_old,
@@ -42,7 +43,7 @@ from rgt_tui.ui.widgets import (
     text_of,
     vitals_sections,
 )
-from rgt_tui.ui.widgets.fleet_rows import Row, age_cell, detail_sections, eta_cell
+from rgt_tui.ui.widgets.fleet_rows import Row, age_cell, eta_cell
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from tests.ui.fakes import (
     LOG,

@@ -13,21 +13,13 @@ from rgt_tui.ui.widgets import (
     Tone,
     finding_lines,
     layout_keys,
+    split_heights,
     text_of,
     why_blocks,
     why_lines,
     width_of,
 )
-from rgt_tui.ui.widgets.fleet_rows import (
-    COLUMNS,
-    FleetTable,
-    Order,
-    Row,
-    layout,
-    ordered,
-    row_line,
-    split_heights,
-)
+from rgt_tui.ui.widgets.fleet_rows import COLUMNS, FleetTable, Order, Row, layout, ordered, row_line
 from tests.ui.fakes import (
     NOW,
     demo_state,

@@ -10,9 +10,9 @@ import pytest
 
 from rgt_tui.model import FleetEvent, FleetState, Happening, Happenings, Spend, Wanted
 from rgt_tui.ui import AWAY_S, Visits, day_of, idle_since, keep_looks, looked_path, read_looks
-from rgt_tui.ui.last_look import Look
 from rgt_tui.ui.widgets import clip, text_of
 from rgt_tui.ui.widgets.fleet_rows import MOST_EVENTS, at_hand_from, happened, idle_foot, since_section
+from rgt_tui.ui.widgets.fleet_rows.since_lines import Look
 from tests.ui.fakes import NOW, FakeFleet, demo_state
 from tests.ui.snap import running, screen_text, settle
 

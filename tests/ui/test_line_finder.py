@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from rgt_tui.fleet.logs.kept_lines import KeptLines, LineBlock, block_of
 from rgt_tui.handbook import shipped_pages
 from rgt_tui.model import clean
-from rgt_tui.ui.logs.error_lines import is_error
 from rgt_tui.ui.logs.line_finder import (
     ErrorFinder,
     Finder,
@@ -20,6 +19,7 @@ from rgt_tui.ui.logs.line_finder import (
     Re2Finder,
     TextFinder,
     finder_for,
+    is_error,
     shape,
 )
 from tests.ui.test_log_errors import ERRORS, NONE, lines

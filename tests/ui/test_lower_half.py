@@ -15,27 +15,36 @@ from rgt_tui.model import Fix, FleetEvent, FleetState, Resume, RunState, Series
 from rgt_tui.ui import assess
 from rgt_tui.ui.plot import Board, Shown
 from rgt_tui.ui.screens import fleet as fleet_screen
-from rgt_tui.ui.widgets import Block, Section, Tone, line, sections, text_of, why_blocks, why_lines
-from rgt_tui.ui.widgets.fleet_rows import (
-    BARE,
-    BOARD,
+from rgt_tui.ui.widgets import (
     LEAST_HALF,
     LEAST_TAIL,
     SHARED_FROM,
-    TALLEST,
+    TALLEST_HALF,
+    Block,
+    Section,
+    Tone,
+    WhyPane,
+    line,
+    lower_widths,
+    newest_lines,
+    sections,
+    split_left,
+    steps_of,
+    text_of,
+    why_blocks,
+    why_lines,
+    window,
+)
+from rgt_tui.ui.widgets.fleet_rows import (
+    BARE,
+    BOARD,
     FleetTable,
     LossPane,
     Row,
-    WhyPane,
-    lower_widths,
-    newest_lines,
     seen_of,
     shows,
     since_section,
-    split_left,
-    steps_of,
     telling_run,
-    window,
 )
 from tests.ui.fakes import NOW, demo_state, many_boxes, run, running_box, trouble_box
 from tests.ui.snap import running, screen_text, settle
@@ -298,7 +307,7 @@ def test_what_the_panes_do_not_gain_by_is_left_to_the_log() -> None:
     assert [split_left(left) for left in (20, 31)] == [(20, 0), (31, 0)]
     for left in range(32, 90):
         half, below = split_left(left)
-        assert half + below == left and below >= LEAST_TAIL and LEAST_HALF <= half <= TALLEST
+        assert half + below == left and below >= LEAST_TAIL and LEAST_HALF <= half <= TALLEST_HALF
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rgt_box.metrics.console_lines import Row, clean
     from rgt_box.metrics.discover import Finder, run_name
     from rgt_box.metrics.formats import BY_KIND, candidates, identify, open_reader, open_source, preference
+    from rgt_box.metrics.jsonl import EVENTS
     from rgt_box.metrics.merging import (
         MAX_SERIES,
         MAX_STARTS,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from rgt_box.metrics.rows import clock, flatten, number, position, whole
     from rgt_box.metrics.scalars_command import main
     from rgt_box.metrics.tensorboard import EventDirectory
-    from rgt_box.metrics.trainer_events import EVENTS
 
 __all__ = [
     "BY_KIND",
@@ -98,12 +98,12 @@ __getattr__ = imported_later(
         "console_lines": "Row clean",
         "discover": "Finder run_name",
         "formats": "BY_KIND candidates identify open_reader open_source preference",
+        "jsonl": "EVENTS",
         "merging": "Curve MAX_SERIES MAX_STARTS News Offer Part Series Store merge read_all",
         "metric_names": "MOST_FIGURES Naming choose figure",
         "reader_base": "Batch MAX_LINE MAX_TAGS PROBLEMS Point Reader TOTAL",
         "rows": "clock flatten number position whole",
         "scalars_command": "main",
         "tensorboard": "EventDirectory",
-        "trainer_events": "EVENTS",
     },
 )

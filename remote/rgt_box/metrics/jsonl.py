@@ -24,13 +24,13 @@ from rgt_box.metrics import rows
 from rgt_box.metrics.metric_names import STEP_KEYS
 from rgt_box.metrics.reader_base import BUDGET, MAX_TAGS, STEP, TOTAL, WINDOW, Lines, Point, Reader, Window
 from rgt_box.metrics.rows import Layout, clock, flatten, position, whole
-from rgt_box.metrics.trainer_events import EVENTS, describe_event, read_wait
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable, NamedTuple
 
     from rgt_box.metrics.reader_base import Batch
+
 
 decode = json.JSONDecoder(parse_int=whole).decode
 
@@ -335,3 +335,115 @@ def checksum(window: Window, at: int, end: int, crc: int = 0) -> int:
         crc = zlib.crc32(data, crc)
         at += len(data)
     return crc
+
+
+# The events that our trainer writes into ``metrics.jsonl``: what a client is sent of each, and which ones are
+# waits.
+#
+# `tests/unit/box/test_trainer_events.py` compares this table with the trainer's own code.
+
+
+if TYPE_CHECKING:
+
+    class EventKind(NamedTuple):
+        """One kind of event."""
+
+        level: "str | None"
+        """Of the ``event`` frame; None = there is none, because another frame says the same."""
+        waits_for: str = ""
+        """``disk`` or ``mirror``: the training stands still from here on, with its work in memory."""
+        ends_wait: bool = False
+else:
+    from collections import namedtuple
+
+    EventKind = namedtuple("Kind", "level waits_for ends_wait", defaults=("", False))
+
+EVENTS = {
+    "start": EventKind(None, ends_wait=True),  # the scalars have its total_steps
+    "resume": EventKind(None, ends_wait=True),  # so they have the resumes
+    "checkpoint": EventKind(None, ends_wait=True),  # a ckpt frame lists it
+    "checkpoint-failed": EventKind("error"),
+    "checkpoint-recovered": EventKind("info", ends_wait=True),
+    "hold": EventKind("error", waits_for="disk"),
+    "mirror-wait": EventKind("error", waits_for="mirror"),
+    "given-up": EventKind("error", ends_wait=True),
+    "mirrored": EventKind(None),  # one for each checkpoint
+    "mirror-failed": EventKind("warn"),
+    "nonfinite": EventKind("warn"),
+    "spike": EventKind("warn"),
+    "left-out": EventKind("info"),
+    "stalled": EventKind("error"),
+    "stop": EventKind("info", ends_wait=True),
+    "done": EventKind("info", ends_wait=True),
+}
+MOST_EVENT_TEXT = 2000
+"""Characters of an event."""
+
+
+def describe_event(row: dict[str, Any], step: float) -> str:
+    """Return an event of a run in words."""
+    text = _WORDS.get(row["event"], _failure)(row)
+    return ("step %d" % step + (": " + text if text else ""))[:MOST_EVENT_TEXT]
+
+
+def read_wait(row: dict[str, Any], step: float, at: float | None) -> dict[str, Any] | None:
+    """Return what an event says of a wait, for a ``scalar`` frame; ``{"what": ""}`` = it is over, None = nothing."""
+    kind = EVENTS.get(row["event"])
+    if kind is None or not (kind.waits_for or kind.ends_wait):
+        return None
+    if not kind.waits_for:
+        return {"what": ""}
+    limit = row.get("limit_s")
+    until = at + limit if at is not None and isinstance(limit, (int, float)) else None
+    unsaved = row.get("unsaved")
+    return {
+        "what": kind.waits_for, "step": int(step), "at": at, "until": until,
+        "unsaved": unsaved if isinstance(unsaved, int) else None,
+    }  # fmt: skip
+
+
+def _failure(row: dict[str, Any]) -> str:
+    text = str(row.get("error") or "")
+    if row.get("resource"):
+        text += " (%s of %s)" % (row["resource"], row.get("mount") or "the disk")
+    return text.strip()
+
+
+def _hold(row: dict[str, Any]) -> str:
+    return "%s steps are not saved; it waits up to %s for room, with its work in memory" % (
+        row.get("unsaved", "?"), _minutes(row),
+    )  # fmt: skip
+
+
+def _given_up(row: dict[str, Any]) -> str:
+    why = ": %s" % row["error"] if row.get("error") else ""
+    return "it gave up saving, %s steps are lost%s" % (row.get("unsaved", "?"), why)
+
+
+def _mirror_wait(row: dict[str, Any]) -> str:
+    return "it waits up to %s for the mirror %s: %s is not there" % (
+        _minutes(row), row.get("url", "?"), row.get("left", "a checkpoint"),
+    )  # fmt: skip
+
+
+def _minutes(row: dict[str, Any]) -> str:
+    limit = row.get("limit_s")
+    if not isinstance(limit, (int, float)):
+        return "?"
+    return "%.0f s" % limit if limit < 120 else "%.0f min" % (limit / 60)
+
+
+_WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "hold": _hold,
+    "given-up": _given_up,
+    "mirror-wait": _mirror_wait,
+    "checkpoint-recovered": lambda row: "saved again",
+    "mirror-failed": lambda row: "mirror %s: %s" % (row.get("url", "?"), row.get("error", "?")),
+    "nonfinite": lambda row: "skipped, loss %s, gradient norm %s" % (row.get("loss"), row.get("grad_norm")),
+    "spike": lambda row: (
+        "loss %s, the median is %s: %s" % (row.get("loss"), row.get("median"), row.get("action"))
+    ),
+    "left-out": lambda row: "left out",
+    "stalled": lambda row: "no step for %s s; stacks in %s" % (row.get("seconds"), row.get("path")),
+    "stop": lambda row: "stopped: %s" % row.get("reason"),
+}

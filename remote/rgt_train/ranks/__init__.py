@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-__all__ = ["choose", "coordinator", "dcp_reader", "heartbeat", "launch", "replicated", "torch_ranks"]
+__all__ = ["choose", "dcp_reader", "heartbeat", "launch", "replicated", "torch_ranks"]
 """Modules that other packages may use."""

@@ -19,8 +19,7 @@ from rgt_train.checkpoint.state import RunState
 from rgt_train.checkpoint.store import Store
 from rgt_train.exits import UsageError, starts
 from rgt_train.ranks import launch
-from rgt_train.ranks.coordinator import Coordinator, NotTaken, everywhere
-from rgt_train.ranks.launch import Alone, Ranks
+from rgt_train.ranks.launch import Alone, Coordinator, NotTaken, Ranks, everywhere
 from rgt_train.ranks.replicated import Checks, Ordered, Replicated
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from rgt_train.checkpoint.async_saver import Outcome, Persister, Request
 from rgt_train.checkpoint.matching import by_name
 from rgt_train.checkpoint.safetensors import Loaded
 from rgt_train.checkpoint.state import Restored, RunState
-from rgt_train.ranks.coordinator import Coordinator, StandIn, agreed, everywhere
-from rgt_train.ranks.launch import Ranks
+from rgt_train.ranks.launch import Coordinator, Ranks, StandIn, agreed, everywhere
 
 _HEARD_S = 5.0
 """Seconds between two signs of life in a wait."""

@@ -33,8 +33,8 @@ from rgt_train.checkpoint.state import Restored, RunState
 from rgt_train.checkpoint.store import Checkpoint, Store, read_space
 from rgt_train.exits import RanksError
 from rgt_train.ranks import sharded_state
-from rgt_train.ranks.coordinator import NotTaken, agreed
 from rgt_train.ranks.dcp_reader import METADATA, SafeReader, tensors_in
+from rgt_train.ranks.launch import NotTaken, agreed
 from rgt_train.ranks.replicated import Checks
 
 

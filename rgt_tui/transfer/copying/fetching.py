@@ -20,8 +20,16 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.transfer.copying.box_listing import TRAINERS_LIST, Refused, size_in_trainers_list
-from rgt_tui.transfer.copying.group_sync import Gatherer, group_sync
-from rgt_tui.transfer.copying.local_copy import OF_ONE, PartFile, dated, failed, settle, write_part
+from rgt_tui.transfer.copying.local_copy import (
+    OF_ONE,
+    Gatherer,
+    PartFile,
+    dated,
+    failed,
+    group_sync,
+    settle,
+    write_part,
+)
 from rgt_tui.transfer.copying.piece_stream import Failed, Head, StreamError, Tail
 from rgt_tui.transfer.copying.pull_plan import (
     WHOLE_BYTES,

@@ -1,9 +1,10 @@
 """Pushing a directory: what is left out and why, and the hashes by which the box knows the rest."""
 
-from rgt_tui.transfer.sending.ignore_rules import ALWAYS_LEFT_OUT, IgnoreRules
-from rgt_tui.transfer.sending.own_files import OwnFiles
 from rgt_tui.transfer.sending.source_tree import (
+    ALWAYS_LEFT_OUT,
+    IgnoreRules,
     LeftOut,
+    OwnFiles,
     SourceError,
     SourceFile,
     SourceTree,

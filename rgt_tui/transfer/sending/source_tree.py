@@ -10,18 +10,37 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import msgspec
 
-from rgt_tui.transfer.sending.ignore_rules import FILES, IgnoreRules
-from rgt_tui.transfer.sending.own_files import OwnFiles
+from rgt_tui.files import (
+    FLEET_FILE,
+    config_directory,
+    open_regular,
+    real_place,
+    state_directory,
+    written_notes,
+)
+from rgt_tui.transfer.copying import PARTS
+from rgt_tui.transfer.ledger import has_copy_below
+from rgt_tui.transfer.verified_record import RECORDS
 
 SCRIPTS = (".sh", ".bash", ".zsh", ".ksh", ".slurm", ".sbatch", ".sub", ".pbs")
 QUEUES = ("queue.txt", "job.json")
 _CHUNK = 1 << 20
 _NOT_A_NAME = re.compile(r"[^\w.+-]+")
+ALWAYS_LEFT_OUT = (
+    ".git", ".hg", ".svn", "__pycache__", "*.pyc", ".venv", "venv", "node_modules", "wandb", "mlruns", "checkpoints",
+    ".ipynb_checkpoints", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".DS_Store",
+)  # fmt: skip
+"""Of code: what no run needs, or what a run writes."""
+FILES = (".gitignore", ".rgtignore")
+"""Read in every directory, in this order."""
+MARKS = frozenset({*RECORDS, PARTS})
+"""One of these lies in every directory that holds pulled results and was verified, or not pulled to the end."""
 
 
 class SourceError(Exception):
@@ -323,3 +342,195 @@ def _line(head: bytes, pattern: re.Pattern[bytes]) -> int:
 def _is_random(run: bytes) -> bool:
     digits = sum(48 <= byte <= 57 for byte in run)
     return 0 < digits < len(run) or len(run) == digits >= 30
+
+
+# Which paths are not pushed: the patterns of ``.gitignore``, ``.rgtignore`` and the command line.
+#
+# The patterns mean what gitignore(5) says (https://git-scm.com/docs/gitignore): the last that matches counts,
+# ``!`` takes back, a ``/`` before the end ties a pattern to the directory of its file, ``/`` at the end means
+# directories only.
+
+
+class _Rule(NamedTuple):
+    pattern: re.Pattern[str]
+    folders_only: bool
+    keeps: bool
+    base: str
+    """Directory of the file that it stands in, with a slash at the end; empty = the top."""
+    said: str
+
+
+class IgnoreRules:
+    """The rules that hold in a directory; `with_file` gives those that hold below another one.
+
+    Args:
+        patterns: Those that hold from the top on.
+    """
+
+    def __init__(self, patterns: Iterable[str] = ()) -> None:
+        self._rules = tuple(rule for text in patterns if (rule := _rule(text, "", "")) is not None)
+
+    def with_file(self, folder: str, name: str, text: str) -> IgnoreRules:
+        """Return these rules and after them those of a file.
+
+        Args:
+            folder: Where it stands, below the top; empty = the top.
+            name: Of the file.
+            text: What is in it.
+        """
+        base = f"{folder}/" if folder else ""
+        added = tuple(rule for line in text.splitlines() if (rule := _rule(line, base, name)) is not None)
+        found = IgnoreRules()
+        found._rules = self._rules + added
+        return found
+
+    def why(self, path: str, *, is_folder: bool) -> str | None:
+        """Return which pattern leaves a path out; None = none does.
+
+        Args:
+            path: Below the top, with slashes. That a directory above it is left out is not looked at.
+            is_folder: Whether it is a directory.
+        """
+        for rule in reversed(self._rules):
+            if rule.folders_only and not is_folder:
+                continue
+            if path.startswith(rule.base) and rule.pattern.fullmatch(path[len(rule.base) :]):
+                return None if rule.keeps else rule.said
+        return None
+
+
+def _rule(line: str, base: str, source: str) -> _Rule | None:
+    text = re.sub(r"(?<!\\)[ \t]+$", "", line.rstrip("\r\n"))
+    if not text or text.startswith("#"):
+        return None
+    keeps = text.startswith("!")
+    said = f"{text} in {base}{source}" if source else text
+    text = text[1:] if keeps else text
+    folders_only = text.endswith("/")
+    text = text.rstrip("/")
+    if not text:
+        return None
+    tied = "/" in text
+    try:
+        pattern = re.compile(("" if tied else "(?:.*/)?") + _expression(text.lstrip("/")), re.DOTALL)
+    except re.error:
+        return None  # a bracket that git, too, could not make sense of
+    return _Rule(pattern, folders_only, keeps, base, said)
+
+
+def _expression(text: str) -> str:
+    """Return a pattern of gitignore as a regular expression, whose work does not explode however many stars it has.
+
+    A star takes as little as lets what stands behind it follow, and is not asked again: where that fails no other
+    place would do, for whatever can stand behind a later place can stand behind the first.
+    """
+    chunks: list[list[str]] = [[""]]
+    """What stands between two ``**/``, in pieces between two stars."""
+    at = 0
+    while at < len(text):
+        rest = text[at:]
+        pieces = chunks[-1]
+        if rest.startswith("**/") and (at == 0 or text[at - 1] == "/"):
+            chunks.append([""])
+            at += 3
+        elif rest == "**" and (at == 0 or text[at - 1] == "/"):
+            pieces[-1] += ".+"
+            at += 2
+        elif rest[0] == "*":
+            if len(pieces) == 1 or pieces[-1]:
+                pieces.append("")
+            at += 1
+        elif rest[0] == "?":
+            pieces[-1] += "[^/]"
+            at += 1
+        elif rest[0] == "[" and (bracket := re.match(r"\[(!|\^)?(\]?[^\]/]*)\]", rest)):
+            inside = bracket[2].replace("\\", "\\\\").replace("[", "\\[")
+            pieces[-1] += f"[{'^/' if bracket[1] else ''}{inside}]"
+            at += bracket.end()
+        elif rest[0] == "\\" and len(rest) > 1:
+            pieces[-1] += re.escape(rest[1])
+            at += 2
+        else:
+            pieces[-1] += re.escape(rest[0])
+            at += 1
+    first, *middle, last = [[""], *chunks] if len(chunks) == 1 else chunks
+    found = _chunk(first) + "".join(f"(?>(?:.*?/)??{_chunk(pieces)})" for pieces in middle)
+    return (
+        found
+        + ("(?:.*/)?" if len(chunks) > 1 else "")
+        + _chunk(last[:-1] or [""])
+        + (f"[^/]*{last[-1]}" if len(last) > 1 else last[0])
+    )
+
+
+def _chunk(pieces: list[str]) -> str:
+    return pieces[0] + "".join(f"(?>[^/]*?{piece})" for piece in pieces[1:])
+
+
+# Files among a person's code that rgt wrote itself: the fleet file, pulled results, recordings, exports.
+#
+# They change while a training runs. Pushed as code, they would make another version, and so another job, of
+# the same command.
+
+
+class OwnFiles:
+    """Tells which files and directories of a tree are rgt's own.
+
+    Args:
+        fleet: The fleet file in use, whatever its name.
+        pulled_too: Pulled results may be pushed: a person moves them as data.
+        env: Where rgt keeps its state.
+    """
+
+    def __init__(
+        self, fleet: Path | None = None, *, pulled_too: bool = False, env: Mapping[str, str] = os.environ
+    ) -> None:
+        self._pulled_too = pulled_too
+        self._fleets = set() if fleet is None else {real_place(fleet), os.path.realpath(fleet)}
+        names = {FLEET_FILE, *(Path(path).name for path in self._fleets)}
+        self._unfinished = re.compile(rf"\.(?:{'|'.join(map(re.escape, sorted(names)))})\.\d+\.tmp")
+        """A fleet file on its way to its place."""
+        self._folders = {os.path.realpath(state_directory(env)), os.path.realpath(config_directory(env))}
+        self._notes, self._env = written_notes(env), env
+
+    def why(self, path: str, entry: os.DirEntry[str]) -> str | None:
+        """Return why an entry of a directory is not pushed; None = it is not rgt's.
+
+        Args:
+            path: Absolute, without links on the way.
+            entry: As the directory lists it.
+        """
+        if path in self._fleets or entry.name == FLEET_FILE:
+            return "the fleet file of rgt"
+        if entry.name in MARKS or self._unfinished.fullmatch(entry.name) or path in self._folders:
+            return "rgt wrote it"
+        note = self._notes.get(path)
+        if note is None:
+            return None
+        if entry.is_dir(follow_symlinks=False):
+            is_pulled = not note and not self._pulled_too and has_copy_below(path, self._env)
+            return "rgt pulled it" if is_pulled else None
+        return "rgt wrote it" if _is_as_written(path, note) else None
+
+    def why_folder(self, names: Collection[str]) -> str | None:
+        """Return why a directory with these entries is not pushed; None = it is not rgt's."""
+        return "rgt pulled it" if not self._pulled_too and MARKS.intersection(names) else None
+
+
+def _is_as_written(path: str, note: list[object]) -> bool:
+    """Tell whether a file holds what rgt wrote, or, where rgt appends to it, begins with that; see `note_written`.
+
+    Anything else is the person's: a file of theirs must never be left out for its name.
+    """
+    match note:
+        case [int(length), str(digest), bool(grows)]:
+            pass
+        case _:
+            return False
+    try:
+        with open_regular(Path(path), follow=False) as file:
+            begins = file.read(length)
+            more = file.read(1)
+    except OSError:
+        return False
+    return hashlib.sha256(begins).hexdigest() == digest and (grows or not more)

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 from rgt_wire import imported_later
 
 if TYPE_CHECKING:
-    from rgt_tui.ui.plot.averages import Average, Floats, moving_average
     from rgt_tui.ui.plot.board import Board
-    from rgt_tui.ui.plot.canvas import Canvas
-    from rgt_tui.ui.plot.dots import Scale, edges_of, lit, look, rows_of
+    from rgt_tui.ui.plot.canvas import Canvas, Scale, edges_of, lit, look, rows_of
+    from rgt_tui.ui.plot.curve_stats import FINE, Average, Floats, Pyramid, moving_average
     from rgt_tui.ui.plot.frame import FIRST_CURVE, GAP, Curve, Frame, compose
     from rgt_tui.ui.plot.picture import svg
-    from rgt_tui.ui.plot.pyramid import FINE, Pyramid
     from rgt_tui.ui.plot.ticks import (
         clock_labels,
         duration_labels,
@@ -91,13 +89,11 @@ __all__ = [
 __getattr__ = imported_later(
     __name__,
     {
-        "averages": "Average Floats moving_average",
         "board": "Board",
-        "canvas": "Canvas",
-        "dots": "Scale edges_of lit look rows_of",
+        "canvas": "Canvas Scale edges_of lit look rows_of",
+        "curve_stats": "FINE Average Floats Pyramid moving_average",
         "frame": "Curve FIRST_CURVE Frame GAP compose",
         "picture": "svg",
-        "pyramid": "FINE Pyramid",
         "ticks": "clock_labels duration_labels labels linear_ticks log_ticks nice_step time_ticks",
         "trace": "Knots MOST_LOST Path Trace",
         "view": "Axis MIN_SPAN RunKey SMOOTHING Settings Shown View best_is_highest metrics_of tag",

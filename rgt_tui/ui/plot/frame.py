@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rgt_tui.ui.plot.averages import Floats
-from rgt_tui.ui.plot.canvas import Canvas, Row
-from rgt_tui.ui.plot.dots import Looks, Scale, edges_of, lit, look, rows_of
-from rgt_tui.ui.plot.pyramid import Pyramid
+from rgt_tui.ui.plot.canvas import Canvas, Looks, Row, Scale, edges_of, lit, look, rows_of
+from rgt_tui.ui.plot.curve_stats import Floats, Pyramid
 from rgt_tui.ui.plot.ticks import (
     ahead_of_utc,
     clock_labels,

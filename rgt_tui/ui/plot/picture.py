@@ -9,8 +9,8 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from rgt_tui.model import clean
-from rgt_tui.ui.plot.averages import Floats
-from rgt_tui.ui.plot.dots import Looks, Scale, edges_of, look
+from rgt_tui.ui.plot.canvas import Looks, Scale, edges_of, look
+from rgt_tui.ui.plot.curve_stats import Floats
 from rgt_tui.ui.plot.frame import Curve, axis_ticks, drawn_points, extent, value_range
 from rgt_tui.ui.plot.ticks import labels, linear_ticks, log_ticks
 from rgt_tui.ui.plot.view import Settings

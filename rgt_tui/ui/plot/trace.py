@@ -13,8 +13,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rgt_tui.model import Series
-from rgt_tui.ui.plot.averages import LARGEST, MEMORY, Average, Floats, grown, moving_average
-from rgt_tui.ui.plot.pyramid import Places, Pyramid
+from rgt_tui.ui.plot.curve_stats import (
+    LARGEST,
+    MEMORY,
+    Average,
+    Floats,
+    Places,
+    Pyramid,
+    grown,
+    moving_average,
+)
 
 MOST_LOST = 64
 """How many discarded pieces are kept for drawing."""

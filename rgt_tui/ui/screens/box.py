@@ -20,7 +20,7 @@ from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import BOX, BOX_CARE, BOX_TARGET, LOG_LINES, MOVE, REPLAY, Command, bindings, key_for
 from rgt_tui.ui.screens.log import LogKeys
 from rgt_tui.ui.widgets.box_past import SPANS, fitting_span, past_height, past_room, past_section
-from rgt_tui.ui.widgets.fleet_rows import LossPane, Row, Step, steps_of, telling_run
+from rgt_tui.ui.widgets.fleet_rows import LossPane, Row, telling_run
 from rgt_tui.ui.widgets.fleet_rows.loss_pane import METRIC
 from rgt_tui.ui.widgets.log_pane import LogPane
 from rgt_tui.ui.widgets.panes import Pane, Section
@@ -28,7 +28,7 @@ from rgt_tui.ui.widgets.platform_lines import dangers_section, platform_section
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line
 from rgt_tui.ui.widgets.vitals import SURVIVAL_LEGEND, vitals_sections
-from rgt_tui.ui.widgets.why import remedy_lines, why_lines
+from rgt_tui.ui.widgets.why import Step, remedy_lines, steps_of, why_lines
 
 if TYPE_CHECKING:
     from textual import events

@@ -23,11 +23,9 @@ from rgt_tui.ui.enduring import short
 from rgt_tui.ui.exports import NotExported, png, points, proposed, wanted, write
 from rgt_tui.ui.plot.view import MISSING, Axis, RunKey, Settings, Shown, axes_of, metrics_of
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen
-from rgt_tui.ui.widgets.curve import CurvePlot
-from rgt_tui.ui.widgets.curve_legend import CurveLegend
+from rgt_tui.ui.widgets.curve import CurveLegend, CurvePlot, MetricGrid, grid_settings
 from rgt_tui.ui.widgets.fixed_lines import HeaderLine, Parts
 from rgt_tui.ui.widgets.lines import EntryClosed, Ground, RowChosen
-from rgt_tui.ui.widgets.metric_grid import MetricGrid, grid_settings
 
 if TYPE_CHECKING:
     from rgt_tui.ui.plot.board import Board

@@ -20,9 +20,20 @@ from rgt_tui.ui.box_status import choose_log, failed
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, REPLAY, Command, bindings, key_for
 from rgt_tui.ui.enduring import endured
-from rgt_tui.ui.last_look import day_of
 from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Judged, Moves
+from rgt_tui.ui.widgets.box_context import (
+    PANE_SHARE,
+    PANES,
+    TAILS,
+    detail_sections,
+    lower_widths,
+    newest_lines,
+    past_of,
+    split_heights,
+    split_left,
+    tail_widths,
+)
 from rgt_tui.ui.widgets.fixed_lines import EntryLine, Parts
 from rgt_tui.ui.widgets.fleet_rows import (
     COLUMNS,
@@ -35,37 +46,28 @@ from rgt_tui.ui.widgets.fleet_rows import (
     LossPane,
     Order,
     Row,
-    Step,
     Unreadable,
-    WhyPane,
     at_hand_from,
     can_sort,
-    detail_sections,
     grouped,
     idle_foot,
     keep_view,
-    lower_widths,
     matching,
-    newest_lines,
     ordered,
     parse,
     read_view,
     since_section,
-    split_heights,
-    split_left,
-    steps_of,
     view_path,
     with_arrangement,
     with_filter,
 )
 from rgt_tui.ui.widgets.fleet_rows.fleet_filter import Filter, Filtered
-from rgt_tui.ui.widgets.fleet_rows.lower_half import PANE_SHARE, PANES, TAILS, past_of, tail_widths
-from rgt_tui.ui.widgets.fleet_rows.what_to_do import LEAST_MORE, blocks_of
+from rgt_tui.ui.widgets.fleet_rows.since_lines import day_of
 from rgt_tui.ui.widgets.lines import Beside, EntryChanged, EntryClosed, SortAsked
 from rgt_tui.ui.widgets.panes import Pane, Section, set_height, set_width
 from rgt_tui.ui.widgets.platform_lines import unseen_parts, worst_parts
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
-from rgt_tui.ui.widgets.why import title_of
+from rgt_tui.ui.widgets.why import LEAST_MORE, Step, WhyPane, blocks_of, steps_of, title_of
 
 if TYPE_CHECKING:
     from textual import events

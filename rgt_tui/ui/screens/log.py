@@ -21,8 +21,7 @@ from rgt_tui.profiles import how_many, no_agent
 from rgt_tui.ui.box_status import cells_of, choose_log, current_cell
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import LOG, LOG_LINES, LOG_TARGET, MOVE, Command, bindings, key_for
-from rgt_tui.ui.logs.box_search import Sheet, search_box
-from rgt_tui.ui.logs.line_finder import finder_for
+from rgt_tui.ui.logs.line_finder import Sheet, finder_for, search_box
 from rgt_tui.ui.logs.log_rows import step_of
 from rgt_tui.ui.notation import size, thousands
 from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Moves

@@ -8,7 +8,19 @@ from rgt_wire import imported_later
 
 if TYPE_CHECKING:
     from rgt_tui.ui.widgets.bars import bar, curve_spark, resample, spark, thin_bar
-    from rgt_tui.ui.widgets.box_context import BoxContext, context_height
+    from rgt_tui.ui.widgets.box_context import (
+        LEAST_HALF,
+        LEAST_TAIL,
+        SHARED_FROM,
+        TALLEST_HALF,
+        BoxContext,
+        context_height,
+        detail_sections,
+        lower_widths,
+        newest_lines,
+        split_heights,
+        split_left,
+    )
     from rgt_tui.ui.widgets.box_past import (
         TALLEST,
         course,
@@ -34,8 +46,16 @@ if TYPE_CHECKING:
         summary_parts,
         then_lines,
     )
-    from rgt_tui.ui.widgets.curve import CurvePlot, curve_tone
-    from rgt_tui.ui.widgets.curve_legend import CurveLegend, entry_line
+    from rgt_tui.ui.widgets.curve import (
+        CurveLegend,
+        CurvePlot,
+        MetricGrid,
+        curve_tone,
+        entry_line,
+        layout,
+        newest_told,
+        run_names,
+    )
     from rgt_tui.ui.widgets.fixed_lines import (
         HOLDS_S,
         EntryLabel,
@@ -57,7 +77,6 @@ if TYPE_CHECKING:
     )
     from rgt_tui.ui.widgets.lines import FittedLines, Ground, LineWidget, RowChosen
     from rgt_tui.ui.widgets.log_pane import LogPane
-    from rgt_tui.ui.widgets.metric_grid import MetricGrid, layout, newest_told, run_names
     from rgt_tui.ui.widgets.panes import Pane, Section, border, framed, sections
     from rgt_tui.ui.widgets.platform_lines import (
         dangers_section,
@@ -98,18 +117,25 @@ if TYPE_CHECKING:
     from rgt_tui.ui.widgets.why import (
         READ_FROM,
         Block,
+        WhyPane,
         action_lines,
         finding_details,
         finding_lines,
         run_lines,
+        steps_of,
         why_blocks,
         why_lines,
+        window,
     )
 
 __all__ = [
     "HOLDS_S",
+    "LEAST_HALF",
+    "LEAST_TAIL",
     "READ_FROM",
+    "SHARED_FROM",
     "TALLEST",
+    "TALLEST_HALF",
     "Block",
     "BoxContext",
     "CheckDetail",
@@ -136,6 +162,7 @@ __all__ = [
     "SelectableList",
     "Span",
     "Tone",
+    "WhyPane",
     "action_lines",
     "bar",
     "bars",
@@ -150,12 +177,11 @@ __all__ = [
     "course_of",
     "cpu_lines",
     "curve",
-    "curve_legend",
     "curve_spark",
     "curve_tone",
     "dangers_section",
-    "day_strip",
     "detail_lines",
+    "detail_sections",
     "differing",
     "disk_lines",
     "entry_line",
@@ -180,13 +206,14 @@ __all__ = [
     "link_lines",
     "links_down",
     "log_pane",
+    "lower_widths",
     "mark",
     "memory_lines",
     "merged",
-    "metric_grid",
     "name_width",
     "names_of",
     "narrow",
+    "newest_lines",
     "newest_told",
     "next_check",
     "own_stop_lines",
@@ -209,8 +236,11 @@ __all__ = [
     "spans",
     "spark",
     "split",
+    "split_heights",
+    "split_left",
     "spread",
     "standing",
+    "steps_of",
     "summary_parts",
     "text_of",
     "then_lines",
@@ -224,6 +254,7 @@ __all__ = [
     "why_blocks",
     "why_lines",
     "width_of",
+    "window",
     "worst_first",
     "wrapped",
 ]
@@ -232,33 +263,37 @@ __getattr__ = imported_later(
     __name__,
     {
         "bars": "bar curve_spark resample spark thin_bar",
-        "box_context": "BoxContext context_height",
+        "box_context": (
+            "LEAST_HALF LEAST_TAIL SHARED_FROM TALLEST_HALF BoxContext context_height detail_sections "
+            "lower_widths newest_lines split_heights split_left"
+        ),
         "box_past": "TALLEST course course_of fitting_span label_of names_of past_room past_section",
         "checklist": (
             "CheckDetail CheckRun Checklist Phase detail_lines mark next_check phases_of rail_line "
             "row_line rows_of summary_parts then_lines"
         ),
-        "curve": "CurvePlot curve_tone",
-        "curve_legend": "CurveLegend entry_line",
+        "curve": "CurveLegend CurvePlot MetricGrid curve_tone entry_line layout newest_told run_names",
         "fixed_lines": (
             "EntryLabel EntryLine EntryNote EventLine HOLDS_S HeaderLine KeyLine layout_keys standing"
         ),
         "gpu_cards": "fault_lines gpu_lines gpu_sections links_down narrow worst_first",
         "lines": "FittedLines Ground LineWidget RowChosen",
         "log_pane": "LogPane",
-        "metric_grid": "MetricGrid layout newest_told run_names",
         "panes": "Pane Section border framed sections",
         "platform_lines": "dangers_section platform_section unseen_parts unseen_section",
         "process_lines": "cpu_lines tree",
         "selectable_list": "SelectableList",
         "spans": (
-            "Line Span Tone clip differing fit fit_name line merged name_width pick split spread "
-            "text_of width_of wrapped"
+            "Line Span Tone clip differing fit fit_name line merged name_width pick split spread text_of "
+            "width_of wrapped"
         ),
         "vitals": (
             "checkpoint_lines disk_lines is_old limited_lines link_lines memory_lines own_stop_lines "
             "vitals_sections"
         ),
-        "why": "Block READ_FROM action_lines finding_details finding_lines run_lines why_blocks why_lines",
+        "why": (
+            "Block READ_FROM WhyPane action_lines finding_details finding_lines run_lines steps_of "
+            "why_blocks why_lines window"
+        ),
     },
 )

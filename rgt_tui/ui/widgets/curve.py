@@ -1,26 +1,43 @@
-"""The plot of curves with its pointer, and the colours of the runs."""
+"""The plot of curves with its pointer, the legend of the runs, and all metrics as a grid of small plots."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from textual import events
 from textual.message import Message
 
-from rgt_tui.ui.notation import glyphs
+from rgt_tui.ui.notation import compact_time, glyphs, number, thousands
+from rgt_tui.ui.plot.view import RunKey, Settings, tag
 from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line
+from rgt_tui.ui.widgets.selectable_list import SelectableList
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, width_of
 
 if TYPE_CHECKING:
     from rgt_tui.ui.plot.board import Board
     from rgt_tui.ui.plot.canvas import Row
     from rgt_tui.ui.plot.frame import Frame
 
+
 DARK = ("#6ea8e0", "#c59af0", "#58c5d8", "#e28fc2", "#c9ced6", "#8d93f5")
 LIGHT = ("#2563a8", "#7a4fc0", "#0b7f92", "#b03a86", "#2a2f36", "#4048c8")
 DARK_LOST = ("#3c546c", "#5d4d70", "#355f68", "#6a4a5e", "#5b6068", "#494c73")
 LIGHT_LOST = ("#a9c0d8", "#c8b8e2", "#a2ccd3", "#dcb2cd", "#b0b4ba", "#b4b7e6")
+STROKES = ("⠒⠒⠒", "⠒⠂⠒", "⠐⠐⠐", "⠒⠐⠐")
+"""A piece of each of the lines that runs are drawn with, in the order of `rgt_tui.ui.plot.canvas.DASHES`."""
+WIDEST_NAME = 32
+LEAST_WIDTH, LEAST_HEIGHT = 38, 8
+"""Cells of a small plot, its title included."""
+GAP = 2
+NAMES = 1
+"""Lines above the plots, with the names of the runs."""
+
+
+BEST_SHAPE = 3.5
+"""Columns per row of cells: a plot some 1.7 times as wide as it is high, as a cell is twice as high as it is wide."""
 
 
 def curve_tone(number: int, *, lost: bool = False) -> Tone:
@@ -149,3 +166,278 @@ def _centred(texts: Sequence[str], width: int, height: int) -> list[Line]:
         pad = " " * max(1, (width - len(text)) // 2)
         lines.append(line(pad, Span(text) if index == 0 else dim(text)))
     return lines
+
+
+# The legend of the curves: every run with its line style, value, state and step, and what happened to it.
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run in the legend."""
+
+    key: RunKey
+    number: int
+    value: float | None
+    """At the crosshair if there is one, else the newest."""
+    state: str
+    """A cell's state, or empty where the box has no word for it."""
+    step: int | None
+    age: float | None
+    """Seconds since it last moved on, for a run that should be moving."""
+    shown: bool
+    notes: tuple[tuple[str, Tone], ...] = ()
+    name: str = ""
+    """What it is called here: with its box where there are several."""
+    aside: str = ""
+    """Why it is not shown, or not all of it."""
+    differs: str = ""
+    """In what it was started differently from the pinned run."""
+    unseen: str = ""
+    """The glyph that says why its box has not been heard of for a while; empty where it has."""
+
+    @property
+    def shown_name(self) -> str:
+        """The name as it is written."""
+        return self.name or self.key.run
+
+
+class CurveLegend(SelectableList[RunKey]):
+    """All runs that are listed, the selected one marked."""
+
+    DEFAULT_CSS = css("CurveLegend")
+    WHEEL = 1
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._title = ""
+        self._entries: Sequence[Entry] = ()
+        self.brief = 0
+        """1 = without what happened to the runs, 2 = and in what they differ: where that would hide a curve."""
+
+    def show_runs(self, title: str, entries: Sequence[Entry], selected: RunKey | None) -> None:
+        """Set what is listed."""
+        self._title, self._entries, self._picked = title, entries, selected
+        self._keys = [entry.key for entry in entries]
+        self.redraw()
+
+    def needed(self, *, brief: int = 0) -> int:
+        """Return how many lines it would take."""
+        if brief:
+            return 1 + len(self._entries)
+        return 1 + sum(1 + (len(entry.notes) if entry.shown else 0) for entry in self._entries)
+
+    def needed_width(self, *, brief: int = 0) -> int:
+        """Return how many columns it would take."""
+        names = max((len(entry.shown_name) for entry in self._entries), default=0)
+        lines = [entry_line(entry, 0, min(names, WIDEST_NAME), brief=brief) for entry in self._entries]
+        if not brief:
+            lines += [note_line(note) for entry in self._entries if entry.shown for note in entry.notes]
+        return max([width_of(each) for each in lines] + [len(self._title) + 1], default=0) + 1
+
+    def make_lines(self, width: int, height: int) -> list[Line]:
+        """Draw the entries around the selected one."""
+        lines: list[Line] = []
+        owners: list[RunKey | None] = []
+        names = min(max((len(entry.shown_name) for entry in self._entries), default=0), WIDEST_NAME)
+        for entry in self._entries:
+            lines.append(entry_line(entry, width, names, brief=self.brief))
+            owners.append(entry.key)
+            for note in entry.notes if entry.shown and not self.brief else ():
+                lines.append(note_line(note))
+                owners.append(entry.key)
+        room = max(1, height - 1)
+        at = owners.index(self._picked) if self._picked in owners else 0
+        first = min(max(0, at - room // 2), max(0, len(lines) - room))
+        below = len(lines) - first - room
+        self._owners = [None, *owners[first : first + room]]
+        title = self._title if below <= 0 else f"{self._title}  {below} more below"
+        return [line(" ", dim(title)), *lines[first : first + room]]
+
+
+def note_line(note: tuple[str, Tone]) -> Line:
+    """Draw what happened to a run, below it."""
+    return line("       ", Span(*note))
+
+
+def state_mark(state: str) -> tuple[str, Tone]:
+    """Return the glyph of a cell's state and its tone."""
+    g = glyphs()
+    return {
+        "running": (g.ok, Tone.TEXT),
+        "holding": (g.trouble, Tone.TROUBLE),
+        "done": (g.finished, Tone.TEXT),
+        "failed": (g.trouble, Tone.TROUBLE),
+        "interrupted": (g.warn, Tone.WARN),
+    }.get(state, (g.unknown, Tone.DIM))
+
+
+def stroke(entry: Entry) -> str:
+    """Return a piece of the line that a run is drawn with."""
+    if not glyphs().braille:
+        return "---"
+    return STROKES[entry.number % len(STROKES)] if entry.shown else "   "
+
+
+def entry_line(entry: Entry, width: int, names: int, *, brief: int = 0) -> Line:
+    """Draw one run: tag, line, name, value, state, step, age, and in what it differs from the pinned one.
+
+    Args:
+        entry: The run.
+        width: Columns there are; 0 = as many as it takes. What does not fit is cut from the name.
+        names: Columns of the longest name.
+        brief: 2 = without what differs.
+    """
+    tone = curve_tone(entry.number)
+    glyph, state_tone = state_mark(entry.state)
+    quiet = bool(entry.unseen) or not entry.shown
+    age = compact_time(entry.age) if entry.age is not None else ""
+    stale = f"{entry.unseen} {age}" if entry.unseen and age else age
+    right = line(
+        Span(f"{' ' + number(entry.value):>8}", Tone.DIM if quiet or entry.value is None else Tone.TEXT),
+        "  ",
+        Span(glyph, Tone.DIM if quiet else state_tone),
+        Span(f"{' ' + thousands(entry.step):>8}", Tone.DIM if quiet else Tone.TEXT),
+        dim(f"{stale:>7}" if stale else ""),
+        dim(f"  {entry.aside}" if entry.aside else ""),
+    )
+    room = names if not width else min(names, max(4, width - width_of(right) - 8))
+    differs = Span(f"  {entry.differs}", Tone.ACCENT) if entry.differs and brief < 2 else Span("")
+    return line(
+        " ", Span(tag(entry.number), tone), Span(f" {stroke(entry)} ", tone if entry.shown else Tone.DIM),
+        Span(fit(entry.shown_name, room), Tone.DIM if not entry.shown else Tone.TEXT), *right, differs,
+    )  # fmt: skip
+
+
+# All metrics of the runs as small plots, as many as fit at a readable size.
+
+
+def layout(count: int, width: int, height: int) -> tuple[int, int]:
+    """Return into how many columns and rows so many plots are put: all where they fit, in the best shape."""
+    width, height = max(1, width), max(1, height)  # it may be drawn before it is laid out
+    most = max(1, (width + GAP) // (LEAST_WIDTH + GAP)), max(1, height // LEAST_HEIGHT)
+    fitting = [(columns, -(-count // columns)) for columns in range(1, min(count, most[0]) + 1)]
+    fitting = [each for each in fitting if each[1] <= most[1]]
+
+    def odd(each: tuple[int, int]) -> float:
+        columns, rows = each
+        return abs(math.log(width / columns / (height / rows) / BEST_SHAPE)) + 0.1 * (columns * rows - count)
+
+    return min(fitting, key=odd) if fitting else (min(max(1, count), most[0]), most[1] if count else 1)
+
+
+def newest_told(value: float) -> str:
+    """Return a value of any metric: a loss with its decimals, thousands of tokens a second without."""
+    return thousands(value) if 1e3 <= abs(value) < 1e6 else number(value)
+
+
+class MetricGrid(LineWidget):
+    """Small plots, the chosen one marked."""
+
+    DEFAULT_CSS = css("MetricGrid")
+
+    class Chosen(Message):
+        """A plot was clicked."""
+
+        def __init__(self, metric: str) -> None:
+            super().__init__()
+            self.metric = metric
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._boards: Mapping[str, Board] = {}
+        self._metrics: Sequence[str] = ()
+        self._at = 0
+        self._empty: Sequence[str] = ()
+
+    def show(
+        self, boards: Mapping[str, Board], metrics: Sequence[str], chosen: str, empty: Sequence[str]
+    ) -> None:
+        """Set what is drawn; `empty` says why where there is nothing."""
+        self._boards, self._metrics, self._empty = boards, metrics, empty
+        self._at = metrics.index(chosen) if chosen in metrics else 0
+        self.redraw()
+
+    @property
+    def columns(self) -> int:
+        """Plots beside each other."""
+        return self._layout[0]
+
+    @property
+    def _layout(self) -> tuple[int, int]:
+        return layout(len(self._metrics), self.size.width, self.size.height - NAMES)
+
+    def shown_metrics(self) -> Sequence[str]:
+        """Return those on screen: the page with the chosen one."""
+        columns, rows = self._layout
+        first = self._at // (columns * rows) * columns * rows
+        return self._metrics[first : first + columns * rows]
+
+    def make_lines(self, width: int, height: int) -> list[Line]:
+        """Draw the plots, row by row."""
+        shown = self.shown_metrics()
+        if not shown:
+            return [
+                line(" ", Span(text) if place == 0 else dim(text)) for place, text in enumerate(self._empty)
+            ]
+        columns, rows = layout(len(self._metrics), width, height - NAMES)
+        across, down = (width + GAP) // columns - GAP, (height - NAMES) // rows
+        lines = [run_names(self._boards[shown[0]], width)]
+        for first in range(0, len(shown), columns):
+            cells = [self._cell(metric, across, down) for metric in shown[first : first + columns]]
+            for parts in zip(*cells, strict=True):
+                lines.append(line(*(piece for part in parts for piece in (clip(part, across), " " * GAP))))
+        return lines
+
+    def _cell(self, metric: str, width: int, height: int) -> list[Line]:
+        board = self._boards[metric]
+        chosen = metric == self._metrics[self._at]
+        newest = [
+            series.last[1]
+            for each in board.runs
+            if each.key == board.selected or len(board.runs) == 1
+            if (series := each.run.series.get(metric)) is not None and series.last is not None
+        ]
+        title = line(
+            Span(f"{glyphs().cursor} " if chosen else "  ", Tone.ACCENT),
+            Span(metric, Tone.STRONG if chosen else Tone.TEXT),
+            dim(f"  {newest_told(newest[-1])}" if newest else ""),
+        )
+        frame = board.frame((width, height - 2), ascii_only=not glyphs().braille) if height > 6 else None
+        rows = (
+            [drawn(row) for row in frame.rows] if frame is not None else [line("  ", dim("nothing to draw"))]
+        )
+        made = [title, *rows]
+        return [*made[:height], *[EMPTY] * (height - len(made))]
+
+    def on_click(self, event: events.Click) -> None:
+        """Hand the plot under the pointer to the screen."""
+        columns, rows = self._layout
+        across, down = (self.size.width + GAP) // columns, max(1, (self.size.height - NAMES) // rows)
+        place = (event.y - NAMES) // down * columns + min(event.x // across, columns - 1)
+        shown = self.shown_metrics()
+        if event.y >= NAMES and 0 <= place < len(shown):
+            self.post_message(self.Chosen(shown[place]))
+
+
+def run_names(board: Board, width: int) -> Line:
+    """Return what the numbers and the colours of the small plots mean: as many runs as fit, the others counted."""
+    drawn_ = [each for each in board.runs if each.key not in board.settings.hidden]
+    several = len({each.box for each in drawn_}) > 1
+    numbered = len(drawn_) > 1
+    out: Line = (Span(" "),)
+    for place, each in enumerate(drawn_):
+        number_, name = (
+            board.number(each.key),
+            f"{each.box} {each.run.name}" if several else each.run.name,
+        )
+        part = line(Span(f" {tag(number_)} " if numbered else " ", curve_tone(number_)), name, " ")
+        left = len(drawn_) - place
+        if width_of(out) + width_of(part) > width - (10 if left > 1 else 0):
+            return clip(line(*out, dim(f" and {left} more")), width)
+        out = (*out, *part)
+    return out
+
+
+def grid_settings(settings: Settings, metric: str) -> Settings:
+    """Return how a small plot is drawn: as the large one, without what has no room."""
+    return replace(settings, metric=metric, evaluations=False, best=False)

@@ -14,12 +14,12 @@ from rgt_tui.handbook import Page
 from rgt_tui.model import Spot
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.commands import key_for
-from rgt_tui.ui.logs.error_lines import is_error
 from rgt_tui.ui.logs.line_finder import (
     Chosen,
     Marks,
     PageFinder,
     finder_for,
+    is_error,
     shape,
 )
 from rgt_tui.ui.logs.line_times import written

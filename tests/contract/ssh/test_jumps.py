@@ -21,7 +21,7 @@ from rgt_tui.ssh import (
     deploy,
     where,
 )
-from rgt_tui.ssh.proxy import ENDING
+from rgt_tui.ssh.hop import ENDING
 from tests.contract.ssh.conftest import keygen
 from tests.contract.ssh.namespaces import Net
 from tests.contract.ssh.people import Somebody

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rgt_tui.fleet import FileAccess, file_access
+from rgt_tui.fleet import FileAccess, connector
 from rgt_tui.ssh import NO_FILES, NO_SFTP, Unreachable
 
 CONNECTION = cast(Any, object())
@@ -27,7 +27,7 @@ async def asked(
             raise answer
         return answer
 
-    monkeypatch.setattr(file_access, "has_sftp", has_sftp)
+    monkeypatch.setattr(connector, "has_sftp", has_sftp)
     access = FileAccess(lambda: heard.append("lacks"))
     for _ in range(connections):
         for _ in range(3):

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.ssh import ConfigError, Host, Policy, hop
-from rgt_tui.ssh.host_keys import effective
-from rgt_tui.ssh.known_hosts import hash_name, parse
+from rgt_tui.ssh.known_hosts import effective, hash_name, parse
 from rgt_tui.ssh.ssh_route import known_name
 
 KEY = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().split()[1]

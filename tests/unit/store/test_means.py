@@ -9,7 +9,7 @@ import pytest
 
 from rgt_tui.model import BoxSpec, BoxState, Disk, Gpu, Memory, ProviderRef, Sample
 from rgt_tui.store import Means, history_path
-from rgt_tui.store.box_numbers import place_of
+from rgt_tui.store.database import place_of
 from rgt_tui.store.minute_means import LONGEST_MOUNT
 
 replace = msgspec.structs.replace

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rgt_tui.transfer import gguf_files, hdf5_files, numpy_files, torch_files
+from rgt_tui.transfer import array_files, gguf_files, torch_files
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch
 from rgt_tui.transfer.safe_names import acts
 from tests.system.tree import ROOT
@@ -73,17 +73,17 @@ ARRAYS = [
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype.str}{array.shape}")
 def test_an_array_has_the_length_that_its_header_says_or_is_refused(tmp_path: Path, array: Any) -> None:
     path, data = tmp_path / "a.npy", npy(array)
-    assert look(numpy_files.examine, path, data) is False
-    assert "after the end of its array: 1 byte" in why(numpy_files.examine, path, data + b"\0")
+    assert look(array_files.examine_npy, path, data) is False
+    assert "after the end of its array: 1 byte" in why(array_files.examine_npy, path, data + b"\0")
     for length in range(len(data)):
-        assert why(numpy_files.examine, path, data[:length])
+        assert why(array_files.examine_npy, path, data[:length])
 
 
 def test_a_flipped_bit_in_the_header_of_an_array_is_found_or_leaves_its_length(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     for what, data in damages(npy(np.arange(6.0)), "npy"):
         try:
-            look(numpy_files.examine, path, data)
+            look(array_files.examine_npy, path, data)
         except Refused:
             continue
         assert what.startswith("bit"), what
@@ -92,11 +92,11 @@ def test_a_flipped_bit_in_the_header_of_an_array_is_found_or_leaves_its_length(t
 def test_an_array_of_objects_is_named_and_not_unpickled(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     header = "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n"
-    assert look(numpy_files.examine, tmp_path / "a.npy", with_header(header, harmful(mark))) is True
+    assert look(array_files.examine_npy, tmp_path / "a.npy", with_header(header, harmful(mark))) is True
     inner = npy(np.zeros(1, dtype=[("a", "O"), ("b", "i4")]), allow_pickle=True)
-    assert look(numpy_files.examine, tmp_path / "a.npy", inner) is True
+    assert look(array_files.examine_npy, tmp_path / "a.npy", inner) is True
     data = npz(np.savez_compressed, good=np.zeros(3), bad=np.array([{}], dtype=object))
-    assert look(numpy_files.examine_archive, tmp_path / "a.npz", data) == ("bad",)
+    assert look(array_files.examine_npz, tmp_path / "a.npz", data) == ("bad",)
     assert not mark.exists()
 
 
@@ -121,13 +121,13 @@ def test_an_array_of_objects_is_named_and_not_unpickled(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_header_of_an_array_is_refused(tmp_path: Path, header: str, reason: str) -> None:
-    assert reason in why(numpy_files.examine, tmp_path / "a.npy", with_header(header))
+    assert reason in why(array_files.examine_npy, tmp_path / "a.npy", with_header(header))
 
 
 def test_a_header_that_the_format_does_not_have_is_refused(tmp_path: Path) -> None:
-    assert "version 9.0" in why(numpy_files.examine, tmp_path / "a", with_header("{}", version=b"\x09\0"))
+    assert "version 9.0" in why(array_files.examine_npy, tmp_path / "a", with_header("{}", version=b"\x09\0"))
     longest = b"\x93NUMPY\2\0" + struct.pack("<I", 1 << 30)
-    assert "claims a header" in why(numpy_files.examine, tmp_path / "a", longest)
+    assert "claims a header" in why(array_files.examine_npy, tmp_path / "a", longest)
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -140,7 +140,7 @@ def test_every_damage_to_an_archive_of_arrays_is_found_or_changes_no_array(
     refused = 0
     for what, data in damages(source, save.__name__):
         try:
-            look(numpy_files.examine_archive, path, data)
+            look(array_files.examine_npz, path, data)
         except Refused:
             refused += 1
             continue
@@ -159,15 +159,13 @@ def archive(name: str, data: bytes, method: int = zipfile.ZIP_STORED) -> bytes:
 
 def test_a_record_that_is_no_array_of_its_length_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
-    assert "record w.npy: it does not begin" in why(
-        numpy_files.examine_archive, path, archive("w.npy", b"text")
-    )
+    assert "record w.npy: it does not begin" in why(array_files.examine_npz, path, archive("w.npy", b"text"))
     short = archive("w.npy", npy(np.zeros(9))[:-8])
-    assert "record w.npy: it is cut off" in why(numpy_files.examine_archive, path, short)
-    assert "is called '../w.npy'" in why(numpy_files.examine_archive, path, archive("../w.npy", b""))
+    assert "record w.npy: it is cut off" in why(array_files.examine_npz, path, short)
+    assert "is called '../w.npy'" in why(array_files.examine_npz, path, archive("../w.npy", b""))
     packed = archive("w.npy", npy(np.zeros(9)), zipfile.ZIP_LZMA)
-    assert "in a way that its writer never does" in why(numpy_files.examine_archive, path, packed)
-    assert look(numpy_files.examine_archive, path, archive("notes.txt", b"anything")) == ()
+    assert "in a way that its writer never does" in why(array_files.examine_npz, path, packed)
+    assert look(array_files.examine_npz, path, archive("notes.txt", b"anything")) == ()
 
 
 def test_a_bomb_is_never_unpacked_beyond_what_it_says(tmp_path: Path) -> None:
@@ -176,28 +174,28 @@ def test_a_bomb_is_never_unpacked_beyond_what_it_says(tmp_path: Path) -> None:
     for place in (data.index(b"PK\1\2") + 24, data.index(b"PK\3\4") + 22):
         assert data[place : place + 4] == struct.pack("<I", 64 << 20)
         data[place : place + 4] = struct.pack("<I", 100)
-    assert "more in it than it says" in why(numpy_files.examine_archive, tmp_path / "a.npz", bytes(data))
+    assert "more in it than it says" in why(array_files.examine_npz, tmp_path / "a.npz", bytes(data))
 
 
 @pytest.mark.parametrize("source", HDF5, ids=lambda path: path.name)
 def test_a_file_of_hdf5_reaches_as_far_as_it_says(tmp_path: Path, source: Path) -> None:
     path, data = tmp_path / "a.h5", source.read_bytes()
-    look(hdf5_files.examine, path, data)
-    look(hdf5_files.examine, path, data + bytes(100))
+    look(array_files.examine_hdf5, path, data)
+    look(array_files.examine_hdf5, path, data + bytes(100))
     for length in {*range(1, 700), len(data) - 1}:
-        assert why(hdf5_files.examine, path, data[:length])
+        assert why(array_files.examine_hdf5, path, data[:length])
 
 
 def test_a_file_of_hdf5_that_was_not_closed_or_is_none_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     data = bytearray((FIXTURES / "latest.h5").read_bytes())
     data[11] |= 1
-    assert "was not closed" in why(hdf5_files.examine, path, bytes(data))
+    assert "was not closed" in why(array_files.examine_hdf5, path, bytes(data))
     data[8] = 77
-    assert "version 77" in why(hdf5_files.examine, path, bytes(data))
+    assert "version 77" in why(array_files.examine_hdf5, path, bytes(data))
     data[8], data[9] = 2, 200
-    assert "addresses of 200 bytes" in why(hdf5_files.examine, path, bytes(data))
-    assert "something else" in why(hdf5_files.examine, path, bytes(5000))
+    assert "addresses of 200 bytes" in why(array_files.examine_hdf5, path, bytes(data))
+    assert "something else" in why(array_files.examine_hdf5, path, bytes(5000))
 
 
 @pytest.mark.parametrize("source", GGUF, ids=lambda path: path.name)

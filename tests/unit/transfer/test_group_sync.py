@@ -14,7 +14,7 @@ import pytest
 
 from rgt_tui.transfer import Ledger, Stamp
 from rgt_tui.transfer.copying import Fetcher, LandingFailed, Listing, RemoteFile, fetching, local_copy, plan
-from rgt_tui.transfer.copying.group_sync import Gatherer, GroupSync, file_system, group_sync
+from rgt_tui.transfer.copying.local_copy import Gatherer, GroupSync, file_system, group_sync
 from rgt_tui.transfer.copying.piece_stream import Tail
 
 MOUNTS = """\

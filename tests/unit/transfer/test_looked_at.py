@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rgt_wire import checkpoint_names, event_records
 
-from rgt_tui.transfer import dcp_files, expected_content, logged_files, safetensors_files, trainer_manifests
+from rgt_tui.transfer import dcp_files, logged_files, safetensors_files, trainer_manifests, verified_record
 from rgt_tui.transfer.checkpoint_groups import plan
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Trouble
 from tests.unit.transfer.hostile_files import FILES, harmful, safetensors
@@ -212,7 +212,7 @@ def test_a_manifest_beside_the_files_names_only_what_is_below_it(tmp_path: Path,
     file = tmp_path / ".rgt-manifest.jsonl"
     file.write_text(json.dumps({"path": path, "sha256": "0"}) + '\n{"end": true}\n')
     with pytest.raises(ValueError, match="not in its directory"):
-        expected_content.of_manifest(file, "")
+        verified_record.of_manifest(file, "")
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,11 @@ if TYPE_CHECKING:
         values,
     )
     from rgt_tui.ui.widgets.fleet_rows.fleet_filter import TEXTS, FilterError, matching, parse
-    from rgt_tui.ui.widgets.fleet_rows.fleet_order import (
+    from rgt_tui.ui.widgets.fleet_rows.fleet_table import (
         FILE,
         GROUPS,
         Arrangement,
+        FleetTable,
         FleetView,
         Order,
         Unreadable,
@@ -47,19 +48,7 @@ if TYPE_CHECKING:
         with_arrangement,
         with_filter,
     )
-    from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
     from rgt_tui.ui.widgets.fleet_rows.loss_pane import BARE, BOARD, LossPane, seen_of, shows, telling_run
-    from rgt_tui.ui.widgets.fleet_rows.lower_half import (
-        LEAST_HALF,
-        LEAST_TAIL,
-        SHARED_FROM,
-        TALLEST,
-        detail_sections,
-        lower_widths,
-        newest_lines,
-        split_heights,
-        split_left,
-    )
     from rgt_tui.ui.widgets.fleet_rows.since_lines import (
         MOST_EVENTS,
         at_hand_from,
@@ -68,7 +57,6 @@ if TYPE_CHECKING:
         since_section,
         story_section,
     )
-    from rgt_tui.ui.widgets.fleet_rows.what_to_do import Step, WhyPane, steps_of, window
 
 __all__ = [
     "BARE",
@@ -76,11 +64,7 @@ __all__ = [
     "COLUMNS",
     "FILE",
     "GROUPS",
-    "LEAST_HALF",
-    "LEAST_TAIL",
     "MOST_EVENTS",
-    "SHARED_FROM",
-    "TALLEST",
     "TEXTS",
     "Arrangement",
     "Column",
@@ -90,22 +74,18 @@ __all__ = [
     "LossPane",
     "Order",
     "Row",
-    "Step",
     "Unit",
     "Unreadable",
     "Value",
-    "WhyPane",
     "age_cell",
     "at_hand_from",
     "can_sort",
     "clock_cell",
     "clock_cells",
-    "detail_sections",
     "eta_cell",
     "fleet_cells",
     "fleet_columns",
     "fleet_filter",
-    "fleet_order",
     "fleet_table",
     "gpu_cell",
     "grouped",
@@ -115,11 +95,8 @@ __all__ = [
     "keep_view",
     "layout",
     "loss_pane",
-    "lower_half",
-    "lower_widths",
     "matching",
     "name_cell",
-    "newest_lines",
     "odd_cards",
     "ordered",
     "parse",
@@ -130,17 +107,12 @@ __all__ = [
     "shows",
     "since_lines",
     "since_section",
-    "split_heights",
-    "split_left",
     "state_cell",
-    "steps_of",
     "story_section",
     "telling_run",
     "values",
     "view_path",
     "vram_cell",
-    "what_to_do",
-    "window",
     "with_arrangement",
     "with_filter",
 ]
@@ -154,17 +126,11 @@ __getattr__ = imported_later(
         ),
         "fleet_columns": "COLUMNS Column Unit Value heading layout row_line values",
         "fleet_filter": "FilterError TEXTS matching parse",
-        "fleet_order": (
-            "Arrangement FILE FleetView GROUPS Order Unreadable can_sort grouped keep_view ordered "
-            "read_view view_path with_arrangement with_filter"
+        "fleet_table": (
+            "FILE GROUPS Arrangement FleetTable FleetView Order Unreadable can_sort grouped keep_view "
+            "ordered read_view view_path with_arrangement with_filter"
         ),
-        "fleet_table": "FleetTable",
         "loss_pane": "BARE BOARD LossPane seen_of shows telling_run",
-        "lower_half": (
-            "LEAST_HALF LEAST_TAIL SHARED_FROM TALLEST detail_sections lower_widths newest_lines "
-            "split_heights split_left"
-        ),
         "since_lines": "MOST_EVENTS at_hand_from happened idle_foot since_section story_section",
-        "what_to_do": "Step WhyPane steps_of window",
     },
 )

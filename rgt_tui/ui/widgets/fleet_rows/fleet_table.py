@@ -1,21 +1,30 @@
-"""The table of boxes: a widget that redraws only changed cells, and keeps the selection on its box."""
+"""The table of boxes: its rows' order and groups, and a widget that keeps the selection on its box."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
+import msgspec
 from rich.cells import cell_len
 from textual import events
 
+from rgt_tui.files import alone, publish, state_directory
 from rgt_tui.model import Health
+from rgt_tui.profiles import how_many, prices, written
+from rgt_tui.ui.box_status import counts, is_limited, mark
 from rgt_tui.ui.enduring import endured, words
-from rgt_tui.ui.notation import glyphs
+from rgt_tui.ui.notation import glyphs, plain
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, clock_cells
-from rgt_tui.ui.widgets.fleet_rows.fleet_columns import Column, InSight, heading, layout, row_line
-from rgt_tui.ui.widgets.fleet_rows.fleet_order import Order
+from rgt_tui.ui.widgets.fleet_rows.fleet_columns import Column, InSight, heading, layout, row_line, value_of
 from rgt_tui.ui.widgets.lines import SortAsked
 from rgt_tui.ui.widgets.selectable_list import SelectableList
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, line
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
+
+TROUBLE = "state"
+FILE = "file"
 
 
 class FleetTable(SelectableList[str]):
@@ -189,3 +198,217 @@ class FleetTable(SelectableList[str]):
         """Scroll the rows; the selection stays."""
         self._top = max(0, self._top + count)
         self.redraw()
+
+
+# The order of the fleet's rows, their groups, and which of it is saved for the person.
+#
+# Ordering is pure, and stable: what does not differ stays where it was.
+
+
+class Order(NamedTuple):
+    """What rows are sorted by."""
+
+    key: str = TROUBLE
+    """Key of a column, or `FILE`."""
+    flipped: bool = False
+
+    @property
+    def rising(self) -> bool:
+        """Whether the smallest is first."""
+        value = value_of(self.key)
+        return (value.rising if value is not None else self.key == "name") != self.flipped
+
+    @property
+    def words(self) -> str:
+        """In words."""
+        value = value_of(self.key)
+        if value is not None:
+            return f"by {value.words}, {'least' if self.rising else 'most'} first"
+        if self.key == FILE:
+            return "as in the fleet file" + (", turned round" if self.flipped else "")
+        if self.key == "name":
+            return "by name" + ("" if self.rising else ", from the end")
+        return "trouble last" if self.flipped else "trouble first"
+
+
+def can_sort(key: str) -> bool:
+    """Tell whether rows can be sorted by a column."""
+    return key in (TROUBLE, FILE, "name") or value_of(key) is not None
+
+
+def _trouble(row: Row) -> tuple[object, ...]:
+    # Without the age of progress in it: rows must not change places every second while all is well.
+    health, *alerts = row.verdict.rank[:3]
+    return (health, not is_limited(row.box, row.verdict), *alerts, row.name)
+
+
+def ordered(rows: Sequence[Row], order: Order) -> list[Row]:
+    """Return the rows in an order; those without a value come last whichever way it goes, and ties by name."""
+    key, flipped = order
+    if key == FILE:
+        return list(reversed(rows)) if flipped else list(rows)
+    if key == TROUBLE:
+        return sorted(rows, key=_trouble, reverse=flipped)
+    by_name = sorted(rows, key=lambda row: row.name)
+    if key == "name":
+        return by_name[::-1] if flipped else by_name
+    value = value_of(key)
+    assert value is not None, "an order that cannot be sorted by"
+    known: list[tuple[str, float, Row]] = []
+    unknown: list[Row] = []
+    for row in by_name:
+        found = value.read(row)
+        if found is None or math.isnan(found):
+            unknown.append(row)
+        else:
+            coarse = math.floor(found / value.step) if value.step and math.isfinite(found) else found
+            known.append((value.currency(row) if value.currency else "", coarse, row))
+    sign = 1.0 if order.rising else -1.0
+    known.sort(key=lambda one: (one[0], sign * one[1]))
+    return [row for _, _, row in known] + unknown
+
+
+def _account(row: Row) -> str:
+    provider = row.box.spec.provider
+    return "no account" if provider is None else f"{provider.kind}  {provider.account}"
+
+
+GROUPS: dict[str, tuple[str, Callable[[Row], str]]] = {
+    "": ("not grouped", lambda row: ""),
+    "platform": ("grouped by platform", lambda row: row.platform or row.box.spec.profile),
+    "state": ("grouped by state", lambda row: row.verdict.health.value),
+    "account": ("grouped by account", _account),
+}
+"""By their name in the settings: what it is called, and which group a row is in."""
+
+
+def grouped(rows: Sequence[Row], by: str) -> tuple[list[Row], dict[int, Line]]:
+    """Return the rows with those of a group together, and the heading before the first one of each, by its place.
+
+    Groups come in the order of their first rows: with trouble first, the group with the worst box is on top.
+    """
+    if not by:
+        return list(rows), {}
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(GROUPS[by][1](row), []).append(row)
+    out: list[Row] = []
+    heads: dict[int, Line] = {}
+    for name, members in found.items():
+        heads[len(out)] = group_line(name, members)
+        out += members
+    return out, heads
+
+
+def group_line(name: str, rows: Sequence[Row]) -> Line:
+    """Return the heading of a group: its name, its boxes by state, what they cost an hour."""
+    out: list[Span] = [dim(f" {glyphs().opened} "), Span(name, Tone.STRONG)]
+    out.append(dim(f"  {how_many(len(rows), 'box', 'boxes')}"))
+    for health, count in counts(row.verdict.health for row in rows):
+        glyph, tone = mark(health)
+        out.append(Span(f"  {glyph} {count}", tone))
+    rate = prices.fleet_rate(row.box.meter for row in rows)
+    if rate:
+        out += [Span(plain(f"   {written(rate)}")), dim(" /h")]
+    return line(*out)
+
+
+# What a person keeps of it, in ``$XDG_STATE_HOME/rgt/fleet-view.json``. A filter that is on is not kept: who starts rgt
+# sees every box.
+
+VERSION = 1
+MOST_BYTES = 1 << 20
+MOST_FILTERS = 100
+MOST_FLEETS = 100
+
+
+class Arrangement(msgspec.Struct, frozen=True):
+    """How the rows of one fleet are arranged."""
+
+    sort: str = "state"
+    flipped: bool = False
+    group: str = ""
+
+    @property
+    def order(self) -> Order:
+        """The order; the usual one, where that of the file is not known."""
+        return Order(self.sort, self.flipped) if can_sort(self.sort) else Order()
+
+    @property
+    def grouping(self) -> str:
+        """The groups; none, where those of the file are not known."""
+        return self.group if self.group in GROUPS else ""
+
+
+class FleetView(msgspec.Struct, frozen=True):
+    """The whole file."""
+
+    version: int = VERSION
+    fleets: dict[str, Arrangement] = {}
+    """Path of a fleet file → how its rows were arranged: an order that suits one fleet hides the trouble of another."""
+    filters: dict[str, str] = {}
+    """Kept ones, by name."""
+
+    def of(self, fleet: str) -> Arrangement:
+        """Return the arrangement of a fleet; the usual one, where none is kept."""
+        return self.fleets.get(fleet, Arrangement())
+
+
+class Unreadable(Exception):
+    """The file is damaged or of a newer rgt: it is left as it is, and nothing is kept."""
+
+
+def view_path(env: Mapping[str, str]) -> Path:
+    """Return the file."""
+    return state_directory(env) / "fleet-view.json"
+
+
+def read_view(path: Path) -> FleetView:
+    """Return what is kept; the usual where nothing is.
+
+    Raises:
+        Unreadable: something else is there.
+    """
+    try:
+        with path.open("rb") as file:
+            view = msgspec.json.decode(file.read(MOST_BYTES), type=FleetView)
+    except FileNotFoundError:
+        return FleetView()
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable(
+            f"{path} cannot be read ({error}): delete it, or mend it; until then nothing is kept"
+        ) from None
+    if view.version != VERSION:
+        raise Unreadable(f"{path} was written by another rgt (version {view.version}): nothing is kept")
+    return view
+
+
+def keep_view(path: Path, change: Callable[[FleetView], FleetView]) -> FleetView:
+    """Change what is kept, and return it; what another rgt has kept meanwhile stays. Blocks for a moment.
+
+    Raises:
+        Unreadable: something else is there.
+        OSError: it cannot be written.
+    """
+    with alone(path):
+        view = change(read_view(path))
+        publish(path, msgspec.json.format(msgspec.json.encode(view)))
+        return view
+
+
+def with_arrangement(view: FleetView, fleet: str, change: Callable[[Arrangement], Arrangement]) -> FleetView:
+    """Return the view with the arrangement of a fleet changed. The oldest goes where there are too many."""
+    others = {known: kept for known, kept in view.fleets.items() if known != fleet}
+    fleets = {**dict(list(others.items())[-(MOST_FLEETS - 1) :]), fleet: change(view.of(fleet))}
+    return msgspec.structs.replace(view, fleets=fleets)
+
+
+def with_filter(view: FleetView, name: str, text: str | None) -> FleetView:
+    """Return the view with a filter kept, or, with None, without it. The oldest goes where there are too many.
+
+    Names that differ in case alone are one.
+    """
+    others = {known: kept for known, kept in view.filters.items() if known.casefold() != name.casefold()}
+    if text is not None:
+        others = {**dict(list(others.items())[-(MOST_FILTERS - 1) :]), name: text}
+    return msgspec.structs.replace(view, filters=others)

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from rgt_tui.model import FleetEvent, FleetState
+import msgspec
+
+from rgt_tui.files import alone, publish, state_directory
+from rgt_tui.model import Amount, FleetEvent, FleetState, Spend
 from rgt_tui.profiles import written
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.commands import key_for
-from rgt_tui.ui.last_look import Look, day_of, idle_since
 from rgt_tui.ui.notation import glyphs, plain
 from rgt_tui.ui.widgets.panes import Section
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, fit_name, line, wrapped
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+    from rgt_tui.fleet import FleetSource
+
 
 WIDEST_NAME = 14
 MOST_ROWS = 3
@@ -22,6 +34,11 @@ FEW, WHOLE = 3, 12
 """So few events are told in so many rows each: there is room for them."""
 MOST_EVENTS = 200
 """So many a fleet keeps at hand; where there are as many, earlier ones may be gone."""
+AWAY_S = 600.0
+SAVE_S = 60.0
+MOST_BYTES = 1 << 20
+MOST_FLEETS = 100
+VERSION = 1
 
 
 def minute(at: float) -> str:
@@ -138,3 +155,158 @@ def _rows(event: FleetEvent, count: int, stamp: str, name: int, width: int, most
         return [head, *(line(" " * below, *row) for row in rows)]
     first, *rest = wrapped(event.text + again, beside, tone, most=most)
     return [line(*head, *first), *(line(" " * indent, *row) for row in rest)]
+
+
+# When the person last looked, kept across restarts, so that a screen can say what has happened since.
+#
+# A key, a click, a paste, or the terminal getting the focus is a look. Looks less than `AWAY_S` apart are one
+# visit; what counts is the end of the visit before: whoever comes back in the morning is told of the night,
+# for as long as they stay.
+#
+# ``$XDG_STATE_HOME/rgt/looked.json`` holds the marks, by the title of the fleet.
+
+
+class Look(msgspec.Struct, frozen=True):
+    """One look."""
+
+    at: float
+    """Client clock."""
+    day: str = ""
+    """Local day, ``2026-11-22``."""
+    idle: tuple[tuple[str, float], ...] | None = None
+    """What had been spent on idle boxes that day by then: (currency, amount); None = nobody kept count."""
+
+
+class Visits(msgspec.Struct, frozen=True):
+    """The last look of this visit and of the one before it."""
+
+    last: Look | None = None
+    before: Look | None = None
+
+    def looked(self, look: Look) -> Visits:
+        """Return the visits after one more look."""
+        if self.last is None or self.away(look.at):
+            return Visits(look, self.last)
+        return Visits(look, self.before)
+
+    def away(self, now: float) -> bool:
+        """Tell whether the visit of the last look is over."""
+        return self.last is not None and now - self.last.at >= AWAY_S
+
+    def since(self, now: float) -> Look | None:
+        """Return the look since which a person wants to know what happened; None = there was none before."""
+        return self.last if self.away(now) else self.before
+
+
+class Known(msgspec.Struct, frozen=True):
+    """The whole file."""
+
+    version: int = VERSION
+    fleets: dict[str, Visits] = {}
+
+
+def looked_path(env: Mapping[str, str]) -> Path:
+    """Return the file that the looks are kept in."""
+    return state_directory(env) / "looked.json"
+
+
+def read_looks(path: Path) -> Known:
+    """Return what is kept; a file that is missing, damaged or of a newer rgt counts as no look."""
+    try:
+        with path.open("rb") as file:
+            known = msgspec.json.decode(file.read(MOST_BYTES), type=Known)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Known()
+    return known if known.version == VERSION else Known()
+
+
+def keep_looks(path: Path, fleet: str, visits: Visits) -> None:
+    """Write the visits of one fleet; those of the others stay. Blocks for a moment.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with alone(path):
+        fleets = {**read_looks(path).fleets, fleet: visits}
+        newest = sorted(fleets, key=lambda name: last.at if (last := fleets[name].last) else 0.0)
+        publish(
+            path, msgspec.json.encode(Known(fleets={name: fleets[name] for name in newest[-MOST_FLEETS:]}))
+        )
+
+
+def day_of(at: float) -> str:
+    """Return the local day of a moment."""
+    return time.strftime("%Y-%m-%d", time.localtime(at))
+
+
+def idle_since(look: Look, spend: Spend | None, now: float) -> tuple[Sequence[Amount], bool] | None:
+    """Return what idle boxes have cost since a look, and whether it is only counted from midnight on.
+
+    None = nobody keeps count, or nobody did at the look.
+    """
+    if spend is None:
+        return None
+    then: dict[str, float] = {}
+    today = look.day == day_of(now)
+    if today:
+        if look.idle is None:
+            return None
+        then = dict(look.idle)
+    least = "today" in spend.at_least or not today
+    sums = ((amount - then.get(currency, 0.0), currency) for currency, amount in spend.idle_today)
+    return [Amount(amount, currency, least) for amount, currency in sums if amount > 0.0], not today
+
+
+class LastLook:
+    """The looks of the person in front of this app.
+
+    Args:
+        app: Whose fleet is looked at; its title is the name of the fleet.
+        path: The file.
+    """
+
+    def __init__(self, app: App[Any], path: Path) -> None:
+        self._app = app
+        self._path = path
+        self._fleet: FleetSource | None = None
+        self._visits = Visits()
+        self._kept_at = 0.0
+
+    async def begin(self, fleet: FleetSource) -> None:
+        """Learn of earlier visits; that rgt was started is a look. A recording is nobody's visit."""
+        if fleet.plays_back:
+            return
+        known = await asyncio.to_thread(read_looks, self._path)
+        self._visits = known.fleets.get(self._app.title, Visits())
+        self._fleet = fleet
+        self.look()
+
+    def since(self, now: float) -> Look | None:
+        """Return the look since which things are to be told; None = none is known."""
+        return self._visits.since(now)
+
+    @property
+    def away_since(self) -> float | None:
+        """Client clock of that look."""
+        found = None if self._fleet is None else self.since(self._fleet.now())
+        return None if found is None else found.at
+
+    def look(self) -> None:
+        """Take in that the person looks now."""
+        if self._fleet is None:
+            return
+        now, spend = self._fleet.now(), self._fleet.state.spend
+        back = self._visits.away(now)
+        idle = None if spend is None else spend.idle_today
+        self._visits = self._visits.looked(Look(now, day_of(now), idle))
+        if back or not 0 <= now - self._kept_at < SAVE_S:
+            self._kept_at = now
+            self._app.run_worker(
+                self.keep(), group="looked", exit_on_error=False, description="keep the look"
+            )
+
+    async def keep(self) -> None:
+        """Write it down; where that fails, the next rgt only does not know when this one was looked at."""
+        if self._visits.last is not None:
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(keep_looks, self._path, self._app.title, self._visits)

@@ -14,8 +14,7 @@ from rgt_train import exits
 from rgt_train.checkpoint import Damaged
 from rgt_train.exits import RanksError
 from rgt_train.ranks import choose, replicated
-from rgt_train.ranks.coordinator import Coordinator, NotTaken, agreed, everywhere, is_everywhere
-from rgt_train.ranks.launch import Alone
+from rgt_train.ranks.launch import Alone, Coordinator, NotTaken, agreed, everywhere, is_everywhere
 
 
 class Threads:
