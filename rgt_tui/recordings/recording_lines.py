@@ -1,7 +1,7 @@
 """The format of a recording, and how it is read: JSON lines, a header first, then each frame as it was received.
 
-See docs/replay.md. The frames are those of docs/protocol.md, byte for byte, so that whatever reads the wire reads a
-recording; beside them stands what a frame does not say: lost connections, and what the provider said.
+See docs/replay.md. The frames are those of docs/protocol.md, byte for byte, so that a reader of the connection can read
+a recording. It also has what no frame says: lost connections, and the provider's answers.
 """
 
 from __future__ import annotations
