@@ -36,7 +36,7 @@ VERBS = {
     "measure": ("rgt_box.commands.measure", "test GPUs, disk and network before a long run"),
     "mirrors": ("rgt_box.commands.mirrors", "turn a platform's mirrors and proxy on or off"),
     "secret": (
-        "rgt_box.credentials.secret_command",
+        "rgt_box.secret_store",
         "keep secrets for runs, and find those that others can read",
     ),
     "push": ("rgt_box.push.push_command", "receive the code and data of a push, completely or not at all"),

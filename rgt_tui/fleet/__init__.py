@@ -44,8 +44,14 @@ if TYPE_CHECKING:
         Connector,
         Failure,
         FileAccess,
+        Jump,
+        Keepalive,
+        Times,
         endpoint_from,
+        jump,
         link_of,
+        read,
+        shifted,
     )
     from rgt_tui.fleet.engine import BaseFleet, Fleet
     from rgt_tui.fleet.errands import connected, elsewhere, provider_word, push_trainer, reached, says
@@ -65,7 +71,6 @@ if TYPE_CHECKING:
         Tap,
     )
     from rgt_tui.fleet.history.history_keeper import Memory
-    from rgt_tui.fleet.keepalive import Jump, Keepalive, Times, jump, read, shifted
     from rgt_tui.fleet.logs.box_logs import ExactLog, Request
     from rgt_tui.fleet.meters import (
         LEAST_SECONDS,
@@ -217,7 +222,10 @@ __getattr__ = imported_later(
         "box_settings": "durable_dirs",
         "changes": "between",
         "check_runs": "NotRunnable run_words words_of",
-        "connector": "AT_ONCE WAITS Backoff ConnectLimit Connector Failure FileAccess endpoint_from link_of",
+        "connector": (
+            "AT_ONCE WAITS Backoff ConnectLimit Connector Failure FileAccess Jump Keepalive Times "
+            "endpoint_from jump link_of read shifted"
+        ),
         "engine": "BaseFleet Fleet",
         "errands": "connected elsewhere provider_word push_trainer reached says",
         "event_loop": "Faults MOST_TOLD collect_less guarded new_loop",
@@ -226,7 +234,6 @@ __getattr__ = imported_later(
             "Pulled ReadOnlyFleet Tap"
         ),
         "history.history_keeper": "Memory",
-        "keepalive": "Jump Keepalive Times jump read shifted",
         "logs.box_logs": "ExactLog Request",
         "meters": "BookCheck LEAST_SECONDS LONGEST_SECONDS Meters checked is_priced metered",
         "open_actions": "OpenActions SETTLE_SECONDS came",

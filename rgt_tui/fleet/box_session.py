@@ -13,15 +13,18 @@ import asyncssh
 from rgt_tui.fleet.attention import Budget, Size, size, weight, within
 from rgt_tui.fleet.box_settings import durable_dirs
 from rgt_tui.fleet.connector import (
+    HUNG_SECONDS,
     LIVED_SECONDS,
     Backoff,
     ConnectLimit,
     Connector,
     Failure,
     FileAccess,
+    Keepalive,
     endpoint_from,
     failure_of,
     link_of,
+    shifted,
 )
 from rgt_tui.fleet.fleet_source import Tap
 from rgt_tui.fleet.history.past import (
@@ -34,7 +37,6 @@ from rgt_tui.fleet.history.past import (
     wanted,
     without_cards,
 )
-from rgt_tui.fleet.keepalive import HUNG_SECONDS, Keepalive, shifted
 from rgt_tui.fleet.logs.kept_lines import KeptLines, kept_from
 from rgt_tui.fleet.reducers import (
     LOG_LINES,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
-from rgt_tui.fleet import box_evidence, keepalive
+from rgt_tui.fleet import box_evidence, connector
 from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.attention import Budget, SamplingPaces
 from rgt_tui.fleet.autostop import ARMED, ArmedBook, SelfStops
@@ -622,11 +622,11 @@ class Fleet(BaseFleet):
 
     async def _clocks(self) -> None:
         """Notice that the computer slept or its clock was set, and put right what follows from it."""
-        before = keepalive.read(self._clock())
+        before = connector.read(self._clock())
         while True:
             await asyncio.sleep(CLOCK_SECONDS)
-            after = keepalive.read(self._clock())
-            jump = keepalive.jump(before, after)
+            after = connector.read(self._clock())
+            jump = connector.jump(before, after)
             before = after
             if jump is not None:
                 self._publisher.say(jump.words, "warn")

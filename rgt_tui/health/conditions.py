@@ -9,10 +9,10 @@ from rgt_tui.health import condition, stuck_ranks
 from rgt_tui.health.condition import YES, YES_ERROR, Check, Condition, Rung, say_text
 from rgt_tui.health.facts import FIRST_STEP_S, LOST_S, METER_LOST_S, OOM_RECENT_S, SKEW_CLEAR_S, SKEW_WARN_S
 from rgt_tui.health.handbook import HANDBOOK
-from rgt_tui.health.rows import conditions_autostop as autostop
 from rgt_tui.health.rows import conditions_curves as curves
 from rgt_tui.health.rows import conditions_gpu as gpu
 from rgt_tui.health.rows import conditions_gpu as pace
+from rgt_tui.health.rows import conditions_link as autostop
 from rgt_tui.health.rows import conditions_link as link
 from rgt_tui.health.rows import conditions_money as money
 from rgt_tui.health.rows import conditions_queue as queue

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rgt_tui.fleet import keepalive
+from rgt_tui.fleet import connector
 from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState
 from rgt_tui.recordings import recording_lines
 
@@ -152,7 +152,7 @@ class Recorder:
         """Bytes of `_lines`."""
         self._known: dict[str, BoxState] = {}
         self._clock = clock
-        self._times = keepalive.read(clock())
+        self._times = connector.read(clock())
         self._last = started
         self._put(recording_lines.header(specs, started))
         self._thread = threading.Thread(target=self._run, name="rgt-record", daemon=True)
@@ -161,7 +161,7 @@ class Recorder:
     def tap(self, box: str, at: float, line: bytes) -> None:
         """Receive a line of the wire."""
         self.frames[box] = self.frames.get(box, 0) + 1
-        if abs(at - self._last) > keepalive.JUMP_SECONDS:
+        if abs(at - self._last) > connector.JUMP_SECONDS:
             self._look_at_clock()
         self._last = at
         self._put(recording_lines.frame(box, at, line))
@@ -177,8 +177,8 @@ class Recorder:
 
     def _look_at_clock(self) -> None:
         """Say of every box that the clock was set, before anything that came by the new time."""
-        before, self._times = self._times, keepalive.read(self._clock())
-        jump = keepalive.jump(before, self._times)
+        before, self._times = self._times, connector.read(self._clock())
+        jump = connector.jump(before, self._times)
         if jump is not None and jump.moved:
             for box in self.frames:
                 self._put(recording_lines.clock_set(box, self._times.wall, jump.moved))

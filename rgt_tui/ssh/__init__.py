@@ -26,8 +26,9 @@ from rgt_tui.ssh.ssh_errors import (
 from rgt_tui.ssh.ssh_route import Host, Wanted, check_host, check_user, resolve
 
 if TYPE_CHECKING:
-    from rgt_tui.ssh.bulk_channel import BulkChannel, feed, open_bulk
+    from rgt_tui.ssh.bundle import AgentBundle, build_agent, build_trainer, remote_root, trainer_root
     from rgt_tui.ssh.channel import NO_FILES, Channel, Watching, open_channel, read_frame, watch
+    from rgt_tui.ssh.command_streams import BulkChannel, Passed, feed, open_bulk, pass_through
     from rgt_tui.ssh.connection import (
         Elsewhere,
         by_hand,
@@ -37,18 +38,7 @@ if TYPE_CHECKING:
         watched_elsewhere,
         where,
     )
-    from rgt_tui.ssh.deployment import (
-        AgentBundle,
-        Deployed,
-        Pushed,
-        build_agent,
-        build_trainer,
-        deploy,
-        find_torch,
-        push,
-        remote_root,
-        trainer_root,
-    )
+    from rgt_tui.ssh.deployment import Deployed, Pushed, deploy, find_torch, push
     from rgt_tui.ssh.known_hosts import Policy
     from rgt_tui.ssh.openssh_client import (
         BulkClient,
@@ -61,7 +51,6 @@ if TYPE_CHECKING:
     from rgt_tui.ssh.remote_cat import CatFailed, FileBegins, FileListed, Place, cat, listed
     from rgt_tui.ssh.remote_command import NO_SFTP, Done, LineSplitter, decoded, has_sftp, lost, record, run
     from rgt_tui.ssh.sh_probe import Probe
-    from rgt_tui.ssh.standard_streams import Passed, pass_through
 
 __all__ = [
     "NO_FILE",
@@ -145,19 +134,16 @@ native_libraries.begin()
 __getattr__ = imported_later(
     __name__,
     {
-        "bulk_channel": "BulkChannel feed open_bulk",
         "channel": "NO_FILES Channel Watching open_channel read_frame watch",
+        "command_streams": "BulkChannel Passed feed open_bulk pass_through",
         "connection": "Elsewhere by_hand config_blocks connect hops watched_elsewhere where",
-        "deployment": (
-            "AgentBundle Deployed Pushed build_agent build_trainer deploy find_torch push remote_root "
-            "trainer_root"
-        ),
+        "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
+        "deployment": "Deployed Pushed deploy find_torch push",
         "known_hosts": "Policy",
         "openssh_client": "BulkClient NotCarried bulk_client pinned_host_key refuses_host",
         "person": "Answers Deadline Person answered_by",
         "remote_cat": "CatFailed FileBegins FileListed Place cat listed",
         "remote_command": "NO_SFTP Done LineSplitter decoded has_sftp lost record run",
         "sh_probe": "Probe",
-        "standard_streams": "Passed pass_through",
     },
 )

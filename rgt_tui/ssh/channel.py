@@ -21,7 +21,8 @@ from rgt_tui.model import (
     cleaned,
     is_plain_json,
 )
-from rgt_tui.ssh.deployment import AgentBundle, Deployed, deploy
+from rgt_tui.ssh.bundle import AgentBundle
+from rgt_tui.ssh.deployment import Deployed, deploy
 from rgt_tui.ssh.remote_command import LineSplitter, open_session, record
 from rgt_tui.ssh.sh_probe import Probe, open_probe
 from rgt_tui.ssh.ssh_errors import DeployFailed, NoCommands, NoPython

@@ -26,8 +26,7 @@ import asyncssh
 
 from rgt_tui.files import publish
 from rgt_tui.ssh.hop import CIPHERS_FIRST, KEX_FIRST, keepalive
-from rgt_tui.ssh.keyring import load
-from rgt_tui.ssh.login import Login
+from rgt_tui.ssh.login import Login, load
 from rgt_tui.ssh.ssh_route import Host
 
 PIPE_BYTES = 1 << 20

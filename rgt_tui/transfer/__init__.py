@@ -21,19 +21,37 @@ from rgt_tui.transfer.ledger import (
 )
 
 if TYPE_CHECKING:
+    from rgt_tui.transfer.source_tree import (
+        ALWAYS_LEFT_OUT,
+        IgnoreRules,
+        LeftOut,
+        OwnFiles,
+        SourceError,
+        SourceFile,
+        SourceTree,
+        read_tree,
+        why_secret,
+    )
     from rgt_tui.transfer.verification import NotVerifiable, verify
     from rgt_tui.transfer.verified_record import CheckpointFound, Problem, Verification, VerifiedFile, proofs
 
 __all__ = [
+    "ALWAYS_LEFT_OUT",
     "CheckpointFound",
     "Copied",
     "FileRow",
     "FolderRow",
     "GoneRow",
+    "IgnoreRules",
     "Ledger",
     "LedgerError",
+    "LeftOut",
     "NotVerifiable",
+    "OwnFiles",
     "Problem",
+    "SourceError",
+    "SourceFile",
+    "SourceTree",
     "Stamp",
     "Verification",
     "VerifiedFile",
@@ -42,10 +60,15 @@ __all__ = [
     "home",
     "ledger_path",
     "proofs",
+    "read_tree",
     "verify",
+    "why_secret",
 ]
 
 _LATER = {
+    "source_tree": (
+        "ALWAYS_LEFT_OUT IgnoreRules LeftOut OwnFiles SourceError SourceFile SourceTree read_tree why_secret"
+    ),
     "verification": "NotVerifiable verify",
     "verified_record": "CheckpointFound Problem Verification VerifiedFile proofs",
 }

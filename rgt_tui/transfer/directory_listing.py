@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rgt_wire.checkpoint_names import MANIFEST
 
 from rgt_tui.files import open_regular
-from rgt_tui.transfer import trainer_manifests
+from rgt_tui.transfer import checkpoint_groups
 from rgt_tui.transfer.copying.box_listing import SMALL_PART
 from rgt_tui.transfer.zip_records import END_MAGIC, MAGIC
 
@@ -102,7 +102,7 @@ def heads(folder: Path, files: Iterable[tuple[str, int]]) -> Iterator[tuple[str,
         last = name.rpartition("/")[2].lower()
         head = ""
         if last == MANIFEST:
-            head = "ours" if trainer_manifests.is_manifest(_read(folder / name, _MOST_HEAD)) else ""
+            head = "ours" if checkpoint_groups.is_manifest(_read(folder / name, _MOST_HEAD)) else ""
         elif last.endswith((".bin", ".pkl", ".pickle", ".tar")):
             head = "zip" if _is_zip(folder / name, size) else ""
         yield name, head

@@ -25,12 +25,12 @@ from typing import Any
 
 from rgt_tui.transfer import (
     array_files,
+    checkpoint_groups,
     dcp_files,
     gguf_files,
     logged_files,
     safetensors_files,
     torch_files,
-    trainer_manifests,
 )
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
 
@@ -100,7 +100,7 @@ def _document(whole: Stretch) -> dict[str, Any]:
 
 
 def _trainer(folder: Path) -> dict[str, Any]:
-    return {"checked": True, "covers": trainer_manifests.examine(folder)}
+    return {"checked": True, "covers": checkpoint_groups.examine(folder)}
 
 
 def _sharded(folder: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 
 from rgt_tui.model import BoxState, Cpu, Gpu, GpuProc, Proc, Workers
 from rgt_tui.ui.widgets import Tone, cpu_lines, text_of, tree, width_of
-from rgt_tui.ui.widgets.process_lines import process_lines
+from rgt_tui.ui.widgets.vitals import process_lines
 from tests.ui.fakes import GIB, NOW, running_box, sample
 
 

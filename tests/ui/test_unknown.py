@@ -12,8 +12,8 @@ from rgt_tui.model import BoxState, CheckStatus, FleetState, Link, Memory
 from rgt_tui.ui import assess
 from rgt_tui.ui.widgets import memory_lines, text_of, thin_bar
 from rgt_tui.ui.widgets.fleet_rows import Row, vram_cell
-from rgt_tui.ui.widgets.process_lines import process_lines
 from rgt_tui.ui.widgets.queue_lines import queue_lines
+from rgt_tui.ui.widgets.vitals import process_lines
 from tests.ui.boxes import gpu, profile, running_box, sample, spec
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, screen_text, settle

@@ -25,8 +25,7 @@ import stat
 
 from rgt_wire import USER_AGENT
 
-from rgt_box import files, ownership, procstat
-from rgt_box.credentials import secret_store
+from rgt_box import files, ownership, procstat, secret_store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,11 +6,10 @@ import glob
 import os
 import sys
 
-from rgt_box import jsonline
+from rgt_box import jsonline, secret_store
 from rgt_box.background import describe
 from rgt_box.commands import file_tree, hashing, results
 from rgt_box.commands.hashing import HashCache, default_path
-from rgt_box.credentials import secret_store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,10 +10,13 @@ from __future__ import annotations
 import json
 import re
 
-from rgt_box.metrics.console_bars import HF, LIGHTNING, LLAMAFACTORY, TQDM
 from rgt_box.metrics.console_lines import (
     GENERIC,
+    HF,
+    LIGHTNING,
+    LLAMAFACTORY,
     NUM,
+    TQDM,
     LineFormat,
     Row,
     Shape,

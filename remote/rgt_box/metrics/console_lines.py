@@ -7,8 +7,10 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+
+if TYPE_CHECKING:
     Values = Dict[str, float]
     State = Dict[str, Any]
     Parse = Callable[[str, State], List["Row"]]
@@ -251,3 +253,283 @@ def clean(piece: bytes) -> tuple[str, str]:
     if found is None:
         return "", text
     return found.group(1) or found.group(2) or found.group(3), text[found.end() :]
+
+
+# Progress bars: tqdm with a loss, and the bar that gives transformers' printed rows their step.
+#
+# tqdm bars that show a loss: Lightning, torchtune, kohya, diffusers, ai-toolkit, and any loop of one's own.
+#
+# transformers' Trainer: a printed dictionary without a step, and the bar that may tell it.
+#
+# Where stdout is not buffered, the first bar drawn after a dictionary stands at its step; where it is
+# buffered, dictionaries come in bursts and only their epoch is sure. Which of the two a log is shows as soon
+# as two dictionaries follow each other.
+
+
+if TYPE_CHECKING:
+
+    class Bar(NamedTuple):
+        """One drawn state of a bar."""
+
+        start: int
+        desc: str
+        n: float
+        total: float
+        rate: str
+        post: str
+else:
+    from collections import namedtuple
+
+    Bar = namedtuple("Bar", "start desc n total rate post")
+
+
+_BAR = re.compile(
+    r"\d{1,3}%\|[^|]{0,400}\|\s{0,20}(?P<n>[\d.]{1,20}[kMGT]?)/(?P<total>[\d.]{1,20}[kMGT]?)\s{1,4}"
+    r"\[[\d:]{1,20}<(?:[\d:]{1,20}|\?),\s{0,9}(?P<rate>[^,\]]{1,40})(?:,\s{0,9}(?P<post>[^\]]{0,2000}))?\]"
+)
+_BARE = re.compile(
+    r"(?:^|(?<=[:\s]))(?P<n>[\d.]{1,20}[kMGT]?)it \[[\d:]{1,20},\s{0,9}(?P<rate>[^,\]]{1,40})"
+    r"(?:,\s{0,9}(?P<post>[^\]]{0,2000}))?\]"
+)
+"""A bar without a total."""
+_PAIR = re.compile(
+    r"(?:^|,\s{0,9}|\s)([A-Za-z_][\w/.\-]{0,80}(?: [A-Za-z_][\w/.\-]{0,80}){0,3})\s{0,9}[=:]\s{0,9}(%s)"
+    % NUM,
+    re.I,
+)
+_SCALE = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_NOT_TRAINING = re.compile(
+    r"^\W*(?:val|test|eval|predict|sanity|map|filter|download|load|writ|generat|tokeni|sav|fetch|convert|shard|sampl)",
+    re.I,
+)
+_NOT_STEPS = ("examples/s", "B/s", "files/s", "tokens/s")
+_EPOCH = re.compile(r"^\W*Epoch:?\s{0,4}\[?(\d{1,9})(?:(?:\s?/\s?|\s{1,4}of\s{1,4})(\d{1,9}))?\]?", re.I)
+_TUNE = re.compile(r"^(\d{1,9})\|(\d{1,15})\|Loss: (%s)" % NUM, re.I)
+_NUMBER = re.compile(NUM, re.I)
+_WORDLESS = re.compile(r"[\W\d_]+")
+MOST_BARS = 8
+"""Titles that are told apart at a time."""
+_DROP = ("v_num", "step", "epoch")
+
+
+def bar_at(line: str) -> Optional[Bar]:
+    """Return the last bar in a piece of a console, with the title before it."""
+    if "%|" in line:
+        pattern = _BAR
+    elif "it [" in line:
+        pattern = _BARE
+    else:
+        return None
+    found, before = None, 0
+    for match in pattern.finditer(line):
+        before = 0 if found is None else found.end()
+        found = match
+    if found is None:
+        return None
+    n, total = _count(found.group("n")), _count(found.group("total")) if pattern is _BAR else 0.0
+    if n is None or total is None:
+        return None
+    desc = line[before : found.start()].strip().rstrip(":").strip()[-200:]
+    return Bar(found.start(), desc, n, total, found.group("rate"), found.group("post") or "")
+
+
+def _count(text: str) -> Optional[float]:
+    try:
+        return float(text[:-1]) * _SCALE[text[-1]] if text[-1] in _SCALE else float(text)
+    except ValueError:
+        return None
+
+
+def _values(bar: Bar, state: Dict[str, Any]) -> Dict[str, float]:
+    """Return what a training bar shows; {} when it shows no loss."""
+    if bar.desc.lower().startswith(("val", "eval")):
+        state.pop("eval", None)  # what the training bar shows next is fresh
+    if _NOT_TRAINING.match(bar.desc) or bar.rate.endswith(_NOT_STEPS):
+        return {}
+    values = {}
+    for source in (bar.desc, bar.post):
+        for tag, text in _PAIR.findall(source):
+            tag = tag.strip()
+            if tag.lower() not in _DROP:
+                values[tag] = decimal(text)
+    if not any("loss" in tag.lower() for tag in values):
+        return {}
+    return _changed(values, state)
+
+
+def _changed(values: Dict[str, float], state: Dict[str, Any]) -> Dict[str, float]:
+    """Drop the results of an evaluation that a bar repeats until the next one."""
+    last = state.setdefault("eval", {})
+    fresh = {}
+    for tag, value in values.items():
+        if tag.lower().startswith(("val", "eval", "test")):
+            text = repr(value)
+            if last.get(tag) == text or len(last) > 100:
+                continue
+            last[tag] = text
+        fresh[tag] = value
+    return fresh
+
+
+def _lightning(line: str, state: Dict[str, Any]) -> List[Row]:
+    """Read a bar that begins anew each epoch: its step counts on over the epochs."""
+    bar = bar_at(line)
+    if bar is None:
+        return []
+    found = _EPOCH.match(bar.desc)
+    if found is None:
+        _values(bar, state)
+        return []
+    if not bar.total:
+        return []
+    epoch, epochs = int(found.group(1)), found.group(2)
+    values = _values(bar, state)
+    if not values or bar.n < 1:
+        return []
+    first = _first(epoch, epochs is not None, "v_num=" in bar.post, state)
+    step = (epoch - first) * bar.total + bar.n
+    total = int(epochs) * bar.total if epochs else 0.0
+    return [Row(values, int(step), total=total if step <= total < 1e15 else 0.0)] if step < 1e15 else []
+
+
+def _first(epoch: int, counted: bool, lightning: bool, state: Dict[str, Any]) -> int:
+    """Return the number of the first epoch: 0 as Lightning counts, or 1; a log that begins later does not tell."""
+    known = state.get("first")
+    if known is None:
+        known = 1 if epoch and not lightning and (counted or epoch == 1) else 0
+    state["first"] = min(known, epoch)
+    return int(state["first"])
+
+
+def _tqdm(line: str, state: Dict[str, Any]) -> List[Row]:
+    """Read any other bar; one that begins anew after it was full counts on."""
+    bar = bar_at(line)
+    if bar is None or _EPOCH.match(bar.desc):
+        return []
+    tune = _TUNE.match(bar.desc)
+    if tune is not None:
+        return [Row({"loss": decimal(tune.group(3))}, int(tune.group(2)))]
+    values = _values(bar, state)
+    if not values:
+        return []
+    stream = _WORDLESS.sub(" ", _NUMBER.sub(" ", bar.desc)).strip()[:60]
+    bars = state.setdefault("bars", {})
+    last, total, base = bars.pop(stream, (0.0, bar.total, 0.0))
+    if bar.n < last and total == bar.total:
+        base = base + total if total and last >= total else 0.0
+    elif total != bar.total:
+        base = 0.0
+    while len(bars) >= MOST_BARS:
+        del bars[next(iter(bars))]
+    bars[stream] = [bar.n, bar.total, base]
+    step = base + bar.n
+    # A bar that has begun anew is one of several, and nobody says of how many.
+    whole = bar.total if not base and bar.n <= bar.total < 1e15 else 0.0
+    return [Row(values, int(step), stream=stream, total=whole)] if step < 1e15 else []
+
+
+LIGHTNING = LineFormat(
+    "lightning",
+    "lightning 2.6 TQDMProgressBar",
+    ("%|",),
+    "Epoch 2:  40%|████      | 4/10 [00:00<00:00, 418.51it/s, v_num=2, train_loss=0.485]",
+    _lightning,
+    tier=BAR,
+)
+
+TQDM = LineFormat(
+    "tqdm",
+    "tqdm 4.67: kohya sd-scripts, diffusers, torchtune, ai-toolkit",
+    ("%|", "it ["),
+    "steps:   2%|▏         | 5/300 [00:00<00:06, 49.04it/s, loss=2e-6, lr=0.0001]",
+    _tqdm,
+    tier=BAR,
+)
+
+
+_PRINTED = re.compile(r"(?<!>> )\{('[^'{}]{1,100}': [^{}]*)\}")
+_CALLBACK = re.compile(r"callbacks?:\d{1,6} >> \{('[^'{}]{1,100}': [^{}]*)\}")
+
+
+def _read(found: Optional[re.Match[str]]) -> Optional[Row]:
+    """Return the row of a dictionary that is one of scalars: it has an epoch, and a loss or what rewards are judged by.
+
+    PPO of TRL prints no loss of this name.
+    """
+    if found is None or "'epoch'" not in found.group(1):
+        return None
+    values = {key: decimal(text) for key, text in dictionary(found.group(1))}
+    epoch = values.pop("epoch", None)
+    if epoch is None or not math.isfinite(epoch) or ("train_runtime" in values and "train_loss" in values):
+        return None
+    if not any(key.endswith("loss") or key.startswith(("reward", "objective/")) for key in values):
+        return None
+    if values.get("loss") == 0.0 and math.isnan(values.get("grad_norm", 0.0)):
+        values["loss"] = float("nan")  # logging_nan_inf_filter writes 0 for it
+    return Row(values, epoch=epoch)
+
+
+def _trainer(line: str, state: Dict[str, Any]) -> List[Row]:
+    found = _PRINTED.search(line) if "'epoch'" in line else None
+    row = _read(found)
+    bar = bar_at(line)
+    rows: List[Row] = []
+    if bar is not None and (row is None or found is None or bar.start < found.start()):
+        rows += _advance(bar.n, bar.total, bar.desc, state)
+        bar = None
+    if row is not None:
+        rows += _dictionary(row, state)
+    if bar is not None:
+        rows += _advance(bar.n, bar.total, bar.desc, state)
+    return rows
+
+
+def _dictionary(row: Row, state: Dict[str, Any]) -> List[Row]:
+    rows = flush(state)
+    if rows:
+        state["burst"] = True
+    if state.get("burst") or "total" not in state:
+        return rows + [row]
+    state["row"] = row.pack()
+    return rows
+
+
+def _advance(n: float, total: float, desc: str, state: Dict[str, Any]) -> List[Row]:
+    """Take a bar; the first without a title is the trainer's, others (evaluation) have another total."""
+    if desc:
+        return []
+    if state.setdefault("total", total) != total or "row" not in state:
+        return []
+    rows = flush(state)
+    rows[0].step, rows[0].total = int(n), total
+    return rows
+
+
+def flush(state: Dict[str, Any]) -> List[Row]:
+    """Give out the dictionary that waits for its bar, without a step."""
+    packed = state.pop("row", None)
+    return [] if packed is None else [Row.unpack(packed)]
+
+
+def _llamafactory(line: str, _: Dict[str, Any]) -> List[Row]:
+    row = _read(_CALLBACK.search(line))
+    return [] if row is None else [row]
+
+
+LLAMAFACTORY = LineFormat(
+    "llamafactory",
+    "LLaMA-Factory 0.9 LogCallback",
+    (">> {'",),
+    "[INFO|2026-03-01 10:00:00] llamafactory.train.callbacks:143 >> {'loss': 3.8978, 'learning_rate': 1.6000e-04, "
+    "'epoch': 0.10, 'throughput': 7257.13}",
+    _llamafactory,
+)
+
+HF = LineFormat(
+    "hf",
+    "transformers 4.57 (numbers) and 5.23 (strings)",
+    ("'epoch'", "%|"),
+    "{'loss': '3.898', 'grad_norm': 'nan', 'learning_rate': '5.714e-06', 'epoch': '0.8'}",
+    _trainer,
+    flush=flush,
+)

@@ -9,7 +9,7 @@ import os
 import stat
 
 from rgt_box import files
-from rgt_box.queue import disk_budget, pruning, queue_file, queue_state
+from rgt_box.queue import disk_budget, durable_copy, queue_file, queue_state
 from rgt_box.queue.queue_file import BOM, JOBS, Job, Line
 from rgt_box.recorder import state_files
 
@@ -132,11 +132,11 @@ def check_queue(job: Job, start: str | None = None) -> Checked:
         found.problems += shared_out_problems(job, found.lines)
     pending = to_run(job, [line for line in found.lines if line.number >= found.first])
     if pending and job.settings["out"]:
-        spare = pruning.removable(job, queue_state.load_state(job)["cells"])
+        spare = durable_copy.removable(job, queue_state.load_state(job)["cells"])
         if spare:
             found.notes.append(
                 '"prune": %s may be removed when a cell needs room: all but the best of each, after their copies '
-                "were proved again (nothing is removed now)" % pruning.summary(spare)
+                "were proved again (nothing is removed now)" % durable_copy.summary(spare)
             )
         amounts = (sum(one.bytes for one in spare), sum(len(one.files) for one in spare))
         problems, notes = disk_budget.check_budget(job, pending, amounts)

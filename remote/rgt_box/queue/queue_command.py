@@ -257,11 +257,11 @@ def status(job: queue_file.Job, _: dict[str, Any]) -> int:
 
 def wait(job: queue_file.Job, found: dict[str, Any]) -> int:
     """Print the ``queue`` frame once no runner is at work."""
-    from rgt_box.queue import beginning, launch
+    from rgt_box.queue import launch
 
     seconds = 60.0 if found["seconds"] is None else found["seconds"]
     slurm = (lambda: launch.in_slurm(job)) if job.settings["detach"] == "slurm" else None
-    jsonline.say(beginning.await_end(job, seconds, slurm))
+    jsonline.say(launch.await_end(job, seconds, slurm))
     return 0 if not job.problems else USAGE
 
 

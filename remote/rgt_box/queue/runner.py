@@ -11,18 +11,9 @@ import zlib
 
 from rgt_wire.shared_text import duration_text, size_text
 
-from rgt_box import files, place, procstat
+from rgt_box import files, place, procstat, secret_store
 from rgt_box.background import describe
-from rgt_box.credentials import secret_store
-from rgt_box.queue import (
-    cell_command,
-    cell_process,
-    disk_budget,
-    durable_copy,
-    pruning,
-    queue_file,
-    queue_state,
-)
+from rgt_box.queue import cell_command, cell_process, disk_budget, durable_copy, queue_file, queue_state
 from rgt_box.queue.queue_file import Job, Line
 from rgt_box.queue.queue_state import Journal, now
 
@@ -357,10 +348,10 @@ class Runner:
 
     def _make_room(self, line: Line, problems: list[str]) -> list[str]:
         """Remove checkpoints of finished cells until a cell fits; returns what is wrong then."""
-        for one in pruning.removable(self._job, self._journal.everyone()):
+        for one in durable_copy.removable(self._job, self._journal.everyone()):
             what = "%s of %s: %s" % (size_text(one.bytes), one.cell, one.path)
             self._journal.mark("PRUNE %s (room for %s)" % (what, line.name))
-            why = pruning.remove(one)
+            why = durable_copy.remove(one)
             self._journal.mark("KEPT %s: %s" % (one.path, why) if why else "PRUNED %s" % what)
             if why:
                 continue

@@ -11,7 +11,7 @@ from functools import partial
 from rgt_box import files
 from rgt_box.background import describe
 from rgt_box.checkpoint_search import CheckpointSearch
-from rgt_box.credentials.secret_store import Masker
+from rgt_box.secret_store import Masker
 from rgt_box.streams.job_files import CheckpointWatch, JobWatch
 from rgt_box.streams.log_follower import LogFollower
 

@@ -10,8 +10,7 @@ import sys
 import time
 from functools import partial
 
-from rgt_box import PROTO, background, bytecode, jsonline, options, ownership, place
-from rgt_box.credentials import secret_command
+from rgt_box import PROTO, background, bytecode, jsonline, options, ownership, place, secret_store
 from rgt_box.place import box_identity
 from rgt_box.queue import queue_file, queue_state
 from rgt_box.queue.cell_command import hooks
@@ -244,7 +243,7 @@ class Watch:
         """Look for keys that lie open; None where a disk does not answer."""
         config = self._config
         work = background.Background(
-            lambda: secret_command.look(config["jobs"], config["durable"]), 0.0, LOOK_S
+            lambda: secret_store.find_tokens(config["jobs"], config["durable"]), 0.0, LOOK_S
         )
         found: list[dict[str, Any]] | None = work.poll(LOOK_S)[0]
         return found

@@ -20,7 +20,7 @@ from rgt_tui.fleet.pushes import Arrived, PushChoice, Versions, code_place, prun
 from rgt_tui.model import BoxSpec, Profile
 from rgt_tui.profiles import age, how_many, load_profile, size
 from rgt_tui.ssh import Deployed
-from rgt_tui.transfer.sending import LeftOut, SourceError, SourceTree
+from rgt_tui.transfer import LeftOut, SourceError, SourceTree
 
 MOST_SHOWN = 8
 """Lines of what was left out; --json has all of it."""

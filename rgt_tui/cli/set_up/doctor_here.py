@@ -21,7 +21,7 @@ from rgt_tui.fleet.config import FleetConfig, FleetFileError, Place, open_place
 from rgt_tui.fleet.config.loading import usual_name
 from rgt_tui.profiles import how_many
 from rgt_tui.ssh import NO_FILE, NO_SSH, ConfigError, Wanted, expand, resolve, scan, surroundings
-from rgt_tui.ssh.keyring import load
+from rgt_tui.ssh.login import load
 
 
 class Status(enum.StrEnum):

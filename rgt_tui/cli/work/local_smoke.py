@@ -23,7 +23,7 @@ from rgt_tui.files import alone, open_regular, publish, state_directory
 from rgt_tui.fleet.work.launching import finding_lines, said, stem
 from rgt_tui.health import log_finding
 from rgt_tui.model import Secret
-from rgt_tui.transfer.sending import SourceError, SourceTree
+from rgt_tui.transfer import SourceError, SourceTree
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
 PASSED = "smokes.json"

@@ -49,7 +49,7 @@ from rgt_tui.fleet.work.launching import (
 from rgt_tui.model import BoxSpec, Secret
 from rgt_tui.profiles import age, load_profile
 from rgt_tui.ssh import AuthFailed, ConfigError, HostKeyRefused, Unreachable
-from rgt_tui.transfer.sending import SourceError, SourceTree
+from rgt_tui.transfer import SourceError, SourceTree
 
 SLACK_S = 60.0
 """What the box may take on top of the smoke command and the look at the beginning."""

@@ -23,7 +23,7 @@ from rgt_tui.fleet.work.launching import CannotRun, Code, sweep_for
 from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import BoxError
-from rgt_tui.transfer.sending import SourceError, SourceTree
+from rgt_tui.transfer import SourceError, SourceTree
 
 SECONDS = 60.0
 

@@ -19,7 +19,7 @@ import asyncssh
 
 from rgt_tui.model import clean
 from rgt_tui.ssh import CommandFailed, Deployed, NotCarried, Unreachable, bulk_client, feed
-from rgt_tui.transfer.sending import SourceFile
+from rgt_tui.transfer import SourceFile
 
 RSYNC_FROM = 8 << 20
 """Bytes from which on a login of its own for rsync pays."""

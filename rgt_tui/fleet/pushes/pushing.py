@@ -18,7 +18,7 @@ from rgt_tui.fleet.pushes.push_transport import RSYNC_FROM, NotTaken, RsyncFaile
 from rgt_tui.model import BoxSpec, Exact, Profile, exact
 from rgt_tui.profiles import size
 from rgt_tui.ssh import CommandFailed, Deployed, decoded, record, run
-from rgt_tui.transfer.sending import (
+from rgt_tui.transfer import (
     ALWAYS_LEFT_OUT,
     IgnoreRules,
     LeftOut,

@@ -1,7 +1,6 @@
 """What the rows of the condition table check and say, grouped by subject."""
 
 __all__ = [
-    "conditions_autostop",
     "conditions_checked",
     "conditions_curves",
     "conditions_gpu",

@@ -84,7 +84,6 @@ if TYPE_CHECKING:
         unseen_parts,
         unseen_section,
     )
-    from rgt_tui.ui.widgets.process_lines import cpu_lines, tree
     from rgt_tui.ui.widgets.selectable_list import SelectableList
     from rgt_tui.ui.widgets.spans import (
         Line,
@@ -106,12 +105,14 @@ if TYPE_CHECKING:
     )
     from rgt_tui.ui.widgets.vitals import (
         checkpoint_lines,
+        cpu_lines,
         disk_lines,
         is_old,
         limited_lines,
         link_lines,
         memory_lines,
         own_stop_lines,
+        tree,
         vitals_sections,
     )
     from rgt_tui.ui.widgets.why import (
@@ -281,15 +282,14 @@ __getattr__ = imported_later(
         "log_pane": "LogPane",
         "panes": "Pane Section border framed sections",
         "platform_lines": "dangers_section platform_section unseen_parts unseen_section",
-        "process_lines": "cpu_lines tree",
         "selectable_list": "SelectableList",
         "spans": (
             "Line Span Tone clip differing fit fit_name line merged name_width pick split spread text_of "
             "width_of wrapped"
         ),
         "vitals": (
-            "checkpoint_lines disk_lines is_old limited_lines link_lines memory_lines own_stop_lines "
-            "vitals_sections"
+            "checkpoint_lines cpu_lines disk_lines is_old limited_lines link_lines memory_lines "
+            "own_stop_lines tree vitals_sections"
         ),
         "why": (
             "Block READ_FROM WhyPane action_lines finding_details finding_lines run_lines steps_of "

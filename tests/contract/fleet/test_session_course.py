@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import WAITS, BoxSession, ConnectLimit, Failure, box_session, keepalive
+from rgt_tui.fleet import WAITS, BoxSession, ConnectLimit, Failure, box_session, connector
 from rgt_tui.model import BoxSpec, BoxState, Frame, Link, Sample, SampleCursor, WatchConfig
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import Watching, build_agent, watch
@@ -216,7 +216,7 @@ async def test_an_agent_that_does_not_get_to_speak_is_given_up_and_that_is_said(
 async def test_a_link_that_hung_is_named_and_the_next_end_is_not_called_so(
     spec: BoxSpec, hasty: Callable[[Course], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keepalive, "HUNG_SECONDS", 0.3)
+    monkeypatch.setattr(connector, "HUNG_SECONDS", 0.3)
     monkeypatch.setattr(box_session, "stale_after", lambda box: 0.6)
     async with course(spec) as (one, _):
         hasty(one)

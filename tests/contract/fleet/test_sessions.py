@@ -15,7 +15,7 @@ import asyncssh
 import msgspec
 import pytest
 
-from rgt_tui.fleet import AT_ONCE, Fleet, box_session, engine, keepalive, meters, reducers
+from rgt_tui.fleet import AT_ONCE, Fleet, box_session, connector, engine, meters, reducers
 from rgt_tui.model import BoxSpec, BoxState, FleetState, Link, MeterKind, Scalars
 from rgt_tui.ssh import connect, watch
 from tests.contract.ssh.conftest import RealSshd
@@ -186,9 +186,9 @@ async def test_in_a_larger_fleet_only_the_box_on_the_screen_is_fast(spec: BoxSpe
 async def test_what_the_recorder_saw_is_asked_for_at_first_and_after_a_long_absence(
     spec: BoxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ahead, elapsed = [0.0], keepalive.elapsed
+    ahead, elapsed = [0.0], connector.elapsed
     # The computer sleeps: a clock that alone went ahead would be one that was set, and then nothing was absent.
-    monkeypatch.setattr(keepalive, "elapsed", lambda: elapsed() + ahead[0])
+    monkeypatch.setattr(connector, "elapsed", lambda: elapsed() + ahead[0])
     monkeypatch.setattr(engine, "CLOCK_SECONDS", 0.05)
     async with running(spec, folder=tmp_path, clock=lambda: time.time() + ahead[0]) as run:
         # What was seen live may fill a stretch first, where the clock stands just before the end of one.
@@ -267,7 +267,7 @@ async def test_an_error_nobody_thought_of_does_not_end_a_session(
 async def test_a_connection_that_died_while_the_computer_slept_is_made_anew(
     spec: BoxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keepalive, "WOKEN_SECONDS", 60.0)
+    monkeypatch.setattr(connector, "WOKEN_SECONDS", 60.0)
     async with running(spec, folder=tmp_path) as run:
         live = await run.more()
         assert live.hello is not None
@@ -278,7 +278,7 @@ async def test_a_connection_that_died_while_the_computer_slept_is_made_anew(
         session._keepalive._decide(before)  # as when its time is over, however long the answer took
         same = await run.more(1)
         assert same.counters.connects == 1, "one that answers stays"
-        monkeypatch.setattr(keepalive, "WOKEN_SECONDS", 0.5)
+        monkeypatch.setattr(connector, "WOKEN_SECONDS", 0.5)
         os.kill(live.hello.pid, signal.SIGSTOP)
         try:
             while run.box().link is not Link.UNREACHABLE:  # what was on its way is an answer, too

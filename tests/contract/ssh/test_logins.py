@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from rgt_tui.model import BoxSpec, QuestionKind
-from rgt_tui.ssh import Answers, AuthFailed, connect, keyring
+from rgt_tui.ssh import Answers, AuthFailed, connect, login
 from tests.contract.ssh.conftest import keygen
 from tests.contract.ssh.people import Somebody
 from tests.contract.ssh.servers import command, spec_of, ssh_keygen, sshd
@@ -159,7 +159,7 @@ async def test_the_agent_alone_is_enough(server: BoxSpec, folder: Path, agent: s
 async def test_an_agent_that_hangs_is_left_aside(
     server: BoxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keyring, "AGENT_SECONDS", 0.05)
+    monkeypatch.setattr(login, "AGENT_SECONDS", 0.05)
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent.sock"))
     async with await asyncio.start_unix_server(lambda reader, writer: None, str(tmp_path / "agent.sock")):
         await enter(server)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rgt_box import secret_store
 from rgt_box.autostop import own_stop
 from rgt_box.autostop.own_stop import NoKey, OwnStop, own_key
-from rgt_box.credentials import secret_store
 
 from rgt_tui.demo.platforms import Fault, LocalRunPod, LocalVast
 from rgt_tui.model import Verb

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box import place
-from rgt_box.credentials import secret_command, secret_store
+from rgt_box import place, secret_store
 from rgt_box.sampling import disks
 
 from tests.process.box.harness import Agent, make_job
@@ -158,4 +157,4 @@ def test_open_keys_are_found_and_their_values_are_not_told(agent: Agent, home: P
     "text", ["", "EPOCHS=3", "tokenizer: gpt2", "max_tokens = 512", "# password: none here"]
 )
 def test_what_is_no_key(text: str) -> None:
-    assert secret_command.why_token("settings", text) == ""
+    assert secret_store.why_token("settings", text) == ""

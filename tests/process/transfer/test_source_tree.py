@@ -11,17 +11,19 @@ import pytest
 from rgt_box import masking
 
 from rgt_tui.files import note_written
-from rgt_tui.transfer import FileRow, Ledger, ledger_path
-from rgt_tui.transfer.ledger import sha256_of
-from rgt_tui.transfer.sending import (
+from rgt_tui.transfer import (
     ALWAYS_LEFT_OUT,
+    FileRow,
     IgnoreRules,
+    Ledger,
     OwnFiles,
     SourceError,
+    ledger_path,
     read_tree,
     source_tree,
     why_secret,
 )
+from rgt_tui.transfer.ledger import sha256_of
 from rgt_tui.ui import clipboard, exports
 
 PLAIN = IgnoreRules(ALWAYS_LEFT_OUT)

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Alerting, engine, keepalive
+from rgt_tui.fleet import Alerting, connector, engine
 from rgt_tui.health import parse_alerts
 from rgt_tui.model import BoxState, Link
 from rgt_tui.profiles import readings
@@ -26,7 +26,7 @@ from tests.torture.network.boxes import Boxes, Place, finish, writing
 from tests.torture.network.watching import Ledger, account, counted
 
 HOUR = 3600
-HUNG_SECONDS = keepalive.HUNG_SECONDS
+HUNG_SECONDS = connector.HUNG_SECONDS
 
 
 @dataclass
@@ -170,12 +170,12 @@ async def test_an_agent_that_hangs_is_noticed(
         os.kill(agent, signal.SIGSTOP)
         # From now on alone: one that is only slow to answer, on a busy machine, is not given up.
         said = len(ledger.links[box.place.name])
-        monkeypatch.setattr(keepalive, "HUNG_SECONDS", 0.5)
+        monkeypatch.setattr(connector, "HUNG_SECONDS", 0.5)
         try:
             await ledger.until(lambda: is_hung(ledger.since(box.place.name, said)), lambda: "given up")
         finally:
             os.kill(agent, signal.SIGKILL)
-            monkeypatch.setattr(keepalive, "HUNG_SECONDS", HUNG_SECONDS)
+            monkeypatch.setattr(connector, "HUNG_SECONDS", HUNG_SECONDS)
         box.fleet.retry(box.place.name)
         await box.flows_on()
         await box.end()

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from rgt_box.checkpoint_content import ContentReader
+from rgt_box.checkpoint_search import ContentReader
 from rgt_wire.checkpoint_layouts import Checkpoint, find_checkpoints
 
 from tests.unit.box.checkpoint_files import Expected, Layout, layouts, write

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from rgt_box.queue import queue_state
-from rgt_box.queue.beginning import Beginning
+from rgt_box.queue.launch import Beginning
 from rgt_box.queue.queue_file import Job
 
 from tests.process.box.harness import make_job

@@ -11,7 +11,7 @@ import pytest
 from rgt_tui.cli.bringing.push_to_box import MOST_SHOWN, doubts, lines, progress_text
 from rgt_tui.cli.bringing.secrets_and_mirrors import read_value
 from rgt_tui.fleet.pushes import Arrived
-from rgt_tui.transfer.sending import LeftOut
+from rgt_tui.transfer import LeftOut
 
 
 def arrived(**over: object) -> Arrived:

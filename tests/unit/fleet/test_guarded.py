@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import MOST_TOLD, Alerting, Faults, Memory, Meters, engine, guarded, keepalive
+from rgt_tui.fleet import MOST_TOLD, Alerting, Faults, Memory, Meters, connector, engine, guarded
 from rgt_tui.fleet import event_loop as module
 from rgt_tui.fleet import meters as meters_module
 from rgt_tui.model import BoxSpec, BoxState, FleetState, Link, Meter
@@ -157,15 +157,15 @@ async def test_the_fleet_goes_on_looking_at_the_clock(
 ) -> None:
     monkeypatch.setattr(module, "AGAIN_SECONDS", 0.0)
     monkeypatch.setattr(engine, "CLOCK_SECONDS", 0.0)
-    answers = iter((OverflowError("too far"), keepalive.Jump(moved=7.0)))
+    answers = iter((OverflowError("too far"), connector.Jump(moved=7.0)))
 
-    def jump(*_: keepalive.Times) -> keepalive.Jump | None:
+    def jump(*_: connector.Times) -> connector.Jump | None:
         answer = next(answers, None)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    monkeypatch.setattr(keepalive, "jump", jump)
+    monkeypatch.setattr(connector, "jump", jump)
     told: list[float] = []
     monkeypatch.setattr(Alerting, "clock_set", lambda _, seconds: told.append(seconds))
     fleet = engine.Fleet(

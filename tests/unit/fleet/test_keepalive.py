@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rgt_tui.fleet import Keepalive, keepalive
+from rgt_tui.fleet import Keepalive, connector
 
 
 class World:
@@ -38,8 +38,8 @@ class World:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keepalive, "HUNG_SECONDS", 0.01)
-    monkeypatch.setattr(keepalive, "WOKEN_SECONDS", 0.01)
+    monkeypatch.setattr(connector, "HUNG_SECONDS", 0.01)
+    monkeypatch.setattr(connector, "WOKEN_SECONDS", 0.01)
 
 
 async def test_one_that_says_nothing_is_asked_and_then_given_up() -> None:
@@ -89,7 +89,7 @@ async def test_those_that_speak_share_a_timer_and_one_that_falls_silent_is_asked
     """Time is what the test says; the loop's timers are called when it has come."""
     timers: list[tuple[float, Callable[..., None], tuple[object, ...]]] = []
     loop, now = asyncio.get_running_loop(), [100.0]
-    monkeypatch.setattr("rgt_tui.fleet.keepalive.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rgt_tui.fleet.connector.time.monotonic", lambda: now[0])
 
     def call_later(seconds: float, call: Callable[..., None], *given: object) -> asyncio.TimerHandle:
         timers.append((now[0] + seconds, call, given))
@@ -119,7 +119,7 @@ async def test_one_that_ended_is_not_looked_at_in_the_next_round() -> None:
     world = World(answers=False)
     world.silence = Keepalive(lambda: 3.0, world._ask, world._cut)
     world.silence.begin()
-    rounds = keepalive._rounds[asyncio.get_running_loop()]
+    rounds = connector._rounds[asyncio.get_running_loop()]
     assert world.silence in rounds._due
     world.silence.end()
     assert world.silence not in rounds._due

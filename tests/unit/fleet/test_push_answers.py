@@ -14,7 +14,7 @@ from rgt_tui.fleet.pushes import PushChoice, PushRefused, pushing, versions_of
 from rgt_tui.model import BoxSpec, clean
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import CommandFailed, Deployed, Done
-from rgt_tui.transfer.sending import IgnoreRules, read_tree
+from rgt_tui.transfer import IgnoreRules, read_tree
 
 BOX = cast("asyncssh.SSHClientConnection", object())
 AGENT = Deployed("/usr/bin/python3", "/root/.cache/rgt/rgt-box.pyz")

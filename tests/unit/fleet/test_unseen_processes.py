@@ -15,7 +15,7 @@ from rgt_tui.profiles import load_profile
 from rgt_tui.ssh.sh_sample import BY_NAME
 from rgt_tui.store.spending import alive
 from rgt_tui.ui.widgets import text_of
-from rgt_tui.ui.widgets.process_lines import process_lines
+from rgt_tui.ui.widgets.vitals import process_lines
 from tests.unit.triage.builders import NOW, box, sample
 
 TRAINING = Proc(pid=7, started=NOW - 60, cmd="python train.py")

@@ -1,4 +1,4 @@
-"""Secrets from a person: one file each, mode 0600, on storage of this machine alone; an index without values.
+"""Secrets from a person and the ``secret`` verb: one file each, mode 0600, on storage of this machine alone.
 
 Never on a network or shared file system, whose readers nobody knows, nor on storage that outlives the box.
 """
@@ -8,14 +8,17 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 import zlib
 
-from rgt_box import files, ownership, place
+from rgt_box import background, files, jsonline, options, ownership, place
+from rgt_box.masking import masked
 from rgt_box.sampling import disks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Iterator
+
 
 INDEX, LOCK = "secrets.json", "secrets.lock"
 """In the state directory: which secrets there are, and where."""
@@ -26,6 +29,24 @@ ALL_JOBS = "*"
 MASK = "***"
 LEAST_MASKED = 6
 """Characters of the shortest value that is masked in logs: shorter ones stand in every text by chance."""
+HELP = """
+usage: secret put --name NAME [--job DIR | --all-cells] [--to DIR] [--durable DIR]... < VALUE
+       secret list [--durable DIR]...
+       secret remove --name NAME [--job DIR | --all-cells]
+       secret find [--job DIR]... [--durable DIR]...
+
+Keep VALUE, byte for byte, in a file with mode 0600 on storage that no other machine has; with --job, as a variable of
+the cells of that job, or of all jobs, read when a cell starts. find looks in the usual places for keys that others can
+read; it never prints a value.
+
+  --durable DIR   storage that outlives this box, or that others share
+
+Prints one line of JSON. Exit status: 0 done, 1 refused (see "refused" in it), 2 wrong command line, or it cannot be
+written.
+
+Example: secret list
+"""
+SPEC = {"--name": "str", "--job": "list", "--all-cells": "flag", "--to": "str", "--durable": "list"}
 
 
 class Refused(Exception):
@@ -248,3 +269,139 @@ class Masker:
                         values.add(part.strip())
             self._values = sorted(values, key=len, reverse=True)
         return bool(self._values)
+
+
+# The ``secret`` verb: store, list or remove secrets for the runs of this box, and find exposed ones.
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit status."""
+    verbs = {"put": put_from_stdin, "list": listed, "remove": remove_named, "find": find}
+    if not argv or argv[0] not in verbs:
+        print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
+        return 0 if argv and argv[0] in ("-h", "--help") else 2
+    found = options.parse_or_exit(argv[1:], SPEC, HELP)
+    if argv[0] in ("put", "remove") and not found["name"]:
+        print("secret: --name NAME is missing", file=sys.stderr)
+        return 2
+    try:
+        answer = verbs[argv[0]](found)
+    except Refused as error:
+        answer = {"refused": str(error)}
+    except OSError as error:
+        print("secret: %s: %s" % (error.filename or "", background.describe(error)), file=sys.stderr)
+        return 2
+    sys.stdout.buffer.write(b"\n" + jsonline.line(answer))
+    return 1 if "refused" in answer else 0
+
+
+def put_from_stdin(found: dict[str, Any]) -> dict[str, Any]:
+    """Keep what comes on standard input."""
+    value = sys.stdin.buffer.read(MOST + 1)
+    job = _job(found)
+    if job not in (None, ALL_JOBS) and not os.path.isdir(str(job)):
+        raise Refused("%s is not a directory" % job)
+    return {"put": put(found["name"], value, found["to"], job, found["durable"])}
+
+
+def listed(found: dict[str, Any]) -> dict[str, Any]:
+    """Return what is kept, and what is wrong with it."""
+    rows = []
+    for row in index():
+        why = why_unfit(row["path"]) or why_not(row["path"], found["durable"])
+        rows.append(dict(row, problem=why or None))
+    return {"secrets": rows}
+
+
+def remove_named(found: dict[str, Any]) -> dict[str, Any]:
+    """Remove what is kept by a name."""
+    gone = remove(found["name"], _job(found))
+    if not gone:
+        raise Refused("no secret of that name is kept here")
+    return {"removed": gone}
+
+
+def find(found: dict[str, Any]) -> dict[str, Any]:
+    """Return keys found in the usual places."""
+    return {"found": find_tokens(found["job"], found["durable"])}
+
+
+def _job(found: dict[str, Any]) -> str | None:
+    if found["all-cells"]:
+        return ALL_JOBS
+    return os.path.abspath(os.path.expanduser(found["job"][-1])) if found["job"] else None
+
+
+USUAL = (
+    "~/.netrc", "~/.huggingface/token", "~/.cache/huggingface/token", "~/.config/wandb/settings",
+    "~/.kaggle/kaggle.json", "~/.wandb_key", "~/.git-credentials", "~/.aws/credentials", "~/.env",
+    "~/.config/rclone/rclone.conf",
+)  # fmt: skip
+"""Where tools keep their keys."""
+WHOLE = frozenset(("token", ".wandb_key", ".git-credentials", "kaggle.json", "credentials"))
+OF_JOB = ("job.json", "queue.txt", ".env", "env.sh", "secrets.env")
+MOST_BYTES, MOST_FOUND = 256 << 10, 50
+_NETRC = re.compile(r"\bpassword\s+\S+")
+OTHERS_READ = stat.S_IRGRP | stat.S_IROTH
+
+
+def find_tokens(jobs: list[str], durable: list[str]) -> list[dict[str, Any]]:
+    """Return ``path``, ``why`` (what it looks like) and ``open`` (why others may read it; None = this user alone).
+
+    Args:
+        jobs: Job directories.
+        durable: Directories that outlive the box or that others share: only what lies directly in them is looked at.
+    """
+    found: list[dict[str, Any]] = []
+    for path in dict.fromkeys(_paths(jobs, durable)):
+        real = os.path.expanduser(path)
+        data = files.read(real, MOST_BYTES)
+        why = "" if data is None else why_token(os.path.basename(real), data.decode("utf-8", "replace"))
+        if why and len(found) < MOST_FOUND:
+            found.append({"path": real, "why": why, "open": _open(real, durable)})
+    return found
+
+
+def _paths(jobs: list[str], durable: list[str]) -> Iterator[str]:
+    home = os.environ.get("HF_HOME")
+    yield from USUAL
+    if home:
+        yield os.path.join(home, "token")
+    for job in jobs:
+        folder = os.path.abspath(os.path.expanduser(job))
+        for name in OF_JOB:
+            yield os.path.join(folder, name)
+    for folder in durable:
+        for name in (
+            ".env",
+            ".netrc",
+            "token",
+            ".cache/huggingface/token",
+            ".cache/hf/token",
+            "huggingface/token",
+        ):
+            yield os.path.join(os.path.expanduser(folder), name)
+
+
+def why_token(name: str, text: str) -> str:
+    """Return what a text holds that looks like a key, without the key; "" where nothing does."""
+    if name in WHOLE and text.strip():
+        return "a key, judging by the file name"
+    if name == ".netrc":
+        return "a password" if _NETRC.search(text) else ""
+    for number, line in enumerate(text.splitlines()[:5000], 1):
+        if masked([line]) != [line]:
+            return "a key or password in line %d" % number
+    return ""
+
+
+def _open(path: str, durable: list[str]) -> str | None:
+    why = why_not(path, durable)
+    if why:
+        return why
+    try:
+        if os.stat(path).st_mode & OTHERS_READ:
+            return "others on this machine may read it: chmod 600 %s" % path
+    except OSError:
+        return None
+    return None
