@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rgt_tui.handbook.curve_signs import curve_findings
 from rgt_tui.handbook.file_triage import (
     KERNEL,
     SPECIFIC,
@@ -10,6 +9,7 @@ from rgt_tui.handbook.file_triage import (
     Judge,
     Told,
     Unreadable,
+    curve_findings,
     killed_by,
     last_words,
     triage_file,

@@ -25,9 +25,8 @@ from typing import Any
 
 from rgt_tui.transfer import (
     array_files,
-    checkpoint_groups,
     dcp_files,
-    gguf_files,
+    directory_contents,
     logged_files,
     safetensors_files,
     torch_files,
@@ -61,7 +60,7 @@ def _safetensors(whole: Stretch) -> dict[str, Any]:
 
 
 def _gguf(whole: Stretch) -> dict[str, Any]:
-    unknown = gguf_files.examine(whole)
+    unknown = array_files.examine_gguf(whole)
     return {"not_checked": f"tensors whose length nobody here knows: {', '.join(unknown)}"} if unknown else {}
 
 
@@ -100,7 +99,7 @@ def _document(whole: Stretch) -> dict[str, Any]:
 
 
 def _trainer(folder: Path) -> dict[str, Any]:
-    return {"checked": True, "covers": checkpoint_groups.examine(folder)}
+    return {"checked": True, "covers": directory_contents.examine(folder)}
 
 
 def _sharded(folder: Path) -> dict[str, Any]:

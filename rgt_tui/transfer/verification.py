@@ -18,9 +18,9 @@ import msgspec
 import rgt_tui
 from rgt_tui.model import clean, moment
 from rgt_tui.profiles import how_many
-from rgt_tui.transfer import checkpoint_groups, dcp_files, directory_listing, verified_record
-from rgt_tui.transfer.checkpoint_groups import Group, Job
+from rgt_tui.transfer import dcp_files, directory_contents, verified_record
 from rgt_tui.transfer.copying.box_listing import PARTS
+from rgt_tui.transfer.directory_contents import Group, Job
 from rgt_tui.transfer.examining import Asked, Ended, examiner, has_torch, loader
 from rgt_tui.transfer.ledger import Copied, FolderRow, Stamp, said, sha256_of
 from rgt_tui.transfer.verified_record import (
@@ -83,7 +83,7 @@ def verify(
     brought = verified_record.of_ledger(root, pulled)
     came = verified_record.RECORDS & set(brought.files)
     try:
-        files, problems = directory_listing.listing(root, verified_record.RECORDS - came)
+        files, problems = directory_contents.listing(root, verified_record.RECORDS - came)
     except OSError as error:
         raise NotVerifiable(f"cannot look into {directory}: {error.strerror or error}") from error
     work = _Work(root, files, progress, may_write=not came)
@@ -95,7 +95,7 @@ def verify(
     work.expect(brought, renew)
     del brought
     sizes = ((path, row.size) for path, row in work.files.items())
-    plan = checkpoint_groups.plan(dict(directory_listing.heads(root, sizes)))
+    plan = directory_contents.plan(dict(directory_contents.heads(root, sizes)))
     hashing = _Hashing(work)
     try:
         answers = work.examine(plan, with_torch)
@@ -244,7 +244,7 @@ class _Work:
             row.wanted, row.by = sha256, by
         return row
 
-    def examine(self, plan: checkpoint_groups.Plan, with_torch: bool) -> dict[Job, dict[str, Any]]:
+    def examine(self, plan: directory_contents.Plan, with_torch: bool) -> dict[Job, dict[str, Any]]:
         """Ask the processes about every job."""
         jobs = [job for group in plan.groups for job in group.jobs] + list(plan.others)
         answers: dict[Job, dict[str, Any]] = {}
@@ -341,7 +341,7 @@ class _Work:
         except OSError:
             return None
 
-    def judge(self, plan: checkpoint_groups.Plan, answers: Mapping[Job, Mapping[str, Any]]) -> None:
+    def judge(self, plan: directory_contents.Plan, answers: Mapping[Job, Mapping[str, Any]]) -> None:
         """Note what the answers say."""
         for job, answer in answers.items():
             for name, reason in answer.get("trouble", ()):
@@ -390,7 +390,7 @@ class _Work:
         return self.files[path].proof if path in self.files else ""
 
     def whole(
-        self, plan: checkpoint_groups.Plan, answers: Mapping[Job, Mapping[str, Any]]
+        self, plan: directory_contents.Plan, answers: Mapping[Job, Mapping[str, Any]]
     ) -> tuple[CheckpointFound, ...]:
         """Return the checkpoints without an error."""
         bad = {path for path, _ in self.errors}

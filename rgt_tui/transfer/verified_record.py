@@ -20,7 +20,7 @@ import msgspec
 
 from rgt_tui.files import fault, open_regular, publish
 from rgt_tui.model import CopyProof, ResultGroup
-from rgt_tui.transfer import checkpoint_groups, directory_listing, ledger
+from rgt_tui.transfer import directory_contents, ledger
 from rgt_tui.transfer.ledger import Copied, FileRow, FolderRow, Ledger, Stamp, ledger_path, said, unsaid
 
 VERIFIED = "PULL_VERIFIED.json"
@@ -225,7 +225,7 @@ def _looked_at(
 ) -> tuple[int, list[tuple[str, str]]]:
     """Return how many checkpoints of a directory were found to load, and what was not looked at or does not load."""
     here = {Path(row.local).name: row.here.size for row in rows}
-    groups = checkpoint_groups.plan(dict(directory_listing.heads(folder, here.items()))).groups
+    groups = directory_contents.plan(dict(directory_contents.heads(folder, here.items()))).groups
     if not groups:
         return 0, []
     root, record = _nearest(folder, records)

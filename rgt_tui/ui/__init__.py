@@ -48,6 +48,8 @@ if TYPE_CHECKING:
         REST_SECONDS,
         WAITS_SECONDS,
         QuietGarbage,
+        SteadyStylesheet,
+        parsing,
     )
     from rgt_tui.ui.legends import legend_of, states
     from rgt_tui.ui.mouse import BACK_KEY, extra_button, hear_back_button, hinted, marked_text
@@ -66,7 +68,6 @@ if TYPE_CHECKING:
     )
     from rgt_tui.ui.terminal_quirks import know_quirks
     from rgt_tui.ui.themes import THEMES, themes_of
-    from rgt_tui.ui.warm_up import SteadyStylesheet, parsing
     from rgt_tui.ui.widgets.fleet_rows.since_lines import (
         AWAY_S,
         Visits,
@@ -193,7 +194,10 @@ __getattr__ = imported_later(
         "curve_words": "density differences entries notes nothing_to_draw options_of settings_of",
         "enduring": "report report_path short words",
         "exports": "NotExported export_name phases_markdown points proposed wanted write",
-        "key_turns": "EVERY_SECONDS LATEST_SECONDS MIDDLE NEVER QuietGarbage REST_SECONDS WAITS_SECONDS",
+        "key_turns": (
+            "EVERY_SECONDS LATEST_SECONDS MIDDLE NEVER REST_SECONDS WAITS_SECONDS QuietGarbage "
+            "SteadyStylesheet parsing"
+        ),
         "legends": "legend_of states",
         "mouse": "BACK_KEY extra_button hear_back_button hinted marked_text",
         "notation": "ASCII UNICODE choose clock compact_time glyphs percent stopwatch",
@@ -204,7 +208,6 @@ __getattr__ = imported_later(
         ),
         "terminal_quirks": "know_quirks",
         "themes": "THEMES themes_of",
-        "warm_up": "SteadyStylesheet parsing",
         "widgets.fleet_rows.since_lines": "AWAY_S Visits day_of idle_since keep_looks looked_path read_looks",
     },
 )

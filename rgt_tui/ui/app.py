@@ -29,7 +29,15 @@ from rgt_tui.ui.box_pulls import BoxPulls
 from rgt_tui.ui.clipboard import write_screenshot
 from rgt_tui.ui.commands import APP, bindings, choose_keys, key_for, screen_class
 from rgt_tui.ui.enduring import NO_TERMINAL, Enduring, report, report_path, short, words
-from rgt_tui.ui.key_turns import REST_SECONDS, KeyTurns, QuietGarbage, Typed
+from rgt_tui.ui.key_turns import (
+    LATEST_S,
+    REST_SECONDS,
+    KeyTurns,
+    QuietGarbage,
+    SteadyStylesheet,
+    Typed,
+    warm_up,
+)
 from rgt_tui.ui.legends import legend_of
 from rgt_tui.ui.mouse import hear_back_button
 from rgt_tui.ui.notation import plain
@@ -38,7 +46,6 @@ from rgt_tui.ui.screens.base import FleetAwareScreen, StateSink
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.terminal_quirks import know_quirks
 from rgt_tui.ui.themes import DEFAULT, THEMES, themes_of
-from rgt_tui.ui.warm_up import LATEST_S, SteadyStylesheet, warm_up
 from rgt_tui.ui.widgets.fleet_rows.since_lines import LastLook, looked_path
 
 TICK_SECONDS = 0.5

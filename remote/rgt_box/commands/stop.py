@@ -13,7 +13,7 @@ from rgt_box.autostop.saving import catches_sigterm
 from rgt_box.checkpoint_search import CheckpointSearch
 from rgt_box.commands.reap import open_process, parse_process, send_to_process
 from rgt_box.discovery import found_run
-from rgt_box.queue import known_jobs, queue_state
+from rgt_box.queue import job_making, queue_state
 from rgt_box.queue.cell_process import grace
 from rgt_box.queue.queue_file import Job
 from rgt_box.recorder import state_files
@@ -147,7 +147,7 @@ def find_targets(jobs: list[str]) -> list[Target]:
         jobs: Directories to look in besides those that this box knows of.
     """
     known = [os.path.abspath(os.path.expanduser(job)) for job in jobs]
-    known += [*state_files.LaunchedJobs(place.state_dir()).read(), *known_jobs.folders()]
+    known += [*state_files.LaunchedJobs(place.state_dir()).read(), *job_making.job_folders()]
     runs = _found_runs()
     targets = []
     for folder in dict.fromkeys(known):

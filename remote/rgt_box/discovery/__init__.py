@@ -1,6 +1,6 @@
-"""Trainings that nobody told rgt about, found by their processes, and where they write.
+"""Trainings that rgt has not started, found by their processes, and where they write.
 
-finder looks and remembers; training_commands, process_tree and open_files tell what trains; found_run is what is kept
+finder looks and remembers; training_commands and process_tree say what trains; found_run is what is kept
 of one, and run_sources are its files of metrics.
 """
 

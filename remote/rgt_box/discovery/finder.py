@@ -8,16 +8,15 @@ import signal
 import time
 
 from rgt_box import background, masking, ownership, place, procstat
-from rgt_box.discovery import found_run, open_files, process_tree, script_look, training_commands
+from rgt_box.discovery import found_run, process_tree, script_look, training_commands
 from rgt_box.discovery.found_run import Panes, Run, load, summary
-from rgt_box.discovery.process_tree import Node, Table
+from rgt_box.discovery.process_tree import Node, Open, Streams, Table
 from rgt_box.sampling import processes as cells_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Collection, Mapping
 
-    from rgt_box.discovery.open_files import Open, Streams
     from rgt_box.streams.job_looks import JobLooks
 
 PROCESSES = 16
@@ -33,13 +32,13 @@ def look(run: Run, table: Table, nodes: Mapping[int, Node], below: Mapping[int, 
 
     What was seen once stays: a file that is opened for a moment, again and again, is still the run's.
     """
-    mine = open_files.open_files(run.pid)
+    mine = process_tree.read_open_files(run.pid)
     if mine is None:
         run.notes = [note for note in run.notes if note != NO_ACCESS] + [NO_ACCESS]
         run.silent = NO_ACCESS
         return
     near = _near(run, table, nodes, below)
-    streams = open_files.follow_streams(run.pid, mine, near, {pid: _name(nodes[pid]) for pid in near})
+    streams = process_tree.follow_streams(run.pid, mine, near, {pid: _name(nodes[pid]) for pid in near})
     inside = procstat.root_of(run.pid)
     logs = [
         inside + path if path.startswith("/") and path not in streams.deleted else path
@@ -47,7 +46,7 @@ def look(run: Run, table: Table, nodes: Mapping[int, Node], below: Mapping[int, 
     ]
     run.deleted = dict(streams.deleted)
     for pid in _writers(run, nodes):
-        for item in mine if pid == run.pid else open_files.open_files(pid) or []:
+        for item in mine if pid == run.pid else process_tree.read_open_files(pid) or []:
             _sort_in(run, inside, item, logs)
     run.logs = logs[:LOGS]
     _told(run, table, inside)
@@ -77,12 +76,12 @@ def _writers(run: Run, nodes: Mapping[int, Node]) -> list[int]:
 
 def _sort_in(run: Run, inside: str, item: Open, logs: list[str]) -> None:
     path = inside + item.target
-    if item.fd < 3 or not item.writes or item.deleted or not open_files.is_file(item):
+    if item.fd < 3 or not item.writes or item.deleted or not process_tree.is_file(item):
         return
-    if open_files.is_metrics(item.target):
+    if process_tree.is_metrics(item.target):
         if path not in run.files and len(run.files) < FILES:
             run.files.append(path)
-    elif open_files.is_log(item.target) and path not in logs and os.path.basename(path) not in WANDB_OWN:
+    elif process_tree.is_log(item.target) and path not in logs and os.path.basename(path) not in WANDB_OWN:
         logs.append(path)
 
 

@@ -7,7 +7,7 @@ import re
 
 from rgt_box import background, jsonline, ownership, procstat
 from rgt_box.background import Background
-from rgt_box.discovery import open_files
+from rgt_box.discovery import process_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -325,11 +325,11 @@ def _piped(run: Run, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) 
     found: list[str] = []
     queue = list(below.get(at, []))
     for pid in queue:
-        files = open_files.open_files(pid) or []
+        files = process_tree.read_open_files(pid) or []
         if any(item.target.startswith("/dev/pts/") for item in files):
             continue
         queue += below.get(pid, [])[: max(0, 64 - len(queue))]
-        found += [item.target for item in files if item.fd > 0 and item.writes and open_files.is_file(item)]
+        found += [item.target for item in files if item.fd > 0 and item.writes and process_tree.is_file(item)]
     return list(dict.fromkeys(found))
 
 

@@ -12,7 +12,7 @@ from rgt_box.commands import hashing
 from rgt_box.commands.hashing import HashCache, default_path
 from rgt_box.push import code_versions, push_staging
 from rgt_box.push.push_staging import BadManifest, Manifest
-from rgt_box.queue import known_jobs
+from rgt_box.queue import job_making
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def prune(found: dict[str, Any]) -> int:
 
 def _jobs(found: dict[str, Any]) -> list[str]:
     """Return the job directories that are told, and those that rgt has made here: nobody lists all of them."""
-    top = os.path.expanduser(known_jobs.JOBS)
+    top = os.path.expanduser(job_making.JOBS)
     try:
         made = [os.path.join(top, name) for name in sorted(os.listdir(top))]
     except OSError:

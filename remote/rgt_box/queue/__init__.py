@@ -13,7 +13,7 @@ __all__ = [
     "detach",
     "disk_budget",
     "durable_copy",
-    "known_jobs",
+    "job_making",
     "launch",
     "queue_command",
     "queue_file",

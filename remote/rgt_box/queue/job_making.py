@@ -1,4 +1,4 @@
-"""Makes a job directory for one command in one step: complete or not at all, and never twice."""
+"""Makes a job directory for one command or a sweep: complete or not at all, and never twice."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import errno
 import os
 import re
 import shutil
+import time
 
 from rgt_box import files, jsonline, masking, place
 from rgt_box.background import describe, which
-from rgt_box.queue import cell_command, known_jobs, queue_file
+from rgt_box.queue import cell_command, detach, queue_file, queue_state
 from rgt_box.queue.cell_command import CELL, OUT
+from rgt_box.queue.queue_file import Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ VALUES = {OUT: "{out}", CELL: "{name}"}
 DISTINCT = ("cfg", "name", "out")
 """Fields that differ from cell to cell."""
 HEADER = b"# One cell a line: CONFIG TASK [EPOCHS]. CONFIG is relative to the job's working directory.\n"
+JOBS = queue_file.JOBS
+LAUNCH_LOCK = "launch.lock"
+"""Held while a job is launched: its smoke command runs before there is a runner."""
 
 
 class NotMade(Exception):
@@ -41,7 +46,7 @@ def folder_of(name: str) -> str:
     """
     if not NAME.fullmatch(name):
         raise NotMade("%r is not a valid job name; use letters, digits, '.', '_' and '-'" % name)
-    return os.path.join(os.path.expanduser(known_jobs.JOBS), name)
+    return os.path.join(os.path.expanduser(JOBS), name)
 
 
 def make(asked: dict[str, Any]) -> dict[str, Any]:
@@ -63,7 +68,7 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
     """
     folder = _free_folder(asked) if asked.get("again") else folder_of(str(asked.get("name")))
     there = existing(folder, asked)
-    if there is not None and (not there["same"] or known_jobs.is_taken(queue_file.Job(folder))):
+    if there is not None and (not there["same"] or is_taken(queue_file.Job(folder))):
         return there
     name = os.path.basename(folder)
     refuse_secrets(asked)
@@ -100,7 +105,7 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
     content = {
         "job.json": jsonline.line({key: value for key, value in settings.items() if value is not None}),
         "%s.cmd" % name: (_shown(asked) + "\n").encode("utf-8", "surrogateescape"),
-        "queue.txt": ("%s/%s/%s.cmd %s %d\n" % (known_jobs.JOBS, name, name, TASK, EPOCHS)).encode(),
+        "queue.txt": ("%s/%s/%s.cmd %s %d\n" % (JOBS, name, name, TASK, EPOCHS)).encode(),
     }
     try:
         os.makedirs(out, exist_ok=True)
@@ -173,7 +178,7 @@ def _free_folder(asked: dict[str, Any]) -> str:
     while True:
         folder = folder_of(name if number == 1 else "%s-%d" % (name, number))
         there = existing(folder, asked)
-        if there is None or (there["same"] and not known_jobs.is_taken(queue_file.Job(folder))):
+        if there is None or (there["same"] and not is_taken(queue_file.Job(folder))):
             return folder
         number += 1
 
@@ -330,7 +335,7 @@ def make_sweep(asked: dict[str, Any]) -> dict[str, Any]:
     there = files.read_json(os.path.join(folder, "job.json"))
     if there is not None and there.get("digest") == asked.get("digest"):
         return _answer(folder, made=False, notes=[])
-    if there is not None and known_jobs.is_taken(queue_file.Job(folder)):
+    if there is not None and is_taken(queue_file.Job(folder)):
         raise NotMade(
             "%s has begun, with another command or other code: its cells would no longer be comparable. "
             "Choose another name" % folder
@@ -401,3 +406,99 @@ def _answer(folder: str, made: bool, notes: list[str]) -> dict[str, Any]:
         "folder": folder, "made": made, "out": job.settings["out"], "workdir": job.workdir,
         "durable": job.settings["durable"], "notes": notes,
     }  # fmt: skip
+
+
+# Which jobs of this box are the one that is asked for, and which run its command with other code.
+
+
+class Found:
+    """What is known here of a job that is asked for.
+
+    Attributes:
+        same: Its directory; None = there is none with this command, environment, name and code.
+        begun: It was started before, however that went, or is being launched.
+        others: Jobs that run the same command with other code: ``name`` and ``seconds`` since each was started.
+    """
+
+    def __init__(self, same: str | None, begun: bool, others: list[dict[str, Any]]) -> None:
+        self.same, self.begun, self.others = same, begun, others
+
+
+def find_job(asked: dict[str, Any]) -> Found:
+    """Look for a job among those that rgt has made here.
+
+    Args:
+        asked: As `job_making.make` takes it: ``digest`` is that of all, ``same_command`` that of all but the code.
+    """
+    same: list[tuple[bool, float, str]] = []
+    others = []
+    for folder, settings in _made():
+        job = Job(folder)
+        if asked.get("digest") and settings.get("digest") == asked["digest"]:
+            same.append((is_at_work(job), _made_at(folder), folder))
+            continue
+        alike = asked.get("same_command") and settings.get("same_command") == asked["same_command"]
+        if alike and is_at_work(job):
+            seconds = max(0, int(time.time() - _started(job)))
+            others.append({"name": os.path.basename(folder), "seconds": seconds})
+    if not same:
+        return Found(None, False, others)
+    newest = max(same)[-1]
+    return Found(newest, is_taken(Job(newest)), others)
+
+
+def job_folders() -> list[str]:
+    """Return the directories of all jobs in the usual place."""
+    return [folder for folder, _ in _made()]
+
+
+def _made() -> list[tuple[str, dict[str, Any]]]:
+    top = os.path.expanduser(JOBS)
+    try:
+        names = sorted(os.listdir(top))
+    except OSError:
+        return []
+    found = []
+    for name in names:
+        settings = files.read_json(os.path.join(top, name, "job.json"), 1 << 20)
+        if settings is not None and not name.startswith("."):
+            found.append((os.path.join(top, name), settings))
+    return found
+
+
+def _made_at(folder: str) -> float:
+    try:
+        return os.stat(os.path.join(folder, "job.json")).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _started(job: Job) -> float:
+    times = [cell.get("started") for cell in queue_state.load_state(job)["cells"]]
+    return min([at for at in times if isinstance(at, (int, float))], default=_made_at(job.folder))
+
+
+def is_taken(job: Job) -> bool:
+    """Tell whether a job was started before, or is being launched by another process."""
+    return files.is_locked(job.path(LAUNCH_LOCK)) or has_begun(job)
+
+
+def has_begun(job: Job) -> bool:
+    """Tell whether a job was started before, however that went."""
+    return _runs(job) or any(cell.get("attempts") for cell in queue_state.load_state(job)["cells"])
+
+
+def is_at_work(job: Job) -> bool:
+    """Tell whether a job runs, waits in Slurm's queue, or is being launched."""
+    return files.is_locked(job.path(LAUNCH_LOCK)) or _runs(job)
+
+
+def _runs(job: Job) -> bool:
+    if queue_state.is_runner_alive(job):
+        return True
+    if any(queue_state.is_lane_alive(job, name) for name in queue_state.lane_names(job)):
+        return True
+    try:
+        return job.settings["detach"] == "slurm" and detach.waiting_in_slurm(job) is not None
+    except detach.SlurmRefused:
+        return True  # it may: nothing is started on a guess

@@ -13,16 +13,7 @@ from rgt_box import files, jsonline, options, ownership, place, procstat, secret
 from rgt_box.background import describe
 from rgt_box.metrics import formats
 from rgt_box.metrics.jsonl import RunMetrics
-from rgt_box.queue import (
-    cell_command,
-    cell_process,
-    detach,
-    job_making,
-    known_jobs,
-    queue_check,
-    queue_file,
-    queue_state,
-)
+from rgt_box.queue import cell_command, cell_process, detach, job_making, queue_check, queue_file, queue_state
 from rgt_box.queue.queue_file import Job
 from rgt_box.recorder import state_files
 from rgt_box.sampling.processes import SMOKE
@@ -89,7 +80,7 @@ def main(argv: list[str]) -> int:
             return _refuse("standard input is not a JSON object")
         if found["find"]:
             job_making.check(asked)
-            known = known_jobs.find(asked)
+            known = job_making.find_job(asked)
             _tell({"phase": "job", "folder": known.same, "begun": known.begun, "others": known.others})
             return OK
         made, held = _make(asked)
@@ -118,7 +109,7 @@ def _make(asked: dict[str, Any]) -> tuple[dict[str, Any], files.Lock | None]:
             "another rgt is making a job on this box, for more than %g s" % MAKING_WAITS_S
         )
     try:
-        known = known_jobs.find(asked)
+        known = job_making.find_job(asked)
         if not asked.get("again"):
             if known.same is not None and known.begun:
                 return job_making.existing(known.same, asked) or {}, None
@@ -129,7 +120,7 @@ def _make(asked: dict[str, Any]) -> tuple[dict[str, Any], files.Lock | None]:
             return made, None
         _put_secrets(made["folder"], asked)
         # Before the other lock is released: from here on this job counts as one that is at work.
-        held = files.Lock(os.path.join(made["folder"], known_jobs.LAUNCH_LOCK))
+        held = files.Lock(os.path.join(made["folder"], job_making.LAUNCH_LOCK))
         return made, held if held.acquire(0.0) else None
     finally:
         making.release()
@@ -171,12 +162,12 @@ def launch(
     if not os.path.isdir(job.folder):
         return _refuse("%s is not a directory" % job.folder)
     if held is None:
-        held = files.Lock(job.path(known_jobs.LAUNCH_LOCK))
+        held = files.Lock(job.path(job_making.LAUNCH_LOCK))
         if not held.acquire(_smoke_seconds(found) + SECONDS):
             return _refuse("%s is being launched by another process" % job.folder)
     try:
         slurm = job.settings["detach"] == "slurm"
-        if known_jobs.has_begun(job) if once else queue_state.is_runner_alive(job):
+        if job_making.has_begun(job) if once else queue_state.is_runner_alive(job):
             _tell({"phase": "stands"})
             return _begins(job, Beginning(job, fresh=False), seconds, slurm)
         state_files.register_job(job.folder)

@@ -233,11 +233,11 @@ def main(argv: list[str]) -> int:
 
 def list_jobs() -> int:
     """Print the directories of the jobs that this box knows: in the usual place, or launched here."""
-    from rgt_box.queue import known_jobs
+    from rgt_box.queue import job_making
     from rgt_box.recorder import state_files
 
     launched = [job for job in state_files.LaunchedJobs(place.state_dir()).read() if os.path.isdir(job)]
-    jsonline.say({"jobs": list(dict.fromkeys([*known_jobs.folders(), *launched]))})
+    jsonline.say({"jobs": list(dict.fromkeys([*job_making.job_folders(), *launched]))})
     return 0
 
 

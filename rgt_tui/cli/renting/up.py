@@ -12,12 +12,14 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.cli.printing import complain, interactive, prompt, waiting
 from rgt_tui.cli.renting.account_import import check_kinds, known_boxes
-from rgt_tui.cli.renting.arriving import Newcomer, bring_in, why_not_taken
-from rgt_tui.cli.renting.rent_words import (
+from rgt_tui.cli.renting.arriving import (
+    Newcomer,
     answer_json,
+    bring_in,
     candidate_lines,
     progress,
     review_lines,
+    why_not_taken,
     write_lines,
 )
 from rgt_tui.cli.set_up.adding import target

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from rgt_box import place, procstat
-from rgt_box.discovery import finder, open_files, script_look, training_commands
+from rgt_box.discovery import finder, process_tree, script_look, training_commands
 from rgt_box.discovery.finder import Finder
 
 from tests.process.box.harness import private_mount, until
@@ -99,8 +99,8 @@ def test_long_work_is_found_by_and_by(start: Start, monkeypatch: pytest.MonkeyPa
     worker = start("crunch.py", "print('up', flush=True)\nwhile True: pass")
     found = Finder(None, {})
     assert worker.pid not in look(found)
-    monkeypatch.setattr(open_files, "LONG", 0.3)
-    monkeypatch.setattr(open_files, "BUSY", 0.05)
+    monkeypatch.setattr(process_tree, "LONG", 0.3)
+    monkeypatch.setattr(process_tree, "BUSY", 0.05)
 
     def busy() -> dict[str, Any] | None:
         # With limits as low as these the test's own runner is busy, too, and then the root of the tree.
@@ -116,7 +116,7 @@ def test_work_counts_by_its_share_and_its_length(age: int, cpu: int, busy: bool)
     stat = procstat.Stat(1 << 30, f"1 (x) {' '.join(fields)}".encode())
     words = ["python", "crunch.py"]
     assert (
-        bool(open_files.why_it_trains(training_commands.read(words), words, stat, time.time() - age, False))
+        bool(process_tree.why_it_trains(training_commands.read(words), words, stat, time.time() - age, False))
         == busy
     )
 
@@ -267,13 +267,13 @@ def test_looking_again_and_again_reads_little(start: Start, monkeypatch: pytest.
     for _ in range(4):
         look(found)
     asked: list[int] = []
-    judged = open_files.by_files
+    judged = process_tree.by_files
 
     def counted(pid: int, has_cards: bool, metrics: bool) -> str:
         asked.append(pid)
         return judged(pid, has_cards, metrics)
 
-    monkeypatch.setattr(open_files, "by_files", counted)
+    monkeypatch.setattr(process_tree, "by_files", counted)
     for _ in range(8):
         assert process.pid in look(found)
     assert process.pid not in asked

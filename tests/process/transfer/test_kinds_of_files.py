@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rgt_tui.transfer import verification
-from rgt_tui.transfer.checkpoint_groups import plan
+from rgt_tui.transfer.directory_contents import plan
 from tests.system.tree import ROOT
 from tests.unit.transfer.hostile_files import TODAY, without_checksums
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.cli.renting.rent_words import review_lines
+from rgt_tui.cli.renting.arriving import review_lines
 from rgt_tui.model import Offer, RentReview
 from rgt_tui.profiles import load_profile
 

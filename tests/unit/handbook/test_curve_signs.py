@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from rgt_tui.handbook import FileFinding, curve_findings, shipped_pages
-from rgt_tui.handbook.curve_signs import signs
+from rgt_tui.handbook.file_triage import signs
 from rgt_tui.profiles import LAST_BYTES, Ends
 
 PAGES = shipped_pages()

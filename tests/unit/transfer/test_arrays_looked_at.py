@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rgt_tui.transfer import array_files, gguf_files, torch_files
+from rgt_tui.transfer import array_files, torch_files
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch
 from rgt_tui.transfer.safe_names import acts
 from tests.system.tree import ROOT
@@ -201,18 +201,18 @@ def test_a_file_of_hdf5_that_was_not_closed_or_is_none_is_refused(tmp_path: Path
 @pytest.mark.parametrize("source", GGUF, ids=lambda path: path.name)
 def test_the_tensors_of_gguf_lie_within_the_file(tmp_path: Path, source: Path) -> None:
     path, data = tmp_path / "a.gguf", source.read_bytes()
-    assert look(gguf_files.examine, path, data) == ()
-    assert "after its end: 1 byte" in why(gguf_files.examine, path, data + b"\0")
+    assert look(array_files.examine_gguf, path, data) == ()
+    assert "after its end: 1 byte" in why(array_files.examine_gguf, path, data + b"\0")
     padding = 64  # at most, behind the last tensor
     for length in range(len(data) - padding):
-        assert why(gguf_files.examine, path, data[:length])
+        assert why(array_files.examine_gguf, path, data[:length])
 
 
 @pytest.mark.parametrize("source", GGUF, ids=lambda path: path.name)
 def test_a_flipped_bit_of_gguf_ends_in_nothing_but_a_refusal(tmp_path: Path, source: Path) -> None:
     for _, data in damages(source.read_bytes(), source.name):
         try:
-            look(gguf_files.examine, tmp_path / "a.gguf", data)
+            look(array_files.examine_gguf, tmp_path / "a.gguf", data)
         except Refused:
             continue
 
@@ -253,12 +253,12 @@ def gguf(tensors: list[bytes], pairs: list[bytes] | None = None, data: int = 0, 
     ],
 )
 def test_a_wrong_header_of_gguf_is_refused(tmp_path: Path, file: bytes, reason: str) -> None:
-    assert reason in why(gguf_files.examine, tmp_path / "a.gguf", file)
+    assert reason in why(array_files.examine_gguf, tmp_path / "a.gguf", file)
 
 
 def test_a_tensor_of_a_type_that_nobody_here_knows_is_named(tmp_path: Path) -> None:
     file = gguf([tensor(b"a", (8,), 99, 0)], data=64)
-    assert look(gguf_files.examine, tmp_path / "a.gguf", file) == ("type 99",)
+    assert look(array_files.examine_gguf, tmp_path / "a.gguf", file) == ("type 99",)
 
 
 class Own:

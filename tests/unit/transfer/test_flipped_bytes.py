@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.transfer import checkpoint_groups, dcp_files, logged_files, safetensors_files, torch_files
+from rgt_tui.transfer import dcp_files, directory_contents, logged_files, safetensors_files, torch_files
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
 from rgt_tui.transfer.zip_records import records
 from tests.system.tree import ROOT, unpack
@@ -161,16 +161,16 @@ def _zip_content(tmp_path: Path, data: bytes) -> dict[str, bytes]:
 def test_every_damage_to_a_checkpoint_of_the_trainer_is_found(tmp_path: Path, name: str) -> None:
     unpack(TRAINER, tmp_path)
     folder = next((tmp_path / "checkpoints").iterdir())
-    assert set(checkpoint_groups.examine(folder)) >= {"manifest.json", "model.safetensors", "state.json"}
+    assert set(directory_contents.examine(folder)) >= {"manifest.json", "model.safetensors", "state.json"}
     data = (folder / name).read_bytes()
     for what, damaged in damages(data, name):
         (folder / name).write_bytes(damaged)
         with pytest.raises(Trouble):
-            checkpoint_groups.examine(folder)
+            directory_contents.examine(folder)
             pytest.fail(what)
     (folder / name).unlink()
     with pytest.raises(Trouble, match="missing"):
-        checkpoint_groups.examine(folder)
+        directory_contents.examine(folder)
 
 
 def test_no_damage_to_an_index_or_a_log_escapes_as_anything_else(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from rgt_wire import checkpoint_names, event_records
 
-from rgt_tui.transfer import checkpoint_groups, dcp_files, logged_files, safetensors_files, verified_record
-from rgt_tui.transfer.checkpoint_groups import plan
+from rgt_tui.transfer import dcp_files, directory_contents, logged_files, safetensors_files, verified_record
+from rgt_tui.transfer.directory_contents import plan
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Trouble
 from tests.unit.transfer.hostile_files import FILES, harmful, safetensors
 
@@ -151,7 +151,7 @@ def test_a_manifest_that_was_made_by_hand_leads_nowhere(tmp_path: Path, name: st
     os.mkfifo(tmp_path / "fifo")
     manifest(tmp_path, {name: facts})
     with pytest.raises((Trouble, OSError)):
-        checkpoint_groups.examine(tmp_path)
+        directory_contents.examine(tmp_path)
 
 
 # Indexes, logs, rosters.

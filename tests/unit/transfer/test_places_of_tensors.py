@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.transfer import checkpoint_groups, dcp_files, torch_files
+from rgt_tui.transfer import dcp_files, directory_contents, torch_files
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Trouble
 from rgt_tui.transfer.pickle_values import Made, Name, Pairs
 from tests.unit.transfer.hostile_files import harmful, safetensors, torch_zip
@@ -182,7 +182,7 @@ def test_a_manifest_that_vouches_for_what_is_no_checkpoint_is_not_believed(tmp_p
     ):
         checkpoint(tmp_path, {name: data})
         with pytest.raises(Trouble, match=words) as caught:
-            checkpoint_groups.examine(tmp_path)
+            directory_contents.examine(tmp_path)
         assert caught.value.name == name
     assert not (tmp_path / "ran").exists()
 
@@ -190,7 +190,7 @@ def test_a_manifest_that_vouches_for_what_is_no_checkpoint_is_not_believed(tmp_p
 def test_the_sha256_of_a_best_checkpoint_is_compared_too(tmp_path: Path) -> None:
     data = b"{}"
     checkpoint(tmp_path, {"state.json": data}, sha256=hashlib.sha256(data).hexdigest())
-    assert checkpoint_groups.examine(tmp_path) == ("manifest.json", "state.json")
+    assert directory_contents.examine(tmp_path) == ("manifest.json", "state.json")
     checkpoint(tmp_path, {"state.json": data}, sha256="0" * 64)
     with pytest.raises(Trouble, match="SHA-256"):
-        checkpoint_groups.examine(tmp_path)
+        directory_contents.examine(tmp_path)
