@@ -36,6 +36,9 @@ TESTS = Path(__file__).resolve().parent
 NAMED_MARKS = ("serial", "full")
 """Marks that a file must name as `mark.NAME`: a pass that wants them opens no other file."""
 
+REST = TESTS / "rest.txt"
+"""Node ids of tests that get the mark `full` because others run what they run: scripts/choose_tests.py writes it."""
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Before anything imports torch: several threads in each of several processes only wait for each other."""
 
@@ -153,6 +156,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if not item.get_closest_marker("services")]
     items.sort(key=lambda item: (_part(item.path) != "torture", _part(item.path)))
     _mark_repeated_values(items)
+    left_to_the_rest = _rest()
+    for item in items:
+        if item.nodeid in left_to_the_rest:
+            item.add_marker(pytest.mark.full)
     for mark in NAMED_MARKS:
         lost = {item.path for item in items if item.get_closest_marker(mark) and not _names(item.path, mark)}
         if lost:
@@ -197,7 +204,16 @@ def _part(file: Path) -> str:
 
 
 @cache
+def _rest() -> frozenset[str]:
+    return frozenset(REST.read_text().splitlines()) if REST.exists() else frozenset()
+
+
+@cache
 def _names(file: Path, mark: str) -> bool:
+    if mark == "full" and file.as_posix().endswith(
+        tuple({"/" + test.partition("::")[0] for test in _rest()})
+    ):
+        return True
     return f"mark.{mark}".encode() in file.read_bytes()
 
 

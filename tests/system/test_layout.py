@@ -74,7 +74,8 @@ REGISTRY_HOSTS = tuple(
         ("npmjs", "org"),
     )
 )
-FOREIGN = re.compile("|".join(map(re.escape, (*MACHINE_PATHS, *REGISTRY_HOSTS))))
+PATHS, HOSTS = ("|".join(map(re.escape, each)) for each in (MACHINE_PATHS, REGISTRY_HOSTS))
+FOREIGN = re.compile(rf"(?<!\w)(?:{PATHS})|{HOSTS}")
 
 
 def foreign_in(text: str) -> list[str]:
@@ -86,7 +87,7 @@ def test_foreign_words_are_found() -> None:
         MACHINE_PATHS[0],
         REGISTRY_HOSTS[1],
     ]
-    assert foreign_in("/workspace/ckpt and org.pypi") == []
+    assert foreign_in("/workspace/ckpt, contract/work/test_run.py and org.pypi") == []
 
 
 def test_no_file_names_a_machine_path_or_a_registry() -> None:

@@ -512,12 +512,14 @@ def run_passes(
     workers: str = "1",
     arguments: Sequence[str] = (),
     until: str = "",
+    rest: str = "",
     **tests: str,
 ) -> subprocess.CompletedProcess[str]:
     """Runs the test runner on a small tree of its own, where PYTHONDONTWRITEBYTECODE and perhaps CI are set."""
     (folder / "scripts").mkdir(parents=True)
     shutil.copy(ROOT / "scripts/run_tests.py", folder / "scripts")
     shutil.copy(ROOT / "tests/conftest.py", folder)
+    (folder / "rest.txt").write_text(rest)
     (folder / "pytest.ini").write_text(
         "[pytest]\nmarkers =\n serial: alone\n full: again\n full_matrix: each value\naddopts = -p xdist\n"
     )
@@ -632,24 +634,29 @@ def test_pairs(first, second, third): print(f"pairs {first} {second} {third}")
 
 
 def test_what_repeats_runs_where_it_is_asked_for_and_while_there_is_time(tmp_path: Path) -> None:
+    listed = "test_two.py::test_listed\n"
+    files = {"one": MARKED, "two": "def test_listed(): print('listed')\n"}
+
+    def run(name: str, *arguments: str, until: str = "") -> subprocess.CompletedProcess[str]:
+        return run_passes(tmp_path / name, arguments=arguments, until=until, rest=listed, **files)
+
     runs = {
-        "core": run_passes(tmp_path / "core", arguments=("--core", "-rP"), until="0", one=MARKED),
-        "rest": run_passes(
-            tmp_path / "rest", arguments=("--rest", "-rP"), until=str(time.time() + 3600), one=MARKED
-        ),
-        "late": run_passes(tmp_path / "late", arguments=("--rest",), until="0", one=MARKED),
-        "chosen": run_passes(tmp_path / "chosen", arguments=("test_one.py",), one=MARKED),
+        "core": run("core", "--core", "-rP", until="0"),
+        "rest": run("rest", "--rest", "-rP", until=str(time.time() + 3600)),
+        "late": run("late", "--rest", until="0"),
+        "chosen": run("chosen", "test_one.py", "test_two.py"),
     }
     assert {name: done.returncode for name, done in runs.items()} == dict.fromkeys(runs, 0), runs
     total = {
         name: int(re.findall(r"^total: (\d+) passed, 0 failed", done.stdout, re.MULTILINE)[0])
         for name, done in runs.items()
     }
-    assert total["core"] + total["rest"] == total["chosen"] == 28
+    assert total["core"] + total["rest"] == total["chosen"] == 29
     assert total["late"] == 0
     late = f"not run, because the time was up: {total['rest']} tests"
     assert [name for name, done in runs.items() if late in done.stdout] == ["late"]
-    assert f"{total['rest']:9}  test_one.py\n" in runs["late"].stdout
+    assert f"{total['rest'] - 1:9}  test_one.py\n" in runs["late"].stdout
+    assert ["\nlisted\n" in runs[name].stdout for name in ("core", "rest")] == [False, True]
 
     seen = {name: re.findall(r"^seen (\w \d)$", runs[name].stdout, re.MULTILINE) for name in ("core", "rest")}
     assert (len(seen["core"]), len(seen["rest"]), len({*seen["core"], *seen["rest"]})) == (4, 8, 12)
