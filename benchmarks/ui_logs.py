@@ -21,7 +21,7 @@ from benchmarks.product import rgt
 from benchmarks.report import BenchmarkError, Row, say
 from benchmarks.terminal import Terminal, cpu_seconds
 from rgt_tui.fleet import extended
-from rgt_tui.fleet.logs.kept_lines import KeptLines, kept_from
+from rgt_tui.fleet.kept_lines import KeptLines, kept_from
 from rgt_tui.model import BoxSpec, LogLines
 from rgt_tui.recordings import recording_lines
 

@@ -52,7 +52,7 @@ GROUPS = {
     "Set up": "set_up.set_up_arguments",
     "Watch": "watch_arguments",
     "Logs": "watch_arguments",
-    "Failures": "failures.failure_arguments",
+    "Failures": "watch_arguments",
     "Push": "bringing.bringing_arguments",
     "Work": "work.work_arguments",
     "Box tools": "work.work_arguments",
@@ -327,7 +327,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "triage": Command(
-        "failures.triage_files", "Failures", "name what broke in a log, with proof and fix",
+        "triage_files", "Failures", "name what broke in a log, with proof and fix",
         (
             (OK, "nothing known is wrong in any of them"),
             (TROUBLE, "a known failure was found; each is named"),
@@ -335,7 +335,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "handbook": Command(
-        "failures.handbook_command", "Failures", "search the handbook of known failures, or draft a page",
+        "handbook_command", "Failures", "search the handbook of known failures, or draft a page",
         (
             (OK, "found, listed, or drafted"),
             (FAILED, "no page is about that; with new: it exists already, or cannot be written"),

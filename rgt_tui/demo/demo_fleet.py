@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rgt_tui.fleet import TransferNote
-    from rgt_tui.fleet.logs.box_logs import BoxLog
-    from rgt_tui.fleet.logs.kept_lines import KeptLines
+    from rgt_tui.fleet.box_logs import BoxLog
+    from rgt_tui.fleet.kept_lines import KeptLines
     from rgt_tui.profiles import Toll
     from rgt_tui.transfer.copying import PullProgress
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         ask_unseal,
         created_at,
     )
+    from rgt_tui.fleet.box_logs import ExactLog, Request
     from rgt_tui.fleet.box_session import BoxSession, Intake
     from rgt_tui.fleet.box_settings import durable_dirs
     from rgt_tui.fleet.changes import between
@@ -71,7 +72,6 @@ if TYPE_CHECKING:
         Tap,
     )
     from rgt_tui.fleet.history.history_keeper import Memory
-    from rgt_tui.fleet.logs.box_logs import ExactLog, Request
     from rgt_tui.fleet.meters import (
         LEAST_SECONDS,
         LONGEST_SECONDS,
@@ -218,6 +218,7 @@ __getattr__ = imported_later(
         ),
         "billing_actions": "Teardown",
         "box_evidence": "MADE_BEFORE_S Asking Wanted ask_results ask_seal ask_unseal created_at",
+        "box_logs": "ExactLog Request",
         "box_session": "BoxSession Intake",
         "box_settings": "durable_dirs",
         "changes": "between",
@@ -234,7 +235,6 @@ __getattr__ = imported_later(
             "Pulled ReadOnlyFleet Tap"
         ),
         "history.history_keeper": "Memory",
-        "logs.box_logs": "ExactLog Request",
         "meters": "BookCheck LEAST_SECONDS LONGEST_SECONDS Meters checked is_priced metered",
         "open_actions": "OpenActions SETTLE_SECONDS came",
         "publisher": "Pace Publisher Questions",

@@ -37,7 +37,7 @@ from rgt_tui.fleet.history.past import (
     wanted,
     without_cards,
 )
-from rgt_tui.fleet.logs.kept_lines import KeptLines, kept_from
+from rgt_tui.fleet.kept_lines import KeptLines, kept_from
 from rgt_tui.fleet.reducers import (
     LOG_LINES,
     RING,

@@ -21,14 +21,14 @@ from rgt_tui.fleet.attention import Budget, SamplingPaces
 from rgt_tui.fleet.autostop import ARMED, ArmedBook, SelfStops
 from rgt_tui.fleet.billing_actions import LIST_SECONDS, Teardown
 from rgt_tui.fleet.box_evidence import Asking
+from rgt_tui.fleet.box_logs import BoxLog
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.check_runs import NotRunnable, run_words, words_of
 from rgt_tui.fleet.config.following import Following
 from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.event_loop import collect_less, guarded
 from rgt_tui.fleet.fleet_source import Chronicle, FleetSource, Given, Keeper, Observer, Pulled, Remember, Tap
-from rgt_tui.fleet.logs.box_logs import BoxLog
-from rgt_tui.fleet.logs.kept_lines import KeptLines
+from rgt_tui.fleet.kept_lines import KeptLines
 from rgt_tui.fleet.meters import Meters, own_act
 from rgt_tui.fleet.open_actions import OpenActions
 from rgt_tui.fleet.publisher import Publisher, Questions

@@ -29,8 +29,8 @@ from rgt_tui.model import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rgt_tui.fleet.logs.box_logs import BoxLog
-    from rgt_tui.fleet.logs.kept_lines import KeptLines
+    from rgt_tui.fleet.box_logs import BoxLog
+    from rgt_tui.fleet.kept_lines import KeptLines
     from rgt_tui.fleet.transfer_diary import TransferNote
     from rgt_tui.gate import Receipt
     from rgt_tui.profiles import Toll

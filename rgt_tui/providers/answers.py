@@ -76,7 +76,7 @@ CREATIONS: dict[str, dict[int | str, Proof]] = {
     ),
     "runpod": _RUNPOD_CREATION,
     # https://docs.vast.ai/api-reference/instances/create-instance (verified 2026-08); an error that names a new
-    # contract has made one, and is no error (`rgt_tui.providers.markets.rented_market`).
+    # contract has made one, and is no error (`rgt_tui.providers.rented_market`).
     "vastai": {
         "auth_error": Proof.NOTHING,
         "invalid_args": Proof.NOTHING,

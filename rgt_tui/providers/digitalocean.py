@@ -39,8 +39,8 @@ from rgt_tui.providers.answers import (
 )
 from rgt_tui.providers.control_plane import BadAnswer, Context, Instance, NotFound, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
-from rgt_tui.providers.markets.rented_market import RentedMarket, check_wish, in_order, unknown_gpu
 from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount, state_of
+from rgt_tui.providers.rented_market import RentedMarket, check_wish, in_order, unknown_gpu
 
 VENDOR = "https://api.digitalocean.com"
 CONSOLE = "https://cloud.digitalocean.com/droplets"

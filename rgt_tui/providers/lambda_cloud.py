@@ -17,8 +17,8 @@ from rgt_tui.profiles import load_profile, storage_per_hour
 from rgt_tui.providers.answers import Parts, Proof, array, number, read_single_page, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, Context, Pause, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
-from rgt_tui.providers.markets.rented_market import CREATE, RentedMarket, check_wish, in_order, unknown_gpu
 from rgt_tui.providers.rented import EVERY, START, Call, Machine, RentedAccount, state_of
+from rgt_tui.providers.rented_market import CREATE, RentedMarket, check_wish, in_order, unknown_gpu
 
 VENDOR = "https://cloud.lambda.ai"
 CONSOLE = "https://cloud.lambda.ai/instances"

@@ -31,7 +31,7 @@ from rgt_tui.providers.control_plane import (
     use_permit,
 )
 from rgt_tui.providers.http import AccountHttp, Answer, open_http
-from rgt_tui.providers.markets.runpod_market import RunPodMarket
+from rgt_tui.providers.runpod_market import RunPodMarket
 from rgt_tui.providers.runpod_pod import (
     ID,
     Pod,

@@ -41,8 +41,8 @@ from rgt_tui.providers.control_plane import (
     printable,
 )
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
-from rgt_tui.providers.markets.vast_market import VastBids, VastMarket
 from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount
+from rgt_tui.providers.vast_market import VastBids, VastMarket
 
 VENDOR = "https://console.vast.ai"
 CONSOLE = "https://cloud.vast.ai/instances/"

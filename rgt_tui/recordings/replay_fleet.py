@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from rgt_tui.fleet import Alerting, BaseFleet, Intake, Jump, Observer, ReadOnlyFleet
-from rgt_tui.fleet.logs.kept_lines import KeptLines
+from rgt_tui.fleet.kept_lines import KeptLines
 from rgt_tui.fleet.reducers import replace
 from rgt_tui.model import AlertSettings, BoxSpec, BoxState, Profile
 from rgt_tui.profiles import ProfileError, load_profile

@@ -8,7 +8,7 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rgt_tui.fleet.logs.kept_lines import KeptLines, LineBlock, block_of
+from rgt_tui.fleet.kept_lines import FilePlace, KeptLines, LineBlock, block_of
 from rgt_tui.handbook import shipped_pages
 from rgt_tui.model import clean
 from rgt_tui.ui.logs.line_finder import (
@@ -157,7 +157,6 @@ def look(marks: Marks) -> None:
     )
 )
 def test_an_index_knows_what_looking_anew_would_find(steps: list[tuple[str, list[str], int]]) -> None:
-    from rgt_tui.fleet.logs.kept_lines import FilePlace
 
     kept = KeptLines("a.log", most_lines=60)
     marks = Marks(kept, TextFinder("loss", fold=False))

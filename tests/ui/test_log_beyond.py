@@ -9,9 +9,9 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from rgt_tui.fleet.logs import box_logs
-from rgt_tui.fleet.logs.box_logs import BoxHit, BoxLog, BoxSearch, LogPiece
-from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines, kept_from
+from rgt_tui.fleet import box_logs
+from rgt_tui.fleet.box_logs import BoxHit, BoxLog, BoxSearch, LogPiece
+from rgt_tui.fleet.kept_lines import FilePlace, KeptLines, kept_from
 from rgt_tui.model import FleetState, Hello, LogView, Spot
 from rgt_tui.ui import clock
 from rgt_tui.ui.logs.line_times import written

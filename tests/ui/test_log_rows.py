@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
+from rgt_tui.fleet.kept_lines import FilePlace, KeptLines
 from rgt_tui.model import LogView, Spot
 from rgt_tui.ui.logs.line_finder import Marks, TextFinder
 from rgt_tui.ui.logs.line_times import WrittenZone, written

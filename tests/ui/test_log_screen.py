@@ -10,7 +10,7 @@ from unittest import mock
 import msgspec
 import pytest
 
-from rgt_tui.fleet.logs.kept_lines import LineBlock
+from rgt_tui.fleet.kept_lines import LineBlock
 from rgt_tui.model import BoxState, FleetState, Hello, LogView, Spot
 from rgt_tui.ui import RgtApp, copied_path
 from rgt_tui.ui.logs.line_finder import Re2Finder

@@ -14,8 +14,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from rgt_tui.fleet.logs.box_logs import BoxLog, BoxSearch
-from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines, LineBlock
+from rgt_tui.fleet.box_logs import BoxLog, BoxSearch
+from rgt_tui.fleet.kept_lines import FilePlace, KeptLines, LineBlock
 from rgt_tui.handbook import LineHit, Page, Searcher, compiled_by_re2
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.notation import compact_time, size, thousands

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from rgt_tui.fleet.logs.kept_lines import KeptLines
+from rgt_tui.fleet.kept_lines import KeptLines
 from rgt_tui.model import Spot
 from rgt_tui.ui.logs.line_finder import Finder, Marks, error_finder
 from rgt_tui.ui.logs.line_times import WrittenZone, written, written_before

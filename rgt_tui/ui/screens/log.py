@@ -13,8 +13,8 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.fleet.logs.box_logs import BoxLog, NothingOlder
-from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
+from rgt_tui.fleet.box_logs import BoxLog, NothingOlder
+from rgt_tui.fleet.kept_lines import FilePlace, KeptLines
 from rgt_tui.handbook import HandbookError, all_pages, shipped_pages
 from rgt_tui.model import BoxState, FleetState, Link, LogView, Spot
 from rgt_tui.profiles import how_many, no_agent

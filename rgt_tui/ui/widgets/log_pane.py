@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from rich.cells import cell_len, chop_cells
 from textual import events
 
-from rgt_tui.fleet.logs.kept_lines import KeptLines
+from rgt_tui.fleet.kept_lines import KeptLines
 from rgt_tui.handbook import Page
 from rgt_tui.model import Spot
 from rgt_tui.profiles import how_many

@@ -12,8 +12,8 @@ from typing import Any
 import asyncssh
 import pytest
 
-from rgt_tui.fleet.logs.box_logs import BoxLog, BoxSearch, lines_of
-from rgt_tui.fleet.logs.kept_lines import FilePlace
+from rgt_tui.fleet.box_logs import BoxLog, BoxSearch, lines_of
+from rgt_tui.fleet.kept_lines import FilePlace
 from rgt_tui.ssh import BoxError, Deployed, build_agent, connect, deploy
 from tests.contract.fleet.conftest import end_recorder
 from tests.contract.ssh.conftest import RealSshd, running_sshd

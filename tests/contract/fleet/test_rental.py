@@ -21,7 +21,7 @@ from rgt_tui.health import assess
 from rgt_tui.model import BoxSpec, ProviderRef, Wish
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import Instance, Providers
-from rgt_tui.providers.markets.runpod_market import RunPodMarket
+from rgt_tui.providers.runpod_market import RunPodMarket
 from rgt_tui.ssh import AgentBundle
 
 KEY, NOW, BOX = "RGT_TEST_KEY", 1.8e9, "train-a"

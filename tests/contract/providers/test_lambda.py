@@ -16,8 +16,8 @@ from rgt_tui.model import Lifecycle, MeterKind, Offer, ProviderRef, RentPermit, 
 from rgt_tui.profiles import action_for, load_profile
 from rgt_tui.providers import Context, Proof, ProviderError, came_of, creation_proof
 from rgt_tui.providers.lambda_cloud import LambdaAccount, open_account
-from rgt_tui.providers.markets.rented_market import CREATE
 from rgt_tui.providers.rented import EVERY
+from rgt_tui.providers.rented_market import CREATE
 from tests.contract.providers.conftest import START, Clock, permit_for
 from tests.contract.providers.fakes.local_lambda import LocalLambda
 

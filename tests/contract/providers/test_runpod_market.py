@@ -22,7 +22,7 @@ from rgt_tui.providers import (
     Unreachable,
     creation_proof,
 )
-from rgt_tui.providers.markets.runpod_market import IMAGE
+from rgt_tui.providers.runpod_market import IMAGE
 from tests.contract.providers.conftest import World
 
 KEY = "ssh-ed25519 AAAAC3Nz me@here"

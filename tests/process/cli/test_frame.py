@@ -202,7 +202,7 @@ def test_a_path_on_a_box_is_read_without_a_fleet() -> None:
     script = "import json, sys, rgt_tui.cli.logs; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     modules = set(json.loads(done.stdout))
-    assert "rgt_tui.fleet.logs.box_logs" in modules
+    assert "rgt_tui.fleet.box_logs" in modules
     assert modules & {"rgt_tui.fleet.engine", "rgt_tui.health", "rgt_tui.store", "rgt_tui.handbook"} == set()
 
 

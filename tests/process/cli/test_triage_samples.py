@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.cli import main
-from rgt_tui.cli.failures.handbook_command import page_lines
-from rgt_tui.cli.failures.triage_files import as_text
+from rgt_tui.cli.handbook_command import page_lines
+from rgt_tui.cli.triage_files import as_text
 from rgt_tui.fleet.work.launching import finding_lines as launch_lines
 from rgt_tui.handbook import FileFinding, shipped_pages
 from rgt_tui.model import Finding, Fix, Severity

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.demo import DemoFleet
-from rgt_tui.fleet import Fleet
-from rgt_tui.fleet.logs import kept_lines
-from rgt_tui.fleet.logs.kept_lines import BLOCK_BYTES, FilePlace, KeptLines, kept_from
+from rgt_tui.fleet import Fleet, kept_lines
+from rgt_tui.fleet.kept_lines import BLOCK_BYTES, FilePlace, KeptLines, kept_from
 from rgt_tui.model import LogLines, LogView, clean
 from rgt_tui.recordings import ReplayFleet
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rgt_tui.cli import main
-from rgt_tui.cli.failures.triage_files import LARGEST, collective_findings
+from rgt_tui.cli.triage_files import LARGEST, collective_findings
 from rgt_tui.handbook import Unreadable, all_pages, collectives
 from rgt_tui.handbook.collectives import Verdict, compared, dump_of
 

@@ -8,7 +8,7 @@ import pytest
 from rgt_tui.model import Offer, Wish
 from rgt_tui.model.gpu_names import GPUS, same_gpu
 from rgt_tui.providers import ProviderError
-from rgt_tui.providers.markets.rented_market import check_wish, in_order
+from rgt_tui.providers.rented_market import check_wish, in_order
 
 SAME = [
     ("A100", "NVIDIA A100 80GB PCIe", None),

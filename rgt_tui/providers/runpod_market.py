@@ -26,7 +26,7 @@ from rgt_tui.providers.control_plane import (
     use_rent_permit,
 )
 from rgt_tui.providers.http import AccountHttp
-from rgt_tui.providers.markets.rented_market import check_wish, in_order, unknown_gpu
+from rgt_tui.providers.rented_market import check_wish, in_order, unknown_gpu
 from rgt_tui.providers.runpod_pod import price_of
 
 IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"

@@ -13,8 +13,8 @@ from rgt_tui.model import Bid, Offer, RentPermit, Wish, steady
 from rgt_tui.model.gpu_names import GPUS, MEMORY_TOLERANCE, read_gpu_name, same_gpu
 from rgt_tui.providers.answers import known_sum, number, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, Instance, ProviderError, printable, use_rent_permit
-from rgt_tui.providers.markets.rented_market import RentedMarket, check_wish, in_order, unknown_gpu
 from rgt_tui.providers.rented import Call, Machine, RentedAccount
+from rgt_tui.providers.rented_market import RentedMarket, check_wish, in_order, unknown_gpu
 
 Pages = Callable[[Mapping[str, object]], Awaitable[tuple[Machine, ...]]]
 IMAGE = "pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import msgspec
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.failures.failure_arguments import HandbookArguments
 from rgt_tui.cli.printing import complain, json_line, print_lines
+from rgt_tui.cli.watch_arguments import HandbookArguments
 from rgt_tui.files import publish
 from rgt_tui.handbook import ACTION_WORDS, HandbookError, Page, all_pages, find_pages, own_directory
 from rgt_tui.health import told_by

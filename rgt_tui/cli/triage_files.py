@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rgt_tui.cli.commands import OK, TROUBLE, UNKNOWN
-from rgt_tui.cli.failures.failure_arguments import TriageArguments
 from rgt_tui.cli.printing import complain, json_line, print_lines
+from rgt_tui.cli.watch_arguments import TriageArguments
 from rgt_tui.files import open_regular
 from rgt_tui.handbook import (
     ACTION_WORDS,

@@ -17,7 +17,7 @@ from rgt_wire.shared_text import line_text
 
 from rgt_tui.fleet.connector import Backoff
 from rgt_tui.fleet.errands import reached
-from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
+from rgt_tui.fleet.kept_lines import FilePlace, KeptLines
 from rgt_tui.fleet.work.agent_answers import Row, ask, number
 from rgt_tui.model import BoxSpec, clean
 from rgt_tui.ssh import (
