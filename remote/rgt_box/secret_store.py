@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 INDEX, LOCK = "secrets.json", "secrets.lock"
 """In the state directory: which secrets there are, and where."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-MOST = 64 << 10
+MOST_SECRET_BYTES = 64 << 10
 ALL_JOBS = "*"
 """Stands for the job of a secret that the cells of every job of this box get."""
 MASK = "***"
@@ -144,8 +144,8 @@ def put(name: str, value: bytes, folder: str | None, job: str | None, durable: l
     """
     if not NAME.fullmatch(name):
         raise Refused("%r is not a valid variable name" % name)
-    if not value or len(value) > MOST or (job is not None and b"\0" in value):
-        raise Refused("a secret must have 1 to %d bytes, and for cells no NUL byte" % MOST)
+    if not value or len(value) > MOST_SECRET_BYTES or (job is not None and b"\0" in value):
+        raise Refused("a secret must have 1 to %d bytes, and for cells no NUL byte" % MOST_SECRET_BYTES)
     chosen = folder or proposal(durable)
     why = (
         why_not(chosen, durable)
@@ -231,7 +231,7 @@ def of_job(job: str) -> tuple[dict[str, str], list[str]]:
     rows = [row for row in index() if row["job"] in (job, ALL_JOBS)]
     for row in sorted(rows, key=lambda row: row["job"] != ALL_JOBS):
         why = why_unfit(row["path"])
-        data = None if why else files.read(row["path"], MOST)
+        data = None if why else files.read(row["path"], MOST_SECRET_BYTES)
         if data is None:
             notes.append(
                 "the secret %s is not set: %s: %s" % (row["name"], row["path"], why or "cannot be read")
@@ -263,7 +263,7 @@ class Masker:
             self._seen = seen
             values = set()
             for row in index() if seen else []:
-                data = None if why_unfit(row["path"]) else files.read(row["path"], MOST)
+                data = None if why_unfit(row["path"]) else files.read(row["path"], MOST_SECRET_BYTES)
                 for part in (data or b"").decode("utf-8", "replace").splitlines():
                     if len(part.strip()) >= LEAST_MASKED:
                         values.add(part.strip())
@@ -297,7 +297,7 @@ def main(argv: list[str]) -> int:
 
 def put_from_stdin(found: dict[str, Any]) -> dict[str, Any]:
     """Keep what comes on standard input."""
-    value = sys.stdin.buffer.read(MOST + 1)
+    value = sys.stdin.buffer.read(MOST_SECRET_BYTES + 1)
     job = _job(found)
     if job not in (None, ALL_JOBS) and not os.path.isdir(str(job)):
         raise Refused("%s is not a directory" % job)
@@ -332,13 +332,13 @@ def _job(found: dict[str, Any]) -> str | None:
     return os.path.abspath(os.path.expanduser(found["job"][-1])) if found["job"] else None
 
 
-USUAL = (
+USUAL_TOKEN_FILES = (
     "~/.netrc", "~/.huggingface/token", "~/.cache/huggingface/token", "~/.config/wandb/settings",
     "~/.kaggle/kaggle.json", "~/.wandb_key", "~/.git-credentials", "~/.aws/credentials", "~/.env",
     "~/.config/rclone/rclone.conf",
 )  # fmt: skip
 """Where tools keep their keys."""
-WHOLE = frozenset(("token", ".wandb_key", ".git-credentials", "kaggle.json", "credentials"))
+TOKEN_FILES = frozenset(("token", ".wandb_key", ".git-credentials", "kaggle.json", "credentials"))
 OF_JOB = ("job.json", "queue.txt", ".env", "env.sh", "secrets.env")
 MOST_BYTES, MOST_FOUND = 256 << 10, 50
 _NETRC = re.compile(r"\bpassword\s+\S+")
@@ -364,7 +364,7 @@ def find_tokens(jobs: list[str], durable: list[str]) -> list[dict[str, Any]]:
 
 def _paths(jobs: list[str], durable: list[str]) -> Iterator[str]:
     home = os.environ.get("HF_HOME")
-    yield from USUAL
+    yield from USUAL_TOKEN_FILES
     if home:
         yield os.path.join(home, "token")
     for job in jobs:
@@ -385,7 +385,7 @@ def _paths(jobs: list[str], durable: list[str]) -> Iterator[str]:
 
 def why_token(name: str, text: str) -> str:
     """Return what a text holds that looks like a key, without the key; "" where nothing does."""
-    if name in WHOLE and text.strip():
+    if name in TOKEN_FILES and text.strip():
         return "a key, judging by the file name"
     if name == ".netrc":
         return "a password" if _NETRC.search(text) else ""

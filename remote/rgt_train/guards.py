@@ -28,7 +28,7 @@ _SIGMA = 1.4826
 """Standard deviations in a median absolute deviation, where the losses are normally distributed."""
 _LEAST_SPREAD = 0.01
 """Spread, as a share of the median, below which a calm stretch would turn every ripple into a spike."""
-NAME = "left-out.json"
+LEFT_OUT_FILE = "left-out.json"
 
 T = TypeVar("T")
 
@@ -442,7 +442,7 @@ def read(out: StrPath) -> Decision:
     Raises:
         UsageError: The file is there and cannot be understood: going on would train on what was to be left out.
     """
-    path = os.path.join(out, NAME)
+    path = os.path.join(out, LEFT_OUT_FILE)
     try:
         with open(path, encoding="utf-8") as file:
             body = json.load(file)
@@ -462,7 +462,7 @@ def write(out: StrPath, decision: Decision) -> None:
         OSError: The former one holds.
     """
     body = {"steps": [list(pair) for pair in decision.steps], "before": decision.before}
-    replace_file(os.path.join(out, NAME), (json.dumps(body) + "\n").encode())
+    replace_file(os.path.join(out, LEFT_OUT_FILE), (json.dumps(body) + "\n").encode())
 
 
 def give_up(out: StrPath, root: StrPath, places: Sequence[Tuple[int, str]]) -> List[int]:

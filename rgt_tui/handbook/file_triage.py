@@ -62,7 +62,7 @@ _BARE = re.compile(
 )
 """An exception of which a log has no traceback; `MeanAbsoluteError: 0.12` is none."""
 _KERNEL_SAYS = re.compile(r"(?i)oom|out of memory|memory limit")
-STILL, SLOW, AGAIN, GROWN, BROKEN = "O2", "U31", "C12", "P12", "P8"
+LOSS_STILL, ON_PROCESSOR, COUNT_RESTARTS, LOSS_GROWN, LOSS_BROKEN = "O2", "U31", "C12", "P12", "P8"
 """Pages of a loss that never changes, a training on the processor, a count that begins anew, a loss that explodes, and
 one that is no number."""
 LEAST_LOSSES = 10
@@ -71,7 +71,7 @@ LEAST_DIGITS = 4
 """Digits of a loss that must be there: two equal ones of fewer are no wonder."""
 GROWTH, LARGE = 1000.0, 100.0
 """Times its first and lowest value, and the least value, from which a loss has exploded."""
-LONGEST = 1000
+LONGEST_LINE = 1000
 """Characters of a line that are looked at."""
 _LOSS = re.compile(
     r"(?i)(?<![A-Za-z_/])(?:(?:train|training|total)[_/ ])?loss['\"]?\s{0,3}[=:]?\s{0,3}['\"]?"
@@ -436,17 +436,17 @@ def signs(lines: Sequence[str]) -> Iterator[Sign]:
     losses = [
         (place, match[1])
         for place, line in enumerate(lines)
-        if ("loss" in line or "Loss" in line) and (match := _LOSS.search(line[:LONGEST])) is not None
+        if ("loss" in line or "Loss" in line) and (match := _LOSS.search(line[:LONGEST_LINE])) is not None
     ]
     yield from _curve(lines, losses)
     if (place := _broken_in_table(lines)) is not None:
-        yield Sign(BROKEN, lines[place], place)
+        yield Sign(LOSS_BROKEN, lines[place], place)
     if (place := _begins_anew(lines)) is not None:
-        yield Sign(AGAIN, lines[place], place)
+        yield Sign(COUNT_RESTARTS, lines[place], place)
     device = (place for place, line in enumerate(lines) if "device" in line or "Device" in line)
-    on_cpu = next((place for place in device if _ON_CPU.search(lines[place][:LONGEST])), None)
+    on_cpu = next((place for place in device if _ON_CPU.search(lines[place][:LONGEST_LINE])), None)
     if on_cpu is not None:
-        yield Sign(SLOW, lines[on_cpu], on_cpu)
+        yield Sign(ON_PROCESSOR, lines[on_cpu], on_cpu)
 
 
 def _curve(lines: Sequence[str], losses: Sequence[tuple[int, str]]) -> Iterator[Sign]:
@@ -458,11 +458,11 @@ def _curve(lines: Sequence[str], losses: Sequence[tuple[int, str]]) -> Iterator[
         and float(text)
         and len({said for _, said in losses}) == 1
     ):
-        yield Sign(STILL, lines[last], last)
+        yield Sign(LOSS_STILL, lines[last], last)
     values = [float(said) for _, said in losses]
     least = max(LARGE, GROWTH * max(values[0], min(values)))
     if math.isfinite(values[-1]) and values[-1] >= least:
-        yield Sign(GROWN, lines[last], last)
+        yield Sign(LOSS_GROWN, lines[last], last)
 
 
 def _broken_in_table(lines: Sequence[str]) -> int | None:
@@ -472,7 +472,7 @@ def _broken_in_table(lines: Sequence[str]) -> int | None:
     for place, line in enumerate(lines):
         if not width and "loss" not in line.lower():
             continue
-        cells = _CELLS.split(line[:LONGEST].strip(" \t\r|"))
+        cells = _CELLS.split(line[:LONGEST_LINE].strip(" \t\r|"))
         named = [at for at, cell in enumerate(cells) if _LOSS_CELL.fullmatch(cell)] if len(cells) > 1 else []
         if named:
             width, column, finite = len(cells), named[0], False
@@ -488,8 +488,8 @@ def _begins_anew(lines: Sequence[str]) -> int | None:
     highest: dict[str, int] = {}
     loaded = False
     for place, line in enumerate(lines):
-        said = {match[1].lower(): int(match[2]) for match in _PLACE.finditer(line[:LONGEST])}
-        low = line[:LONGEST].lower()
+        said = {match[1].lower(): int(match[2]) for match in _PLACE.finditer(line[:LONGEST_LINE])}
+        low = line[:LONGEST_LINE].lower()
         if any(word in low for word in _LOADS) and _LOADED.search(low):
             loaded = max(highest.values(), default=0) > 2 and all(number < 2 for number in said.values())
         elif said:

@@ -30,9 +30,9 @@ from rgt_tui.profiles import advised, age, how_many
 
 KEPT_S = 1800.0
 """So long what is over is still shown, ticked."""
-MOST = 40
+MOST_KEPT = 40
 """Remedies that are remembered of a box."""
-READ = frozenset(("sample", "scalars"))
+READING_SOURCES = frozenset(("sample", "scalars"))
 """Where a finding's evidence stands if it is a reading rather than a line of a log."""
 
 
@@ -326,7 +326,7 @@ def standing_remedies(before: tuple[Remedy, ...], box: BoxState, now: float) -> 
         for one in before
         if one.key not in here and (one.finding is None or one.finding.resource not in broken)
     ]
-    return (*found, *(one for one in gone if one.over_at is None or now - one.over_at <= KEPT_S))[:MOST]
+    return (*found, *(one for one in gone if one.over_at is None or now - one.over_at <= KEPT_S))[:MOST_KEPT]
 
 
 def _of_finding(finding: Finding, known: dict[str, Remedy], now: float) -> Remedy:
@@ -354,7 +354,7 @@ def _gone(one: Remedy, seen: Facts) -> Remedy:
         return one
     if not seen.live or seen.blind:
         return msgspec.structs.replace(one, doubt="not known: the box does not report it now")
-    if one.finding is None or one.finding.where in READ or _went_on(one.finding, seen):
+    if one.finding is None or one.finding.where in READING_SOURCES or _went_on(one.finding, seen):
         return msgspec.structs.replace(one, over_at=seen.now, doubt="")
     return msgspec.structs.replace(one, doubt="no longer seen in the log; nothing shows that it is over")
 

@@ -51,13 +51,13 @@ https://docs.runpod.io/pods/configuration/use-ssh: the proxy has neither SCP nor
 
 _OFFER = re.compile(r"(?:SPOT-)?(SECURE|COMMUNITY)/([A-Za-z0-9_.-]+)/([0-9]{1,3})x(.+)")
 _ANYWHERE = "any"
-PATH = "/graphql"
+SPOT_PATH = "/graphql"
 SPOT_NOTES = (
     "unverified: rented through RunPod's older GraphQL API, which rgt has not tried against the real service and which "
     "RunPod means to end early in 2027",
     "it can be taken away at any time, with SIGTERM and about 5 s at best; the price is the least bid now",
 )
-RENT = "mutation Rent($input: PodRentInterruptableInput!) { podRentInterruptable(input: $input) { id } }"
+RENT_SPOT = "mutation Rent($input: PodRentInterruptableInput!) { podRentInterruptable(input: $input) { id } }"
 
 
 class GpuType(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,7 +233,7 @@ def _request(offer: Offer, wish: Wish, token: str) -> tuple[str, dict[str, objec
         return "/v2/pods", body
     if offer.compute_per_hour is None:
         raise ProviderError("a spot offer without a price cannot be bid for", sent=False)
-    return PATH, spot_request(body, offer.compute_per_hour / offer.gpu_count)
+    return SPOT_PATH, spot_request(body, offer.compute_per_hour / offer.gpu_count)
 
 
 def _body(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
@@ -330,7 +330,7 @@ def spot_request(created: Mapping[str, Any], bid: float) -> dict[str, object]:
         "startSsh": True,
         "supportPublicIp": True,
     }
-    return {"query": RENT, "variables": {"input": wanted}}
+    return {"query": RENT_SPOT, "variables": {"input": wanted}}
 
 
 async def rent_spot(http: AccountHttp, request: Mapping[str, object]) -> str:
@@ -351,7 +351,7 @@ async def _ask(http: AccountHttp, request: Mapping[str, object]) -> dict[str, An
     Raises:
         ProviderError: it holds errors.
     """
-    answer = table((await http.send("POST", PATH, request)).data)
+    answer = table((await http.send("POST", SPOT_PATH, request)).data)
     if errors := array(answer.get("errors")):
         why = printable(table(errors[0]).get("message") or "an error without words", 200)
         raise BadAnswer(f"RunPod's GraphQL API answered: {why}", console=http.console, status=200)

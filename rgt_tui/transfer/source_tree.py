@@ -37,7 +37,7 @@ ALWAYS_LEFT_OUT = (
     ".ipynb_checkpoints", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".DS_Store",
 )  # fmt: skip
 """Of code: what no run needs, or what a run writes."""
-FILES = (".gitignore", ".rgtignore")
+IGNORE_FILES = (".gitignore", ".rgtignore")
 """Read in every directory, in this order."""
 MARKS = frozenset({*RECORDS, PARTS})
 """One of these lies in every directory that holds pulled results and was verified, or not pulled to the end."""
@@ -181,7 +181,7 @@ class _Walk:
         if folder and (why := self._own.why_folder(names)) is not None:
             self.left_out.append(LeftOut(f"{folder}/", why))
             return
-        for name in FILES:
+        for name in IGNORE_FILES:
             entry = names.get(name)
             # As for git, which follows no link here: https://git-scm.com/docs/gitignore
             if entry is not None and entry.is_file(follow_symlinks=False):

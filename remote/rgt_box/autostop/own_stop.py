@@ -137,7 +137,7 @@ def _given_key(name: str) -> str:
     """
     for row in secret_store.index():
         if row["name"] == name and row["job"] is None and not secret_store.why_unfit(row["path"]):
-            data = files.read(row["path"], secret_store.MOST)
+            data = files.read(row["path"], secret_store.MOST_SECRET_BYTES)
             if data is not None:
                 return data.decode("utf-8", "replace").strip()
     return ""

@@ -51,7 +51,7 @@ RPM_SECONDS = 60.0
 RPM_FOLDERS = ("var/lib/rpm", "usr/lib/sysimage/rpm")
 RPM_DATABASES = ("rpmdb.sqlite", "Packages.db", "Packages")
 """Of rpm 4.16 and later, and the two formats before (rpm.org, *Database backends*, 2026-11)."""
-LINKED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+LINKED_DIRECTORIES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 """Directories at the root that newer systems replace with links into /usr, while the lists keep their old names."""
 DIST_INFO = ".dist-info"
 _FILES = re.compile(rb'"files"\s*:\s*(\[)')
@@ -252,7 +252,7 @@ def may_be_prefix(folders: list[str]) -> bool:
 
 def _at_root(root: str, paths: Iterable[bytes]) -> Iterator[bytes]:
     moved = {}
-    for name in LINKED:
+    for name in LINKED_DIRECTORIES:
         link = os.path.join(root, name)
         if os.path.islink(link):
             target = os.path.join(

@@ -253,8 +253,8 @@ else:
     Open = namedtuple("Open", "fd target writes deleted")
 
 
-GONE = " (deleted)"
-MOST = 4096
+DELETED = " (deleted)"
+MOST_OPEN_FILES = 4096
 """Open files looked at per process."""
 
 _NO_PLACE = ("/dev/", "/proc/", "/sys/", "/memfd:", "/run/", "/anon_hugepage", "/SYSV", "/[")
@@ -274,7 +274,7 @@ def read_open_files(pid: int) -> list[Open] | None:
     except OSError:
         return None
     found = []
-    for name in names[:MOST]:
+    for name in names[:MOST_OPEN_FILES]:
         path = folder + "/" + name
         try:
             target = os.readlink(path)
@@ -286,8 +286,8 @@ def read_open_files(pid: int) -> list[Open] | None:
             writes = bool(os.lstat(path).st_mode & 0o200)
         except (OSError, ValueError):
             continue
-        deleted = target.endswith(GONE)
-        found.append(Open(int(name), target[: -len(GONE)] if deleted else target, writes, deleted))
+        deleted = target.endswith(DELETED)
+        found.append(Open(int(name), target[: -len(DELETED)] if deleted else target, writes, deleted))
     return found
 
 
@@ -398,9 +398,9 @@ def _through(
         found.other = found.other or "its output goes to %s" % (words_of.get(pid) or "another program")
 
 
-BUSY = 0.5
+BUSY_CORES = 0.5
 """Cores that a program has used in the mean over its life so far …"""
-LONG = 60.0
+BUSY_AFTER_S = 60.0
 """… of at least so many seconds."""
 HEAVY_RSS, HEAVY_CPU = 200 << 20, 5.0
 """A program that is not Python's is only asked for a GPU once it has this much memory, or seconds of CPU."""
@@ -435,7 +435,7 @@ def why_it_trains(
     if found or command.kind == "kernel":
         return found
     age = time.time() - (boot + stat.start / procstat.CLOCK_TICKS)
-    if age >= LONG and cpu / age >= BUSY:
+    if age >= BUSY_AFTER_S and cpu / age >= BUSY_CORES:
         return "it has kept %.1f cores busy for %d s" % (cpu / age, age)
     return ""
 

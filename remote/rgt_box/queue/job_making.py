@@ -24,11 +24,11 @@ TASK, EPOCHS = "run", 1
 """What the one line of the queue says: a command of a person has no tasks and no epochs."""
 
 
-VALUES = {OUT: "{out}", CELL: "{name}"}
+SWEEP_VALUES = {OUT: "{out}", CELL: "{name}"}
 """What stands for the variables that each cell has, in a command that no shell sees."""
-DISTINCT = ("cfg", "name", "out")
+DISTINCT_FIELDS = ("cfg", "name", "out")
 """Fields that differ from cell to cell."""
-HEADER = b"# One cell a line: CONFIG TASK [EPOCHS]. CONFIG is relative to the job's working directory.\n"
+QUEUE_HEAD = b"# One cell a line: CONFIG TASK [EPOCHS]. CONFIG is relative to the job's working directory.\n"
 JOBS = queue_file.JOBS
 LAUNCH_LOCK = "launch.lock"
 """Held while a job is launched: its smoke command runs before there is a runner."""
@@ -366,7 +366,7 @@ def make_sweep(asked: dict[str, Any]) -> dict[str, Any]:
     job_json = jsonline.line({key: value for key, value in settings.items() if value is not None})
     try:
         if there is None:
-            publish(folder, {"job.json": job_json, "queue.txt": HEADER})
+            publish(folder, {"job.json": job_json, "queue.txt": QUEUE_HEAD})
         else:
             files.replace(os.path.join(folder, "job.json"), job_json, sync=True)
     except OSError as error:
@@ -375,7 +375,7 @@ def make_sweep(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _template(asked: dict[str, Any]) -> list[str]:
-    found = command(asked, VALUES)
+    found = command(asked, SWEEP_VALUES)
     unknown = sorted({field for word in found for field in queue_file.unknown_fields(word)})
     if unknown:
         known = " ".join("{%s}" % name for name in queue_file.FIELDS)
@@ -383,7 +383,7 @@ def _template(asked: dict[str, Any]) -> list[str]:
             "the command has the unknown field {%s}; the fields are %s; write {{%s}} for literal braces"
             % (unknown[0], known, unknown[0])
         )
-    if not any("{%s}" % field in word for field in DISTINCT for word in found):
+    if not any("{%s}" % field in word for field in DISTINCT_FIELDS for word in found):
         raise NotMade(
             "the command names neither {cfg} nor {name}: every cell would run the same. Write {cfg} where the "
             "config's path belongs, as in: python train.py --config {cfg}"

@@ -59,11 +59,11 @@ other."""
 ALIVE, QUEUED, DONE, DIED, TROUBLE, STILL = "alive", "queued", "done", "died", "trouble", "not-started"
 """What `Beginning.watch` finds. Trouble: it lives, and its log ends in a traceback. Not started: no cell has had its
 turn, and nobody is at work."""
-WELL = (ALIVE, QUEUED, DONE)
-LOOK_S, RARE_S = 0.1, 2.0
+BEGUN_WELL = (ALIVE, QUEUED, DONE)
+CHECK_EVERY_S, CHECK_RARELY_S = 0.1, 2.0
 TAIL_LINES, TAIL_BYTES, LINE_CHARS = 60, 64 << 10, 1000
 TRACEBACK = b"Traceback (most recent call last)"
-POINTS = 2000
+MOST_POINTS = 2000
 
 
 def main(argv: list[str]) -> int:
@@ -187,7 +187,7 @@ def launch(
 def _begins(job: queue_file.Job, beginning: Beginning, seconds: float, slurm: bool) -> int:
     found = beginning.watch(seconds, (lambda: in_slurm(job)) if slurm else None)
     _tell(dict(found, phase="begins"))
-    return OK if found["verdict"] in WELL else FAILED
+    return OK if found["verdict"] in BEGUN_WELL else FAILED
 
 
 def in_slurm(job: queue_file.Job) -> tuple[str, str] | None:
@@ -366,7 +366,7 @@ class Beginning:
         began, asked_at, known, stood = time.monotonic(), float("-inf"), None, False
         while True:
             now = time.monotonic()
-            if slurm is not None and now - asked_at >= RARE_S:
+            if slurm is not None and now - asked_at >= CHECK_RARELY_S:
                 asked_at, known = now, slurm()
             found = self._look(known)
             found["seconds"] = round(now - began, 1)
@@ -375,7 +375,7 @@ class Beginning:
             stood = found["verdict"] == STILL
             if (found.pop("sure") and not again) or now - began >= seconds:
                 return found
-            time.sleep(LOOK_S)
+            time.sleep(CHECK_EVERY_S)
 
     def _look(self, slurm: Any) -> dict[str, Any]:
         frame = queue_state.queue_frame(self._job, self._job.folder)
@@ -449,7 +449,7 @@ class Beginning:
     def _newest_step(self, name: str) -> float | None:
         """Return the newest step that was logged meanwhile: by the run's metrics, else by what it prints."""
         for source in self._sources.setdefault(name, self._readers(name, False)):
-            batch = source[0].read(source[1], POINTS)
+            batch = source[0].read(source[1], MOST_POINTS)
             source[1] = batch.cursor
             steps = [point.x for point in batch.points if point.x_kind in ("step", "epoch")]
             if steps:
@@ -481,9 +481,9 @@ def await_end(job: Job, seconds: float, slurm: Callable[[], Any] | None = None) 
     while True:
         frame = queue_state.queue_frame(job, job.folder)
         now = time.monotonic()
-        if slurm is not None and now - asked_at >= RARE_S:
+        if slurm is not None and now - asked_at >= CHECK_RARELY_S:
             asked_at, known = now, slurm()
         frame["queued"] = known is not None
         if not (frame.get("runner_alive") or known) or now >= until:
             return frame
-        time.sleep(LOOK_S)
+        time.sleep(CHECK_EVERY_S)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from typing import Any, List, Tuple
 
 
-ROOT = "/sys/class/drm"
-VENDOR = b"0x1002"
+AMD_ROOT = "/sys/class/drm"
+AMD_VENDOR = b"0x1002"
 _CARD = re.compile(r"card(\d+)$")
 
 NUMBERS: tuple[tuple[str, str, float], ...] = (
@@ -51,7 +51,7 @@ LINKS = (("pcie_gen", "current_link_speed"), ("pcie_gen_max", "max_link_speed"))
 class Amd:
     """All AMD cards below `root`; ``cards`` is empty where there is none."""
 
-    def __init__(self, root: str = ROOT) -> None:
+    def __init__(self, root: str = AMD_ROOT) -> None:
         try:
             names = os.listdir(root)
         except OSError:
@@ -68,7 +68,7 @@ class Amd:
 def _is_amd(folder: str) -> bool:
     # A card without VRAM counters is driven by something else, or is a display alone.
     vendor = procstat.read_bytes(os.path.join(folder, "vendor"), 64) or b""
-    return vendor.strip() == VENDOR and os.path.exists(os.path.join(folder, "mem_info_vram_total"))
+    return vendor.strip() == AMD_VENDOR and os.path.exists(os.path.join(folder, "mem_info_vram_total"))
 
 
 class Card:
@@ -213,11 +213,11 @@ def _number(text: str) -> float | None:
 if TYPE_CHECKING:
     Columns = List[Tuple[str, str, float]]
 
-PROGRAM, TIMEOUT = "nvidia-smi", 8.0
-USERS_EVERY = 10.0
+SMI_PROGRAM, SMI_TIMEOUT = "nvidia-smi", 8.0
+SMI_USERS_EVERY_S = 10.0
 """Seconds between two lists of the processes: each costs a start of the program."""
 
-COLUMNS: Columns = [
+SMI_COLUMNS: Columns = [
     ("index", "index", 1),
     ("name", "name", 0),
     ("utilization.gpu", "util", 1),
@@ -241,16 +241,16 @@ COLUMNS: Columns = [
 """Query name (``nvidia-smi --help-query-gpu``), field, and factor to our unit (0 = text, -1 = hexadecimal mask)."""
 
 MASK = 10
-RENAMED: Columns = [
-    *COLUMNS[:MASK],
+SMI_COLUMNS_RENAMED: Columns = [
+    *SMI_COLUMNS[:MASK],
     ("clocks_event_reasons.active", "throttle_mask", -1),
-    *COLUMNS[MASK + 1 :],
+    *SMI_COLUMNS[MASK + 1 :],
 ]
 """The mask got a new name with driver 535; an unknown name makes the whole query fail."""
 
-QUERIES = (COLUMNS, RENAMED, COLUMNS[:MASK])
+SMI_QUERIES = (SMI_COLUMNS, SMI_COLUMNS_RENAMED, SMI_COLUMNS[:MASK])
 
-WHOLE = frozenset(
+WHOLE_NUMBERS = frozenset(
     ("index", "vram_used", "vram_total", "pcie_gen", "pcie_gen_max", "pcie_width", "pcie_width_max")
     + ("ecc_corrected", "ecc_uncorrected")
 )
@@ -258,14 +258,14 @@ WHOLE = frozenset(
 
 def has_nvidia_smi() -> bool:
     """Tell whether ``nvidia-smi`` is in PATH."""
-    return background.which(PROGRAM) is not None
+    return background.which(SMI_PROGRAM) is not None
 
 
 class Smi:
     """Asks ``nvidia-smi``; remembers which query this driver knows."""
 
     def __init__(self) -> None:
-        self._queries = list(QUERIES)
+        self._queries = list(SMI_QUERIES)
         self._users: dict[str, list[dict[str, Any]]] | None = None
         self._asked: float | None = None
 
@@ -278,7 +278,7 @@ class Smi:
         """
         gpus = self._cards()
         now = time.monotonic()
-        if self._asked is None or now - self._asked >= USERS_EVERY:
+        if self._asked is None or now - self._asked >= SMI_USERS_EVERY_S:
             self._asked, self._users = now, _users()
         if self._users is not None:
             gpus = [
@@ -290,17 +290,17 @@ class Smi:
     def _cards(self) -> list[dict[str, Any]]:
         for columns in self._queries:
             query = "--query-gpu=" + ",".join(name for name, _, _ in columns)
-            text = background.run_program([PROGRAM, query, "--format=csv,noheader,nounits"], TIMEOUT)
+            text = background.run_program([SMI_PROGRAM, query, "--format=csv,noheader,nounits"], SMI_TIMEOUT)
             if text.strip():
                 self._queries = [columns]
                 return parse_smi(text, columns)
-        self._queries = list(QUERIES)  # another driver may have been loaded
+        self._queries = list(SMI_QUERIES)  # another driver may have been loaded
         raise RuntimeError("nvidia-smi failed")
 
 
 def _users() -> dict[str, list[dict[str, Any]]] | None:
     query = "--query-compute-apps=gpu_bus_id,pid,used_memory"
-    text = background.try_program([PROGRAM, query, "--format=csv,noheader,nounits"], TIMEOUT)
+    text = background.try_program([SMI_PROGRAM, query, "--format=csv,noheader,nounits"], SMI_TIMEOUT)
     return None if text is None else parse_users(text)
 
 
@@ -316,7 +316,7 @@ def parse_users(text: str) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def parse_smi(text: str, columns: Columns = COLUMNS) -> list[dict[str, Any]]:
+def parse_smi(text: str, columns: Columns = SMI_COLUMNS) -> list[dict[str, Any]]:
     """Parse its CSV; a cell like ``[N/A]`` is unknown, a row without an index is left out."""
     found = []
     for row in text.splitlines():
@@ -343,4 +343,4 @@ def _convert(cell: str, field: str, factor: float) -> Any:
         number = float(cell) * factor
     except ValueError:
         return None
-    return int(number) if field in WHOLE else number
+    return int(number) if field in WHOLE_NUMBERS else number

@@ -57,7 +57,7 @@ SUSPECT_S = 10.0
 PHASES = (
     "loop", "data", "forward", "backward", "collective", "optimizer", "checkpoint", "evaluation", "start", "end",
 )  # fmt: skip
-LINK = "/memfd:rgt-heartbeat (deleted)"
+HEARTBEAT_LINK = "/memfd:rgt-heartbeat (deleted)"
 """What the kernel calls it."""
 MOST_OPEN = 4096
 """Open files of a process that are looked through for it."""
@@ -339,7 +339,7 @@ def find_heartbeat(pid: int) -> str | None:
 
 def _leads(path: str) -> bool:
     try:
-        return os.readlink(path) == LINK
+        return os.readlink(path) == HEARTBEAT_LINK
     except OSError:
         return False
 

@@ -47,7 +47,7 @@ CANNOT_PROMPT = (
     "cannot prompt here: in a script, run it with --dry-run --json, read what it says, and arm it with "
     "--confirm NAME"
 )
-WIDTH = 16
+LABEL_WIDTH = 16
 UNACCEPTED = "it is not ended unless accepted (--accept): the box calls you instead"
 
 
@@ -282,7 +282,7 @@ def show_rehearsal(found: Rehearsal, now: float) -> None:
     """Print what arming would mean, for the person who is about to type the name."""
     for title, texts in _sections(found):
         for text in texts:
-            sys.stdout.write(columns([(title, WIDTH, "dim")], text))
+            sys.stdout.write(columns([(title, LABEL_WIDTH, "dim")], text))
             title = ""
 
 
@@ -373,7 +373,7 @@ def show_status(box: str, status: AutostopStatus, story: Sequence[StopEvent]) ->
 
 
 def _line(title: str, text: str) -> None:
-    sys.stdout.write(columns([(title, WIDTH, "dim")], text))
+    sys.stdout.write(columns([(title, LABEL_WIDTH, "dim")], text))
 
 
 def reading_of(status: AutostopStatus) -> AutostopReading:

@@ -30,7 +30,7 @@ from rgt_tui.fleet.work.launching import job_directory
 from rgt_tui.model import BoxSpec, Profile, Secret
 from rgt_tui.profiles import how_many, load_profile
 
-MOST = 64 << 10
+MOST_SECRET_BYTES = 64 << 10
 VARIABLES = {
     "hf": ("HF_ENDPOINT", "HF_HUB_DISABLE_XET", "HF_HUB_ENABLE_HF_TRANSFER"),
     "pip": ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "UV_INDEX_URL", "UV_DEFAULT_INDEX"),
@@ -64,7 +64,7 @@ def read_value(name: str) -> Secret | None:
     if sys.stdin.isatty():
         text = getpass.getpass(f"{name}: ").encode()
     else:
-        text = sys.stdin.buffer.read(MOST + 1)
+        text = sys.stdin.buffer.read(MOST_SECRET_BYTES + 1)
         text = text.removesuffix(b"\n").removesuffix(b"\r")
     return Secret(text.decode("utf-8", "surrogateescape")) if text else None
 

@@ -54,9 +54,9 @@ from rgt_tui.ssh import BoxError, CatFailed, CommandFailed, ConfigError, DeployF
 MEET_SECONDS = 120.0
 """For the first login: sshd may answer before the machine has the key."""
 AGAIN_SECONDS = 5.0
-MOST = 10
+MOST_LISTED = 10
 """So many candidates are listed; ``--json`` has all."""
-SUBJECT = 13
+SUBJECT_WIDTH = 13
 
 
 class Newcomer(msgspec.Struct, frozen=True, kw_only=True):
@@ -294,9 +294,9 @@ def write_lines(lines: Iterable[str]) -> None:
 
 def candidate_lines(found: Search, wish: Wish | None) -> Iterator[str]:
     """Yield a line for each candidate, the cheapest first."""
-    for number, candidate in enumerate(found.candidates[:MOST], 1):
+    for number, candidate in enumerate(found.candidates[:MOST_LISTED], 1):
         yield columns([(str(number), 3, "dim"), *_cells(candidate.offer)], _rest(candidate.offer))
-    more = len(found.candidates) - MOST
+    more = len(found.candidates) - MOST_LISTED
     if more > 0:
         yield f"{more} more\n"
     yield "\n"
@@ -336,7 +336,7 @@ def review_lines(review: RentReview) -> Iterator[str]:
     for title, texts in parts:
         shown = title
         for text in texts:
-            yield columns([(shown, SUBJECT, "dim")], text)
+            yield columns([(shown, SUBJECT_WIDTH, "dim")], text)
             shown = ""
     yield "\n"
 

@@ -23,7 +23,7 @@ UNDONE = ("waiting", "running", "interrupted")
 OK, UNKNOWN = "ok", "unknown"
 LOST = ("damaged", "missing", "zero-byte")
 """Of these the queue may say done: only a new run of the cell makes its copy anew."""
-VERSION = 1
+LEDGER_VERSION = 1
 
 
 class NoQueue(ValueError):
@@ -307,7 +307,7 @@ class Handed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Ledger(msgspec.Struct, frozen=True):
-    version: int = VERSION
+    version: int = LEDGER_VERSION
     handed: tuple[Handed, ...] = ()
 
 

@@ -37,9 +37,9 @@ READ_BYTES = 1 << 20
 """Read back at once: memory that is used again costs no page faults."""
 SAYS_SO = 5, 8
 """From this Linux on `syncfs` reports what could not be written since its descriptor was opened."""
-LOCAL = frozenset(("ext2", "ext3", "ext4", "xfs", "f2fs", "tmpfs"))
+LOCAL_FILE_SYSTEMS = frozenset(("ext2", "ext3", "ext4", "xfs", "f2fs", "tmpfs"))
 """Not FUSE, whose server is not told; nor a network's."""
-MOST = 512
+MOST_FLUSHED = 512
 """Files that are brought to the disk, and take their names, together."""
 T = TypeVar("T")
 
@@ -359,7 +359,7 @@ def group_sync(folder: Path) -> GroupSync | None:
     try:
         found = folder.stat().st_dev
         mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
-        if file_system(mounts, os.major(found), os.minor(found)) in LOCAL:
+        if file_system(mounts, os.major(found), os.minor(found)) in LOCAL_FILE_SYSTEMS:
             return GroupSync(folder)
     except (OSError, AttributeError):  # no such call in this C library
         pass
@@ -400,7 +400,7 @@ class Gatherer(Generic[T]):
         while (item := self._queue.get()) is not None:
             some = [item]
             with contextlib.suppress(queue.Empty):
-                while len(some) < MOST:
+                while len(some) < MOST_FLUSHED:
                     item = self._queue.get_nowait()
                     if item is None:
                         self._work(some)

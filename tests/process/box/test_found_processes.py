@@ -99,8 +99,8 @@ def test_long_work_is_found_by_and_by(start: Start, monkeypatch: pytest.MonkeyPa
     worker = start("crunch.py", "print('up', flush=True)\nwhile True: pass")
     found = Finder(None, {})
     assert worker.pid not in look(found)
-    monkeypatch.setattr(process_tree, "LONG", 0.3)
-    monkeypatch.setattr(process_tree, "BUSY", 0.05)
+    monkeypatch.setattr(process_tree, "BUSY_AFTER_S", 0.3)
+    monkeypatch.setattr(process_tree, "BUSY_CORES", 0.05)
 
     def busy() -> dict[str, Any] | None:
         # With limits as low as these the test's own runner is busy, too, and then the root of the tree.

@@ -98,7 +98,7 @@ def test_nvidia_smi_is_the_fallback(agent: Agent, tmp_path: Path) -> None:
 
 def test_a_hanging_nvidia_smi_is_killed_and_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", fake_smi(tmp_path / "bin", "exec sleep 1000")["PATH"])
-    monkeypatch.setattr(gpu_without_nvml, "TIMEOUT", 0.05)
+    monkeypatch.setattr(gpu_without_nvml, "SMI_TIMEOUT", 0.05)
     with pytest.raises(TimeoutError, match="did not answer"):
         gpu_without_nvml.Smi().read()
 
@@ -224,7 +224,7 @@ def test_a_gpu_that_vanishes_from_the_list_is_an_error(
     rows = tmp_path / "rows"
     rows.write_text("0, A, 5\n1, B, 6\n")
     monkeypatch.setenv("PATH", fake_smi(tmp_path / "bin", f"cat {rows}")["PATH"])
-    monkeypatch.setattr(gpu_without_nvml, "USERS_EVERY", 0.0)
+    monkeypatch.setattr(gpu_without_nvml, "SMI_USERS_EVERY_S", 0.0)
     sampler = GpuSampler(None, str(tmp_path))
     assert [gpu["name"] for gpu in sampler.read(0.0, [], wait=PATIENCE)] == ["A", "B"]
     rows.write_text("0, A, 7\n")

@@ -85,7 +85,7 @@ def test_a_card_that_does_not_answer_is_an_error_and_a_remark_is_no_card() -> No
 
 def test_the_columns_are_those_of_the_agent() -> None:
     """Two parts that ship apart: what one of them asks for by another name would be read as another value."""
-    names = [name for name, _, _ in gpu_without_nvml.COLUMNS]
+    names = [name for name, _, _ in gpu_without_nvml.SMI_COLUMNS]
     assert set(GPU_COLUMNS) <= set(names)
     assert [name for name in names if name in GPU_COLUMNS] == list(GPU_COLUMNS)
 

@@ -25,7 +25,7 @@ def shown(rank: int = 1, world: int = 3) -> tuple[Heartbeat, str]:
 
 def is_beat(name: str) -> bool:
     try:
-        return os.readlink(f"/proc/self/fd/{name}") == rank_waits.LINK
+        return os.readlink(f"/proc/self/fd/{name}") == rank_waits.HEARTBEAT_LINK
     except OSError:
         return False
 
@@ -100,7 +100,7 @@ def test_a_number_that_now_belongs_to_another_file_tells_nothing(
         os.write(fd, struct.pack("<8s7Q", b"rgtbeat1", 1 << 32 | 3, 16, 4, 0, 0, 0, 4))
         path = f"/proc/self/fd/{fd}"
         assert rank_waits.read_phase(path, 1, 3) is None
-        monkeypatch.setattr(rank_waits, "LINK", "/memfd:another (deleted)")
+        monkeypatch.setattr(rank_waits, "HEARTBEAT_LINK", "/memfd:another (deleted)")
         assert rank_waits.read_phase(path, 1, 3) is not None  # it was for its name alone
     finally:
         os.close(fd)
