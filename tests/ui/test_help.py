@@ -220,7 +220,7 @@ def test_the_page_of_the_fleet_lists_the_columns_as_the_help_does() -> None:
 
 
 async def test_where_not_all_rows_fit_a_wide_screen_has_the_legend_beside_the_keys() -> None:
-    async with running(size=(200, 50), keys=("question_mark",)) as (app, pilot, _):
+    async with running(size=(200, 56), keys=("question_mark",)) as (app, pilot, _):
         text = screen_text(app)
         assert "at least, at most, about" in text and "Quit rgt." in text, "the last of both"
         rows = text.splitlines()
