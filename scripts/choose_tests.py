@@ -44,7 +44,7 @@ ALWAYS = "tests/system/test_"
 TRACED = ("remote/rgt_box/__init__.py", "remote/rgt_train/__init__.py")
 """Files that load the tracer while it measures: the agent runs without site-packages."""
 
-AT_ONCE = 150
+AT_ONCE = 60
 """Tests that are run on a fault at most, the cheapest first."""
 
 PLUGIN = "rgt_trace_tests"
