@@ -130,7 +130,6 @@ if TYPE_CHECKING:
         silences,
         update_alerts,
     )
-    from rgt_tui.health.rank_progress import beat_of
     from rgt_tui.health.remembered import (
         TREND_LEAST,
         TREND_POINTS,
@@ -145,6 +144,7 @@ if TYPE_CHECKING:
     from rgt_tui.health.rows.conditions_gpu import slowed, throttle_words
     from rgt_tui.health.rows.conditions_queue import finding_key
     from rgt_tui.health.rows.conditions_runs import ended_at
+    from rgt_tui.health.stuck_ranks import beat_of
     from rgt_tui.health.worst_case import Worst, WorstCase, worst_case_of, worst_of
 
 __all__ = [
@@ -320,13 +320,13 @@ __getattr__ = imported_later(
             "load_alerts mark_muted mute_changes mute_covers mute_event mute_is_over put_mute silences "
             "update_alerts"
         ),
-        "rank_progress": "beat_of",
         "remembered": (
             "Memory TREND_LEAST TREND_POINTS Trend lived news_of park_confirmed stop_asked xid_level"
         ),
         "rows.conditions_gpu": "slowed throttle_words",
         "rows.conditions_queue": "finding_key",
         "rows.conditions_runs": "ended_at",
+        "stuck_ranks": "beat_of",
         "worst_case": "Worst WorstCase worst_case_of worst_of",
     },
 )

@@ -18,11 +18,9 @@ from typing import NamedTuple
 
 from rgt_tui.handbook import collectives
 from rgt_tui.handbook.collectives import Verdict
-from rgt_tui.health import rank_progress
 from rgt_tui.health.condition import Proof
 from rgt_tui.health.facts import Facts
-from rgt_tui.health.rank_progress import Standing
-from rgt_tui.model import Finding, Fix, Proc, exact, noun, training_of
+from rgt_tui.model import Finding, Fix, Heartbeat, Proc, exact, noun, training_of
 
 WAITED_S = 20.0
 """For so long the others wait at least before one that is dead, stopped or asleep is named."""
@@ -59,6 +57,33 @@ SLEEPS = ELSEWHERE[0][0]
 STOPPED, GONE, AWAY, ALL = "HANG1", "D20", "HANG2", "D19"
 """Pages of the handbook."""
 SURE, LIKELY, MAYBE = 0.95, 0.8, 0.6
+SOON_S = 20.0
+"""For so long nothing may move before it is looked at who is behind."""
+FACTOR, OVER_SLOWEST = 5.0, 1.5
+"""Times a usual step, and the slowest so far, that one may take."""
+MEASURED = 3
+"""Steps from which on it is known how long one takes."""
+UNMEASURED_S = 300.0
+"""The same before: the first step compiles, loads and fills caches."""
+ASIDE_S = 1800.0
+"""For so long a rank may evaluate, save, begin or end: the others wait, and it is no hang."""
+
+ORDER = {"data": 0, "loop": 1, "forward": 2, "backward": 3, "collective": 4, "optimizer": 5}
+"""The phases of a step, the earlier first."""
+EXACT = frozenset(("data", "forward", "backward", "optimizer"))
+"""Phases of which it is known what belongs in them: of ``loop``, the person's own code, it is not."""
+WORDS = {
+    "loop": "in the code of its loop",
+    "data": "waiting for its data",
+    "forward": "in the forward pass",
+    "backward": "in the backward pass",
+    "collective": "in a collective",
+    "optimizer": "in the optimizer",
+    "checkpoint": "saving",
+    "evaluation": "evaluating",
+    "start": "starting",
+    "end": "ending",
+}
 
 
 class Stuck(NamedTuple):
@@ -107,7 +132,7 @@ def _judged(view: Facts, ranks: list[Proc]) -> Stuck | None:
             (_rank(proc), proc.pid, f"is stopped by a signal (state T){_at(proc)}") for proc in stopped
         ]
         return Stuck(GONE if away else STOPPED, there[0].run, tuple(named), tuple(rest), SURE, told=told)
-    place = rank_progress.standing(rest)
+    place = standing(rest)
     if shown is not None and (place is None or place.age >= place.limit):
         return _by_record(shown, rest)
     if place is None or (place.aside and place.age >= place.limit):
@@ -206,12 +231,12 @@ def _named(page: str, away: Sequence[Proc], wait: Iterable[Proc], confidence: fl
 
 def _at(proc: Proc) -> str:
     """Return what a rank itself says that it is at."""
-    told = rank_progress.in_words(proc)
+    told = in_words(proc)
     return told and f", {told}"
 
 
 def _why(proc: Proc) -> str:
-    told = rank_progress.in_words(proc)
+    told = in_words(proc)
     return f"is {told}: {_does(proc)}" if told else _does(proc)
 
 
@@ -273,9 +298,7 @@ def _proved(found: Stuck) -> Proof:
     waiting = [_rank(proc) for proc in found.wait]
     first = found.wait[0].dist
     assert first is not None
-    where = [
-        told for told in (rank_progress.in_words(found.wait[0]) if found.away else "", first.wait) if told
-    ]
+    where = [told for told in (in_words(found.wait[0]) if found.away else "", first.wait) if told]
     at = f" ({'; '.join(where)})" if where else ""
     verb = "wait" if len(waiting) > 1 else "waits"
     by_record = f"; {found.told}" if found.told else ""
@@ -306,7 +329,7 @@ def _since(found: Stuck) -> str:
     """Say for how long nothing has gone on where all wait, and where each does."""
     told: dict[str, list[int]] = {}
     for proc in found.wait:
-        told.setdefault(rank_progress.in_words(proc), []).append(_rank(proc))
+        told.setdefault(in_words(proc), []).append(_rank(proc))
     if "" in told:
         return (
             f"nothing has advanced for {found.age:.0f} s"
@@ -435,7 +458,7 @@ def _stands_since_dump(proc: Proc, quiet: float | None, silent: float | None) ->
     assert proc.dist is not None and proc.dist.flight is not None
     age, opened = _seconds(proc.dist.flight.get("age_s")), _seconds(proc.dist.flight.get("open_s"))
     since = max(age - SLACK_S, WAITED_S)
-    beat = rank_progress.beat_of(proc)
+    beat = beat_of(proc)
     if beat is not None:
         return beat.for_s >= since
     if quiet is not None and quiet < since:
@@ -449,3 +472,80 @@ def _stands_since_dump(proc: Proc, quiet: float | None, silent: float | None) ->
 
 def _seconds(value: object) -> float:
     return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+# How far each rank of a training is by its heartbeat, and which one lags behind the others. Pure.
+#
+# Our own trainer has one, and trainers of others with our callback. Whoever is in an earlier phase, or an
+# earlier step, than the rest is what they wait for: nothing that comes later in a step can wait for anything
+# else. How long a step may take is measured by the ranks.
+
+
+class Standing(NamedTuple):
+    """How the ranks of a training compare with each other.
+
+    Attributes:
+        age: Seconds since when none of them has gone on to anything else.
+        limit: Seconds that this may take.
+        behind: Those that are least far.
+        ahead: The others; () = all are at the same place.
+        aside: One of them evaluates, saves, begins or ends.
+    """
+
+    age: float
+    limit: float
+    behind: tuple[Proc, ...]
+    ahead: tuple[Proc, ...]
+    aside: bool
+
+    @property
+    def phases(self) -> frozenset[str]:
+        """The phases of those behind."""
+        return frozenset(beat.phase for proc in self.behind if (beat := beat_of(proc)) is not None)
+
+    @property
+    def exact(self) -> bool:
+        """Whether it is known what those behind are at."""
+        return self.phases <= EXACT
+
+
+def standing(ranks: Sequence[Proc]) -> Standing | None:
+    """Compare the ranks; None where one of them has no heartbeat, or is in an unknown phase."""
+    beats = [beat for proc in ranks if (beat := beat_of(proc)) is not None and beat.phase in WORDS]
+    if not ranks or len(beats) < len(ranks):
+        return None
+    aside = [beat for beat in beats if beat.phase not in ORDER]
+    if aside:
+        oldest = min(beat.for_s for beat in aside)
+        return Standing(oldest, ASIDE_S, (), (), aside=True)
+    places = [(beat.step, ORDER[beat.phase]) for beat in beats]
+    first = min(places)
+    return Standing(
+        min(beat.for_s for beat in beats),
+        _limit(beats),
+        tuple(proc for proc, place in zip(ranks, places, strict=True) if place == first),
+        tuple(proc for proc, place in zip(ranks, places, strict=True) if place != first),
+        aside=False,
+    )
+
+
+def beat_of(proc: Proc) -> Heartbeat | None:
+    """Return the heartbeat of a rank."""
+    return proc.dist.beat if proc.dist is not None else None
+
+
+def in_words(proc: Proc) -> str:
+    """Say what a rank is doing, such as ``in the forward pass of step 41 for 32 s``; "" = unknown."""
+    beat = beat_of(proc)
+    if beat is None or beat.phase not in WORDS:
+        return ""
+    of = f" of step {beat.step + 1}" if beat.phase in ORDER else f" after step {beat.step}"
+    return f"{WORDS[beat.phase]}{of} for {beat.for_s:.0f} s"
+
+
+def _limit(beats: Sequence[Heartbeat]) -> float:
+    if min(beat.steps for beat in beats) < MEASURED:
+        return UNMEASURED_S
+    usual = FACTOR * max(beat.usual_s for beat in beats)
+    slowest = OVER_SLOWEST * max(beat.slowest_s for beat in beats)
+    return max(SOON_S, usual, min(slowest, UNMEASURED_S))

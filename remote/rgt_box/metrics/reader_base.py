@@ -87,7 +87,7 @@ class Batch:
         problems: The first `PROBLEMS` things that could not be read.
         problem_count: All of them.
         rows: Where the rows begin in `points`, and `events` what is told beside them: of `jsonl.RunMetrics` alone.
-        wait: What is news of a wait for the disk or the mirror, see `trainer_events.read_wait`; the last word counts.
+        wait: What is news of a wait for the disk or the mirror, see `jsonl.read_wait`; the last word counts.
     """
 
     __slots__ = (

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.health import diagnose, rank_progress
+from rgt_tui.health import diagnose, stuck_ranks
 from rgt_tui.model import Heartbeat, LostRank, Proc, RankReading
 from tests.unit.health.test_stuck_ranks import MOVES, SLEEPS, SPINS, found, rank
 from tests.unit.triage.builders import NOW, box, sample
@@ -149,10 +149,10 @@ def test_a_rank_that_is_gone_or_stopped_is_named_whatever_the_others_say() -> No
 def test_one_rank_without_a_heartbeat_and_the_kernel_alone_is_asked() -> None:
     assert found(*BACK, rank(1, **MOVES)) == []
     assert found(*BACK, rank(1, **SLEEPS)) == NAMED
-    assert rank_progress.standing([]) is None
-    assert rank_progress.in_words(rank(1)) == ""
-    assert rank_progress.in_words(at(1, "evaluation")) == "evaluating after step 40 for 45 s"
-    alone = rank_progress.standing([at(0, "evaluation", 1800.0), at(1, "checkpoint", 7.0), at(2, "backward")])
+    assert stuck_ranks.standing([]) is None
+    assert stuck_ranks.in_words(rank(1)) == ""
+    assert stuck_ranks.in_words(at(1, "evaluation")) == "evaluating after step 40 for 45 s"
+    alone = stuck_ranks.standing([at(0, "evaluation", 1800.0), at(1, "checkpoint", 7.0), at(2, "backward")])
     assert alone is not None
     assert (alone.age, alone.limit, alone.aside) == (7.0, 1800.0, True)
 
