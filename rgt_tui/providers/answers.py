@@ -10,13 +10,16 @@ from __future__ import annotations
 import enum
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import datetime, tzinfo
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from rgt_tui.model import Leftover, Verb
 from rgt_tui.providers.control_plane import AuthError, PermitRefused, ProviderError, printable
-from rgt_tui.providers.http import Answer
 from rgt_tui.providers.registry import module_of
+
+if TYPE_CHECKING:
+    from rgt_tui.providers.http import Answer
 
 MOST_PAGES = 100
 """A list with more pages than this is a mistake of the server, or of ours."""

@@ -449,7 +449,7 @@ class Walk:
         if not level.all_count and not level.parts:
             has_config = _is_file(level.fd, result_rules.VENV)
             level.parts = result_rules.environment_parts([*folders, *[result_rules.VENV] * has_config])
-        level.has_records = push_staging.RECORDS in folders
+        level.has_records = push_staging.FOLDER in folders
         if restorable_files.may_be_prefix(folders):
             level.listed += (restorable_files.python_packages(os.fsdecode(level.path)),)
         with os.scandir(level.fd) as entries:

@@ -12,7 +12,7 @@ from rgt_box.commands import hashing
 from rgt_box.commands.hashing import HashCache, default_path
 from rgt_box.push import code_versions, push_staging
 from rgt_box.push.push_staging import BadManifest, Manifest
-from rgt_box.queue import job_making
+from rgt_box.queue import queue_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -187,7 +187,8 @@ def listed(found: dict[str, Any]) -> int:
     """Print the versions of code in a place."""
     place = os.path.abspath(os.path.expanduser(found["place"]))
     rows = code_versions.listed(place, _jobs(found))
-    push_staging.say({"place": place, "versions": rows, "unfinished": _unfinished(place, remove=False)})
+    unfinished = code_versions.unfinished(place, time.time(), remove=False)
+    push_staging.say({"place": place, "versions": rows, "unfinished": unfinished})
     return 0
 
 
@@ -198,23 +199,19 @@ def prune(found: dict[str, Any]) -> int:
     rows = code_versions.listed(place, jobs, bool(found["shared"]))
     if not found["dry-run"]:
         rows = code_versions.prune(place, rows, jobs)
-    unfinished = _unfinished(place, remove=not found["dry-run"])
+    unfinished = code_versions.unfinished(place, time.time(), remove=not found["dry-run"])
     push_staging.say({"place": place, "versions": rows, "unfinished": unfinished})
     return 0
 
 
 def _jobs(found: dict[str, Any]) -> list[str]:
     """Return the job directories that are told, and those that rgt has made here: nobody lists all of them."""
-    top = os.path.expanduser(job_making.JOBS)
+    top = os.path.expanduser(queue_file.JOBS)
     try:
         made = [os.path.join(top, name) for name in sorted(os.listdir(top))]
     except OSError:
         made = []
     return list(dict.fromkeys([*found["job"], *(path for path in made if os.path.isdir(path))]))
-
-
-def _unfinished(place: str, remove: bool) -> list[dict[str, Any]]:
-    return code_versions.unfinished(place, time.time(), remove)
 
 
 # Puts pushed data into place, file by file and verified; files in use or newer are left alone.

@@ -31,8 +31,6 @@ SHORT = 12
 NAME = re.compile(r"[\w+\-][\w.+\-]{0,99}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 CHUNK = 1 << 20
-RECORDS = FOLDER
-"""Directory of the records, next to the versions."""
 
 
 class BadManifest(Exception):
@@ -302,7 +300,7 @@ def say(answer: dict[str, Any]) -> None:
 
 def record_path(place: str, version: str) -> str:
     """Return the file that lists what a version holds."""
-    return os.path.join(place, RECORDS, version + ".json")
+    return os.path.join(place, FOLDER, version + ".json")
 
 
 class PushedFiles:

@@ -29,7 +29,6 @@ SWEEP_VALUES = {OUT: "{out}", CELL: "{name}"}
 DISTINCT_FIELDS = ("cfg", "name", "out")
 """Fields that differ from cell to cell."""
 QUEUE_HEAD = b"# One cell a line: CONFIG TASK [EPOCHS]. CONFIG is relative to the job's working directory.\n"
-JOBS = queue_file.JOBS
 LAUNCH_LOCK = "launch.lock"
 """Held while a job is launched: its smoke command runs before there is a runner."""
 
@@ -46,7 +45,7 @@ def folder_of(name: str) -> str:
     """
     if not NAME.fullmatch(name):
         raise NotMade("%r is not a valid job name; use letters, digits, '.', '_' and '-'" % name)
-    return os.path.join(os.path.expanduser(JOBS), name)
+    return os.path.join(os.path.expanduser(queue_file.JOBS), name)
 
 
 def make(asked: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +104,7 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
     content = {
         "job.json": jsonline.line({key: value for key, value in settings.items() if value is not None}),
         "%s.cmd" % name: (_shown(asked) + "\n").encode("utf-8", "surrogateescape"),
-        "queue.txt": ("%s/%s/%s.cmd %s %d\n" % (JOBS, name, name, TASK, EPOCHS)).encode(),
+        "queue.txt": ("%s/%s/%s.cmd %s %d\n" % (queue_file.JOBS, name, name, TASK, EPOCHS)).encode(),
     }
     try:
         os.makedirs(out, exist_ok=True)
@@ -453,7 +452,7 @@ def job_folders() -> list[str]:
 
 
 def _made() -> list[tuple[str, dict[str, Any]]]:
-    top = os.path.expanduser(JOBS)
+    top = os.path.expanduser(queue_file.JOBS)
     try:
         names = sorted(os.listdir(top))
     except OSError:
