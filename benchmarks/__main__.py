@@ -44,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(chosen))
         return 0
-    flags = [flag for flag, wanted in (("--quick", options.quick), ("--json", options.json)) if wanted]
+    flags = [
+        flag for flag, wanted in (("--quick", options.quick), ("--json", options.json)) if wanted
+    ]
     failed = []
     for name in chosen:
         command = [sys.executable, "-m", f"benchmarks.{name}", *flags]

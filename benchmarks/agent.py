@@ -59,13 +59,18 @@ def steady_cost(folder: Path, plan: Plan, find: bool = False) -> tuple[float, fl
     agent = PackedAgent(folder)
     trace = write_trace(folder / "trace8.json", 8)
     try:
-        with agent.watch(interval=1.0, gpu_trace=str(trace), packed_lines=True, find=find) as process:
+        with agent.watch(
+            interval=1.0, gpu_trace=str(trace), packed_lines=True, find=find
+        ) as process:
             pids = [agent.recorder_pid(), process.pid]
             time.sleep(FIND_SETTLED if find else 5)
             begin, before = time.monotonic(), [cpu_seconds(pid) for pid in pids]
             time.sleep(plan.cpu)
             seconds = time.monotonic() - begin
-            used = [(cpu_seconds(pid) - was) / seconds * 100 for pid, was in zip(pids, before, strict=True)]
+            used = [
+                (cpu_seconds(pid) - was) / seconds * 100
+                for pid, was in zip(pids, before, strict=True)
+            ]
             return used[0], used[1], rss_mib(pids[0]), rss_mib(pids[1])
     finally:
         agent.stop()
@@ -73,7 +78,13 @@ def steady_cost(folder: Path, plan: Plan, find: bool = False) -> tuple[float, fl
 
 def a_day(folder: Path, plan: Plan) -> dict[str, float]:
     """Memory over a time-accelerated day."""
-    words = [sys.executable, "-m", "benchmarks.agent_day", str(folder / "day"), str(folder / "trace8.json")]
+    words = [
+        sys.executable,
+        "-m",
+        "benchmarks.agent_day",
+        str(folder / "day"),
+        str(folder / "trace8.json"),
+    ]
     done = subprocess.run([*words, str(plan.hours)], stdout=subprocess.PIPE, check=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found
@@ -201,7 +212,13 @@ async def over_ssh(spec: BoxSpec, folder: Path, plan: Plan) -> tuple[list[float]
                 await asyncio.wait_for(counter.sample.wait(), 20)
                 begin, before = time.monotonic(), cpu_seconds(counter.pid)
                 process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-c", WRITER, str(log), str(rate), str(plan.logs), stdout=subprocess.PIPE
+                    sys.executable,
+                    "-c",
+                    WRITER,
+                    str(log),
+                    str(rate),
+                    str(plan.logs),
+                    stdout=subprocess.PIPE,
                 )
                 written = int((await process.communicate())[0])
                 deadline = time.monotonic() + 20
@@ -240,10 +257,21 @@ def run(quick: bool) -> list[Row]:
             firsts, steady, flood = asyncio.run(over_ssh(spec, folder, plan))
     per_tick = tick * 100
     return [
-        Row("cpu_percent", recorder + watch, "% of a core", (recorder + watch) / per_tick, of, goal=0.5),
+        Row(
+            "cpu_percent",
+            recorder + watch,
+            "% of a core",
+            (recorder + watch) / per_tick,
+            of,
+            goal=0.5,
+        ),
         Row("cpu_percent_recorder", recorder, "% of a core", recorder / per_tick, of),
         Row("cpu_percent_watch", watch, "% of a core", watch / per_tick, of),
-        Row("cpu_percent_found", sum(finding[:2]), f"% of a core, {CROWD} processes, a training found"),
+        Row(
+            "cpu_percent_found",
+            sum(finding[:2]),
+            f"% of a core, {CROWD} processes, a training found",
+        ),
         Row("rss_mib_found", max(finding[2:]), "MiB, the larger process"),
         Row("rss_mib", max(recorder_mib, watch_mib), "MiB, the larger process", goal=25),
         Row("rss_mib_both", recorder_mib + watch_mib, "MiB"),
@@ -258,9 +286,21 @@ def run(quick: bool) -> list[Row]:
         ),
         Row("wire_bytes_per_s", small, "B/s", small / whole, "whole frames", goal=400),
         Row("wire_bytes_per_s_full", whole, "B/s"),
-        Row("log_lines_per_s", flood.lines_per_s, f"lines/s, {flood.skipped:,} skipped and counted"),
-        Row("log_cpu_percent_50k", steady.cpu_percent, "% of a core", steady.cpu_percent / per_tick, of),
-        Row("log_lines_per_s_50k", steady.lines_per_s, f"lines/s, {steady.skipped:,} skipped and counted"),
+        Row(
+            "log_lines_per_s", flood.lines_per_s, f"lines/s, {flood.skipped:,} skipped and counted"
+        ),
+        Row(
+            "log_cpu_percent_50k",
+            steady.cpu_percent,
+            "% of a core",
+            steady.cpu_percent / per_tick,
+            of,
+        ),
+        Row(
+            "log_lines_per_s_50k",
+            steady.lines_per_s,
+            f"lines/s, {steady.skipped:,} skipped and counted",
+        ),
         Row("subprocess_tick_ms", tick * 1000, "ms of CPU"),
     ]
 

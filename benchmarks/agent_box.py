@@ -37,8 +37,16 @@ ROW = [97, 21474836480, 61, 410.5, 2505]
 
 def write_trace(path: Path, gpus: int) -> Path:
     """Write a GPU trace in which every second looks a little different."""
-    rows = [[90 + n % 10, ROW[1], 60 + n % 3, 400 + n % 20 + 0.5, 2400 + 15 * (n % 8)] for n in range(60)]
-    fixed = {"name": "RTX 4090", "vram_total": 25757220864, "power_limit_w": 450, "clock_max_mhz": 2520}
+    rows = [
+        [90 + n % 10, ROW[1], 60 + n % 3, 400 + n % 20 + 0.5, 2400 + 15 * (n % 8)]
+        for n in range(60)
+    ]
+    fixed = {
+        "name": "RTX 4090",
+        "vram_total": 25757220864,
+        "power_limit_w": 450,
+        "clock_max_mhz": 2520,
+    }
     made = [{"index": index, **fixed, "busy": rows, "idle": rows} for index in range(gpus)]
     path.write_text(json.dumps({"gpus": made}))
     return path
@@ -57,7 +65,9 @@ def cpu_seconds(pid: int) -> float:
 
 def rss_mib(pid: int) -> float:
     """Resident memory of a process."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return (
+        int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    )
 
 
 def subprocess_tick_seconds(rounds: int = 100) -> float:
@@ -89,7 +99,9 @@ def crowd(folder: Path, count: int) -> Iterator[None]:
     (folder / "train.py").write_text(TRAIN)
     idle = [subprocess.Popen(["sleep", "1000"]) for _ in range(count - 1)]
     with (folder / "run.log").open("wb") as log:
-        training = subprocess.Popen([sys.executable, "train.py"], cwd=folder, stdout=log, stderr=log)
+        training = subprocess.Popen(
+            [sys.executable, "train.py"], cwd=folder, stdout=log, stderr=log
+        )
     try:
         yield
     finally:
@@ -113,7 +125,9 @@ class PackedAgent:
         return [sys.executable, "-I", "-S", str(self.path), *words]
 
     @contextlib.contextmanager
-    def watch(self, output: int | None = None, **config: object) -> Iterator[subprocess.Popen[bytes]]:
+    def watch(
+        self, output: int | None = None, **config: object
+    ) -> Iterator[subprocess.Popen[bytes]]:
         """A running ``watch``; its output is discarded unless a descriptor is given."""
         process = subprocess.Popen(
             self.command("watch"),
@@ -160,13 +174,20 @@ def real_sshd(folder: Path) -> Iterator[BoxSpec]:
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
     (folder / "sshd_config").write_text(CONFIG.format(port=port, folder=folder))
-    (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {(folder / 'host_key.pub').read_text()}")
-    server = subprocess.Popen([sshd, "-D", "-f", str(folder / "sshd_config")], stderr=subprocess.DEVNULL)
+    (folder / "known_hosts").write_text(
+        f"[127.0.0.1]:{port} {(folder / 'host_key.pub').read_text()}"
+    )
+    server = subprocess.Popen(
+        [sshd, "-D", "-f", str(folder / "sshd_config")], stderr=subprocess.DEVNULL
+    )
     try:
         while True:
             if server.poll() is not None:
                 raise BenchmarkError("sshd does not start")
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as sock:
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", port), 5) as sock,
+            ):
                 if sock.recv(4) == b"SSH-":
                     break
             time.sleep(0.02)

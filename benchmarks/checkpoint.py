@@ -62,13 +62,18 @@ def measure(rounds: int, saves: int, size: tuple[int, int], folder: Path) -> dic
             taken[method].append(_loop(method, saves, size, folder))
     found = {}
     for method, turns in taken.items():
-        watched = _loop(method, 2, size, folder, "memory") if method in WATCHED and rounds > 1 else {}
+        watched = (
+            _loop(method, 2, size, folder, "memory") if method in WATCHED and rounds > 1 else {}
+        )
         stall, total, durable = (
-            [value for turn in turns for value in turn[what]] for what in ("stall", "total", "durable")
+            [value for turn in turns for value in turn[what]]
+            for what in ("stall", "total", "durable")
         )
         cost = found[method] = Measured(
             statistics.median(stall),
-            max(statistics.median(total), statistics.median(stall)),  # which is a part of it: less is noise
+            max(
+                statistics.median(total), statistics.median(stall)
+            ),  # which is a part of it: less is noise
             statistics.median(durable),
             watched.get("memory", 0) / turns[0]["bytes"],
         )
@@ -80,7 +85,9 @@ def measure(rounds: int, saves: int, size: tuple[int, int], folder: Path) -> dic
     return found
 
 
-def _loop(method: str, saves: int, size: tuple[int, int], folder: Path, *more: str) -> dict[str, Any]:
+def _loop(
+    method: str, saves: int, size: tuple[int, int], folder: Path, *more: str
+) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=folder) as place:
         words = [method, place, str(saves), *map(str, size), *more]
         environment = {
@@ -169,7 +176,12 @@ def verifying(megabytes: int, times: int, folder: Path) -> list[Row]:
 
     return [
         Row(
-            "verify_over_torch_load", checking * 1000, "ms", checking / loading, "torch.load", ratio_goal=0.25
+            "verify_over_torch_load",
+            checking * 1000,
+            "ms",
+            checking / loading,
+            "torch.load",
+            ratio_goal=0.25,
         ),
         Row("verify_one_thread", alone * 1000, "ms", alone / loading, "torch.load"),
         Row("flips_missed", FLIPS - mine(weights), f"of {FLIPS} in the weights", goal=0),
@@ -210,7 +222,14 @@ def run(quick: bool) -> list[Row]:
             "atomic",
             ratio_goal=0.02,
         ),
-        Row("total_ours_over_atomic", total * 1000, "ms", total / atomic.total, "atomic", ratio_goal=0.17),
+        Row(
+            "total_ours_over_atomic",
+            total * 1000,
+            "ms",
+            total / atomic.total,
+            "atomic",
+            ratio_goal=0.17,
+        ),
         Row(
             "total_ours_over_dcp_async",
             total * 1000,
@@ -229,7 +248,12 @@ def run(quick: bool) -> list[Row]:
         ),
         *rows,
         *(
-            Row(f"extra_memory_{name}", found[name].memory, "x state", goal=1.1 if name == "ours" else None)
+            Row(
+                f"extra_memory_{name}",
+                found[name].memory,
+                "x state",
+                goal=1.1 if name == "ours" else None,
+            )
             for name in (() if quick else WATCHED)
         ),
     ]

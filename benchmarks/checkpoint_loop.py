@@ -34,7 +34,8 @@ class Model(torch.nn.Module):
         self.embed = torch.nn.Embedding(8192, width)
         block = torch.nn.TransformerEncoderLayer
         self.blocks = torch.nn.ModuleList(
-            block(width, 8, 4 * width, 0.1, batch_first=True, norm_first=True) for _ in range(layers)
+            block(width, 8, 4 * width, 0.1, batch_first=True, norm_first=True)
+            for _ in range(layers)
         )
         self.head = torch.nn.Linear(width, 8192)
 
@@ -43,7 +44,9 @@ class Model(torch.nn.Module):
         x = self.embed(tokens)
         for block in self.blocks:
             x = block(x)
-        loss: torch.Tensor = torch.nn.functional.cross_entropy(self.head(x).flatten(0, 1), tokens.flatten())
+        loss: torch.Tensor = torch.nn.functional.cross_entropy(
+            self.head(x).flatten(0, 1), tokens.flatten()
+        )
         return loss
 
 
@@ -184,7 +187,10 @@ def dcp_async(loop: Loop, mode: str = "thread") -> Callable[[int], Save]:
     dist: Any = importlib.import_module("torch.distributed")
     library: Any = importlib.import_module("torch.distributed.checkpoint")
     from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
-    from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse
+    from torch.distributed.checkpoint.state_dict_saver import (
+        AsyncCheckpointerType,
+        AsyncSaveResponse,
+    )
 
     kind = AsyncCheckpointerType.THREAD
     stager: Any = None
@@ -239,7 +245,9 @@ def ours(loop: Loop, saves: int) -> dict[str, Any]:
     from rgt_train import Options, Run
 
     steps, every, half = (saves + 2) * 12, 12, 6
-    waiting = Waiting(loop.optimizer)  # around whatever the run itself does before an optimizer step
+    waiting = Waiting(
+        loop.optimizer
+    )  # around whatever the run itself does before an optimizer step
     run = Run(
         loop.place / "run", model=loop.model, optimizer=loop.optimizer, samples=steps, batch_size=1, epochs=1,
         options=Options(save_every=every, log_every=0, loggers=()),
@@ -255,12 +263,18 @@ def ours(loop: Loop, saves: int) -> dict[str, Any]:
             for _ in run.batches():
                 start = time.perf_counter()
                 loop.compute()
-                step, called, begun[run.step_now + 1] = run.step_now + 1, time.perf_counter(), time.time()
+                step, called, begun[run.step_now + 1] = (
+                    run.step_now + 1,
+                    time.perf_counter(),
+                    time.time(),
+                )
                 run.step(1.0)
                 over = time.perf_counter()
                 times[step], calls[step] = over - start, over - called
                 with contextlib.suppress(OSError, ValueError):
-                    published.setdefault(int(latest.read_text().split("-")[1]), latest.stat().st_mtime)
+                    published.setdefault(
+                        int(latest.read_text().split("-")[1]), latest.stat().st_mtime
+                    )
     # The first save warms up; the last is that of the end, which nothing overlaps.
     saved = list(range(2 * every, steps, every))
     assert set(saved) <= set(published), f"saves of steps {saved} asked, {sorted(published)} seen"
@@ -323,7 +337,9 @@ class Memory:
 
     def _watch(self) -> None:
         while not self._over.wait(0.02):
-            own, shared = zip(*(_own_and_shared(pid) for pid in (os.getpid(), *_children())), strict=True)
+            own, shared = zip(
+                *(_own_and_shared(pid) for pid in (os.getpid(), *_children())), strict=True
+            )
             self.most = max(self.most, sum(own) + max(shared))
 
 

@@ -51,11 +51,24 @@ QUICK, FULL = Plan(0.15, 8, 1, 30, 4, 10), Plan(1.0, 30, 5, 100, 15, 40)
 class Boxes:
     """A process full of simulated boxes."""
 
-    def __init__(self, keys: Path, home: Path, recordings: Sequence[Path], *, far: bool = False) -> None:
-        words = [sys.executable, "-m", "benchmarks.fleet_boxes", "--keys", str(keys), "--home", str(home)]
+    def __init__(
+        self, keys: Path, home: Path, recordings: Sequence[Path], *, far: bool = False
+    ) -> None:
+        words = [
+            sys.executable,
+            "-m",
+            "benchmarks.fleet_boxes",
+            "--keys",
+            str(keys),
+            "--home",
+            str(home),
+        ]
         words += ["--far"] if far else []
         self._process = subprocess.Popen(
-            [*words, *map(str, recordings)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [*words, *map(str, recordings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self.port = int(self._said() or 0)
 
@@ -114,7 +127,9 @@ def simulated(
             box.stop()
 
 
-def client(case: str, keys: Path, ports: Sequence[int], boxes: int, **more: object) -> dict[str, float]:
+def client(
+    case: str, keys: Path, ports: Sequence[int], boxes: int, **more: object
+) -> dict[str, float]:
     """Run a case in a process of its own."""
     words = [
         sys.executable,
@@ -155,7 +170,9 @@ def by_ssh(folder: Path, recording: Path, plan: Plan) -> float:
     return found["ms_per_sample"]
 
 
-def connecting(folder: Path, recordings: Sequence[Path], plan: Plan, loop: str) -> tuple[float, int, float]:
+def connecting(
+    folder: Path, recordings: Sequence[Path], plan: Plan, loop: str
+) -> tuple[float, int, float]:
     """Median seconds to connect to 100 boxes behind one sshd's MaxStartups; how many were refused; loop lag."""
     found, refused = [], 0
     with simulated(folder, recordings, 1) as boxes:
@@ -182,11 +199,15 @@ def run(quick: bool) -> list[Row]:
             ports = [item.port for item in boxes]
             say(f"{NAME}: {BOXES} boxes stream for {plan.stream:.0f} s")
             streams = {
-                kind: client("stream", folder / "many", ports, BOXES, seconds=plan.stream, loop=kind)
+                kind: client(
+                    "stream", folder / "many", ports, BOXES, seconds=plan.stream, loop=kind
+                )
                 for kind in ((loop, "asyncio") if fast and not quick else (loop,))
             }
             say(f"{NAME}: exec per tick")
-            polled = client("exec", folder / "many", ports, plan.execs, seconds=plan.exec_s, loop=loop)
+            polled = client(
+                "exec", folder / "many", ports, plan.execs, seconds=plan.exec_s, loop=loop
+            )
         say(f"{NAME}: connecting to {CONNECT} boxes")
         connect_s, refused, connect_lag = connecting(folder / "one", recordings, plan, loop)
         say(f"{NAME}: ssh per tick")

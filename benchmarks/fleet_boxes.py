@@ -76,7 +76,9 @@ def send_no_ignore() -> None:
     connection = asyncssh.connection.SSHConnection
     send = connection.send_packet
 
-    def without(self: asyncssh.connection.SSHConnection, pkttype: int, *args: bytes, **more: Any) -> None:
+    def without(
+        self: asyncssh.connection.SSHConnection, pkttype: int, *args: bytes, **more: Any
+    ) -> None:
         if pkttype != MSG_IGNORE:
             send(self, pkttype, *args, **more)
 
@@ -205,7 +207,9 @@ class Box(asyncssh.SSHServerSession[bytes]):
         self._recording = self._host.recordings[Box.numbers % len(self._host.recordings)]
         self._interval = float(str(config.get("interval", 1.0)))
         self._out = Packed(lines=config.get("packed_lines") is True)
-        self._chan.write(self._recording.hello(f"box{Box.numbers}", self._interval, **self._out.said))
+        self._chan.write(
+            self._recording.hello(f"box{Box.numbers}", self._interval, **self._out.said)
+        )
         tail = int(str(config.get("tail", TAIL)))
         log = self._recording.log(self._number, tail, 0, 0)
         self._step, self._offset = tail, len(log)
@@ -256,7 +260,9 @@ class Distance:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def _take(self, source: asyncio.StreamReader, queue: asyncio.Queue[tuple[float, bytes]]) -> None:
+    async def _take(
+        self, source: asyncio.StreamReader, queue: asyncio.Queue[tuple[float, bytes]]
+    ) -> None:
         data = b"begun"
         while data:
             try:

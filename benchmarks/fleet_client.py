@@ -33,7 +33,9 @@ CAUGHT_UP = 1.1
 
 def cpu() -> float:
     """CPU seconds of this process and of the children that have ended."""
-    own, others = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    own, others = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
     return own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime
 
 
@@ -86,7 +88,9 @@ class Watched:
         self.fleet.subscribe(self._published)
 
     def _published(self, state: FleetState) -> None:
-        if not self._live.is_set() and all(box.link is Link.LIVE and box.sample for box in state.boxes):
+        if not self._live.is_set() and all(
+            box.link is Link.LIVE and box.sample for box in state.boxes
+        ):
             self._live.set()
 
     async def start(self) -> float:
@@ -172,7 +176,9 @@ async def connect(options: argparse.Namespace, audit: Path) -> dict[str, float]:
     seconds = await watched.start()
     used = cpu() - used
     beat.cancel()
-    refused = sum(box.link is not Link.LIVE or box.counters.connects > 1 for box in watched.fleet.state.boxes)
+    refused = sum(
+        box.link is not Link.LIVE or box.counters.connects > 1 for box in watched.fleet.state.boxes
+    )
     await watched.fleet.stop()
     return {"seconds": seconds, "not_at_once": refused, "cpu_s": used, "lag_p99_ms": lag.p99_ms()}
 
@@ -203,7 +209,9 @@ async def exec_per_tick(options: argparse.Namespace, audit: Path) -> dict[str, f
             await asyncio.sleep(1.0)
 
     spread = [n / options.boxes for n in range(options.boxes)]
-    tasks = [asyncio.create_task(poll(c, wait)) for c, wait in zip(connections, spread, strict=True)]
+    tasks = [
+        asyncio.create_task(poll(c, wait)) for c, wait in zip(connections, spread, strict=True)
+    ]
     await asyncio.sleep(1.5)
     used, before = cpu(), samples
     await asyncio.sleep(options.seconds)
@@ -252,7 +260,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet_client")
     parser.add_argument("case", choices=CASES)
     parser.add_argument("--keys", type=Path, required=True)
-    parser.add_argument("--ports", type=lambda text: [int(word) for word in text.split(",")], required=True)
+    parser.add_argument(
+        "--ports", type=lambda text: [int(word) for word in text.split(",")], required=True
+    )
     parser.add_argument("--boxes", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")

@@ -33,7 +33,11 @@ def record(folder: Path, gpus: int, interval: float) -> Path:
         BenchmarkError: the agent did not send what was expected.
     """
     agent = PackedAgent(folder)
-    trace, run, log = write_trace(folder / "trace.json", gpus), folder / "runs" / "base", folder / "train.log"
+    trace, run, log = (
+        write_trace(folder / "trace.json", gpus),
+        folder / "runs" / "base",
+        folder / "train.log",
+    )
     run.mkdir(parents=True)
     out = folder / "frames"
     training = subprocess.Popen([sys.executable, "-c", WORK, TRAINING])
@@ -63,7 +67,13 @@ def write_step(log: IO[str], metrics: IO[str]) -> None:
     step = log.tell() // 64
     log.write(LOG_LINE % (step, 3.0 - step / 1000) + "\n")
     log.flush()
-    point = {"step": step, "loss": 3.0 - step / 1000, "lr": 3e-4, "grad_norm": 0.812, "tok_s": 41200.0}
+    point = {
+        "step": step,
+        "loss": 3.0 - step / 1000,
+        "lr": 3e-4,
+        "grad_norm": 0.812,
+        "tok_s": 41200.0,
+    }
     metrics.write(json.dumps({"time": time.time(), **point}) + "\n")
     metrics.flush()
 

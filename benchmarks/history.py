@@ -60,7 +60,9 @@ def repeat_hour(path: Path, hour: Path, day: int) -> None:
 def events(names: Sequence[str], day: int) -> tuple[FleetEvent, ...]:
     """Return the events of one day."""
     return tuple(
-        FleetEvent(START + DAY * (day + number / EVENTS_A_DAY), name, f"run-{day}-{number} ended", "info")
+        FleetEvent(
+            START + DAY * (day + number / EVENTS_A_DAY), name, f"run-{day}-{number} ended", "info"
+        )
         for number, name in enumerate(random.Random(day).choices(names, k=EVENTS_A_DAY))
     )
 

@@ -116,11 +116,15 @@ def costs(terminals: Sequence[Terminal], plan: Plan) -> list[Cost]:
     found = []
     for terminal, (cpu, written) in zip(terminals, before, strict=True):
         if not terminal.running:
-            raise BenchmarkError(f"a program ended while it was measured:\n{last_words(terminal.text())}")
+            raise BenchmarkError(
+                f"a program ended while it was measured:\n{last_words(terminal.text())}"
+            )
         seconds = time.monotonic() - begin
         painted = terminal.written - written
         if painted == 0:
-            raise BenchmarkError(f"nothing was painted in {seconds:.0f} s: no live values are shown")
+            raise BenchmarkError(
+                f"nothing was painted in {seconds:.0f} s: no live values are shown"
+            )
         found.append(Cost((cpu_seconds(terminal.pid) - cpu) / seconds * 100, painted / seconds))
     return found
 
@@ -143,8 +147,22 @@ def run(quick: bool) -> list[Row]:
         )
     of = "the same engine drawn with DataTable"
     return [
-        Row("cpu_percent", ours.cpu_percent, "% of a core", ours.cpu_percent / plain.cpu_percent, of, goal=3),
-        Row("bytes_per_s", ours.bytes_per_s, "B/s", ours.bytes_per_s / plain.bytes_per_s, of, goal=3000),
+        Row(
+            "cpu_percent",
+            ours.cpu_percent,
+            "% of a core",
+            ours.cpu_percent / plain.cpu_percent,
+            of,
+            goal=3,
+        ),
+        Row(
+            "bytes_per_s",
+            ours.bytes_per_s,
+            "B/s",
+            ours.bytes_per_s / plain.bytes_per_s,
+            of,
+            goal=3000,
+        ),
         Row("plain_cpu_percent", plain.cpu_percent, "% of a core"),
         Row("plain_bytes_per_s", plain.bytes_per_s, "B/s"),
     ]

@@ -91,13 +91,22 @@ def run(quick: bool) -> list[Row]:
     other = middle.get("summary_writer")
     of = "SummaryWriter, the same six scalars, not flushed" if other else None
     rows = [
-        Row("us_per_step", middle["ours"], "us", middle["ours"] / other if other else None, of, goal=GOAL_US),
+        Row(
+            "us_per_step",
+            middle["ours"],
+            "us",
+            middle["ours"] / other if other else None,
+            of,
+            goal=GOAL_US,
+        ),
         Row("us_per_step_jsonl_only", middle["jsonl"], "us"),
         Row("us_per_step_events_only", middle["events"], "us"),
     ]
     if other:
         rows.append(Row("summary_writer_us_per_step", other, "us"))
-        rows.append(Row("summary_writer_flushed_us_per_step", middle["summary_writer_flushed"], "us"))
+        rows.append(
+            Row("summary_writer_flushed_us_per_step", middle["summary_writer_flushed"], "us")
+        )
     say(f"{NAME}: every line is on its way to the disk when the call returns")
     return rows
 

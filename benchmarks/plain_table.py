@@ -36,7 +36,9 @@ def spark(values: tuple[float | None, ...], width: int = 8) -> str:
     """The newest values as block characters, scaled to the largest."""
     known = [value for value in values[-width:] if value is not None and value == value]
     top = max(known, default=0.0) or 1.0
-    return "".join(LEVELS[1 + round(7 * min(max(value / top, 0.0), 1.0))] for value in known).rjust(width)
+    return "".join(LEVELS[1 + round(7 * min(max(value / top, 0.0), 1.0))] for value in known).rjust(
+        width
+    )
 
 
 def percent(used: int | None, total: int | None) -> str:
@@ -92,7 +94,9 @@ class PlainTable(App[None]):
         """Fills the table, starts the fleet and the clock."""
         grid = self.query_one(DataTable)
         for column in COLUMNS:
-            grid.add_column(column, key=column, width=8 if column in ("gpu 1m", "vram", "curve") else None)
+            grid.add_column(
+                column, key=column, width=8 if column in ("gpu 1m", "vram", "curve") else None
+            )
         state: FleetState = self._fleet.state
         for box in state.boxes:
             grid.add_row(*cells(box, self._fleet.now()), key=box.spec.name)

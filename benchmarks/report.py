@@ -36,7 +36,10 @@ class Row:
     def verdict(self) -> str:
         """Say what was aimed at and whether it was reached; empty where nothing was."""
         told = []
-        for what, reached, most in (("", self.value, self.goal), ("ratio ", self.ratio, self.ratio_goal)):
+        for what, reached, most in (
+            ("", self.value, self.goal),
+            ("ratio ", self.ratio, self.ratio_goal),
+        ):
             if most is not None and reached is not None:
                 told.append(f"{what}≤ {most:g} {'met' if reached <= most else 'MISSED'}")
         if self.least is not None:
@@ -86,8 +89,12 @@ def say(text: str) -> None:
 def main(name: str, run: Run, arguments: Sequence[str] | None = None) -> int:
     """The command line that every benchmark has."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter runs: ends within 60 s")
-    parser.add_argument("--json", action="store_true", help="print the rows as JSON on the last line")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer and shorter runs: ends within 60 s"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the rows as JSON on the last line"
+    )
     options = parser.parse_args(arguments)
     try:
         rows = run(options.quick)

@@ -60,7 +60,9 @@ def start_once(command: Sequence[str], wait_for_sample: bool) -> Start:
             frame = terminal.wait_for(HEADER, FRAME_WAIT)
             if frame is None:
                 words = last_words(terminal.text())
-                raise BenchmarkError(f"no frame within {FRAME_WAIT:.0f} s; the program painted:\n{words}")
+                raise BenchmarkError(
+                    f"no frame within {FRAME_WAIT:.0f} s; the program painted:\n{words}"
+                )
             sample = None
             if wait_for_sample:
                 painted = terminal.wait_until(
@@ -75,7 +77,11 @@ def start_once(command: Sequence[str], wait_for_sample: bool) -> Start:
                 sample = told.at if told else painted
             first = read_trace(trace).get("first-frame")
             modules = first.fields.get("modules") if first else None
-            early = tuple(name for name in LATE if name in modules) if isinstance(modules, list) else None
+            early = (
+                tuple(name for name in LATE if name in modules)
+                if isinstance(modules, list)
+                else None
+            )
             started = terminal.started
     return Start(frame - started, sample - started if sample else None, early)
 
@@ -87,7 +93,10 @@ def run(quick: bool) -> list[Row]:
     rounds = 3 if quick else 9
     base: list[float] = []
     starts: list[Start] = []
-    base_seconds(), start_once(command, wait_for_sample=False)  # brings the files into memory, compiled
+    (
+        base_seconds(),
+        start_once(command, wait_for_sample=False),
+    )  # brings the files into memory, compiled
     for turn in range(rounds):
         if starts and time.monotonic() > deadline:
             break
@@ -100,13 +109,21 @@ def run(quick: bool) -> list[Row]:
     of = f'python -c "{BASE}"'
     rows = [
         Row("first_frame", frame * 1000, "ms", frame / floor, of, ratio_goal=1.25),
-        Row("first_sample", statistics.median(samples) * 1000, "ms", statistics.median(samples) / floor, of),
+        Row(
+            "first_sample",
+            statistics.median(samples) * 1000,
+            "ms",
+            statistics.median(samples) / floor,
+            of,
+        ),
         Row("import_textual", floor * 1000, "ms"),
     ]
     told = [start.early for start in starts if start.early is not None]
     if told:
         early = sorted({name for names in told for name in names})
-        say(f"{NAME}: loaded before the first frame: {', '.join(early) or 'none'} of {', '.join(LATE)}")
+        say(
+            f"{NAME}: loaded before the first frame: {', '.join(early) or 'none'} of {', '.join(LATE)}"
+        )
         rows.append(Row("late_libraries_before_first_frame", len(early), "modules"))
     else:
         say(f"{NAME}: the program did not tell which modules it had loaded at its first frame")

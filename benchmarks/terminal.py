@@ -59,7 +59,10 @@ class Terminal:
     """
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str] | None = None, patience: float = 30
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        patience: float = 30,
     ) -> None:
         self._patience = patience
         self.written = 0
@@ -132,7 +135,9 @@ class Terminal:
         with contextlib.suppress(OSError):
             os.write(self._main, keys)
 
-    def wait_until(self, condition: Callable[[], bool], seconds: float, every: float = 0.005) -> float | None:
+    def wait_until(
+        self, condition: Callable[[], bool], seconds: float, every: float = 0.005
+    ) -> float | None:
         """Wall clock when the condition came true, or None when it did not or the program ended before."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -182,7 +187,10 @@ class Terminal:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Ends the program."""
         self.close()

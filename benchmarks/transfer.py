@@ -90,7 +90,9 @@ def ssh(spec: BoxSpec, *options: str) -> str:
     )
 
 
-def theirs(spec: BoxSpec, source: Path, target: Path, *more: str, options: Sequence[str] = CIPHER) -> None:
+def theirs(
+    spec: BoxSpec, source: Path, target: Path, *more: str, options: Sequence[str] = CIPHER
+) -> None:
     """Copy everything with rsync."""
     words = [
         "rsync",
@@ -134,7 +136,9 @@ def standard_parts(spec: BoxSpec, source: Path, target: Path) -> None:
     login = [*shlex.split(ssh(spec, *CIPHER)), f"{spec.user}@{spec.host}"]
     with tempfile.TemporaryFile() as said:
         sent = subprocess.Popen(
-            [*login, PARTS_THERE.format(HASHES.format(there), there)], stdout=subprocess.PIPE, stderr=said
+            [*login, PARTS_THERE.format(HASHES.format(there), there)],
+            stdout=subprocess.PIPE,
+            stderr=said,
         )
         here = HASHES.format(shlex.quote(str(part)))
         words = ["bash", "-c", PARTS_HERE.format(shlex.quote(str(part)), here)]
@@ -203,7 +207,9 @@ def took(work: Callable[[Path], None], folder: Path, sshd: int) -> Took:
     return Took(wall, processor)
 
 
-def side_by_side(name: str, spec: BoxSpec, source: Path, size: int, folder: Path, rounds: int) -> list[Row]:
+def side_by_side(
+    name: str, spec: BoxSpec, source: Path, size: int, folder: Path, rounds: int
+) -> list[Row]:
     """Measure all in turns."""
     env = {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
     sshd = int((folder / "sshd" / "sshd.pid").read_text())
@@ -222,7 +228,9 @@ def side_by_side(name: str, spec: BoxSpec, source: Path, size: int, folder: Path
         if turn:  # the first is to warm up
             turns.append(found)
             least_walls.append((found[5].processor + 2 * hash_seconds(size)) / cores)
-            rates = [f"{size / one.wall / 1e6:.0f} MB/s in {one.processor:.2f} CPU-s" for one in found]
+            rates = [
+                f"{size / one.wall / 1e6:.0f} MB/s in {one.processor:.2f} CPU-s" for one in found
+            ]
             load = os.getloadavg()[0]
             found_out = (
                 f"rgt {rates[0]}, rsync {rates[1]}, rsync and hashes {rates[2]}, rsync by itself {rates[3]}, "
@@ -238,19 +246,47 @@ def side_by_side(name: str, spec: BoxSpec, source: Path, size: int, folder: Path
     same = statistics.median(turn[2].wall / turn[0].wall for turn in turns)
     plain = statistics.median(turn[3].wall / turn[0].wall for turn in turns)
     simple = statistics.median(turn[4].wall / turn[0].wall for turn in turns)
-    bound = statistics.median(turn[1].wall / wall for turn, wall in zip(turns, least_walls, strict=True))
+    bound = statistics.median(
+        turn[1].wall / wall for turn, wall in zip(turns, least_walls, strict=True)
+    )
     work, least = mine.processor / rsync.processor, mine.processor / parts.processor
     return [
         Row(f"rsync_{name}", size / rsync.wall / 1e6, "MB/s"),
         Row(f"rsync_fsync_sha256_{name}", size / proven.wall / 1e6, "MB/s"),
         Row(f"rsync_default_{name}", size / default.wall / 1e6, "MB/s"),
         Row(f"rgt_{name}", size / mine.wall / 1e6, "MB/s"),
-        Row(f"pull_{name}_over_rsync", ratio, "times as fast", ratio, "rsync -W", ratio_least=LEAST),
-        Row(f"pull_{name}_bound", bound, "times as fast at the most", bound, "rsync -W, every core busy"),
-        Row(f"pull_{name}_over_proven_rsync", same, "times as fast", same, "rsync -W --fsync, openssl dgst"),
-        Row(f"pull_{name}_over_default_rsync", plain, "times as fast", plain, "rsync -W, ssh's own cipher"),
+        Row(
+            f"pull_{name}_over_rsync", ratio, "times as fast", ratio, "rsync -W", ratio_least=LEAST
+        ),
+        Row(
+            f"pull_{name}_bound",
+            bound,
+            "times as fast at the most",
+            bound,
+            "rsync -W, every core busy",
+        ),
+        Row(
+            f"pull_{name}_over_proven_rsync",
+            same,
+            "times as fast",
+            same,
+            "rsync -W --fsync, openssl dgst",
+        ),
+        Row(
+            f"pull_{name}_over_default_rsync",
+            plain,
+            "times as fast",
+            plain,
+            "rsync -W, ssh's own cipher",
+        ),
         Row(f"pull_{name}_over_parts", simple, "times as fast", simple, "ssh, tar, openssl dgst"),
-        Row(f"rgt_{name}_processor", mine.processor, "CPU-s", work, f"rsync -W ({rsync.processor:.2f})"),
+        Row(
+            f"rgt_{name}_processor",
+            mine.processor,
+            "CPU-s",
+            work,
+            f"rsync -W ({rsync.processor:.2f})",
+        ),
         Row(
             f"rgt_{name}_to_parts",
             mine.processor,

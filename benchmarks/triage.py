@@ -66,7 +66,9 @@ def as_ere(pattern: str) -> str | None:
     text = re.sub(r"\[\^([^\]\n]*)\\n([^\]\n]*)\]", r"[^\1\2]", text)
     if r"\n" in text or r"\r" in text:
         return None
-    tried = subprocess.run(["grep", "-E", "-c", "-e", text], input=b"x\n", capture_output=True, check=False)
+    tried = subprocess.run(
+        ["grep", "-E", "-c", "-e", text], input=b"x\n", capture_output=True, check=False
+    )
     return text if tried.returncode < 2 and not tried.stderr else None
 
 
@@ -90,7 +92,9 @@ def run(quick: bool) -> list[Row]:
         start = time.process_time()
         found = triage_file(log, pages)
         ours = time.process_time() - start
-        theirs = grepped(log, "-F -i", sorted({needle for page in pages.values() for needle in page.needles}))
+        theirs = grepped(
+            log, "-F -i", sorted({needle for page in pages.values() for needle in page.needles})
+        )
         every = [pattern for page in pages.values() for pattern in page.patterns]
         tried = every[:: QUICK_STEP if quick else 1]
         known = [ere for pattern in tried if (ere := as_ere(pattern)) is not None]

@@ -19,7 +19,12 @@ def over_ssh(quick: bool) -> Sequence[Row]:
     return [] if quick else far_cases(BOXES, 600, KEY_MS)
 
 
-CASES: tuple[Callable[[bool], Sequence[Row]], ...] = (fleet_cases, over_ssh, curves_cases, log_cases)
+CASES: tuple[Callable[[bool], Sequence[Row]], ...] = (
+    fleet_cases,
+    over_ssh,
+    curves_cases,
+    log_cases,
+)
 """A function per screen: takes `quick`, returns its rows."""
 
 

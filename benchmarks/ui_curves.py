@@ -54,7 +54,9 @@ def one_by_one(values: list[float], keep: float) -> list[float]:
     return means
 
 
-def every_point(curves: list[tuple[Floats, Floats]], window: tuple[float, float], columns: int) -> None:
+def every_point(
+    curves: list[tuple[Floats, Floats]], window: tuple[float, float], columns: int
+) -> None:
     """Columns as they were made before: from all points on screen, curve by curve."""
     edges = np.linspace(*window, columns + 1)
     rows = np.arange(4 * SIZE[1], dtype=np.float64)[:, None]
@@ -72,7 +74,9 @@ def curves_cases(quick: bool) -> list[Row]:
     runs, points = (20, 100_000) if quick else (100, 1_000_000)
     shown = []
     for number in range(runs):
-        if number % 25 == 0:  # some runs share their points here, so that these fit into memory as lists
+        if (
+            number % 25 == 0
+        ):  # some runs share their points here, so that these fit into memory as lists
             series = noisy_loss(points, number)
         shown.append(Shown("box", RunState(f"run-{number}", series={"loss": series})))
     board = Board()
@@ -90,7 +94,9 @@ def curves_cases(quick: bool) -> list[Row]:
         for row in frame.rows:
             clip(drawn(row), SIZE[0])
 
-    views = iter([View(points / 2, points / 2 + place * points / 64) for place in range(1, 4 * TIMES)])
+    views = iter(
+        [View(points / 2, points / 2 + place * points / 64) for place in range(1, 4 * TIMES)]
+    )
     draw(Settings())
     pan = cpu_ms(lambda: draw(Settings(view=next(views))))
     draw(Settings(smooth=KEEP))
@@ -103,7 +109,14 @@ def curves_cases(quick: bool) -> list[Row]:
     old = cpu_ms(lambda: one_by_one(values.tolist(), KEEP), 3)
     many = f"{runs} runs of {points:,} points"
     return [
-        Row("curves_pan_ms", pan, f"ms of CPU, {many}", pan / before, "all points on screen", goal=GOAL_MS),
+        Row(
+            "curves_pan_ms",
+            pan,
+            f"ms of CPU, {many}",
+            pan / before,
+            "all points on screen",
+            goal=GOAL_MS,
+        ),
         Row("curves_smooth_ms", smooth, f"ms of CPU, {many}", goal=GOAL_MS),
         Row(
             "curves_average_ms",

@@ -133,7 +133,12 @@ class Wave:
             inodes_used=int(700_000 * (1 - share)),
         )
         running = Cell(
-            name="run", cfg="run.toml", task="chargpt", epochs=4, state="running", started=self.began - 3600
+            name="run",
+            cfg="run.toml",
+            task="chargpt",
+            epochs=4,
+            state="running",
+            started=self.began - 3600,
         )
         waiting = tuple(
             Cell(name=f"next-{n}", cfg="run.toml", task="chargpt", epochs=4, state="waiting")
@@ -151,13 +156,22 @@ class Wave:
                 mem=Memory(cgroup=2, used=int(80 * GIB * share), cache=0, limit=100 * GIB),
                 disks=(disk,),
                 procs=(
-                    Proc(pid=1, started=self.began, cmd="python train.py", rss=GIB, threads=8, state="R"),
+                    Proc(
+                        pid=1,
+                        started=self.began,
+                        cmd="python train.py",
+                        rss=GIB,
+                        threads=8,
+                        state="R",
+                    ),
                 ),
             ),
             sample_at=now,
             rings=Rings(gpu_util=ring),
             queues=(
-                QueueState(path="/q", at=now, cells=(running, *waiting), runner_pid=2, runner_alive=True),
+                QueueState(
+                    path="/q", at=now, cells=(running, *waiting), runner_pid=2, runner_alive=True
+                ),
             ),
             runs=(
                 RunState(
@@ -202,14 +216,19 @@ def program(what: str, home: str) -> Iterator[Terminal]:
     with Terminal(command, {"XDG_STATE_HOME": home, "RGT_ASCII": "0"}) as terminal:
         for pattern in (HEADER, r"box-00\d"):
             if terminal.wait_for(pattern, 60) is None:
-                raise BenchmarkError(f"the {what} shows no box; it painted:\n{last_words(terminal.text())}")
+                raise BenchmarkError(
+                    f"the {what} shows no box; it painted:\n{last_words(terminal.text())}"
+                )
         yield terminal
 
 
 def fleet_cases(quick: bool) -> list[Row]:
     """Measure both at the same time, and then the keys."""
     warm_up, seconds, keys = (2.0, 4.0, 80) if quick else (6.0, 30.0, 600)
-    with tempfile.TemporaryDirectory(prefix="rgt-bench-") as home, program("dashboard", home) as ours:
+    with (
+        tempfile.TemporaryDirectory(prefix="rgt-bench-") as home,
+        program("dashboard", home) as ours,
+    ):
         with program("table", home) as plain:
             time.sleep(warm_up)
             say(f"ui: {BOXES} boxes change for {seconds:.0f} s")

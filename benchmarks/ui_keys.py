@@ -72,7 +72,9 @@ LOGS, CURVES = Press("open its logs", b"l", CRUMBS), Press("open its curves", b"
 def typed(text: str) -> Iterator[Press]:
     """The letters of what the boxes are filtered by; the cursor blinks in the same line."""
     for end in range(1, len(text) + 1):
-        yield Press("letter", text[end - 1 : end].encode(), EVENT_LINE + rb"[^\n]*" + text[:end].encode())
+        yield Press(
+            "letter", text[end - 1 : end].encode(), EVENT_LINE + rb"[^\n]*" + text[:end].encode()
+        )
 
 
 ROUND: tuple[tuple[Press, ...], ...] = (
@@ -91,7 +93,9 @@ ASKING: tuple[tuple[Press, ...], ...] = (*ROUND, (OPEN, BACK), (LOGS, BACK))
 """With keys whose screens ask the box for something."""
 
 
-def presses(count: int, round_: tuple[tuple[Press, ...], ...] = ROUND, seed: int = 1) -> Iterator[Press]:
+def presses(
+    count: int, round_: tuple[tuple[Press, ...], ...] = ROUND, seed: int = 1
+) -> Iterator[Press]:
     """So many keys, always the same ones in the same order."""
     pace = random.Random(seed)
     left = count
@@ -109,7 +113,9 @@ def _painted(terminal: Terminal, before: int, pattern: re.Pattern[bytes]) -> boo
     return pattern.search(terminal.since(before)) is not None
 
 
-def key_to_paint(terminal: Terminal, keys: Iterator[Press], seed: int = 1) -> list[tuple[str, float]]:
+def key_to_paint(
+    terminal: Terminal, keys: Iterator[Press], seed: int = 1
+) -> list[tuple[str, float]]:
     """Each key with its milliseconds from the key to the paint of what it does.
 
     Raises:
@@ -126,9 +132,16 @@ def key_to_paint(terminal: Terminal, keys: Iterator[Press], seed: int = 1) -> li
         before, pattern = terminal.written, re.compile(press.painted)
         start = time.perf_counter()
         terminal.send(press.keys)
-        if terminal.wait_until(partial(_painted, terminal, before, pattern), LONGEST_S, every=0.0005) is None:
+        if (
+            terminal.wait_until(
+                partial(_painted, terminal, before, pattern), LONGEST_S, every=0.0005
+            )
+            is None
+        ):
             said = last_words(terminal.text())
-            raise BenchmarkError(f"{press.kind}: nothing of it was painted within {LONGEST_S:g} s:\n{said}")
+            raise BenchmarkError(
+                f"{press.kind}: nothing of it was painted within {LONGEST_S:g} s:\n{said}"
+            )
         found.append((press.kind, (time.perf_counter() - start) * 1000))
     return found
 
@@ -203,7 +216,9 @@ def far_cases(count: int, keys: int, goal: float) -> list[Row]:
                 near = key_to_paint(terminal, presses(keys, ASKING))
                 boxes.move(FAR_S)
                 time.sleep(SETTLE_S)
-                say(f"ui: the same, {FAR_S:g} s of round trip away; the slowest before: {slowest(near)}")
+                say(
+                    f"ui: the same, {FAR_S:g} s of round trip away; the slowest before: {slowest(near)}"
+                )
                 far = key_to_paint(terminal, presses(keys, ASKING))
                 say(f"ui: the slowest: {slowest(far)}")
     return [*rows("key_to_paint_ssh", near, goal), *rows("key_to_paint_ssh_500ms", far, goal)]

@@ -57,8 +57,18 @@ def write_recording(path: Path, seconds: float) -> None:
     each = LINES_A_SECOND // FRAMES_A_SECOND
     with path.open("wb") as file:
         file.write(recording_lines.header([spec], began))
-        hello = {"t": "hello", "proto": 1, "agent": "a", "boot": "b", "host": "h", "python": "3.11", "pid": 1}
-        file.write(recording_lines.frame("busy", began, json.dumps({**hello, "at": began}).encode()))
+        hello = {
+            "t": "hello",
+            "proto": 1,
+            "agent": "a",
+            "boot": "b",
+            "host": "h",
+            "python": "3.11",
+            "pid": 1,
+        }
+        file.write(
+            recording_lines.frame("busy", began, json.dumps({**hello, "at": began}).encode())
+        )
         offset = 0
         for tick in range(int(seconds * FRAMES_A_SECOND)):
             at = began + tick / FRAMES_A_SECOND
@@ -109,7 +119,9 @@ def append_percent(quick: bool) -> Row:
                     tick += 1
                     time.sleep(max(0.0, began + tick / FRAMES_A_SECOND - time.monotonic()))
             took = time.monotonic() - began
-            used = [cpu_seconds(one.pid) - cpu for one, cpu in zip((ours, theirs), before, strict=True)]
+            used = [
+                cpu_seconds(one.pid) - cpu for one, cpu in zip((ours, theirs), before, strict=True)
+            ]
             if "step" not in ours.text():
                 raise BenchmarkError("no lines were painted")
     percent = [100 * cpu / took for cpu in used]
@@ -159,7 +171,9 @@ async def shown_by_agent(agent: PackedAgent, path: Path, tries: int) -> list[flo
                         pass
                     began = time.perf_counter()
                     assert channel.stdin is not None
-                    channel.stdin.write(json.dumps({"op": "follow", "path": str(link)}).encode() + b"\n")
+                    channel.stdin.write(
+                        json.dumps({"op": "follow", "path": str(link)}).encode() + b"\n"
+                    )
                     channel.stdin.flush()
                     while True:
                         raw = await asyncio.to_thread(frames.readline)
@@ -194,7 +208,14 @@ def open_over_less(quick: bool) -> Row:
                 theirs.append(seconds)
     beside = statistics.median(theirs)
     say(f"log: opening {1000 * ours:.0f} ms, less +G {1000 * beside:.0f} ms")
-    return Row("log_open_over_less", 1000 * ours, "ms", ours / beside, "less +G in a terminal", ratio_goal=2)
+    return Row(
+        "log_open_over_less",
+        1000 * ours,
+        "ms",
+        ours / beside,
+        "less +G in a terminal",
+        ratio_goal=2,
+    )
 
 
 # Searching
@@ -228,9 +249,16 @@ def search_over_grep(quick: bool) -> Row:
             if len(marks) != int(told.stdout):
                 raise BenchmarkError(f"found {len(marks)}, grep {told.stdout!r}")
     mine, beside = statistics.median(ours), statistics.median(theirs)
-    say(f"log: searching {len(kept):,} lines {1000 * mine:.0f} ms, grep -i -F {1000 * beside:.0f} ms")
+    say(
+        f"log: searching {len(kept):,} lines {1000 * mine:.0f} ms, grep -i -F {1000 * beside:.0f} ms"
+    )
     return Row(
-        "log_search_over_grep", 1000 * mine, "ms", mine / beside, "grep -i -F -c, warm", ratio_goal=2.5
+        "log_search_over_grep",
+        1000 * mine,
+        "ms",
+        mine / beside,
+        "grep -i -F -c, warm",
+        ratio_goal=2.5,
     )
 
 

@@ -98,7 +98,9 @@ def fault(path: Path, status: os.stat_result, handle: int | None = None) -> Faul
         )
     if mode & stat.S_IWOTH:
         return Fault(f"{path} can be written by everyone (mode {mode:o})", f"chmod go-w {shown}")
-    if mode & stat.S_IWGRP and (_has_list(handle) or not _is_private(status.st_gid, (status.st_uid, me))):
+    if mode & stat.S_IWGRP and (
+        _has_list(handle) or not _is_private(status.st_gid, (status.st_uid, me))
+    ):
         return Fault(f"{path} can be written by others (mode {mode:o})", f"chmod g-w {shown}")
     return None
 
@@ -185,7 +187,9 @@ def read_own(path: Path, most: int) -> bytes:
         OSError: it is not a regular file, or cannot be read.
     """
     with open_regular(path) as file:
-        wrong = fault(path, os.fstat(file.fileno()), file.fileno()) or fault(path.parent, path.parent.stat())
+        wrong = fault(path, os.fstat(file.fileno()), file.fileno()) or fault(
+            path.parent, path.parent.stat()
+        )
         if wrong is not None:
             raise NotOurs(f"{wrong.words}, so that it is not used: {wrong.cure}")
         return file.read(most)
@@ -224,7 +228,9 @@ _NOTES = "written.json"
 _MOST_NOTES = 5000
 
 
-def note_written(paths: Iterable[Path], env: Mapping[str, str] = os.environ, *, grows: bool = False) -> None:
+def note_written(
+    paths: Iterable[Path], env: Mapping[str, str] = os.environ, *, grows: bool = False
+) -> None:
     """Remember that rgt wrote these files and directories, so that no push takes them for code.
 
     Best effort: if the note cannot be kept, the file is still written.
@@ -236,12 +242,16 @@ def note_written(paths: Iterable[Path], env: Mapping[str, str] = os.environ, *, 
     """
     notes = state_directory(env) / _NOTES
     with contextlib.suppress(OSError):
-        seen = {real_place(path): note for path in paths if (note := _note(path, grows)) is not None}
+        seen = {
+            real_place(path): note for path in paths if (note := _note(path, grows)) is not None
+        }
         known = written_notes(env)
         if all(known.get(path) == note for path, note in seen.items()):
             return
         with alone(notes):
-            rows = {path: row for path, row in written_notes(env).items() if path not in seen} | seen
+            rows = {
+                path: row for path, row in written_notes(env).items() if path not in seen
+            } | seen
             publish(notes, json.dumps(dict(list(rows.items())[-_MOST_NOTES:])).encode())
 
 
@@ -274,7 +284,9 @@ def written_notes(env: Mapping[str, str] = os.environ) -> dict[str, list[object]
             found = json.loads(file.read())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    if isinstance(found, dict):
+        return found
+    return {}
 
 
 def write_new(path: Path, data: bytes, numbers: Iterable[int] = range(2, 1000)) -> Path:
@@ -283,7 +295,10 @@ def write_new(path: Path, data: bytes, numbers: Iterable[int] = range(2, 1000)) 
     Raises:
         OSError: it cannot be written, and nothing of it stays; or all these names are taken.
     """
-    for found in (path, *(path.with_name(f"{path.stem}-{number}{path.suffix}") for number in numbers)):
+    for found in (
+        path,
+        *(path.with_name(f"{path.stem}-{number}{path.suffix}") for number in numbers),
+    ):
         try:
             handle = os.open(found, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except FileExistsError:

@@ -54,7 +54,10 @@ PLUGIN = "rgt_trace_tests"
 def tracer_installed(folder: Path) -> Iterator[None]:
     """Put the tracer where pytest, every Python of .venv and the agent find it, and take it away again."""
     packages = Path(
-        sys.prefix, "lib", f"python{sys.version_info.major}.{sys.version_info.minor}", "site-packages"
+        sys.prefix,
+        "lib",
+        f"python{sys.version_info.major}.{sys.version_info.minor}",
+        "site-packages",
     )
     text = (
         (ROOT / "scripts" / "trace_tests.py")
@@ -135,7 +138,9 @@ def choose(
 
     def worth(test: str) -> float:
         # The first witness of an arc counts ten times what the second does, and that ten times the third.
-        return sum(10.0 ** -run_by[arc] for arc in arcs[test] if run_by[arc] < WITNESSES) / costs[test]
+        return (
+            sum(10.0 ** -run_by[arc] for arc in arcs[test] if run_by[arc] < WITNESSES) / costs[test]
+        )
 
     queue = [(-worth(test), test) for test in sorted(arcs)]
     heapq.heapify(queue)
@@ -167,7 +172,10 @@ def make_faults(path: Path) -> list[tuple[int, str]]:
         elif isinstance(node, ast.If | ast.While | ast.IfExp):
             old, new = node.test, ast.UnaryOp(ast.Not(), node.test)
         elif isinstance(node, ast.BoolOp):
-            old, new = node, ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
+            old, new = (
+                node,
+                ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values),
+            )
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Await):
             old, new = node, ast.Pass()
         else:
@@ -177,7 +185,10 @@ def make_faults(path: Path) -> list[tuple[int, str]]:
         if piece and text.count(piece) == 1:
             fault = ast.unparse(new)
             faults.append(
-                (node.lineno, text.replace(piece, fault if isinstance(new, ast.Pass) else f"({fault})"))
+                (
+                    node.lineno,
+                    text.replace(piece, fault if isinstance(new, ast.Pass) else f"({fault})"),
+                )
             )
     return faults
 
@@ -216,7 +227,8 @@ def prove(folder: Path, paths: Sequence[Path], most: int, seed: int) -> int:
             try:
                 path.write_text(text)
                 first, then = (
-                    [test for test in tests if (test in rest) == later][:AT_ONCE] for later in (False, True)
+                    [test for test in tests if (test in rest) == later][:AT_ONCE]
+                    for later in (False, True)
                 )
                 found = (
                     "make test"
@@ -241,7 +253,9 @@ def main() -> int:
     parser.add_argument("step", choices=("measure", "choose", "prove"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("modules", type=Path, nargs="*")
-    parser.add_argument("--seconds", type=float, default=380.0, help="CPU time that expensive tests may cost")
+    parser.add_argument(
+        "--seconds", type=float, default=380.0, help="CPU time that expensive tests may cost"
+    )
     parser.add_argument("--most", type=int, default=10, help="faults in each module")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
@@ -250,7 +264,9 @@ def main() -> int:
         return 0
     if given.step == "prove":
         return prove(given.folder, given.modules, given.most, given.seed)
-    costs = {test: cost for test, cost in read_costs(given.folder).items() if not test.startswith(ALWAYS)}
+    costs = {
+        test: cost for test, cost in read_costs(given.folder).items() if not test.startswith(ALWAYS)
+    }
     run_by, arcs = read_arcs(given.folder, costs)
     kept = choose(run_by, arcs, costs, given.seconds)
     left = sorted(set(arcs) - kept)

@@ -58,7 +58,10 @@ def count_module(text: str) -> Counter[str]:
             figures["short_names"] += "_" not in name and len(name) <= SHORT_NAME
     for statement in tree.body:
         value = getattr(statement, "value", None)
-        figures["bare_constants"] += isinstance(value, ast.Constant) and type(value.value) in (int, float)
+        figures["bare_constants"] += isinstance(value, ast.Constant) and type(value.value) in (
+            int,
+            float,
+        )
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             prose.append(token.string)
@@ -71,7 +74,11 @@ def count_deep_imports(text: str) -> int:
     """Return how many names a test imports from a module inside a package instead of from the package."""
     found = 0
     for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, ast.ImportFrom) or not node.module or not node.module.startswith("rgt_"):
+        if (
+            not isinstance(node, ast.ImportFrom)
+            or not node.module
+            or not node.module.startswith("rgt_")
+        ):
             continue
         path = node.module.replace(".", "/")
         if not any((ROOT / top / path / "__init__.py").exists() for top in ("", "remote")):
@@ -99,7 +106,9 @@ def main(argv: list[str] | None = None) -> int:
     limits: dict[str, int] = tomllib.loads(LIMITS.read_text(encoding="utf-8"))
     if lower:
         limits = {name: min(limit, figures[name]) for name, limit in limits.items()}
-        LIMITS.write_text("".join(f"{name} = {limit}\n" for name, limit in limits.items()), encoding="utf-8")
+        LIMITS.write_text(
+            "".join(f"{name} = {limit}\n" for name, limit in limits.items()), encoding="utf-8"
+        )
     exceeded = [name for name, limit in limits.items() if figures[name] > limit]
     for name, limit in limits.items():
         print(

@@ -63,7 +63,9 @@ def film(frames: Sequence[Frame]) -> str:
         rules.append(f"@keyframes show{place} {{ {_steps(begin, end)} }}")
         rules.append(f"#frame{place} {{ animation-name: show{place}; }}")
         at += frame.seconds
-    rules.append("@media (prefers-reduced-motion: reduce) { .frame { animation: none !important; } }")
+    rules.append(
+        "@media (prefers-reduced-motion: reduce) { .frame { animation: none !important; } }"
+    )
     groups = [
         f'<g id="frame{place}" class="frame{" first" if not place else ""}">{body}</g>'
         for place, body in enumerate(bodies)
@@ -96,7 +98,8 @@ def _body(svg: str, colours: dict[str, str]) -> str:
     if found is None or style is None:
         raise FilmError("the pictures are not what Textual exports")
     names = {
-        name: colours.setdefault(rule.strip(), f"c{len(colours)}") for name, rule in _RULE.findall(style[1])
+        name: colours.setdefault(rule.strip(), f"c{len(colours)}")
+        for name, rule in _RULE.findall(style[1])
     }
     body = _DEFS.sub("", _STYLE.sub("", found[1]))
     body = re.sub(r"terminal-\d+-(r\d+)\b", lambda one: f"film-{names.get(one[1], one[1])}", body)
@@ -107,7 +110,9 @@ def main(arguments: Sequence[str]) -> int:
     """Join the files that are named; return the exit status."""
     try:
         out, seconds, *names = arguments
-        made = film([Frame(Path(name).read_text(encoding="utf-8"), float(seconds)) for name in names])
+        made = film(
+            [Frame(Path(name).read_text(encoding="utf-8"), float(seconds)) for name in names]
+        )
         Path(out).write_text(made, encoding="utf-8")
     except (ValueError, OSError, FilmError) as error:
         sys.stderr.write(

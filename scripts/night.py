@@ -70,13 +70,17 @@ async def night() -> list[Frame]:
             await here.press("y")
             await here.shoot(2.0)
             await repaired(demo)
-            await here.until(lambda state: (box := state.box(TROUBLED)) is not None and not box.findings)
+            await here.until(
+                lambda state: (box := state.box(TROUBLED)) is not None and not box.findings
+            )
             await here.shoot(2.5)
             await here.select(TROUBLED)
             await here.press("c")
             await here.shoot(4.0)
             await here.top()
-            await here.until(lambda state: (box := state.box(FINISHED)) is not None and queue_done(box))
+            await here.until(
+                lambda state: (box := state.box(FINISHED)) is not None and queue_done(box)
+            )
             await here.press("J")
             await here.shoot(4.5)
             await here.top()
@@ -122,7 +126,9 @@ async def stopped(here: Projector) -> None:
     await here.press("enter")
     await here.press("enter")
     await here.until(
-        lambda state: (box := state.box(FINISHED)) is not None and box.meter.lifecycle.value == "stopped"
+        lambda state: (
+            (box := state.box(FINISHED)) is not None and box.meter.lifecycle.value == "stopped"
+        )
     )
     await here.shows("meter off")
     await here.shoot(3.0)
@@ -144,7 +150,9 @@ def main() -> int:
             arguments.stills.mkdir(exist_ok=True)
             fonts = find_fonts()
             for place, frame in enumerate(frames):
-                (arguments.stills / f"night-{place:02}.png").write_bytes(convert(frame.svg, fonts, 1.0))
+                (arguments.stills / f"night-{place:02}.png").write_bytes(
+                    convert(frame.svg, fonts, 1.0)
+                )
     except (DemoError, FilmError, FileNotFoundError, TimeoutError) as error:
         sys.stderr.write(f"night: {str(error) or 'what was to be shown did not come'}\n")
         return 2

@@ -26,7 +26,8 @@ PAGES = {
 def absolute(text: str, homepage: str) -> str:
     """Return Markdown whose relative links lead into a repository: pictures to the file, all else to its page."""
     return LINK.sub(
-        lambda link: f"{link[1]}{link[2]}{homepage}/{'raw' if link[1] else 'blob'}/main/{link[3]}", text
+        lambda link: f"{link[1]}{link[2]}{homepage}/{'raw' if link[1] else 'blob'}/main/{link[3]}",
+        text,
     )
 
 

@@ -35,14 +35,25 @@ def record(folder: Path) -> bytes:
     """Run the demo's boxes, record them until the three stories have happened, and return the lines."""
     fleet, out = folder / "fleet.toml", folder / "demo.jsonl"
     boxes = subprocess.Popen(
-        [*RGT, "demo", "--fleet-only", "--write-fleet", str(fleet)], stdout=subprocess.PIPE, text=True
+        [*RGT, "demo", "--fleet-only", "--write-fleet", str(fleet)],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert boxes.stdout is not None
         told = json.loads(boxes.stdout.readline())
         # Fewer samples are as good to look at, and smaller.
         fleet.write_text(f"[defaults]\ninterval = {INTERVAL_SECONDS}\n\n{fleet.read_text()}")
-        words = [*RGT, "--fleet", str(fleet), "record", "--out", str(out), "--for", str(LONGEST_SECONDS)]
+        words = [
+            *RGT,
+            "--fleet",
+            str(fleet),
+            "record",
+            "--out",
+            str(out),
+            "--for",
+            str(LONGEST_SECONDS),
+        ]
         watching = subprocess.Popen(
             words, env={**os.environ, **told["env"]}, stderr=subprocess.PIPE, text=True
         )
@@ -56,7 +67,9 @@ def record(folder: Path) -> bytes:
                 watching.send_signal(signal.SIGINT)
         watching.wait()
         if missing:
-            raise SystemExit(f"record_demo: not seen within {LONGEST_SECONDS:g} s: {', '.join(missing)}")
+            raise SystemExit(
+                f"record_demo: not seen within {LONGEST_SECONDS:g} s: {', '.join(missing)}"
+            )
     finally:
         boxes.terminate()
         boxes.wait()
@@ -72,7 +85,9 @@ def neutral(lines: bytes) -> bytes:
         lines = lines.replace(directory.encode(), python.encode())
     for directory in (sys.prefix, sys.base_prefix, str(ROOT)):
         lines = lines.replace(directory.encode(), b"/opt/rgt")
-    workspaces = re.escape(os.environ.get("TMPDIR", "/tmp").encode()) + rb"/rgt-demo-\d+/[0-9a-f]{8}"
+    workspaces = (
+        re.escape(os.environ.get("TMPDIR", "/tmp").encode()) + rb"/rgt-demo-\d+/[0-9a-f]{8}"
+    )
     # The agent cuts long command lines, and with them the names.
     cut = [
         str(Path(directory))[:end]

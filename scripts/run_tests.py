@@ -103,7 +103,9 @@ class Counts:
 
     def __add__(self, other: Counts) -> Counts:
         """Adds two passes."""
-        return Counts(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
+        return Counts(
+            self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped
+        )
 
     def __str__(self) -> str:
         """The closing line."""
@@ -146,7 +148,8 @@ def slowest_tests(reports: Sequence[Path]) -> list[str]:
         except (OSError, ET.ParseError):
             continue
         took += [
-            (float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}") for case in cases
+            (float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}")
+            for case in cases
         ]
     return [f"{seconds:7.1f} s  {name}" for seconds, name in sorted(took, reverse=True)[:SLOWEST]]
 
@@ -225,7 +228,16 @@ def run_apart(
     number: int, part: str, extra: Sequence[str], report: Path, output: IO[bytes] | None
 ) -> subprocess.Popen[bytes]:
     """Starts one pass in a process namespace of its own, its output in a file or where ours goes."""
-    command = [*NAMESPACE, sys.executable, __file__, ONE_PASS, str(number), part, str(report), *extra]
+    command = [
+        *NAMESPACE,
+        sys.executable,
+        __file__,
+        ONE_PASS,
+        str(number),
+        part,
+        str(report),
+        *extra,
+    ]
     return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT if output else None)
 
 
@@ -276,7 +288,9 @@ def run_in_turn(folder: Path, part: str, extra: Sequence[str]) -> list[int]:
     return codes
 
 
-def retry_failed_tests(folder: Path, part: str, codes: Sequence[int]) -> tuple[list[int], Counts, set[str]]:
+def retry_failed_tests(
+    folder: Path, part: str, codes: Sequence[int]
+) -> tuple[list[int], Counts, set[str]]:
     """Runs the failed tests once more, alone.
 
     Returns:
@@ -344,7 +358,9 @@ def main(arguments: Sequence[str]) -> int:
             os.environ[NOT_RUN] = str(not_run)
         if extra:
             codes = run_in_turn(folder, part, extra)
-            total = sum((read_counts(report_of(folder, number)) for number in range(len(codes))), Counts())
+            total = sum(
+                (read_counts(report_of(folder, number)) for number in range(len(codes))), Counts()
+            )
             flaky: set[str] = set()
         else:
             codes = run_both(folder, part) if namespaces() else run_in_turn(folder, part, ())

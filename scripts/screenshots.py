@@ -37,7 +37,9 @@ ZOOM = 1.5
 class Camera:
     """Takes pictures of one running app."""
 
-    def __init__(self, app: RgtApp, pilot: Pilot[None], demo: DemoFleet, out: Path, fonts: list[str]) -> None:
+    def __init__(
+        self, app: RgtApp, pilot: Pilot[None], demo: DemoFleet, out: Path, fonts: list[str]
+    ) -> None:
         self._app = app
         self._pilot = pilot
         self._demo = demo
@@ -76,7 +78,10 @@ class Camera:
     async def reviewed(self) -> None:
         """Wait until the teardown page has its review: on a busy machine that takes seconds."""
         async with asyncio.timeout(STORY_SECONDS):
-            while not isinstance(self._app.screen, TeardownScreen) or self._app.screen.state.review is None:
+            while (
+                not isinstance(self._app.screen, TeardownScreen)
+                or self._app.screen.state.review is None
+            ):
                 await self._pilot.pause(0.25)
 
     async def until(self, test: Callable[[FleetState], bool]) -> None:
@@ -121,11 +126,15 @@ async def shoot(out: Path, *, png: bool) -> None:
         await camera.press("escape")
         await camera.press("i")
         for size in SIZES:
-            await camera.take("platform" if size == NORMAL else f"platform-{size[0]}x{size[1]}", size)
+            await camera.take(
+                "platform" if size == NORMAL else f"platform-{size[0]}x{size[1]}", size
+            )
         await camera.press("escape")
         await camera.press("H")
         for size in SIZES:
-            await camera.take("handbook" if size == NORMAL else f"handbook-{size[0]}x{size[1]}", size)
+            await camera.take(
+                "handbook" if size == NORMAL else f"handbook-{size[0]}x{size[1]}", size
+            )
         await camera.press("escape")
         await camera.press("l")
         await camera.take("log")
@@ -152,7 +161,9 @@ async def shoot(out: Path, *, png: bool) -> None:
         await camera.take("palette")
         await camera.press("escape")
         await camera.until(told(demo, "queue"))
-        await camera.until(lambda state: (box := state.box("runpod-demo")) is not None and queue_done(box))
+        await camera.until(
+            lambda state: (box := state.box("runpod-demo")) is not None and queue_done(box)
+        )
         await camera.select("runpod")
         await camera.press("c")
         await camera.take("curves")
@@ -177,7 +188,9 @@ async def stop_the_meter(camera: Camera, name: str) -> None:
     await camera.press("enter")
     await camera.press("enter")
     await camera.until(
-        lambda state: (box := state.box(name)) is not None and box.meter.lifecycle.value == "stopped"
+        lambda state: (
+            (box := state.box(name)) is not None and box.meter.lifecycle.value == "stopped"
+        )
     )
     await camera.settle()
 

@@ -17,7 +17,12 @@ import resvg_py
 FAMILY = "DejaVu Sans Mono"
 FILES = ("DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf", "DejaVuSans.ttf")
 """The last one has the braille patterns, which the monospaced face lacks."""
-CHINESE = ("wqy-microhei.ttc", "NotoSansCJK-Regular.ttc", "DroidSansFallbackFull.ttf", "wqy-zenhei.ttc")
+CHINESE = (
+    "wqy-microhei.ttc",
+    "NotoSansCJK-Regular.ttc",
+    "DroidSansFallbackFull.ttf",
+    "wqy-zenhei.ttc",
+)
 """Any of these draws the labels of Chinese platforms; without one they are boxes, and a warning says so."""
 DIRECTORIES = (
     "/usr/share/fonts/truetype/dejavu",
@@ -46,7 +51,9 @@ def find_fonts() -> list[str]:
     """
     found: dict[str, str] = {}
     if shutil.which("fc-list"):
-        listed = subprocess.run(["fc-list", ":", "file"], capture_output=True, text=True, check=False).stdout
+        listed = subprocess.run(
+            ["fc-list", ":", "file"], capture_output=True, text=True, check=False
+        ).stdout
         for entry in listed.splitlines():
             path = Path(entry.split(":")[0].strip())
             if path.name in (*FILES, *CHINESE):
@@ -59,7 +66,9 @@ def find_fonts() -> list[str]:
     if FILES[0] not in found:
         raise FileNotFoundError(MISSING)
     if not any(name in found for name in CHINESE):
-        sys.stderr.write("no font for Chinese labels; on Debian: apt-get install fonts-wqy-microhei\n")
+        sys.stderr.write(
+            "no font for Chinese labels; on Debian: apt-get install fonts-wqy-microhei\n"
+        )
     return [found[name] for name in (*FILES, *CHINESE) if name in found]
 
 

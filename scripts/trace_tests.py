@@ -108,7 +108,12 @@ def worker_of_process() -> str | None:
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker:
         return worker
-    words = [*os.environ.values(), *getattr(sys, "argv", ()), *getattr(sys, "orig_argv", ()), os.getcwd()]
+    words = [
+        *os.environ.values(),
+        *getattr(sys, "argv", ()),
+        *getattr(sys, "orig_argv", ()),
+        os.getcwd(),
+    ]
     match = re.search(r"popen-(gw\d+)", " ".join(words))
     return match.group(1) if match else None
 

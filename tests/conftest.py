@@ -116,7 +116,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Leave the files alone that do not name a mark which is wanted: importing them all takes longest."""
     if collection_path.suffix != ".py":
         return None
-    wanted = [mark for mark in NAMED_MARKS if mark in str(config.getoption("markexpr")).split(" and ")]
+    wanted = [
+        mark for mark in NAMED_MARKS if mark in str(config.getoption("markexpr")).split(" and ")
+    ]
     return not all(_names(collection_path, mark) for mark in wanted) or None
 
 
@@ -161,7 +163,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.nodeid in left_to_the_rest:
             item.add_marker(pytest.mark.full)
     for mark in NAMED_MARKS:
-        lost = {item.path for item in items if item.get_closest_marker(mark) and not _names(item.path, mark)}
+        lost = {
+            item.path
+            for item in items
+            if item.get_closest_marker(mark) and not _names(item.path, mark)
+        }
         if lost:
             raise pytest.Collector.CollectError(
                 f"{mark} tests, but no mark.{mark} in the file: {', '.join(map(str, lost))}"

@@ -52,7 +52,9 @@ class WarmPython:
             asked = json.dumps({"words": list(words), "cwd": str(cwd), "env": dict(env)}) + "\n"
             data = asked.encode()
             sent = socket.send_fds(connection, [data], theirs)
-            if data[sent:]:  # else all may be done by now, and a closed connection takes not even nothing
+            if data[
+                sent:
+            ]:  # else all may be done by now, and a closed connection takes not even nothing
                 connection.sendall(data[sent:])
             for stream in theirs:
                 os.close(stream)

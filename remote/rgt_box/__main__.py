@@ -16,21 +16,39 @@ VERBS = {
     "detach": ("rgt_box.queue.detach", "start `queue run` detached (tmux, else setsid, or Slurm)"),
     "launch": ("rgt_box.queue.launch", "try out, check and start a job, and watch its first steps"),
     "manifest": ("rgt_box.commands.manifest", "list files with size, SHA-256 and mtime"),
-    "reconcile": ("rgt_box.commands.reconcile", "compare the queue with what is on durable storage"),
-    "results": ("rgt_box.commands.results", "list the files on this box that could be lost, by directory"),
+    "reconcile": (
+        "rgt_box.commands.reconcile",
+        "compare the queue with what is on durable storage",
+    ),
+    "results": (
+        "rgt_box.commands.results",
+        "list the files on this box that could be lost, by directory",
+    ),
     "seal": ("rgt_box.commands.seal", "block new work during a billing call, and check once more"),
     "unseal": ("rgt_box.commands.seal:unseal", "release a seal"),
     "autostop": (
         "rgt_box.autostop.autostop_command",
         "let the box park itself when idle, or when its lease ends",
     ),
-    "sink": ("rgt_box.autostop.sink", "keep the address that the box calls for events that cost money"),
-    "mirror": ("rgt_box.commands.mirror", "copy a directory to durable storage, read back and compared"),
+    "sink": (
+        "rgt_box.autostop.sink",
+        "keep the address that the box calls for events that cost money",
+    ),
+    "mirror": (
+        "rgt_box.commands.mirror",
+        "copy a directory to durable storage, read back and compared",
+    ),
     "cat": ("rgt_box.commands.cat", "print the exact bytes of a file, from any offset"),
-    "send": ("rgt_box.commands.send", "send pieces of files and their hashes as asked for on stdin"),
+    "send": (
+        "rgt_box.commands.send",
+        "send pieces of files and their hashes as asked for on stdin",
+    ),
     "grep": ("rgt_box.commands.grep", "search logs, newest lines first"),
     "scalars": ("rgt_box.metrics.scalars_command", "print the metrics that a run has written"),
-    "reap": ("rgt_box.commands.reap", "list processes that have a GPU open; end those that are named"),
+    "reap": (
+        "rgt_box.commands.reap",
+        "list processes that have a GPU open; end those that are named",
+    ),
     "stop": ("rgt_box.commands.stop", "end one run so that it can save, and say what it has saved"),
     "gpu-health": ("rgt_box.commands.gpu_health", "check the GPUs before a run"),
     "measure": ("rgt_box.commands.measure", "test GPUs, disk and network before a long run"),
@@ -39,7 +57,10 @@ VERBS = {
         "rgt_box.secret_store",
         "keep secrets for runs, and find those that others can read",
     ),
-    "push": ("rgt_box.push.push_command", "receive the code and data of a push, completely or not at all"),
+    "push": (
+        "rgt_box.push.push_command",
+        "receive the code and data of a push, completely or not at all",
+    ),
     "remove": ("rgt_box.commands.remove", "remove rgt from this box, or only its older agents"),
 }
 """Verb → (module with a ``main(argv)``, or ``module:function``, one line of help)."""
@@ -67,9 +88,11 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if not words or words[0] in ("-h", "--help", "help"):
         print(usage())
-        return 0 if words else 2
+        if words:
+            return 0
+        return 2
     if words[0] not in VERBS:
-        print("unknown verb: %s\n\n%s" % (words[0], usage()), file=sys.stderr)
+        print(f"unknown verb: {words[0]}\n\n{usage()}", file=sys.stderr)
         return 2
     name, _, function = VERBS[words[0]][0].partition(":")
     if "TMUX" in os.environ:
@@ -81,14 +104,16 @@ def main(argv: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or not (name + ".").startswith(error.name + "."):
             raise
-        print("%s: this agent was built without it (no module %s)" % (words[0], error.name), file=sys.stderr)
+        print(
+            f"{words[0]}: this agent was built without it (no module {error.name})", file=sys.stderr
+        )
         return 2
     packed = sys.modules.get("rgt_box.bytecode")
     if packed is not None:
         packed.save()  # what runs for long may not come to its end
     given = _words_from_stdin() if words[1:] == [WORDS_FROM_STDIN] else words[1:]
     if given is None:
-        print("%s: standard input has no JSON array of words" % words[0], file=sys.stderr)
+        print(f"{words[0]}: standard input has no JSON array of words", file=sys.stderr)
         return 2
     status: int = getattr(module, function or "main")(given)
     return status

@@ -39,7 +39,9 @@ class Background:
     def _run(self, finished: threading.Event) -> None:
         try:
             self._value, self._error = self._work(), None
-        except Exception as error:  # whatever a sampler dies of is that sampler's news, not the agent's end
+        except (
+            Exception
+        ) as error:  # whatever a sampler dies of is that sampler's news, not the agent's end
             self._error = describe(error)
         finished.set()
 
@@ -63,7 +65,9 @@ class Background:
             ``(value, error)``. After a failure or while it hangs, the last good value comes with an error.
         """
         now = time.monotonic()
-        if self._finished is None or (self._finished.is_set() and now - self._started >= self._period):
+        if self._finished is None or (
+            self._finished.is_set() and now - self._started >= self._period
+        ):
             self._finished = threading.Event()
             self._started = self._looked = now
             self._stood_still = False
@@ -84,7 +88,9 @@ def describe(error: BaseException) -> str:
     """Return an exception in words, with its type where the message alone says little."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return "%s: %s" % (type(error).__name__, error) if str(error) else type(error).__name__
+    if str(error):
+        return f"{type(error).__name__}: {error}"
+    return type(error).__name__
 
 
 def which(program: str, path: str | None = None) -> str | None:
@@ -127,8 +133,10 @@ def try_program(words: list[str], timeout: float) -> str | None:
         out, _ = child.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         _end(child)
-        raise TimeoutError("%s did not answer within %g s" % (words[0], timeout)) from None
-    return out.decode("utf-8", "replace") if child.returncode == 0 else None
+        raise TimeoutError(f"{words[0]} did not answer within {timeout:g} s") from None
+    if child.returncode == 0:
+        return out.decode("utf-8", "replace")
+    return None
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -46,7 +46,7 @@ class Importer:
         self._loader, self._archive = loader, str(loader.archive)
         self._folder = os.path.dirname(self._archive) or "."
         tag = sys.implementation.cache_tag
-        self._path = "%s.%s.code" % (os.path.splitext(self._archive)[0], tag) if tag else ""
+        self._path = f"{os.path.splitext(self._archive)[0]}.{tag}.code" if tag else ""
         self._kept: Kept | None = None
         self._starts = True
         """Module comes after module; what comes later finds the file closed."""
@@ -68,7 +68,9 @@ class Importer:
         is_package, code = found
         file = os.path.join(self._archive, _file(name, is_package))
         loader: Any = self
-        spec = bootstrap.ModuleSpec(name, loader, origin=file, loader_state=code, is_package=is_package)
+        spec = bootstrap.ModuleSpec(
+            name, loader, origin=file, loader_state=code, is_package=is_package
+        )
         spec.has_location = True
         if is_package:
             spec.submodule_search_locations = [os.path.dirname(file)]
@@ -86,7 +88,9 @@ class Importer:
     def get_source(self, name: str) -> str | None:
         """Return a module's source, for tracebacks."""
         found = self._source(name)
-        return None if found is None else found[1].decode()
+        if found is None:
+            return None
+        return found[1].decode()
 
     def get_data(self, path: str) -> bytes:
         """Return a file of the zipapp, for `pkgutil.get_data`.
@@ -121,7 +125,12 @@ class Importer:
         if self._kept is not None:
             self._kept.close()
         self._kept, self._starts = None, False
-        if not new or not self._path or sys.dont_write_bytecode or not os.path.lexists(self._archive):
+        if (
+            not new
+            or not self._path
+            or sys.dont_write_bytecode
+            or not os.path.lexists(self._archive)
+        ):
             return
         temporary = "%s.%d.tmp" % (self._path, os.getpid())
         try:
@@ -191,12 +200,15 @@ class Kept:
     def code(self, name: str) -> tuple[bool, bytes] | None:
         """Return whether a module is a package, and its code; None where it is not kept."""
         row = self._index.get(name)
-        return None if row is None else (row[0], os.pread(self._fd, row[2], self._at + row[1]))
+        if row is None:
+            return None
+        return (row[0], os.pread(self._fd, row[2], self._at + row[1]))
 
     def all(self) -> Known:
         """Return every module."""
         return {
-            name: (row[0], os.pread(self._fd, row[2], self._at + row[1])) for name, row in self._index.items()
+            name: (row[0], os.pread(self._fd, row[2], self._at + row[1]))
+            for name, row in self._index.items()
         }
 
     def close(self) -> None:
@@ -236,7 +248,9 @@ def begin_anew(*words: str) -> None:
     Args:
         words: Its command line.
     """
-    from rgt_box import place  # here: this module comes before any other, to keep what they are compiled to
+    from rgt_box import (
+        place,
+    )  # here: this module comes before any other, to keep what they are compiled to
 
     save()
     begun = os.environ.pop(ANEW, "")

@@ -96,7 +96,17 @@ SKIPPED = checkpoint_layouts.SKIPPED | {
     "wandb",
     "mlruns",
 }
-_ENDS_BY_ITSELF = (".safetensors", ".pt", ".pth", ".ckpt", ".pth.tar", ".keras", ".h5", ".zip", ".pkl")
+_ENDS_BY_ITSELF = (
+    ".safetensors",
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".pth.tar",
+    ".keras",
+    ".h5",
+    ".zip",
+    ".pkl",
+)
 """Formats that say where they end: a file that is not cut off is complete."""
 
 
@@ -225,8 +235,14 @@ class CheckpointSearch:
             newest[each.group] = each
         # A file that is written over changes no directory: the newest of each series, and what has no number.
         for each in found:
-            if newest[each.group] is each or each.unfinished or (each.step is None and each.epoch is None):
-                self._watched.update((path, files.signature(path)) for path in each.files[:MOST_FOLDERS])
+            if (
+                newest[each.group] is each
+                or each.unfinished
+                or (each.step is None and each.epoch is None)
+            ):
+                self._watched.update(
+                    (path, files.signature(path)) for path in each.files[:MOST_FOLDERS]
+                )
 
     def _measure(self, one: Checkpoint, now: float) -> "Optional[Found]":
         path = os.path.normpath(os.path.join(self.root, one.path))
@@ -242,17 +258,34 @@ class CheckpointSearch:
         if not newest:
             return None
         is_folder = one.path not in one.files
-        inodes = len(one.files) + (len({os.path.dirname(name) for name in one.files}) if is_folder else 0)
+        inodes = len(one.files) + (
+            len({os.path.dirname(name) for name in one.files}) if is_folder else 0
+        )
         unfinished = one.unfinished
-        if not unfinished and self._waits and not self._is_settled(one, total, newest, now, is_folder):
+        if (
+            not unfinished
+            and self._waits
+            and not self._is_settled(one, total, newest, now, is_folder)
+        ):
             unfinished = "it was written to a moment ago"
             self._pending = True
         group = re.sub(r"\d+", "#", path)
         return Found(
-            path, tuple(whole), group, one.step, one.epoch, one.best, total, inodes, newest, unfinished
+            path,
+            tuple(whole),
+            group,
+            one.step,
+            one.epoch,
+            one.best,
+            total,
+            inodes,
+            newest,
+            unfinished,
         )
 
-    def _is_settled(self, one: Checkpoint, total: int, newest: float, now: float, is_folder: bool) -> bool:
+    def _is_settled(
+        self, one: Checkpoint, total: int, newest: float, now: float, is_folder: bool
+    ) -> bool:
         if not is_folder and len(one.files) == 1 and one.path.lower().endswith(_ENDS_BY_ITSELF):
             return True
         if is_folder and os.path.join(one.path, "manifest.json") in one.files:
@@ -385,7 +418,9 @@ def _of_safetensors(fd: int, head: bytes, size: int) -> Content:
         return NOTHING
     metadata = header.pop("__metadata__", None)
     entries = metadata if isinstance(metadata, dict) else {}
-    ends = [entry.get("data_offsets", [0, 0])[1] for entry in header.values() if isinstance(entry, dict)]
+    ends = [
+        entry.get("data_offsets", [0, 0])[1] for entry in header.values() if isinstance(entry, dict)
+    ]
     weights = any(_OF_WEIGHTS.search(name) for name in header)
     return Content(
         weights if header else None,
@@ -414,10 +449,14 @@ def _of_zip(fd: int, path: str, size: int) -> Content:
     try:
         with open(fd, "rb", closefd=False) as file, zipfile.ZipFile(file) as archive:
             names = archive.namelist()
-            pickled = next((name for name in names if name.endswith("/data.pkl") or name == "data.pkl"), None)
+            pickled = next(
+                (name for name in names if name.endswith("/data.pkl") or name == "data.pkl"), None
+            )
             if pickled is None:
                 # Keras 3 keeps weights in model.weights.h5; Stable-Baselines3 has policy.pth.
-                return Content(weights=any(name.endswith((".h5", ".pth")) for name in names) or None)
+                return Content(
+                    weights=any(name.endswith((".h5", ".pth")) for name in names) or None
+                )
             with archive.open(pickled) as member:
                 data = member.read(MOST_PICKLE)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError):

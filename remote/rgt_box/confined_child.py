@@ -37,9 +37,7 @@ KEPT = 64
 """Answers kept for who asked first and comes back for them."""
 NICE = 10
 
-CODE = (
-    "import sys; sys.path[:0] = [sys.argv[1]]; from rgt_box.confined_child import serve; serve(*sys.argv[2:])"
-)
+CODE = "import sys; sys.path[:0] = [sys.argv[1]]; from rgt_box.confined_child import serve; serve(*sys.argv[2:])"
 
 
 class Later(Exception):
@@ -187,7 +185,10 @@ def serve(reader: str, folder: str, seconds: str, wall: str) -> None:
     import tempfile
 
     tempfile.tempdir = folder
-    most = MEMORY + int((procstat.read_bytes("/proc/self/statm", 64) or b"0").split()[0]) * procstat.PAGE
+    most = (
+        MEMORY
+        + int((procstat.read_bytes("/proc/self/statm", 64) or b"0").split()[0]) * procstat.PAGE
+    )
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.nice(NICE)  # a training runs beside it

@@ -40,7 +40,9 @@ def open_regular(path: str, follow_links: bool = False) -> int:
         OSError: when it cannot be opened, is no regular file, or such a link stands in its path (``ELOOP``).
     """
     if not follow_links:
-        return _again(path) if _DESCRIPTOR.fullmatch(path) else _walk_to(path)
+        if _DESCRIPTOR.fullmatch(path):
+            return _again(path)
+        return _walk_to(path)
     # Looked at before: to open a pipe, and leave again, ends who writes to it; to open a device may do anything.
     return _open_if_regular(path, path, None, os.stat(path), _FLAGS)
 
@@ -54,7 +56,9 @@ def _again(path: str) -> int:
         os.close(held)
 
 
-def _open_if_regular(name: str, path: str, folder: int | None, seen: os.stat_result, flags: int) -> int:
+def _open_if_regular(
+    name: str, path: str, folder: int | None, seen: os.stat_result, flags: int
+) -> int:
     if stat.S_ISREG(seen.st_mode):
         fd = os.open(name, flags, dir_fd=folder)
         if stat.S_ISREG(os.fstat(fd).st_mode):
@@ -66,7 +70,12 @@ def _open_if_regular(name: str, path: str, folder: int | None, seen: os.stat_res
 def _walk_to(path: str) -> int:
     """Open the file at the end of a path, as `open_regular` describes."""
     inside = _ROOT.match(path)
-    start = inside.group() + "/" if inside else "/" if path.startswith("/") else "."
+    if inside:
+        start = inside.group() + "/"
+    elif path.startswith("/"):
+        start = "/"
+    else:
+        start = "."
     parts = path[inside.end() if inside else 0 :].split("/")[::-1]
     made_by: set[int] = set()
     links = 0
@@ -117,7 +126,9 @@ def open_folder(path: str, flags: int = _LOOK) -> int:
     at = os.open("/", (_LOOK if names else flags) & ~os.O_NOFOLLOW | os.O_DIRECTORY)
     for number, name in enumerate(names, 1):
         try:
-            below = os.open(name, (flags if number == len(names) else _LOOK) | os.O_DIRECTORY, dir_fd=at)
+            below = os.open(
+                name, (flags if number == len(names) else _LOOK) | os.O_DIRECTORY, dir_fd=at
+            )
         except OSError as error:
             if _is_link(name, at):
                 raise _swapped(path) from error
@@ -207,7 +218,9 @@ def open_appending(path: str, mode: int = 0o600) -> int:
     except FileNotFoundError:
         regular = True  # it is made, or what a link names is
     if regular:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, mode)
+        fd = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, mode
+        )
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return fd
         os.close(fd)
@@ -248,7 +261,9 @@ def replace(path: str, data: bytes, sync: bool = False, mode: int = 0o600) -> No
         OSError: when it cannot be written; `path` is then as it was and no temporary file is left.
     """
     temporary = "%s.tmp-%d" % (path, os.getpid())
-    unlink(temporary)  # of a process of this pid that was killed, or a link that somebody laid there
+    unlink(
+        temporary
+    )  # of a process of this pid that was killed, or a link that somebody laid there
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
@@ -271,7 +286,9 @@ def write_json(path: str, value: dict[str, Any]) -> None:
 def read_json(path: str, limit: int = 8 << 20) -> dict[str, Any] | None:
     """Return the JSON object at `path`; None when it is missing, too large or broken."""
     data = read(path, limit)
-    return None if data is None else jsonline.loads_dict(data)
+    if data is None:
+        return None
+    return jsonline.loads_dict(data)
 
 
 def read(path: str, limit: int = 8 << 20) -> bytes | None:
@@ -281,7 +298,9 @@ def read(path: str, limit: int = 8 << 20) -> bytes | None:
             data = file.read(limit + 1)
     except OSError:
         return None
-    return data if len(data) <= limit else None
+    if len(data) <= limit:
+        return data
+    return None
 
 
 def unlink(path: str | bytes) -> None:

@@ -18,7 +18,9 @@ _encode = json.JSONEncoder(
 def finite(value: Any) -> Any:
     """Return `value` with every NaN and infinity inside it replaced by None."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        if math.isfinite(value):
+            return value
+        return None
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -48,7 +50,9 @@ def say(frame: dict[str, Any]) -> None:
 
 def compact(fields: dict[str, Any]) -> dict[str, Any]:
     """Drop what says nothing (None, empty lists), which the reader's defaults put back."""
-    return {key: item for key, item in fields.items() if item is not None and item != [] and item != ()}
+    return {
+        key: item for key, item in fields.items() if item is not None and item != [] and item != ()
+    }
 
 
 def loads_dict(data: bytes | str) -> dict[str, Any] | None:
@@ -57,4 +61,6 @@ def loads_dict(data: bytes | str) -> dict[str, Any] | None:
         found = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    if isinstance(found, dict):
+        return found
+    return None

@@ -74,7 +74,7 @@ def back_home(path: str, wanted: str) -> tuple[str, str]:
 
 def words(error: OSError, folder: str) -> str:
     """Return an error with the place that it is about."""
-    return "%s: %s" % (error.filename or folder, error.strerror or error)
+    return f"{error.filename or folder}: {error.strerror or error}"
 
 
 def say(*values: str) -> None:
@@ -110,7 +110,9 @@ def spare_name(end: str) -> str:
 
 def spares() -> list[str]:
     """Return the private directories that are there already."""
-    found = [path for base in bases() for path in sorted(glob.glob(os.path.join(base, spare_name("*"))))]
+    found = [
+        path for base in bases() for path in sorted(glob.glob(os.path.join(base, spare_name("*"))))
+    ]
     return [path for path in found if is_private(path)]
 
 
@@ -120,7 +122,9 @@ def is_private(path: str) -> bool:
         there = os.lstat(path)
     except OSError:
         return False
-    return stat.S_ISDIR(there.st_mode) and there.st_uid == os.geteuid() and not there.st_mode & 0o077
+    return (
+        stat.S_ISDIR(there.st_mode) and there.st_uid == os.geteuid() and not there.st_mode & 0o077
+    )
 
 
 def new_spares() -> list[str]:
@@ -137,10 +141,10 @@ def take(folder: str) -> None:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     there = os.stat(folder)
     if there.st_uid != os.geteuid():
-        raise OSError(errno.EPERM, "it belongs to %s" % user_name(there.st_uid), folder)
+        raise OSError(errno.EPERM, f"it belongs to {user_name(there.st_uid)}", folder)
     above = open_above(folder)
     if above:
-        raise OSError(errno.EPERM, "everybody can write to %s: chmod o-w %s" % (above, above), folder)
+        raise OSError(errno.EPERM, f"everybody can write to {above}: chmod o-w {above}", folder)
     if there.st_mode & OTHERS_WRITE:
         os.chmod(folder, stat.S_IMODE(there.st_mode) & ~OTHERS_WRITE)
 
@@ -203,7 +207,9 @@ def older(folders: list[str]) -> str | None:
             name = AGENT.search(path)
             if name and is_whole(path, name.group(1)):
                 found.append((os.stat(path).st_mtime, path))
-    return max(found)[1] if found else None
+    if found:
+        return max(found)[1]
+    return None
 
 
 def is_ours(path: str) -> bool:

@@ -45,7 +45,9 @@ _SHAPES = re.compile(
 )
 """Prefixes by which the vendors' own scanners know their keys."""
 _PRIVATE = re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----.*", re.S)
-_HOOK = re.compile(r"(hooks\.slack\.com/\w{1,20}/|discord(?:app)?\.com/api/webhooks/)[^\s\"']+", re.I)
+_HOOK = re.compile(
+    r"(hooks\.slack\.com/\w{1,20}/|discord(?:app)?\.com/api/webhooks/)[^\s\"']+", re.I
+)
 """Addresses that are secrets as a whole: who has one may send."""
 _URL = re.compile(r"(?<!\w)(\w{1,20}://[^/\s:@]{0,200}):[^\s@\"']+@(?=[^\s@]*)")
 _URL_TOKEN = re.compile(r"(?<!\w)(\w{1,20}://)(?=[^/\s:@]{0,200}\d)[^/\s:@]{16,200}@")
@@ -78,14 +80,16 @@ def masked(words: list[str]) -> list[str]:
             hide = "" if word[2:] else "password"
             found.append("-p" + HIDDEN * bool(word[2:]))
             continue
-        if word in ("-u", "--user") or (word == "login" and found and os.path.basename(found[-1]) == "wandb"):
+        if word in ("-u", "--user") or (
+            word == "login" and found and os.path.basename(found[-1]) == "wandb"
+        ):
             hide = word
         elif word.startswith("-") or _NAME.fullmatch(word):
             hide = _secret_name(word)
         before, sign, value = word.partition("=")
         named = _secret_name(before) if sign and value and _OPTION_NAME.match(before) else ""
         if named and not _is_harmless(named, value):
-            found.append("%s=%s" % (before, HIDDEN))
+            found.append(f"{before}={HIDDEN}")
             continue
         found.append(_text(word))
     return found
@@ -100,7 +104,9 @@ def why_secret(name: str, value: str) -> str:
     short = len(value) < SHORTEST_KEY and re.search("token|key|auth|sig", word)
     if word and value and not (short or _is_harmless(word, value) or _FILE.match(value)):
         return "name"
-    return "shape" if has_shape(value) else ""
+    if has_shape(value):
+        return "shape"
+    return ""
 
 
 def has_shape(text: str) -> bool:
@@ -111,11 +117,11 @@ def has_shape(text: str) -> bool:
 def _text(text: str) -> str:
     """Return a text without its secrets: a whole script may stand in one word (``sh -c``), or an address."""
     text = _PRIVATE.sub(HIDDEN, text)
-    text = _HEADER.sub(r"\1%s" % HIDDEN, text)
-    text = _BEARER.sub(r"\1 %s" % HIDDEN, text)
-    text = _HOOK.sub(r"\1%s" % HIDDEN, text)
-    text = _URL_TOKEN.sub(r"\1%s@" % HIDDEN, _URL.sub(r"\1:%s@" % HIDDEN, text))
-    text = _LOGIN.sub(r"\1%s" % HIDDEN, text)
+    text = _HEADER.sub(rf"\1{HIDDEN}", text)
+    text = _BEARER.sub(rf"\1 {HIDDEN}", text)
+    text = _HOOK.sub(rf"\1{HIDDEN}", text)
+    text = _URL_TOKEN.sub(rf"\1{HIDDEN}@", _URL.sub(rf"\1:{HIDDEN}@", text))
+    text = _LOGIN.sub(rf"\1{HIDDEN}", text)
     return _SHAPES.sub(HIDDEN, _OPTION.sub(_hidden, _ASSIGNED.sub(_hidden, text)))
 
 
@@ -135,8 +141,12 @@ def _secret_name(text: str) -> str:
     if found is None:
         return ""
     word = found.group(1).lower()
-    before = re.split(r"[^a-z0-9]+", text[-LONGEST_NAME:][: found.start()].lower().rstrip("-_."))[-1]
-    return "" if word == "key" and before in PLAIN_KEYS else word
+    before = re.split(r"[^a-z0-9]+", text[-LONGEST_NAME:][: found.start()].lower().rstrip("-_."))[
+        -1
+    ]
+    if word == "key" and before in PLAIN_KEYS:
+        return ""
+    return word
 
 
 def _is_harmless(name: str, value: str) -> bool:

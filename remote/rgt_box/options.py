@@ -27,7 +27,9 @@ def parse(argv: list[str], spec: dict[str, str], help_text: str) -> dict[str, An
     Raises:
         UsageError: for an unknown option, a missing or a malformed value.
     """
-    found: dict[str, Any] = {name[2:]: {"list": [], "flag": False}.get(kind) for name, kind in spec.items()}
+    found: dict[str, Any] = {
+        name[2:]: {"list": [], "flag": False}.get(kind) for name, kind in spec.items()
+    }
     found["rest"] = []
     words = list(argv)
     while words:
@@ -40,14 +42,14 @@ def parse(argv: list[str], spec: dict[str, str], help_text: str) -> dict[str, An
             break
         name, equals, value = word.partition("=")
         if name not in spec:
-            raise UsageError("unknown argument: %s" % word)
+            raise UsageError(f"unknown argument: {word}")
         key, kind = name[2:], spec[name]
         if kind == "flag":
             found[key] = True
             continue
         if not equals:
             if not words:
-                raise UsageError("%s needs a value" % name)
+                raise UsageError(f"{name} needs a value")
             value = words.pop(0)
         found[key] = found[key] + [value] if kind == "list" else _convert(name, kind, value)
     return found
@@ -58,7 +60,7 @@ def _convert(name: str, kind: str, value: str) -> Any:
     try:
         return kinds[kind](value)
     except ValueError:
-        raise UsageError("%s needs a number, not %r" % (name, value)) from None
+        raise UsageError(f"{name} needs a number, not {value!r}") from None
 
 
 def parse_or_exit(argv: list[str], spec: dict[str, str], help_text: str) -> dict[str, Any]:
@@ -66,5 +68,5 @@ def parse_or_exit(argv: list[str], spec: dict[str, str], help_text: str) -> dict
     try:
         return parse(argv, spec, help_text)
     except UsageError as problem:
-        print("%s (--help tells more)" % problem, file=sys.stderr)
+        print(f"{problem} (--help tells more)", file=sys.stderr)
         raise SystemExit(2) from None

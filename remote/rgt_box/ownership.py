@@ -26,8 +26,12 @@ def uids(pid: int) -> tuple[int, ...]:
     The owner of ``/proc/PID`` would not do: it is the effective one, and of a set-user-ID program another user has
     chosen arguments and environment.
     """
-    found = re.search(rb"^Uid:\s+([\d\s]+)$", procstat.read_bytes("/proc/%d/status" % pid, 8192) or b"", re.M)
-    return tuple(map(int, found.group(1).split())) if found else ()
+    found = re.search(
+        rb"^Uid:\s+([\d\s]+)$", procstat.read_bytes("/proc/%d/status" % pid, 8192) or b"", re.M
+    )
+    if found:
+        return tuple(map(int, found.group(1).split()))
+    return ()
 
 
 def is_own_process(pid: int) -> bool:
@@ -55,7 +59,9 @@ def users(path: str = "/etc/passwd") -> dict[int, str]:
 def user_of(pid: int) -> str | None:
     """Return who started a process, as `users` names him, else by number; None when it is gone."""
     found = uids(pid)
-    return users().get(found[0], str(found[0])) if found else None
+    if found:
+        return users().get(found[0], str(found[0]))
+    return None
 
 
 def own_socket(path: str) -> str | None:
@@ -81,7 +87,9 @@ def own_socket(path: str) -> str | None:
             said = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     except (OSError, ValueError):
         return None
-    return real if struct.unpack("3i", said)[1] == os.geteuid() else None
+    if struct.unpack("3i", said)[1] == os.geteuid():
+        return real
+    return None
 
 
 def is_another_users(folder: str) -> bool:
@@ -114,11 +122,11 @@ def why_unsafe(folder: str, top: str = "/", only_replaced: bool = False) -> str:
     while True:
         seen = os.stat(place)
         if seen.st_uid not in (0, os.geteuid()):
-            return "%s belongs to %s" % (place, user_name(seen.st_uid))
+            return f"{place} belongs to {user_name(seen.st_uid)}"
         others = _writers(seen)
         # In a sticky directory what is ours can be neither removed nor renamed by anybody else.
         if others and not (seen.st_mode & stat.S_ISVTX and (only_replaced or place != first)):
-            return "%s can write to %s: chmod go-w %s" % (others, place, place)
+            return f"{others} can write to {place}: chmod go-w {place}"
         if place in ("/", top):
             return ""
         place = os.path.dirname(place)
@@ -142,4 +150,6 @@ def _is_private(gid: int) -> bool:
         group, user = grp.getgrgid(gid), pwd.getpwuid(os.geteuid())
     except (ImportError, KeyError):
         return False
-    return gid == user.pw_gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+    return (
+        gid == user.pw_gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+    )

@@ -44,7 +44,7 @@ def state_dir() -> str:
     # What is there is an earlier boot's, unless its recorder lives.
     if not files.is_locked(os.path.join(usual, LOCK)):
         return usual
-    return "%s-%08x" % (usual, zlib.crc32(repr(sorted(mine.items())).encode()))
+    return f"{usual}-{zlib.crc32(repr(sorted(mine.items())).encode()):08x}"
 
 
 def claim(folder: str) -> None:
@@ -71,7 +71,7 @@ def identity() -> dict[str, Any]:
     machine = files.read("/etc/machine-id", 256) or b""
     number = zlib.crc32(os.fsencode(name) + b"\0" + machine.strip())
     return {
-        "host": "%s-%08x" % (re.sub(r"[^\w.\-]", "_", name)[:40] or "unnamed", number),
+        "host": "{}-{:08x}".format(re.sub(r"[^\w.\-]", "_", name)[:40] or "unnamed", number),
         "boot": boot_id(),
         "processes": namespace(),
     }
@@ -87,7 +87,9 @@ def namespace() -> int:
 
 def _hosts(base: str) -> list[str]:
     try:
-        return sorted(os.path.join(base, name) for name in os.listdir(base) if name.startswith("host-"))
+        return sorted(
+            os.path.join(base, name) for name in os.listdir(base) if name.startswith("host-")
+        )
     except OSError:
         return []
 
@@ -100,7 +102,9 @@ def root() -> str:
 def digest() -> str:
     """Return the content hash in the zipapp's file name (never computed here); ``dev`` in a source tree."""
     match = _NAME.search(root())
-    return match.group(1) if match else "dev"
+    if match:
+        return match.group(1)
+    return "dev"
 
 
 def command(*words: str) -> list[str]:
@@ -128,7 +132,7 @@ def boot_id() -> str:
         "ascii", "replace"
     )
     first = procstat.read_stat(1)
-    return "%s-%x" % (kernel.strip().replace("-", "")[:16], first.start if first else 0)
+    return f"{kernel.strip().replace('-', '')[:16]}-{first.start if first else 0:x}"
 
 
 def life() -> str:
@@ -175,7 +179,10 @@ def box_identity(
         return (procstat.read_whole(path) if files is None else files.get(path)) or b""
 
     found: dict[str, str] = {}
-    for environment in (os.environ if own is None else own, procstat.split_environment(read(FIRST))):
+    for environment in (
+        os.environ if own is None else own,
+        procstat.split_environment(read(FIRST)),
+    ):
         for name in NAMES:
             value = environment.get(name, "")
             if VALUE.fullmatch(value):
@@ -183,7 +190,8 @@ def box_identity(
     groups = read(GROUPS).decode("utf-8", "replace")
     told = {
         "SLURM_JOB_ID": _only(JOB.findall(groups)),
-        "pod_uid": _only(POD.findall(groups)) or _only(_pods(read(MOUNTS).decode("utf-8", "replace"))),
+        "pod_uid": _only(POD.findall(groups))
+        or _only(_pods(read(MOUNTS).decode("utf-8", "replace"))),
     }
     found.update({name: value for name, value in told.items() if value is not None})
     return found
@@ -195,10 +203,17 @@ def _pods(table: str) -> list[str]:
     On a node itself they stand under their own.
     """
     rows = [row.split(" ") for row in table.splitlines()]
-    return [pod for row in rows if len(row) > 4 and "/pods/" not in row[4] for pod in POD.findall(row[3])]
+    return [
+        pod
+        for row in rows
+        if len(row) > 4 and "/pods/" not in row[4]
+        for pod in POD.findall(row[3])
+    ]
 
 
 def _only(values: list[str]) -> str | None:
     """Return the one value that all of them are; several tell nothing."""
     different = {value.replace("_", "-") for value in values}
-    return different.pop() if len(different) == 1 else None
+    if len(different) == 1:
+        return different.pop()
+    return None

@@ -73,7 +73,9 @@ def read_stat(pid: int) -> Stat | None:
     """Return the process's figures; None when it is gone."""
     text = read_bytes("/proc/%d/stat" % pid, 4096)
     try:
-        return Stat(pid, text) if text else None
+        if text:
+            return Stat(pid, text)
+        return None
     except (ValueError, IndexError):
         return None
 
@@ -81,7 +83,9 @@ def read_stat(pid: int) -> Stat | None:
 def start_ticks(pid: int) -> int | None:
     """Return the start time of a live process in ticks since boot; None for a dead one or a zombie."""
     stat = read_stat(pid)
-    return None if stat is None or stat.state in "ZX" else stat.start
+    if stat is None or stat.state in "ZX":
+        return None
+    return stat.start
 
 
 def is_alive(pid: int, ticks: int | None) -> bool:
@@ -104,13 +108,17 @@ def cmdline(pid: int, limit: int = 4096) -> list[str]:
 
 def words_of(cmdline: bytes) -> list[str]:
     """Return the words of a command line as /proc has it."""
-    return cmdline.rstrip(b"\0").decode("utf-8", "replace").split("\0") if cmdline else []
+    if cmdline:
+        return cmdline.rstrip(b"\0").decode("utf-8", "replace").split("\0")
+    return []
 
 
 def resident(pid: int) -> int:
     """Return the resident bytes of a process, 0 when it is gone."""
     fields = (read_bytes("/proc/%d/statm" % pid, 256) or b"").split()
-    return int(fields[1]) * PAGE if len(fields) > 1 else 0
+    if len(fields) > 1:
+        return int(fields[1]) * PAGE
+    return 0
 
 
 def give_back() -> bool:
@@ -150,7 +158,9 @@ def pci_address(address: Any) -> str | None:
     if not match:
         return None
     domain, bus, device, function = match.groups()
-    return "%04x:%02x:%02x.%s" % (int(domain or "0", 16), int(bus, 16), int(device, 16), function or "0")
+    return (
+        f"{int(domain or '0', 16):04x}:{int(bus, 16):02x}:{int(device, 16):02x}.{function or '0'}"
+    )
 
 
 def nvidia_cards(root: str = NVIDIA_CARDS) -> list[dict[str, Any]]:
@@ -164,7 +174,9 @@ def nvidia_cards(root: str = NVIDIA_CARDS) -> list[dict[str, Any]]:
         return []
     found = []
     for folder in folders:
-        text = (read_bytes(os.path.join(root, folder, "information")) or b"").decode("utf-8", "replace")
+        text = (read_bytes(os.path.join(root, folder, "information")) or b"").decode(
+            "utf-8", "replace"
+        )
         rows = dict(row.split(":", 1) for row in text.splitlines() if ":" in row)
         minor = rows.get("Device Minor", "").strip()
         found.append(

@@ -74,15 +74,11 @@ def why_not(folder: str, durable: list[str]) -> str:
     path = disks.resolve(os.path.abspath(os.path.expanduser(folder)), table)
     mount, kind = disks.mount_of(path, table)
     if kind not in disks.LOCAL:
-        return "%s is on %s (%s), which other machines may read" % (
-            folder,
-            kind or "an unknown file system",
-            mount,
-        )
+        return f"{folder} is on {kind or 'an unknown file system'} ({mount}), which other machines may read"
     for above in durable:
         real = disks.resolve(os.path.abspath(os.path.expanduser(above)), table)
         if files.is_below(path, real):
-            return "%s is on %s, which outlives this box" % (folder, above)
+            return f"{folder} is on {above}, which outlives this box"
     return ""
 
 
@@ -94,7 +90,9 @@ def proposal(durable: list[str], but: str = "") -> str:
 def index() -> list[dict[str, Any]]:
     """Return what was given: ``name``, ``path`` and ``job`` (None = a file alone, `ALL_JOBS` = for all)."""
     told = (files.read_json(os.path.join(place.state_dir(), INDEX), 1 << 20) or {}).get("secrets")
-    return [row for row in told if _is_row(row)] if isinstance(told, list) else []
+    if isinstance(told, list):
+        return [row for row in told if _is_row(row)]
+    return []
 
 
 def _is_row(row: Any) -> bool:
@@ -128,7 +126,9 @@ def is_place(path: str) -> bool:
     return any(files.is_below(real, os.path.realpath(top)) for top in usual_places())
 
 
-def put(name: str, value: bytes, folder: str | None, job: str | None, durable: list[str]) -> dict[str, Any]:
+def put(
+    name: str, value: bytes, folder: str | None, job: str | None, durable: list[str]
+) -> dict[str, Any]:
     """Write a secret, in place of one of the same name; returns its row.
 
     Args:
@@ -143,22 +143,23 @@ def put(name: str, value: bytes, folder: str | None, job: str | None, durable: l
         OSError: it cannot be written.
     """
     if not NAME.fullmatch(name):
-        raise Refused("%r is not a valid variable name" % name)
+        raise Refused(f"{name!r} is not a valid variable name")
     if not value or len(value) > MOST_SECRET_BYTES or (job is not None and b"\0" in value):
-        raise Refused("a secret must have 1 to %d bytes, and for cells no NUL byte" % MOST_SECRET_BYTES)
+        raise Refused(
+            "a secret must have 1 to %d bytes, and for cells no NUL byte" % MOST_SECRET_BYTES
+        )
     chosen = folder or proposal(durable)
-    why = (
-        why_not(chosen, durable)
-        if chosen
-        else "no place on this machine is known that is neither shared nor durable"
-    )
+    if chosen:
+        why = why_not(chosen, durable)
+    else:
+        why = "no place on this machine is known that is neither shared nor durable"
     if why:
         other = proposal(durable, chosen)
-        raise Refused(why + ("; %s would do (--to %s)" % (other, other) if other else ""))
+        raise Refused(why + (f"; {other} would do (--to {other})" if other else ""))
     top = os.path.abspath(os.path.expanduser(chosen))
     where = top
     if job is not None:
-        own = "all" if job == ALL_JOBS else "%08x" % zlib.crc32(os.fsencode(job))
+        own = "all" if job == ALL_JOBS else f"{zlib.crc32(os.fsencode(job)):08x}"
         where = os.path.join(top, "cells", own)
     for path in dict.fromkeys((top, os.path.dirname(where) if job else top, where)):
         ownership.take(path)
@@ -166,7 +167,10 @@ def put(name: str, value: bytes, folder: str | None, job: str | None, durable: l
     row = {"name": name, "path": os.path.join(where, name), "job": job}
     files.replace(os.path.join(where, name), value, sync=True, mode=0o600)
     _change(
-        lambda rows: [each for each in rows if not _same(each, name, job) or each["path"] == row["path"]], row
+        lambda rows: [
+            each for each in rows if not _same(each, name, job) or each["path"] == row["path"]
+        ],
+        row,
     )
     return row
 
@@ -234,7 +238,7 @@ def of_job(job: str) -> tuple[dict[str, str], list[str]]:
         data = None if why else files.read(row["path"], MOST_SECRET_BYTES)
         if data is None:
             notes.append(
-                "the secret %s is not set: %s: %s" % (row["name"], row["path"], why or "cannot be read")
+                f"the secret {row['name']} is not set: {row['path']}: {why or 'cannot be read'}"
             )
         else:
             found[row["name"]] = data.decode("utf-8", "surrogateescape")
@@ -263,7 +267,9 @@ class Masker:
             self._seen = seen
             values = set()
             for row in index() if seen else []:
-                data = None if why_unfit(row["path"]) else files.read(row["path"], MOST_SECRET_BYTES)
+                data = (
+                    None if why_unfit(row["path"]) else files.read(row["path"], MOST_SECRET_BYTES)
+                )
                 for part in (data or b"").decode("utf-8", "replace").splitlines():
                     if len(part.strip()) >= LEAST_MASKED:
                         values.add(part.strip())
@@ -279,7 +285,9 @@ def main(argv: list[str]) -> int:
     verbs = {"put": put_from_stdin, "list": listed, "remove": remove_named, "find": find}
     if not argv or argv[0] not in verbs:
         print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
-        return 0 if argv and argv[0] in ("-h", "--help") else 2
+        if argv and argv[0] in ("-h", "--help"):
+            return 0
+        return 2
     found = options.parse_or_exit(argv[1:], SPEC, HELP)
     if argv[0] in ("put", "remove") and not found["name"]:
         print("secret: --name NAME is missing", file=sys.stderr)
@@ -289,10 +297,12 @@ def main(argv: list[str]) -> int:
     except Refused as error:
         answer = {"refused": str(error)}
     except OSError as error:
-        print("secret: %s: %s" % (error.filename or "", background.describe(error)), file=sys.stderr)
+        print(f"secret: {error.filename or ''}: {background.describe(error)}", file=sys.stderr)
         return 2
     sys.stdout.buffer.write(b"\n" + jsonline.line(answer))
-    return 1 if "refused" in answer else 0
+    if "refused" in answer:
+        return 1
+    return 0
 
 
 def put_from_stdin(found: dict[str, Any]) -> dict[str, Any]:
@@ -300,7 +310,7 @@ def put_from_stdin(found: dict[str, Any]) -> dict[str, Any]:
     value = sys.stdin.buffer.read(MOST_SECRET_BYTES + 1)
     job = _job(found)
     if job not in (None, ALL_JOBS) and not os.path.isdir(str(job)):
-        raise Refused("%s is not a directory" % job)
+        raise Refused(f"{job} is not a directory")
     return {"put": put(found["name"], value, found["to"], job, found["durable"])}
 
 
@@ -356,7 +366,11 @@ def find_tokens(jobs: list[str], durable: list[str]) -> list[dict[str, Any]]:
     for path in dict.fromkeys(_paths(jobs, durable)):
         real = os.path.expanduser(path)
         data = files.read(real, MOST_BYTES)
-        why = "" if data is None else why_token(os.path.basename(real), data.decode("utf-8", "replace"))
+        why = (
+            ""
+            if data is None
+            else why_token(os.path.basename(real), data.decode("utf-8", "replace"))
+        )
         if why and len(found) < MOST_FOUND:
             found.append({"path": real, "why": why, "open": _open(real, durable)})
     return found
@@ -388,7 +402,9 @@ def why_token(name: str, text: str) -> str:
     if name in TOKEN_FILES and text.strip():
         return "a key, judging by the file name"
     if name == ".netrc":
-        return "a password" if _NETRC.search(text) else ""
+        if _NETRC.search(text):
+            return "a password"
+        return ""
     for number, line in enumerate(text.splitlines()[:5000], 1):
         if masked([line]) != [line]:
             return "a key or password in line %d" % number
@@ -401,7 +417,7 @@ def _open(path: str, durable: list[str]) -> str | None:
         return why
     try:
         if os.stat(path).st_mode & OTHERS_READ:
-            return "others on this machine may read it: chmod 600 %s" % path
+            return f"others on this machine may read it: chmod 600 {path}"
     except OSError:
         return None
     return None

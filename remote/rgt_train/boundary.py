@@ -110,7 +110,9 @@ class StepBoundary:
     def whole(self) -> bool:
         """Whether nothing was computed since the last step, as far as can be known, and all is in this process."""
         batch_is_step = self._window == 1 or self._state.progress.micro > 0
-        return self._state.world == 1 and self._hooks.complete and not self.touched and batch_is_step
+        return (
+            self._state.world == 1 and self._hooks.complete and not self.touched and batch_is_step
+        )
 
     def stepped(self) -> None:
         """Note that a step is over."""
@@ -135,7 +137,10 @@ class StepBoundary:
         if self.touched:
             return "an optimizer has changed weights without a run.step"
         changed = self._state.epoch_end.changed() if self._state.epoch_end else ""
-        return changed and f"{changed} changed after the last step of the epoch; a relaunch does that again"
+        return (
+            changed
+            and f"{changed} changed after the last step of the epoch; a relaunch does that again"
+        )
 
     def close(self) -> None:
         """Leave the optimizers alone."""

@@ -105,7 +105,9 @@ class Cadence:
     def due(self, step: int, last: int) -> bool:
         """Say whether to save at the end of `step` when the one before was due at step `last`."""
         if self._fixed:
-            return step % self._fixed == 0  # the same steps whatever happened before: easy to predict
+            return (
+                step % self._fixed == 0
+            )  # the same steps whatever happened before: easy to predict
         return step - last >= self.choice().steps
 
     def choice(self) -> Choice:
@@ -136,7 +138,9 @@ class Cadence:
 
 
 def _words(steps: int) -> str:
-    return "1 step" if steps == 1 else f"{steps} steps"
+    if steps == 1:
+        return "1 step"
+    return f"{steps} steps"
 
 
 Number = Any
@@ -215,7 +219,9 @@ _FORMAT = {"lr": ".1e", "grad_norm": ".2f"}
 def _rate(value: float) -> str:
     if value >= 1e6:
         return f"{value / 1e6:.1f}M"
-    return f"{value / 1e3:.1f}k" if value >= 1e3 else f"{value:.0f}"
+    if value >= 1e3:
+        return f"{value / 1e3:.1f}k"
+    return f"{value:.0f}"
 
 
 def number(name: str, value: Number) -> float:
@@ -273,7 +279,9 @@ _SIGNS: Tuple[Tuple[str, str], ...] = (
 """Variable that a platform sets → kind. Whether a rented machine is interruptible cannot be seen from inside."""
 
 
-def assumed_mtbf(platform: str = "", environment: Optional[Mapping[str, str]] = None) -> AssumedMtbf:
+def assumed_mtbf(
+    platform: str = "", environment: Optional[Mapping[str, str]] = None
+) -> AssumedMtbf:
     """Return the prior of a platform.
 
     Args:
@@ -364,7 +372,9 @@ class Options:
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
-                raise UsageError(f"Options({name}={value!r}): it must be a number, at least {least}")
+                raise UsageError(
+                    f"Options({name}={value!r}): it must be a number, at least {least}"
+                )
 
 
 _LEAST = {

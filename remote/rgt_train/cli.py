@@ -45,7 +45,9 @@ def parser() -> argparse.ArgumentParser:
         help=f"YAML or JSON file, or {' or '.join(SHIPPED)}; may be repeated, later ones win; options beat them",
     )
     result.add_argument("--out", metavar="DIR", help="the run directory; created if missing")
-    result.add_argument("--smoke", metavar="N", type=int, help="run N steps on the CPU, write nothing, exit")
+    result.add_argument(
+        "--smoke", metavar="N", type=int, help="run N steps on the CPU, write nothing, exit"
+    )
     result.add_argument(
         "--set",
         metavar="KEY=VALUE",
@@ -96,7 +98,9 @@ def _run(options: argparse.Namespace, stop: StopRequest) -> int:
     given: Dict[str, Optional[str]] = {name: getattr(options, name) for name in _FLAGS}
     extra = _pairs(options.set)
     config = merge(
-        options.config, {**extra, **{k: v for k, v in given.items() if v is not None}}, _fields_of_own_task
+        options.config,
+        {**extra, **{k: v for k, v in given.items() if v is not None}},
+        _fields_of_own_task,
     )
     check_names(config.names("loggers"))
     if options.smoke is None and not options.out:

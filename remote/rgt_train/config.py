@@ -190,7 +190,8 @@ def fields_of(task: str, own: Sequence[Field] = ()) -> Dict[str, Field]:
     """
     defaults = TASK_DEFAULTS.get(task, {})
     common = (
-        replace(field, default=defaults[field.name]) if field.name in defaults else field for field in COMMON
+        replace(field, default=defaults[field.name]) if field.name in defaults else field
+        for field in COMMON
     )
     return {field.name: field for field in (*common, *TASKS.get(task, ()), *own)}
 
@@ -199,11 +200,15 @@ def tables() -> str:
     """Return a table for each section of the common keys, and one for each task."""
     parts: List[str] = []
     for section in dict.fromkeys(field.section for field in COMMON):
-        parts.append(f"Section `{section}`:\n\n" + _table(f for f in COMMON if f.section == section))
+        parts.append(
+            f"Section `{section}`:\n\n" + _table(f for f in COMMON if f.section == section)
+        )
     for task, fields in TASKS.items():
         own = TASK_DEFAULTS.get(task, {})
         changed = ", ".join(f"`{name}` {_shown(value)}" for name, value in own.items())
-        title = f"Section `model` of `{task}`" + (f" (other defaults: {changed})" if changed else "")
+        title = f"Section `model` of `{task}`" + (
+            f" (other defaults: {changed})" if changed else ""
+        )
         parts.append(f"{title}:\n\n" + _table(fields))
     return "\n\n".join(parts) + "\n"
 
@@ -216,7 +221,9 @@ def _table(fields: Iterable[Field]) -> str:
 def _shown(value: Value) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    return f"`{value}`" if value != "" else "none"
+    if value != "":
+        return f"`{value}`"
+    return "none"
 
 
 if __name__ == "__main__":
@@ -255,13 +262,19 @@ def read(path: StrPath) -> Dict[str, Scalar]:
     """
     shipped = SHIPPED.get(str(path))
     if shipped is not None:
-        sections = _Object((section, _Object(values.items())) for section, values in shipped.items())
+        sections = _Object(
+            (section, _Object(values.items())) for section, values in shipped.items()
+        )
         return _flatten(sections, f"{path} (shipped)")
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
-        hint = f" (shipped are {' and '.join(SHIPPED)})" if isinstance(error, FileNotFoundError) else ""
+        hint = (
+            f" (shipped are {' and '.join(SHIPPED)})"
+            if isinstance(error, FileNotFoundError)
+            else ""
+        )
         raise UsageError(f"cannot read the config {path}: {error}{hint}") from error
     try:
         yaml: Any = importlib.import_module("yaml")  # here: a box may lack it
@@ -311,7 +324,9 @@ def _read_yaml(yaml: Any, text: str, name: str) -> Dict[str, Scalar]:
             text = "" if nothing else value.value
             _add(found, key.value, Scalar(text, value.style in ("'", '"'), line_of(key), section))
         else:
-            raise UsageError(f"{line_of(key)}: {key.value!r} takes a plain value or a list, nothing deeper")
+            raise UsageError(
+                f"{line_of(key)}: {key.value!r} takes a plain value or a list, nothing deeper"
+            )
 
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     for key, value in pairs(root) if root is not None else ():
@@ -350,9 +365,15 @@ def _flatten(pairs: _Object, name: str) -> Dict[str, Scalar]:
             items = isinstance(plain, list)
             texts = [_text_of(item, f"{name}: {inner!r}") for item in (plain if items else [plain])]
             if items and any("," in text or not text for text in texts):
-                raise UsageError(f"{name}: {inner!r} has an item that cannot be an item of a list here")
+                raise UsageError(
+                    f"{name}: {inner!r} has an item that cannot be an item of a list here"
+                )
             quoted = isinstance(plain, str)
-            _add(found, inner, Scalar(",".join(texts), quoted, name, key if is_section else "", items))
+            _add(
+                found,
+                inner,
+                Scalar(",".join(texts), quoted, name, key if is_section else "", items),
+            )
     return found
 
 
@@ -390,7 +411,9 @@ class Config:
         given: Those of them that the person gave, in a file or on the command line.
     """
 
-    def __init__(self, values: Mapping[str, Value], given: Optional[Mapping[str, Value]] = None) -> None:
+    def __init__(
+        self, values: Mapping[str, Value], given: Optional[Mapping[str, Value]] = None
+    ) -> None:
         self.values: Dict[str, Value] = dict(values)
         self.given: Dict[str, Value] = dict(given or {})
 
@@ -416,7 +439,9 @@ class Config:
 
 
 def merge(
-    files: Sequence[StrPath], given: Mapping[str, Optional[str]], fields_of_other: Optional[FieldsOf] = None
+    files: Sequence[StrPath],
+    given: Mapping[str, Optional[str]],
+    fields_of_other: Optional[FieldsOf] = None,
 ) -> Config:
     """Return the config of a launch.
 
@@ -457,7 +482,9 @@ def _known(name: str, scalar: Scalar, fields: Mapping[str, Field], task: str) ->
             f"{scalar.where}: unknown section {scalar.section!r}{_nearest(scalar.section, sections)}"
         )
     if name not in fields:
-        raise UsageError(f"{scalar.where}: unknown key {name!r} for task {task}{_nearest(name, fields)}")
+        raise UsageError(
+            f"{scalar.where}: unknown key {name!r} for task {task}{_nearest(name, fields)}"
+        )
     field = fields[name]
     if scalar.section and scalar.section != field.section:
         raise UsageError(
@@ -471,7 +498,9 @@ def _convert(field: Field, scalar: Scalar) -> Value:
         raise UsageError(f"{scalar.where}: {field.name} takes one value, not a list")
     if field.kind == "bool":
         if scalar.quoted or scalar.text not in ("true", "false"):
-            raise UsageError(f"{scalar.where}: {field.name} must be true or false, not {scalar.text!r}")
+            raise UsageError(
+                f"{scalar.where}: {field.name} must be true or false, not {scalar.text!r}"
+            )
         return scalar.text == "true"
     if field.kind in ("str", "names"):
         if field.choices and scalar.text not in field.choices:
@@ -488,13 +517,19 @@ def _number(field: Field, scalar: Scalar) -> Value:
         value = int(scalar.text) if field.kind == "int" else float(scalar.text)
     except ValueError:
         kind = "a whole number" if field.kind == "int" else "a number"
-        raise UsageError(f"{scalar.where}: {field.name} must be {kind}, not {scalar.text!r}") from None
+        raise UsageError(
+            f"{scalar.where}: {field.name} must be {kind}, not {scalar.text!r}"
+        ) from None
     if not field.least <= value < math.inf:
-        raise UsageError(f"{scalar.where}: {field.name} must be at least {field.least:g}, not {scalar.text}")
+        raise UsageError(
+            f"{scalar.where}: {field.name} must be at least {field.least:g}, not {scalar.text}"
+        )
     return value
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(name.lower().replace("-", "_"), names, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(names)}"
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known are {', '.join(names)}"

@@ -74,10 +74,13 @@ class Ending:
 
         def kept() -> bool:
             return bool(
-                self.files.saver.save(p.step, loud=False) and self.files.saver.write(p.step, path, result)
+                self.files.saver.save(p.step, loud=False)
+                and self.files.saver.write(p.step, path, result)
             )
 
-        if self.files.saver.save(p.step) and not self._mirrored(self.hold_limit_s, self._asked_within):
+        if self.files.saver.save(p.step) and not self._mirrored(
+            self.hold_limit_s, self._asked_within
+        ):
             self._give_up(p.step)
         if not kept() and not self.files.saver.hold(p.step, kept):
             self._give_way()

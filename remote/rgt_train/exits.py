@@ -185,7 +185,9 @@ class StopRequest:
         A batch that it owes is missed by the loader itself, at the next fetch.
         """
         raising = signal.getsignal(signal.SIGCHLD)
-        if callable(raising) and str(getattr(raising, "__module__", "")).startswith("torch.utils.data"):
+        if callable(raising) and str(getattr(raising, "__module__", "")).startswith(
+            "torch.utils.data"
+        ):
             self._old[signal.SIGCHLD] = raising
 
             def calmed(number: int, frame: Optional[FrameType]) -> None:

@@ -25,11 +25,18 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("out", metavar="OUT", help="the run directory")
     result.add_argument(
-        "--to", metavar="F.safetensors", required=True, help="the file; replaced when it is complete"
+        "--to",
+        metavar="F.safetensors",
+        required=True,
+        help="the file; replaced when it is complete",
     )
-    result.add_argument("--best", action="store_true", help="the best checkpoint instead of the newest")
     result.add_argument(
-        "--raw", action="store_true", help="the weights that were trained, where the run keeps averaged ones"
+        "--best", action="store_true", help="the best checkpoint instead of the newest"
+    )
+    result.add_argument(
+        "--raw",
+        action="store_true",
+        help="the weights that were trained, where the run keeps averaged ones",
     )
     return result
 
@@ -122,9 +129,13 @@ def _weights(loaded: Any, raw: bool) -> Tuple[Dict[str, Any], str, List[str]]:
         found = dcp_reader.weights(loaded.directory, document)
         states = dcp_reader.objects(loaded.directory, document, names)
     else:
-        found = {name: loaded.value(encoded, MODEL_FILE) for name, encoded in document["models"].items()}
+        found = {
+            name: loaded.value(encoded, MODEL_FILE) for name, encoded in document["models"].items()
+        }
         states = {name: loaded.value(document["objects"][name], TRAINER_FILE) for name in names}
-    models = {name: {k: v for k, v in state.items() if _is_tensor(v)} for name, state in found.items()}
+    models = {
+        name: {k: v for k, v in state.items() if _is_tensor(v)} for name, state in found.items()
+    }
     others = sorted(set(_flat(found)) - set(_flat(models)))
     if not states:
         return _flat(models), "weights", others
@@ -142,7 +153,9 @@ def _flat(models: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:
     """Return the tensors of all models; those of a single one keep its own names."""
     if len(models) == 1:
         return dict(next(iter(models.values())))
-    return {f"{model}.{key}": tensor for model, state in models.items() for key, tensor in state.items()}
+    return {
+        f"{model}.{key}": tensor for model, state in models.items() for key, tensor in state.items()
+    }
 
 
 def _finished(out: str, step: int) -> bool:

@@ -65,15 +65,21 @@ def find(losses: Sequence[float], loss: float, factor: float) -> Optional[Spike]
         return None
     middle = _median(losses)
     spread = max(
-        _SIGMA * _median([abs(value - middle) for value in losses]), _LEAST_SPREAD * abs(middle), 1e-12
+        _SIGMA * _median([abs(value - middle) for value in losses]),
+        _LEAST_SPREAD * abs(middle),
+        1e-12,
     )
-    return Spike(loss, middle, spread) if loss > middle + factor * spread else None
+    if loss > middle + factor * spread:
+        return Spike(loss, middle, spread)
+    return None
 
 
 def _median(values: Sequence[float]) -> float:
     ordered = sorted(values)
     half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+    if len(ordered) % 2:
+        return ordered[half]
+    return (ordered[half - 1] + ordered[half]) / 2
 
 
 SPIKE_ACTIONS = ("ignore", "warn", "skip", "rollback")
@@ -154,7 +160,8 @@ class Guard:
         step, where, found = p.step + 1, self._where(), self._named()
         self._report.say(
             f"step {step} skipped: loss {loss}, gradient norm {grad_norm} "
-            f"({where}; {p.bad_row} in a row, {p.bad_total} in all)" + (f"; {found}" if found else "")
+            f"({where}; {p.bad_row} in a row, {p.bad_total} in all)"
+            + (f"; {found}" if found else "")
         )
         self._report.event(
             "nonfinite",
@@ -193,7 +200,9 @@ class Guard:
         if action == "rollback":
             action = self._back(step, found, where)
         self._report.say(f"step {step}: {found} ({where}); {_DONE[action]}")
-        self._report.event("spike", step, loss=loss, median=found.median, spread=found.spread, action=action)
+        self._report.event(
+            "spike", step, loss=loss, median=found.median, spread=found.spread, action=action
+        )
         if action == "warn":
             self._remember(loss)
             return True
@@ -210,7 +219,9 @@ class Guard:
         first = max(1, step - rules.spike_window + 1)
         if not self.go_back(first, step):
             return "skip"
-        self._report.say(f"step {step}: {found} ({where}); going back, leaving out steps {first} to {step}")
+        self._report.say(
+            f"step {step}: {found} ({where}); going back, leaving out steps {first} to {step}"
+        )
         self._report.event(
             "spike", step, loss=found.loss, median=found.median, action="rollback", first=first
         )
@@ -316,7 +327,12 @@ class Telltale:
     """
 
     def __init__(self, report: Report, progress: Progress, run_log: Any, exit_code: int) -> None:
-        self._report, self._progress, self._run_log, self._exit = report, progress, run_log, exit_code
+        self._report, self._progress, self._run_log, self._exit = (
+            report,
+            progress,
+            run_log,
+            exit_code,
+        )
 
     def __call__(self, spent: float, limit: float, path: str) -> None:
         """Tell that there was no step for `spent` seconds; the stacks are in `path`."""
@@ -325,7 +341,9 @@ class Telltale:
             f"stalled: no step for {spent:.0f} s (limit {limit:.0f} s) after step {step}; "
             f"the stacks of all threads are in {path}"
         )
-        self._report.event("stalled", step, seconds=round(spent, 1), limit=round(limit, 1), path=path)
+        self._report.event(
+            "stalled", step, seconds=round(spent, 1), limit=round(limit, 1), path=path
+        )
         if self._exit:
             self._run_log.end(step, "stalled")
 
@@ -342,7 +360,9 @@ class Watchdog:
         tell: Called once per stall with seconds, the limit and the file of the dump.
     """
 
-    def __init__(self, out: StrPath, rules: StallRules, tell: Callable[[float, float, str], None]) -> None:
+    def __init__(
+        self, out: StrPath, rules: StallRules, tell: Callable[[float, float, str], None]
+    ) -> None:
         self._rules, self._tell = rules, tell
         self.path = os.path.join(out, "stalls.log")
         self._times: Deque[float] = deque(maxlen=STEPS)
@@ -381,7 +401,9 @@ class Watchdog:
             while not self._closing.wait(min(5.0, max(0.02, self.limit_s() / 8))):
                 limit = self.limit_s()
                 # Twice the limit: it goes off only where this thread, too, has been held up that long.
-                faulthandler.dump_traceback_later(2 * limit, exit=self._rules.exit_code != 0, file=2)
+                faulthandler.dump_traceback_later(
+                    2 * limit, exit=self._rules.exit_code != 0, file=2
+                )
                 spent = time.monotonic() - self._last
                 if spent > limit and not self._told:
                     self._told = True
@@ -393,7 +415,9 @@ class Watchdog:
         faulthandler.dump_traceback(2, all_threads=True)
         self._tell(spent, limit, self.path if self._keep_dump(spent, limit) else "stderr")
         if self._rules.exit_code:
-            os._exit(self._rules.exit_code)  # the main thread is stuck: nothing else ends the process
+            os._exit(
+                self._rules.exit_code
+            )  # the main thread is stuck: nothing else ends the process
 
     def _keep_dump(self, spent: float, limit: float) -> bool:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -502,7 +526,9 @@ def give_up(out: StrPath, root: StrPath, places: Sequence[Tuple[int, str]]) -> L
     return gone
 
 
-def decide(out: StrPath, steps: Sequence[int], first: int, last: int, say: Callable[[str], None]) -> bool:
+def decide(
+    out: StrPath, steps: Sequence[int], first: int, last: int, say: Callable[[str], None]
+) -> bool:
     """Note that the steps from `first` to `last` are left out; False where there is no way back.
 
     Args:

@@ -48,14 +48,18 @@ class Precision:
 
     def __init__(self, name: str, device: torch.device, *, sharded: bool) -> None:
         if name == "fp16" and sharded:
-            raise UsageError("precision is fp16: a sharded model needs bf16, which has no scale to keep")
+            raise UsageError(
+                "precision is fp16: a sharded model needs bf16, which has no scale to keep"
+            )
         self.dtype: Optional[torch.dtype] = _DTYPES.get(name)
         self._device = device.type
         self.scaler: Any = torch.amp.GradScaler(device.type) if name == "fp16" else None
 
     def autocast(self) -> "AbstractContextManager[Any]":
         """Compute with these bits inside the block; outside of it, for a backward pass, they are remembered."""
-        return nullcontext() if self.dtype is None else torch.autocast(self._device, dtype=self.dtype)
+        if self.dtype is None:
+            return nullcontext()
+        return torch.autocast(self._device, dtype=self.dtype)
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         """Return what the backward pass begins with."""
@@ -68,7 +72,11 @@ class Precision:
 
     def overflowed(self, norm: float) -> bool:
         """Say whether gradients of this `norm` are infinite for the scale alone: normal now and then, no bad step."""
-        return self.scaler is not None and not math.isfinite(norm) and self.scaler.get_scale() > _LEAST_SCALE
+        return (
+            self.scaler is not None
+            and not math.isfinite(norm)
+            and self.scaler.get_scale() > _LEAST_SCALE
+        )
 
     def step(self, optimizer: Any, lr: float) -> None:
         """Take the step, unless a gradient is infinite."""
@@ -113,12 +121,15 @@ class AdamW(torch.optim.AdamW):
         if "first" not in saved:
             return saved
         steps = torch.tensor(float(saved["steps"]))
-        moments = zip(saved["first"], saved["second"])  # noqa: B905  made together
+        moments = zip(saved["first"], saved["second"])
         state = {
             number: {"step": steps.clone(), "exp_avg": first, "exp_avg_sq": second}
             for number, (first, second) in enumerate(moments)
         }
-        return {"state": state if saved["steps"] else {}, "param_groups": self.state_dict()["param_groups"]}
+        return {
+            "state": state if saved["steps"] else {},
+            "param_groups": self.state_dict()["param_groups"],
+        }
 
 
 class Ema(AveragedModel):
@@ -163,7 +174,9 @@ class Setup:
         UsageError: The task keeps averaged weights, which a sharded model cannot.
     """
 
-    def __init__(self, config: Config, task: Task, total_steps: int, ranks: Optional[Ranks] = None) -> None:
+    def __init__(
+        self, config: Config, task: Task, total_steps: int, ranks: Optional[Ranks] = None
+    ) -> None:
         rng.seed_all(config.int("seed"))
         own: Any = getattr(ranks, "device", None) if config.str("device") == "auto" else None
         self.device: torch.device = own or device_of(config.str("device"))
@@ -181,11 +194,17 @@ class Setup:
             from rgt_train.ranks import choose
 
             if self._sharded and decay > 0:
-                raise exits.UsageError(f"parallel is {kind}: averaged weights are not sharded, set ema to 0")
+                raise exits.UsageError(
+                    f"parallel is {kind}: averaged weights are not sharded, set ema to 0"
+                )
             assert ranks is not None, "asked above"
             self.model = choose.wrap(self._whole, kind, ranks, self.precision.dtype)
         self.optimizer = AdamW(self.model.parameters(), weight_decay=config.float("weight_decay"))
-        self._peak, self._warmup, self._total = config.float("lr"), config.int("warmup"), total_steps
+        self._peak, self._warmup, self._total = (
+            config.float("lr"),
+            config.int("warmup"),
+            total_steps,
+        )
         self._clip = config.float("clip") or math.inf
         self.accumulate = config.int("accumulate")
 
@@ -212,10 +231,12 @@ class Setup:
             from rgt_train.ranks.choose import norm_of
 
             return norm_of(self.model)
-        norms = [torch.linalg.vector_norm(p.grad) for p in self.model.parameters() if p.grad is not None]
-        return (
-            float(torch.linalg.vector_norm(torch.stack([n.to(self.device) for n in norms]))) if norms else 0.0
-        )
+        norms = [
+            torch.linalg.vector_norm(p.grad) for p in self.model.parameters() if p.grad is not None
+        ]
+        if norms:
+            return float(torch.linalg.vector_norm(torch.stack([n.to(self.device) for n in norms])))
+        return 0.0
 
     @torch.no_grad()
     def apply(self, lr: float, norm: float) -> None:
@@ -237,7 +258,9 @@ class Setup:
         """The model that is validated: the one with the averaged weights, if there is one."""
         if self.ema is not None:
             return self.ema.module
-        return self.model if self._sharded else self._whole
+        if self._sharded:
+            return self.model
+        return self._whole
 
 
 def train(config: Config, out: str, stop: Optional[StopRequest] = None) -> int:
@@ -260,7 +283,9 @@ def _train(config: Config, out: str, stop: Optional[StopRequest]) -> int:
     ranks = _join(config)
     task = tasks.make(config)
     accumulate = config.int("accumulate")
-    per_epoch = config.int("steps_per_epoch") or max(1, -(-task.samples // config.int("batch")) // accumulate)
+    per_epoch = config.int("steps_per_epoch") or max(
+        1, -(-task.samples // config.int("batch")) // accumulate
+    )
     total = config.int("epochs") * per_epoch
     setup = Setup(config, task, total, ranks)
     weights = sum(p.numel() for p in setup.model.parameters())
@@ -361,7 +386,10 @@ def smoke(config: Config, steps: int) -> int:
         loss = setup.loss(indices, lambda index: index)
         setup.backward(loss)
         norm = setup.grad_norm()
-        if not (math.isfinite(loss.item()) and (math.isfinite(norm) or setup.overflowed(loss.item(), norm))):
+        if not (
+            math.isfinite(loss.item())
+            and (math.isfinite(norm) or setup.overflowed(loss.item(), norm))
+        ):
             say(f"smoke: step {step + 1} is not finite: loss {loss.item()}, gradient norm {norm}")
             return exits.FAILED
         setup.apply(setup.lr(step), norm)
@@ -422,6 +450,16 @@ def _options(config: Config, task: Task) -> Options:
     )
 
 
-_NOTHING_TO_JUDGE = "the task's validation() yields no losses; let it yield (sum of the losses, how many)"
-_WHOLE = ("save_every", "keep", "max_unsaved", "log_every", "max_bad_steps", "spike_window", "stall_exit")
+_NOTHING_TO_JUDGE = (
+    "the task's validation() yields no losses; let it yield (sum of the losses, how many)"
+)
+_WHOLE = (
+    "save_every",
+    "keep",
+    "max_unsaved",
+    "log_every",
+    "max_bad_steps",
+    "spike_window",
+    "stall_exit",
+)
 """Whole numbers that are called the same in a config and in `Options`."""

@@ -74,10 +74,14 @@ def is_better(value: float, best: Optional[float], mode: str) -> bool:
         UsageError: The mode is another.
     """
     if mode not in ("min", "max"):
-        raise UsageError(f'mode is {mode!r}: give "min" where lower is better, "max" where higher is')
+        raise UsageError(
+            f'mode is {mode!r}: give "min" where lower is better, "max" where higher is'
+        )
     if best is None:
         return not math.isnan(value)
-    return value < best if mode == "min" else value > best
+    if mode == "min":
+        return value < best
+    return value > best
 
 
 def is_left_out(step: int, ranges: Sequence[Sequence[int]]) -> bool:

@@ -18,13 +18,30 @@ from rgt_train.checkpoint.resume import Pending
 from rgt_train.checkpoint.state import Parts, RunState
 from rgt_train.data.position import DataPosition, Part, Stream, steps_of
 from rgt_train.data.rng import evaluation
-from rgt_train.data.sampler import BatchPlan, Order, SampleIndex, Seeded, lengths, mix, order_of, sample_seed
+from rgt_train.data.sampler import (
+    BatchPlan,
+    Order,
+    SampleIndex,
+    Seeded,
+    lengths,
+    mix,
+    order_of,
+    sample_seed,
+)
 from rgt_train.ending import Ending
 from rgt_train.exits import StopRequest
 from rgt_train.guards import Guard, Rules, StallRules, Telltale, Watchdog, nonfinite
 from rgt_train.progress import Progress, is_better
 from rgt_train.ranks import choose, launch
-from rgt_train.ranks.heartbeat import CHECKPOINT, COLLECTIVE, END, EVALUATION, LOOP, PHASES, optimizer_hooks
+from rgt_train.ranks.heartbeat import (
+    CHECKPOINT,
+    COLLECTIVE,
+    END,
+    EVALUATION,
+    LOOP,
+    PHASES,
+    optimizer_hooks,
+)
 from rgt_train.ranks.launch import Coordinator, Ranks, StandIn
 from rgt_train.run_files import RunFiles
 
@@ -102,14 +119,22 @@ class Run:
         stop: Optional[StopRequest] = None,
         ranks: Optional[Ranks] = None,
     ) -> None:
-        self.out, self.options, self.progress = os.path.abspath(out), options or Options(), Progress()
+        self.out, self.options, self.progress = (
+            os.path.abspath(out),
+            options or Options(),
+            Progress(),
+        )
         self.options.check()
         streamed = Stream(stream) if stream is not None else None
         if stream is not None:
             steps_per_epoch = steps_per_epoch or steps_of(stream, accumulate)
             samples = steps_per_epoch * accumulate * batch_size
-        self.sampler = order_of(sampler, samples, batch_size, seed, steps_per_epoch, accumulate, max_steps)
-        self.epochs_total, self.total_steps = lengths(epochs, max_steps, self.sampler.steps_per_epoch)
+        self.sampler = order_of(
+            sampler, samples, batch_size, seed, steps_per_epoch, accumulate, max_steps
+        )
+        self.epochs_total, self.total_steps = lengths(
+            epochs, max_steps, self.sampler.steps_per_epoch
+        )
         self._ranks: Ranks = choose.ranks_of(ranks)
         self._beat = self._ranks.beat
         self._data = DataPosition(
@@ -290,7 +315,10 @@ class Run:
             Stop: A signal asked for the end (exit code 75), or nothing can be saved any more (74).
             UsageError: More steps than the epoch has, or a loss that is no number.
         """
-        shown, plain = number("loss", loss), {name: number(name, value) for name, value in values.items()}
+        shown, plain = (
+            number("loss", loss),
+            {name: number(name, value) for name, value in values.items()},
+        )
         self._data.see_room()
         self.progress.advance()
         self._beat.stepped(self.progress.step)
@@ -412,7 +440,7 @@ class Run:
 
     def total(self, *numbers: float) -> List[float]:
         """Return the sums of the ranks' numbers, e.g. of the losses and the number of samples each has validated."""
-        return [float(sum(column)) for column in zip(*self._ranks.all_gather(numbers))]  # noqa: B905
+        return [float(sum(column)) for column in zip(*self._ranks.all_gather(numbers))]
 
     def __enter__(self) -> "Run":
         return self
@@ -473,9 +501,13 @@ class Run:
         self._pending = Pending(state, files.restored, seed)
         rules = Rules(o.max_bad_steps, o.spike, o.spike_factor, o.spike_window)
         stepped = optimizers[0] if optimizers else None
-        self._guard = Guard(files.report, p, rules, lambda: nonfinite(state.models, stepped), files.leave_out)
+        self._guard = Guard(
+            files.report, p, rules, lambda: nonfinite(state.models, stepped), files.leave_out
+        )
         stall = StallRules(o.stall_factor, o.stall_floor_s, o.stall_exit)
-        self._watchdog = Watchdog(self.out, stall, Telltale(files.report, p, files.run_log, o.stall_exit))
+        self._watchdog = Watchdog(
+            self.out, stall, Telltale(files.report, p, files.run_log, o.stall_exit)
+        )
 
     def _heard(self) -> None:
         if self._watchdog is not None:

@@ -65,7 +65,12 @@ class RunFiles:
         stop: Any,
     ) -> None:
         self.out, self._options, self._state, self._sampler = out, options, state, sampler
-        self._total, self._ranks, self._coordinator, self._stop = total_steps, ranks, coordinator, stop
+        self._total, self._ranks, self._coordinator, self._stop = (
+            total_steps,
+            ranks,
+            coordinator,
+            stop,
+        )
         self._lock: Any = StandIn(fd=-1)
         self.report: Report = StandIn()  # type: ignore[assignment]
         self.run_log: Any = StandIn(attempt=0, past=Past())
@@ -96,8 +101,14 @@ class RunFiles:
             self._follow()
 
         def load() -> None:
-            say("already finished: step {step}, loss {loss}, best {best}; nothing to do".format_map(result))
-            self.restored = resume.load_finished(store, self.persister, self._state, int(result["step"]))
+            say(
+                "already finished: step {step}, loss {loss}, best {best}; nothing to do".format_map(
+                    result
+                )
+            )
+            self.restored = resume.load_finished(
+                store, self.persister, self._state, int(result["step"])
+            )
 
         try:
             self._coordinator.do(load)
@@ -144,7 +155,9 @@ class RunFiles:
     def _follow(self) -> None:
         """Get ready, on a rank that is not the writer, for what the writer will order."""
         self.persister = self._persisting(Store(self.out, 0))
-        self._coordinator.orders["see"] = lambda path, content: choose.see(self._ranks, path, content)
+        self._coordinator.orders["see"] = lambda path, content: choose.see(
+            self._ranks, path, content
+        )
         self._coordinator.orders["load"] = self._load_as_told
 
     def _load_as_told(self, directory: str) -> None:
@@ -198,7 +211,9 @@ class RunFiles:
         )  # fmt: skip
         if self.mirror is not None:
             self.mirror.offer_all(loaded)
-        self._stop.tell = lambda name: self.report.say(f"{name}: stopping as soon as the step is over")
+        self._stop.tell = lambda name: self.report.say(
+            f"{name}: stopping as soon as the step is over"
+        )
         self.run_log.start(p.step, self._ranks.nodes, o.log_every)
         if not self._lock.exclusive:
             self.report.say(
@@ -213,21 +228,31 @@ class RunFiles:
             self._lock = RunLock(self.out)
         except OSError as error:
             taken = isinstance(error, (FileExistsError, NotADirectoryError))
-            why = "something that is not a directory is in the way" if taken else error.strerror or str(error)
+            why = (
+                "something that is not a directory is in the way"
+                if taken
+                else error.strerror or str(error)
+            )
             raise exits.UsageError(
                 f"cannot use {self.out} as run directory: {why}; give another one"
             ) from error
         if self._ranks.world > 1:
             with open(self._lock.path, "rb") as file:
                 content = file.read()
-            self._coordinator.orders["see"] = lambda path, content: choose.see(self._ranks, path, content)
+            self._coordinator.orders["see"] = lambda path, content: choose.see(
+                self._ranks, path, content
+            )
             self._coordinator.order("see", self._lock.path, content)
 
     def _open_mirror(self, store: Store) -> None:
         """Open the mirror, if there is one, and carry out a rollback that was decided: here and there."""
         if self._options.mirror:
             self.mirror = Mirror(
-                self._options.mirror, store, self.report, self._lock.note_helper, self._coordinator.alive
+                self._options.mirror,
+                store,
+                self.report,
+                self._lock.note_helper,
+                self._coordinator.alive,
             )
             before = guards.read(self.out).before
             if before:
@@ -239,7 +264,9 @@ class RunFiles:
     def _note_launch(self) -> None:
         """Open the further logs, and write what was launched."""
         o, step, settings = self._options, self._state.progress.step, self._state.settings
-        self.report.add(open_sinks(o.loggers, Launch(self.out, step, settings, o.project), self.report.say))
+        self.report.add(
+            open_sinks(o.loggers, Launch(self.out, step, settings, o.project), self.report.say)
+        )
         facts = run_log.facts(
             seed=self._sampler.seed, batch=self._sampler.batch_size, accumulate=self._sampler.accumulate,
             world=self._ranks.world, attempt=self.run_log.attempt, step=step, settings=settings, overrides=o.overrides,
@@ -249,10 +276,16 @@ class RunFiles:
             self.report.say(complaint)
 
     def _begin_clock(self, cadence: Cadence) -> None:
-        samples, steps = self._sampler.batch_size * self._sampler.accumulate, self._sampler.steps_per_epoch
+        samples, steps = (
+            self._sampler.batch_size * self._sampler.accumulate,
+            self._sampler.steps_per_epoch,
+        )
         saving = lambda: bool(self.saver.busy)  # noqa: E731
         times = StepTimes(
-            self._ranks.beat, self._state.models.values(), self._ranks.world, self._sampler.accumulate
+            self._ranks.beat,
+            self._state.models.values(),
+            self._ranks.world,
+            self._sampler.accumulate,
         )
         self.pace = Pace(
             self.report, self._stop, cadence, self._options, samples, steps, saving, times.of_steps

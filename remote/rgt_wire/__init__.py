@@ -30,11 +30,13 @@ def imported_later(package: str, homes: "Mapping[str, str]") -> "Callable[[str],
         package: Its full name.
         homes: Module of the package → the names that come from it, with blanks between them.
     """
-    found = {name: "%s.%s" % (package, module) for module, names in homes.items() for name in names.split()}
+    found = {
+        name: f"{package}.{module}" for module, names in homes.items() for name in names.split()
+    }
 
     def load(name: str) -> "Any":
         if name not in found:
-            raise AttributeError("module %r has no attribute %r" % (package, name))
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(found[name]), name)
 
     return load

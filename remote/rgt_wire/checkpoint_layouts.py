@@ -45,9 +45,13 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Content = namedtuple("Content", "weights step epoch cut text", defaults=(None, None, None, False, ""))
+    Content = namedtuple(
+        "Content", "weights step epoch cut text", defaults=(None, None, None, False, "")
+    )
     Checkpoint = namedtuple(
-        "Checkpoint", "path files group step epoch best unfinished", defaults=(None, None, False, "")
+        "Checkpoint",
+        "path files group step epoch best unfinished",
+        defaults=(None, None, False, ""),
     )
 
 NOTHING = Content()
@@ -59,7 +63,9 @@ MARKS = frozenset(
     )
 )  # fmt: skip
 """Files that make a checkpoint of the directory that holds one, if it holds weights or is one of `ALONE`."""
-ALONE = frozenset((".metadata", "_METADATA", "_CHECKPOINT_METADATA", "orbax.checkpoint", "saved_model.pb"))
+ALONE = frozenset(
+    (".metadata", "_METADATA", "_CHECKPOINT_METADATA", "orbax.checkpoint", "saved_model.pb")
+)
 """… whatever else is there: their weights have names that say nothing."""
 TRACKERS = ("latest_checkpointed_iteration.txt", "latest")
 """Files with the name or number of the newest complete checkpoint; written after it (Megatron-LM, DeepSpeed)."""
@@ -148,7 +154,9 @@ def _tree(paths: Iterable[str]) -> _Folder:
 
 
 def _join(folder: str, name: str) -> str:
-    return "%s/%s" % (folder, name) if folder else name
+    if folder:
+        return f"{folder}/{name}"
+    return name
 
 
 def _search(
@@ -172,7 +180,10 @@ def _search(
     for each in units:
         name = read_name(each.name)
         if (kind != "data" and _is_unit(each, name, folder)) or (
-            _is_marked(each) and kind != "data" and _kind(each.name, kind) != "data" and not _has_units(each)
+            _is_marked(each)
+            and kind != "data"
+            and _kind(each.name, kind) != "data"
+            and not _has_units(each)
         ):
             found.append(_of_folder(each, name, content))
         else:
@@ -211,9 +222,13 @@ def _is_unit(folder: _Folder, name: Name, above: _Folder) -> bool:
     ):
         named = True
     elif name.number is not None and not words:
-        named = bool(read_name(above.name).words & checkpoint_names.CHECKPOINTS) or _marks_below(folder)
+        named = bool(read_name(above.name).words & checkpoint_names.CHECKPOINTS) or _marks_below(
+            folder
+        )
     else:
-        named = bool(words & checkpoint_names.ALIASES) or (bool(words) and folder.name.endswith("-state"))
+        named = bool(words & checkpoint_names.ALIASES) or (
+            bool(words) and folder.name.endswith("-state")
+        )
     in_series = bool((words | read_name(above.name).words) & checkpoint_names.CHECKPOINTS)
     return named and (_has_weights(folder) or (in_series and _has_content(folder)))
 
@@ -251,7 +266,8 @@ def _is_marked(folder: _Folder) -> bool:
 
 def _has_units(folder: _Folder) -> bool:
     return any(
-        _is_unit(each, read_name(each.name), folder) or _has_units(each) for each in folder.folders.values()
+        _is_unit(each, read_name(each.name), folder) or _has_units(each)
+        for each in folder.folders.values()
     )
 
 
@@ -273,7 +289,13 @@ def _of_folder(folder: _Folder, name: Name, content: Callable[[str], Content]) -
         )
     unfinished = "it has a temporary name" if name.temporary else _why_unfinished(files, content)
     return Checkpoint(
-        folder.path, files, _group(folder.path), step, epoch, checkpoint_names.is_best(name), unfinished
+        folder.path,
+        files,
+        _group(folder.path),
+        step,
+        epoch,
+        checkpoint_names.is_best(name),
+        unfinished,
     )
 
 
@@ -294,7 +316,7 @@ def _why_unfinished(files: tuple[str, ...], content: Callable[[str], Content]) -
             return "it has %d of %d files" % (len(numbers), total)
     for path in files:
         if path.lower().endswith(checkpoint_names.WEIGHTS + (".bin", ".h5")) and content(path).cut:
-            return "%s ends too early" % path.rpartition("/")[2]
+            return f"{path.rpartition('/')[2]} ends too early"
     return ""
 
 
@@ -324,15 +346,27 @@ def _of_files(
             continue
         elif checkpoint_names.is_companion(name) and name.progress is None:
             with_it.append(path)
-        elif checkpoint_names.is_data(name) or (not name.ending and not checkpoint_names.is_weights(name)):
+        elif checkpoint_names.is_data(name) or (
+            not name.ending and not checkpoint_names.is_weights(name)
+        ):
             continue
         elif name.progress is not None or name.words & checkpoint_names.ALIASES:
-            key = (name.step, name.epoch, name.number, name.words & checkpoint_names.ALIASES, name.temporary)
+            key = (
+                name.step,
+                name.epoch,
+                name.number,
+                name.words & checkpoint_names.ALIASES,
+                name.temporary,
+            )
             series.setdefault(key, []).append((path, name))
         elif checkpoint_names.is_weights(name) and name.ending != ".index":
             plain.append((path, name))
     if whole:
-        names = {_join(folder.path, mark) for mark in folder.files if mark in MARKS or mark == "config.json"}
+        names = {
+            _join(folder.path, mark)
+            for mark in folder.files
+            if mark in MARKS or mark == "config.json"
+        }
         files = tuple(dict.fromkeys([*whole, *with_it, *sorted(names)]))
         found.append(_marked_root(whole, files, content))
     elif marked:
@@ -345,7 +379,9 @@ def _of_files(
         _add(path, name, files, kind, found, unsure, content)
 
 
-def _marked_root(whole: List[str], files: tuple[str, ...], content: Callable[[str], Content]) -> Checkpoint:
+def _marked_root(
+    whole: List[str], files: tuple[str, ...], content: Callable[[str], Content]
+) -> Checkpoint:
     inside = content(whole[0])
     return Checkpoint(
         whole[0],
@@ -392,7 +428,9 @@ def _rank(name: Name) -> int:
     """Return how far a file is from being the model itself, among those of one checkpoint."""
     if "model" in name.words or name.ending == ".index":
         return 0
-    return 2 if name.words & {"d", "ema", "discriminator", "state", "critic"} else 1
+    if name.words & {"d", "ema", "discriminator", "state", "critic"}:
+        return 2
+    return 1
 
 
 def _add(
@@ -414,11 +452,15 @@ def _add(
         if step is None and epoch != name.number:
             step = name.number
     unfinished = "it has a temporary name" if name.temporary else _why_unfinished(files, content)
-    one = Checkpoint(path, files, _group(path), step, epoch, checkpoint_names.is_best(name), unfinished)
+    one = Checkpoint(
+        path, files, _group(path), step, epoch, checkpoint_names.is_best(name), unfinished
+    )
     (found if said else unsure).append(one)
 
 
-def _apply_trackers(folder: _Folder, found: List[Checkpoint], content: Callable[[str], Content]) -> None:
+def _apply_trackers(
+    folder: _Folder, found: List[Checkpoint], content: Callable[[str], Content]
+) -> None:
     """Mark what is newer than the newest complete checkpoint by the trainer's own word."""
     for tracker in TRACKERS:
         if tracker not in folder.files:
@@ -429,10 +471,12 @@ def _apply_trackers(folder: _Folder, found: List[Checkpoint], content: Callable[
         for place, one in enumerate(found):
             is_here = one.path.rpartition("/")[0] == folder.path and one.path not in one.files
             if is_here and one.step is not None and one.step > newest and not one.unfinished:
-                found[place] = one._replace(unfinished="%s does not name it yet" % tracker)
+                found[place] = one._replace(unfinished=f"{tracker} does not name it yet")
 
 
 def _tracked_step(text: str) -> Optional[int]:
     """Return the step in a tracker's text: a number, or a name such as ``step-00002000-a1`` (step 2,000)."""
     name = read_name(text)
-    return name.number if name.step is None else name.step
+    if name.step is None:
+        return name.number
+    return name.step

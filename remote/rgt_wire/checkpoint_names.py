@@ -39,7 +39,9 @@ if TYPE_CHECKING:
         @property
         def progress(self) -> "Optional[int]":
             """The number by which a later checkpoint of a series is larger."""
-            return next((each for each in (self.step, self.epoch, self.number) if each is not None), None)
+            return next(
+                (each for each in (self.step, self.epoch, self.number) if each is not None), None
+            )
 else:
     from collections import namedtuple
 
@@ -54,7 +56,9 @@ else:
 
         @property
         def progress(self):  # noqa: ANN201, D102
-            return next((each for each in (self.step, self.epoch, self.number) if each is not None), None)
+            return next(
+                (each for each in (self.step, self.epoch, self.number) if each is not None), None
+            )
 
 
 WEIGHTS = (
@@ -93,10 +97,14 @@ WITH_IT = (
 ENDINGS = WEIGHTS + PERHAPS + WITH_IT
 
 STEPS = frozenset(
-    ("step steps globalstep iter iters iteration iterations itr it ba kimg nimg update updates s").split()
+    (
+        "step steps globalstep iter iters iteration iterations itr it ba kimg nimg update updates s"
+    ).split()
 )
 EPOCHS = frozenset("epoch epochs ep e".split())
-CHECKPOINTS = frozenset(("checkpoint checkpoints ckpt ckpts chkpt chkpts chkpnt snapshot snapshots").split())
+CHECKPOINTS = frozenset(
+    ("checkpoint checkpoints ckpt ckpts chkpt chkpts chkpnt snapshot snapshots").split()
+)
 ALIASES = frozenset("best last latest final current newest".split())
 MODELS = frozenset(
     (
@@ -172,15 +180,21 @@ def _progress(stem: str) -> "tuple[Optional[int], Optional[int], Optional[int], 
         "" if _HASH.fullmatch(part) and not _WORD_AND_NUMBER.fullmatch(part) else part
         for part in re.split(r"([-_= +])", text)
     ]
-    tokens = [(match.group(), match.start(), match.end()) for match in _WORD.finditer("".join(parts))]
+    tokens = [
+        (match.group(), match.start(), match.end()) for match in _WORD.finditer("".join(parts))
+    ]
     step = epoch = None
     bare = []
     for place, (text, start, end) in enumerate(tokens):
         if not text.isdigit() or len(text) > _MOST_DIGITS:
             continue
-        before, glued = ("", False) if not place else (tokens[place - 1][0], tokens[place - 1][2] == start)
+        before, glued = (
+            ("", False) if not place else (tokens[place - 1][0], tokens[place - 1][2] == start)
+        )
         after, before_it = (
-            ("", False) if place + 1 == len(tokens) else (tokens[place + 1][0], tokens[place + 1][1] == end)
+            ("", False)
+            if place + 1 == len(tokens)
+            else (tokens[place + 1][0], tokens[place + 1][1] == end)
         )
         if before in STEPS and (len(before) > 1 or glued):
             step = int(text)

@@ -26,14 +26,16 @@ def _with_unit(count: float, step: float, units: "tuple[str, ...]") -> str:
         if abs(count) < 999.5:
             return "%.*f %s" % (0 if unit == "B" or abs(count) >= 99.95 else 1, count, unit)
         count /= step
-    return "%.1f %s" % (count, units[-1])
+    return f"{count:.1f} {units[-1]}"
 
 
 def duration_text(seconds: float) -> str:
     """Return a duration such as ``42 s``, ``14 min``, ``3.1 h``."""
     if seconds < 120:
-        return "%.0f s" % seconds
-    return "%.0f min" % (seconds / 60) if seconds < 7200 else "%.1f h" % (seconds / 3600)
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return "%.0f min" % (seconds / 60)
+    return "%.1f h" % (seconds / 3600)
 
 
 # The text of a log's line, as the agent sends it and as the client makes it of bytes that it has fetched.

@@ -8,12 +8,26 @@ from rgt_wire import imported_later
 
 if TYPE_CHECKING:
     from rgt_tui.cli.arguments import duration, gpu_wish
-    from rgt_tui.cli.commands import COMMANDS, FAILED, INTERRUPTED, OK, UNCONFIRMED, UNREACHABLE, USAGE
+    from rgt_tui.cli.commands import (
+        COMMANDS,
+        FAILED,
+        INTERRUPTED,
+        OK,
+        UNCONFIRMED,
+        UNREACHABLE,
+        USAGE,
+    )
     from rgt_tui.cli.curves import chosen_run, chosen_series, for_output, plot
     from rgt_tui.cli.dashboard import Met, ask_tmux
     from rgt_tui.cli.demo import HINT
     from rgt_tui.cli.entry import main, parse
-    from rgt_tui.cli.gathering import FIRST_LOOK_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, Settling, gather
+    from rgt_tui.cli.gathering import (
+        FIRST_LOOK_SECONDS,
+        LONGEST_SECONDS,
+        QUIET_SECONDS,
+        Settling,
+        gather,
+    )
     from rgt_tui.cli.logs import TerminalOutput, is_path, known, of_run, one_row, unknown, width
     from rgt_tui.cli.metrics import FAMILIES, exposition, series
     from rgt_tui.cli.printing import columns, complain, json_line, waiting

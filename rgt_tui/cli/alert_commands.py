@@ -46,7 +46,9 @@ def run_alerts(arguments: AlertsArguments) -> int:
         config = open_fleet(arguments, trusted=True)
         named = {sink.name: sink for sink in config.alerts.sinks}
         if not named:
-            raise FleetFileError(f"{config.path} has no [[sinks]]: alerts are shown on the screen only")
+            raise FleetFileError(
+                f"{config.path} has no [[sinks]]: alerts are shown on the screen only"
+            )
         for name in arguments.sinks:
             if name not in named:
                 near = get_close_matches(name, named, 1)
@@ -55,7 +57,9 @@ def run_alerts(arguments: AlertsArguments) -> int:
     except FleetFileError as error:
         complain(error)
         return USAGE
-    chosen = [sink for name, sink in named.items() if not arguments.sinks or name in arguments.sinks]
+    chosen = [
+        sink for name, sink in named.items() if not arguments.sinks or name in arguments.sinks
+    ]
     return running.run(_send(chosen, as_json=arguments.json))
 
 
@@ -63,11 +67,18 @@ async def _send(sinks: Sequence[SinkSettings], *, as_json: bool) -> int:
     problems = await asyncio.gather(*(_one(sink) for sink in sinks))
     for sink, problem in zip(sinks, problems, strict=True):
         if as_json:
-            body = {"sink": sink.name, "kind": sink.kind, "sent": problem is None, "problem": problem}
+            body = {
+                "sink": sink.name,
+                "kind": sink.kind,
+                "sent": problem is None,
+                "problem": problem,
+            }
             print_json(body)
         else:
             print_lines(f"{sink.name}: {'sent' if problem is None else f'failed: {problem}'}")
-    return OK if all(problem is None for problem in problems) else FAILED
+    if all(problem is None for problem in problems):
+        return OK
+    return FAILED
 
 
 async def _one(settings: SinkSettings) -> str | None:
@@ -104,7 +115,12 @@ def run_mute(arguments: MuteArguments) -> int:
         if arguments.list_only:
             _show(specs, load_alerts(path).mutes, now, as_json=arguments.json)
             return OK
-        seconds = 0.0 if arguments.off else None if arguments.until_over else arguments.seconds or USUAL_S
+        if arguments.off:
+            seconds = 0.0
+        elif arguments.until_over:
+            seconds = None
+        else:
+            seconds = arguments.seconds or USUAL_S
         if until is not None:
             seconds = until - now
         key = key_of(specs[0])
@@ -119,7 +135,11 @@ def run_mute(arguments: MuteArguments) -> int:
 
 
 def _keep(
-    config: FleetConfig, spec: BoxSpec, before: tuple[Mute, ...], after: tuple[Mute, ...], now: float
+    config: FleetConfig,
+    spec: BoxSpec,
+    before: tuple[Mute, ...],
+    after: tuple[Mute, ...],
+    now: float,
 ) -> None:
     """Note in the journal what is muted; where an rgt watches the box, that one does, for it alone writes of it."""
     said = [
@@ -156,14 +176,22 @@ def _known(what: str) -> str:
     return what
 
 
-def _changed(path: Path, change: Callable[[tuple[Mute, ...]], tuple[Mute, ...]], now: float) -> Stored:
+def _changed(
+    path: Path, change: Callable[[tuple[Mute, ...]], tuple[Mute, ...]], now: float
+) -> Stored:
     return update_alerts(
         path, lambda stored: msgspec.structs.replace(stored, mutes=change(stored.mutes)), now
     )
 
 
 def _tell(
-    spec: BoxSpec, what: str, before: tuple[Mute, ...], after: tuple[Mute, ...], now: float, *, as_json: bool
+    spec: BoxSpec,
+    what: str,
+    before: tuple[Mute, ...],
+    after: tuple[Mute, ...],
+    now: float,
+    *,
+    as_json: bool,
 ) -> None:
     """Say what is quiet now, or speaks again."""
     key = key_of(spec)
@@ -173,7 +201,9 @@ def _tell(
         return
     if as_json:
         return
-    ended = [mute.what for mute in before if mute.box == key and mute not in after and _holds(mute, now)]
+    ended = [
+        mute.what for mute in before if mute.box == key and mute not in after and _holds(mute, now)
+    ]
     names = ", ".join("everything" if name == EVERYTHING else name for name in ended)
     print_lines(f"{spec.name}: {f'{names} unmuted' if names else 'nothing was muted'}")
 
@@ -183,14 +213,23 @@ def _holds(mute: Mute, now: float) -> bool:
 
 
 def _show(
-    specs: tuple[BoxSpec, ...] | list[BoxSpec], mutes: tuple[Mute, ...], now: float, *, as_json: bool
+    specs: tuple[BoxSpec, ...] | list[BoxSpec],
+    mutes: tuple[Mute, ...],
+    now: float,
+    *,
+    as_json: bool,
 ) -> None:
     names = {key_of(spec): spec.name for spec in specs}
     for mute in mutes:
         if mute.box not in names or not _holds(mute, now):
             continue
         if as_json:
-            body = {"box": names[mute.box], "what": mute.what, "until": mute.until, "since": mute.at}
+            body = {
+                "box": names[mute.box],
+                "what": mute.what,
+                "until": mute.until,
+                "since": mute.at,
+            }
             print_json(body)
             continue
         what = "everything" if mute.what == EVERYTHING else mute.what

@@ -42,7 +42,9 @@ class Declared(NamedTuple):
                 action = container.add_argument(attribute, default=argparse.SUPPRESS, **settings)
             else:
                 words = names or (f"--{attribute.replace('_', '-')}",)
-                action = container.add_argument(*words, dest=attribute, default=argparse.SUPPRESS, **settings)
+                action = container.add_argument(
+                    *words, dest=attribute, default=argparse.SUPPRESS, **settings
+                )
             if self.completer is not None:
                 action.completer = self.completer  # type: ignore[attr-defined]
 
@@ -147,7 +149,12 @@ def option(
 ) -> T | None: ...
 @overload
 def option(
-    metavar: str, parse: Callable[[str], T], text: str, *names: str, default: T, required: bool = False
+    metavar: str,
+    parse: Callable[[str], T],
+    text: str,
+    *names: str,
+    default: T,
+    required: bool = False,
 ) -> T: ...
 def option(
     metavar: str,
@@ -169,10 +176,14 @@ def list_option(metavar: str, text: str, *names: str, **settings: Any) -> list[s
     return cast(list[str], Declared([], {names: settings}))
 
 
-def positional(metavar: str | None, text: str, *, complete: Completer = None, **settings: Any) -> Any:
+def positional(
+    metavar: str | None, text: str, *, complete: Completer = None, **settings: Any
+) -> Any:
     """Declare an argument without a name: one, or as ``nargs`` says."""
     initial: Any = [] if settings.get("nargs") in ("*", "+") else None
-    return Declared(initial, {(): {"help": text, "metavar": metavar, **settings}}, complete, positional=True)
+    return Declared(
+        initial, {(): {"help": text, "metavar": metavar, **settings}}, complete, positional=True
+    )
 
 
 _PARTS = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", re.ASCII)
@@ -193,7 +204,8 @@ def duration(text: str) -> float:
         seconds = 0.0
     if not seconds and parts is not None:
         seconds = sum(
-            float(part) * size for part, size in zip(parts.groups("0"), (86400, 3600, 60, 1), strict=True)
+            float(part) * size
+            for part, size in zip(parts.groups("0"), (86400, 3600, 60, 1), strict=True)
         )
     if not 0 < seconds < LONGEST_S:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 30m, 2h, 1h30 or 1d")
@@ -311,7 +323,9 @@ def box_names(*, parsed_args: argparse.Namespace, **_: object) -> list[str]:
 
     path = find_fleet_file(getattr(parsed_args, "fleet", None), os.environ, working_directory())
     try:
-        return [] if path is None else [spec.name for spec in load_fleet(path)]
+        if path is None:
+            return []
+        return [spec.name for spec in load_fleet(path)]
     except FleetFileError:
         return []
 
@@ -320,7 +334,9 @@ FLEET = text_option(
     "FILE", "the fleet file (else RGT_FLEET, rgt.toml of the project, ~/.config/rgt/fleet.toml)"
 )
 """It may come before the command, too, as may the next two."""
-NO_HISTORY = flag("do not show or keep history (RGT_HISTORY=off does the same, RGT_HISTORY=FILE moves it)")
+NO_HISTORY = flag(
+    "do not show or keep history (RGT_HISTORY=off does the same, RGT_HISTORY=FILE moves it)"
+)
 READONLY = flag("stop no meter: every billing action is refused, and the dashboard offers none")
 HOST_KEY = flag(
     "accept the key of an unknown host and write it to known_hosts; a changed key is still refused"
@@ -357,7 +373,9 @@ class ConnectedArguments(FleetArguments):
 class BoxesArguments(ConnectedArguments):
     """Of a command about some boxes; none named = all."""
 
-    boxes: list[str] = positional("BOX", "only these boxes (default: all)", nargs="*", complete=box_names)
+    boxes: list[str] = positional(
+        "BOX", "only these boxes (default: all)", nargs="*", complete=box_names
+    )
 
 
 class BoxArguments(ConnectedArguments):

@@ -63,7 +63,10 @@ GROUPS = {
 
 _LINE: Meaning = (USAGE, "wrong command line")
 _CONFIG: Meaning = (USAGE, "wrong command line, or a fleet file that cannot be used")
-_TRUSTED: Meaning = (USAGE, "wrong command line, or a fleet file that cannot be used, or is not trusted")
+_TRUSTED: Meaning = (
+    USAGE,
+    "wrong command line, or a fleet file that cannot be used, or is not trusted",
+)
 _WAY: Meaning = (USAGE, "wrong command line, or a fleet file or ssh_config that cannot be used")
 _NO_BOX: Meaning = (UNREACHABLE, "the box could not be reached")
 _LOST: Meaning = (UNREACHABLE, "the box could not be reached, or was lost")
@@ -476,12 +479,17 @@ COMMANDS: dict[str, Command] = {
 
 def statuses(command: str) -> tuple[Meaning, ...]:
     """Return the exit statuses of a command, or of ``rgt`` itself; Ctrl-C elsewhere ends with 130."""
-    return DASHBOARD if command == "rgt" else COMMANDS[command].statuses
+    if command == "rgt":
+        return DASHBOARD
+    return COMMANDS[command].statuses
 
 
 def epilog(command: str, *examples: str) -> str:
     """Return the end of a command's ``--help``: its examples and its exit statuses."""
-    lines = ["examples:" if len(examples) > 1 else "example:", *(f"  {example}" for example in examples)]
+    lines = [
+        "examples:" if len(examples) > 1 else "example:",
+        *(f"  {example}" for example in examples),
+    ]
     lines += ["", "exit status:", *(f"  {code}  {text}" for code, text in statuses(command))]
     return "\n".join(lines)
 
@@ -491,7 +499,9 @@ def overview() -> str:
     lines = []
     for group in GROUPS:
         rows = [
-            f"  {name:<12} {command.brief}" for name, command in COMMANDS.items() if command.group == group
+            f"  {name:<12} {command.brief}"
+            for name, command in COMMANDS.items()
+            if command.group == group
         ]
         lines += [f"{group}:", *rows, ""] if rows else []
     return "\n".join(lines)
@@ -499,7 +509,9 @@ def overview() -> str:
 
 def runner(name: str) -> Callable[[Any], int]:
     """Return what runs a command and returns its exit status."""
-    runs: Callable[[Any], int] = getattr(import_module(module_name(name)), f"run_{name.replace('-', '_')}")
+    runs: Callable[[Any], int] = getattr(
+        import_module(module_name(name)), f"run_{name.replace('-', '_')}"
+    )
     return runs
 
 

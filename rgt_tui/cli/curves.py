@@ -42,7 +42,9 @@ def run_scalars(arguments: ScalarsArguments) -> int:
     # -P: a module in the directory of a run must not stand in for one of the standard library.
     command = [sys.executable, "-P", "-m", AGENT_MODULE, *words]
     finished = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(root)}, check=False)
-    return finished.returncode if finished.returncode >= 0 else FAILED
+    if finished.returncode >= 0:
+        return finished.returncode
+    return FAILED
 
 
 def run_curves(arguments: CurvesArguments) -> int:
@@ -53,7 +55,9 @@ def run_curves(arguments: CurvesArguments) -> int:
 
 
 async def _plot(spec: BoxSpec, arguments: CurvesArguments) -> int:
-    state = await gather([spec], arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key)
+    state = await gather(
+        [spec], arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key
+    )
     box = state.boxes[0]
     if box.link is not Link.LIVE:
         complain(f"{spec.name}: {box.reason}")
@@ -71,7 +75,9 @@ async def _plot(spec: BoxSpec, arguments: CurvesArguments) -> int:
     colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     sys.stdout.write(for_output(text, sys.stdout.encoding, colours=colours))
     if left_out:
-        complain(f"{spec.name}: {how_many(left_out, 'point')} left out (NaN, beyond ±1e300, or not positive)")
+        complain(
+            f"{spec.name}: {how_many(left_out, 'point')} left out (NaN, beyond ±1e300, or not positive)"
+        )
     return OK
 
 
@@ -99,7 +105,9 @@ def chosen_series(run: RunState, wanted: Sequence[str] | None) -> list[str]:
     """
     missing = [name for name in wanted or () if name not in run.metrics]
     if missing:
-        raise LookupError(f"{run.name} has no series {missing[0]!r}; there are: {', '.join(run.metrics)}")
+        raise LookupError(
+            f"{run.name} has no series {missing[0]!r}; there are: {', '.join(run.metrics)}"
+        )
     return list(wanted or [name for name in USUAL if name in run.metrics] or list(run.metrics)[:1])
 
 
@@ -133,7 +141,9 @@ def plot(
         ]
         left_out += len(points) - len(drawn)
         if drawn:
-            plotext.plot([x for x, _ in drawn], [y for _, y in drawn], label=clean(name), marker="braille")
+            plotext.plot(
+                [x for x, _ in drawn], [y for _, y in drawn], label=clean(name), marker="braille"
+            )
     return str(plotext.build()), left_out
 
 
@@ -142,7 +152,9 @@ def for_output(text: str, encoding: str | None, *, colours: bool) -> str:
     if not colours:
         text = plotext.uncolorize(text)
     if (encoding or "").lower().replace("-", "") != "utf8":
-        text = "".join("*" if "\u2800" <= char <= "\u28ff" else char for char in text.translate(ASCII))
+        text = "".join(
+            "*" if "\u2800" <= char <= "\u28ff" else char for char in text.translate(ASCII)
+        )
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
@@ -162,4 +174,6 @@ def _print_json(box: str, run: RunState, names: Sequence[str]) -> int:
 
 
 def _width() -> int:
-    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
+    if sys.stdout.isatty():
+        return shutil.get_terminal_size((100, 24)).columns
+    return 100

@@ -33,7 +33,11 @@ def mark(event: str) -> None:
     path = os.environ.get(ENV)
     if not path:
         return
-    line = {"event": event, "t": time.time(), "modules": [name for name in HEAVY if name in sys.modules]}
+    line = {
+        "event": event,
+        "t": time.time(),
+        "modules": [name for name in HEAVY if name in sys.modules],
+    }
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, json.dumps(line).encode() + b"\n")
@@ -162,7 +166,18 @@ def show(
 
     with asyncio.Runner(loop_factory=lambda: new_loop(boxes)) as runner:
         return runner.run(
-            _run(make_fleet, title, hint, farewell, notice, readonly, met, preferences, chosen, first_steps)
+            _run(
+                make_fleet,
+                title,
+                hint,
+                farewell,
+                notice,
+                readonly,
+                met,
+                preferences,
+                chosen,
+                first_steps,
+            )
         )
 
 
@@ -228,7 +243,9 @@ NOTICE = "this fleet file is not trusted: no sinks, keys or providers, and only 
 """On every screen, while it is so."""
 
 
-def _fleet_of(arguments: DashboardArguments, config: FleetConfig, following: Following | None) -> FleetSource:
+def _fleet_of(
+    arguments: DashboardArguments, config: FleetConfig, following: Following | None
+) -> FleetSource:
     from rgt_tui.cli.gathering import make_kept_fleet
 
     return make_kept_fleet(

@@ -28,7 +28,9 @@ def run_replay(arguments: ReplayArguments) -> int:
         complain("--loop never ends; it is for the screen")
         return USAGE
     try:
-        return _play_headless(arguments) if headless else _recording_screen(arguments)
+        if headless:
+            return _play_headless(arguments)
+        return _recording_screen(arguments)
     except RecordingError as error:
         complain(error)
         return USAGE
@@ -47,7 +49,9 @@ def _recording_screen(arguments: ReplayArguments) -> int:
     def make() -> FleetSource:
         from rgt_tui.recordings import ReplayFleet
 
-        return ReplayFleet(path, speed=arguments.speed or 1.0, skip=arguments.skip, loop=arguments.loop)
+        return ReplayFleet(
+            path, speed=arguments.speed or 1.0, skip=arguments.skip, loop=arguments.loop
+        )
 
     return show(
         make,
@@ -79,18 +83,25 @@ async def _play(arguments: ReplayArguments) -> int:
     running.until_signalled(over)
     told = TextWatcher(sys.stderr)
     fleet = ReplayFleet(
-        Path(arguments.file), speed=arguments.speed or math.inf, skip=arguments.skip, observers=[told]
+        Path(arguments.file),
+        speed=arguments.speed or math.inf,
+        skip=arguments.skip,
+        observers=[told],
     )
     await fleet.start()
     try:
-        with contextlib.suppress(OSError):  # nobody reads what happens; how it ends is still printed
+        with contextlib.suppress(
+            OSError
+        ):  # nobody reads what happens; how it ends is still printed
             await running.first_of(over.wait(), fleet.over.wait(), told.run(fleet.now))
     finally:
         await fleet.stop()
     told.look(fleet.now())
     for line in lines_of(fleet.state, fleet.now()):
         sys.stdout.write(encode(line).decode() if arguments.json else text_line(line) + "\n")
-    return FAILED if fleet.faults or any(not item.torn for item in fleet.skipped) else OK
+    if fleet.faults or any(not item.torn for item in fleet.skipped):
+        return FAILED
+    return OK
 
 
 REPLAY = "REPLAY of a recorded run, over and over"
@@ -139,7 +150,9 @@ def _fleet_only(arguments: DemoArguments) -> int:
     from rgt_tui.demo import headless
 
     return _finish(
-        headless.run_alone(arguments.write_fleet, port_base=arguments.port_base, seconds=arguments.seconds)
+        headless.run_alone(
+            arguments.write_fleet, port_base=arguments.port_base, seconds=arguments.seconds
+        )
     )
 
 
@@ -158,7 +171,9 @@ def _screen(arguments: DemoArguments) -> int:
 
         return DemoFleet(port_base=arguments.port_base, follow_advice=arguments.follow_advice)
 
-    return show(make, title="rgt demo", hint=HINT, farewell=FAREWELL, without="`rgt demo --headless`")
+    return show(
+        make, title="rgt demo", hint=HINT, farewell=FAREWELL, without="`rgt demo --headless`"
+    )
 
 
 def _replay(why: str) -> int:
@@ -183,7 +198,9 @@ def _replay(why: str) -> int:
 
 def _needs(why: str) -> str:
     """Return what the real demo lacks, for one line of a screen."""
-    return "the real demo: pip install torch" if "torch" in why else why.partition(";")[0]
+    if "torch" in why:
+        return "the real demo: pip install torch"
+    return why.partition(";")[0]
 
 
 def _finish(work: Coroutine[None, None, int]) -> int:

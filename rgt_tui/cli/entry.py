@@ -60,7 +60,9 @@ def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
     parser.add_argument("--version", action="version", version=f"rgt {__version__}")
     DashboardArguments.fill(parser)
     # The overview lists them in their groups; a parser below would otherwise call itself by the usage above.
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", help=argparse.SUPPRESS, prog="rgt")
+    subparsers = parser.add_subparsers(
+        dest="command", metavar="COMMAND", help=argparse.SUPPRESS, prog="rgt"
+    )
     for name in names:
         arguments_of(name).add_to(subparsers, name)
     parser.set_defaults(parsers=subparsers.choices)
@@ -101,10 +103,14 @@ def parse(words: Sequence[str]) -> Any:
     return arguments
 
 
-def _parsed(parser: argparse.ArgumentParser, words: Sequence[str], arguments: Arguments) -> Arguments:
+def _parsed(
+    parser: argparse.ArgumentParser, words: Sequence[str], arguments: Arguments
+) -> Arguments:
     """Parse; where a command's last words stand, or go on, behind an option, they are the same words."""
     _, more = parser.parse_known_args(words, arguments)
-    parser = parser.get_default("parsers").get(arguments.command, parser)  # usage shown: that of the command
+    parser = parser.get_default("parsers").get(
+        arguments.command, parser
+    )  # usage shown: that of the command
     free = [
         (attribute, settings)
         for attribute, declared in arguments.declared().items()
@@ -164,7 +170,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not isinstance(error, BrokenPipeError):  # who closes a pipe early knows it
             with contextlib.suppress(OSError):
                 sys.stderr.write(f"rgt: cannot write to standard output: {error.strerror}\n")
-        return COMMANDS[command].untold if command else FAILED
+        if command:
+            return COMMANDS[command].untold
+        return FAILED
 
 
 if __name__ == "__main__":

@@ -144,11 +144,15 @@ def _is_trusted(specs: Sequence[BoxSpec]) -> bool:
 
 
 def _alerts_file(specs: Sequence[BoxSpec]) -> Path | None:
-    return mutes.alerts_path(os.environ) if _is_trusted(specs) else None
+    if _is_trusted(specs):
+        return mutes.alerts_path(os.environ)
+    return None
 
 
 def _policy(accept_new_host_keys: bool) -> Policy:
-    return Policy.ACCEPT_NEW if accept_new_host_keys else Policy.ASK
+    if accept_new_host_keys:
+        return Policy.ACCEPT_NEW
+    return Policy.ASK
 
 
 def _hush() -> None:
@@ -213,7 +217,9 @@ class Settling:
             )
             before = self._seen.get(name, ())
             self._seen[name] = told
-            if len(before) != len(told) or any(a is not b for a, b in zip(before, told, strict=True)):
+            if len(before) != len(told) or any(
+                a is not b for a, b in zip(before, told, strict=True)
+            ):
                 self._news[name] = now
                 if any(_behind(run, box, state.at) for run in box.runs if run not in before):
                     self._behind[name] = now
@@ -372,7 +378,10 @@ async def settled_fleet(
         readonly: Refuse every billing action.
     """
     fleet = make_fleet(
-        [spec], accept_new_host_keys=accept_new_host_keys, readonly=readonly, budget=FOR_ONE_QUESTION
+        [spec],
+        accept_new_host_keys=accept_new_host_keys,
+        readonly=readonly,
+        budget=FOR_ONE_QUESTION,
     )
     async with running_fleet(fleet):
         with waiting(doing):

@@ -62,7 +62,9 @@ def run_handbook(arguments: HandbookArguments) -> int:
         if not found:
             return USAGE
     if not found and not traps:
-        complain(f"no page is about {term!r}; rgt handbook lists all, rgt handbook new ID drafts one")
+        complain(
+            f"no page is about {term!r}; rgt handbook lists all, rgt handbook new ID drafts one"
+        )
         return FAILED
     if arguments.json:
         for page in found:
@@ -114,9 +116,10 @@ def page_lines(page: Page) -> Iterator[str]:
 def _traps(term: str) -> Iterator[tuple[Profile, Gotcha]]:
     """Yield the known traps of platforms that a term is about: the one of that id, else those with all its words."""
     words = term.lower().split()
-    known = (
-        [(profile, trap) for profile in all_profiles().values() for trap in profile.gotchas] if words else []
-    )
+    if words:
+        known = [(profile, trap) for profile in all_profiles().values() for trap in profile.gotchas]
+    else:
+        known = []
     exact = [one for one in known if one[1].id.lower() == term.lower()]
     for profile, trap in exact or known:
         text = f"{trap.id} {trap.symptom} {trap.cause} {trap.fix} {trap.example}".lower()

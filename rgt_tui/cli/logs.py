@@ -49,7 +49,9 @@ async def choose(spec: BoxSpec, arguments: LogsArguments, say: Callable[[str], N
         return str(wanted)
     from rgt_tui.cli.gathering import gather  # a complete fleet: to read a path needs none
 
-    state = await gather([spec], arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key)
+    state = await gather(
+        [spec], arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key
+    )
     box = state.boxes[0]
     if box.link is not Link.LIVE:
         await asyncio.to_thread(
@@ -89,7 +91,9 @@ def known(box: BoxState) -> list[str]:
 
 def runs(box: BoxState) -> dict[str, tuple[str, ...]]:
     """Return the runs of a box as `rgt status` names them, each with what it prints to, the first the best."""
-    cells = {cell.name: (cell.log,) if cell.log else () for queue in box.queues for cell in queue.cells}
+    cells = {
+        cell.name: (cell.log,) if cell.log else () for queue in box.queues for cell in queue.cells
+    }
     found = {run.name: (*((run.log,) if run.log else ()), *run.logs) for run in box.found}
     names = dict.fromkeys((*cells, *(run.name for run in box.runs), *found))
     return {clean(name): cells.get(name) or found.get(name) or () for name in names}
@@ -105,7 +109,12 @@ def of_run(box: BoxState, name: str) -> str | None:
     path = next((log for log in logs or () if not log.startswith(PANE)), None)
     if path is None:
         path = next(
-            (log for log in known(box) if name in (PurePosixPath(log).name, PurePosixPath(log).stem)), None
+            (
+                log
+                for log in known(box)
+                if name in (PurePosixPath(log).name, PurePosixPath(log).stem)
+            ),
+            None,
         )
     if path is None and logs:
         pane = logs[0].removeprefix(PANE)
@@ -114,7 +123,9 @@ def of_run(box: BoxState, name: str) -> str | None:
             f"screen; to keep what comes, run on the box: tmux pipe-pane -o -t {shlex.quote(pane)} 'cat >> ~/train.log'"
         )
     if path is None and logs is not None:
-        raise CatFailed(f"no log is known for {name}; if there is one, give its path{others(box, name)}")
+        raise CatFailed(
+            f"no log is known for {name}; if there is one, give its path{others(box, name)}"
+        )
     return path
 
 
@@ -129,11 +140,17 @@ def unknown(box: BoxState, name: str) -> str:
 
 def others(box: BoxState, name: str) -> str:
     """Return the names that there are, those most like `name` first."""
-    there = list(dict.fromkeys((*runs(box), *(clean(PurePosixPath(log).name) for log in known(box)))))
+    there = list(
+        dict.fromkeys((*runs(box), *(clean(PurePosixPath(log).name) for log in known(box))))
+    )
     if not there:
         return "; rgt knows of no runs and no logs there"
     near = difflib.get_close_matches(clean(name), there, NAMED, 0.0)
-    more = f" and {len(there) - NAMED} more (rgt status {box.spec.name} --json)" if len(there) > NAMED else ""
+    more = (
+        f" and {len(there) - NAMED} more (rgt status {box.spec.name} --json)"
+        if len(there) > NAMED
+        else ""
+    )
     return f"; there are: {', '.join(near)}{more}"
 
 
@@ -268,7 +285,9 @@ class TerminalOutput(LineOutput):
     def _erase_drawn(self) -> bytes:
         """Return what blanks the incomplete line, with nothing but spaces: not every terminal knows sequences."""
         drawn, self._drawn = self._drawn, 0
-        return b"\r" + b" " * drawn + b"\r" if drawn else b""
+        if drawn:
+            return b"\r" + b" " * drawn + b"\r"
+        return b""
 
 
 class JsonOutput(LineOutput):
@@ -299,7 +318,11 @@ class JsonOutput(LineOutput):
         out = []
         for line in lines:
             text = line.decode("utf-8", "replace")
-            out.append(json_line({"box": self._box, "path": self._path, "offset": self._begin, "text": text}))
+            out.append(
+                json_line(
+                    {"box": self._box, "path": self._path, "offset": self._begin, "text": text}
+                )
+            )
             self._begin += len(line) + 1
         self._begin = self._end - len(self._rest)
         return b"".join(out)
@@ -324,7 +347,9 @@ def one_row(text: str, columns: int) -> str:
     return text
 
 
-def make_output(log: ExactLog, box: str, *, raw: bool, as_json: bool, plain: bool = False) -> ExactOutput:
+def make_output(
+    log: ExactLog, box: str, *, raw: bool, as_json: bool, plain: bool = False
+) -> ExactOutput:
     """Return the output: exact, except with `plain`, or on a terminal without `raw`."""
     sys.stdout.flush()
     fd = sys.stdout.fileno()
@@ -332,7 +357,9 @@ def make_output(log: ExactLog, box: str, *, raw: bool, as_json: bool, plain: boo
         return JsonOutput(fd, log, box)
     if sys.stdout.isatty() and not raw:
         return TerminalOutput(fd)
-    return LineOutput(fd) if plain else ExactOutput(fd)
+    if plain:
+        return LineOutput(fd)
+    return ExactOutput(fd)
 
 
 def run_logs(arguments: LogsArguments) -> int:
@@ -359,7 +386,9 @@ async def _print(spec: BoxSpec, arguments: LogsArguments) -> int:
             accept_new_host_keys=arguments.accept_new_host_key,
         )
         log = ExactLog(spec, request, say)
-        output = make_output(log, spec.name, raw=arguments.raw, as_json=arguments.json, plain=arguments.plain)
+        output = make_output(
+            log, spec.name, raw=arguments.raw, as_json=arguments.json, plain=arguments.plain
+        )
         try:
             async for data in log.pieces():
                 await output.write(data)

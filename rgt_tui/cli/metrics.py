@@ -64,7 +64,9 @@ class Seen(NamedTuple):
     @property
     def sample(self) -> Sample | None:
         """The newest sample; None where it is old, so that it is not taken for the present."""
-        return self.box.sample if self.up else None
+        if self.up:
+            return self.box.sample
+        return None
 
 
 Rows = Iterator[tuple[dict[str, str], Value]]
@@ -88,7 +90,10 @@ def _gpu(read: Callable[[Gpu], Value]) -> Callable[[Seen], Rows]:
                 "device": f"nvidia{gpu.index}",
                 "modelName": gpu.name,
             }
-            labels |= {"pci_bus_id": gpu.bus or "", "hostname": seen.box.hello.host if seen.box.hello else ""}
+            labels |= {
+                "pci_bus_id": gpu.bus or "",
+                "hostname": seen.box.hello.host if seen.box.hello else "",
+            }
             if gpu.sim:
                 labels["sim"] = "true"
             yield labels, read(gpu)
@@ -97,12 +102,16 @@ def _gpu(read: Callable[[Gpu], Value]) -> Callable[[Seen], Rows]:
 
 
 def _mib(value: int | None) -> Value:
-    return None if value is None else value / MIB
+    if value is None:
+        return None
+    return value / MIB
 
 
 def _free(gpu: Gpu) -> Value:
     known = gpu.vram_used is not None and gpu.vram_total is not None
-    return _mib((gpu.vram_total or 0) - (gpu.vram_used or 0)) if known else None
+    if known:
+        return _mib((gpu.vram_total or 0) - (gpu.vram_used or 0))
+    return None
 
 
 def _disk(field: str) -> Callable[[Seen], Rows]:
@@ -153,13 +162,24 @@ def _states(seen: Seen) -> Rows:
 
 def _alerts(seen: Seen) -> Rows:
     for alert in seen.state.alerts:
-        yield {"kind": alert.kind, "id": alert.id, "level": alert.level, "muted": str(alert.muted).lower()}, 1
+        yield (
+            {
+                "kind": alert.kind,
+                "id": alert.id,
+                "level": alert.level,
+                "muted": str(alert.muted).lower(),
+            },
+            1,
+        )
 
 
 def _meter(read: Callable[[Seen], Value]) -> Callable[[Seen], Rows]:
     def rows(seen: Seen) -> Rows:
         meter = seen.box.meter
-        yield {"currency": meter.currency, "kind": meter.kind.value, "source": meter.source}, read(seen)
+        yield (
+            {"currency": meter.currency, "kind": meter.kind.value, "source": meter.source},
+            read(seen),
+        )
 
     return rows
 
@@ -169,17 +189,25 @@ def _run_costs(seen: Seen) -> Rows:
         cost = run_cost(seen.box, run.name, seen.now)
         if cost is not None:
             price = cost.per_1000_steps
-            labels = {"run": run.name, "currency": price.currency, "at_least": str(price.at_least).lower()}
+            labels = {
+                "run": run.name,
+                "currency": price.currency,
+                "at_least": str(price.at_least).lower(),
+            }
             yield labels, price.value
 
 
 def _meter_age(seen: Seen) -> Value:
     at = seen.box.meter.at
-    return None if at is None else max(0.0, seen.now - at)
+    if at is None:
+        return None
+    return max(0.0, seen.now - at)
 
 
 def _training_processes(sample: Sample) -> Value:
-    return None if sample.unseen is not None and not sample.procs else len(sample.procs)
+    if sample.unseen is not None and not sample.procs:
+        return None
+    return len(sample.procs)
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -251,7 +279,12 @@ class AccountFamily(NamedTuple):
 def _unlisted(read: Callable[[Unlisted], Value]) -> Callable[[AccountBill, float], Rows]:
     def rows(bill: AccountBill, now: float) -> Rows:
         for thing in bill.things:
-            named = {"what": thing.what, "id": thing.id, "name": thing.name, "currency": thing.currency}
+            named = {
+                "what": thing.what,
+                "id": thing.id,
+                "name": thing.name,
+                "currency": thing.currency,
+            }
             yield named, read(thing)
 
     return rows
@@ -314,14 +347,18 @@ def exposition(state: FleetState, now: float) -> bytes:
     return _HEAD.sub(rb"\1 ", generate_latest(Exposition(state, now)))
 
 
-def series(state: FleetState, now: float) -> Iterator[tuple[Family, list[tuple[dict[str, str], float]]]]:
+def series(
+    state: FleetState, now: float
+) -> Iterator[tuple[Family, list[tuple[dict[str, str], float]]]]:
     """Yield every family that has values, with its labels and values; the labels' texts are harmless."""
     boxes = [Seen(box, assess(box, now), now) for box in state.boxes]
     for family in FAMILIES:
         rows: dict[tuple[str, ...], tuple[dict[str, str], float]] = {}
         for seen in boxes:
             for labels, value in family.rows(seen):
-                named = {key: clean(text) for key, text in {"box": seen.box.spec.name, **labels}.items()}
+                named = {
+                    key: clean(text) for key, text in {"box": seen.box.spec.name, **labels}.items()
+                }
                 if value is not None:
                     # A series that comes twice would make Prometheus refuse all of them.
                     rows.setdefault(tuple(named.values()), (named, value))
@@ -368,7 +405,9 @@ class MetricsServer:
             self._server.server_close()
             raise
         self.port = int(self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="metrics", daemon=True
+        )
         self._thread.start()
 
     def stop(self) -> None:
@@ -404,7 +443,9 @@ class _Handler(BaseHTTPRequestHandler):
             try:
                 text = self.make()
             except Exception as error:  # a reading that cannot be shown must not end the exporter
-                self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}\n".encode())
+                self._answer(
+                    HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}\n".encode()
+                )
             else:
                 self._answer(HTTPStatus.OK, text, CONTENT_TYPE_PLAIN_0_0_4)
 
@@ -414,7 +455,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._answer(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET and HEAD\n")
 
-    def _answer(self, status: HTTPStatus, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
+    def _answer(
+        self, status: HTTPStatus, body: bytes, kind: str = "text/plain; charset=utf-8"
+    ) -> None:
         self.close_connection = True  # a body that was sent along is not read
         self.send_response(status)
         self.send_header("Content-Type", kind)
@@ -444,7 +487,9 @@ def run_metrics(arguments: MetricsArguments) -> int:
         complain(error)
         return USAGE
 
-    return running.run((_once if arguments.once else _serve)(specs, config, arguments), boxes=len(specs))
+    return running.run(
+        (_once if arguments.once else _serve)(specs, config, arguments), boxes=len(specs)
+    )
 
 
 async def _once(specs: Sequence[BoxSpec], config: FleetConfig, arguments: MetricsArguments) -> int:
@@ -456,7 +501,9 @@ async def _once(specs: Sequence[BoxSpec], config: FleetConfig, arguments: Metric
     for family, rows in series(state, now):
         for labels, value in rows:
             shown = value if math.isfinite(value) else str(value)
-            sys.stdout.write(json.dumps({"name": family.name, "labels": labels, "value": shown}) + "\n")
+            sys.stdout.write(
+                json.dumps({"name": family.name, "labels": labels, "value": shown}) + "\n"
+            )
     return OK
 
 
@@ -492,6 +539,6 @@ def _exposed(host: str) -> str:
         local = ipaddress.ip_address(host).is_loopback
     except ValueError:
         local = host == "localhost"
-    return (
-        "" if local else " (open to everyone who can reach this machine: names, prices and losses are in it)"
-    )
+    if local:
+        return ""
+    return " (open to everyone who can reach this machine: names, prices and losses are in it)"

@@ -62,10 +62,14 @@ def open_fleet(arguments: FleetArguments, *, trusted: bool = False) -> FleetConf
     return config
 
 
-def followed(arguments: FleetArguments, config: FleetConfig, names: Sequence[str] = ()) -> Following | None:
+def followed(
+    arguments: FleetArguments, config: FleetConfig, names: Sequence[str] = ()
+) -> Following | None:
     """Return what looks after the fleet file that was read, so that its changes are taken over; None = it is a pipe."""
     place = meant(arguments)
-    return Following(place, config, names=names) if place is not None and place.path.is_file() else None
+    if place is not None and place.path.is_file():
+        return Following(place, config, names=names)
+    return None
 
 
 def chosen(config: FleetConfig, names: Sequence[str]) -> tuple[BoxSpec, ...]:
@@ -110,4 +114,6 @@ def open_box(arguments: BoxArguments, *, trusted: bool = False) -> BoxSpec:
 
 def rgt_with(named: str | None) -> str:
     """Return how a command line begins that a person may copy: with the fleet file that was named, if one was."""
-    return "rgt" if named is None else f"rgt --fleet {shlex.quote(named)}"
+    if named is None:
+        return "rgt"
+    return f"rgt --fleet {shlex.quote(named)}"

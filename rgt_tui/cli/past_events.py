@@ -36,7 +36,9 @@ def run_journal(arguments: JournalArguments) -> int:
     config, _ = open_boxes(arguments, names)
     path = history_path(os.environ)
     if path is None or not path.exists():
-        complain(NONE_KEPT if path is None else f"no history yet: {path} is written by rgt and rgt watch")
+        complain(
+            NONE_KEPT if path is None else f"no history yet: {path} is written by rgt and rgt watch"
+        )
         return FAILED
     history = History(path, fleet=str(config.path.absolute()))
     history.adopt(config.boxes)
@@ -44,7 +46,11 @@ def run_journal(arguments: JournalArguments) -> int:
 
 
 async def _print(
-    history: History, specs: tuple[BoxSpec, ...], arguments: JournalArguments, since: float, until: float
+    history: History,
+    specs: tuple[BoxSpec, ...],
+    arguments: JournalArguments,
+    since: float,
+    until: float,
 ) -> int:
     try:
         if arguments.report or not arguments.json:
@@ -52,7 +58,9 @@ async def _print(
             if arguments.json:
                 print_json(report)
                 return OK
-            words = [f"{word.label} {word.text}".strip() for word in report_words(report, time.time())]
+            words = [
+                f"{word.label} {word.text}".strip() for word in report_words(report, time.time())
+            ]
             print_lines(*words)
             if arguments.report:
                 return OK
@@ -87,7 +95,9 @@ async def _report(
         boxes = tuple(
             state
             for state in moment.boxes
-            if state.link is not Link.NOT_KEPT and state.spec.name in here and box in (None, state.spec.name)
+            if state.link is not Link.NOT_KEPT
+            and state.spec.name in here
+            and box in (None, state.spec.name)
         )
     clocks = []
     for state in boxes:

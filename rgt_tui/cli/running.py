@@ -60,7 +60,9 @@ def run(work: Coroutine[None, None, int], *, boxes: int = 0) -> int:
     return code
 
 
-def run_on_box(name: str, work: Coroutine[None, None, int], *, hint: str = "", secrets: bool = True) -> int:
+def run_on_box(
+    name: str, work: Coroutine[None, None, int], *, hint: str = "", secrets: bool = True
+) -> int:
     """Run what concerns one box; where it fails, say why and return the exit status for that.
 
     Args:
@@ -88,7 +90,9 @@ def status_of(error: BoxError) -> int:
     """Return the exit status for a box of several that failed."""
     if isinstance(error, ConfigError):
         return USAGE
-    return UNREACHABLE if isinstance(error, Unreachable) else FAILED
+    if isinstance(error, Unreachable):
+        return UNREACHABLE
+    return FAILED
 
 
 async def first_of(*works: Coroutine[Any, Any, object], seconds: float | None = None) -> None:
@@ -159,7 +163,9 @@ class TerminalQuestions:
             return None
         async with self.turn:
             with waiting_paused(), _echo(question.kind is not QuestionKind.SECRET):
-                sys.stderr.write("\n".join(clean(line) for line in (question.title, *question.lines)) + "\n")
+                sys.stderr.write(
+                    "\n".join(clean(line) for line in (question.title, *question.lines)) + "\n"
+                )
                 if question.kind is QuestionKind.HOST_KEY:
                     sys.stderr.write("yes accepts it, anything else refuses: ")
                 sys.stderr.flush()

@@ -91,7 +91,11 @@ def lines_of(state: FleetState, now: float) -> list[StatusLine]:
 def exit_code(verdicts: Iterable[Verdict]) -> int:
     """Return the exit code: trouble that is known weighs more than what is not known."""
     words = {verdict.value for verdict in verdicts}
-    return TROUBLE if "escalate" in words else UNREACHABLE if "unknown" in words else OK
+    if "escalate" in words:
+        return TROUBLE
+    if "unknown" in words:
+        return UNREACHABLE
+    return OK
 
 
 LEDGER = "(patrol)"
@@ -133,9 +137,17 @@ async def _tick(specs: Sequence[BoxSpec], config: FleetConfig, arguments: Patrol
     calls: dict[str, Told] = {}
     for box in state.boxes:
         seen, key = assess(box, now), key_of(box.spec)
-        once = {a.id: Told(a.level, ended_at(box, a)) for a in seen.alerts if calls_once(a) and not a.muted}
+        once = {
+            a.id: Told(a.level, ended_at(box, a))
+            for a in seen.alerts
+            if calls_once(a) and not a.muted
+        }
         before = {id_: known.get(f"{key} {id_}") for id_ in once}
-        told = {id_ for id_, what in before.items() if what is not None and once[id_].at <= what.at + SAME_S}
+        told = {
+            id_
+            for id_, what in before.items()
+            if what is not None and once[id_].at <= what.at + SAME_S
+        }
         lines.append(status_line(box, seen, now, told))
         calls |= {f"{key} {id_}": what for id_, what in once.items()}
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
@@ -165,7 +177,9 @@ def _note(calls: Mapping[str, Told], now: float) -> None:
         before = stored.told.get(LEDGER, {})
         after = {**before, **calls}
         told = {**stored.told, LEDGER: after}
-        return stored if after == before else msgspec.structs.replace(stored, told=told)
+        if after == before:
+            return stored
+        return msgspec.structs.replace(stored, told=told)
 
     path = alerts_path(os.environ)
     with contextlib.suppress(OSError):
@@ -177,7 +191,11 @@ def _note(calls: Mapping[str, Told], now: float) -> None:
 def patrol_code(verdicts: Iterable[Verdict]) -> int:
     """Return the exit code: what is known to need a person weighs more than what is not known."""
     words = {verdict.value for verdict in verdicts}
-    return TROUBLE if "escalate" in words else UNKNOWN if "unknown" in words else OK
+    if "escalate" in words:
+        return TROUBLE
+    if "unknown" in words:
+        return UNKNOWN
+    return OK
 
 
 MOST = 4
@@ -220,7 +238,9 @@ def account_line(bill: AccountBill, now: float) -> AccountLine:
 
 
 def _age(at: float | None, now: float) -> float | None:
-    return None if at is None else round(max(0.0, now - at), 3)
+    if at is None:
+        return None
+    return round(max(0.0, now - at), 3)
 
 
 def account_text(bill: AccountBill) -> str:
@@ -232,7 +252,9 @@ def account_text(bill: AccountBill) -> str:
     lists = [("machines", bill.machines_at, bill.machines_error), rest]
     if bill.machines_at is None and bill.leftovers_at is None:
         # One reason for both, such as a key that is missing or a platform without an API.
-        lists = [("machines, volumes and the like", None, bill.machines_error or bill.leftovers_error)]
+        lists = [
+            ("machines, volumes and the like", None, bill.machines_error or bill.leftovers_error)
+        ]
     for what, at, error in lists:
         if error is not None or at is None:
             stands = "not known" if at is None else "not known to be all"
@@ -245,6 +267,11 @@ def account_text(bill: AccountBill) -> str:
         parts.append(f"rgt import --from {bill.kind} takes machines in")
     sums = bill.per_hour
     price = " + ".join(money(one.value, one.currency, one.at_least) for one in sums)
-    said = f"{price}/h" if sums else "?" if bill.things else "-"
+    if sums:
+        said = f"{price}/h"
+    elif bill.things:
+        said = "?"
+    else:
+        said = "-"
     state = "unlisted" if bill.things else "unknown"
     return f"{bill.kind:<{NAME_WIDTH}} {state:<{STATE_WIDTH}} {said:<10} {' · '.join(parts)}"

@@ -66,7 +66,9 @@ class Verdict(enum.StrEnum):
 
 
 _ESCALATE = (Health.TROUBLE, Health.GONE)
-_UNKNOWN = frozenset((Health.UNREACHABLE, Health.UNKNOWN, Health.STALE, Health.CONNECTING, Health.PAUSED))
+_UNKNOWN = frozenset(
+    (Health.UNREACHABLE, Health.UNKNOWN, Health.STALE, Health.CONNECTING, Health.PAUSED)
+)
 
 
 HOLDING = "holding"
@@ -288,7 +290,9 @@ def status_line(
 def _why(box: BoxState, seen: Assessment) -> str:
     """Return why a box stands as it does. Where a plain shell reads it, that it runs says nothing of its progress."""
     unread = seen.health is Health.RUNNING and no_agent(box)
-    return f"{seen.why}, limited: no log and no curve is read" if unread else seen.why
+    if unread:
+        return f"{seen.why}, limited: no log and no curve is read"
+    return seen.why
 
 
 def _finding(one: Finding) -> FindingLine:
@@ -306,7 +310,9 @@ def _finding(one: Finding) -> FindingLine:
         step=one.step,
         since=one.since,
         cleared=one.cleared,
-        fix=tuple(fix.text if fix.command is None else f"{fix.text}: {fix.command}" for fix in one.fixes),
+        fix=tuple(
+            fix.text if fix.command is None else f"{fix.text}: {fix.command}" for fix in one.fixes
+        ),
         never=one.never,
     )
 
@@ -358,7 +364,9 @@ def verdict(seen: Assessment, told: Container[str] = frozenset()) -> Verdict:
     loud = [a for a in seen.alerts if not a.muted and not (a.id in told and calls_once(a))]
     if seen.health in _ESCALATE or any(calls(alert) for alert in loud):
         return Verdict.ESCALATE
-    return Verdict.UNKNOWN if {seen.health, seen.beneath} & _UNKNOWN else Verdict.HEALTHY
+    if {seen.health, seen.beneath} & _UNKNOWN:
+        return Verdict.UNKNOWN
+    return Verdict.HEALTHY
 
 
 def encode(line: StatusLine) -> bytes:
@@ -370,7 +378,9 @@ def _harmless(value: Any) -> Any:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
+        if math.isfinite(value):
+            return value
+        return str(value)
     if isinstance(value, dict):
         return {clean(key): _harmless(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -384,7 +394,15 @@ def _runs(box: BoxState, now: float) -> list[RunLine]:
     found = {told.name: told for told in box.found}
     names = dict.fromkeys((*cells, *known, *found))
     return [
-        _run(box, name, known.get(name), cells.get(name), found.get(name), run_cost(box, name, now), now)
+        _run(
+            box,
+            name,
+            known.get(name),
+            cells.get(name),
+            found.get(name),
+            run_cost(box, name, now),
+            now,
+        )
         for name in names
     ]
 
@@ -400,7 +418,14 @@ def _run(
 ) -> RunLine:
     run = run or RunState(name=name)
     alive = run.alive if found is None else found.alive
-    state = cell.state if cell else None if alive is None else "running" if alive else "ended"
+    if cell:
+        state = cell.state
+    elif alive is None:
+        state = None
+    elif alive:
+        state = "running"
+    else:
+        state = "ended"
     wait = run.wait if run in held_runs(box) else None
     return RunLine(
         name=name,
@@ -415,7 +440,9 @@ def _run(
         lr=run.lr,
         grad_norm=run.grad_norm,
         throughput=run.throughput,
-        progress_age_s=None if run.progressed_at is None else _rounded(max(0.0, now - run.progressed_at)),
+        progress_age_s=None
+        if run.progressed_at is None
+        else _rounded(max(0.0, now - run.progressed_at)),
         attempts=cell.attempts if cell else None,
         exit_code=cell.exit_code if cell else found.exit_code if found else None,
         why=cell.reason if cell else None,
@@ -459,7 +486,9 @@ def _meter(meter: Meter, now: float) -> MeterLine:
 
 
 def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)
+    if seconds is None:
+        return None
+    return round(seconds, 3)
 
 
 NAME_WIDTH, STATE_WIDTH = 16, 11
@@ -469,7 +498,11 @@ def text_line(line: StatusLine) -> str:
     """Return the line, e.g. ``lab  running  2.1 s  gpu 97%  …``, with nothing of a terminal's in it."""
     parts = [
         line.reason,
-        *([f"{POWER} {line.autostop}"] if line.autostop and line.autostop not in line.reason else []),
+        *(
+            [f"{POWER} {line.autostop}"]
+            if line.autostop and line.autostop not in line.reason
+            else []
+        ),
         *_sample(line.sample),
         *_runs_text(line.runs, line.reason),
         *_meter_text(line.meter),
@@ -514,7 +547,9 @@ def _runs_text(runs: tuple[RunLine, ...], reason: str) -> list[str]:
             parts.append(cost.strip())
     done = sum(run.state == "done" for run in runs)
     queued = sum(run.attempts is not None for run in runs)  # a training that was found is no cell
-    return [*parts, f"{done}/{how_many(queued, 'cell')} done"] if queued else parts
+    if queued:
+        return [*parts, f"{done}/{how_many(queued, 'cell')} done"]
+    return parts
 
 
 def _cost(run: RunLine) -> str:
@@ -528,7 +563,9 @@ def _cost(run: RunLine) -> str:
 def _meter_text(meter: MeterLine) -> list[str]:
     if meter.age_s is None and meter.per_hour is None:
         return []
-    total = money(meter.spent, meter.currency, meter.spent_at_least, estimated=meter.spent_estimated)
+    total = money(
+        meter.spent, meter.currency, meter.spent_at_least, estimated=meter.spent_estimated
+    )
     spent = "" if meter.spent is None else f", {total} so far"
     rate = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h"
     differ = books_differ(meter.books_differ, meter.books_differ_since, meter.currency)

@@ -83,14 +83,18 @@ def as_json(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) ->
                 "confidence": one.confidence,
                 "severity": one.severity,
                 "action": one.action,
-                "fix": [fix.text if fix.command is None else f"{fix.text}: {fix.command}" for fix in one.fix],
+                "fix": [
+                    fix.text if fix.command is None else f"{fix.text}: {fix.command}"
+                    for fix in one.fix
+                ],
                 "never": one.never,
                 "times": one.times,
             }
             for one in found
         ],
         "advice": [
-            {"about": one.about, "text": one.text, "page": one.page, "seconds": one.seconds} for one in told
+            {"about": one.about, "text": one.text, "page": one.page, "seconds": one.seconds}
+            for one in told
         ],
     }
 
@@ -167,7 +171,9 @@ def _whole(path: Path) -> bytes:
     with open_regular(path) as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
-        raise Unreadable(f"{path}: more than {LARGEST >> 20} MiB, too much for a dump of collectives")
+        raise Unreadable(
+            f"{path}: more than {LARGEST >> 20} MiB, too much for a dump of collectives"
+        )
     return data
 
 

@@ -179,7 +179,10 @@ async def _record(specs: Sequence[BoxSpec], arguments: RecordArguments) -> int:
         async with running_fleet(fleet):
             with contextlib.suppress(OSError):  # nobody reads what happens; the file ends in order
                 await running.first_of(
-                    over.wait(), recorder.failed.wait(), told.run(fleet.now), seconds=arguments.seconds
+                    over.wait(),
+                    recorder.failed.wait(),
+                    told.run(fleet.now),
+                    seconds=arguments.seconds,
                 )
     finally:
         told.look(fleet.now())
@@ -199,5 +202,9 @@ async def _record(specs: Sequence[BoxSpec], arguments: RecordArguments) -> int:
     else:
         boxes = how_many(len(specs), "box", "boxes")
         size = f"{file.written:,} bytes"
-        sys.stderr.write(f"{file.path}: {how_many(lines, 'line')} from {boxes} in {seconds:.0f} s, {size}\n")
-    return OK if lines else UNREACHABLE
+        sys.stderr.write(
+            f"{file.path}: {how_many(lines, 'line')} from {boxes} in {seconds:.0f} s, {size}\n"
+        )
+    if lines:
+        return OK
+    return UNREACHABLE

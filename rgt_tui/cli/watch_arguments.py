@@ -71,7 +71,10 @@ class ServeArguments(FleetArguments):
     examples = ("rgt serve", "rgt serve --port 8123", "ssh -L 8000:127.0.0.1:8000 jump rgt serve")
     port = option("N", port, "port (default 8000)", default=8000)
     host = option(
-        "ADDRESS", str, "127.0.0.1 (default) or ::1; every other one is refused", default="127.0.0.1"
+        "ADDRESS",
+        str,
+        "127.0.0.1 (default) or ::1; every other one is refused",
+        default="127.0.0.1",
     )
 
 
@@ -154,14 +157,22 @@ class MuteArguments(FleetArguments):
         "rgt mute --list",
     )
     one_of = ("seconds until until_over off list_only",)
-    box: str | None = positional("BOX", "name of the box in the fleet file", nargs="?", complete=box_names)
-    what: str | None = positional("KIND|ID", "only this (default: all of the box)", nargs="?", complete=kinds)
+    box: str | None = positional(
+        "BOX", "name of the box in the fleet file", nargs="?", complete=box_names
+    )
+    what: str | None = positional(
+        "KIND|ID", "only this (default: all of the box)", nargs="?", complete=kinds
+    )
     seconds = option("TIME", duration, "for how long: 90s, 30m, 2h, 1d (default 1h)", "--for")
-    until = text_option("TIME", "until then: 07:00 (the next one), tomorrow 07:00, 2026-11-21 07:00")
+    until = text_option(
+        "TIME", "until then: 07:00 (the next one), tomorrow 07:00, 2026-11-21 07:00"
+    )
     until_over = flag("until the muted alert is over")
     off = flag("unmute")
     list_only = flag("list what is muted", "--list")
-    json = flag("print one JSON object per mute: box, what (* = all), until (null = until it is over), since")
+    json = flag(
+        "print one JSON object per mute: box, what (* = all), until (null = until it is over), since"
+    )
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -179,8 +190,14 @@ class MetricsArguments(BoxesArguments):
     Stay connected and serve the boxes' figures as Prometheus text under /metrics; GPUs are named as
     NVIDIA's dcgm-exporter names them. A box that cannot be reached has rgt_box_up 0 and no older figures.
     """
-    examples = ("rgt metrics", "rgt metrics --listen 0.0.0.0:9844", "rgt metrics --once | grep rgt_box_up")
-    listen = option("ADDRESS:PORT", _address, f"where to listen (default {LISTEN})", default=_address(LISTEN))
+    examples = (
+        "rgt metrics",
+        "rgt metrics --listen 0.0.0.0:9844",
+        "rgt metrics --once | grep rgt_box_up",
+    )
+    listen = option(
+        "ADDRESS:PORT", _address, f"where to listen (default {LISTEN})", default=_address(LISTEN)
+    )
     once = flag("connect once, print the text, and end")
     json = flag("with --once: one JSON object per value: name, labels, value")
     fleet = FLEET
@@ -227,9 +244,13 @@ class ReplayArguments(Arguments):
     )
     file: str = positional("FILE", "what rgt record wrote, compressed or not")
     speed = option(
-        "X", _speed, f"seconds of the recording per second, or {FULL!r} (default 1; {FULL} without a screen)"
+        "X",
+        _speed,
+        f"seconds of the recording per second, or {FULL!r} (default 1; {FULL} without a screen)",
     )
-    skip = option("TIME", duration, "start this far into the recording: 90s, 1h30", "--from", default=0.0)
+    skip = option(
+        "TIME", duration, "start this far into the recording: 90s, 1h30", "--from", default=0.0
+    )
     loop = flag("start over at the end")
     headless = flag("no screen")
     json = flag("print status lines as JSON objects at the end; implies --headless")
@@ -285,7 +306,9 @@ class CurvesArguments(BoxArguments):
         "rgt curves lab gpt-small --metric lr --metric grad_norm",
         "rgt curves lab gpt-small --json | jq '.values[-1]'",
     )
-    run: str | None = positional("RUN", "name of the run (default: the one that wrote last)", nargs="?")
+    run: str | None = positional(
+        "RUN", "name of the run (default: the one that wrote last)", nargs="?"
+    )
     metrics = list_option("NAME", "a series to plot (default: the losses)", "--metric")
     log = flag("logarithmic values; those that are not positive are left out")
     width = option("N", count, "columns (default: those of the terminal, else 100)")
@@ -329,7 +352,8 @@ class TriageArguments(Arguments):
         nargs="+",
     )
     samples = text_option(
-        "FILE", "readings of the box from that time: a file of rgt record, or lines of the agent's sample"
+        "FILE",
+        "readings of the box from that time: a file of rgt record, or lines of the agent's sample",
     )
     box = text_option("NAME", "whose readings count, where FILE has those of several boxes")
     json = flag("print one JSON object per file: file, findings")
@@ -348,5 +372,7 @@ class HandbookArguments(Arguments):
         "rgt handbook 'Address already in use'",
         "rgt handbook new LAB1",
     )
-    term: list[str] = positional("TERM", "an id, words, or a line (default: list all pages)", nargs="*")
+    term: list[str] = positional(
+        "TERM", "an id, words, or a line (default: list all pages)", nargs="*"
+    )
     json = flag("print one JSON object per page, and per trap of a platform")

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 RECORDING = Path(__file__).with_name("replay.jsonl.gz")
 """A recorded run, for where the demo cannot run; ``python -m scripts.record_demo`` makes it."""
 
-__all__ = ["RECORDING", "Change", "DemoError", "DemoFleet", "Embedded", "Fault", "LocalPod", "LocalRunPod"]
+__all__ = [
+    "RECORDING",
+    "Change",
+    "DemoError",
+    "DemoFleet",
+    "Embedded",
+    "Fault",
+    "LocalPod",
+    "LocalRunPod",
+]
 
 __getattr__ = imported_later(
     __name__,

@@ -49,11 +49,15 @@ def idle_box() -> DemoBox:
     """Return the box of the story: RunPod's, with little to train, and with its pod's own key in its environment."""
     (box,) = (box for box in BOXES if box.profile == "runpod")
     cells = tuple(
-        msgspec.structs.replace(cell, epochs=EPOCHS, config={**cell.config, "steps_per_epoch": STEPS})
+        msgspec.structs.replace(
+            cell, epochs=EPOCHS, config={**cell.config, "steps_per_epoch": STEPS}
+        )
         for cell in box.cells
     )
     own = {RUNPOD_KEY: secrets.token_urlsafe(24), "RGT_AUTOSTOP_PACE": PACE}
-    return msgspec.structs.replace(box, cells=cells, story="autostop", environment={**box.environment, **own})
+    return msgspec.structs.replace(
+        box, cells=cells, story="autostop", environment={**box.environment, **own}
+    )
 
 
 class AutostopStory:
@@ -87,13 +91,19 @@ class AutostopStory:
         name = self._box.name
         spec = self._embedded.spec(name)
         assert spec.python is not None
-        await launch(spec, self._box, await asyncio.to_thread(build_agent), spec.python, prepared=False)
+        await launch(
+            spec, self._box, await asyncio.to_thread(build_agent), spec.python, prepared=False
+        )
         watching = Watching(await self._start("watch", name, "--json"))
         try:
             await watching.until(_trains, TRAINING_SECONDS)
             seen = await self._rgt("autostop", name, "--idle", IDLE, "--dry-run", "--json")
-            self._note("while it trains: what arming would mean", seen, "; ".join(seen.body["would_block"]))
-            self._note("its own key is proved by a refused start", seen, str(seen.body["key"]["text"]))
+            self._note(
+                "while it trains: what arming would mean", seen, "; ".join(seen.body["would_block"])
+            )
+            self._note(
+                "its own key is proved by a refused start", seen, str(seen.body["key"]["text"])
+            )
             line = await watching.until(_is_done, TRAINING_SECONDS)
             self._note("the queue is done, and rgt watches", None, str(line.get("reason")))
             armed = await self._rgt("autostop", name, "--idle", IDLE, "--confirm", name, "--json")
@@ -112,7 +122,9 @@ class AutostopStory:
         await self._resume()
         await self._told()
         audit = await self._rgt("audit", "--json")
-        events = [json.loads(line).get("event") for line in audit.out.splitlines() if line.startswith("{")]
+        events = [
+            json.loads(line).get("event") for line in audit.out.splitlines() if line.startswith("{")
+        ]
         if events[:2] != ["requested", "armed"]:
             raise StoryFailed(f"the audit log has {events}")
         self._note("the audit log has the arming", audit, ", ".join(events))
@@ -130,12 +142,16 @@ class AutostopStory:
                 f"the box did not park itself within {PARK_SECONDS:g} s: {self._asked()}"
             ) from None
         stops = [
-            who for (_, who), body in zip(self._asked(), self._plane.bodies, strict=True) if b'"stop"' in body
+            who
+            for (_, who), body in zip(self._asked(), self._plane.bodies, strict=True)
+            if b'"stop"' in body
         ]
         if stops != [self._box.instance]:
             raise StoryFailed(f"the stop was asked for by {stops}, not once by the pod's own key")
         self._note(
-            "the box has parked itself, with its own key", None, f"the provider says {pod.status}: meter off"
+            "the box has parked itself, with its own key",
+            None,
+            f"the provider says {pod.status}: meter off",
         )
 
     def _asked(self) -> list[tuple[str, str]]:
@@ -148,13 +164,18 @@ class AutostopStory:
             answer = await client.post(
                 f"{plane.base_url}/v2/pods/{self._box.instance}/action",
                 json={"action": "start"},
-                headers={"Authorization": f"Bearer {self._embedded.env[KEY_ENV]}", "User-Agent": USER_AGENT},
+                headers={
+                    "Authorization": f"Bearer {self._embedded.env[KEY_ENV]}",
+                    "User-Agent": USER_AGENT,
+                },
             )
         if answer.status_code != 200:
             raise StoryFailed(f"the pod cannot be started again: {answer.text}")
         await plane.settle()
         self._note(
-            "started again on the console", None, f"the provider says {plane.pods[self._box.instance].status}"
+            "started again on the console",
+            None,
+            f"the provider says {plane.pods[self._box.instance].status}",
         )
 
     async def _told(self) -> None:
@@ -170,7 +191,9 @@ class AutostopStory:
             raise StoryFailed(f"the box did not tell its story: {seen.out[-2000:]}")
         words = str(line["autostop"])
         events = [event["event"] for event in known["story"]]
-        if not words.startswith("parked itself at") or not {"sealed", "mirrored", "intent"} <= set(events):
+        if not words.startswith("parked itself at") or not {"sealed", "mirrored", "intent"} <= set(
+            events
+        ):
             raise StoryFailed(f"it told something else: {words}; {events}")
         self._note("the next rgt tells the story", seen, words)
         for event in known["story"]:
@@ -197,9 +220,13 @@ class AutostopStory:
             process.kill()
             raise StoryFailed(f"`{line}` took more than {COMMAND_SECONDS:g} s") from None
         assert process.returncode is not None
-        ended = Ended(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+        ended = Ended(
+            process.returncode, out.decode(errors="replace"), err.decode(errors="replace")
+        )
         if ended.status not in ok:
-            raise StoryFailed(f"`{line}` ended with {ended.status}: {(ended.out + ended.err)[-2000:]}")
+            raise StoryFailed(
+                f"`{line}` ended with {ended.status}: {(ended.out + ended.err)[-2000:]}"
+            )
         return ended
 
     def _line(self, ended: Ended) -> dict[str, Any]:
@@ -213,7 +240,12 @@ class AutostopStory:
     def _note(self, what: str, ended: Ended | None, text: str, status: int = 0) -> None:
         code = status if ended is None else ended.status
         self._note_step(
-            {"step": what, "exit": code, "seconds": round(time.monotonic() - self._began, 1), "text": text}
+            {
+                "step": what,
+                "exit": code,
+                "seconds": round(time.monotonic() - self._began, 1),
+                "text": text,
+            }
         )
         self._say(f"{what}: {text[:300]}")
 
@@ -225,7 +257,9 @@ class Watching:
         self._process = process
         self.status: int | None = None
 
-    async def until(self, wanted: Callable[[dict[str, Any]], bool], seconds: float) -> dict[str, Any]:
+    async def until(
+        self, wanted: Callable[[dict[str, Any]], bool], seconds: float
+    ) -> dict[str, Any]:
         """Return the first line that is wanted.
 
         Raises:

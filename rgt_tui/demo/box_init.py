@@ -32,7 +32,11 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     """Mount, or raise OSError with the target's name."""
     done = LIBC.mount(
-        os.fsencode(source), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), options.encode()
+        os.fsencode(source),
+        os.fsencode(target),
+        kind.encode(),
+        ctypes.c_ulong(flags),
+        options.encode(),
     )
     if done != 0:
         code = ctypes.get_errno()
@@ -58,7 +62,13 @@ def bind(source: str, target: str, read_only: bool) -> None:
 
 def mount_disk(path: str, disk: dict) -> None:  # type: ignore[type-arg]
     """Mount a tmpfs of so many bytes (``size``) and ``inodes``; the agent knows its source as that of a disk."""
-    mount("rgt-demo-disk", path, "tmpfs", 0, f"size={disk['size']},nr_inodes={disk['inodes']},mode=755")
+    mount(
+        "rgt-demo-disk",
+        path,
+        "tmpfs",
+        0,
+        f"size={disk['size']},nr_inodes={disk['inodes']},mode=755",
+    )
 
 
 def build(config: dict) -> None:  # type: ignore[type-arg]

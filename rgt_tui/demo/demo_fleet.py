@@ -47,17 +47,23 @@ class DemoFleet(FleetSource):
     @property
     def state(self) -> FleetState:
         """The newest state; empty until the boxes stand."""
-        return self._fleet.state if self._fleet is not None else FleetState(at=time.time())
+        if self._fleet is not None:
+            return self._fleet.state
+        return FleetState(at=time.time())
 
     @property
     def chronicle(self) -> Chronicle | None:
         """What was kept of the fleet."""
-        return self._fleet.chronicle if self._fleet is not None else None
+        if self._fleet is not None:
+            return self._fleet.chronicle
+        return None
 
     @property
     def audit_file(self) -> Path | None:
         """Where the demo writes its billing actions: not among the person's own."""
-        return self._fleet.audit_file if self._fleet is not None else None
+        if self._fleet is not None:
+            return self._fleet.audit_file
+        return None
 
     def now(self) -> float:
         """The client clock."""

@@ -113,7 +113,9 @@ class Embedded:
         assert self.workspace is not None
         self._room = Room(self.workspace.path, self.boxes)
         await self._room.start()
-        self.machines = {box.name: Machine(box, self._room, self.workspace, remote) for box in self.boxes}
+        self.machines = {
+            box.name: Machine(box, self._room, self.workspace, remote) for box in self.boxes
+        }
         await asyncio.gather(*(machine.boot() for machine in self.machines.values()))
         await self._start_sshds(self.workspace.path)
         base = None if self._port_base is None else self._port_base + len(self.boxes)
@@ -147,7 +149,9 @@ class Embedded:
         await finish(self.kill(), seconds=self._end_at - now())
         servers = (self._planes.stop(), *(sshd.drop() for sshd in self._sshds.values()))
         await finish(*servers, seconds=min(SERVERS_SECONDS, self._end_at - now()))
-        await finish(*(machine.scrap() for machine in self.machines.values()), seconds=self._end_at - now())
+        await finish(
+            *(machine.scrap() for machine in self.machines.values()), seconds=self._end_at - now()
+        )
         if self._room is not None:
             await finish(self._room.stop(), seconds=self._end_at - now())
         if self.workspace is not None:
@@ -230,7 +234,9 @@ def described(box: DemoBox, folder: Path, port: int, provider_url: str) -> BoxSp
         port: Of its SSH server.
         provider_url: Of its control plane.
     """
-    ref = ProviderRef(kind=box.profile, instance=box.instance, base_url=provider_url, key_env=KEY_ENV)
+    ref = ProviderRef(
+        kind=box.profile, instance=box.instance, base_url=provider_url, key_env=KEY_ENV
+    )
     return BoxSpec(
         name=box.name,
         host=HOST,
@@ -313,7 +319,11 @@ def autodl(box: DemoBox, port: int | None, **given: Any) -> LocalAutodl:
     return server
 
 
-MAKERS: Mapping[str, Callable[..., LocalServer]] = {"autodl": autodl, "runpod": runpod, "vastai": vast}
+MAKERS: Mapping[str, Callable[..., LocalServer]] = {
+    "autodl": autodl,
+    "runpod": runpod,
+    "vastai": vast,
+}
 """Profile of a box → what makes its control plane; `port` is where its SSH server listens."""
 
 
@@ -326,7 +336,9 @@ class Planes:
     """
 
     def __init__(
-        self, boxes: Sequence[DemoBox], on_change: Callable[[str, str], Awaitable[None]] | None = None
+        self,
+        boxes: Sequence[DemoBox],
+        on_change: Callable[[str, str], Awaitable[None]] | None = None,
     ) -> None:
         self._boxes = tuple(boxes)
         self._on_change = on_change

@@ -48,7 +48,9 @@ def report(state: FleetState, stories: Stories, now: float, seconds: float) -> d
 def box_report(box: BoxState, now: float) -> dict[str, Any]:
     """Return one box's part."""
     cells = [cell for queue in box.queues for cell in queue.cells]
-    counts = {state: sum(cell.state == state for cell in cells) for state in ("done", "failed", "running")}
+    counts = {
+        state: sum(cell.state == state for cell in cells) for state in ("done", "failed", "running")
+    }
     spent = None if box.meter.spent is None else round(box.meter.spent, 6)
     latest = max(box.runs, key=lambda run: run.last_at or 0.0, default=None)
     return {
@@ -152,7 +154,9 @@ async def run(
 
 def _listening() -> asyncio.Event:
     """Send what is logged to stderr as progress; return what Ctrl-C and its like set."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Progress()], force=True)
+    logging.basicConfig(
+        level=logging.INFO, format="%(message)s", handlers=[_Progress()], force=True
+    )
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     return _signalled()
@@ -216,7 +220,9 @@ async def run_teardown(*, as_json: bool, port_base: int | None = None) -> int:
         return EXIT_INTERRUPTED
     if problem:
         say(problem)
-    return 0 if ok else 1
+    if ok:
+        return 0
+    return 1
 
 
 async def _told(story: Coroutine[Any, Any, None], interrupted: asyncio.Event) -> str:
@@ -261,12 +267,17 @@ async def run_autostop(*, as_json: bool, port_base: int | None = None) -> int:
         return EXIT_INTERRUPTED
     if problem:
         say(problem)
-    return 0 if ok else 1
+    if ok:
+        return 0
+    return 1
 
 
 async def _first(*awaitables: object) -> None:
     """Wait until one of several has ended, and drop the others (a task that was handed in is left alone)."""
-    tasks = {item if isinstance(item, asyncio.Task) else asyncio.ensure_future(item) for item in awaitables}  # type: ignore[call-overload]
+    tasks = {
+        item if isinstance(item, asyncio.Task) else asyncio.ensure_future(item)  # type: ignore[call-overload]
+        for item in awaitables
+    }
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -297,7 +308,9 @@ async def run_alone(path: str, *, port_base: int | None, seconds: float | None) 
         try:
             _write(Path(path), dump_fleet(embedded.specs))
         except (OSError, FleetFileError) as error:
-            raise DemoError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
+            raise DemoError(
+                f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
+            ) from error
         assert embedded.workspace is not None
         fleet = Fleet(
             embedded.specs,
@@ -307,7 +320,9 @@ async def run_alone(path: str, *, port_base: int | None, seconds: float | None) 
         )
         await fleet.start()
         director = asyncio.create_task(Director(embedded, lambda: fleet.state).run())
-        sys.stdout.write(json.dumps({"fleet": str(Path(path).resolve()), "env": embedded.env}) + "\n")
+        sys.stdout.write(
+            json.dumps({"fleet": str(Path(path).resolve()), "env": embedded.env}) + "\n"
+        )
         sys.stdout.flush()
         try:
             await asyncio.wait_for(over.wait(), seconds)

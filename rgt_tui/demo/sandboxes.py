@@ -24,12 +24,16 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 def unshare_prefix() -> tuple[str, ...]:
     """Return the ``unshare`` options that open a user namespace; none where we are root."""
-    return () if os.geteuid() == 0 else ("--user", "--map-root-user")
+    if os.geteuid() == 0:
+        return ()
+    return ("--user", "--map-root-user")
 
 
 def enter_user_prefix() -> tuple[str, ...]:
     """Return the ``nsenter`` options that go with `unshare_prefix`."""
-    return () if os.geteuid() == 0 else ("--user", "--preserve-credentials")
+    if os.geteuid() == 0:
+        return ()
+    return ("--user", "--preserve-credentials")
 
 
 def check_torch() -> None:
@@ -70,7 +74,9 @@ def check() -> None:
     trial = ["unshare", *unshare_prefix(), "--mount", "--pid", "--uts", "--fork", "--kill-child"]
     trial += ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", "/mnt"]
     try:
-        done = subprocess.run(trial, capture_output=True, text=True, timeout=TRY_SECONDS, check=False)
+        done = subprocess.run(
+            trial, capture_output=True, text=True, timeout=TRY_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DemoError(f"cannot try a namespace: {error}") from error
     if done.returncode == 0:
@@ -132,19 +138,27 @@ TRACES = "/root/.gpu-traces"
 def system_links() -> list[tuple[str, str]]:
     """Return ``(path, text)`` of the top-level symbolic links that a merged-/usr system has."""
     return [
-        (f"/{name}", str(Path(f"/{name}").readlink())) for name in SYSTEM if Path(f"/{name}").is_symlink()
+        (f"/{name}", str(Path(f"/{name}").readlink()))
+        for name in SYSTEM
+        if Path(f"/{name}").is_symlink()
     ]
 
 
 def binds(remote: Path) -> list[tuple[str, str, bool]]:
     """Return ``(source, target, read_only)`` for the system, the interpreter, and the trainer below `remote`."""
-    tops = [f"/{name}" for name in SYSTEM if Path(f"/{name}").is_dir() and not Path(f"/{name}").is_symlink()]
+    tops = [
+        f"/{name}"
+        for name in SYSTEM
+        if Path(f"/{name}").is_dir() and not Path(f"/{name}").is_symlink()
+    ]
     shown = [(top, top, True) for top in (*tops, *filter(os.path.isdir, PACKAGE_LISTS))]
     for path in sorted({str(Path(p).resolve()) for p in (sys.prefix, sys.base_prefix)}, key=len):
         if not any(path == top or path.startswith(top + "/") for top, _, _ in shown):
             shown.append((path, path, True))
     # The trainer, and what it shares with the agent.
-    shown += [(str(remote / package), f"{CODE}/{package}", True) for package in ("rgt_train", "rgt_wire")]
+    shown += [
+        (str(remote / package), f"{CODE}/{package}", True) for package in ("rgt_train", "rgt_wire")
+    ]
     shown.append((str(HERE / "traces"), TRACES, True))
     shown += [("/dev", "/dev", False), ("/sys", "/sys", False)]
     return shown
@@ -282,7 +296,13 @@ class Room:
             for disk in box.disks
             if disk.survives_reboot
         ]
-        script = [sys.executable, "-I", "-S", str(HERE / "box_init.py"), json.dumps({"disks": disks})]
+        script = [
+            sys.executable,
+            "-I",
+            "-S",
+            str(HERE / "box_init.py"),
+            json.dumps({"disks": disks}),
+        ]
         env = {**os.environ, MARKER_ENV: str(self._root)}
         await self._keeper.start(["unshare", *unshare_prefix(), "--mount", *script], env)
 
@@ -330,7 +350,9 @@ class Machine:
         """
         root_disk = next(disk for disk in self.box.disks if disk.path == "/")
         self._mountpoint.mkdir(parents=True, exist_ok=True)
-        root = self._room.disk(self.box.name, "/") if root_disk.survives_reboot else self._mountpoint
+        root = (
+            self._room.disk(self.box.name, "/") if root_disk.survives_reboot else self._mountpoint
+        )
         disks = [
             (str(self._room.disk(self.box.name, disk.path)), disk.path, False)
             for disk in self.box.disks
@@ -375,7 +397,13 @@ class Machine:
         if self._cgroup is None:
             return inside
         # The machine's memory limit must hold for what a login starts, too.
-        return ["/bin/sh", "-c", 'echo 0 > "$0/cgroup.procs" && exec "$@"', str(self._cgroup), *inside]
+        return [
+            "/bin/sh",
+            "-c",
+            'echo 0 > "$0/cgroup.procs" && exec "$@"',
+            str(self._cgroup),
+            *inside,
+        ]
 
     async def run(self, shell_command: str, stdin: bytes = b"") -> str:
         """Run a command and return its output.

@@ -37,7 +37,9 @@ def sftp_server() -> str | None:
 class _Process(asyncssh.SSHServerProcess[bytes]):
     """A session of a box, where `sftp` is a program like any other and sees the box's own disks."""
 
-    def __init__(self, serve: Callable[[asyncssh.SSHServerProcess[bytes]], Awaitable[None]]) -> None:
+    def __init__(
+        self, serve: Callable[[asyncssh.SSHServerProcess[bytes]], Awaitable[None]]
+    ) -> None:
         super().__init__(serve, None, 3, False)
 
     def subsystem_requested(self, subsystem: str) -> bool:
@@ -81,7 +83,9 @@ class _Server(asyncssh.SSHServer):
 class BoxSshd:
     """The SSH server of one machine. It goes down and comes back on the same port with the same host key."""
 
-    def __init__(self, machine: Machine, host_key: asyncssh.SSHKey, authorized_keys: Path, port: int) -> None:
+    def __init__(
+        self, machine: Machine, host_key: asyncssh.SSHKey, authorized_keys: Path, port: int
+    ) -> None:
         self.machine = machine
         self.port = port
         self.connections: set[asyncssh.SSHServerConnection] = set()
@@ -135,7 +139,9 @@ class BoxSshd:
 
     async def _pipes(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
         child = await asyncio.create_subprocess_exec(
-            *self.machine.command(sftp_server() if process.subsystem == "sftp" else process.command),
+            *self.machine.command(
+                sftp_server() if process.subsystem == "sftp" else process.command
+            ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -172,7 +178,9 @@ class BoxSshd:
             lambda: asyncio.StreamReaderProtocol(output), os.fdopen(os.dup(master), "rb", 0)
         )
         try:
-            await _carry(process, child, _keys(process, master), [_to_client(output, process.stdout)])
+            await _carry(
+                process, child, _keys(process, master), [_to_client(output, process.stdout)]
+            )
         finally:
             reading.close()
             os.close(master)
@@ -198,7 +206,9 @@ async def _carry(
             await end_process(child)
 
 
-async def _from_client(process: asyncssh.SSHServerProcess[bytes], target: asyncio.StreamWriter) -> None:
+async def _from_client(
+    process: asyncssh.SSHServerProcess[bytes], target: asyncio.StreamWriter
+) -> None:
     try:
         while data := await process.stdin.read(CHUNK):
             target.write(data)

@@ -33,7 +33,9 @@ class CommandFailed(Exception):
 
 def text_of(output: str | bytes | None) -> str:
     """Return what a command printed as text; bad bytes are replaced."""
-    return output if isinstance(output, str) else bytes(output or b"").decode(errors="replace")
+    if isinstance(output, str):
+        return output
+    return bytes(output or b"").decode(errors="replace")
 
 
 async def run(connection: asyncssh.SSHClientConnection, command: str, data: bytes = b"") -> str:
@@ -94,7 +96,9 @@ def _archive(files: dict[str, str]) -> bytes:
     return buffer.getvalue()
 
 
-async def launch(spec: BoxSpec, box: DemoBox, bundle: AgentBundle, python: str, *, prepared: bool) -> str:
+async def launch(
+    spec: BoxSpec, box: DemoBox, bundle: AgentBundle, python: str, *, prepared: bool
+) -> str:
     """Launch (or launch again) the queue of a box, detached; return what the box said.
 
     Args:
@@ -159,7 +163,9 @@ def story_box(state: FleetState, boxes: tuple[DemoBox, ...], story: str) -> BoxS
 def queue_done(box: BoxState) -> bool:
     """Every cell of the queue is done, with a verified copy on the durable disk."""
     cells = [cell for queue in box.queues for cell in queue.cells]
-    return bool(cells) and all(cell.state == "done" and cell.durable == "verified" for cell in cells)
+    return bool(cells) and all(
+        cell.state == "done" and cell.durable == "verified" for cell in cells
+    )
 
 
 def resumed(box: BoxState) -> bool:
@@ -177,7 +183,10 @@ def resumed(box: BoxState) -> bool:
 def out_of_inodes(box: BoxState) -> bool:
     """A failed save was diagnosed: the finding names the resource, a line of the log, the gotcha and a fix."""
     return any(
-        "inodes" in finding.resource and finding.where.endswith(".log") and finding.evidence and finding.fixes
+        "inodes" in finding.resource
+        and finding.where.endswith(".log")
+        and finding.evidence
+        and finding.fixes
         for finding in box.findings
     )
 
@@ -258,7 +267,9 @@ class Director:
     async def _preempt(self, box: DemoBox) -> None:
         await self._until(box, lambda state: _step(state) >= PREEMPT_AT_STEP)
         log.info(
-            "%s: the platform takes the box back: SIGTERM, and %g s later SIGKILL", box.name, GRACE_SECONDS
+            "%s: the platform takes the box back: SIGTERM, and %g s later SIGKILL",
+            box.name,
+            GRACE_SECONDS,
         )
         spec = self._embedded.spec(box.name)
         await shell(spec, "pkill -TERM -f '[p]ython.* -m rgt_train' || true")

@@ -98,7 +98,9 @@ class TeardownStory:
         self._named(shut, damaged.name)
         await self._bring_home()
         newer = await self._newer()
-        shut = await self._expect("shut: a checkpoint newer than the copy", self._down("--dry-run"), 1)
+        shut = await self._expect(
+            "shut: a checkpoint newer than the copy", self._down("--dry-run"), 1
+        )
         self._named(shut, newer)
         await self._bring_home()
         seen = await self._expect("open again", self._down("--dry-run"), 0)
@@ -110,14 +112,18 @@ class TeardownStory:
         await self._embedded.plane(
             self._box.name
         ).settle()  # a pod ends some seconds after the request; the next start finds it gone
-        await self._expect("a second start asks the provider", self._rgt("status", "--json"), 0, 1, 3)
+        await self._expect(
+            "a second start asks the provider", self._rgt("status", "--json"), 0, 1, 3
+        )
         await self._settled()
 
     async def _train(self) -> None:
         """Run the queue to its end, with a verified copy on the durable disk."""
         spec = self._embedded.spec(self._box.name)
         assert spec.python is not None
-        fleet = Fleet(self._embedded.specs, audit=self._folder / "watching.jsonl", env=self._embedded.env)
+        fleet = Fleet(
+            self._embedded.specs, audit=self._folder / "watching.jsonl", env=self._embedded.env
+        )
         done = asyncio.Event()
 
         def look(state: Any) -> None:
@@ -207,18 +213,29 @@ class TeardownStory:
     @property
     def deletes(self) -> int:
         """How many calls that end a machine have reached the provider."""
-        return sum(request.startswith("DELETE ") for request in self._embedded.plane(self._box.name).requests)
+        return sum(
+            request.startswith("DELETE ")
+            for request in self._embedded.plane(self._box.name).requests
+        )
 
     def _words(self, *words: str) -> tuple[str, ...]:
-        return ("down", "--fleet", str(self._fleet_file), self._box.name, "--destroy", "--json", *words)
+        return (
+            "down",
+            "--fleet",
+            str(self._fleet_file),
+            self._box.name,
+            "--destroy",
+            "--json",
+            *words,
+        )
 
     def _down(self, *words: str) -> tuple[str, ...]:
         return self._words(*words)
 
     def _rgt(self, command: str, *words: str) -> tuple[str, ...]:
-        return (
-            (command, "--fleet", str(self._fleet_file), *words) if command != "verify" else (command, *words)
-        )
+        if command != "verify":
+            return (command, "--fleet", str(self._fleet_file), *words)
+        return (command, *words)
 
     async def _start(self, *words: str) -> asyncio.subprocess.Process:
         own = {name: str(self._folder / "state") for name in ("XDG_STATE_HOME", "XDG_DATA_HOME")}
@@ -240,12 +257,18 @@ class TeardownStory:
                 f"{what}: `rgt {shlex.join(words)}` took more than {COMMAND_SECONDS:g} s"
             ) from None
         assert process.returncode is not None
-        ended = Ended(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+        ended = Ended(
+            process.returncode, out.decode(errors="replace"), err.decode(errors="replace")
+        )
         if ended.status not in statuses:
             told = (ended.out + ended.err)[-2000:]
-            raise StoryFailed(f"{what}: `rgt {shlex.join(words)}` ended with {ended.status}: {told}")
+            raise StoryFailed(
+                f"{what}: `rgt {shlex.join(words)}` ended with {ended.status}: {told}"
+            )
         reasons = ended.body.get("reasons") or ()
-        self._note(what, ended.status, "; ".join(map(str, reasons)), round(time.monotonic() - began, 1))
+        self._note(
+            what, ended.status, "; ".join(map(str, reasons)), round(time.monotonic() - began, 1)
+        )
         return ended
 
     def _named(self, shut: Ended, name: str) -> None:

@@ -61,7 +61,9 @@ class Workspace:
                 self.path = base / os.urandom(4).hex()
                 self.path.mkdir(mode=0o700)
                 try:
-                    self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                    self._lock = os.open(
+                        self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+                    )
                     fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:
                     shutil.rmtree(self.path, ignore_errors=True)
@@ -89,7 +91,10 @@ class Workspace:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -182,7 +187,9 @@ def _check_room(base: Path) -> None:
     room = os.statvfs(base)
     free = room.f_bavail * room.f_frsize
     if free < MIN_FREE_BYTES:
-        raise OSError(errno.ENOSPC, f"{free // 1024:,} KiB free, {MIN_FREE_BYTES // 1024:,} KiB needed")
+        raise OSError(
+            errno.ENOSPC, f"{free // 1024:,} KiB free, {MIN_FREE_BYTES // 1024:,} KiB needed"
+        )
     if room.f_files and room.f_favail < MIN_FREE_INODES:
         raise OSError(errno.ENOSPC, f"{room.f_favail:,} inodes free, {MIN_FREE_INODES:,} needed")
 

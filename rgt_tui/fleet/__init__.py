@@ -55,7 +55,14 @@ if TYPE_CHECKING:
         shifted,
     )
     from rgt_tui.fleet.engine import BaseFleet, Fleet
-    from rgt_tui.fleet.errands import connected, elsewhere, provider_word, push_trainer, reached, says
+    from rgt_tui.fleet.errands import (
+        connected,
+        elsewhere,
+        provider_word,
+        push_trainer,
+        reached,
+        says,
+    )
     from rgt_tui.fleet.event_loop import MOST_TOLD, Faults, collect_less, guarded, new_loop
     from rgt_tui.fleet.fleet_source import (
         Account,

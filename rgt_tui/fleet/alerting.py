@@ -132,12 +132,16 @@ class AlertFile:
     def mute(self, box: str, what: str, seconds: float | None) -> None:
         """Remember a mute; see `rgt_tui.health.mutes.put_mute`."""
         now = self._clock()
-        self._apply(lambda stored: replace(stored, mutes=put_mute(stored.mutes, box, what, seconds, now)))
+        self._apply(
+            lambda stored: replace(stored, mutes=put_mute(stored.mutes, box, what, seconds, now))
+        )
 
     def unmute(self, ended: tuple[Mute, ...]) -> None:
         """Forget mutes that have ended, unless they were renewed meanwhile."""
         gone = set(ended)
-        self._apply(lambda stored: replace(stored, mutes=tuple(m for m in stored.mutes if m not in gone)))
+        self._apply(
+            lambda stored: replace(stored, mutes=tuple(m for m in stored.mutes if m not in gone))
+        )
 
     async def told(self, sink: str) -> Mapping[str, Told]:
         """Return what a sink was told, by this rgt or another one."""
@@ -273,7 +277,9 @@ class Accounts:
         if mine is None or not self._told:
             return _NOTHING
         account, own = mine
-        return _TOLD if any(one == account and place < own for one, place in self._told) else _NOTHING
+        if any(one == account and place < own for one, place in self._told):
+            return _TOLD
+        return _NOTHING
 
 
 EVERY_S = 5.0
@@ -380,14 +386,22 @@ class Alerting:
         self._resume(self._keys)
         work = [(f"telling the sink {one.settings.name}", one.run) for one in self._deliveries]
         work.append(("keeping the state file of the alerts", self._file.run))
-        self._tasks = [asyncio.create_task(guarded(doing, run, self._say), name=doing) for doing, run in work]
+        self._tasks = [
+            asyncio.create_task(guarded(doing, run, self._say), name=doing) for doing, run in work
+        ]
 
     def take_over(self, specs: Sequence[BoxSpec]) -> None:
         """Keep the alerts of these boxes from now on; of a box that leaves, the next rgt finds what is kept on disk."""
         before, self._keys = self._keys, {spec.name: key_of(spec) for spec in specs}
         self._accounts = Accounts(specs)
         gone = [name for name, key in before.items() if self._keys.get(name) != key]
-        books: tuple[dict[str, Any], ...] = (self._books, self._seen, self._active, self._beneath, self._held)
+        books: tuple[dict[str, Any], ...] = (
+            self._books,
+            self._seen,
+            self._active,
+            self._beneath,
+            self._held,
+        )
         for book in (*books, self._left):
             for name in gone:
                 book.pop(name, None)
@@ -404,10 +418,14 @@ class Alerting:
             notes = self._file.stored.boxes.get(key)
             if notes is not None:
                 kept = [alert for alert in notes.alerts if alert.kind in known]
-                self._books[name] = resumed(kept, Memory(past=notes.past), self._clock(), notes.covered)
+                self._books[name] = resumed(
+                    kept, Memory(past=notes.past), self._clock(), notes.covered
+                )
                 self._accounts.note(name, self._books[name])
                 self._left[name] = frozenset(notes.covered)
-                self._activate(name, mark_muted(self._file.stored.mutes, key, ordered(kept), self._clock()))
+                self._activate(
+                    name, mark_muted(self._file.stored.mutes, key, ordered(kept), self._clock())
+                )
 
     async def close(self) -> None:
         """Write down what is held. What a sink has not been told yet, the next rgt tells it."""
@@ -421,7 +439,9 @@ class Alerting:
 
     def waits(self, now: float) -> bool:
         """Say whether a box is to be judged although nothing came from it."""
-        return bool(self._behind) or any(not 0.0 <= now - at < EVERY_S for _, at in self._seen.values())
+        return bool(self._behind) or any(
+            not 0.0 <= now - at < EVERY_S for _, at in self._seen.values()
+        )
 
     def late(self, now: float) -> frozenset[str]:
         """Return the boxes that are to be judged now although they did not change; looks once a second."""
@@ -471,7 +491,11 @@ class Alerting:
         self._seen[name] = (_bare(box), now)
         told = [(alert.id, alert_began(name, alert, now)) for alert in raised]
         told += [(alert.id, alert_ended(name, alert, now)) for alert in cleared]
-        events = [_for_journal(event) if id_ in quiet else event for id_, event in told if event is not None]
+        events = [
+            _for_journal(event) if id_ in quiet else event
+            for id_, event in told
+            if event is not None
+        ]
         return box, [*events, *self._greeting(box, now)]
 
     def clock_set(self, seconds: float) -> None:
@@ -493,7 +517,8 @@ class Alerting:
         profile = load_profile(platform)
         told = [clean(f"{profile.name}: {text}") for text in notices(profile)]
         return [
-            FleetEvent(at=now, box=box.spec.name, text=text, about=f"platform:{platform}") for text in told
+            FleetEvent(at=now, box=box.spec.name, text=text, about=f"platform:{platform}")
+            for text in told
         ]
 
     def news(self) -> list[FleetEvent]:
@@ -518,7 +543,9 @@ class Alerting:
         if before == self._muted:
             return
         names = {key: name for name, key in self._keys.items()}
-        for key, at, what, text in mute_changes(before, self._muted, self._opened_at, self._clock()):
+        for key, at, what, text in mute_changes(
+            before, self._muted, self._opened_at, self._clock()
+        ):
             if key in names:
                 self._news.append(mute_event(names[key], at, what, text))
 
@@ -583,13 +610,17 @@ class Alerting:
         own = [mute for mute in mutes if mute.box == key]
         held = holding(self._books[box.spec.name])
         self._met.update(mute for mute in own if any(mute_covers(mute, alert) for alert in held))
-        ended = tuple(mute for mute in own if mute_is_over(mute, held, now, met=mute in self._met, live=live))
+        ended = tuple(
+            mute for mute in own if mute_is_over(mute, held, now, met=mute in self._met, live=live)
+        )
         if ended:
             self._met.difference_update(ended)
             self._file.unmute(ended)
             self._tell_mutes()
         marked = mark_muted(self._file.stored.mutes, key, alerts, now)
-        return ordered(marked) if marked is not alerts else alerts
+        if marked is not alerts:
+            return ordered(marked)
+        return alerts
 
     def _activate(self, name: str, alerts: Sequence[Alert]) -> None:
         """Hand what holds on a box to the sinks. What is muted, or not shown, is not to be told, and not over."""
@@ -603,14 +634,18 @@ class Alerting:
         whole = mark_muted(
             self._file.stored.mutes, key, listed(book, (), self._accounts.told_elsewhere(name)), now
         )
-        self._beneath[name] = {f"{key} {a.id}": alert_message(name, a, now) for a in whole if not a.muted}
+        self._beneath[name] = {
+            f"{key} {a.id}": alert_message(name, a, now) for a in whole if not a.muted
+        }
         ids = {alert.id for alert in holding(book)} | self._left.get(name, _NOTHING)
         self._held[name] = frozenset(f"{key} {id_}" for id_ in ids)
         ours = tuple(f"{self._key(box)} " for box in self._active)
         held = frozenset().union(*self._held.values())
         for one in self._deliveries:
             active = self._active if hears_findings(one.settings) else self._beneath
-            one.want({key: event for told in active.values() for key, event in told.items()}, ours, held)
+            one.want(
+                {key: event for told in active.values() for key, event in told.items()}, ours, held
+            )
 
     def _say(self, text: str, level: str) -> None:
         self._news.append(FleetEvent(at=self._clock(), box="", text=text, level=level))

@@ -111,7 +111,9 @@ def attention(box: str, focus: str | None, looking: bool) -> Attention:
         return Attention.NOBODY
     if focus is None:
         return Attention.VISIBLE
-    return Attention.FOCUSED if focus == box else Attention.HIDDEN
+    if focus == box:
+        return Attention.FOCUSED
+    return Attention.HIDDEN
 
 
 def interval(described: float, paid: Attention, boxes: int) -> float:
@@ -169,7 +171,9 @@ def weight(frame: Frame) -> int:
         return sum(map(len, frame.lines)) + 60 * len(frame.lines)
     if isinstance(frame, Scalars):
         return PER_CURVE + sum(PER_POINT * len(point.values) for point in frame.points)
-    return STRUCTS * len(_packed(frame)) if isinstance(frame, _KEPT) else 0
+    if isinstance(frame, _KEPT):
+        return STRUCTS * len(_packed(frame))
+    return 0
 
 
 def within(state: BoxState, budget: Budget) -> BoxState:
@@ -188,7 +192,9 @@ def within(state: BoxState, budget: Budget) -> BoxState:
     )
     if left is state.left_out:
         return state
-    return replace(state, logs=logs, queues=queues, checkpoints=checkpoints, runs=thinner, left_out=left)
+    return replace(
+        state, logs=logs, queues=queues, checkpoints=checkpoints, runs=thinner, left_out=left
+    )
 
 
 _SAID = (
@@ -230,7 +236,9 @@ def share(sizes: Iterable[int], most: int) -> int:
         if size * others >= most:
             return most // others
         most -= size
-    return ordered[-1] if ordered else 0
+    if ordered:
+        return ordered[-1]
+    return 0
 
 
 def _room(most: int) -> int:
@@ -249,7 +257,9 @@ def _logs(views: tuple[LogView, ...], most: int) -> tuple[tuple[LogView, ...], i
             size -= len(view.lines[gone])
             gone += 1
         cut += gone
-        kept.append(replace(view, lines=view.lines[gone:], dropped=view.dropped + gone) if gone else view)
+        kept.append(
+            replace(view, lines=view.lines[gone:], dropped=view.dropped + gone) if gone else view
+        )
     return tuple(kept), cut
 
 
@@ -276,7 +286,9 @@ def _bytes(item: msgspec.Struct) -> int:
 
 def _names(run: RunState) -> int:
     entries = len(run.series) + len(run.cursors)
-    return len(run.name) + sum(map(len, run.series)) + sum(map(len, run.cursors)) + PER_CURVE * entries
+    return (
+        len(run.name) + sum(map(len, run.series)) + sum(map(len, run.cursors)) + PER_CURVE * entries
+    )
 
 
 def _points(runs: Sequence[RunState], most: int) -> tuple[tuple[RunState, ...], int]:
@@ -286,12 +298,16 @@ def _points(runs: Sequence[RunState], most: int) -> tuple[tuple[RunState, ...], 
     cap = share(sizes, _room(most))
     kept, cut = [], 0
     for run in runs:
-        longer = {name: len(series) - cap for name, series in run.series.items() if len(series) > cap}
+        longer = {
+            name: len(series) - cap for name, series in run.series.items() if len(series) > cap
+        }
         if longer:
             cut += sum(more for name, more in longer.items() if name not in PLACES)
             shorter = {name: run.series[name].newest(cap) for name in longer}
             first = longer.get("loss", 0)
-            resumes = tuple(replace(resume, index=max(0, resume.index - first)) for resume in run.resumes)
+            resumes = tuple(
+                replace(resume, index=max(0, resume.index - first)) for resume in run.resumes
+            )
             run = replace(run, series={**run.series, **shorter}, resumes=resumes)
         kept.append(run)
     return tuple(kept), cut
@@ -378,7 +394,9 @@ class SamplingPaces:
             while self._asked.is_set():
                 self._asked.clear()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(BACK_SECONDS if self._focus is None else STAYS_SECONDS):
+                    async with asyncio.timeout(
+                        BACK_SECONDS if self._focus is None else STAYS_SECONDS
+                    ):
                         await self._asked.wait()
             names = tuple(self._sessions)
             for place, name in enumerate(names, 1):

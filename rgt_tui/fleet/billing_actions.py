@@ -222,14 +222,20 @@ class Teardown:
             return ()
         known, _ = tiers(given, verb)
         mounts = [
-            disk.mount for disk in given.state.sample.disks if disk.error is None and not disk.read_only
+            disk.mount
+            for disk in given.state.sample.disks
+            if disk.error is None and not disk.read_only
         ]
-        return tuple(mount for mount in mounts if path_survives(mount, given.profile, known, verb) is True)
+        return tuple(
+            mount for mount in mounts if path_survives(mount, given.profile, known, verb) is True
+        )
 
     def listed_with(self, box: str, paths: tuple[str, ...]) -> Wanted | None:
         """Return what the newest list of the box's results was made with; None if it lacks one of these directories."""
         wanted, listed = self._newest_lists.get(box, (None, frozenset()))
-        return wanted if paths and listed.issuperset(paths) else None
+        if paths and listed.issuperset(paths):
+            return wanted
+        return None
 
     def look_again(self, box: str) -> None:
         """Have the next review list the box's results again, because its copies have changed."""
@@ -252,7 +258,9 @@ class Teardown:
         action = waiting_click(self._journal, self._target(box))
         if action is None or action.first.verb is None:
             return None
-        return action if is_click(self._provider(box), action.first.verb) else None
+        if is_click(self._provider(box), action.first.verb):
+            return action
+        return None
 
     async def done(self, box: str) -> StopProgress:
         """Take the person's word that what waits for their click is done on the console; nothing is sent.
@@ -282,7 +290,9 @@ class Teardown:
             seen = replace(seen, native_status="does not answer over SSH any more")
         now = self._clock()
         spent = session.state.meter.spent
-        text = await close_by_word(self._journal, self._audit, self.receipts, action, seen, now, spent)
+        text = await close_by_word(
+            self._journal, self._audit, self.receipts, action, seen, now, spent
+        )
         session.set_open_action("")
         return StopProgress(phase=StopPhase.METER_OFF, at=now, text=text)
 
@@ -314,7 +324,9 @@ class Teardown:
         provider = self._provider(box)
         consent = Consent(typed=typed, **said)
         with self._held(box, verb) as action:
-            act = await self._judged(box, verb, provider, consent, action, evidence_digest, ordered_at)
+            act = await self._judged(
+                box, verb, provider, consent, action, evidence_digest, ordered_at
+            )
             permit = await self._sealed(act)
             async for step in self._carry_out(act, permit):
                 yield step
@@ -367,7 +379,9 @@ class Teardown:
         call = provider.describe(verb, evidence.instance)
         line = await self._note(act, AuditEvent.REQUESTED, call, required=True)
         await self._write(lambda: action.intend(call, evidence=facts_digest(evidence), audit=line))
-        receipt = receipt_of(given, evidence, consent, fresh, action=action.id, call=call, audit=line)
+        receipt = receipt_of(
+            given, evidence, consent, fresh, action=action.id, call=call, audit=line
+        )
         return dataclasses.replace(act, receipt=receipt)
 
     async def _sealed(self, act: _Act) -> Permit:
@@ -392,13 +406,17 @@ class Teardown:
             told = given.told
             if seal is not None and told.results is not None:
                 told = replace(told, results=under_seal(told.results, seal))
-            again = replace(again, told=told, since=given.since, parked=given.parked, unsealed=given.unsealed)
+            again = replace(
+                again, told=told, since=given.since, parked=given.parked, unsealed=given.unsealed
+            )
             last = gather(again, verb, act.consent)
             if holds:
                 last = sealed(last, seal, why, again.ticks)
             verdict = evaluate(last, again.ticks, seal.nonce if seal is not None else "")
             if isinstance(verdict, Permit) and verdict.digest != facts_digest(act.evidence):
-                verdict = Refusal(reasons=("something changed while the box was made to hold still",))
+                verdict = Refusal(
+                    reasons=("something changed while the box was made to hold still",)
+                )
             if isinstance(verdict, Refusal):
                 reasons = verdict.reasons
                 await self._write(lambda: act.action.put(ActionState.REFUSED, "; ".join(reasons)))
@@ -420,7 +438,9 @@ class Teardown:
         else:
             steps = carry_out(act.provider, permit, clock=self._clock, sleep=asyncio.sleep)
         async for step in steps:
-            line = await self._note(act, AuditEvent.ANSWER, f"{step.phase}: {step.text}", required=False)
+            line = await self._note(
+                act, AuditEvent.ANSWER, f"{step.phase}: {step.text}", required=False
+            )
             with contextlib.suppress(
                 JournalFailed
             ):  # sent is sent: what is written now changes nothing of that
@@ -452,13 +472,21 @@ class Teardown:
     async def _finish_receipt(self, act: _Act, step: StopProgress) -> None:
         spent = self._sessions[act.evidence.box].state.meter.spent
         state = STATES[step.phase]
-        if state in SETTLED or state in (ActionState.CONFIRMED, ActionState.UNKNOWN, ActionState.YOURS):
-            await asyncio.to_thread(self.receipts.finish, act.action.id, state, step.at, step.text, spent)
+        if state in SETTLED or state in (
+            ActionState.CONFIRMED,
+            ActionState.UNKNOWN,
+            ActionState.YOURS,
+        ):
+            await asyncio.to_thread(
+                self.receipts.finish, act.action.id, state, step.at, step.text, spent
+            )
 
     def _provider(self, box: str) -> Provider:
         session, profile = self._sessions[box], self._profiles[box]
         if session.state.spec.provider is None and not profile.billed:
-            text = f"{box} has no control plane in the fleet file, and nothing bills on {profile.name}"
+            text = (
+                f"{box} has no control plane in the fleet file, and nothing bills on {profile.name}"
+            )
             raise NoControlPlane((text,))
         try:
             return self._meters.acting(session)
@@ -514,7 +542,10 @@ class Teardown:
             wanted,
         )
         if told.results is not None:
-            self._newest_lists[name] = wanted, frozenset(group.path for group in told.results.groups)
+            self._newest_lists[name] = (
+                wanted,
+                frozenset(group.path for group in told.results.groups),
+            )
         return told
 
     async def _listed(self, given: Situation, verb: Verb, patience: float | None) -> Told:
@@ -591,7 +622,9 @@ class Teardown:
         if self._ticks() - self._kept.get(target, -LATE_S) >= LATE_S:
             self._parked.forget(target)
 
-    def _review(self, given: Situation, verb: Verb, provider: Provider, evidence: Evidence) -> Review:
+    def _review(
+        self, given: Situation, verb: Verb, provider: Provider, evidence: Evidence
+    ) -> Review:
         action = action_for(given.profile, verb) if given.profile is not None else None
         return make_review(
             evidence,

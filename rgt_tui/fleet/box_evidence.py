@@ -209,7 +209,9 @@ async def ask(
         found = msgspec.structs.replace(found, no_since=what.no_since)
     try:
         return Told(
-            results=found, at=at, proofs=await asking.copies(box.state.spec.name, instance, found.groups)
+            results=found,
+            at=at,
+            proofs=await asking.copies(box.state.spec.name, instance, found.groups),
         )
     except (LedgerError, OSError) as error:
         return Told(results=found, at=at, proofs_problem=str(error))
@@ -299,7 +301,13 @@ async def ask_seal(
     Raises:
         BoxError: it is not sealed, for the reason given; or whether it is, is not known: it opens by itself then.
     """
-    words = ("seal", "--seconds", f"{hold:g}", *_pattern(spec), *results_words(spec, wanted or Wanted()))
+    words = (
+        "seal",
+        "--seconds",
+        f"{hold:g}",
+        *_pattern(spec),
+        *results_words(spec, wanted or Wanted()),
+    )
     seal = await _ask(connection, deployed, words, Seal, seconds)
     if len(seal.nonce) != NONCE_LENGTH or not seal.nonce.isalnum() or not seal.generation:
         raise CommandFailed("the agent's answer is not a seal; it expires by itself")
@@ -334,7 +342,9 @@ class _Opened(msgspec.Struct, frozen=True):
 
 
 def _pattern(spec: BoxSpec) -> list[str]:
-    return ["--pattern", spec.pattern] if spec.pattern and spec.pattern != DEFAULT_PATTERN else []
+    if spec.pattern and spec.pattern != DEFAULT_PATTERN:
+        return ["--pattern", spec.pattern]
+    return []
 
 
 def results_words(spec: BoxSpec, wanted: Wanted) -> list[str]:
@@ -357,7 +367,11 @@ async def _ask(
 ) -> T:
     verb = words[0]
     done = await run(
-        connection, deployed.command(*words), seconds=seconds, most_bytes=MOST_BYTES, name=f"rgt-box {verb}"
+        connection,
+        deployed.command(*words),
+        seconds=seconds,
+        most_bytes=MOST_BYTES,
+        name=f"rgt-box {verb}",
     )
     lines = [line for raw in done.out.splitlines() if (line := record(raw))]
     if done.status != 0 or not lines:

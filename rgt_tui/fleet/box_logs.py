@@ -183,7 +183,9 @@ class BoxLog:
         Raises:
             BoxError: the box does not send them.
         """
-        before = await self.read_piece(place.inode, max(0, place.offset - AROUND_BYTES), place.offset)
+        before = await self.read_piece(
+            place.inode, max(0, place.offset - AROUND_BYTES), place.offset
+        )
         after = await self.read_piece(place.inode, place.offset, place.offset + AROUND_BYTES)
         kept = KeptLines(self.path)
         kept.know(before.place if before.lines else place)
@@ -205,7 +207,14 @@ class BoxLog:
             BoxError: that file, or the box, cannot be read any more.
         """
         begin = max(0, start - 1)  # the byte before shows whether a line begins here
-        words = ("--path", _literal(self.path), "--cursor", _cursor(inode, begin), "--until", str(stop))
+        words = (
+            "--path",
+            _literal(self.path),
+            "--cursor",
+            _cursor(inode, begin),
+            "--until",
+            str(stop),
+        )
         data = bytearray()
         size = stop
         try:
@@ -222,7 +231,9 @@ class BoxLog:
                     if len(data) > stop - begin:
                         raise CatFailed("the box sent more of the log than was asked for")
         except TimeoutError:
-            raise CommandFailed(f"the box did not send that part of the log within {SECONDS:g} s") from None
+            raise CommandFailed(
+                f"the box did not send that part of the log within {SECONDS:g} s"
+            ) from None
         except EOFError as error:
             raise Unreachable(str(error)) from error
         first = 0
@@ -230,7 +241,9 @@ class BoxLog:
             first = data.find(b"\n") + 1 or len(data)
         end = max(first, data.rfind(b"\n") + 1)
         lines = lines_of(bytes(data[first:end]))
-        return LogPiece(lines=lines, place=FilePlace(inode, begin + first), end=begin + end, size=size)
+        return LogPiece(
+            lines=lines, place=FilePlace(inode, begin + first), end=begin + end, size=size
+        )
 
     async def find_line(self, line: int) -> FilePlace:
         """Return where a line of the log begins, counted from 1.
@@ -302,8 +315,20 @@ class BoxLog:
             BoxError: the box cannot be asked, or refuses the expression.
         """
         words = ["grep", "--count", "--nice", "--progress", "0.5", "--max", str(MOST_HITS)]
-        words += ["--cut", str(HIT_CHARACTERS), "--most-kib", str(MOST_SENT_KIB), "--limit-mib", str(1 << 30)]
-        words += ["--timeout", f"{SEARCH_SECONDS:g}", *["--fixed"] * fixed, *["--ignore-case"] * fold]
+        words += [
+            "--cut",
+            str(HIT_CHARACTERS),
+            "--most-kib",
+            str(MOST_SENT_KIB),
+            "--limit-mib",
+            str(1 << 30),
+        ]
+        words += [
+            "--timeout",
+            f"{SEARCH_SECONDS:g}",
+            *["--fixed"] * fixed,
+            *["--ignore-case"] * fold,
+        ]
         words += ["--", wanted, self.path]
         sent = 0
         last = BoxSearch()
@@ -312,7 +337,12 @@ class BoxLog:
             nonlocal sent, last
             if row.get("end") is True:
                 why = row.get("stopped") or next(
-                    (str(one.get("error")) for one in row.get("problems") or () if isinstance(one, dict)), ""
+                    (
+                        str(one.get("error"))
+                        for one in row.get("problems") or ()
+                        if isinstance(one, dict)
+                    ),
+                    "",
                 )
                 last = BoxSearch(
                     matches=number(row, "matches"),
@@ -359,7 +389,12 @@ class _Row(msgspec.Struct, frozen=True):
 
 def _hit(row: dict[str, Any]) -> BoxHit | None:
     text, offset, inode = row.get("text"), row.get("offset"), row.get("inode")
-    if not isinstance(text, str) or not isinstance(offset, int) or not isinstance(inode, int) or offset < 0:
+    if (
+        not isinstance(text, str)
+        or not isinstance(offset, int)
+        or not isinstance(inode, int)
+        or offset < 0
+    ):
         return None
     return BoxHit(text=clean(text[: HIT_CHARACTERS + 20]), place=FilePlace(inode, offset))
 
@@ -420,14 +455,18 @@ class ExactLog:
         heard = time.monotonic()
         while True:
             try:
-                async with reached(self._spec, accept_new_host_keys=self._request.accept_new_host_keys) as (
+                async with reached(
+                    self._spec, accept_new_host_keys=self._request.accept_new_host_keys
+                ) as (
                     connection,
                     deployed,
                 ):
                     self._reached = True
                     absent = asyncio.get_running_loop().call_later(ABSENT_SECONDS, self._waits)
                     try:
-                        async for item in cat(connection, deployed, *self._words(), silence=self._silence()):
+                        async for item in cat(
+                            connection, deployed, *self._words(), silence=self._silence()
+                        ):
                             absent.cancel()
                             if isinstance(item, FileBegins):
                                 self._begin(item)
@@ -449,16 +488,22 @@ class ExactLog:
                 if not stays and time.monotonic() - heard > self._request.patience:
                     raise error if isinstance(error, BoxError) else Unreachable(words) from error
                 wait = backoff.wait()
-                self._say(f"{words}; trying again in {wait:.0f} s, from byte {self._place.offset:,}")
+                self._say(
+                    f"{words}; trying again in {wait:.0f} s, from byte {self._place.offset:,}"
+                )
                 await asyncio.sleep(wait)
 
     def _waits(self) -> None:
         if self._request.follow and not self._known:
-            self._say(f"there is no {self._path} that could be read yet; waiting for it (Ctrl-C ends that)")
+            self._say(
+                f"there is no {self._path} that could be read yet; waiting for it (Ctrl-C ends that)"
+            )
 
     def _silence(self) -> float | None:
         """Return how long nothing may come; a file that is followed may stand still."""
-        return None if self._request.follow else max(SILENT_SECONDS, self._request.patience)
+        if self._request.follow:
+            return None
+        return max(SILENT_SECONDS, self._request.patience)
 
     def _words(self) -> list[str]:
         words = ["--path", self._path]
@@ -469,7 +514,9 @@ class ExactLog:
             words += ["--lines", str(self._request.lines)]
         if self._until is not None:
             words += ["--until", str(self._until)]
-        return [*words, "--follow"] if self._request.follow else words
+        if self._request.follow:
+            return [*words, "--follow"]
+        return words
 
     def _begin(self, file: FileBegins) -> None:
         if file.why in NOTES:

@@ -103,7 +103,9 @@ class Intake:
         budget: What is kept of it at most, however much it tells; None = as built in.
     """
 
-    def __init__(self, spec: BoxSpec, profile: Profile, boxes: int = 1, budget: Budget | None = None) -> None:
+    def __init__(
+        self, spec: BoxSpec, profile: Profile, boxes: int = 1, budget: Budget | None = None
+    ) -> None:
         self.focused = False
         """The box is the one on the screen: all of its logs is kept."""
         self._spec = spec
@@ -142,7 +144,9 @@ class Intake:
             if view is None:
                 return None
             cursor = self._logs.get(path)
-            kept = kept_from(view, *((None, 0) if cursor is None else (cursor.inode, cursor.offset)))
+            kept = kept_from(
+                view, *((None, 0) if cursor is None else (cursor.inode, cursor.offset))
+            )
         self._kept[path] = kept, readers + 1
         return kept
 
@@ -187,7 +191,9 @@ class Intake:
         if isinstance(frame, LogLines):
             if frame.path not in self._logs and any(view.path == frame.path for view in state.logs):
                 # What an earlier rgt left of this log: the box tells its newest lines anew.
-                state = replace(state, logs=tuple(view for view in state.logs if view.path != frame.path))
+                state = replace(
+                    state, logs=tuple(view for view in state.logs if view.path != frame.path)
+                )
                 if frame.path in self._kept:
                     self._kept[frame.path][0].begin_anew()
             self._logs[frame.path] = Cursor(inode=frame.inode, offset=frame.end)
@@ -253,7 +259,9 @@ class Intake:
             find=True,
             gpu_trace=spec.gpu_trace,
             tail=self._size.tail,
-            samples_after=SampleCursor(boot=counters.boot, seq=counters.seq) if counters.boot else None,
+            samples_after=SampleCursor(boot=counters.boot, seq=counters.seq)
+            if counters.boot
+            else None,
             log_cursors=dict(self._logs),
             scalar_cursors={**sources, **self._beyond},
             packed_lines=True,
@@ -437,7 +445,9 @@ class BoxSession:
         return self._connection, self._deployed
 
     def _shown(self) -> float | None:
-        return None if self._interval == self.state.spec.interval else self._interval
+        if self._interval == self.state.spec.interval:
+            return None
+        return self._interval
 
     def pause(self, paused: bool) -> None:
         """Disconnect and stay disconnected, or resume."""
@@ -559,7 +569,10 @@ class BoxSession:
             return Failure.UNREACHABLE, f"ssh: {str(error) or type(error).__name__}"
         except Exception as error:
             log.exception("%s: a session failed", self.state.spec.name)
-            return Failure.OUR_FAULT, f"rgt: {_named(error)}; this is a fault of rgt, training continues"
+            return (
+                Failure.OUR_FAULT,
+                f"rgt: {_named(error)}; this is a fault of rgt, training continues",
+            )
         finally:
             self._keepalive.end()
             self._files.end()
@@ -635,7 +648,9 @@ class BoxSession:
         return waits
 
     def _now(self) -> float:
-        return self._clock() if self._came is None else self._came
+        if self._came is None:
+            return self._clock()
+        return self._came
 
     def _line(self, line: bytes) -> None:
         if self._tap is not None:
@@ -676,7 +691,9 @@ class BoxSession:
         except Exception as error:
             log.exception("%s: a frame could not be taken in", self.state.spec.name)
             kind = type(frame).__name__
-            self._fault = f"rgt could not process a {kind} frame: {_named(error)}; it is left out and counted"
+            self._fault = (
+                f"rgt could not process a {kind} frame: {_named(error)}; it is left out and counted"
+            )
             with contextlib.suppress(Exception):
                 self._set(self.intake.give_up(self.state, frame))
             if self._connection is not None:
@@ -714,7 +731,9 @@ class BoxSession:
 
     def _bad(self, count: int) -> None:
         counters = self.state.counters
-        self._set(replace(self.state, counters=replace(counters, bad_frames=counters.bad_frames + count)))
+        self._set(
+            replace(self.state, counters=replace(counters, bad_frames=counters.bad_frames + count))
+        )
 
     def _asking(self, title: str | None) -> None:
         if title is not None:
@@ -731,7 +750,9 @@ class BoxSession:
             self.state = state
             if state.link is Link.LIVE:
                 self._told.set()
-            if self._came is None:  # else it was told when something came, which is looked at as a whole
+            if (
+                self._came is None
+            ):  # else it was told when something came, which is looked at as a whole
                 self._on_change(state.spec.name)
 
     def _send(self, control: Control) -> None:
@@ -742,7 +763,11 @@ class BoxSession:
 def _peer(connection: asyncssh.SSHClientConnection) -> tuple[str, int] | None:
     """Return where a connection really leads to; None where a jump host or a command carries it."""
     name = connection.get_extra_info("peername")
-    if connection.get_extra_info("rgt_below") is not None or not isinstance(name, tuple) or len(name) < 2:
+    if (
+        connection.get_extra_info("rgt_below") is not None
+        or not isinstance(name, tuple)
+        or len(name) < 2
+    ):
         return None
     return str(name[0]), int(name[1])
 

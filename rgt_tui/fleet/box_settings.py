@@ -55,7 +55,11 @@ async def ask_mirrors(
     """
     command = deployed.command("mirrors", verb)
     done = await run(
-        connection, command, data=msgspec.json.encode(told), most_bytes=MOST_BYTES, name="setting mirrors"
+        connection,
+        command,
+        data=msgspec.json.encode(told),
+        most_bytes=MOST_BYTES,
+        name="setting mirrors",
     )
     found = answer(done.out, done.words, MirrorState)
     hooks = {name: value for name, value in found.jobs.hooks.items() if isinstance(value, str)}
@@ -110,7 +114,9 @@ def durable_dirs(spec: BoxSpec, profile: Profile) -> tuple[str, ...]:
         for mount in tier.mounts
     ]
     named = [spec.durable, profile.overrides.durable_dir]
-    return tuple(dict.fromkeys([*mounts, *(path for path in named if path and path.startswith(("/", "~")))]))
+    return tuple(
+        dict.fromkeys([*mounts, *(path for path in named if path and path.startswith(("/", "~")))])
+    )
 
 
 async def ask_secret(

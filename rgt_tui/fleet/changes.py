@@ -58,7 +58,9 @@ MUTED = " (muted)"
 def said_event(now: float, box: str, said: Said) -> FleetEvent:
     """Return an event; one that is only for the journal says why no sink was told."""
     text = clean(said.text) + (MUTED if said.muted else "")
-    return FleetEvent(at=now, box=box, text=text, level=said.level, about=said.about, muted=said.muted)
+    return FleetEvent(
+        at=now, box=box, text=text, level=said.level, about=said.about, muted=said.muted
+    )
 
 
 def _same(old: BoxState, new: BoxState) -> bool:
@@ -101,7 +103,9 @@ def _link(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said]
 
 def _silent_since(box: BoxState) -> float:
     """Return when the last sample arrived: a box is declared lost only some time after it fell silent."""
-    return box.since if box.sample_at is None else min(box.since, box.sample_at)
+    if box.sample_at is None:
+        return box.since
+    return min(box.since, box.sample_at)
 
 
 def _platform(old: BoxState, new: BoxState) -> Iterator[Said]:
@@ -135,11 +139,10 @@ def _cell(cell: Cell, muted: bool, lost: bool) -> Iterator[Said]:
     elif cell.state in _ENDS:
         proof = ""
         if cell.durable == "verified":
-            proof = (
-                ", copy verified, but it is erased with the box"
-                if lost
-                else ", copy on the durable disk verified"
-            )
+            if lost:
+                proof = ", copy verified, but it is erased with the box"
+            else:
+                proof = ", copy on the durable disk verified"
         why = f": {cell.reason}" if cell.reason and cell.state != "done" else ""
         level = "info" if stopped_by_person(cell) else _ENDS[cell.state]
         yield Said(f"{cell.name} {cell.state}{why}{proof}", level, f"run:{cell.name}", muted)
@@ -227,5 +230,9 @@ def _self_stop(old: BoxState, new: BoxState) -> Iterator[Said]:
         yield Said(told_words(after), "info", "autostop")
         for line in story_lines(after.story):
             yield Said(line, "info", "autostop")
-    elif after.told_at is None and after.off_at is not None and (before is None or before.off_at is None):
+    elif (
+        after.told_at is None
+        and after.off_at is not None
+        and (before is None or before.off_at is None)
+    ):
         yield Said(off_words(after, new.meter.source), "warn", "autostop")

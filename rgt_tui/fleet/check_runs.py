@@ -48,7 +48,12 @@ def words_of(check: str, box: str, copies: Path | None = None) -> tuple[str, ...
     """
     found = next((one.command for one in CHECKS if one.id == check), "")
     words = shlex.split(found)
-    if len(words) < 3 or words[0] != "rgt" or words[1] not in LOOKS or any(w.startswith("--") for w in words):
+    if (
+        len(words) < 3
+        or words[0] != "rgt"
+        or words[1] not in LOOKS
+        or any(w.startswith("--") for w in words)
+    ):
         return None
     verbs = LOOKS[words[1]]
     if verbs and words[-1] not in verbs:

@@ -160,12 +160,16 @@ def endpoint_from(meter: Meter) -> tuple[str, int] | None:
     if meter.ssh_host is None or meter.ssh_port is None:
         return None
     told = Elsewhere(meter.ssh_host, meter.ssh_port)
-    return (told.host, told.port) if told.usable else None
+    if told.usable:
+        return (told.host, told.port)
+    return None
 
 
 def failure_of(error: Exception) -> Failure:
     """Return what kind of failure an error on the way to a box is."""
-    return next((failure for kind, failure in _FAILURES if isinstance(error, kind)), Failure.UNREACHABLE)
+    return next(
+        (failure for kind, failure in _FAILURES if isinstance(error, kind)), Failure.UNREACHABLE
+    )
 
 
 _FAILURES: tuple[tuple[type[BoxError], Failure], ...] = (
@@ -305,7 +309,9 @@ class FileAccess:
     def limits(self, others: tuple[str, ...]) -> tuple[str, ...]:
         """Return what does not work on the box, files included where they are known not to."""
         said = self._has is not False or NO_FILES in others or NO_SFTP in others
-        return others if said else (*others, NO_SFTP)
+        if said:
+            return others
+        return (*others, NO_SFTP)
 
     def end(self) -> None:
         """The connection is gone."""
@@ -417,7 +423,9 @@ class Keepalive:
     def _decide(self, last: float) -> None:
         if self._last == last:
             silent = time.monotonic() - last
-            self._cut(f"the agent has said nothing for {silent:.0f} s, and does not answer: it hangs")
+            self._cut(
+                f"the agent has said nothing for {silent:.0f} s, and does not answer: it hangs"
+            )
         else:
             self._again(self._patience())
 
@@ -475,7 +483,10 @@ def read(wall: float) -> Times:
 
 def elapsed() -> float:
     """Return a clock that also runs while the computer sleeps, where the system has one."""
-    for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):  # Linux; macOS, whose `monotonic` stands still
+    for name in (
+        "CLOCK_BOOTTIME",
+        "CLOCK_MONOTONIC",
+    ):  # Linux; macOS, whose `monotonic` stands still
         number = getattr(time, name, None)
         if number is not None:
             return time.clock_gettime(number)
@@ -489,7 +500,8 @@ def jump(before: Times, after: Times) -> Jump | None:
     if slept < JUMP_SECONDS and abs(moved) < JUMP_SECONDS:
         return None
     return Jump(
-        max(0.0, slept) if slept >= JUMP_SECONDS else 0.0, moved if abs(moved) >= JUMP_SECONDS else 0.0
+        max(0.0, slept) if slept >= JUMP_SECONDS else 0.0,
+        moved if abs(moved) >= JUMP_SECONDS else 0.0,
     )
 
 
@@ -509,7 +521,9 @@ def shifted(state: BoxState, seconds: float) -> BoxState:
         clock_skew=_plus(state.clock_skew, -seconds),
         retry_at=_plus(state.retry_at, seconds),
         remembered_at=_plus(state.remembered_at, seconds),
-        runs=tuple(replace(run, progressed_at=_plus(run.progressed_at, seconds)) for run in state.runs),
+        runs=tuple(
+            replace(run, progressed_at=_plus(run.progressed_at, seconds)) for run in state.runs
+        ),
         logs=tuple(
             replace(view, at=_plus(view.at, seconds), written=_plus(view.written, seconds))
             for view in state.logs
@@ -518,4 +532,6 @@ def shifted(state: BoxState, seconds: float) -> BoxState:
 
 
 def _plus(value: float | None, seconds: float) -> float | None:
-    return None if value is None else value + seconds
+    if value is None:
+        return None
+    return value + seconds

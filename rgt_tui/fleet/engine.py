@@ -27,7 +27,16 @@ from rgt_tui.fleet.check_runs import NotRunnable, run_words, words_of
 from rgt_tui.fleet.config.following import Following
 from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.event_loop import collect_less, guarded
-from rgt_tui.fleet.fleet_source import Chronicle, FleetSource, Given, Keeper, Observer, Pulled, Remember, Tap
+from rgt_tui.fleet.fleet_source import (
+    Chronicle,
+    FleetSource,
+    Given,
+    Keeper,
+    Observer,
+    Pulled,
+    Remember,
+    Tap,
+)
 from rgt_tui.fleet.kept_lines import KeptLines
 from rgt_tui.fleet.meters import Meters, own_act
 from rgt_tui.fleet.open_actions import OpenActions
@@ -141,7 +150,9 @@ class BaseFleet(FleetSource):
 
     def _begin(self, works: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
         for doing, work in works.items():
-            self._tasks.append(asyncio.create_task(guarded(doing, work, self._publisher.say), name=doing))
+            self._tasks.append(
+                asyncio.create_task(guarded(doing, work, self._publisher.say), name=doing)
+            )
 
     async def stop(self) -> None:
         """Disconnect, within seconds whatever hangs. What runs on the boxes continues."""
@@ -243,7 +254,8 @@ class Fleet(BaseFleet):
             budget=budget,
         )
         self._sessions = {
-            spec.name: self._new_session(spec, self._profiles[spec.name], boxes=len(specs)) for spec in specs
+            spec.name: self._new_session(spec, self._profiles[spec.name], boxes=len(specs))
+            for spec in specs
         }
         """In the order of the fleet file; those who were given it see it change."""
         self._specs = {spec.name: spec for spec in specs}
@@ -297,13 +309,16 @@ class Fleet(BaseFleet):
         except TicksError as error:
             told = {CheckStatus.PERSON: f"not known whether it is ticked: {error}"}
             return tuple(
-                msgspec.structs.replace(one, evidence=told.get(one.status, one.evidence)) for one in found
+                msgspec.structs.replace(one, evidence=told.get(one.status, one.evidence))
+                for one in found
             )
 
     async def tick(self, box: str, check: str, tick: PersonTick) -> str | None:
         """Keep what a person says of a check."""
         try:
-            await asyncio.to_thread(say_tick, self._sessions[box].state.spec, check, tick, self._env)
+            await asyncio.to_thread(
+                say_tick, self._sessions[box].state.spec, check, tick, self._env
+            )
         except TicksError as error:
             return str(error)
         return None
@@ -311,7 +326,9 @@ class Fleet(BaseFleet):
     def runnable(self, box: str, check: str) -> str | None:
         """Return the command that runs a check, as one would type it."""
         words = words_of(check, box, self._copies)
-        return None if words is None else f"rgt {shlex.join(words)}"
+        if words is None:
+            return None
+        return f"rgt {shlex.join(words)}"
 
     async def run_check(self, box: str, check: str, on_line: Callable[[str], None]) -> int:
         """Run a check's command outside the fleet."""
@@ -339,7 +356,9 @@ class Fleet(BaseFleet):
     def keep_log(self, box: str, path: str) -> KeptLines | None:
         """Keep all lines of a log from now on."""
         session = self._sessions.get(box)
-        return None if session is None else session.intake.keep_log(session.state, path)
+        if session is None:
+            return None
+        return session.intake.keep_log(session.state, path)
 
     def leave_log(self, box: str, path: str) -> None:
         """Keep only its newest lines once nobody reads it."""
@@ -393,7 +412,9 @@ class Fleet(BaseFleet):
         steps = self._teardown.execute(
             box, verb, typed, evidence_digest=evidence_digest, ordered_at=ordered_at, **given
         )
-        return self._kept(box, self._announced(box, verb, self._alerting.watching(box, verb, steps)))
+        return self._kept(
+            box, self._announced(box, verb, self._alerting.watching(box, verb, steps))
+        )
 
     async def _announced(
         self, box: str, verb: Verb, steps: AsyncIterator[StopProgress]
@@ -416,7 +437,9 @@ class Fleet(BaseFleet):
         """Return the newest receipt of a box whose meter was stopped."""
         return await asyncio.to_thread(self._teardown.receipts.newest, box)
 
-    async def _kept(self, box: str, steps: AsyncIterator[StopProgress]) -> AsyncIterator[StopProgress]:
+    async def _kept(
+        self, box: str, steps: AsyncIterator[StopProgress]
+    ) -> AsyncIterator[StopProgress]:
         with self._occupied(box):
             async for step in steps:
                 yield step
@@ -508,7 +531,9 @@ class Fleet(BaseFleet):
     async def start(self) -> None:
         """Show what an earlier rgt knew, and begin to connect."""
         await self._recall()
-        await self._alerting.open([session.state.spec for session in self._sessions.values()], self._wake)
+        await self._alerting.open(
+            [session.state.spec for session in self._sessions.values()], self._wake
+        )
         self._collect_again = collect_less(len(self._sessions))
         self._watch(*self._sessions)
         works: dict[str, Callable[[], Awaitable[None]]] = {
@@ -555,7 +580,11 @@ class Fleet(BaseFleet):
         leaving = [name for name, spec in self._specs.items() if wanted.get(name) != spec]
         fresh = [name for name in wanted if name not in self._specs]
         again = [name for name in leaving if name in wanted]
-        parts = (("new", fresh), ("described in another way", again), ("gone", set(leaving) - set(again)))
+        parts = (
+            ("new", fresh),
+            ("described in another way", again),
+            ("gone", set(leaving) - set(again)),
+        )
         told = "; ".join(f"{what}: {', '.join(sorted(names))}" for what, names in parts if names)
         if not told:
             return
@@ -577,14 +606,18 @@ class Fleet(BaseFleet):
     async def _begin_boxes(self, wanted: Mapping[str, BoxSpec], names: Sequence[str]) -> None:
         """Add boxes, bring all into the order of the fleet file, and begin to connect to the new ones."""
         made = {
-            name: self._new_session(wanted[name], self._profiles[name], boxes=len(wanted)) for name in names
+            name: self._new_session(wanted[name], self._profiles[name], boxes=len(wanted))
+            for name in names
         }
         self._specs.update((name, wanted[name]) for name in names)
         for name, state in (await self._recalled([*self._specs.values()]) if made else {}).items():
             if name in made:
                 made[name].recall(state)
         both = {**self._sessions, **made}
-        order = [*(name for name in wanted if name in both), *(name for name in both if name not in wanted)]
+        order = [
+            *(name for name in wanted if name in both),
+            *(name for name in both if name not in wanted),
+        ]
         # In place, and at once: others look at it.
         self._sessions.clear()
         self._sessions.update((name, both[name]) for name in order)

@@ -77,7 +77,9 @@ async def reached(
     Raises:
         BoxError: as `connected`, or the agent could not be put there.
     """
-    packing = asyncio.ensure_future(asyncio.to_thread(build_agent))  # it takes as long as the login does
+    packing = asyncio.ensure_future(
+        asyncio.to_thread(build_agent)
+    )  # it takes as long as the login does
     try:
         async with connected(spec, accept_new_host_keys=accept_new_host_keys) as connection:
             standing(connection)
@@ -100,7 +102,9 @@ async def _connect(spec: BoxSpec, policy: Policy) -> asyncssh.SSHClientConnectio
             try:
                 return await connect(spec, policy=policy, default_user=user, elsewhere=place)
             except Unreachable as other:
-                raise Unreachable(f"{error}; nor where {place.source} says that it is: {other}") from other
+                raise Unreachable(
+                    f"{error}; nor where {place.source} says that it is: {other}"
+                ) from other
         if meter.error is not None or isinstance(error, HostKeyRefused):
             raise
         raise Unreachable(f"{error}; {says(meter)}") from error
@@ -131,7 +135,9 @@ def says(meter: Meter) -> str:
 def elsewhere(spec: BoxSpec, meter: Meter) -> Elsewhere | None:
     """Return where the provider says that a box answers, if that is not where it is described."""
     told = endpoint_from(meter)
-    return None if told is None or told == (spec.host, spec.port) else Elsewhere(*told, meter.source)
+    if told is None or told == (spec.host, spec.port):
+        return None
+    return Elsewhere(*told, meter.source)
 
 
 COMMAND_SECONDS = 120.0
@@ -213,7 +219,9 @@ def parsed(out: bytes, words: str) -> Removal:
     return cleaned(msgspec.structs.replace(end, things=things))
 
 
-async def push_trainer(spec: BoxSpec, seconds: float, *, accept_new_host_keys: bool = False) -> Pushed:
+async def push_trainer(
+    spec: BoxSpec, seconds: float, *, accept_new_host_keys: bool = False
+) -> Pushed:
     """Connect to a box, make sure that the trainer is there, and disconnect, without prompting.
 
     Args:

@@ -79,7 +79,9 @@ class KeptLines:
         most_bytes: Nor is more text.
     """
 
-    def __init__(self, path: str, most_lines: int = MOST_LINES, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, path: str, most_lines: int = MOST_LINES, most_bytes: int = MOST_BYTES
+    ) -> None:
         self.path = path
         self.partial: str | None = None
         """The last line as far as it is written; it has no number yet."""
@@ -111,7 +113,9 @@ class KeptLines:
     @property
     def first(self) -> int:
         """Number of the oldest line that is kept."""
-        return self._firsts[0] if self._firsts else self._tail_first
+        if self._firsts:
+            return self._firsts[0]
+        return self._tail_first
 
     @property
     def end(self) -> int:
@@ -129,17 +133,25 @@ class KeptLines:
     @property
     def place(self) -> tuple[int, FilePlace] | None:
         """The oldest line of which it is known where on the box it begins, and where that is."""
-        return self._places[0] if self._places else None
+        if self._places:
+            return self._places[0]
+        return None
 
     @property
     def lines_before(self) -> int | None:
         """How many lines of the file come before those that are kept; None = they were not counted."""
-        return None if self.counted is None else self.counted[0] + self.first - self.counted[1]
+        if self.counted is None:
+            return None
+        return self.counted[0] + self.first - self.counted[1]
 
     def know(self, place: FilePlace) -> None:
         """Note where the next line begins."""
         last = self._places[-1] if self._places else None
-        if last is None or place.inode != last[1].inode or place.offset - last[1].offset >= BLOCK_BYTES:
+        if (
+            last is None
+            or place.inode != last[1].inode
+            or place.offset - last[1].offset >= BLOCK_BYTES
+        ):
             self._places.append((self.end, place))
 
     def append(self, lines: Sequence[str], at: float | None = None) -> None:
@@ -188,7 +200,9 @@ class KeptLines:
             gone += 1
         del self._blocks[:gone], self._firsts[:gone]
         lines = 0
-        while not self._blocks and lines < len(self._tail) and self._exceeds(self._tail_first + lines):
+        while (
+            not self._blocks and lines < len(self._tail) and self._exceeds(self._tail_first + lines)
+        ):
             self._tail_bytes -= _size_of(self._tail[lines : lines + 1])
             lines += 1
         del self._tail[:lines]
@@ -231,8 +245,13 @@ class KeptLines:
         made = blocks_of(number - len(lines), list(lines))
         self._split(number)
         keep = bisect_right(self._firsts, number - 1)
-        added = sum(len(block.text) for block in made) - sum(len(block.text) for block in self._blocks[:keep])
-        if self.end - number + len(lines) > self._most_lines or self.bytes + added > self._most_bytes:
+        added = sum(len(block.text) for block in made) - sum(
+            len(block.text) for block in self._blocks[:keep]
+        )
+        if (
+            self.end - number + len(lines) > self._most_lines
+            or self.bytes + added > self._most_bytes
+        ):
             return False
         self._blocks[:keep] = made
         self._firsts[:keep] = [block.first for block in made]
@@ -337,7 +356,8 @@ class KeptLines:
             self.note("··· here the file was cut, or another one took its place", now)
         if frame.skipped and begun:
             self.note(
-                f"··· {frame.skipped:,} lines are left out: they came faster than the connection carries", now
+                f"··· {frame.skipped:,} lines are left out: they came faster than the connection carries",
+                now,
             )
         self.know(FilePlace(frame.inode, frame.start))
         self.append(frame.lines, now if begun else None)

@@ -48,13 +48,22 @@ from rgt_tui.model import (
     steady,
 )
 from rgt_tui.profiles import load_profile, stale_after
-from rgt_tui.providers import UNTOLD, PermitRefused, Provider, ProviderError, Providers, keep_last_good
+from rgt_tui.providers import (
+    UNTOLD,
+    PermitRefused,
+    Provider,
+    ProviderError,
+    Providers,
+    keep_last_good,
+)
 from rgt_tui.providers.console import SILENT_S, ConsoleBox, InBox, Sight, seen
 from rgt_tui.ssh import BoxError
 
 LONGEST_SECONDS = 300.0
 """Of a longer time between two readings nobody saw what the box did."""
-WAITING = frozenset({ActionState.SENT, ActionState.ANSWERED, ActionState.UNKNOWN, ActionState.YOURS})
+WAITING = frozenset(
+    {ActionState.SENT, ActionState.ANSWERED, ActionState.UNKNOWN, ActionState.YOURS}
+)
 """States of an action that the person's word can end; `intent` alone never came to the console."""
 
 
@@ -65,7 +74,9 @@ def is_untold(spec: BoxSpec) -> bool:
 
 def is_priced(spec: BoxSpec) -> bool:
     """Say whether a box's meter is that of the fleet file, or of a platform that charges nothing."""
-    return is_untold(spec) or (spec.provider is None and (spec.per_hour is not None or is_free(spec)))
+    return is_untold(spec) or (
+        spec.provider is None and (spec.per_hour is not None or is_free(spec))
+    )
 
 
 def is_free(spec: BoxSpec) -> bool:
@@ -239,7 +250,11 @@ class Meters:
     def of_person(self, box: BoxSession, seen: Meter) -> Meter:
         """Return the meter of a box without a provider for an action: what it costs is not changed by asking."""
         return replace(
-            box.state.meter, actions=seen.actions, native_status=seen.native_status, at=seen.at, error=None
+            box.state.meter,
+            actions=seen.actions,
+            native_status=seen.native_status,
+            at=seen.at,
+            error=None,
         )
 
     def _sight(self, box: BoxSession) -> Sight:
@@ -255,7 +270,9 @@ class Meters:
             provider = self.provider(box)
         except ValueError:
             return fresh
-        return fresh if provider is None else replace(fresh, tiers=provider.tiers(provider.instance))
+        if provider is None:
+            return fresh
+        return replace(fresh, tiers=provider.tiers(provider.instance))
 
     def put(self, box: BoxSession, fresh: Meter) -> Meter:
         """Store a reading in the box's state; return what is shown."""
@@ -287,7 +304,9 @@ class Meters:
     async def _counting(self) -> None:
         while True:
             self.count()
-            await asyncio.sleep(min(SOON_SECONDS, COUNT_SECONDS) if self._waits() else COUNT_SECONDS)
+            await asyncio.sleep(
+                min(SOON_SECONDS, COUNT_SECONDS) if self._waits() else COUNT_SECONDS
+            )
 
     def _waits(self) -> bool:
         """Tell whether a box has begun to answer that is not counted yet: whoever looks once shall see its price."""
@@ -321,7 +340,9 @@ class Meters:
                     meter = replace(meter, native_status=seen(self._sight(session), now)[1])
                 if meter != session.state.meter:
                     session.set_meter(meter)
-            except Exception as error:  # what one box says must not keep the others from being counted
+            except (
+                Exception
+            ) as error:  # what one box says must not keep the others from being counted
                 self._fault(f"counting what {session.state.spec.name} costs", error)
 
     def _metered(self, box: BoxState, now: float) -> Meter:
@@ -412,7 +433,9 @@ def checked(before: BookCheck | None, meter: Meter) -> tuple[BookCheck | None, M
         now = msgspec.structs.replace(now, differ=_difference(now, meter.booked))
     if now.differ is None:
         return now, meter
-    return now, msgspec.structs.replace(meter, books_differ=now.differ, books_differ_since=now.since)
+    return now, msgspec.structs.replace(
+        meter, books_differ=now.differ, books_differ_since=now.since
+    )
 
 
 def _goes_on(before: BookCheck, meter: Meter) -> bool:
@@ -428,7 +451,9 @@ def _slack(meter: Meter) -> float:
 
 def _difference(check: BookCheck, booked: float) -> float | None:
     differ = booked - check.base - check.own
-    return differ if abs(differ) > check.slack + SHARE * check.own + CENT else None
+    if abs(differ) > check.slack + SHARE * check.own + CENT:
+        return differ
+    return None
 
 
 # Billing actions that a person carries out on the platform's console, because no provider can be asked.
@@ -448,7 +473,9 @@ async def hand_over(
 ) -> AsyncIterator[StopProgress]:
     """Use the permit up, and say what the person is to click; nothing is sent and nothing is polled."""
     try:
-        said = await (provider.stop(permit) if permit.verb is Verb.PARK else provider.destroy(permit))
+        said = await (
+            provider.stop(permit) if permit.verb is Verb.PARK else provider.destroy(permit)
+        )
     except (PermitRefused, ProviderError) as error:
         yield StopProgress(phase=StopPhase.FAILED, at=clock(), text=f"nothing was done: {error}")
         return
@@ -488,7 +515,9 @@ def not_silent(box: str, link: Link, reason: str) -> str:
         why = f"{box} is paused by you, so rgt does not check whether it still answers: resume it"
     else:
         why = f"it is not known yet whether {box} still answers ({reason or link.value}): say it again"
-    return f"{why}. If you have seen on the console that it is off: rgt audit --box {box} --seen off"
+    return (
+        f"{why}. If you have seen on the console that it is off: rgt audit --box {box} --seen off"
+    )
 
 
 def still_there(box: str) -> str:

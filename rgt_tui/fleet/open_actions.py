@@ -67,7 +67,9 @@ def came(action: OpenAction, meter: Meter, age: float) -> tuple[ActionState, str
         )
     if phase is StopPhase.CONFIRMED:
         new = last.state is not ActionState.CONFIRMED
-        return (ActionState.CONFIRMED, f"{meter.source}: {shown}") if new else None
+        if new:
+            return (ActionState.CONFIRMED, f"{meter.source}: {shown}")
+        return None
     if phase is StopPhase.FAILED:
         return ActionState.FAILED, f"{meter.source}: gone, not parked: its disks went with it"
     # A state that nobody knows proves neither that it was done nor that it was not.
@@ -173,7 +175,9 @@ class OpenActions:
                 # Somebody else has settled it; or it never came to its call, and `hold` wrote that down.
                 if action.last.state is ActionState.INTENT:
                     self._tell(
-                        first.action, f"{words(action)}: rgt ended before the call, nothing was sent", "warn"
+                        first.action,
+                        f"{words(action)}: rgt ended before the call, nothing was sent",
+                        "warn",
                     )
                 return False
             if is_click(provider, first.verb or Verb.DESTROY):
@@ -225,10 +229,14 @@ class OpenActions:
             if earlier is None or earlier.first.rent is None:
                 if action.last.state is ActionState.INTENT:
                     self._tell(
-                        first.action, f"{words(action)}: rgt ended before the call, nothing was sent", "warn"
+                        first.action,
+                        f"{words(action)}: rgt ended before the call, nothing was sent",
+                        "warn",
                     )
                 return False
-            self._tell(first.action, f"{words(earlier)}; it is looked for, and not sent again", "warn")
+            self._tell(
+                first.action, f"{words(earlier)}; it is looked for, and not sent again", "warn"
+            )
             token, machine = earlier.first.rent.token, earlier.last.machine
             if machine and self._session(replace(first.target, instance=machine)) is not None:
                 await rental.listed(creation, first.box, token, machine, "the fleet file")
@@ -247,7 +255,10 @@ class OpenActions:
             taken = await rental.find(creation, market, first.box, token, seconds=0.0)
             if taken.machine is not None:
                 advice = f"rgt up {first.box} takes it in, and sends nothing again"
-                self._say(f"renting {first.box}: {taken.machine.id} is there, and bills: {advice}", "error")
+                self._say(
+                    f"renting {first.box}: {taken.machine.id} is there, and bills: {advice}",
+                    "error",
+                )
             elif age >= FIND_SECONDS:
                 late = f"{'; '.join(taken.reasons)}; rgt up {first.box} says how to settle it"
                 self._tell(f"{first.action} late", f"{words(earlier)}: {late}", "error")
@@ -266,7 +277,9 @@ class OpenActions:
         own = account_target(ref_of(action))
         for box in list(self._sessions.values()):
             ref = box.state.spec.provider
-            if box.state.spec.name == action.first.box or (ref is not None and account_target(ref) == own):
+            if box.state.spec.name == action.first.box or (
+                ref is not None and account_target(ref) == own
+            ):
                 return box
         return next(iter(self._sessions.values()), None)
 

@@ -89,7 +89,9 @@ class Questions:
         attended: Somebody is there; otherwise every question is refused at once.
     """
 
-    def __init__(self, clock: Callable[[], float], wake: Callable[[], None], *, attended: bool) -> None:
+    def __init__(
+        self, clock: Callable[[], float], wake: Callable[[], None], *, attended: bool
+    ) -> None:
         self.open: tuple[Question, ...] = ()
         self._clock = clock
         self._wake = wake
@@ -256,7 +258,9 @@ class Publisher:
     def say(self, text: str, level: str = "info", at: float | None = None, box: str = "") -> None:
         """Say something, of a box where one is named; `at` is the client clock."""
         self._events.append(
-            FleetEvent(at=self._clock() if at is None else at, box=box, text=clean(text), level=level)
+            FleetEvent(
+                at=self._clock() if at is None else at, box=box, text=clean(text), level=level
+            )
         )
         self._dirty.set()
 
@@ -398,7 +402,9 @@ class Publisher:
                 self._published[name] = session.state
         return tuple(changed)
 
-    def _judged(self, box: BoxState, old: BoxState, now: float) -> tuple[BoxState, list[FleetEvent]]:
+    def _judged(
+        self, box: BoxState, old: BoxState, now: float
+    ) -> tuple[BoxState, list[FleetEvent]]:
         """Return a box with its findings and alerts, and what began or ended, in words."""
         try:
             seen = facts_of(box, now)

@@ -10,7 +10,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rgt_tui.fleet.history.past import EARLIEST, STRETCHES, Values, figures, from_history, merged, tenths
+from rgt_tui.fleet.history.past import (
+    EARLIEST,
+    STRETCHES,
+    Values,
+    figures,
+    from_history,
+    merged,
+    tenths,
+)
 from rgt_tui.model import (
     EPOCH,
     PLACES,
@@ -49,7 +57,9 @@ LONGEST_LINE = 20_000
 def written_at(frame: LogLines, now: float) -> float | None:
     """Return when the newest lines were written (client clock); None where the box does not say, or says nonsense."""
     age = frame.age
-    return now - age if age is not None and age >= 0.0 and now - age > EARLIEST else None
+    if age is not None and age >= 0.0 and now - age > EARLIEST:
+        return now - age
+    return None
 
 
 def extended(old: LogView | None, frame: LogLines, now: float, most: int = LOG_LINES) -> LogView:
@@ -110,7 +120,9 @@ def number(value: float | str | None) -> float | None:
     """Return a value of a point as a float; words are NaN and infinities, anything else is None."""
     if isinstance(value, str):
         return _WORDS.get(value.lower())
-    return None if value is None else float(value)
+    if value is None:
+        return None
+    return float(value)
 
 
 def rewound(run: RunState, frame: Scalars, known: Cursor | None) -> RunState:
@@ -128,8 +140,12 @@ def rewound(run: RunState, frame: Scalars, known: Cursor | None) -> RunState:
     if known is None:
         # The sources of one place stand together, the newest at the end.
         here = place(frame.source)
-        moved = bool(run.cursors) and not any(place(source) == here for source in reversed(run.cursors))
-        return _anew(run) if moved else run
+        moved = bool(run.cursors) and not any(
+            place(source) == here for source in reversed(run.cursors)
+        )
+        if moved:
+            return _anew(run)
+        return run
     if frame.start >= known.offset and (frame.inode == known.inode or "#" in frame.source):
         return run
     _, found, metric = frame.source.rpartition("#")
@@ -185,7 +201,9 @@ def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
             continue
         series[name] = _curve(series, name).extended(points)
     if _places_here(frame) and new:
-        series |= {name: _curve(series, name).extended(told) for name, told in _places(frame, skew).items()}
+        series |= {
+            name: _curve(series, name).extended(told) for name, told in _places(frame, skew).items()
+        }
     changes: dict[str, float] = {field: latest[name] for field, name in _LATEST if name in latest}
     return msgspec.structs.replace(
         run,
@@ -204,7 +222,9 @@ def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
 
 def _curve(series: Mapping[str, Series], name: str) -> Series:
     known = series.get(name)
-    return known if known is not None else Series()
+    if known is not None:
+        return known
+    return Series()
 
 
 def _places_here(frame: Scalars) -> bool:
@@ -244,14 +264,19 @@ def _resumes(run: RunState, frame: Scalars) -> tuple[Resume, ...]:
     # The agent cuts a frame at every resume, so the first point after it is the first of this frame.
     have = len(run.series.get("loss", ()))
     return tuple(
-        Resume(step=step, reason=reason, index=have, reached=run.step) for step, reason in frame.resumes
+        Resume(step=step, reason=reason, index=have, reached=run.step)
+        for step, reason in frame.resumes
     )
 
 
 def _wait(run: RunState, frame: Scalars) -> Wait | None:
     if frame.wait is not None:
-        return frame.wait if frame.wait.what else None
-    return None if frame.points else run.wait
+        if frame.wait.what:
+            return frame.wait
+        return None
+    if frame.points:
+        return None
+    return run.wait
 
 
 def _held_seconds(run: RunState, frame: Scalars, box_now: float) -> float:
@@ -278,7 +303,9 @@ def _progress(run: RunState, frame: Scalars, now: float, skew: float) -> dict[st
         # Never back: a clock that was set on the box must not make a run that goes on look stalled.
         at = frame.written if last.at is None else last.at
         moved = now if at is None else min(now, at - skew)
-        changes["progressed_at"] = moved if run.progressed_at is None else max(moved, run.progressed_at)
+        changes["progressed_at"] = (
+            moved if run.progressed_at is None else max(moved, run.progressed_at)
+        )
     return changes
 
 
@@ -302,7 +329,9 @@ T = TypeVar("T")
 def apply(state: BoxState, frame: Frame, now: float) -> BoxState:
     """Return the state after `frame`, which arrived at `now` (client clock, epoch seconds)."""
     reduce = _REDUCERS.get(type(frame))
-    return state if reduce is None else reduce(state, frame, now)
+    if reduce is None:
+        return state
+    return reduce(state, frame, now)
 
 
 def _hello(state: BoxState, frame: Hello, now: float) -> BoxState:
@@ -391,7 +420,8 @@ def _rings(rings: Rings, fresh: list[tuple[float, Values]], most: int) -> Rings:
     return Rings(
         gpu_util=rings.gpu_util[first:] + tuple([tenths(figures["util"]) for _, figures in fresh]),
         vram_pct=rings.vram_pct[first:] + tuple([tenths(figures["vram"]) for _, figures in fresh]),
-        cgroup_pct=rings.cgroup_pct[first:] + tuple([tenths(figures["cgroup"]) for _, figures in fresh]),
+        cgroup_pct=rings.cgroup_pct[first:]
+        + tuple([tenths(figures["cgroup"]) for _, figures in fresh]),
     )
 
 
@@ -430,31 +460,43 @@ def _pattern_of(spec: BoxSpec, source: str) -> str:
     """Return which of the run directories that the fleet file names a source is in; empty = in none of them."""
     path = place(source)
     for pattern in spec.runs:
-        full = pattern.rstrip("/").replace("~", "*", 1) if pattern.startswith("~") else pattern.rstrip("/")
+        full = (
+            pattern.rstrip("/").replace("~", "*", 1)
+            if pattern.startswith("~")
+            else pattern.rstrip("/")
+        )
         if any(fnmatch(one, full) for one in (path, posixpath.dirname(path))):
             return pattern
     return ""
 
 
 def _queue(state: BoxState, frame: QueueState, now: float) -> BoxState:
-    queues, gone = _put(state.queues, frame, lambda item: item.path, MOST_QUEUES, lambda item: item.at)
+    queues, gone = _put(
+        state.queues, frame, lambda item: item.path, MOST_QUEUES, lambda item: item.at
+    )
     changed = replace(state, queues=queues, left_out=state.left_out.plus(queues=gone))
     return replace(changed, runs=_in_queue_order(changed, changed.runs))
 
 
 def _in_queue_order(state: BoxState, runs: tuple[RunState, ...]) -> tuple[RunState, ...]:
     """Return the runs in the order of the queues' cells, each with the queue that names it."""
-    named = {cell.name: queue.path for queue in reversed(state.queues) for cell in reversed(queue.cells)}
+    named = {
+        cell.name: queue.path for queue in reversed(state.queues) for cell in reversed(queue.cells)
+    }
     order = {name: index for index, name in enumerate(reversed(named))}
     told = (
-        run if run.named_by == named.get(run.name, run.named_by) else replace(run, named_by=named[run.name])
+        run
+        if run.named_by == named.get(run.name, run.named_by)
+        else replace(run, named_by=named[run.name])
         for run in runs
     )
     return tuple(sorted(told, key=lambda run: order.get(run.name, len(order))))
 
 
 def _checkpoints(state: BoxState, frame: Checkpoints, now: float) -> BoxState:
-    listed, gone = _put(state.checkpoints, frame, lambda item: item.run, MOST_RUNS, lambda item: item.at)
+    listed, gone = _put(
+        state.checkpoints, frame, lambda item: item.run, MOST_RUNS, lambda item: item.at
+    )
     return replace(state, checkpoints=listed, left_out=state.left_out.plus(checkpoints=gone))
 
 
@@ -470,7 +512,11 @@ def _event(state: BoxState, frame: Event, now: float) -> BoxState:
 def _found(state: BoxState, frame: Found, now: float) -> BoxState:
     found = frame.runs[-MOST_FOUND:]
     names = {run.name for run in state.runs}
-    new = tuple(RunState(name=name) for name in dict.fromkeys(run.name for run in found) if name not in names)
+    new = tuple(
+        RunState(name=name)
+        for name in dict.fromkeys(run.name for run in found)
+        if name not in names
+    )
     kept = _newest(state.runs, new)
     left = state.left_out.plus(runs=len(state.runs) + len(new) - len(kept))
     left = left.plus(found=len(frame.runs) - len(found) - left.found)
@@ -517,7 +563,11 @@ def with_history(state: BoxState, frame: History, *, stretches: int = STRETCHES)
 
 
 def _put(
-    items: tuple[T, ...], new: T, key: Callable[[T], str], most: int, at: Callable[[T], float | None]
+    items: tuple[T, ...],
+    new: T,
+    key: Callable[[T], str],
+    most: int,
+    at: Callable[[T], float | None],
 ) -> tuple[tuple[T, ...], int]:
     """Return the items with `new` in the place of its predecessor, or behind them; and how many gave way to it."""
     wanted = key(new)

@@ -241,7 +241,9 @@ def read_notes(env: Mapping[str, str] = os.environ) -> tuple[TransferNote, ...]:
 
 def _read(path: Path) -> TransferNote | None:
     with open_regular(path, follow=False) as file:
-        dead = _is_free(file.fileno())  # before it is read: what ends in between has then written its end
+        dead = _is_free(
+            file.fileno()
+        )  # before it is read: what ends in between has then written its end
         note = _look(file.fileno())
         for _ in range(0 if dead else LOOKS):
             if note is not None:

@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.model import MACHINE, AccountBill, Leftover, Lifecycle, MeterKind, ProviderRef, Unlisted
+from rgt_tui.model import (
+    MACHINE,
+    AccountBill,
+    Leftover,
+    Lifecycle,
+    MeterKind,
+    ProviderRef,
+    Unlisted,
+)
 from rgt_tui.profiles import is_cluster
 from rgt_tui.providers import (
     OVER,
@@ -70,7 +78,8 @@ def bills(
     below = {one.below for over, one in mine if over and one.below}
     # Host and port: behind one address of a platform stand many machines.
     places = {
-        over: {(one.host, one.port) for of, one in mine if of is over and one.host} for over in (True, False)
+        over: {(one.host, one.port) for of, one in mine if of is over and one.host}
+        for over in (True, False)
     }
 
     def named_elsewhere(kind: str, one: Instance) -> bool:
@@ -266,7 +275,9 @@ class AccountWatch:
         """Publish what the accounts are billed for, after they were listed."""
         self._polled.set()
         known = self._providers.listed
-        accounts = [known.get(key) or Listed(ref=_ref(boxes[0])) for key, boxes in self._boxes.items()]
+        accounts = [
+            known.get(key) or Listed(ref=_ref(boxes[0])) for key, boxes in self._boxes.items()
+        ]
         found = bills(accounts, self._rest, self._named)
         for bill in found:
             first, *others = self._boxes[bill.kind, bill.account]

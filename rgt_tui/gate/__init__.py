@@ -15,7 +15,15 @@ from rgt_tui.gate.audit import (
     chain_words,
     verify,
 )
-from rgt_tui.gate.decision import changes, digest, evaluate, facts_digest, objections, outdated, review
+from rgt_tui.gate.decision import (
+    changes,
+    digest,
+    evaluate,
+    facts_digest,
+    objections,
+    outdated,
+    review,
+)
 from rgt_tui.gate.evidence import (
     Consent,
     Parked,

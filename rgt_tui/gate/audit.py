@@ -82,7 +82,9 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def deed_text(self) -> str:
         """The verb, or what else was done, in a word."""
-        return self.verb.value if self.verb is not None else self.deed or "rent"
+        if self.verb is not None:
+            return self.verb.value
+        return self.deed or "rent"
 
 
 class AuditLine(msgspec.Struct, frozen=True):
@@ -140,7 +142,10 @@ class AuditLog:
             AuditFailed: it cannot be read.
         """
         try:
-            with contextlib.suppress(FileNotFoundError), files.open_regular(self.path, follow=False) as file:
+            with (
+                contextlib.suppress(FileNotFoundError),
+                files.open_regular(self.path, follow=False) as file,
+            ):
                 number = 0
                 while line := file.readline(LONGEST):
                     number += 1
@@ -164,7 +169,9 @@ class AuditLog:
             stat = os.fstatvfs(fd)
             # A file system that reports no blocks at all (some FUSE ones) cannot be asked for its room.
             if stat.f_blocks and stat.f_bavail * stat.f_frsize < room:
-                raise OSError(errno.ENOSPC, f"only {stat.f_bavail * stat.f_frsize} bytes left, {room} wanted")
+                raise OSError(
+                    errno.ENOSPC, f"only {stat.f_bavail * stat.f_frsize} bytes left, {room} wanted"
+                )
             last, torn = _last_line(fd, end)
             entry = msgspec.structs.replace(entry, before=FIRST if last is None else _hash(last))
             line = msgspec.json.encode(entry)

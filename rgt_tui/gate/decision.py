@@ -258,11 +258,18 @@ def changes(shown: Review, fresh: Review) -> tuple[str, ...]:
     if shown.irreversible != fresh.irreversible:
         found.append("whether it can be undone is judged differently now")
     if shown.keeps_billing != fresh.keeps_billing:
-        found.append("what keeps billing has changed: " + ("; ".join(fresh.keeps_billing) or "nothing now"))
-    for words, before, after in (("lost", shown.lost, fresh.lost), ("kept", shown.kept, fresh.kept)):
+        found.append(
+            "what keeps billing has changed: " + ("; ".join(fresh.keeps_billing) or "nothing now")
+        )
+    for words, before, after in (
+        ("lost", shown.lost, fresh.lost),
+        ("kept", shown.kept, fresh.kept),
+    ):
         known, there = {_unsized(line) for line in before}, {_unsized(line) for line in after}
         found += [
-            f"{words} now, and not when it was shown: {line}" for line in after if _unsized(line) not in known
+            f"{words} now, and not when it was shown: {line}"
+            for line in after
+            if _unsized(line) not in known
         ]
         found += [f"no longer {words}: {line}" for line in before if _unsized(line) not in there]
     shown_up = {forfeit.key: forfeit.fact for forfeit in shown.forfeits}
@@ -319,7 +326,9 @@ def _fates(
 
 def _absent(tier: Tier, known: Mapping[str, str]) -> bool:
     """Tell whether the provider's word rules this tier out: another one stands at each of its mounts."""
-    return bool(tier.mounts) and all(mount in known and known[mount] != tier.name for mount in tier.mounts)
+    return bool(tier.mounts) and all(
+        mount in known and known[mount] != tier.name for mount in tier.mounts
+    )
 
 
 def _where(tier: Tier, disks: Mapping[str, Disk], known: Mapping[str, str]) -> str:

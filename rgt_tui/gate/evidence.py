@@ -122,15 +122,23 @@ def _items(given: Situation, verb: Verb, consent: Consent) -> Iterator[EvidenceI
     if off is not None:
         words = "parked by rgt, and not started since, as the provider says"
         state = msgspec.structs.replace(
-            state, queues=off.queues, checkpoints=off.checkpoints, found=(), clock_skew=off.clock_skew
+            state,
+            queues=off.queues,
+            checkpoints=off.checkpoints,
+            found=(),
+            clock_skew=off.clock_skew,
         )
         yield EvidenceItem(key=IDENTITY, ok=True, text=words, at=given.meter_at)
     else:
         on_it = verb is Verb.PARK and kind.endswith(IN_BOX)
-        yield identity(state, given.meter, kind, instance, given.meter_at, given.addresses, on_it=on_it)
+        yield identity(
+            state, given.meter, kind, instance, given.meter_at, given.addresses, on_it=on_it
+        )
     yield from quiet(state, given.now, given.ticks, given.meter, given.meter_at, given.since)
     asked = told(given, verb)
-    yield from queue(state, verb, listed_whole=asked.results is not None and not asked.results.problems)
+    yield from queue(
+        state, verb, listed_whole=asked.results is not None and not asked.results.problems
+    )
     known, notes = tiers(given, verb)
     yield from notes
     yield from roster(asked, state, given.profile, verb, known, consent.ignored)
@@ -146,14 +154,18 @@ def _items(given: Situation, verb: Verb, consent: Consent) -> Iterator[EvidenceI
 def told(given: Situation, verb: Verb) -> Told:
     """Return what is on the box: according to the box now, or when it was parked."""
     off = _off(given, verb)
-    return given.told if off is None else msgspec.structs.replace(given.told, results=off.results)
+    if off is None:
+        return given.told
+    return msgspec.structs.replace(given.told, results=off.results)
 
 
 def _off(given: Situation, verb: Verb) -> Parked | None:
     """Return the evidence of the park where it is good: the machine is off since, and nobody can ask it."""
     if given.parked is None or given.state.link is Link.LIVE or verb is Verb.PARK:
         return None
-    return given.parked if stands(given.parked, given.meter) is None else None
+    if stands(given.parked, given.meter) is None:
+        return given.parked
+    return None
 
 
 def given_up(items: tuple[EvidenceItem, ...], forfeits: frozenset[str]) -> tuple[EvidenceItem, ...]:
@@ -230,7 +242,9 @@ def queue(state: BoxState, verb: Verb, *, listed_whole: bool = False) -> Iterato
                 yield item(about, False, f"the queue says that {quoted(cell.name)} is running", at)
             elif cell.state not in ("done", "waiting") and not park:
                 why = f" ({quoted(cell.reason, 80)})" if cell.reason else ""
-                yield item(about, False, f"{quoted(cell.name)} is {quoted(cell.state)}, not done{why}", at)
+                yield item(
+                    about, False, f"{quoted(cell.name)} is {quoted(cell.state)}, not done{why}", at
+                )
     waiting = [cell.name for cell in cells if cell.state == "waiting"]
     if waiting and not park:
         text = f"{len(waiting)} of {how_many(len(cells), 'cell')} never ran: {listed(waiting)}"
@@ -239,9 +253,7 @@ def queue(state: BoxState, verb: Verb, *, listed_whole: bool = False) -> Iterato
         return
     undone = [f"{cell.name} ({cell.state})" for cell in cells if cell.state != "done"]
     if undone:
-        text = (
-            f"{len(undone)} of {how_many(len(cells), 'cell')} will continue after a start: {listed(undone)}"
-        )
+        text = f"{len(undone)} of {how_many(len(cells), 'cell')} will continue after a start: {listed(undone)}"
     else:
         text = f"{how_many(len(cells), 'cell')}, all done" if cells else "the queue is empty"
     yield item("", True, text, oldest)
@@ -257,7 +269,9 @@ def provider(given: Situation, verb: Verb, instance: str) -> EvidenceItem:
         )
 
     if not instance:
-        return item(False, "no provider instance is named in the fleet file; use the platform's console")
+        return item(
+            False, "no provider instance is named in the fleet file; use the platform's console"
+        )
     if meter.error is not None:
         return item(False, f"the provider's state could not be read: {meter.error}", "unread")
     status = quoted(meter.native_status or meter.lifecycle.value)
@@ -267,11 +281,14 @@ def provider(given: Situation, verb: Verb, instance: str) -> EvidenceItem:
     if given.state.spec.billing_ref.kind == BY_HAND and native is not None:
         return _by_hand(item, native, status)
     if native is not None and native.stops_gpu_meter is None:
-        return item(False, f"by the profile, {in_both(native)} is not certain to stop the GPU meter")
+        return item(
+            False, f"by the profile, {in_both(native)} is not certain to stop the GPU meter"
+        )
     if given.action not in meter.actions:
         accepts = listed(list(meter.actions)) or "nothing"
         return item(
-            False, f"the provider says {status} and does not accept {given.action} now (accepts: {accepts})"
+            False,
+            f"the provider says {status} and does not accept {given.action} now (accepts: {accepts})",
         )
     if native is not None and native.stops_gpu_meter is False:
         return _keeps_running(item, native)
@@ -282,9 +299,7 @@ def _by_hand(item: Callable[..., EvidenceItem], native: BillingAction, status: s
     """Say what a person's click takes the place of: nothing is sent, and nothing reads what came of it."""
     if native.stops_gpu_meter is False:
         return _keeps_running(item, native)
-    text = (
-        f"{status}; no provider in the fleet file: rgt sends nothing, the click is yours ({in_both(native)})"
-    )
+    text = f"{status}; no provider in the fleet file: rgt sends nothing, the click is yours ({in_both(native)})"
     return item(True, text, "by hand")
 
 
@@ -300,8 +315,12 @@ def seal_before(given: Situation) -> EvidenceItem:
         return EvidenceItem(key=SEAL, ok=True, text="off: nothing on it changes", at=given.meter_at)
     if given.unsealed is not None:
         text = f"the box cannot be held still for the call: {given.unsealed}"
-        return EvidenceItem(key=SEAL, ok=False, text=text, at=given.ticks, fact="no seal", forfeitable=True)
-    return EvidenceItem(key=SEAL, ok=True, text="the box is held still right before the call", at=given.ticks)
+        return EvidenceItem(
+            key=SEAL, ok=False, text=text, at=given.ticks, fact="no seal", forfeitable=True
+        )
+    return EvidenceItem(
+        key=SEAL, ok=True, text="the box is held still right before the call", at=given.ticks
+    )
 
 
 def sealed(evidence: Evidence, seal: Seal | None, problem: str, ticks: float) -> Evidence:
@@ -333,20 +352,28 @@ def under_seal(results: Results, seal: Seal) -> Results:
 
     The generation covers the files that could be lost; these are the rest of the list.
     """
-    return msgspec.structs.replace(results, skipped=seal.skipped, problems=seal.problems, mounts=seal.mounts)
+    return msgspec.structs.replace(
+        results, skipped=seal.skipped, problems=seal.problems, mounts=seal.mounts
+    )
 
 
 def protected(box: str, typed: str, ticks: float) -> EvidenceItem:
     """Say whether the protection of the fleet file is lifted for this once."""
     wanted = unprotect_phrase(box)
     if typed == wanted:
-        return EvidenceItem(key=PROTECTED, ok=True, text="protected, and lifted just this once", at=ticks)
+        return EvidenceItem(
+            key=PROTECTED, ok=True, text="protected, and lifted just this once", at=ticks
+        )
     text = f"{box} is protected in the fleet file: lift that just this once (--unprotect, or type {wanted!r})"
     return EvidenceItem(key=PROTECTED, ok=False, text=text, at=ticks)
 
 
 def name(
-    box: str, instance: str, typed: str, forfeits: tuple[Forfeit, ...] = (), ticks: float | None = None
+    box: str,
+    instance: str,
+    typed: str,
+    forfeits: tuple[Forfeit, ...] = (),
+    ticks: float | None = None,
 ) -> EvidenceItem:
     """Compare what was typed with what must be, character by character: no trimming, no folding."""
 
@@ -397,7 +424,9 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
 def worth_keeping(evidence: Evidence, seal: str, generation: str) -> bool:
     """Tell whether the evidence of a park still says something after it: proved, sealed and whole."""
     bare = {IDENTITY, RESULTS, f"{RESULTS}:complete", "seal"}
-    given_up = any(item.forfeited and (item.key in bare or item.kind == QUIET) for item in evidence.items)
+    given_up = any(
+        item.forfeited and (item.key in bare or item.kind == QUIET) for item in evidence.items
+    )
     return bool(seal) and evidence.generation == generation and not given_up
 
 
@@ -444,7 +473,9 @@ class ParkedEvidence:
             parked = msgspec.json.decode(data, type=Parked)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        return parked if parked.target == target else None
+        if parked.target == target:
+            return parked
+        return None
 
     def forget(self, target: Target) -> None:
         """The machine runs again: what was known of it means nothing any more."""
@@ -463,7 +494,9 @@ def phrase(box: str, instance: str, forfeits: tuple[Forfeit, ...] = ()) -> str:
     if not forfeits:
         return box
     words = f"forfeit {len(forfeits)} of {box}"
-    return f"{words} {instance}" if any(forfeit.key == IDENTITY for forfeit in forfeits) else words
+    if any(forfeit.key == IDENTITY for forfeit in forfeits):
+        return f"{words} {instance}"
+    return words
 
 
 def unprotect_phrase(box: str) -> str:

@@ -44,13 +44,19 @@ def recognised(names: Iterable[str], mounts: Iterable[str]) -> tuple[str, str] |
     said, there = set(names), set(mounts)
     marks = {name: kind for kind, ways in SAID.items() for name in ways}
     first = [
-        (kind, name) for name, kind in marks.items() if kind not in ("slurm", "kubernetes") and name in said
+        (kind, name)
+        for name, kind in marks.items()
+        if kind not in ("slurm", "kubernetes") and name in said
     ]
     found = [*first, *((kind, mount) for mount, kind in MOUNTS.items() if mount in there)]
     found += [
-        (kind, name) for name, kind in marks.items() if kind in ("slurm", "kubernetes") and name in said
+        (kind, name)
+        for name, kind in marks.items()
+        if kind in ("slurm", "kubernetes") and name in said
     ]
-    return found[0] if found else None
+    if found:
+        return found[0]
+    return None
 
 
 def recognised_words(profile: str, mark: str) -> str:
@@ -128,7 +134,9 @@ def identity(
     if told:
         if there:
             return item(
-                True, f"the address is the provider's for {quoted(instance, 80)}: {told}", f"at {told}"
+                True,
+                f"the address is the provider's for {quoted(instance, 80)}: {told}",
+                f"at {told}",
             )
         text = (
             f"wrong machine: rgt is connected to {ours}, and the provider says that {quoted(instance, 80)} is at "
@@ -138,18 +146,24 @@ def identity(
     why = "the box does not say which instance it is, and no address can be compared"
     if not live:
         why = f"the box is {state.link.value}, so nobody can ask it"
-    return item(False, f"nothing proves that this machine is {quoted(instance, 80)}: {why}", "unproved", True)
+    return item(
+        False,
+        f"nothing proves that this machine is {quoted(instance, 80)}: {why}",
+        "unproved",
+        True,
+    )
 
 
 def _reached(state: BoxState, peer: tuple[str, int]) -> tuple[str, str]:
     """Say by what a person finds a machine on its console that no provider names; and the facts of that."""
     hello = state.hello
     names = {name for ways in SAID.values() for name in ways}
-    marks = (
-        [f"{name}={quoted(value, 80)}" for name, value in hello.identity.items() if name in names]
-        if hello
-        else []
-    )
+    if hello:
+        marks = [
+            f"{name}={quoted(value, 80)}" for name, value in hello.identity.items() if name in names
+        ]
+    else:
+        marks = []
     facts = [_endpoint(*peer), *([quoted(hello.host, 80)] if hello is not None else []), *marks]
     text = f"rgt is connected to {', '.join(facts)}: find this very machine on the console, rgt cannot compare it there"
     return text, " ".join(facts)
@@ -165,7 +179,10 @@ def _said(identity: Mapping[str, str], kind: str) -> dict[str, str]:
 
 
 def same_endpoint(
-    host: str | None, port: int | None, peer: tuple[str, int] | None, addresses: frozenset[str] = frozenset()
+    host: str | None,
+    port: int | None,
+    peer: tuple[str, int] | None,
+    addresses: frozenset[str] = frozenset(),
 ) -> bool | None:
     """Tell whether we are where the provider says that the machine is; None = one of the two is not known.
 
@@ -196,4 +213,6 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 def _endpoint(host: str, port: int | None) -> str:
     shown = quoted(host, 80)
-    return f"[{shown}]:{port}" if ":" in shown else f"{shown}:{port}"
+    if ":" in shown:
+        return f"[{shown}]:{port}"
+    return f"{shown}:{port}"

@@ -167,7 +167,12 @@ class Action:
     """
 
     def __init__(
-        self, journal: Journal, target: Target, box: str, verb: Verb | None, earlier: OpenAction | None
+        self,
+        journal: Journal,
+        target: Target,
+        box: str,
+        verb: Verb | None,
+        earlier: OpenAction | None,
     ) -> None:
         self.earlier = earlier
         """What was still open when this one began; it has to be settled first."""
@@ -178,29 +183,45 @@ class Action:
     @property
     def state(self) -> ActionState | None:
         """How far it came; None = nothing is written yet."""
-        return None if self._last is None else self._last.state
+        if self._last is None:
+            return None
+        return self._last.state
 
     @property
     def id(self) -> str:
         """The action's id in the journal; empty = nothing is written yet."""
-        return "" if self._last is None else self._last.action
+        if self._last is None:
+            return ""
+        return self._last.action
 
     def intend(
-        self, text: str, *, evidence: str = "", seal: str = "", audit: str = "", rent: Renting | None = None
+        self,
+        text: str,
+        *,
+        evidence: str = "",
+        seal: str = "",
+        audit: str = "",
+        rent: Renting | None = None,
     ) -> None:
         """Write that the gate has opened for this call. An earlier action that is open forbids it."""
         if self._last is not None:
             raise JournalFailed("this action has begun already; nothing was sent")
         if self.earlier is not None:
-            raise JournalFailed(f"{words(self.earlier)}: that has to be settled first; nothing was sent")
+            raise JournalFailed(
+                f"{words(self.earlier)}: that has to be settled first; nothing was sent"
+            )
         record = self._journal.record(
             self._target, self._box, self._verb, secrets.token_hex(8), ActionState.INTENT, text
         )
-        record = msgspec.structs.replace(record, evidence=evidence, seal=seal, audit=audit, rent=rent)
+        record = msgspec.structs.replace(
+            record, evidence=evidence, seal=seal, audit=audit, rent=rent
+        )
         self._journal.append(record, room=ROOM)
         self._last = record
 
-    def put(self, state: ActionState, text: str = "", *, machine: str = "", audit: str = "") -> None:
+    def put(
+        self, state: ActionState, text: str = "", *, machine: str = "", audit: str = ""
+    ) -> None:
         """Write that the action has come to a state; `machine` is what was created, `audit` as in `Record`."""
         if self._last is None:
             raise JournalFailed("an action begins with its intent; nothing was sent")
@@ -215,7 +236,9 @@ class Action:
         if self.earlier is None:
             raise JournalFailed("no earlier action is open")
         last = self._journal.follow(self.earlier.last, state, text, machine, audit)
-        self.earlier = None if state in SETTLED else msgspec.structs.replace(self.earlier, last=last)
+        self.earlier = (
+            None if state in SETTLED else msgspec.structs.replace(self.earlier, last=last)
+        )
 
 
 class Journal:
@@ -239,7 +262,9 @@ class Journal:
         with self._failing(path):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = os.open(
-                path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+                path.with_suffix(".lock"),
+                os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+                0o600,
             )
         try:
             with self._failing(path):
@@ -251,7 +276,9 @@ class Journal:
             earlier = _open_of(self._read(path))
             if earlier is not None and earlier.last.state is ActionState.INTENT:
                 # The lock is ours, so whoever wrote it is no more, and never came to the call.
-                self.follow(earlier.last, ActionState.REFUSED, "rgt ended before the call: nothing was sent")
+                self.follow(
+                    earlier.last, ActionState.REFUSED, "rgt ended before the call: nothing was sent"
+                )
                 earlier = None
             yield Action(self, target, box, verb, earlier)
         finally:
@@ -297,11 +324,19 @@ class Journal:
                 records = self._read(path)
                 if records and records[-1].verb is Verb.PARK and records[-1].state in _DONE:
                     mine = [record for record in records if record.action == records[-1].action]
-                    found.append(next((one for one in mine if one.state is ActionState.SENT), mine[0]))
+                    found.append(
+                        next((one for one in mine if one.state is ActionState.SENT), mine[0])
+                    )
         return tuple(found)
 
     def record(
-        self, target: Target, box: str, verb: Verb | None, action: str, state: ActionState, text: str
+        self,
+        target: Target,
+        box: str,
+        verb: Verb | None,
+        action: str,
+        state: ActionState,
+        text: str,
     ) -> Record:
         """Return a line of this moment and this process."""
         return Record(
@@ -435,11 +470,10 @@ def _sign(lock: int, box: str, verb: Verb | None, now: float) -> None:
 
 
 def _holder(lock: int, target: Target) -> str:
-    what = (
-        f"the instance {target.instance}"
-        if target.instance
-        else f"the account {target.account} of {target.kind}"
-    )
+    if target.instance:
+        what = f"the instance {target.instance}"
+    else:
+        what = f"the account {target.account} of {target.kind}"
     try:
         held = msgspec.json.decode(os.pread(lock, 4096, 0), type=_Holder)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -104,7 +104,9 @@ def _blind(state: BoxState, ticks: float, since: float | None) -> Reason | None:
     age = ticks - seen
     # `not <=` rather than `>`: an age that is not a number must refuse, too.
     if not -AHEAD_S <= age <= FRESH_S:
-        return reason(f"the newest reading of the box is {age:.0f} s old: what runs on it now is unknown")
+        return reason(
+            f"the newest reading of the box is {age:.0f} s old: what runs on it now is unknown"
+        )
     if since is not None and not seen >= since:
         return reason("the box has not answered since it was asked: what runs on it now is unknown")
     if (why := unseen(state.sample)) is not None:
@@ -131,13 +133,17 @@ def _trains(
     live: tuple[Proc, ...], pids: str, running: list[str], runs: tuple[RunState, ...], now: float
 ) -> str:
     names = running or [
-        run.name for run in runs if run.progressed_at and now - run.progressed_at < NO_QUEUE_MOVING_S
+        run.name
+        for run in runs
+        if run.progressed_at and now - run.progressed_at < NO_QUEUE_MOVING_S
     ]
     who = f"{listed(names)} is training" if names else "a training process is alive"
     text = f"{who}: pid {pids}"
     run = next((run for run in runs if len(names) == 1 and run.name == names[0]), None)
     if run is None or run.step is None:
-        return f"{text}, {quoted(short_command(live[0].cmd), 60)}" if not names else text
+        if not names:
+            return f"{text}, {quoted(short_command(live[0].cmd), 60)}"
+        return text
     return f"{text}, step {run.step:,}, advanced {ago(run.progressed_at, now)}"
 
 
@@ -185,19 +191,25 @@ def _gpus(state: BoxState, now: float) -> Iterator[Reason]:
         about = f"gpu {gpu.index}"
         if gpu in busy:
             use = f"GPU {gpu.index} {pct(gpu.util)}"
-            yield Reason(about, f"no training process is known, but something computes: {use}", "computes")
+            yield Reason(
+                about, f"no training process is known, but something computes: {use}", "computes"
+            )
         elif gpu in held:
             yield Reason(about, f"no training process is known, but {_holds(gpu)}", "held")
         elif not gpu.sim and gpu.util is None and gpu.vram_used is None:
             why = f" ({quoted(gpu.error)})" if gpu.error else ""
-            yield Reason(about, f"neither use nor memory of GPU {gpu.index} can be read{why}", "unread")
+            yield Reason(
+                about, f"neither use nor memory of GPU {gpu.index} can be read{why}", "unread"
+            )
 
 
 def _holds(gpu: Gpu) -> str:
     told = [proc.bytes or 0 for proc in gpu.procs]
     used = gpu.vram_used if gpu.vram_used is not None else sum(told)
     use = "a use that cannot be read" if gpu.util is None else pct(gpu.util)
-    pids = [str(holder.pid) for holder in gpu.orphans] + [str(proc.pid) for proc in gpu.procs if proc.mapped]
+    pids = [str(holder.pid) for holder in gpu.orphans] + [
+        str(proc.pid) for proc in gpu.procs if proc.mapped
+    ]
     who = f"pid {listed(pids)}" if pids else "somebody"
     return f"{who} holds {memory(used)} of GPU {gpu.index} at {use}"
 
@@ -218,7 +230,9 @@ def _typing(state: BoxState, now: float) -> Iterator[Reason]:
     if sample is None:
         return
     if sample.input_at is None:
-        yield Reason("terminal", "whether somebody types at a terminal of the box is not known", "unknown")
+        yield Reason(
+            "terminal", "whether somebody types at a terminal of the box is not known", "unknown"
+        )
         return
     since = _since_input(sample)
     # `not >=` rather than `<`: a time that is not a number must refuse, too.

@@ -124,7 +124,11 @@ def receipt_of(
     kept = []
     for group, safe in found:
         one = Kept(
-            path=group.path, owner=group.owner, files=group.files, bytes=group.bytes, by=safe or "lost"
+            path=group.path,
+            owner=group.owner,
+            files=group.files,
+            bytes=group.bytes,
+            by=safe or "lost",
         )
         proof = proofs.get(group.path)
         if safe == "copy" and proof is not None:
@@ -159,7 +163,9 @@ def receipt_of(
 
 def _to_end(profile: Profile) -> str:
     where = f" ({profile.home_url})" if profile.home_url else ""
-    return f"{profile.stops_all}{where}" if profile.stops_all else f"on the console of {profile.name}{where}"
+    if profile.stops_all:
+        return f"{profile.stops_all}{where}"
+    return f"on the console of {profile.name}{where}"
 
 
 class ReceiptBook:
@@ -217,14 +223,19 @@ def receipt_title(receipt: Receipt) -> str:
         return f"{receipt.box}: waits for your click"
     if receipt.state is ActionState.FAILED:
         return f"{receipt.box}: not {done}"
-    return f"{receipt.box}: {done}" if receipt.settled else f"{receipt.box}: not known to be {done}"
+    if receipt.settled:
+        return f"{receipt.box}: {done}"
+    return f"{receipt.box}: not known to be {done}"
 
 
 def receipt_rows(receipt: Receipt) -> tuple[tuple[str, str], ...]:
     """Return the receipt as (label, text) for a screen or a command; an empty label continues the row above."""
     ended = moment(receipt.ended_at) if receipt.ended_at is not None else "its end is not known"
     rows = [
-        ("machine", f"{receipt.platform} {receipt.instance}, {receipt.label or receipt.verb.value}"),
+        (
+            "machine",
+            f"{receipt.platform} {receipt.instance}, {receipt.label or receipt.verb.value}",
+        ),
         ("begun", f"{moment(receipt.begun_at)} by {receipt.who}"),
         ("ended", f"{ended}: {receipt.said or receipt.state.value}"),
         ("cost", _cost(receipt)),

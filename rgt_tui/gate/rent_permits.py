@@ -139,7 +139,9 @@ def _objections(case: RentCase, ticks: float) -> list[str]:
                 f"the maximum price per hour is in {wish.currency}, this offer is in {offer.currency}"
             )
         elif offer.per_hour is None:
-            found.append("a maximum price per hour was given, and what this offer costs is not known")
+            found.append(
+                "a maximum price per hour was given, and what this offer costs is not known"
+            )
         elif not offer.per_hour <= wish.max_per_hour:
             most = money(wish.max_per_hour, wish.currency)
             found.append(
@@ -149,7 +151,9 @@ def _objections(case: RentCase, ticks: float) -> list[str]:
     if case.at is None:
         found.append("the offer could not be read again")
     elif not -AHEAD_S <= ticks - case.at <= FRESH_S:
-        found.append(f"the offer was read {ticks - case.at:.0f} s ago, at most {FRESH_S:.0f} s are allowed")
+        found.append(
+            f"the offer was read {ticks - case.at:.0f} s ago, at most {FRESH_S:.0f} s are allowed"
+        )
     if fresh is None:
         found.append("it is no longer offered")
     else:
@@ -162,7 +166,9 @@ def _moved(shown: Offer, fresh: Offer) -> list[str]:
     found = []
     if fresh.currency != shown.currency:
         found.append(f"its price is in {fresh.currency} now, and was in {shown.currency}")
-    elif shown.per_hour is not None and not (fresh.per_hour is not None and fresh.per_hour <= shown.per_hour):
+    elif shown.per_hour is not None and not (
+        fresh.per_hour is not None and fresh.per_hour <= shown.per_hour
+    ):
         now, then = money(fresh.per_hour, fresh.currency), money(shown.per_hour, shown.currency)
         found.append(f"its price has changed: {now}/h now, {then}/h when it was shown")
     for what, then_, now_ in (
@@ -170,7 +176,11 @@ def _moved(shown: Offer, fresh: Offer) -> list[str]:
         ("kind", _spot(shown.spot), _spot(fresh.spot)),
         ("place", shown.region, fresh.region),
         ("disk", shown.disk_gb, fresh.disk_gb),
-        ("price of traffic", (shown.in_per_gb, shown.out_per_gb), (fresh.in_per_gb, fresh.out_per_gb)),
+        (
+            "price of traffic",
+            (shown.in_per_gb, shown.out_per_gb),
+            (fresh.in_per_gb, fresh.out_per_gb),
+        ),
     ):
         if then_ != now_:
             found.append(f"its {what} is not what was shown")
@@ -178,12 +188,16 @@ def _moved(shown: Offer, fresh: Offer) -> list[str]:
 
 
 def _spot(spot: bool) -> str:
-    return "spot" if spot else "on-demand"
+    if spot:
+        return "spot"
+    return "on-demand"
 
 
 def phrase_of(case: RentCase) -> str:
     """Return what must be typed: the box's name, or more where its price is unknown."""
-    return case.box if case.shown.per_hour is not None else f"{case.box} at any price"
+    if case.shown.per_hour is not None:
+        return case.box
+    return f"{case.box} at any price"
 
 
 def facts_of(case: RentCase) -> str:
@@ -198,12 +212,16 @@ def costs_of(offer: Offer) -> tuple[str, ...]:
     """Return the full price, a line each."""
 
     def hour(amount: float | None) -> str:
-        return f"{money(amount, offer.currency)}/h" if amount is not None else UNKNOWN
+        if amount is not None:
+            return f"{money(amount, offer.currency)}/h"
+        return UNKNOWN
 
     def traffic(amount: float | None) -> str:
         if amount is None:
             return "at a price that is not known"
-        return f"{money(amount * 1000.0, offer.currency)} a TB" if amount else "free"
+        if amount:
+            return f"{money(amount * 1000.0, offer.currency)} a TB"
+        return "free"
 
     total = offer.per_hour
     day = "" if total is None else f", {money(total * DAY_H, offer.currency)} a day"
@@ -307,7 +325,9 @@ def is_below_least(case: BidCase) -> bool:
 
 def bid_phrase(case: BidCase) -> str:
     """Return what must be typed: the box's name, or more where the machine would be lost to others."""
-    return f"{case.box} may be taken away" if is_below_least(case) else case.box
+    if is_below_least(case):
+        return f"{case.box} may be taken away"
+    return case.box
 
 
 def bid_review(case: BidCase, ticks: float, *, will_send: str) -> BidReview:
@@ -340,7 +360,9 @@ def _bid_objections(case: BidCase, ticks: float) -> list[str]:
     if case.bid.per_hour == case.price:
         found.append(f"its bid is {money(case.price, case.bid.currency)}/h already")
     if not -AHEAD_S <= ticks - case.at <= FRESH_S:
-        found.append(f"the bid was read {ticks - case.at:.0f} s ago, at most {FRESH_S:.0f} s are allowed")
+        found.append(
+            f"the bid was read {ticks - case.at:.0f} s ago, at most {FRESH_S:.0f} s are allowed"
+        )
     return found
 
 
@@ -348,7 +370,9 @@ def _bid_lines(case: BidCase) -> list[str]:
     bid, currency = case.bid, case.bid.currency
 
     def amount(value: float | None) -> str:
-        return "unknown, not free" if value is None else money(value, currency)
+        if value is None:
+            return "unknown, not free"
+        return money(value, currency)
 
     state = "OUTBID: it rests, and its disk is charged" if bid.outbid else bid.status
     offer = bid_offer(case)
@@ -363,10 +387,14 @@ def _bid_lines(case: BidCase) -> list[str]:
             "below the least bid: the machine is taken from you at once; it rests, its disk is charged"
         )
     elif bid.outbid:
-        lines.append("it may start again by itself, and bill; what ran there does not start by itself")
+        lines.append(
+            "it may start again by itself, and bill; what ran there does not start by itself"
+        )
     if case.agreed_per_hour is not None and total is not None and total > case.agreed_per_hour:
         limit = money(case.agreed_per_hour, currency)
-        lines.append(f"more than the {limit}/h of the fleet file (asked): the alert `agreed` will say so")
+        lines.append(
+            f"more than the {limit}/h of the fleet file (asked): the alert `agreed` will say so"
+        )
     return lines
 
 

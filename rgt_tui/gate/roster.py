@@ -84,7 +84,13 @@ def roster(
     ) -> EvidenceItem:
         key = f"{RESULTS}:{about}" if about else RESULTS
         return EvidenceItem(
-            key=key, ok=ok, text=text, at=told.at, fact=fact, forfeitable=forfeitable and not ok, doubt=doubt
+            key=key,
+            ok=ok,
+            text=text,
+            at=told.at,
+            fact=fact,
+            forfeitable=forfeitable and not ok,
+            doubt=doubt,
         )
 
     if profile is None:
@@ -105,7 +111,8 @@ def roster(
         items.append(item(True, text, "any age", about="age"))
     items += _left_out(told, state, profile, verb, known, ignored)
     fates = [
-        (group, _fate(group, told, state, profile, verb, known, ignored)) for group in told.results.groups
+        (group, _fate(group, told, state, profile, verb, known, ignored))
+        for group in told.results.groups
     ]
     fates.sort(key=lambda pair: (bool(pair[1].safe), -pair[0].bytes, pair[0].path))
     lost = [(group, fate) for group, fate in fates if not fate.safe]
@@ -113,7 +120,9 @@ def roster(
     items += [_shown(group, fate, told.at, skew) for group, fate in lost[:SHOWN]]
     if len(lost) > SHOWN:
         items.append(_rest([group for group, _ in lost[SHOWN:]], told.at, skew))
-    items += [_shown(group, fate, told.at, skew) for group, fate in fates if fate.safe in SAID][:SHOWN]
+    items += [_shown(group, fate, told.at, skew) for group, fate in fates if fate.safe in SAID][
+        :SHOWN
+    ]
     if not lost and not told.results.problems:
         items.append(item(True, _summary(fates)))
     return tuple(items)
@@ -133,10 +142,17 @@ def _left_out(
     """
     assert told.results is not None
     skew = state.clock_skew or 0.0
-    mounts = {"/", *(disk.mount for disk in (state.sample.disks if state.sample is not None else ()))}
+    mounts = {
+        "/",
+        *(disk.mount for disk in (state.sample.disks if state.sample is not None else ())),
+    }
     is_safe = all(path_survives(mount, profile, known, verb) is True for mount in mounts)
     rules = sorted(told.results.skipped, key=lambda skipped: (-skipped.bytes, skipped.rule))
-    proved = [f"{one.rule} ({how_many(one.files, 'file')}, {size(one.bytes)})" for one in rules if one.proved]
+    proved = [
+        f"{one.rule} ({how_many(one.files, 'file')}, {size(one.bytes)})"
+        for one in rules
+        if one.proved
+    ]
     if proved:
         fact = " ".join(sorted(one.rule for one in rules if one.proved))
         text = f"left out: {listed(proved, MOST_NAMED)}"
@@ -183,7 +199,9 @@ def kept_by(
 ) -> tuple[tuple[ResultGroup, str], ...]:
     """Return each directory with what keeps it: ``storage``, ``copy``, ``durable``, ``ignored``; empty = nothing."""
     groups = told.results.groups if told.results is not None else ()
-    return tuple((one, _fate(one, told, state, profile, verb, known, ignored).safe) for one in groups)
+    return tuple(
+        (one, _fate(one, told, state, profile, verb, known, ignored).safe) for one in groups
+    )
 
 
 def _fate(
@@ -214,7 +232,9 @@ def _fate(
             elif cell.ended is not None and group.newest <= cell.ended + COPY_SLACK_S:
                 return _Fate("durable")
             newest = quoted(group.newest_path)
-            why = why or f"newer than its verified copy at {quoted(str(cell.durable_path))}: {newest}"
+            why = (
+                why or f"newer than its verified copy at {quoted(str(cell.durable_path))}: {newest}"
+            )
     if not group.owner:
         glob = next((glob for glob in state.spec.ignore if matches(group.path, glob)), None)
         if glob is not None:
@@ -228,13 +248,17 @@ def _fate(
 def _is_mount_within(group: ResultGroup, cell: Cell, told: Told) -> bool:
     """Tell whether a directory is a mount within those of a cell: the copy of the cell may be older than the mount."""
     table = told.results.mounts if told.results is not None else ()
-    return group.path not in (cell.out, cell.durable_path) and any(row.path == group.path for row in table)
+    return group.path not in (cell.out, cell.durable_path) and any(
+        row.path == group.path for row in table
+    )
 
 
 def matches(path: str, glob: str) -> bool:
     """Tell whether a directory, or one above it, is named by a path or glob; ``*`` does not stop at a slash."""
     parts = path.split("/")
-    return any(fnmatchcase("/".join(parts[:end]), glob.rstrip("/")) for end in range(2, len(parts) + 1))
+    return any(
+        fnmatchcase("/".join(parts[:end]), glob.rstrip("/")) for end in range(2, len(parts) + 1)
+    )
 
 
 def _unproved(group: ResultGroup, proof: CopyProof) -> str:
@@ -254,7 +278,9 @@ def _cell_of(group: ResultGroup, state: BoxState) -> Cell | None:
         return None
     name = group.owner.removeprefix("cell ")
     found = [cell for queue in state.queues for cell in queue.cells if cell.name == name]
-    return found[0] if len(found) == 1 else None
+    if len(found) == 1:
+        return found[0]
+    return None
 
 
 def _shown(group: ResultGroup, fate: _Fate, at: float | None, skew: float) -> EvidenceItem:
@@ -307,7 +333,9 @@ def _summary(fates: list[tuple[ResultGroup, _Fate]]) -> str:
         found = [group for group, fate in fates if fate.safe == safe]
         if found:
             parts.append(f"{len(found)} {words} ({size(sum(group.bytes for group in found))})")
-    return f"directories: {', '.join(parts)}" if parts else "no result on the box is at stake"
+    if parts:
+        return f"directories: {', '.join(parts)}"
+    return "no result on the box is at stake"
 
 
 def _without_list(
@@ -328,10 +356,16 @@ def _without_list(
     for name, path in _paths(state, copied | problems.keys()).items():
         answer = path_survives(path, profile, known, verb)
         if answer is not True:
-            fate = "is erased by it" if answer is False else "may be erased by it (the profile does not say)"
+            fate = (
+                "is erased by it"
+                if answer is False
+                else "may be erased by it (the profile does not say)"
+            )
             problems[name] = f"what {quoted(name)} has at {quoted(path)} {fate}"
     for name, text in problems.items():
-        yield EvidenceItem(key=f"durable:{name}", ok=False, text=text, at=state.seen.sample, forfeitable=True)
+        yield EvidenceItem(
+            key=f"durable:{name}", ok=False, text=text, at=state.seen.sample, forfeitable=True
+        )
 
 
 def _paths(state: BoxState, handled: set[str]) -> dict[str, str]:

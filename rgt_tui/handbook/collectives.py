@@ -46,7 +46,11 @@ class Call(NamedTuple):
 
     def __str__(self) -> str:
         told = f"{self.name} of {self.sizes}" if self.sizes else self.name
-        return told + (f" {self.dtypes}" if self.dtypes else "") + (f" at {self.where}" if self.where else "")
+        return (
+            told
+            + (f" {self.dtypes}" if self.dtypes else "")
+            + (f" at {self.where}" if self.where else "")
+        )
 
 
 class Message(NamedTuple):
@@ -105,7 +109,10 @@ def dump_of(value: Any, rank: int) -> RankDump:
         groups.setdefault(_group(entry), {})[number] = _call(entry, name)
     members = _members(_get(value, "pg_config"))
     return RankDump(
-        rank, groups, max(members.values(), key=len, default=frozenset()), _messages(entries, members)
+        rank,
+        groups,
+        max(members.values(), key=len, default=frozenset()),
+        _messages(entries, members),
     )
 
 
@@ -123,7 +130,9 @@ def _call(entry: Any, name: str) -> Call:
     )
 
 
-def _messages(entries: Sequence[Any], members: Mapping[str, frozenset[int]]) -> dict[str, list[Message]]:
+def _messages(
+    entries: Sequence[Any], members: Mapping[str, frozenset[int]]
+) -> dict[str, list[Message]]:
     """Return the messages that are not through, by group.
 
     Of those that are sent together only the entry ``coalesced`` behind them, of the same number, is ever told to be
@@ -145,7 +154,9 @@ def _messages(entries: Sequence[Any], members: Mapping[str, frozenset[int]]) -> 
             or _call(entry, name).done
         ):
             continue
-        ranks = sorted(members.get(_group_name(entry)) or max(members.values(), key=len, default=frozenset()))
+        ranks = sorted(
+            members.get(_group_name(entry)) or max(members.values(), key=len, default=frozenset())
+        )
         peer = int(told[3])  # within its group
         call = _call(entry, name)
         found.setdefault(_group(entry), []).append(
@@ -170,7 +181,10 @@ def compared(dumps: Sequence[RankDump]) -> list[Verdict]:
     found.sort(key=lambda verdict: -verdict.confidence)
     if found and missing:
         first, *rest = found
-        found = [first._replace(text=f"{first.text}; no dump of {in_words(missing)} was given"), *rest]
+        found = [
+            first._replace(text=f"{first.text}; no dump of {in_words(missing)} was given"),
+            *rest,
+        ]
     return found
 
 
@@ -185,7 +199,8 @@ def _of_group(
                 kinds.setdefault(differ(call), []).append(rank)
             if len(kinds) > 1:
                 told = ", ".join(
-                    f"{in_words(sorted(ranks))} {here[ranks[0]]}" for ranks in sorted(kinds.values(), key=len)
+                    f"{in_words(sorted(ranks))} {here[ranks[0]]}"
+                    for ranks in sorted(kinds.values(), key=len)
                 )
                 few, most = sorted(map(len, kinds.values()))[-2:]
                 odd = [rank for ranks in kinds.values() if len(ranks) < most for rank in ranks]
@@ -194,7 +209,9 @@ def _of_group(
                 return
     last = {rank: max(mine) for rank, mine in calls.items()}
     lowest, highest = min(last.values()), max(last.values())
-    waiting = [rank for rank, mine in calls.items() if not mine[last[rank]].done and last[rank] > lowest]
+    waiting = [
+        rank for rank, mine in calls.items() if not mine[last[rank]].done and last[rank] > lowest
+    ]
     if waiting:
         number = lowest + 1
         absent = sorted(rank for rank in last if last[rank] == lowest)
@@ -227,14 +244,21 @@ def _of_messages(dumps: Sequence[RankDump]) -> Iterator[Verdict]:
         for group, mine in dump.messages.items():
             for peer in dict.fromkeys(message.peer for message in mine):
                 if peer not in by_rank:
-                    held.setdefault(dump.rank, {})[peer] = str(next(one for one in mine if one.peer == peer))
+                    held.setdefault(dump.rank, {})[peer] = str(
+                        next(one for one in mine if one.peer == peer)
+                    )
                     continue
-                theirs = [one for one in by_rank[peer].messages.get(group, ()) if one.peer == dump.rank]
+                theirs = [
+                    one for one in by_rank[peer].messages.get(group, ()) if one.peer == dump.rank
+                ]
                 for sends in (True, False):
                     ours = [one for one in mine if one.peer == peer and one.sends is sends]
                     other = [one for one in theirs if one.sends is not sends]
                     for one, two in zip(ours, other, strict=False):
-                        if sends and (one.call.sizes, one.call.dtypes) != (two.call.sizes, two.call.dtypes):
+                        if sends and (one.call.sizes, one.call.dtypes) != (
+                            two.call.sizes,
+                            two.call.dtypes,
+                        ):
                             text = f"rank {dump.rank} {one}, and rank {peer} {two}: they are not the same"
                             yield Verdict(text, SURE, tuple(sorted((dump.rank, peer))))
                     if len(ours) > len(other):
@@ -243,7 +267,9 @@ def _of_messages(dumps: Sequence[RankDump]) -> Iterator[Verdict]:
         yield _end_of_chain(held, by_rank)
 
 
-def _end_of_chain(held: Mapping[int, Mapping[int, str]], by_rank: Mapping[int, RankDump]) -> Verdict:
+def _end_of_chain(
+    held: Mapping[int, Mapping[int, str]], by_rank: Mapping[int, RankDump]
+) -> Verdict:
     """Return who holds up the others by messages: rank → whom it waits for → with what."""
     rank = min(held)
     seen = [rank]
@@ -253,7 +279,9 @@ def _end_of_chain(held: Mapping[int, Mapping[int, str]], by_rank: Mapping[int, R
     told = f"rank {rank} {held[rank][peer]}"
     if peer in held:
         ring = seen[seen.index(peer) :]
-        words = "; ".join(f"rank {one} {next(iter(held[one].values()))}" for one in ring[:MOST_NAMED])
+        words = "; ".join(
+            f"rank {one} {next(iter(held[one].values()))}" for one in ring[:MOST_NAMED]
+        )
         return Verdict(f"{in_words(sorted(ring))} wait for each other: {words}", SURE)
     behind = sorted(set(held) - {rank})
     rest = f"; {in_words(behind)} wait{'s' * (len(behind) == 1)} as well" if behind else ""
@@ -281,7 +309,9 @@ def in_words(ranks: Sequence[int]) -> str:
 
 def _numbers(last: Mapping[int, int], ranks: Sequence[int]) -> str:
     found = sorted({last[rank] for rank in ranks})
-    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+    if len(found) == 1:
+        return str(found[0])
+    return f"{found[0]} to {found[-1]}"
 
 
 def _names(call: Call) -> str:
@@ -289,21 +319,29 @@ def _names(call: Call) -> str:
 
 
 def _sizes(call: Call) -> str:
-    return call.sizes if call.name in SAME_SIZES else ""
+    if call.name in SAME_SIZES:
+        return call.sizes
+    return ""
 
 
 def _dtypes(call: Call) -> str:
-    return call.dtypes if call.name in SAME_SIZES else ""
+    if call.name in SAME_SIZES:
+        return call.dtypes
+    return ""
 
 
 def _get(value: Any, key: str) -> Any:
     found = getattr(value, "get", None)
-    return found(key) if found is not None else None
+    if found is not None:
+        return found(key)
+    return None
 
 
 def _group_words(entry: Any) -> tuple[str, str]:
     told = _get(entry, "process_group")
-    words = [word for word in told if isinstance(word, str)] if isinstance(told, (list, tuple)) else []
+    words = (
+        [word for word in told if isinstance(word, str)] if isinstance(told, (list, tuple)) else []
+    )
     name, what = (*words, "", "")[:2]
     return name, what
 
@@ -418,18 +456,18 @@ def of_ras_json(value: Mapping[str, Any], *, twice: bool = False) -> list[Verdic
             done = one.get("collective_counts")
             for what, count in done.items() if isinstance(done, Mapping) else ():
                 if type(count) is int:
-                    counts.setdefault(what, {}).setdefault(count, []).append((one["rank"], _process(one)))
+                    counts.setdefault(what, {}).setdefault(count, []).append(
+                        (one["rank"], _process(one))
+                    )
         found += _verdicts(missing, lost, counts, twice=twice)
     return found
 
 
 def _rows(group: Any, key: str) -> list[Mapping[str, Any]]:
     rows = group.get(key) if isinstance(group, Mapping) else None
-    return (
-        [one for one in rows if isinstance(one, Mapping) and type(one.get("rank")) is int]
-        if isinstance(rows, list)
-        else []
-    )
+    if isinstance(rows, list):
+        return [one for one in rows if isinstance(one, Mapping) and type(one.get("rank")) is int]
+    return []
 
 
 def _process(one: Mapping[str, Any]) -> str:

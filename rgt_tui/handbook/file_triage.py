@@ -26,7 +26,12 @@ END = 1 << 18
 """Bytes from the end of a log in which it is looked for that it went on."""
 UNPACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "lzma"}
 """What a packed file begins with → the module whose ``open`` unpacks it."""
-PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip", b"7z\xbc\xaf": "7z", b"\x04\x22\x4d\x18": "lz4"}
+PACKED = {
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "zip",
+    b"7z\xbc\xaf": "7z",
+    b"\x04\x22\x4d\x18": "lz4",
+}
 """The same of what nothing here unpacks: no word of it would be seen."""
 LONGEST_MARK = max(map(len, (*UNPACKED, *PACKED)))
 SPECIFIC, GENERAL, SYMPTOM = 0.95, 0.7, 0.5
@@ -54,7 +59,9 @@ _WENT_ON = re.compile(
     r"|^(?:[\w.:+-]{1,30} ){0,4}(?<!not )(?:fetched|downloaded|retrieved|reconnected|connected|recovered)\b(?!: 0)",
     re.MULTILINE,
 )
-_RAISED = re.compile(r"(?:\[[^]\n]{1,40}\]: ?|\([^)\n]{1,80}\) |\d{1,6}: )?[\w.]*(?:Error|Exception)\b")
+_RAISED = re.compile(
+    r"(?:\[[^]\n]{1,40}\]: ?|\([^)\n]{1,80}\) |\d{1,6}: )?[\w.]*(?:Error|Exception)\b"
+)
 _BARE = re.compile(
     r"(?i:^(?!\s*(?:#|//|\* )|[^\n]{0,80}\b(?:warn(?:ing)?|info|debug|skip\w{0,6}|ignor\w{1,4}|retry\w{0,4}|caught)\b))"
     r"(?:[^\n'\"]{0,100}(?:[:|\]>-]|\b(?:ERROR|CRITICAL|FATAL))[ \t]{1,9}|[ \t]{1,9})?"
@@ -77,7 +84,9 @@ _LOSS = re.compile(
     r"(?i)(?<![A-Za-z_/])(?:(?:train|training|total)[_/ ])?loss['\"]?\s{0,3}[=:]?\s{0,3}['\"]?"
     r"(\d{1,30}(?:\.\d{1,20})?(?:e[+-]?\d{1,3})?)(?![\w.])"
 )
-_PLACE = re.compile(r"(?i)(?<![A-Za-z])(step|epoch|iter)(?:ation)?\b['\"]?[\s:=\[#]{0,4}(\d{1,9})(?![.\d])")
+_PLACE = re.compile(
+    r"(?i)(?<![A-Za-z])(step|epoch|iter)(?:ation)?\b['\"]?[\s:=\[#]{0,4}(\d{1,9})(?![.\d])"
+)
 _LOADED = re.compile(
     r"(?i)\bresum(?:ed|ing)\b|\b(?:loaded|restored|loading|restoring) (?:from )?(?:the )?(?:latest |last |newest )?"
     r"(?:checkpoint|ckpt|state)\b(?!.{0,80}(?:best|pretrain|eval|shards))"
@@ -112,7 +121,9 @@ class FileFinding(msgspec.Struct, frozen=True, kw_only=True):
     """Lines of another kind each; such as differ by numbers alone count once."""
 
     @classmethod
-    def of(cls, page: Page, line: str, confidence: float, *, line_no: int = 0, times: int = 1) -> FileFinding:
+    def of(
+        cls, page: Page, line: str, confidence: float, *, line_no: int = 0, times: int = 1
+    ) -> FileFinding:
         """Return what `line` shows: the page with its words, its steps, and how sure that is."""
         return cls(
             gotcha=page.id,
@@ -210,7 +221,9 @@ def opened(path: Path) -> BinaryIO:
                 return cast(BinaryIO, import_module(module).open(file))
             except ImportError:  # a Python may have been built without bzip2 or xz
                 file.close()
-                raise OSError(None, f"this Python has no {module} to unpack it: unpack it first") from None
+                raise OSError(
+                    None, f"this Python has no {module} to unpack it: unpack it first"
+                ) from None
     for mark, name in PACKED.items():
         if head.startswith(mark):
             file.close()
@@ -228,11 +241,15 @@ def _pieces(file: BinaryIO) -> Iterator[bytes]:
         data = file.read(PIECE)
 
 
-def ranked(hits: Sequence[LineHit], pages: Mapping[str, Page], newest: int = -1) -> list[FileFinding]:
+def ranked(
+    hits: Sequence[LineHit], pages: Mapping[str, Page], newest: int = -1
+) -> list[FileFinding]:
     """Return what the judge makes of the lines that were found, see `Judge.told`."""
     told = Judge(pages).told(hits, newest)
     return [
-        FileFinding.of(one.page, one.hit.line, one.confidence, line_no=one.hit.line_no, times=one.times)
+        FileFinding.of(
+            one.page, one.hit.line, one.confidence, line_no=one.hit.line_no, times=one.times
+        )
         for one in told
     ]
 
@@ -272,7 +289,11 @@ class Judge:
 
     def sure(self, page: Page) -> float:
         """Return how sure a finding of `page` is by its line alone."""
-        return SYMPTOM if page.symptom_only else GENERAL if page.id in self._general else SPECIFIC
+        if page.symptom_only:
+            return SYMPTOM
+        if page.id in self._general:
+            return GENERAL
+        return SPECIFIC
 
     def told(self, hits: Sequence[LineHit], went_on: int = -1) -> list[Told]:
         """Return one finding a page, the best first: the specific before the general, causes before consequences.
@@ -291,13 +312,17 @@ class Judge:
         causes = [one for one in found if not one.page.symptom_only]
         fatal = [one for one in causes if one.page.severity == Severity.FATAL]
         ends = [] if fatal or not causes else [one for one in found if _is_end(one, causes)]
-        order = sorted(causes or found, key=lambda one: (-one.confidence, one not in fatal, one.hit.line_no))
+        order = sorted(
+            causes or found, key=lambda one: (-one.confidence, one not in fatal, one.hit.line_no)
+        )
         told = [*ends, *order]
         at = next((place for place, one in enumerate(told, 1) if one.page.id == EXCEPTION), 0)
         if not at:
             return told
         likely = self._likely(told[at - 1], lines)
-        if not causes or any(one.page.symptom_only for one in likely):  # what was found by its words is surer
+        if not causes or any(
+            one.page.symptom_only for one in likely
+        ):  # what was found by its words is surer
             at = len(told)
         return [*told[:at], *likely, *told[at:]]
 
@@ -311,7 +336,9 @@ class Judge:
             if self._pages[hit.id].passing:
                 at = math.inf if _RAISED.match(hit.line) else hit.line_no
                 newest[hit.id] = max(at, newest.get(hit.id, at))
-        return [hit for hit in hits if newest.get(hit.id, went_on) >= went_on] if newest else hits
+        if newest:
+            return [hit for hit in hits if newest.get(hit.id, went_on) >= went_on]
+        return hits
 
     def _of_page(self, id_: str, found: Mapping[int, LineHit]) -> Told:
         page = self._pages[id_]
@@ -330,7 +357,9 @@ class Judge:
             for hint, page in self._hints
             if page.id not in known and (match := compiled(hint).match(said)) is not None
         ]
-        return [end._replace(page=min(likely, key=lambda pair: pair[0])[1])] if likely else []
+        if likely:
+            return [end._replace(page=min(likely, key=lambda pair: pair[0])[1])]
+        return []
 
 
 def went_on(end: str, last: int) -> int:
@@ -345,7 +374,9 @@ def went_on(end: str, last: int) -> int:
     newest = None
     for match in _WENT_ON.finditer(end):
         newest = match
-    return last - end.count("\n", newest.start()) if newest is not None else -1
+    if newest is not None:
+        return last - end.count("\n", newest.start())
+    return -1
 
 
 def last_words(end: str, last: int, went_on: int = -1) -> Iterator[LineHit]:
@@ -374,7 +405,9 @@ def killed_by(id_: str, line: str, kills: int | None, share: float | None) -> st
         share: Of the memory's limit that was used, 0 to 1; None = nobody knows.
     """
     innocent = kills == 0 and (share is None or share < NEAR_LIMIT)
-    return KILLED if id_ == KERNEL and innocent and not _KERNEL_SAYS.search(line) else id_
+    if id_ == KERNEL and innocent and not _KERNEL_SAYS.search(line):
+        return KILLED
+    return id_
 
 
 def _is_end(one: Told, causes: Iterable[Told]) -> bool:
@@ -410,7 +443,11 @@ class Sign(msgspec.Struct, frozen=True):
 
 
 def curve_findings(
-    lines: Sequence[str], pages: Mapping[str, Page], found: Sequence[FileFinding], *, whole: bool = True
+    lines: Sequence[str],
+    pages: Mapping[str, Page],
+    found: Sequence[FileFinding],
+    *,
+    whole: bool = True,
 ) -> list[FileFinding]:
     """Return `found`, and behind it what the figures show where nothing was found that ended the run.
 
@@ -424,7 +461,9 @@ def curve_findings(
     if any(one.severity == Severity.FATAL for one in found):
         return [*found]
     more = [
-        FileFinding.of(pages[sign.page], sign.line.strip(), SYMPTOM, line_no=sign.place + 1 if whole else 0)
+        FileFinding.of(
+            pages[sign.page], sign.line.strip(), SYMPTOM, line_no=sign.place + 1 if whole else 0
+        )
         for sign in signs(lines)
         if sign.page in pages and sign.page not in known
     ]
@@ -436,7 +475,8 @@ def signs(lines: Sequence[str]) -> Iterator[Sign]:
     losses = [
         (place, match[1])
         for place, line in enumerate(lines)
-        if ("loss" in line or "Loss" in line) and (match := _LOSS.search(line[:LONGEST_LINE])) is not None
+        if ("loss" in line or "Loss" in line)
+        and (match := _LOSS.search(line[:LONGEST_LINE])) is not None
     ]
     yield from _curve(lines, losses)
     if (place := _broken_in_table(lines)) is not None:
@@ -473,7 +513,11 @@ def _broken_in_table(lines: Sequence[str]) -> int | None:
         if not width and "loss" not in line.lower():
             continue
         cells = _CELLS.split(line[:LONGEST_LINE].strip(" \t\r|"))
-        named = [at for at, cell in enumerate(cells) if _LOSS_CELL.fullmatch(cell)] if len(cells) > 1 else []
+        named = (
+            [at for at, cell in enumerate(cells) if _LOSS_CELL.fullmatch(cell)]
+            if len(cells) > 1
+            else []
+        )
         if named:
             width, column, finite = len(cells), named[0], False
         elif width and len(cells) == width:
@@ -491,7 +535,9 @@ def _begins_anew(lines: Sequence[str]) -> int | None:
         said = {match[1].lower(): int(match[2]) for match in _PLACE.finditer(line[:LONGEST_LINE])}
         low = line[:LONGEST_LINE].lower()
         if any(word in low for word in _LOADS) and _LOADED.search(low):
-            loaded = max(highest.values(), default=0) > 2 and all(number < 2 for number in said.values())
+            loaded = max(highest.values(), default=0) > 2 and all(
+                number < 2 for number in said.values()
+            )
         elif said:
             if loaded and max(said.values()) < 2 and any(highest.get(name, 0) > 2 for name in said):
                 return place

@@ -121,9 +121,10 @@ class Lookout:
         parts = [re.escape(literal) for literal in self._literals] + [
             b"(?:%s)" % pattern.pattern for pattern in self._cheap.values()
         ]
-        self._all = (
-            compiled_by_re2(b"(?m)" + b"|".join(parts), fold=True) if parts and not self._always else None
-        )
+        if parts and not self._always:
+            self._all = compiled_by_re2(b"(?m)" + b"|".join(parts), fold=True)
+        else:
+            self._all = None
         self._which = _which(self._literals)
 
     def places(self, text: bytes) -> Iterator[int]:
@@ -145,7 +146,9 @@ class Lookout:
         found = set(self._always)
         for literal in self._which(lower):
             found.update(self._literals[literal])
-        found.update(number for number, cheap in self._cheap.items() if cheap.search(text) is not None)
+        found.update(
+            number for number, cheap in self._cheap.items() if cheap.search(text) is not None
+        )
         for number in sorted(found):
             yield self.pages[number]
 
@@ -214,7 +217,9 @@ def _which(literals: Iterable[bytes]) -> Callable[[bytes], Iterable[bytes]]:
     for literal in literals:
         together.Add(re2.escape(literal))
     together.Compile()
-    return lambda text: [literals[number] for number in together.Match(text) or ()] if literals else ()
+    return lambda text: (
+        [literals[number] for number in together.Match(text) or ()] if literals else ()
+    )
 
 
 @functools.cache
@@ -309,7 +314,9 @@ class Searcher:
         self._shapes.add(shape)
         return True
 
-    def _searched(self, lines: Sequence[bytes], group: Sequence[tuple[int, int]]) -> Iterator[LineHit]:
+    def _searched(
+        self, lines: Sequence[bytes], group: Sequence[tuple[int, int]]
+    ) -> Iterator[LineHit]:
         (head, _), (tail, _) = group[0], group[-1]
         first = max(0, head - AROUND)
         rows = _rows(lines[first : tail + AROUND + 1], first, dict(group))
@@ -357,7 +364,9 @@ def states_of(line: str) -> list[str]:
 
 def in_order(lines: Iterable[tuple[int, str]]) -> list[Row]:
     """Return lines, each with its number, as rows: without what stands before them, those of each writer together."""
-    rows = [Row(text, number, before) for number, line in lines for before, text in (writer_of(line),)]
+    rows = [
+        Row(text, number, before) for number, line in lines for before, text in (writer_of(line),)
+    ]
     order = by_writer([row.before for row in rows])
     rows = rows if order is None else [rows[place] for place in order]
     begins = {
@@ -468,7 +477,11 @@ def find_pages(term: str, pages: Iterable[Page]) -> list[Page]:
     whole = _ENOUGH if not by_line else 1.0
     general = {loser for page in known for loser in page.beats}
     scored = [
-        (fit * share * share * (_GENERAL if page.id in general else 1.0) + 100 * (page.id in by_line), page)
+        (
+            fit * share * share * (_GENERAL if page.id in general else 1.0)
+            + 100 * (page.id in by_line),
+            page,
+        )
         for page, (fit, share) in zip(known, fits, strict=True)
         if share >= whole or page.id in by_line
     ]
@@ -479,7 +492,10 @@ def _fits(words: Sequence[str], pages: Sequence[Page]) -> list[tuple[float, floa
     """Return how well each page fits, and the share of the words that it has, where a rare word says more."""
     texts = [_fields(page) for page in pages]
     columns = [[_weight(fields, begins) for fields in texts] for begins in map(_begins, words)]
-    rare = [math.log(1 + len(pages) / having) if (having := sum(map(bool, one))) else 0.0 for one in columns]
+    rare = [
+        math.log(1 + len(pages) / having) if (having := sum(map(bool, one))) else 0.0
+        for one in columns
+    ]
     every = sum(rare) or 1.0
     return [
         (

@@ -179,7 +179,9 @@ def _parsed(data: bytes, name: str) -> tuple[Page, ...]:
         raise HandbookError(f"{name}: not TOML: {error}") from error
     except msgspec.ValidationError as error:
         raise HandbookError(f"{name}: {_explained(str(error))}") from error
-    return tuple(msgspec.structs.replace(page, topic=page.topic or found.topic) for page in found.pages)
+    return tuple(
+        msgspec.structs.replace(page, topic=page.topic or found.topic) for page in found.pages
+    )
 
 
 def _explained(message: str) -> str:

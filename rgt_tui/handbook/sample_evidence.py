@@ -58,9 +58,13 @@ def read_samples(path: Path, box: str | None = None) -> tuple[Sample, ...]:
         found = {box: found[box]} if box in found else {}
     if not found:
         whose = f"holds no sample of {box}" if box is not None else "holds no sample"
-        raise Unreadable(f'{path}: {whose}: a JSON object per line with "mem", as rgt record writes them')
+        raise Unreadable(
+            f'{path}: {whose}: a JSON object per line with "mem", as rgt record writes them'
+        )
     if len(found) > 1:
-        raise Unreadable(f"{path}: holds the readings of {' and '.join(found)}: --box NAME says whose")
+        raise Unreadable(
+            f"{path}: holds the readings of {' and '.join(found)}: --box NAME says whose"
+        )
     return tuple(next(iter(found.values())))
 
 
@@ -72,7 +76,9 @@ def _sample(value: Mapping[str, Any]) -> Sample | None:
     disks = frame.get("disks")
     return {
         **frame,
-        "disks": [disk for disk in disks if isinstance(disk, dict)] if isinstance(disks, list) else [],
+        "disks": [disk for disk in disks if isinstance(disk, dict)]
+        if isinstance(disks, list)
+        else [],
     }
 
 
@@ -88,15 +94,18 @@ def weighed(
     """
     if not samples:
         return list(found)
-    boots = list(dict.fromkeys(boot for sample in samples if isinstance(boot := sample.get("boot"), str)))
+    boots = list(
+        dict.fromkeys(boot for sample in samples if isinstance(boot := sample.get("boot"), str))
+    )
     # The kernel counts anew after a restart.
     rises = [
         _rise([one for one in samples if one.get("boot") in (boot, None)], "oom_kills")
         for boot in boots or [""]
     ]
-    kills = (
-        sum(rise for rise in rises if rise is not None) if any(rise is not None for rise in rises) else None
-    )
+    if any(rise is not None for rise in rises):
+        kills = sum(rise for rise in rises if rise is not None)
+    else:
+        kills = None
     share = max((_share(sample["mem"], "used", "limit") for sample in samples), default=0.0)
     told = []
     for one in found:
@@ -105,19 +114,25 @@ def weighed(
             one = FileFinding.of(page, one.line, SPECIFIC, line_no=one.line_no, times=one.times)
         elif page.id in (KILLED, KERNEL) and kills:
             line = f"{one.line}  [the container's kill counter rose by {kills}]"
-            one = FileFinding.of(pages[KERNEL], line, SPECIFIC, line_no=one.line_no, times=one.times)
+            one = FileFinding.of(
+                pages[KERNEL], line, SPECIFIC, line_no=one.line_no, times=one.times
+            )
         elif one.gotcha in ("U6", "U7"):
             one = replace(one, line=one.line + _full(samples))
         told.append(one)
     if kills and not any(one.gotcha == KERNEL for one in told):
-        text = f"the container's kill counter rose by {kills}; memory reached {share:.0%} of its limit"
-        told.insert(0, FileFinding.of(pages[KERNEL], text, SPECIFIC))
-    if len(boots) > 1 and not any(one.confidence > SYMPTOM and one.severity == "fatal" for one in told):
-        at = next(sample for sample in samples if sample.get("boot") == boots[1])
-        when = f", first read as sample {at['seq']:,} of it" if isinstance(at.get("seq"), int) else ""
         text = (
-            f"the boot id changed from {boots[0]:.40} to {boots[1]:.40}{when}; the log names no other cause"
+            f"the container's kill counter rose by {kills}; memory reached {share:.0%} of its limit"
         )
+        told.insert(0, FileFinding.of(pages[KERNEL], text, SPECIFIC))
+    if len(boots) > 1 and not any(
+        one.confidence > SYMPTOM and one.severity == "fatal" for one in told
+    ):
+        at = next(sample for sample in samples if sample.get("boot") == boots[1])
+        when = (
+            f", first read as sample {at['seq']:,} of it" if isinstance(at.get("seq"), int) else ""
+        )
+        text = f"the boot id changed from {boots[0]:.40} to {boots[1]:.40}{when}; the log names no other cause"
         told.insert(0, FileFinding.of(pages["BOOT1"], text, SYMPTOM))
     return told
 
@@ -125,12 +140,16 @@ def weighed(
 def _rise(samples: Iterable[Sample], key: str) -> int | None:
     """Return by how much a counter rose; None where nobody told it."""
     values = [value for sample in samples if isinstance(value := sample["mem"].get(key), int)]
-    return max(values) - values[0] if values else None
+    if values:
+        return max(values) - values[0]
+    return None
 
 
 def _share(reading: Mapping[str, Any], used: str, limit: str) -> float:
     part, whole = reading.get(used), reading.get(limit)
-    return part / whole if isinstance(part, int) and isinstance(whole, int) and whole > 0 else 0.0
+    if isinstance(part, int) and isinstance(whole, int) and whole > 0:
+        return part / whole
+    return 0.0
 
 
 def _full(samples: Sequence[Sample]) -> str:

@@ -47,7 +47,9 @@ class _Described:
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json"}
         if self._settings.token_env is not None:
-            headers["Authorization"] = f"Bearer {from_env(self._settings.token_env, self._env).reveal()}"
+            headers["Authorization"] = (
+                f"Bearer {from_env(self._settings.token_env, self._env).reveal()}"
+            )
         return headers
 
 
@@ -59,7 +61,9 @@ def from_env(name: str, env: Mapping[str, str]) -> Secret:
     """
     value = env.get(name, "").strip()
     if not value:
-        raise SinkError(f"the environment variable {name} is not set: export it before rgt is started")
+        raise SinkError(
+            f"the environment variable {name} is not set: export it before rgt is started"
+        )
     return Secret(value)
 
 
@@ -95,7 +99,9 @@ def host_of(url: str) -> str:
 
 def words_of(event: AlertEvent) -> str:
     """Return the body of a message for a person: the reading, and what to do."""
-    return f"{event.text}\n→ {event.advice}" if event.advice else event.text
+    if event.advice:
+        return f"{event.text}\n→ {event.advice}"
+    return event.text
 
 
 CHATTY = ("httpx", "httpcore", "urllib3", "requests", "apprise")
@@ -160,7 +166,9 @@ class Ntfy(_Described):
             "priority": PRIORITIES[event.level],
             "tags": [TAGS[event.level]],
         }
-        await post(server, msgspec.json.encode(body), self._headers(), timeout_s=self._settings.timeout_s)
+        await post(
+            server, msgspec.json.encode(body), self._headers(), timeout_s=self._settings.timeout_s
+        )
 
 
 def split(url: str) -> tuple[str, str]:
@@ -185,7 +193,9 @@ class Webhook(_Described):
     async def send(self, event: AlertEvent) -> None:
         """Send one event; see `Sink.send`."""
         url = address(self._settings, self._env).reveal()
-        await post(url, msgspec.json.encode(event), self._headers(), timeout_s=self._settings.timeout_s)
+        await post(
+            url, msgspec.json.encode(event), self._headers(), timeout_s=self._settings.timeout_s
+        )
 
 
 MAX_WORDS = 200
@@ -218,7 +228,9 @@ class Command(_Described):
             await _ended(process)
         if process.returncode:
             last = clean(words.decode(errors="replace").strip().rpartition("\n")[2])[:MAX_WORDS]
-            raise SinkError(f"{argv[0]} ended with {process.returncode}" + (f": {last}" if last else ""))
+            raise SinkError(
+                f"{argv[0]} ended with {process.returncode}" + (f": {last}" if last else "")
+            )
 
 
 async def _spoken(process: asyncio.subprocess.Process, message: bytes) -> bytes:
@@ -266,7 +278,9 @@ def write_tty(data: bytes) -> None:
     try:
         handle = os.open("/dev/tty", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError as error:
-        raise SinkError(f"rgt runs without a terminal ({error.strerror}); use another sink") from None
+        raise SinkError(
+            f"rgt runs without a terminal ({error.strerror}); use another sink"
+        ) from None
     try:
         os.write(handle, data)
     except OSError as error:
@@ -278,7 +292,9 @@ def write_tty(data: bytes) -> None:
 class Bell:
     """Rings the terminal's bell; not for good news."""
 
-    def __init__(self, settings: SinkSettings, env: Mapping[str, str], write: Write = write_tty) -> None:
+    def __init__(
+        self, settings: SinkSettings, env: Mapping[str, str], write: Write = write_tty
+    ) -> None:
         self._write = write
 
     async def send(self, event: AlertEvent) -> None:
@@ -342,7 +358,9 @@ def sequence(event: AlertEvent, env: Mapping[str, str]) -> bytes:
 
 def _short(text: str) -> str:
     line = clean(" · ".join(text.splitlines()))
-    return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…"
+    if len(line) <= MAX_TEXT:
+        return line
+    return line[: MAX_TEXT - 1] + "…"
 
 
 T = TypeVar("T")
@@ -443,7 +461,9 @@ def _notify(addresses: Secret, event: AlertEvent) -> None:
         if not notifier.add(line):
             raise SinkError(f"Apprise does not recognize address number {place}")
     try:
-        done = notifier.notify(body=words_of(event), title=event.title, notify_type=TYPES[event.level])
+        done = notifier.notify(
+            body=words_of(event), title=event.title, notify_type=TYPES[event.level]
+        )
     except Exception as error:  # whatever a plug-in raises: its words may hold the address
         raise SinkError(f"Apprise failed ({type(error).__name__})") from None
     if not done:

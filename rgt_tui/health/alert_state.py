@@ -100,7 +100,9 @@ def _count(kind: Condition, machine: Machine, reading: Reading, value: float, dt
     if machine.count is not None and value > machine.count:
         return Machine(rung=1, count=value, alert=machine.alert)
     if machine.rung == 0:
-        return machine if value == machine.count else Machine(count=value)
+        if value == machine.count:
+            return machine
+        return Machine(count=value)
     over = machine.down_s + dt
     if over >= kind.quiet_s:
         return Machine(count=value)
@@ -232,7 +234,9 @@ def step_alerts(
         hidden = told | elsewhere
         raised = [alert for alert in raised if alert.id not in hidden]
         cleared = [alert for alert in cleared if alert.id not in hidden | book.hushed]
-    made = AlertState(machines, memory, now, trend_s, box.events, news, seen.live, told_by, book.hushed)
+    made = AlertState(
+        machines, memory, now, trend_s, box.events, news, seen.live, told_by, book.hushed
+    )
     if told or book.hushed:
         hushed = (book.hushed - {alert.id for alert in raised}) | told
         made = replace(made, hushed=hushed & {alert.id for alert in holding(made)})
@@ -306,7 +310,12 @@ def _stepped(
 
 
 def _worded(
-    kind: Condition, seen: Facts, reading: Reading, before: Machine, after: Machine, raised: list[Alert]
+    kind: Condition,
+    seen: Facts,
+    reading: Reading,
+    before: Machine,
+    after: Machine,
+    raised: list[Alert],
 ) -> Machine:
     """Put the newest reading into words; note a beginning, or that it became worse."""
     old = before.alert
@@ -314,7 +323,9 @@ def _worded(
     level = reading.level or kind.rungs[after.rung - 1].level
     text = clean(kind.say(seen, reading, since))
     if old is not None and old.text == text and old.level == level:
-        return after if after.alert is old else replace(after, alert=old)
+        if after.alert is old:
+            return after
+        return replace(after, alert=old)
     alert = Alert(
         id=f"{kind.id}:{reading.key}" if reading.key else kind.id,
         level=level,

@@ -87,7 +87,9 @@ def assess(box: BoxState, now: float) -> Assessment:
     unread = unjudged(seen)
     if unread:
         why += (
-            "; its curve is still being read" if len(unread) == 1 else "; their curves are still being read"
+            "; its curve is still being read"
+            if len(unread) == 1
+            else "; their curves are still being read"
         )
     # Of a box that answers although it is called stopped nobody knows what it is, nor what it costs.
     doubted = health is Health.WARN or (unread and health is Health.RUNNING)
@@ -138,7 +140,11 @@ def _base(seen: Facts) -> tuple[Health, str, str]:
     if seen.stale:
         if seen.sample_age is None:
             return Health.CONNECTING, "connecting", "connected, no sample yet"
-        return Health.STALE, "stale", f"connected, but the last sample is {age(seen.sample_age)} old"
+        return (
+            Health.STALE,
+            "stale",
+            f"connected, but the last sample is {age(seen.sample_age)} old",
+        )
     return _doing(seen)
 
 
@@ -171,7 +177,9 @@ def _unseen(seen: Facts, why: str) -> str:
     """Say why nobody knows what runs, and what speaks for a training all the same."""
     gpus = seen.box.sample.gpus if seen.box.sample is not None else ()
     busy = max((gpu.util for gpu in gpus if gpu.util is not None), default=0.0)
-    return f"{why}; a GPU is {pct(busy)} busy" if busy >= BUSY_PCT else why
+    if busy >= BUSY_PCT:
+        return f"{why}; a GPU is {pct(busy)} busy"
+    return why
 
 
 def _rank(health: Health, alerts: list[Alert], seen: Facts) -> tuple[int, int, int, float, str]:
@@ -182,7 +190,9 @@ def _rank(health: Health, alerts: list[Alert], seen: Facts) -> tuple[int, int, i
 def advice(alert: Alert) -> str:
     """Return what to do about an alert, in one line; empty for one that the table does not have."""
     kind = BY_ID.get(alert.kind)
-    return kind.advice if kind is not None else ""
+    if kind is not None:
+        return kind.advice
+    return ""
 
 
 def calls(alert: Alert) -> bool:
@@ -271,7 +281,9 @@ def _result(check: Check, seen: Facts, told: str) -> CheckResult:
         last = "no sample" if sample_at is None else f"last sample {age(seen.now - sample_at)} ago"
         status, evidence = CheckStatus.WAITING, f"{evidence} ({last})"
     command = check.command.replace("{box}", seen.box.spec.name)
-    return CheckResult(check.id, check.phase, check.title, status, evidence, verdict.at, command, advice=told)
+    return CheckResult(
+        check.id, check.phase, check.title, status, evidence, verdict.at, command, advice=told
+    )
 
 
 PHASES = ("consult", "launch", "smoke", "queue", "babysit", "collect")
@@ -313,7 +325,10 @@ def standing_remedies(before: tuple[Remedy, ...], box: BoxState, now: float) -> 
         now: Client clock.
     """
     alerts = box.alerts if box.alerts_kept else instant(box, now)[1]
-    told = {f"finding:{finding.gotcha}:{finding.resource}:{finding.run or ''}" for finding in box.findings}
+    told = {
+        f"finding:{finding.gotcha}:{finding.resource}:{finding.run or ''}"
+        for finding in box.findings
+    }
     known = {one.key: one for one in before}
     found = [_of_finding(finding, known, now) for finding in box.findings if finding.fixes]
     found += [_of_alert(alert) for alert in alerts if not alert.muted and alert.id not in told]
@@ -326,7 +341,9 @@ def standing_remedies(before: tuple[Remedy, ...], box: BoxState, now: float) -> 
         for one in before
         if one.key not in here and (one.finding is None or one.finding.resource not in broken)
     ]
-    return (*found, *(one for one in gone if one.over_at is None or now - one.over_at <= KEPT_S))[:MOST_KEPT]
+    return (*found, *(one for one in gone if one.over_at is None or now - one.over_at <= KEPT_S))[
+        :MOST_KEPT
+    ]
 
 
 def _of_finding(finding: Finding, known: dict[str, Remedy], now: float) -> Remedy:
@@ -356,7 +373,9 @@ def _gone(one: Remedy, seen: Facts) -> Remedy:
         return msgspec.structs.replace(one, doubt="not known: the box does not report it now")
     if one.finding is None or one.finding.where in READING_SOURCES or _went_on(one.finding, seen):
         return msgspec.structs.replace(one, over_at=seen.now, doubt="")
-    return msgspec.structs.replace(one, doubt="no longer seen in the log; nothing shows that it is over")
+    return msgspec.structs.replace(
+        one, doubt="no longer seen in the log; nothing shows that it is over"
+    )
 
 
 def _went_on(finding: Finding, seen: Facts) -> bool:
@@ -365,4 +384,9 @@ def _went_on(finding: Finding, seen: Facts) -> bool:
     if cell is not None and cell.state == "done" and cell.exit_code == 0:
         return True
     run = next((run for run in seen.box.runs if run.name == finding.run), None)
-    return run is not None and run.step is not None and finding.step is not None and run.step > finding.step
+    return (
+        run is not None
+        and run.step is not None
+        and finding.step is not None
+        and run.step > finding.step
+    )

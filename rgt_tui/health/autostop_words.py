@@ -30,7 +30,9 @@ def clock_words(reading: AutostopReading) -> str:
     """Describe the clock of a box's own stop, e.g. ``parks itself in 9m12 (idle 36 m of 45 m)``."""
     does = "parks itself" if reading.action == EndsBy.PARK else "calls you"
     if reading.state == "stopping":
-        return "parks itself now" if reading.action == EndsBy.PARK else "calls you now"
+        if reading.action == EndsBy.PARK:
+            return "parks itself now"
+        return "calls you now"
     if reading.state == "failed":
         return "could not park itself: it keeps billing"
     if reading.state == "disarmed":
@@ -39,7 +41,9 @@ def clock_words(reading: AutostopReading) -> str:
     if reading.kept_until is not None and reading.stops_in_s is not None:
         return f"{does} in {age(reading.stops_in_s)}, kept until {time_of_day(reading.kept_until)}"
     if reading.mode == Mode.LEASE:
-        left = "at an unknown time" if reading.stops_in_s is None else f"in {age(reading.stops_in_s)}"
+        left = (
+            "at an unknown time" if reading.stops_in_s is None else f"in {age(reading.stops_in_s)}"
+        )
         return f"{does} {left} (lease of {limit})"
     if reading.idle_s is None:
         why = f": {reading.why[0]}" if reading.why else ""
@@ -72,7 +76,9 @@ def box_words(box: BoxState, now: float) -> str:
     if known is None or not known.armed:
         return ""
     if known.told_at is not None:
-        return told_words(known) if now - known.told_at < SHOWN_S else ""
+        if now - known.told_at < SHOWN_S:
+            return told_words(known)
+        return ""
     if known.off_at is not None and may_have_parked(known):
         return off_words(known, box.meter.source)
     return ""
@@ -94,7 +100,11 @@ def off_words(known: SelfStop, source: str) -> str:
     at = "" if known.off_at is None else time_of_day(known.off_at)
     heard = known.stopping_at is not None
     verb = f"parked itself by {at}" if heard else f"off by {at}, as armed"
-    what = f"idle {age(armed.limit_s)}" if armed.mode is Mode.IDLE else f"lease of {age(armed.limit_s)}"
+    what = (
+        f"idle {age(armed.limit_s)}"
+        if armed.mode is Mode.IDLE
+        else f"lease of {age(armed.limit_s)}"
+    )
     told = f"({source}): {what}, armed at {time_of_day(armed.at)}"
     return f"{verb} {told}; what it saved is known once it starts again"
 
@@ -109,7 +119,11 @@ def told_words(known: SelfStop) -> str:
         why = "it wrote nothing about a stop" if last is None else f"{last.event}: {last.text}"
         return f"was started again, and is no longer armed: {why}"
     at = known.off_at if known.off_at is not None else sent.at
-    what = f"idle {age(armed.limit_s)}" if armed.mode is Mode.IDLE else f"lease of {age(armed.limit_s)}"
+    what = (
+        f"idle {age(armed.limit_s)}"
+        if armed.mode is Mode.IDLE
+        else f"lease of {age(armed.limit_s)}"
+    )
     texts = {event.event: event.text for event in mine}
     done = [texts[name] for name in ("sealed", "mirrored") if texts.get(name)]
     worth = known.saved is not None and known.saved >= LEAST_SAVED

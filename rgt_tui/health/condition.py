@@ -362,4 +362,6 @@ def ranks(view: Facts) -> object:
 
 
 def _procs(view: Facts) -> tuple[Proc, ...]:
-    return view.box.sample.procs if view.box.sample is not None else ()
+    if view.box.sample is not None:
+        return view.box.sample.procs
+    return ()

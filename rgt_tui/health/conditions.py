@@ -7,7 +7,14 @@ from collections.abc import Iterable
 
 from rgt_tui.health import condition, stuck_ranks
 from rgt_tui.health.condition import YES, YES_ERROR, Check, Condition, Rung, say_text
-from rgt_tui.health.facts import FIRST_STEP_S, LOST_S, METER_LOST_S, OOM_RECENT_S, SKEW_CLEAR_S, SKEW_WARN_S
+from rgt_tui.health.facts import (
+    FIRST_STEP_S,
+    LOST_S,
+    METER_LOST_S,
+    OOM_RECENT_S,
+    SKEW_CLEAR_S,
+    SKEW_WARN_S,
+)
 from rgt_tui.health.handbook import HANDBOOK
 from rgt_tui.health.rows import conditions_curves as curves
 from rgt_tui.health.rows import conditions_gpu as gpu
@@ -586,7 +593,9 @@ def ended_text(alert_id: str) -> str:
         return f"no longer reported: {title}" + (f" ({key})" if key else "")
     if "{key}" in row.over:
         return row.over.replace("{key}", key)
-    return f"{row.over} ({key})" if key else row.over
+    if key:
+        return f"{row.over} ({key})"
+    return row.over
 
 
 def told_by(page: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -602,8 +611,12 @@ def covered(findings: Iterable[Finding]) -> frozenset[str]:
         f"{row.id}:{key}"
         for finding in findings
         for row in _COVERED.get(finding.gotcha, ())
-        if not finding.guess and row.covered is not None and (key := row.covered(finding)) is not None
+        if not finding.guess
+        and row.covered is not None
+        and (key := row.covered(finding)) is not None
     )
 
 
-_COVERED = {id_: [row for row in _ROWS if row.covered is not None and id_ in row.findings] for id_ in _NAMED}
+_COVERED = {
+    id_: [row for row in _ROWS if row.covered is not None and id_ in row.findings] for id_ in _NAMED
+}

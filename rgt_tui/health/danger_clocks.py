@@ -118,7 +118,9 @@ def clock_readings(
     clocks = [clock for clock in profile.clocks if clock.mode in modes]
     if provider_word(box, now) is Lifecycle.GONE or not math.isfinite(now):
         return ()
-    found: list[ClockReading] = [_of_wait(box, run.name, run.wait, now) for run in held_runs(box) if run.wait]
+    found: list[ClockReading] = [
+        _of_wait(box, run.name, run.wait, now) for run in held_runs(box) if run.wait
+    ]
     if not clocks:
         return tuple(found)
     stop = stopped(box, now)
@@ -152,7 +154,9 @@ def _of_wait(box: BoxState, name: str, wait: Wait, now: float) -> ClockReading:
 def pending_readings(profile: Profile) -> tuple[ClockReading, ...]:
     """Return what a stop of a box of this platform would start, the soonest first."""
     starts = [
-        clock for clock in profile.clocks if clock.counts_from is ClockStart.STOP or clock.runs == "stopped"
+        clock
+        for clock in profile.clocks
+        if clock.counts_from is ClockStart.STOP or clock.runs == "stopped"
     ]
     found = [
         ClockReading(
@@ -164,7 +168,9 @@ def pending_readings(profile: Profile) -> tuple[ClockReading, ...]:
             consequence=clock.consequence,
             level="info",
             text=_joined(
-                f"{_about(clock)}{age(clock.after_s)} after a stop" if clock.after_s else "from a stop on",
+                f"{_about(clock)}{age(clock.after_s)} after a stop"
+                if clock.after_s
+                else "from a stop on",
                 clock,
             ),
             counts_from=clock.counts_from,
@@ -221,7 +227,9 @@ def stopped(box: BoxState, now: float) -> Span | None:
     nothing is heard may have stopped right after it was last seen.
     """
     life, meter = box.life, box.meter
-    seen = _last(now, box.sample_at, life.seen_at, meter.at if meter.lifecycle is Lifecycle.RUNNING else None)
+    seen = _last(
+        now, box.sample_at, life.seen_at, meter.at if meter.lifecycle is Lifecycle.RUNNING else None
+    )
     parked = _last(now, life.parked_at)
     if parked is not None and seen is not None and seen > parked + LOST_S:
         parked = None  # it has run since
@@ -251,15 +259,23 @@ def _is_read(meter: Meter, now: float) -> bool:
 
 def _last(now: float, *times: float | None) -> float | None:
     """Return the latest of the times that are known, and not later than now."""
-    known = [min(time, now) for time in times if time is not None and math.isfinite(time) and time > 0]
+    known = [
+        min(time, now) for time in times if time is not None and math.isfinite(time) and time > 0
+    ]
     return max(known, default=None)
 
 
-def _from_stop(clock: DangerClock, box: BoxState, stop: Span | None, now: float) -> ClockReading | None:
-    return None if stop is None else _spanned(clock, stop, now)
+def _from_stop(
+    clock: DangerClock, box: BoxState, stop: Span | None, now: float
+) -> ClockReading | None:
+    if stop is None:
+        return None
+    return _spanned(clock, stop, now)
 
 
-def _from_start(clock: DangerClock, box: BoxState, stop: Span | None, now: float) -> ClockReading | None:
+def _from_start(
+    clock: DangerClock, box: BoxState, stop: Span | None, now: float
+) -> ClockReading | None:
     if provider_word(box, now) is Lifecycle.STOPPED or (stop is not None and stop.sure):
         return None
     started, seen = _last(now, box.life.started_at), _last(now, box.sample_at)
@@ -291,15 +307,16 @@ def _spanned(clock: DangerClock, span: Span, now: float) -> ClockReading:
         elif bound is Bound.AT_LEAST:
             since = age(now - (span.earliest or now))
             said += f" or more: {event} at most {since} ago"
-            said = (
-                said
-                if span.sure
-                else f"if it has stopped, {_about(clock)}{age(left)} left or more: last seen {since} ago"
-            )
+            if span.sure:
+                said = said
+            else:
+                said = f"if it has stopped, {_about(clock)}{age(left)} left or more: last seen {since} ago"
     return _counted(clock, left, most, bound, said, span.source, sure=span.sure)
 
 
-def _from_end_date(clock: DangerClock, box: BoxState, stop: Span | None, now: float) -> ClockReading | None:
+def _from_end_date(
+    clock: DangerClock, box: BoxState, stop: Span | None, now: float
+) -> ClockReading | None:
     ends = box.meter.ends_at
     if ends is None or not math.isfinite(ends):
         return None
@@ -308,10 +325,14 @@ def _from_end_date(clock: DangerClock, box: BoxState, stop: Span | None, now: fl
     if not whole and left <= 0.0 and provider_word(box, now) is Lifecycle.STOPPED:
         return None  # it has come about
     left = max(0.0, left)
-    return _counted(clock, left, left, Bound.EXACT, f"{_about(clock)}{age(left)} left", box.meter.source)
+    return _counted(
+        clock, left, left, Bound.EXACT, f"{_about(clock)}{age(left)} left", box.meter.source
+    )
 
 
-def _from_balance(clock: DangerClock, box: BoxState, stop: Span | None, now: float) -> ClockReading | None:
+def _from_balance(
+    clock: DangerClock, box: BoxState, stop: Span | None, now: float
+) -> ClockReading | None:
     left = balance_left(box.meter, now)
     if left is None:
         return None
@@ -321,7 +342,9 @@ def _from_balance(clock: DangerClock, box: BoxState, stop: Span | None, now: flo
     return _counted(clock, left, left, Bound.EXACT, said, box.meter.source)
 
 
-def _from_walltime(clock: DangerClock, box: BoxState, stop: Span | None, now: float) -> ClockReading | None:
+def _from_walltime(
+    clock: DangerClock, box: BoxState, stop: Span | None, now: float
+) -> ClockReading | None:
     sample, at = box.sample, _last(now, box.sample_at)
     if stop is not None and stop.sure:
         return None
@@ -333,7 +356,9 @@ def _from_walltime(clock: DangerClock, box: BoxState, stop: Span | None, now: fl
     return _counted(clock, left, left, Bound.EXACT, f"{age(left)} left", "Slurm")
 
 
-def _from_quota(clock: DangerClock, box: BoxState, stop: Span | None, now: float) -> ClockReading | None:
+def _from_quota(
+    clock: DangerClock, box: BoxState, stop: Span | None, now: float
+) -> ClockReading | None:
     return None  # no control plane of today tells what is left of it
 
 
@@ -385,7 +410,14 @@ def _counted(
         if clock.counts_from is ClockStart.BALANCE
         else (DANGER_WARN_S * part, DANGER_ERROR_S * part)
     )
-    level = "warn" if left is None else "error" if left <= error else "warn" if left <= warn else "info"
+    if left is None:
+        level = "warn"
+    elif left <= error:
+        level = "error"
+    elif left <= warn:
+        level = "warn"
+    else:
+        level = "info"
     if level == "info" and bound is Bound.AT_MOST and clock.counts_from is ClockStart.STOP:
         level = "warn"  # it may be over at any time
     return ClockReading(
@@ -406,7 +438,9 @@ def _counted(
     )
 
 
-def _charge(clock: DangerClock, box: BoxState, stop: Span | None, now: float) -> ClockReading | None:
+def _charge(
+    clock: DangerClock, box: BoxState, stop: Span | None, now: float
+) -> ClockReading | None:
     """Read a charge that goes on. Of a machine that may have stopped, nobody knows whether it runs.
 
     What runs in every state is storage: of a machine that runs, the rest of its price is no part of it.
@@ -439,12 +473,16 @@ def _runs(box: BoxState) -> bool:
 
 
 def _about(clock: DangerClock) -> str:
-    return "about " if clock.approx else ""
+    if clock.approx:
+        return "about "
+    return ""
 
 
 def _joined(said: str, clock: DangerClock) -> str:
     text = f"{said}: {clock.what}: {clock.consequence}"
-    return f"{text} ({clock.dispute})" if clock.dispute is not None else text
+    if clock.dispute is not None:
+        return f"{text} ({clock.dispute})"
+    return text
 
 
 def _place(reading: ClockReading) -> tuple[int, float]:

@@ -48,7 +48,9 @@ def window(text: str) -> tuple[int, int] | None:
         return None
     hours = [int(part) for part in match.groups()]
     start, end = hours[0] * 60 + hours[1], hours[2] * 60 + hours[3]
-    return (start, end) if start != end else None
+    if start != end:
+        return (start, end)
+    return None
 
 
 def minutes_left(text: str | None, minute: int) -> int:
@@ -58,7 +60,9 @@ def minutes_left(text: str | None, minute: int) -> int:
         return 0
     start, end = found
     inside = start <= minute < end if start < end else minute >= start or minute < end
-    return (end - minute) % DAY if inside else 0
+    if inside:
+        return (end - minute) % DAY
+    return 0
 
 
 LEVELS = {"error": 0, "warn": 1, "info": 2}
@@ -242,7 +246,10 @@ class Delivery:
         self._poke = asyncio.Event()
 
     def want(
-        self, active: Mapping[str, AlertEvent], ours: tuple[str, ...], held: frozenset[str] = frozenset()
+        self,
+        active: Mapping[str, AlertEvent],
+        ours: tuple[str, ...],
+        held: frozenset[str] = frozenset(),
     ) -> None:
         """Set what to send about the boxes whose keys begin with `ours`, and what else holds.
 
@@ -315,7 +322,9 @@ def failure_reason(error: Exception) -> str:
     """Say why, in words that hold no address: those of our own errors alone are known to."""
     if isinstance(error, TimeoutError):
         return "it does not answer in time"
-    return str(error) if isinstance(error, SinkError) else f"{type(error).__name__}"
+    if isinstance(error, SinkError):
+        return str(error)
+    return f"{type(error).__name__}"
 
 
 def _told(event: AlertEvent, now: float) -> Told:
@@ -380,7 +389,9 @@ def _row(kind: Condition, own: KindSettings) -> Condition:
 
 
 def _limits(own: KindSettings, level: str) -> tuple[float | None, float | None]:
-    return (own.warn, own.clear_warn) if level == "warn" else (own.error, own.clear_error)
+    if level == "warn":
+        return (own.warn, own.clear_warn)
+    return (own.error, own.clear_error)
 
 
 def _rung(rung: Rung, at: float | None, clear: float | None) -> Rung:
@@ -442,12 +453,17 @@ def _sink(place: int, table: dict[str, Any]) -> SinkSettings:
         name = getattr(sink, key)
         if name is not None and not _VARIABLE.fullmatch(name):
             raise SettingsError(
-                (*where, key), "must be the name of an environment variable, never the secret itself"
+                (*where, key),
+                "must be the name of an environment variable, never the secret itself",
             )
     if "url" in needs and (sink.url_env is None) == (sink.url_file is None):
-        raise SettingsError(where, "needs url_env or url_file, one of them: where its address is kept")
+        raise SettingsError(
+            where, "needs url_env or url_file, one of them: where its address is kept"
+        )
     if sink.url_file is not None and "://" in sink.url_file:
-        raise SettingsError((*where, "url_file"), "must be a file that holds the address, never the address")
+        raise SettingsError(
+            (*where, "url_file"), "must be a file that holds the address, never the address"
+        )
     if "argv" in needs and (not sink.argv or not sink.argv[0]):
         raise SettingsError(
             where, 'needs argv: the program and its arguments, such as argv = ["notify", "-v"]'
@@ -456,7 +472,9 @@ def _sink(place: int, table: dict[str, Any]) -> SinkSettings:
         raise SettingsError((*where, "min_level"), "must be warn or error")
     for key in ("timeout_s", "every_s"):
         if not 0 < getattr(sink, key) <= 86400:
-            raise SettingsError((*where, key), "must be a number of seconds, above 0 and at most a day")
+            raise SettingsError(
+                (*where, key), "must be a number of seconds, above 0 and at most a day"
+            )
     if sink.digest_over < 1:
         raise SettingsError((*where, "digest_over"), "must be 1 or more")
     for at, kind in enumerate(sink.kinds):
@@ -464,8 +482,12 @@ def _sink(place: int, table: dict[str, Any]) -> SinkSettings:
             words = f"{kind!r} is not a kind of alert{_near(kind, tuple(BY_ID))}"
             raise SettingsError((*where, "kinds", at), words)
     if sink.quiet_hours is not None and window(sink.quiet_hours) is None:
-        raise SettingsError((*where, "quiet_hours"), 'must be two times of the day, such as "22:00-07:00"')
-    return sink if sink.name else msgspec.structs.replace(sink, name=sink.kind)
+        raise SettingsError(
+            (*where, "quiet_hours"), 'must be two times of the day, such as "22:00-07:00"'
+        )
+    if sink.name:
+        return sink
+    return msgspec.structs.replace(sink, name=sink.kind)
 
 
 def _table(where: Where, value: Any) -> dict[str, Any]:
@@ -482,7 +504,9 @@ def _known(where: Where, table: Mapping[str, Any], known: Sequence[str], what: s
 
 def _near(word: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(word, known, 1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known are: {', '.join(known)}"
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; known are: {', '.join(known)}"
 
 
 def _converted(where: Where, table: dict[str, Any], kind: type[T]) -> T:

@@ -55,8 +55,13 @@ def _from_log(case: Case, full: Finding | None) -> list[Finding]:
         text = "\n".join(window(case.view.lines))
         last = text.count("\n")
         told = _told(tuple(last_words(text, last, went_on(text, last))), -1)
-    found = [_of_told(case, one) if full is None or one.page.id not in STORAGE_IDS else full for one in told]
-    return found if full is None or full in found else [full, *found]
+    found = [
+        _of_told(case, one) if full is None or one.page.id not in STORAGE_IDS else full
+        for one in told
+    ]
+    if full is None or full in found:
+        return found
+    return [full, *found]
 
 
 def _of_told(case: Case, one: Told) -> Finding:
@@ -137,7 +142,9 @@ def log_finding(lines: tuple[str, ...]) -> Finding | None:
 @functools.cache
 def _proved() -> tuple[tuple[Entry, Sign | None, Callable[[Facts], Iterable[Proof]]], ...]:
     """Return the entries that readings alone can prove, and what each needs for it."""
-    return tuple((entry, entry.needs, entry.prove) for entry in HANDBOOK.values() if entry.prove is not None)
+    return tuple(
+        (entry, entry.needs, entry.prove) for entry in HANDBOOK.values() if entry.prove is not None
+    )
 
 
 def from_readings(seen: Facts, explained: Mapping[str, set[str | None]]) -> Iterator[Finding]:
@@ -167,15 +174,20 @@ def diagnose(
     logs = list(cases(box))
     full = list(fulldisk.from_logs(logs, previous))
     full += fulldisk.kept(logs, {finding.run for finding in full}, previous)
-    groups = [_from_log(case, next((one for one in full if one.where == case.log), None)) for case in logs]
+    groups = [
+        _from_log(case, next((one for one in full if one.where == case.log), None)) for case in logs
+    ]
     logged = {one.run for group in groups for one in group if one.gotcha not in STORAGE_IDS}
     full = _one_per_resource(full)
-    groups = [[one for one in group if one.gotcha not in STORAGE_IDS or one in full] for group in groups]
+    groups = [
+        [one for one in group if one.gotcha not in STORAGE_IDS or one in full] for group in groups
+    ]
     resources = {finding.resource for finding in full if not finding.cleared}
     seen = facts_of(box, now) if seen is None else seen
     hit = {"log": logged, "any": logged | {finding.run for finding in full}}
     groups += [
-        [one] for one in (*fulldisk.from_readings(box, resources, previous), *from_readings(seen, hit))
+        [one]
+        for one in (*fulldisk.from_readings(box, resources, previous), *from_readings(seen, hit))
     ]
     if not any(groups):
         return ()
@@ -214,7 +226,9 @@ def _unexplained(group: list[Finding], groups: list[list[Finding]]) -> list[Find
         return group
     causes = (one for other in groups for one in other if not _is_symptom(one))
     run = {one.run for one in group} | {None}
-    return [] if any(run == {None} or one.run in run for one in causes) else group
+    if any(run == {None} or one.run in run for one in causes):
+        return []
+    return group
 
 
 def _is_symptom(finding: Finding) -> bool:
@@ -231,7 +245,9 @@ def _unique(groups: Iterable[list[Finding]]) -> Iterator[list[Finding]]:
 
 
 def _dated(finding: Finding, now: float, previous: tuple[Finding, ...]) -> Finding:
-    same = [old for old in previous if old.gotcha == finding.gotcha and old.resource == finding.resource]
+    same = [
+        old for old in previous if old.gotcha == finding.gotcha and old.resource == finding.resource
+    ]
     mine = [old for old in same if old.run == finding.run] or [
         old for old in same if None in (old.run, finding.run)
     ]

@@ -26,7 +26,15 @@ from rgt_tui.model import (
     Verb,
     training_of,
 )
-from rgt_tui.profiles import Storage, byte_pct, inode_pct, load_profile, no_agent, stale_after, storage_of
+from rgt_tui.profiles import (
+    Storage,
+    byte_pct,
+    inode_pct,
+    load_profile,
+    no_agent,
+    stale_after,
+    storage_of,
+)
 
 # Space and memory, in percent.
 DISK_WARN_PCT, DISK_ERROR_PCT = 80.0, 95.0
@@ -140,7 +148,9 @@ class Facts(msgspec.Struct, frozen=True):
     @property
     def running(self) -> tuple[Running, ...]:
         """Cells that are known to be run. What no agent reads any more, another one told before."""
-        return () if self.blind else self.marked_running
+        if self.blind:
+            return ()
+        return self.marked_running
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -156,7 +166,9 @@ class Facts(msgspec.Struct, frozen=True):
     @property
     def profile(self) -> Profile:
         """The platform."""
-        return self.given_profile if self.given_profile is not None else load_profile(self.box.spec.profile)
+        if self.given_profile is not None:
+            return self.given_profile
+        return load_profile(self.box.spec.profile)
 
     def storage(self, verb: Verb) -> Storage:
         """Return which tier each mount is on, and where fleet file, provider and box disagree about it."""
@@ -169,14 +181,18 @@ class Facts(msgspec.Struct, frozen=True):
 
     def client(self, box_time: float | None) -> float | None:
         """Return a time of the box's clock by the client's."""
-        return None if box_time is None else box_time - (self.box.clock_skew or 0.0)
+        if box_time is None:
+            return None
+        return box_time - (self.box.clock_skew or 0.0)
 
     @property
     def meter_unread(self) -> bool:
         """The box has a provider that has not been read yet: right after the start of rgt."""
         meter = self.box.meter
         return (
-            self.box.spec.provider is not None and meter.at is None and meter.lifecycle is Lifecycle.UNKNOWN
+            self.box.spec.provider is not None
+            and meter.at is None
+            and meter.lifecycle is Lifecycle.UNKNOWN
         )
 
     @property
@@ -189,7 +205,9 @@ class Facts(msgspec.Struct, frozen=True):
             return f"not known: {box.link.value}, and the box has told nothing yet"
         if no_agent(box):
             return "not known: no agent runs on the box"
-        return f"not known: {self.unseen}" if self.unseen is not None else None
+        if self.unseen is not None:
+            return f"not known: {self.unseen}"
+        return None
 
     @property
     def queue_done(self) -> bool:
@@ -233,7 +251,11 @@ def facts_of(
     running = marked if why is None else ()
     trains = bool(trainers(box.sample))
     beside = _beside(box, running, trains) if why is None else ()
-    moved = [run.progressed_at for _, _, run in running if run is not None and run.progressed_at is not None]
+    moved = [
+        run.progressed_at
+        for _, _, run in running
+        if run is not None and run.progressed_at is not None
+    ]
     moved += [runs[0].progressed_at or 0.0 for runs in beside]
     if not moved and not box.queues:
         # Nothing goes on: for how long is worth showing.
@@ -268,7 +290,18 @@ def alike(like: Facts, box: BoxState, now: float, memory: Memory, news: News) ->
     return msgspec.structs.replace(like, box=box, memory=memory, news=news)
 
 
-_READ = ("sample", "sample_at", "queues", "runs", "found", "link", "meter", "interval", "hello", "spec")
+_READ = (
+    "sample",
+    "sample_at",
+    "queues",
+    "runs",
+    "found",
+    "link",
+    "meter",
+    "interval",
+    "hello",
+    "spec",
+)
 """Of a box all that `facts_of` works with itself."""
 _read = attrgetter(*_READ)
 
@@ -282,13 +315,17 @@ def trainers(sample: Sample | None) -> tuple[Proc, ...]:
 
 def unseen(sample: Sample | None) -> str | None:
     """Say why there may be trainings that cannot be seen; None where every process is seen, or nothing was read yet."""
-    return sample.unseen if sample is not None else None
+    if sample is not None:
+        return sample.unseen
+    return None
 
 
 def computing(sample: Sample | None) -> tuple[Gpu, ...]:
     """Return the real cards that are computing, whoever started it."""
     gpus = sample.gpus if sample is not None else ()
-    return tuple(gpu for gpu in gpus if not gpu.sim and gpu.util is not None and gpu.util >= BUSY_PCT)
+    return tuple(
+        gpu for gpu in gpus if not gpu.sim and gpu.util is not None and gpu.util >= BUSY_PCT
+    )
 
 
 def holding(sample: Sample | None) -> tuple[Gpu, ...]:
@@ -316,12 +353,16 @@ def short_of(disk: Disk, margin: float = 0.0, need: int | None = None) -> str | 
     for what, used in (("inodes", inode_pct(disk)), ("bytes", byte_pct(disk))):
         if used is not None and used >= DISK_ERROR_PCT - margin:
             return what
-    return "bytes" if need is not None and disk.bytes_free is not None and disk.bytes_free < need else None
+    if need is not None and disk.bytes_free is not None and disk.bytes_free < need:
+        return "bytes"
+    return None
 
 
 def provider_word(box: BoxState, now: float) -> Lifecycle:
     """Return what the provider says of the machine; *unknown* where the machine itself speaks against it."""
-    return Lifecycle.UNKNOWN if contested(box, now) else box.meter.lifecycle
+    if contested(box, now):
+        return Lifecycle.UNKNOWN
+    return box.meter.lifecycle
 
 
 def contested(box: BoxState, now: float) -> bool:
@@ -336,14 +377,18 @@ def contested(box: BoxState, now: float) -> bool:
 
 
 def _marked(box: BoxState) -> tuple[Running, ...]:
-    found = [(queue, cell) for queue in box.queues for cell in queue.cells if cell.state == "running"]
+    found = [
+        (queue, cell) for queue in box.queues for cell in queue.cells if cell.state == "running"
+    ]
     if not found:
         return ()
     runs = {run.name: run for run in box.runs}
     return tuple((queue, cell, runs.get(cell.name)) for queue, cell in found)
 
 
-def _beside(box: BoxState, running: tuple[Running, ...], trains: bool) -> tuple[tuple[RunState, ...], ...]:
+def _beside(
+    box: BoxState, running: tuple[Running, ...], trains: bool
+) -> tuple[tuple[RunState, ...], ...]:
     """Gather the runs that go on and are no cell's: those of found trainings that live, each training by itself.
 
     Of runs whose processes nobody looks for (named directories), the newest goes on while something trains.

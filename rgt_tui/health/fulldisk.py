@@ -15,7 +15,16 @@ from rgt_tui.health.facts import DISK_MARGIN_PCT, short_of
 from rgt_tui.health.handbook import HANDBOOK, STORAGE_IDS
 from rgt_tui.health.lognotes import Case, Hit
 from rgt_tui.model import BoxState, Checkpoint, Disk, Finding, Fix, InodeHog, Severity, exact
-from rgt_tui.profiles import byte_pct, disk_of, held_runs, how_many, inode_pct, pct, saved_point, size
+from rgt_tui.profiles import (
+    byte_pct,
+    disk_of,
+    held_runs,
+    how_many,
+    inode_pct,
+    pct,
+    saved_point,
+    size,
+)
 
 REMAKEABLE = frozenset(
     {
@@ -84,7 +93,9 @@ def inode_fixes(box: BoxState, disk: Disk, goes_on: str) -> tuple[Fix, ...]:
             fixes.append(Fix(text, command(_REMOVE, hog.path)))
         else:
             fixes.append(
-                Fix(f"{how_many(hog.inodes, 'file')} in {hog.path}: yours to judge, they may not come again")
+                Fix(
+                    f"{how_many(hog.inodes, 'file')} in {hog.path}: yours to judge, they may not come again"
+                )
             )
     if not disk.hogs:
         find = command("du --inodes -x -d3 -- {} | sort -n | tail", disk.mount)
@@ -101,7 +112,9 @@ def byte_fixes(disk: Disk, goes_on: str) -> tuple[Fix, ...]:
             "Find what is large; caches of models often outweigh all results",
             command("du -xh -d3 -- {} | sort -h | tail", disk.mount),
         ),
-        Fix("Remove left-over .tmp checkpoints and caches, name by name; keep best and the newest good one"),
+        Fix(
+            "Remove left-over .tmp checkpoints and caches, name by name; keep best and the newest good one"
+        ),
         Fix(f"Wait for the next save: {goes_on}"),
     )
 
@@ -116,7 +129,9 @@ def _unnameable(hog: InodeHog) -> tuple[Fix, Fix]:
             "shown; this lists names with such characters escaped",
             command("ls -lAb -- {}", above),
         ),
-        Fix("No command is offered for it: what is shown here may be the name of another directory"),
+        Fix(
+            "No command is offered for it: what is shown here may be the name of another directory"
+        ),
     )
 
 
@@ -139,11 +154,15 @@ def removable(box: BoxState, mount: str, hog: InodeHog) -> bool:
         return False
     if any(_overlap(path, kept) for kept in _kept(box)):
         return False
-    return not any(_holds(path, folder) or _works_on(path, folder) for folder in _folders_of_found(box))
+    return not any(
+        _holds(path, folder) or _works_on(path, folder) for folder in _folders_of_found(box)
+    )
 
 
 def _mounts(box: BoxState) -> tuple[str, ...]:
-    return tuple(disk.mount for disk in box.sample.disks) if box.sample is not None else ()
+    if box.sample is not None:
+        return tuple(disk.mount for disk in box.sample.disks)
+    return ()
 
 
 def _kept(box: BoxState) -> set[str]:
@@ -167,7 +186,9 @@ def _named(box: BoxState) -> Iterator[str]:
     user = box.spec.user
     homes = ["/root", f"/home/{user}"] if user else ["/root"]
     for path in (*box.spec.results, *box.spec.runs, *box.spec.jobs, box.spec.durable or ""):
-        plain = "/".join(itertools.takewhile(lambda part: not _PATTERN & set(part), path.split("/")))
+        plain = "/".join(
+            itertools.takewhile(lambda part: not _PATTERN & set(part), path.split("/"))
+        )
         yield from (home + plain[1:] for home in homes) if plain.startswith("~/") else (plain,)
 
 
@@ -220,7 +241,9 @@ def action(box: BoxState, entry: Entry, what: str, disk: Disk | None) -> str:
     disks = box.sample.disks if box.sample is not None else ()
     items = [item for kept in box.checkpoints for item in kept.items]
     held = sum(item.bytes for item in items if disk_of(disks, item.path) == disk)
-    return str(Action.ENLARGE) if held >= KEPT_PART * disk.bytes_used else entry.action
+    if held >= KEPT_PART * disk.bytes_used:
+        return str(Action.ENLARGE)
+    return entry.action
 
 
 def fixes(
@@ -230,10 +253,14 @@ def fixes(
     if disk is None:
         return (Fix("Check both, bytes and inodes", "df -h; df -i"),)
     goes_on = afterwards(box, run, last_good)
-    return inode_fixes(box, disk, goes_on) if what == "inodes" else byte_fixes(disk, goes_on)
+    if what == "inodes":
+        return inode_fixes(box, disk, goes_on)
+    return byte_fixes(disk, goes_on)
 
 
-def from_readings(box: BoxState, named: set[str], previous: tuple[Finding, ...]) -> Iterator[Finding]:
+def from_readings(
+    box: BoxState, named: set[str], previous: tuple[Finding, ...]
+) -> Iterator[Finding]:
     """Yield a finding for each mount that is full by its reading alone, but for the `named` resources."""
     standing = {finding.resource for finding in previous if not finding.cleared}
     for disk in box.sample.disks if box.sample is not None else ():
@@ -245,7 +272,9 @@ def from_readings(box: BoxState, named: set[str], previous: tuple[Finding, ...])
             continue
         entry = HANDBOOK["U7" if what == "inodes" else "U6"]
         proof, resource = reading(disk, what), f"{what} of {disk.mount}"
-        saved = _saved_since(box, disk, next((one for one in previous if one.resource == resource), None))
+        saved = _saved_since(
+            box, disk, next((one for one in previous if one.resource == resource), None)
+        )
         if saved is not None:
             proof += f"; {saved_point(saved)} was saved all the same"
         yield Finding(
@@ -271,7 +300,9 @@ def _saved_since(box: BoxState, disk: Disk, before: Finding | None) -> Checkpoin
     newest = max(here, key=lambda point: point.at, default=None)
     if newest is None or before is None:
         return None
-    return newest if newest.at - (box.clock_skew or 0.0) > before.since else None
+    if newest.at - (box.clock_skew or 0.0) > before.since:
+        return newest
+    return None
 
 
 def _left(disk: Disk, what: str) -> bool:
@@ -280,7 +311,9 @@ def _left(disk: Disk, what: str) -> bool:
     return share is not None and share < 100
 
 
-_PATH = re.compile(r"(?:: |directory |writing )['‘\"](/[^'’\"\n]+)['’\"]|(?:left on|exceeded on) (/[^\s;(]*)")
+_PATH = re.compile(
+    r"(?:: |directory |writing )['‘\"](/[^'’\"\n]+)['’\"]|(?:left on|exceeded on) (/[^\s;(]*)"
+)
 _STEP_IN_PATH = re.compile(r"(?:step|tmp)[-_]?0*(\d+)")
 
 
@@ -297,7 +330,9 @@ class Cause(msgspec.Struct, frozen=True):
 def from_logs(cases: list[Case], previous: tuple[Finding, ...]) -> Iterator[Finding]:
     """Yield a finding for each run whose log shows a full disk and that has not recovered from it."""
     for case in cases:
-        hits = [hit for hit in case.scan.hits if hit.id in STORAGE_IDS and not _explained(hit, case)]
+        hits = [
+            hit for hit in case.scan.hits if hit.id in STORAGE_IDS and not _explained(hit, case)
+        ]
         if not hits:
             continue
         # The OSError line names the file; the trainer's own sentence is the next best.
@@ -311,7 +346,9 @@ def from_logs(cases: list[Case], previous: tuple[Finding, ...]) -> Iterator[Find
         yield _finding(case, hit, cause, before)
 
 
-def kept(cases: list[Case], named: set[str | None], previous: tuple[Finding, ...]) -> Iterator[Finding]:
+def kept(
+    cases: list[Case], named: set[str | None], previous: tuple[Finding, ...]
+) -> Iterator[Finding]:
     """Yield findings whose line has scrolled away again, until their run saves again or is done.
 
     Args:
@@ -326,9 +363,14 @@ def kept(cases: list[Case], named: set[str | None], previous: tuple[Finding, ...
         what, _, mount = before.resource.partition(" of ")
         disks = case.box.sample.disks if case.box.sample is not None else ()
         disk = next((one for one in disks if one.mount == mount), None)
-        short = short_of(disk, 0.0 if before.cleared else DISK_MARGIN_PCT) if disk is not None else None
+        if disk is not None:
+            short = short_of(disk, 0.0 if before.cleared else DISK_MARGIN_PCT)
+        else:
+            short = None
         # The line is gone from the window, so whatever the window shows came after it.
-        if _saves_again(case, -1, before) or (short is None and _past_save(case, _start(case, before, -1))):
+        if _saves_again(case, -1, before) or (
+            short is None and _past_save(case, _start(case, before, -1))
+        ):
             continue
         yield msgspec.structs.replace(
             before,
@@ -362,7 +404,12 @@ def _explained(hit: Hit, case: Case) -> bool:
 def _cause(case: Case, hit: Hit, before: Finding | None) -> Cause:
     disks = case.box.sample.disks if case.box.sample is not None else ()
     match = _PATH.search(hit.line)
-    path = (match.group(1) or match.group(2)) if match else (case.cell.out if case.cell is not None else None)
+    if match:
+        path = match.group(1) or match.group(2)
+    elif case.cell is not None:
+        path = case.cell.out
+    else:
+        path = None
     margin = DISK_MARGIN_PCT if before is not None and not before.cleared else 0.0
     need = case.checkpoints[-1].bytes if case.checkpoints else None
     disk = disk_of(disks, path) if path else None
@@ -370,7 +417,12 @@ def _cause(case: Case, hit: Hit, before: Finding | None) -> Cause:
         disk = next((one for one in disks if short_of(one) is not None), disk)
     if "quota" in hit.line:
         return Cause("quota", disk, None)
-    said = "inodes" if "no inodes left" in hit.line else "bytes" if "no bytes left" in hit.line else None
+    if "no inodes left" in hit.line:
+        said = "inodes"
+    elif "no bytes left" in hit.line:
+        said = "bytes"
+    else:
+        said = None
     if said is None and before is not None:
         said = before.resource.split(" of ")[0]
     if disk is None:
@@ -404,11 +456,15 @@ def _start(case: Case, before: Finding | None, index: int) -> int | None:
         return case.run.resumes[-1].step
     if case.scan.failed_step is not None:
         return case.scan.failed_step
-    return before.step if before is not None else None
+    if before is not None:
+        return before.step
+    return None
 
 
 def _newest_step(case: Case) -> int | None:
-    return case.checkpoints[-1].step if case.checkpoints else None
+    if case.checkpoints:
+        return case.checkpoints[-1].step
+    return None
 
 
 def _past_save(case: Case, start: int | None) -> bool:
@@ -452,4 +508,6 @@ def _step(case: Case, hit: Hit, before: Finding | None) -> int | None:
         return int(in_path.group(1))
     if before is not None and before.step is not None:
         return before.step
-    return case.run.step if case.run is not None else None
+    if case.run is not None:
+        return case.run.step
+    return None

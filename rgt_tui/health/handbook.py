@@ -73,16 +73,17 @@ def _latest(figures: Figures, odd: Callable[[float], bool], why: str) -> str | N
 
 
 def _perplexity(figures: Figures) -> str | None:
-    return _latest(figures, lambda value: value < 1.05 or value > 1e5, "no text is that easy, or that hard")
+    return _latest(
+        figures, lambda value: value < 1.05 or value > 1e5, "no text is that easy, or that hard"
+    )
 
 
 def _map_zero(figures: Figures) -> str | None:
     loss = figures.run.series.get("loss")
-    known = (
-        [value for value in loss.columns()[1][: len(loss)] if math.isfinite(value)]
-        if loss is not None
-        else []
-    )
+    if loss is not None:
+        known = [value for value in loss.columns()[1][: len(loss)] if math.isfinite(value)]
+    else:
+        known = []
     falls = len(known) >= LEAST and median(known[-WINDOW:]) < median(known[:WINDOW])
     if figures.step <= 500 or not falls:
         return None
@@ -99,7 +100,9 @@ def _minority(figures: Figures) -> str | None:
     accuracy = next(_of(figures.run, ("accuracy", "val_accuracy", "eval_accuracy")), None)
     if accuracy is None or not accuracy.values or not accuracy.values[-1] > 0.8:
         return None
-    return _latest(figures, lambda value: value < 0.02, f"while {accuracy.name} is {accuracy.values[-1]:.4g}")
+    return _latest(
+        figures, lambda value: value < 0.02, f"while {accuracy.name} is {accuracy.values[-1]:.4g}"
+    )
 
 
 def _latents(figures: Figures) -> str | None:
@@ -110,15 +113,18 @@ def _latents(figures: Figures) -> str | None:
 
 def _preferences(figures: Figures) -> str | None:
     margins = next(_of(figures.run, ("margins", "dpo_margin")), None)
-    if margins is None or len(margins.values) < LEAST or len(figures.values) < WINDOW or figures.step <= 300:
+    if (
+        margins is None
+        or len(margins.values) < LEAST
+        or len(figures.values) < WINDOW
+        or figures.step <= 300
+    ):
         return None
     first, last = median(margins.values[-200:][:WINDOW]), margins.now()
     scatter = TO_SIGMA * median([abs(value - last) for value in margins.values[-200:]])
     if figures.now() >= 0.55 or abs(last - first) > max(scatter, 1e-12):
         return None
-    return (
-        f"{figures.name} {figures.now():.3g} at step {figures.step:,}, and {margins.name} stays at {last:.3g}"
-    )
+    return f"{figures.name} {figures.now():.3g} at step {figures.step:,}, and {margins.name} stays at {last:.3g}"
 
 
 def _fallen(figures: Figures) -> str | None:
@@ -137,8 +143,13 @@ def _fallen_at_resume(figures: Figures) -> str | None:
     at = figures.resumed_at
     if at < LEAST or not WINDOW <= len(figures.values) - at <= 200:
         return None
-    level, now = median(figures.values[max(0, at - 200) : at]), median(figures.values[at : at + WINDOW])
-    scatter = TO_SIGMA * median([abs(value - level) for value in figures.values[max(0, at - 200) : at]])
+    level, now = (
+        median(figures.values[max(0, at - 200) : at]),
+        median(figures.values[at : at + WINDOW]),
+    )
+    scatter = TO_SIGMA * median(
+        [abs(value - level) for value in figures.values[max(0, at - 200) : at]]
+    )
     if level <= 0.0 or now >= 0.5 * level or level - now < 4.0 * scatter:
         return None
     return f"{figures.name} {now:.4g} since the resume, {level:.4g} before it"
@@ -150,7 +161,9 @@ def _divergence(figures: Figures) -> str | None:
     usual = figures.usual()
     if len(usual) < LEAST or figures.now() <= 5.0 * median(usual) or median(usual) <= 0.0:
         return None
-    return f"{figures.name} {figures.now():.4g} at step {figures.step:,}, it was {median(usual):.4g}"
+    return (
+        f"{figures.name} {figures.now():.4g} at step {figures.step:,}, it was {median(usual):.4g}"
+    )
 
 
 def _advantages(figures: Figures) -> str | None:
@@ -198,7 +211,11 @@ def _of(run: RunState, names: Sequence[str]) -> Iterator[Figures]:
         resume = run.resumes[-1] if run.resumes else None
         at = 0 if resume is None else sum(1 for x in xs[:count] if x <= resume.step)
         yield Figures(
-            name, ys[max(0, count - 1000) : count], xs[count - 1], run, max(0, at - max(0, count - 1000))
+            name,
+            ys[max(0, count - 1000) : count],
+            xs[count - 1],
+            run,
+            max(0, at - max(0, count - 1000)),
         )
 
 
@@ -229,7 +246,9 @@ def _judge(run: RunState, rule: Rule) -> Proof | None:
     for figures in _of(run, rule.names):
         whole = rule.gaps or all(map(math.isfinite, figures.values[-LEAST:]))
         if whole and (why := rule.wrong(figures)):
-            return Proof(f"{run.name}: {why}", "scalars", run=run.name, step=figures.step, confidence=LIKELY)
+            return Proof(
+                f"{run.name}: {why}", "scalars", run=run.name, step=figures.step, confidence=LIKELY
+            )
     return None
 
 
@@ -250,7 +269,9 @@ LIVE = {
     "U7": Live(fixes=False),
     "CKPT1": Live(cleared_by="saved"),
     "U33": Live(prove=queue.prove_copy_failed, needs=condition.queued),
-    "U9": Live(queue.prove_killed_by_kernel, condition.work, gives_way="any", reading=space.memory_reading),
+    "U9": Live(
+        queue.prove_killed_by_kernel, condition.work, gives_way="any", reading=space.memory_reading
+    ),
     "U10": Live(reading=gpu.vram_reading),
     "U11": Live(reading=gpu.vram_reading),
     "LO3": Live(reading=gpu.vram_reading),
@@ -260,7 +281,10 @@ LIVE = {
     "M17": Live(reading=gpu.vram_reading),
     "SP1": Live(prove=queue.prove_preempted, needs=condition.queued, gives_way="any"),
     "U3": Live(
-        prove=queue.prove_killed, needs=condition.queued, gives_way="any", reading=space.memory_reading
+        prove=queue.prove_killed,
+        needs=condition.queued,
+        gives_way="any",
+        reading=space.memory_reading,
     ),
     "P8": Live(prove=runs.prove_nan, needs=condition.odd_loss, gives_way="log"),
     "U22": Live(prove=gpu.prove_lost, needs=condition.ailing_card),
@@ -303,7 +327,9 @@ def _entry(page: Page) -> Entry:
 @functools.cache
 def run_pages() -> tuple[Page, ...]:
     """Return the pages that the log of a run can show."""
-    return tuple(page for page in shipped_pages().values() if page.patterns and not page.terminal_only)
+    return tuple(
+        page for page in shipped_pages().values() if page.patterns and not page.terminal_only
+    )
 
 
 @functools.cache
@@ -316,7 +342,9 @@ def judge() -> Judge:
 def _entries() -> dict[str, Entry]:
     shown = run_pages()
     known = {page.id for page in shown}
-    by_readings = [page for page in shipped_pages().values() if page.id in LIVE and page.id not in known]
+    by_readings = [
+        page for page in shipped_pages().values() if page.id in LIVE and page.id not in known
+    ]
     return {page.id: _entry(page) for page in (*shown, *by_readings)}
 
 

@@ -26,12 +26,20 @@ _SAVED = re.compile(
     r"(?i)\bcheckpoint (?:saved|published|recovered|written)\b|\bsaved (?:the )?(?:checkpoint|ckpt)\b"
     r"|^(?:\S+ )?checkpoint \d[\d,]* "
 )
-_STEP = re.compile(r"(?i)\bloss['\"]?(?:\s*[=:|]\s*|\s+)(?:tensor\()?[-+]?\d|(?<!\d)\d+/\d+ \[\d[\d:]*<")
+_STEP = re.compile(
+    r"(?i)\bloss['\"]?(?:\s*[=:|]\s*|\s+)(?:tensor\()?[-+]?\d|(?<!\d)\d+/\d+ \[\d[\d:]*<"
+)
 _RESUME = re.compile(r"(?i)\bresum(?:ed|ing) (?:from|at)\b|^(?:\S+ )?resume: at step \d")
 _FAILED_STEP = re.compile(r"(?:checkpoint save failed|^holding|^giving up) at step (\d[\d,]*)")
 _LAST_GOOD = re.compile(r"last good checkpoint is step (\d[\d,]*)")
 _MARKS = (_SAVED, _STEP, _RESUME, _FAILED_STEP, _LAST_GOOD)
-_WORDS = (("checkpoint", "saved"), ("loss", "["), ("resum",), (" at step ",), ("last good checkpoint",))
+_WORDS = (
+    ("checkpoint", "saved"),
+    ("loss", "["),
+    ("resum",),
+    (" at step ",),
+    ("last good checkpoint",),
+)
 """Of each of `_MARKS`, what stands in every line that it is in, in small letters."""
 
 
@@ -117,7 +125,9 @@ def _anew(known: _Searched, lines: tuple[str, ...]) -> _Searched:
     newest, suspects = _newest(reports)
     calm = _is_calm(newest, suspects)
     saved, step, resume, *_ = newest
-    found = Scan(saved=saved, step=step, resume=resume) if calm else _summed(lines, newest, suspects)
+    found = (
+        Scan(saved=saved, step=step, resume=resume) if calm else _summed(lines, newest, suspects)
+    )
     return _Searched(lines, reports, found, calm)
 
 
@@ -202,7 +212,14 @@ def _summed(lines: tuple[str, ...], newest: list[int], suspects: set[str]) -> Sc
     pages = [page for page in run_pages() if page.id in suspects]
     hits = tuple(
         # The line as it is kept already, where there is no blank around it.
-        Hit(id=hit.id, line=rows[at].strip(), name=hit.name, frame=hit.frame, row=at, line_no=line_of[at])
+        Hit(
+            id=hit.id,
+            line=rows[at].strip(),
+            name=hit.name,
+            frame=hit.frame,
+            row=at,
+            line_no=line_of[at],
+        )
         for hit in _hits(rows, pages)
         for at in (hit.line_no,)
     )
@@ -225,7 +242,9 @@ def _hits(rows: Sequence[str], pages: Iterable[Page]) -> Iterator[LineHit]:
 
 
 def _last_number(pattern: re.Pattern[str], rows: list[str], at: int) -> int | None:
-    return int(pattern.findall(rows[at])[-1].replace(",", "")) if at >= 0 else None
+    if at >= 0:
+        return int(pattern.findall(rows[at])[-1].replace(",", ""))
+    return None
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -261,7 +280,9 @@ class Case(msgspec.Struct, frozen=True):
     def last_good(self) -> int | None:
         """Step of the newest good checkpoint, by what is published, else by what the log says."""
         step = self.checkpoints[-1].step if self.checkpoints else None
-        return self.scan.last_good if step is None else step
+        if step is None:
+            return self.scan.last_good
+        return step
 
 
 def cases(box: BoxState) -> Iterator[Case]:
@@ -272,16 +293,22 @@ def cases(box: BoxState) -> Iterator[Case]:
     """
     cells = [cell for queue in box.queues for cell in queue.cells]
     over = cells_made_good(box)
-    past = {cell.log for queue in box.queues for cell in queue.cells if (queue.path, cell.name) in over}
+    past = {
+        cell.log for queue in box.queues for cell in queue.cells if (queue.path, cell.name) in over
+    }
     runs = {run.name: run for run in box.runs}
     kept = {entry.run: entry.items for entry in box.checkpoints}
-    found_in = {log: run.name for run in box.found for log in (*run.logs, run.log) if log is not None}
+    found_in = {
+        log: run.name for run in box.found for log in (*run.logs, run.log) if log is not None
+    }
     for view in box.logs:
         cell = _owner(view, cells)
         name = cell.name if cell is not None else found_in.get(view.path)
         if name is None and cells:
             continue
-        if cell is not None and (cell.state not in ("running", "failed", "interrupted") or cell.log in past):
+        if cell is not None and (
+            cell.state not in ("running", "failed", "interrupted") or cell.log in past
+        ):
             continue
         run = runs.get(name) if name is not None else None
         found = scan(window(view.lines), (box.spec.name, box.spec.host, view.path))

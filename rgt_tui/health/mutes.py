@@ -42,7 +42,9 @@ def put_mute(
             return tuple(mute for mute in kept if mute.box != box)
         above = (kind, EVERYTHING)
         return tuple(
-            m for m in kept if m.box != box or (m.what not in above and m.what.partition(":")[0] != what)
+            m
+            for m in kept
+            if m.box != box or (m.what not in above and m.what.partition(":")[0] != what)
         )
     longest = LONGEST_S.get(what.partition(":")[0])
     if longest is not None:
@@ -72,7 +74,9 @@ def mute_changes(
         at = mute.until if over and mute.until is not None else now
         found.append((mute.box, at, mute.what, f"no longer muted: {_named(mute.what)}{why}"))
     for mute in said:
-        found.append((mute.box, now, mute.what, f"muted {_until(mute.until, now)}: {_named(mute.what)}"))
+        found.append(
+            (mute.box, now, mute.what, f"muted {_until(mute.until, now)}: {_named(mute.what)}")
+        )
     return found
 
 
@@ -82,7 +86,9 @@ def mute_event(box: str, at: float, what: str, text: str) -> FleetEvent:
 
 
 def _named(what: str) -> str:
-    return "everything" if what == EVERYTHING else what
+    if what == EVERYTHING:
+        return "everything"
+    return what
 
 
 def _until(until: float | None, now: float) -> str:
@@ -99,16 +105,22 @@ def mute_covers(mute: Mute, alert: Alert) -> bool:
 def silences(mutes: Iterable[Mute], box: str, id_: str, now: float) -> bool:
     """Say whether the alert `id_` of `box` is muted at `now`."""
     what = (id_, id_.partition(":")[0], EVERYTHING)
-    return any(m.box == box and m.what in what and (m.until is None or now < m.until) for m in mutes)
+    return any(
+        m.box == box and m.what in what and (m.until is None or now < m.until) for m in mutes
+    )
 
 
-def mark_muted(mutes: Iterable[Mute], box: str, alerts: tuple[Alert, ...], now: float) -> tuple[Alert, ...]:
+def mark_muted(
+    mutes: Iterable[Mute], box: str, alerts: tuple[Alert, ...], now: float
+) -> tuple[Alert, ...]:
     """Return the alerts of `box`, those that are muted at `now` marked."""
     own = [mute for mute in mutes if mute.box == box and (mute.until is None or now < mute.until)]
     if not own:
         return alerts
     return tuple(
-        msgspec.structs.replace(alert, muted=True) if any(mute_covers(mute, alert) for mute in own) else alert
+        msgspec.structs.replace(alert, muted=True)
+        if any(mute_covers(mute, alert) for mute in own)
+        else alert
         for alert in alerts
     )
 

@@ -23,7 +23,9 @@ def xid_level(number: int) -> str:
     """Return the level of an Xid; an unknown number may be anything, so it is a warning."""
     if number in _HARDWARE:
         return HARDWARE
-    return NOTE if number in _NOTE else SOFTWARE
+    if number in _NOTE:
+        return NOTE
+    return SOFTWARE
 
 
 TREND_EVERY_S = 60.0
@@ -64,7 +66,9 @@ def _slope(points: array[float]) -> float:
         for j in range(i + 1, len(times))
         if times[j] > times[i]
     ]
-    return median(slopes) if slopes else 0.0
+    if slopes:
+        return median(slopes)
+    return 0.0
 
 
 _XID = re.compile(r"GPU (\S+) \(.*?\): Xid (\d+)")
@@ -132,15 +136,16 @@ def lived(past: Life, box: BoxState, word: Lifecycle) -> Life:
         word: Of its provider, where it is to be believed (`facts.provider_word`).
     """
     meter = box.meter
-    seen = (
-        box.sample_at
-        if word is not Lifecycle.RUNNING
-        else max(filter(None, (box.sample_at, meter.at)), default=None)
-    )
+    if word is not Lifecycle.RUNNING:
+        seen = box.sample_at
+    else:
+        seen = max(filter(None, (box.sample_at, meter.at)), default=None)
     live = box.link is Link.LIVE and box.sample_at is not None
     if word in (Lifecycle.RUNNING, Lifecycle.STARTING):
         if not past.ran or past.rested:
-            past = Life(existed=True, ran=True, asked="" if past.rested else past.asked, started_at=meter.at)
+            past = Life(
+                existed=True, ran=True, asked="" if past.rested else past.asked, started_at=meter.at
+            )
     elif word in (Lifecycle.STOPPED, Lifecycle.GONE) and not past.rested:
         is_stop = word is Lifecycle.STOPPED
         at = meter.at if is_stop else None
@@ -149,7 +154,12 @@ def lived(past: Life, box: BoxState, word: Lifecycle) -> Life:
         past = replace(past, started_at=box.sample_at)
     if seen is not None and _moves(past.seen_at, seen, live=live):
         past = replace(past, seen_at=seen)
-    if live and seen is not None and past.parked_at is not None and seen > past.parked_at + SEEN_EVERY_S:
+    if (
+        live
+        and seen is not None
+        and past.parked_at is not None
+        and seen > past.parked_at + SEEN_EVERY_S
+    ):
         past = replace(past, parked_at=None, started_at=seen)
     return past
 

@@ -112,7 +112,9 @@ def stuck(view: Facts) -> list[Stuck]:
 
 def _judged(view: Facts, ranks: list[Proc]) -> Stuck | None:
     there = sorted(ranks, key=_rank)
-    away = [(lost.rank, lost.pid, "is gone") for lost in there[0].dist.lost] if there[0].dist else []
+    away = (
+        [(lost.rank, lost.pid, "is gone") for lost in there[0].dist.lost] if there[0].dist else []
+    )
     stopped = [proc for proc in there if proc.state in ("T", "t") and _still(proc) >= SLACK_S]
     rest = [proc for proc in there if proc not in stopped and proc.state not in ("Z", "X")]
     if not rest:
@@ -129,17 +131,26 @@ def _judged(view: Facts, ranks: list[Proc]) -> Stuck | None:
         ):
             return None
         named = away + [
-            (_rank(proc), proc.pid, f"is stopped by a signal (state T){_at(proc)}") for proc in stopped
+            (_rank(proc), proc.pid, f"is stopped by a signal (state T){_at(proc)}")
+            for proc in stopped
         ]
-        return Stuck(GONE if away else STOPPED, there[0].run, tuple(named), tuple(rest), SURE, told=told)
+        return Stuck(
+            GONE if away else STOPPED, there[0].run, tuple(named), tuple(rest), SURE, told=told
+        )
     place = standing(rest)
     if shown is not None and (place is None or place.age >= place.limit):
         return _by_record(shown, rest)
     if place is None or (place.aside and place.age >= place.limit):
         return _elsewhere(view, rest, quiet)
-    if place.aside or place.age < place.limit or (quiet is not None and quiet < place.age - SLACK_S):
+    if (
+        place.aside
+        or place.age < place.limit
+        or (quiet is not None and quiet < place.age - SLACK_S)
+    ):
         return None
-    return _behind(place) if place.ahead else _level(view, place)
+    if place.ahead:
+        return _behind(place)
+    return _level(view, place)
 
 
 def _by_record(shown: Verdict, ranks: Sequence[Proc]) -> Stuck:
@@ -149,7 +160,9 @@ def _by_record(shown: Verdict, ranks: Sequence[Proc]) -> Stuck:
     if not shown.ranks or not wait:
         return Stuck(ALL, ranks[0].run, (), tuple(ranks), shown.confidence, _age(ranks), shown.text)
     away = tuple(
-        (rank, here[rank].pid, _why(here[rank])) if rank in here else (rank, None, "is not on this machine")
+        (rank, here[rank].pid, _why(here[rank]))
+        if rank in here
+        else (rank, None, "is not on this machine")
         for rank in shown.ranks
     )
     return Stuck(AWAY, ranks[0].run, away, wait, shown.confidence, told=shown.text)
@@ -164,7 +177,9 @@ def _behind(place: Standing) -> Stuck | None:
     if place.exact:
         return _named(AWAY, place.behind, place.ahead, LIKELY)
     if place.phases == {"collective"}:  # the others got past it: they are not in the same one
-        return _all_wait(place) if place.age >= ALONE_S else None
+        if place.age >= ALONE_S:
+            return _all_wait(place)
+        return None
     return _in_its_loop(place, place.behind, place.ahead)
 
 
@@ -178,9 +193,13 @@ def _level(view: Facts, place: Standing) -> Stuck | None:
     if not together or len(away) > len(together):
         return None
     if not away:
-        return _all_wait(place) if place.age >= ALONE_S else None
+        if place.age >= ALONE_S:
+            return _all_wait(place)
+        return None
     if place.exact:
-        return _named(AWAY, away, together, LIKELY) if place.age >= ALONE_S else None
+        if place.age >= ALONE_S:
+            return _named(AWAY, away, together, LIKELY)
+        return None
     return _in_its_loop(place, away, together)
 
 
@@ -189,7 +208,9 @@ def _in_its_loop(place: Standing, away: Sequence[Proc], wait: Sequence[Proc]) ->
     if all(_still(proc) >= ASLEEP_S and _in(proc, SLEEPS) for proc in away):
         return _named(AWAY, away, wait, LIKELY)
     patience = PATIENT_S if any(_rank(proc) == 0 for proc in away) else ALONE_S
-    return _named(AWAY, away, wait, MAYBE) if place.age >= patience else None
+    if place.age >= patience:
+        return _named(AWAY, away, wait, MAYBE)
+    return None
 
 
 def _all_wait(place: Standing) -> Stuck:
@@ -201,7 +222,9 @@ def _together(ranks: Sequence[Proc]) -> list[Proc]:
     """Return those that are in a collective; where most ranks spin, spinning is the collective."""
     spinning = [proc for proc in ranks if _spins(proc) >= WAITED_S]
     blocked = [proc for proc in ranks if _still(proc) >= WAITED_S and _in(proc, COLLECTIVE)]
-    return spinning if len(spinning) > len(blocked) else blocked
+    if len(spinning) > len(blocked):
+        return spinning
+    return blocked
 
 
 def _elsewhere(view: Facts, ranks: Sequence[Proc], quiet: float | None) -> Stuck | None:
@@ -221,7 +244,9 @@ def _elsewhere(view: Facts, ranks: Sequence[Proc], quiet: float | None) -> Stuck
         return None
     if not away:
         return Stuck(ALL, ranks[0].run, (), tuple(ranks), MAYBE)
-    return _named(AWAY, away, together, MAYBE) if len(away) <= len(together) else None
+    if len(away) <= len(together):
+        return _named(AWAY, away, together, MAYBE)
+    return None
 
 
 def _named(page: str, away: Sequence[Proc], wait: Iterable[Proc], confidence: float) -> Stuck:
@@ -237,7 +262,9 @@ def _at(proc: Proc) -> str:
 
 def _why(proc: Proc) -> str:
     told = in_words(proc)
-    return f"is {told}: {_does(proc)}" if told else _does(proc)
+    if told:
+        return f"is {told}: {_does(proc)}"
+    return _does(proc)
 
 
 def _does(proc: Proc) -> str:
@@ -246,13 +273,19 @@ def _does(proc: Proc) -> str:
     if proc.state == "D":
         return f"waits for a disk or a file server (state D){told}"
     if _still(proc) >= WAITED_S:
-        what = next((words for names, words in ELSEWHERE if _in(proc, names)), "waits for something else")
+        what = next(
+            (words for names, words in ELSEWHERE if _in(proc, names)), "waits for something else"
+        )
         return f"{what}{told}"
-    return "computes by itself" if _spins(proc) >= WAITED_S else "works by itself"
+    if _spins(proc) >= WAITED_S:
+        return "computes by itself"
+    return "works by itself"
 
 
 def _rank(proc: Proc) -> int:
-    return proc.dist.rank if proc.dist is not None else 0
+    if proc.dist is not None:
+        return proc.dist.rank
+    return 0
 
 
 def _still(proc: Proc) -> float:
@@ -271,7 +304,8 @@ def _waits(proc: Proc, quiet: float | None) -> float:
     """Return for how long a rank has waited; spinning is work, too, as long as the curve advances."""
     spun = min(_spins(proc), quiet - WAITED_S) if quiet is not None else 0.0
     return max(
-        _still(proc) if proc.dist is None or not proc.dist.wait or _in(proc, COLLECTIVE) else 0.0, spun
+        _still(proc) if proc.dist is None or not proc.dist.wait or _in(proc, COLLECTIVE) else 0.0,
+        spun,
     )
 
 
@@ -280,12 +314,18 @@ def _quiet(view: Facts, name: str | None, *, logs: bool) -> float | None:
     box = view.box
     if logs:
         paths = {cell.log for cell in view.cells if cell.name == name}
-        paths.update(path for found in box.found if found.name == name for path in (found.log, *found.logs))
-        ages = [log.at for log in box.logs if log.path in paths and log.at is not None and log.lines]
+        paths.update(
+            path for found in box.found if found.name == name for path in (found.log, *found.logs)
+        )
+        ages = [
+            log.at for log in box.logs if log.path in paths and log.at is not None and log.lines
+        ]
     else:
         runs = [run for run in box.runs if name is None or training_of(run.name, {name}) == name]
         ages = [run.progressed_at for run in runs if run.progressed_at is not None]
-    return max(0.0, (box.sample_at or view.now) - max(ages)) if ages else None
+    if ages:
+        return max(0.0, (box.sample_at or view.now) - max(ages))
+    return None
 
 
 def _ranks(numbers: Sequence[int]) -> str:
@@ -331,11 +371,9 @@ def _since(found: Stuck) -> str:
     for proc in found.wait:
         told.setdefault(in_words(proc), []).append(_rank(proc))
     if "" in told:
-        return (
-            f"nothing has advanced for {found.age:.0f} s"
-            if found.told
-            else f"nothing has been logged for {PATIENT_S / 60:.0f} min"
-        )
+        if found.told:
+            return f"nothing has advanced for {found.age:.0f} s"
+        return f"nothing has been logged for {PATIENT_S / 60:.0f} min"
     first = found.wait[0].dist
     missing = first is not None and len(found.wait) < first.world
     return f"none has advanced for {found.age:.0f} s: " + "; ".join(
@@ -360,7 +398,10 @@ def _steps(found: Stuck) -> tuple[Fix, ...]:
         prefix = name.rstrip("0123456789")
         compare = f"torchfrtrace {shlex.quote(folder)} --prefix {shlex.quote(prefix)}"
         keep.append(
-            Fix("The flight recorder has written: compare which collective each rank reached", compare)
+            Fix(
+                "The flight recorder has written: compare which collective each rank reached",
+                compare,
+            )
         )
     ps = ",".join(map(str, (*pids, *others)))
     look = Fix("See what state each rank is in", f"ps -o pid,ppid,stat,wchan:24,etime,args -p {ps}")
@@ -415,7 +456,9 @@ def _proofs(view: Facts, page: str) -> Iterator[Proof]:
 def pid_of(finding: Finding) -> str | None:
     """Return the pid of the rank that a finding is about."""
     _, found, rest = finding.resource.partition("(pid ")
-    return rest.rstrip(")") if found else None
+    if found:
+        return rest.rstrip(")")
+    return None
 
 
 def _recorded(ranks: Sequence[Proc], quiet: float | None, silent: float | None) -> Verdict | None:
@@ -438,9 +481,13 @@ def _recorded(ranks: Sequence[Proc], quiet: float | None, silent: float | None) 
         except ValueError:
             continue
         stands = stands or _stands_since_dump(proc, quiet, silent)
-    found = [("flight recorder", verdict) for verdict in collectives.compared(dumps)] if stands else []
+    found = (
+        [("flight recorder", verdict) for verdict in collectives.compared(dumps)] if stands else []
+    )
     if quiet is None or quiet >= WAITED_S:
-        told = [proc.dist.ras for proc in ranks if proc.dist is not None and proc.dist.ras is not None]
+        told = [
+            proc.dist.ras for proc in ranks if proc.dist is not None and proc.dist.ras is not None
+        ]
         answers = [value for value in told if collectives.is_ras_json(value)]
         found += [
             ("ncclras", verdict)
@@ -471,7 +518,9 @@ def _stands_since_dump(proc: Proc, quiet: float | None, silent: float | None) ->
 
 
 def _seconds(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) else 0.0
+    if isinstance(value, (int, float)):
+        return float(value)
+    return 0.0
 
 
 # How far each rank of a training is by its heartbeat, and which one lags behind the others. Pure.
@@ -531,7 +580,9 @@ def standing(ranks: Sequence[Proc]) -> Standing | None:
 
 def beat_of(proc: Proc) -> Heartbeat | None:
     """Return the heartbeat of a rank."""
-    return proc.dist.beat if proc.dist is not None else None
+    if proc.dist is not None:
+        return proc.dist.beat
+    return None
 
 
 def in_words(proc: Proc) -> str:

@@ -59,9 +59,18 @@ def worst_case_of(box: BoxState, readings: Sequence[ClockReading], now: float) -
 _OFF = (Lifecycle.STOPPED, Lifecycle.GONE)
 
 
-def _made(per_hour: Amount | None, until: ClockReading | None, text: str, currency: str = "") -> WorstCase:
-    ends = until is not None or (per_hour is not None and per_hour.value == 0.0 and not per_hour.at_least)
-    seconds = until.most_left if until is not None else 0.0 if ends else None
+def _made(
+    per_hour: Amount | None, until: ClockReading | None, text: str, currency: str = ""
+) -> WorstCase:
+    ends = until is not None or (
+        per_hour is not None and per_hour.value == 0.0 and not per_hour.at_least
+    )
+    if until is not None:
+        seconds = until.most_left
+    elif ends:
+        seconds = 0.0
+    else:
+        seconds = None
     amount = None if per_hour is None or seconds is None else projected(per_hour, seconds)
     return WorstCase(
         amount=None if amount is None else amount.value,
@@ -83,7 +92,9 @@ def _next(readings: Sequence[ClockReading]) -> ClockReading | None:
 
     One that is over, and has not ended what the box costs, bounds nothing.
     """
-    ending = [one for one in readings if one.mode is ClockMode.COUNTDOWN and one.sure and one.most_left]
+    ending = [
+        one for one in readings if one.mode is ClockMode.COUNTDOWN and one.sure and one.most_left
+    ]
     return min(ending, key=lambda one: one.most_left or 0.0, default=None)
 
 
@@ -93,15 +104,15 @@ def _doubt(box: BoxState, now: float) -> str | None:
     if contested(box, now):
         return f"{meter.source} says {meter.lifecycle.value}, and it answers"
     if meter.at_least:
-        return (
-            f"the price of {' and '.join(meter.unpriced)} is not known"
-            if meter.unpriced
-            else "not all prices are known"
-        )
+        if meter.unpriced:
+            return f"the price of {' and '.join(meter.unpriced)} is not known"
+        return "not all prices are known"
     if meter.kind is MeterKind.UNKNOWN:
         return "whether it bills now is not known"
     if meter.at is None or now - meter.at > METER_LOST_S:
-        return "the meter was last read " + ("never" if meter.at is None else f"{age(now - meter.at)} ago")
+        return "the meter was last read " + (
+            "never" if meter.at is None else f"{age(now - meter.at)} ago"
+        )
     return None
 
 
@@ -118,6 +129,7 @@ def worst_of(cases: Iterable[WorstCase]) -> Worst:
     """Return the sum per currency, and how many boxes are not (wholly) in it."""
     given = list(cases)
     sums = total(
-        None if case.amount is None else Amount(case.amount, case.currency, case.at_least) for case in given
+        None if case.amount is None else Amount(case.amount, case.currency, case.at_least)
+        for case in given
     )
     return Worst(amounts=sums, open=sum(case.at_least for case in given))

@@ -87,7 +87,16 @@ from rgt_tui.model.fleet import (
     Timeline,
     Wanted,
 )
-from rgt_tui.model.plain import INVISIBLE, Exact, Secret, clean, cleaned, exact, is_plain_json, short_command
+from rgt_tui.model.plain import (
+    INVISIBLE,
+    Exact,
+    Secret,
+    clean,
+    cleaned,
+    exact,
+    is_plain_json,
+    short_command,
+)
 from rgt_tui.model.profile import (
     BillingAction,
     Claim,

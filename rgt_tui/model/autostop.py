@@ -91,7 +91,9 @@ class ArmRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def limit_s(self) -> float:
         """Of its mode."""
-        return self.idle_s if self.mode is Mode.IDLE else self.lease_s
+        if self.mode is Mode.IDLE:
+            return self.idle_s
+        return self.lease_s
 
 
 class OwnKey(msgspec.Struct, frozen=True, kw_only=True):

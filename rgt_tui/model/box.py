@@ -28,12 +28,16 @@ class Tunnel(msgspec.Struct, frozen=True):
     port: int = 0
 
     def __str__(self) -> str:
-        return f"{self.local}:{self.host}:{self.port}" if self.host else f"{SOCKS}:{self.local}"
+        if self.host:
+            return f"{self.local}:{self.host}:{self.port}"
+        return f"{SOCKS}:{self.local}"
 
     @property
     def end(self) -> str:
         """Where it leads, in words."""
-        return f"{self.host}:{self.port} there" if self.host else "wherever the box can reach (SOCKS)"
+        if self.host:
+            return f"{self.host}:{self.port} there"
+        return "wherever the box can reach (SOCKS)"
 
 
 def parse_tunnel(text: str) -> Tunnel:
@@ -43,7 +47,9 @@ def parse_tunnel(text: str) -> Tunnel:
         ValueError: it is none of these.
     """
     parts = re.findall(r"\[[^\]]*\]|[^:]+", text)
-    wrong = ValueError(f"{text!r} is no tunnel; write PORT, LOCAL:PORT, LOCAL:HOST:PORT or {SOCKS}:PORT")
+    wrong = ValueError(
+        f"{text!r} is no tunnel; write PORT, LOCAL:PORT, LOCAL:HOST:PORT or {SOCKS}:PORT"
+    )
     if ":".join(parts) != text or not 1 <= len(parts) <= 3:
         raise wrong
     if len(parts) == 2 and parts[0] == SOCKS:
@@ -61,7 +67,9 @@ def pasted_tunnel(option: str, value: str) -> Tunnel | None:
     Returns:
         None for what is no pair of ports, such as sockets in the file system.
     """
-    parts = re.findall(r"\[[^\]]*\]|[^:]+", value.replace("/", ":") if value.count("/") >= 2 else value)
+    parts = re.findall(
+        r"\[[^\]]*\]|[^:]+", value.replace("/", ":") if value.count("/") >= 2 else value
+    )
     wanted = 3 if option == "L" else 1
     try:
         return parse_tunnel(":".join(parts[-wanted:]) if option == "L" else f"{SOCKS}:{parts[-1]}")
@@ -216,19 +224,28 @@ class BoxSpec(msgspec.Struct, frozen=True):
             default_user: Who logs in where the description names nobody, and ssh_config may not either.
         """
         files = (("-F", self.ssh_config), ("-i", self.identity))
-        words = ["ssh", *(word for flag, path in files if path is not None for word in (flag, path))]
-        words += ["-o", f"UserKnownHostsFile={self.known_hosts}"] if self.known_hosts is not None else []
+        words = [
+            "ssh",
+            *(word for flag, path in files if path is not None for word in (flag, path)),
+        ]
+        words += (
+            ["-o", f"UserKnownHostsFile={self.known_hosts}"] if self.known_hosts is not None else []
+        )
         words += ["-p", str(self.port)] if self.port is not None else []
         user = self.user or (default_user if self.ssh_config is None else None)
         words += ["-l", user] if user else []
-        return [*words, "--", self.host] if self.host.startswith("-") else [*words, self.host]
+        if self.host.startswith("-"):
+            return [*words, "--", self.host]
+        return [*words, self.host]
 
     @property
     def endpoint(self) -> str:
         """``user@host:port`` as far as the description says it; ssh_config may add what is left out."""
         host = f"[{self.host}]" if ":" in self.host and self.port else self.host
         return (
-            (f"{self.user}@" if self.user else "") + host + (f":{self.port}" if self.port is not None else "")
+            (f"{self.user}@" if self.user else "")
+            + host
+            + (f":{self.port}" if self.port is not None else "")
         )
 
 
@@ -296,12 +313,16 @@ class LogView(msgspec.Struct, frozen=True, gc=False):
     @property
     def complete_lines(self) -> tuple[str, ...]:
         """The lines without one that is not complete yet."""
-        return self.lines[:-1] if self.is_open else self.lines
+        if self.is_open:
+            return self.lines[:-1]
+        return self.lines
 
     @property
     def open_line(self) -> str | None:
         """The line that is not complete yet; None = there is none."""
-        return self.lines[-1] if self.is_open and self.lines else None
+        if self.is_open and self.lines:
+            return self.lines[-1]
+        return None
 
 
 class Counters(msgspec.Struct, frozen=True, gc=False):
@@ -337,7 +358,9 @@ class LeftOut(msgspec.Struct, frozen=True, gc=False):
     def plus(self, **more: int) -> LeftOut:
         """Return the counts with more of some; the same object where there is no more."""
         changes = {name: getattr(self, name) + count for name, count in more.items() if count}
-        return msgspec.structs.replace(self, **changes) if changes else self
+        if changes:
+            return msgspec.structs.replace(self, **changes)
+        return self
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -416,11 +439,15 @@ def keep_named(state: BoxState) -> BoxState:
     """
     spec = state.spec
     queues = tuple(queue for queue in state.queues if queue.path in spec.jobs)
-    runs = tuple(run for run in state.runs if not run.named_by or run.named_by in (*spec.jobs, *spec.runs))
+    runs = tuple(
+        run for run in state.runs if not run.named_by or run.named_by in (*spec.jobs, *spec.runs)
+    )
     kept = {cell.name for queue in queues for cell in queue.cells} | {run.name for run in runs}
     dropped = {cell.name for queue in state.queues for cell in queue.cells}
     dropped |= {run.name for run in state.runs}
-    checkpoints = tuple(one for one in state.checkpoints if one.run in kept or one.run not in dropped)
+    checkpoints = tuple(
+        one for one in state.checkpoints if one.run in kept or one.run not in dropped
+    )
     return msgspec.structs.replace(state, queues=queues, runs=runs, checkpoints=checkpoints)
 
 

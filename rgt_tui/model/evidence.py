@@ -138,7 +138,9 @@ class Severity(enum.StrEnum):
     @property
     def level(self) -> str:
         """Level of the alert and of the event: an error is what ends a run, or spoils it unseen."""
-        return "error" if self in (Severity.FATAL, Severity.SILENT_WRONG) else "warn"
+        if self in (Severity.FATAL, Severity.SILENT_WRONG):
+            return "error"
+        return "warn"
 
 
 class Fix(msgspec.Struct, frozen=True):
@@ -234,7 +236,9 @@ class Verb(enum.StrEnum):
     @property
     def done_word(self) -> str:
         """State of a box after it, in a word."""
-        return "parked" if self is Verb.PARK else "destroyed"
+        if self is Verb.PARK:
+            return "parked"
+        return "destroyed"
 
 
 CLICK = "click"

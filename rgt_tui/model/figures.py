@@ -19,22 +19,30 @@ def pct(value: float | None, *, none: str = UNKNOWN) -> str:
     """
     if value is None or not math.isfinite(value):
         return none
-    return "<1%" if 0 < value < 1 else f"{math.floor(value + 1e-9)}%"
+    if 0 < value < 1:
+        return "<1%"
+    return f"{math.floor(value + 1e-9)}%"
 
 
 def size(count: float | None, *, none: str = UNKNOWN) -> str:
     """Return bytes on a disk or on their way, e.g. ``38.2 GB``: powers of 1,000."""
-    return none if count is None or not math.isfinite(count) else size_text(count)
+    if count is None or not math.isfinite(count):
+        return none
+    return size_text(count)
 
 
 def memory(count: float | None, *, none: str = UNKNOWN) -> str:
     """Return bytes of memory, e.g. ``62.0 GiB``: powers of 1,024."""
-    return none if count is None or not math.isfinite(count) else memory_text(count)
+    if count is None or not math.isfinite(count):
+        return none
+    return memory_text(count)
 
 
 def noun(count: int, one: str, many: str = "") -> str:
     """Return the form of a noun that a count takes: ``cell`` or ``cells``; `many` where it is not `one` with an s."""
-    return one if count == 1 else many or one + "s"
+    if count == 1:
+        return one
+    return many or one + "s"
 
 
 def how_many(count: int, one: str, many: str = "") -> str:

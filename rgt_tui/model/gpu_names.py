@@ -35,7 +35,19 @@ NOISE = frozenset(
         "graphics",
     )
 ) | frozenset(
-    ("generation", "blackwell", "edition", "server", "workstation", "ws", "oam", "vf", "ac", "pc", "hgx")
+    (
+        "generation",
+        "blackwell",
+        "edition",
+        "server",
+        "workstation",
+        "ws",
+        "oam",
+        "vf",
+        "ac",
+        "pc",
+        "hgx",
+    )
 )
 """Words that name a maker, a line, a board or an edition, and no other model."""
 SLICE = re.compile(r"(?<![a-z])mig(?![a-z])|\b[0-9]+g\.[0-9]+gb|-[0-9]+(-[0-9]+)?[abcq]\b")
@@ -273,12 +285,18 @@ def gpu_memory(name: GpuName, reported_gb: float | None = None) -> float | None:
     """
     sizes = name.model.memory_gb if name.model is not None else ()
     for found in (name.memory_gb, reported_gb):
-        near = [size for size in sizes if found is not None and abs(found - size) <= MEMORY_TOLERANCE * size]
+        near = [
+            size
+            for size in sizes
+            if found is not None and abs(found - size) <= MEMORY_TOLERANCE * size
+        ]
         if near and found is not None:
             return min(near, key=lambda size: abs(found - size))
     if reported_gb is not None:
         return reported_gb
-    return sizes[0] if len(sizes) == 1 else name.memory_gb
+    if len(sizes) == 1:
+        return sizes[0]
+    return name.memory_gb
 
 
 def gpus_not_as_asked(
@@ -295,7 +313,9 @@ def gpus_not_as_asked(
         return None
     wanted = count or 1
     others = [
-        name for name, total in gpus if not same_gpu(model, name, None if total is None else total / 2**30)
+        name
+        for name, total in gpus
+        if not same_gpu(model, name, None if total is None else total / 2**30)
     ]
     if not others and len(gpus) >= wanted:
         return None

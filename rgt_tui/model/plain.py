@@ -49,7 +49,9 @@ def clean(text: str) -> str:
     """Return `text` as one printable line: no escape sequences, control or direction characters; tabs as spaces."""
     if text.isascii() and text.isprintable():
         return text
-    return _cleaned(text) if len(text) <= LONGEST_CACHED else _printable(text)
+    if len(text) <= LONGEST_CACHED:
+        return _cleaned(text)
+    return _printable(text)
 
 
 @lru_cache(maxsize=1024)
@@ -59,7 +61,10 @@ def _cleaned(text: str) -> str:
 
 def _printable(text: str) -> str:
     plain = INVISIBLE.sub("", _SEQUENCE.sub("", text)).expandtabs(TAB_WIDTH)
-    return text if plain == text else plain  # one object, where it is kept in several places
+    # one object, where it is kept in several places
+    if plain == text:
+        return text
+    return plain
 
 
 def cleaned(value: T) -> T:
@@ -78,7 +83,9 @@ def _clean_value(value: Any) -> Any:
         return clean(value)
     if kind is tuple or kind is list:
         items = list(map(_clean_value, value))
-        return value if all(map(is_, items, value)) else kind(items)
+        if all(map(is_, items, value)):
+            return value
+        return kind(items)
     if isinstance(value, msgspec.Struct):
         changed = {}
         for name in _cleaned_fields(kind):
@@ -86,7 +93,9 @@ def _clean_value(value: Any) -> Any:
             # Most fields of a frame are None or empty.
             if before and (after := _clean_value(before)) is not before:
                 changed[name] = after
-        return msgspec.structs.replace(value, **changed) if changed else value
+        if changed:
+            return msgspec.structs.replace(value, **changed)
+        return value
     if kind is dict:
         return {_clean_value(key): _clean_value(item) for key, item in value.items()}
     return value
@@ -102,7 +111,9 @@ def _holds_text(hint: Any) -> bool:
     """Return whether a field can hold a text that is not exact."""
     parts = get_args(hint)
     if get_origin(hint) is Annotated:
-        return not any(meta.extra == EXACT.extra for meta in hint.__metadata__) and _holds_text(parts[0])
+        return not any(meta.extra == EXACT.extra for meta in hint.__metadata__) and _holds_text(
+            parts[0]
+        )
     if parts:
         return any(map(_holds_text, parts))
     return hint not in (int, float, bool, type(None), ...)

@@ -173,7 +173,9 @@ class DangerClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     @property
     def after_s(self) -> float | None:
         """Seconds from the beginning to the end by the worst claim; None = not driven by time, or not published."""
-        return self.worst.after_s if self.worst is not None else None
+        if self.worst is not None:
+            return self.worst.after_s
+        return None
 
     @property
     def approx(self) -> bool:

@@ -328,7 +328,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     packed_lines: bool = False
     """Each line that follows is a zlib stream, told by one before it."""
     identity: dict[
-        Annotated[Exact, msgspec.Meta(max_length=64)], Annotated[Exact, msgspec.Meta(max_length=256)]
+        Annotated[Exact, msgspec.Meta(max_length=64)],
+        Annotated[Exact, msgspec.Meta(max_length=256)],
     ] = {}
     """What the box calls itself, by the name of where it is said: ``RUNPOD_POD_ID``, ``CONTAINER_ID``,
     ``SLURM_JOB_ID``, ``pod_uid``, … Empty = it says nothing, or the agent is older."""
@@ -619,7 +620,9 @@ class Pong(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="pong",
     """Everything there is has been looked at once: logs, panes, curves, the queue. Said once a channel."""
 
 
-Frame = Hello | Sample | LogLines | Scalars | QueueState | Checkpoints | Event | Pong | History | Found
+Frame = (
+    Hello | Sample | LogLines | Scalars | QueueState | Checkpoints | Event | Pong | History | Found
+)
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True, gc=False):

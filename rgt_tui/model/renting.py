@@ -224,7 +224,9 @@ class AccountBill(msgspec.Struct, frozen=True, kw_only=True):
             if thing.per_hour is not None:
                 before = sums.get(thing.currency, Amount(0.0, thing.currency, unknown))
                 at_least = before.at_least or thing.at_least
-                sums[thing.currency] = Amount(before.value + thing.per_hour, thing.currency, at_least)
+                sums[thing.currency] = Amount(
+                    before.value + thing.per_hour, thing.currency, at_least
+                )
         return tuple(sums.values())
 
 
@@ -342,4 +344,6 @@ class Meter(msgspec.Struct, frozen=True):
         else:
             native = f" ({self.native_status})" if self.native_status else ""
             text = f"{source} says {self.lifecycle.value}{native}{detail}"
-        return f"{text}. {note[0].upper()}{note[1:]}" if note else text
+        if note:
+            return f"{text}. {note[0].upper()}{note[1:]}"
+        return text

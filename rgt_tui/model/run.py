@@ -63,12 +63,16 @@ class Series(Sequence[tuple[int, float]]):
     def newest(self, count: int) -> Series:
         """Return a copy of the last `count` points."""
         first = max(0, self._n - count)
-        return Series(self._xs[first : self._n], self._ys[first : self._n], dropped=self.dropped + first)
+        return Series(
+            self._xs[first : self._n], self._ys[first : self._n], dropped=self.dropped + first
+        )
 
     @property
     def last(self) -> tuple[int, float] | None:
         """The newest point."""
-        return (self._xs[self._n - 1], self._ys[self._n - 1]) if self._n else None
+        if self._n:
+            return (self._xs[self._n - 1], self._ys[self._n - 1])
+        return None
 
     def extended(self, points: Sequence[tuple[int, float]]) -> Series:
         """Return a snapshot with `points` after this one's (copies first if someone appended to this one before)."""

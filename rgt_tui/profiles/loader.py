@@ -19,7 +19,14 @@ from rgt_tui.files import NotOurs, config_directory, read_own
 from rgt_tui.model import Profile
 from rgt_tui.profiles.profile_faults import MONTH, URL, Shortfall, faults, nearest, none_of
 
-__all__ = ["ProfileError", "all_profiles", "is_cluster", "load_profile", "own_profile", "read_profile"]
+__all__ = [
+    "ProfileError",
+    "all_profiles",
+    "is_cluster",
+    "load_profile",
+    "own_profile",
+    "read_profile",
+]
 
 MOST_BYTES = 4 << 20
 OLD_DAYS = 120
@@ -89,9 +96,7 @@ def _explain(message: str, tables: dict[str, object]) -> str:
     key = where.group(1) if where else ""
     text = message[: where.start()] if where else message
     if field := re.search(r"unknown field `(.+?)`", text):
-        return (
-            f"{f'{key}.' if key else ''}{field.group(1)}: no such key{nearest(field.group(1), _known(key))}"
-        )
+        return f"{f'{key}.' if key else ''}{field.group(1)}: no such key{nearest(field.group(1), _known(key))}"
     if missing := re.search(r"missing required field `(.+?)`", text):
         names = list(_missing(tables, msgspec.inspect.type_info(Profile), ""))
         if len(names) > 1:
@@ -100,7 +105,9 @@ def _explain(message: str, tables: dict[str, object]) -> str:
         return f"{f'{key}.' if key else ''}{missing.group(1)}: the key is missing"
     if given := re.match(r"Invalid enum value '(.*)'", text):
         return f"{key}: {none_of(given.group(1), _known(key))}"
-    return f"{key}: {text}" if key else text
+    if key:
+        return f"{key}: {text}"
+    return text
 
 
 def _missing(value: object, kind: msgspec.inspect.Type, key: str) -> Iterator[str]:
@@ -128,7 +135,9 @@ def _known(key: str) -> tuple[str, ...]:
         kind = next((_inner(field.type) for field in fields if field.name == name), kind)
     if isinstance(kind, msgspec.inspect.StructType):
         return tuple(field.encode_name for field in kind.fields)
-    return tuple(kind.cls) if isinstance(kind, msgspec.inspect.EnumType) else ()
+    if isinstance(kind, msgspec.inspect.EnumType):
+        return tuple(kind.cls)
+    return ()
 
 
 def _inner(kind: msgspec.inspect.Type) -> msgspec.inspect.Type:
@@ -136,7 +145,9 @@ def _inner(kind: msgspec.inspect.Type) -> msgspec.inspect.Type:
     if isinstance(kind, msgspec.inspect.VarTupleType):
         return _inner(kind.item_type)
     if isinstance(kind, msgspec.inspect.UnionType):
-        return _inner(next(one for one in kind.types if not isinstance(one, msgspec.inspect.NoneType)))
+        return _inner(
+            next(one for one in kind.types if not isinstance(one, msgspec.inspect.NoneType))
+        )
     return kind
 
 
@@ -181,8 +192,12 @@ def _load(id: str, config: str | None, home: str | None) -> Profile:  # noqa: A0
     shipped, mine = data_dir(), _own_files(own_directory())
     known = sorted({*mine, *(file.stem for file in shipped.glob("*.toml"))})
     if id not in known:
-        raise ProfileError(f"no profile is called '{id}'{nearest(id, known)} (known: {', '.join(known)})")
-    return _read_own(mine[id]) if id in mine else read_profile(shipped / f"{id}.toml")
+        raise ProfileError(
+            f"no profile is called '{id}'{nearest(id, known)} (known: {', '.join(known)})"
+        )
+    if id in mine:
+        return _read_own(mine[id])
+    return read_profile(shipped / f"{id}.toml")
 
 
 def all_profiles() -> dict[str, Profile]:
@@ -386,5 +401,8 @@ def old_tables(platforms: Iterable[str], as_of: date) -> Iterator[Shortfall]:
             if days > OLD_DAYS:
                 words = f"compared with its source {days} days ago, in {month}: compare again ({source})"
                 yield Shortfall(
-                    profile=platform, key=f"table of the API, {count} calls", words=words, fails=False
+                    profile=platform,
+                    key=f"table of the API, {count} calls",
+                    words=words,
+                    fails=False,
                 )

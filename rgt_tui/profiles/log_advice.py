@@ -61,7 +61,10 @@ class Ends:
     def lines(self) -> list[str]:
         """The lines of both ends; each state of one that rewrites itself is a line."""
         text = bytes(self._first) + bytes(self._last[-LAST_BYTES:])
-        return [line[:LONGEST] for line in text.decode("utf-8", "replace").replace("\r", "\n").split("\n")]
+        return [
+            line[:LONGEST]
+            for line in text.decode("utf-8", "replace").replace("\r", "\n").split("\n")
+        ]
 
 
 _SAVED = re.compile(
@@ -81,8 +84,12 @@ _RANKS = re.compile(
     r", (\d+) ranks \(|\bStarting with (\d+) processes\b"
     r"|--nproc[-_]per[-_]node[= ](\d+)\b|\bWORLD_SIZE[=: ]{1,2}(\d+)\b"
 )
-_BATCH = re.compile(r"\bTotal train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]+)")
-_WORKERS = re.compile(r"\bwill create (\d+) worker processes in total|\bnum_workers[\"']?[=: ]{1,3}(\d+)\b")
+_BATCH = re.compile(
+    r"\bTotal train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]+)"
+)
+_WORKERS = re.compile(
+    r"\bwill create (\d+) worker processes in total|\bnum_workers[\"']?[=: ]{1,3}(\d+)\b"
+)
 _VERSION = re.compile(
     r"\b(transformers|trl|accelerate|pytorch[-_]lightning|lightning|torchdata|deepspeed)"
     r"(?:==|[-_ ]version[\"']?[=: ]{1,3}[\"']?|-)(\d+(?:\.\d+)+[\w.+]{0,20})"
@@ -131,7 +138,9 @@ class _Log(msgspec.Struct):
     """Time of the present attempt's first line that has one."""
 
 
-def log_advice(lines: Sequence[str], samples: Sequence[Mapping[str, Any]] = ()) -> tuple[Advice, ...]:
+def log_advice(
+    lines: Sequence[str], samples: Sequence[Mapping[str, Any]] = ()
+) -> tuple[Advice, ...]:
     """Return what a log's own figures advise.
 
     Args:
@@ -139,7 +148,13 @@ def log_advice(lines: Sequence[str], samples: Sequence[Mapping[str, Any]] = ()) 
         samples: Readings of the box from that time; none = nothing is said that needs them.
     """
     seen = _read(lines)
-    return (*_saves(seen), *_resumes(seen), *_ranks(seen), *_workers(seen, samples), *_room(samples))
+    return (
+        *_saves(seen),
+        *_resumes(seen),
+        *_ranks(seen),
+        *_workers(seen, samples),
+        *_room(samples),
+    )
 
 
 def _read(lines: Sequence[str]) -> _Log:
@@ -158,7 +173,9 @@ def _read(lines: Sequence[str]) -> _Log:
         _read_bar(here, bar)
         bar = ""
         if _BEGINS.search(line):
-            seen.uses |= {name: seen.uses.get(name, "") for text, name in _FRAMEWORK.items() if text in line}
+            seen.uses |= {
+                name: seen.uses.get(name, "") for text, name in _FRAMEWORK.items() if text in line
+            }
             if here != Attempt() or seen.since is not None:
                 here = Attempt()
                 seen.attempts.append(here)
@@ -198,7 +215,12 @@ def _read_line(seen: _Log, here: Attempt, line: str, time: float | None) -> None
 def _read_bar(here: Attempt, line: str) -> None:
     """Take in a progress bar: the last one before a line that says something is all that is needed."""
     if match := _BAR.search(line):
-        done, hours, minutes, seconds = int(match[1]), int(match[3] or 0), int(match[4]), int(match[5])
+        done, hours, minutes, seconds = (
+            int(match[1]),
+            int(match[3] or 0),
+            int(match[4]),
+            int(match[5]),
+        )
         spent = 3600.0 * hours + 60.0 * minutes + seconds
         if done and spent:
             here.step_s, here.ran_s = spent / done, max(here.ran_s, spent)
@@ -219,7 +241,9 @@ def _time_of(line: str, before: float) -> float | None:
         year, month, day = (int(text) for text in match.groups()[:3])
         return _days(year, month, day) * DAY_S + of_day
     at = before - before % DAY_S + of_day
-    return at if at >= before - DAY_S / 2 else at + DAY_S
+    if at >= before - DAY_S / 2:
+        return at
+    return at + DAY_S
 
 
 def _days(year: int, month: int, day: int) -> int:
@@ -250,7 +274,9 @@ def _interval(attempts: Sequence[Attempt]) -> float | None:
             elif step is not None and later is not None and later > step and one.step_s is not None:
                 stepped.append((later - step) * one.step_s)
     gaps = timed if len(timed) >= LEAST_SAVES - 1 else stepped
-    return median(gaps) if len(gaps) >= LEAST_SAVES - 1 else None
+    if len(gaps) >= LEAST_SAVES - 1:
+        return median(gaps)
+    return None
 
 
 def _resumes(seen: _Log) -> Iterator[Advice]:
@@ -274,7 +300,12 @@ def _ranks(seen: _Log) -> Iterator[Advice]:
                 "an epoch were made for the one before"
             )
             yield Advice(run=NAME, about="batch", text=text, page="D11")
-        elif before.ranks and now.ranks and before.ranks != now.ranks and not (before.batch and now.batch):
+        elif (
+            before.ranks
+            and now.ranks
+            and before.ranks != now.ranks
+            and not (before.batch and now.batch)
+        ):
             yield from ranks_changed(NAME, before.ranks, now.ranks, batch_norm=seen.batch_norm)
 
 
@@ -282,9 +313,7 @@ def _workers(seen: _Log, samples: Sequence[Mapping[str, Any]]) -> Iterator[Advic
     cores = next((value for sample in samples if (value := _figure(sample, "cpu", "usable"))), None)
     if cores and seen.workers is not None and seen.workers > cores:
         spare = max(1, int(cores) - 1)
-        text = (
-            f"{seen.workers} loader workers share {cores:g} cores: {spare} are as fast, and take less memory"
-        )
+        text = f"{seen.workers} loader workers share {cores:g} cores: {spare} are as fast, and take less memory"
         yield Advice(run=NAME, about="workers", text=text, page="U40")
 
 
@@ -311,8 +340,12 @@ def _room(samples: Sequence[Mapping[str, Any]]) -> Iterator[Advice]:
 def _figure(sample: Mapping[str, Any], part: str, key: str) -> float | None:
     found = sample.get(part)
     value = found.get(key) if isinstance(found, dict) else None
-    return float(value) if isinstance(value, (int, float)) and value > 0 else None
+    if isinstance(value, (int, float)) and value > 0:
+        return float(value)
+    return None
 
 
 def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    if isinstance(value, list):
+        return value
+    return []

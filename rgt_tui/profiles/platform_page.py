@@ -114,10 +114,16 @@ def _short(profile: Profile) -> Iterator[PageRow]:
     yield PageRow("", profile.confidence_note or "", Weight.ASIDE)
     months = sorted(source.verified for source in profile.sources if source.verified)
     undated = sum(source.verified is None for source in profile.sources)
-    dated = f"{months[0]} to {months[-1]}" if months and months[0] != months[-1] else "".join(months[:1])
+    dated = (
+        f"{months[0]} to {months[-1]}"
+        if months and months[0] != months[-1]
+        else "".join(months[:1])
+    )
     said = f"{dated or 'never dated'}{f'; {undated} never dated' if undated and dated else ''}"
     yield PageRow("checked", said if profile.sources else "no source is named", Weight.ASIDE)
-    yield PageRow("home", " ".join(filter(None, (profile.home_url, profile.docs_url))), Weight.ASIDE)
+    yield PageRow(
+        "home", " ".join(filter(None, (profile.home_url, profile.docs_url))), Weight.ASIDE
+    )
 
 
 def _kept(answer: bool | None, lasting: str, lost: str) -> str:
@@ -126,18 +132,19 @@ def _kept(answer: bool | None, lasting: str, lost: str) -> str:
 
 def _survival(profile: Profile) -> Iterator[PageRow]:
     for tier in profile.tiers:
-        where = ", ".join(filter(None, (" ".join(tier.mounts), tier.where))) or "where it is differs"
+        where = (
+            ", ".join(filter(None, (" ".join(tier.mounts), tier.where))) or "where it is differs"
+        )
         stop, end = tier.survives_stop, tier.survives_destroy
         fate = f"stop: {_kept(stop, 'stays', 'ERASED')}, destroy: {_kept(end, 'stays', 'ERASED')}"
-        weight = (
-            Weight.GOOD
-            if stop and end
-            else Weight.WARN
-            if stop
-            else Weight.BAD
-            if stop is False
-            else Weight.PLAIN
-        )
+        if stop and end:
+            weight = Weight.GOOD
+        elif stop:
+            weight = Weight.WARN
+        elif stop is False:
+            weight = Weight.BAD
+        else:
+            weight = Weight.PLAIN
         yield PageRow(tier.name, f"{where}  {fate}", weight)
         yield PageRow("", _size_words(tier), Weight.ASIDE)
         yield PageRow("", f"{_charge(tier)}{cited(profile, tier.sources)}", Weight.ASIDE)
@@ -192,7 +199,9 @@ def _billing(profile: Profile) -> Iterator[PageRow]:
             said = f"{action.verb}: {said}"
         yield PageRow(action.native_label, said, _action_weight(action))
         fate = [("keeps", action.keeps), ("loses", action.loses), ("unsure", action.uncertain)]
-        fate += [(f"keeps for {age(seconds)}", (tier,)) for tier, seconds in action.keeps_for_s.items()]
+        fate += [
+            (f"keeps for {age(seconds)}", (tier,)) for tier, seconds in action.keeps_for_s.items()
+        ]
         told = ", ".join(f"{word} {' '.join(tiers)}" for word, tiers in fate if tiers)
         yield PageRow("", f"{told}{cited(profile, action.sources)}", Weight.ASIDE)
         yield PageRow("", action.note or "", Weight.ASIDE)
@@ -216,7 +225,11 @@ def _stops(action: BillingAction) -> str:
         False: "the GPU KEEPS BILLING",
         None: "unknown whether the GPU's bill ends",
     }
-    disk = {True: "storage ends, too", False: "storage keeps billing", None: "unknown what storage bills"}
+    disk = {
+        True: "storage ends, too",
+        False: "storage keeps billing",
+        None: "unknown what storage bills",
+    }
     back = {True: "can be undone", False: "CANNOT be undone", None: ""}[action.reversible]
     if action.reversible and action.reversible_window_s is not None:
         back = f"can be undone for {age(action.reversible_window_s)}"
@@ -233,7 +246,9 @@ def _stops(action: BillingAction) -> str:
 
 def _clocks(profile: Profile, alert_title: Callable[[str], str | None]) -> Iterator[PageRow]:
     order = list(ClockMode)
-    for clock in sorted(profile.clocks, key=lambda one: (order.index(one.mode), one.after_s or float("inf"))):
+    for clock in sorted(
+        profile.clocks, key=lambda one: (order.index(one.mode), one.after_s or float("inf"))
+    ):
         yield from clock_rows(clock, alert_title)
 
 
@@ -245,7 +260,9 @@ def clock_rows(clock: DangerClock, alert_title: Callable[[str], str | None]) -> 
     yield PageRow("", f"when {clock.applies_when}{where}: {clock.consequence}")
     if clock.dispute is not None:
         yield PageRow("", f"the sources disagree, the worse counts: {clock.dispute}", Weight.WARN)
-    yield from (PageRow("", f"source: {claim_source(claim)}", Weight.ASIDE) for claim in clock.claims)
+    yield from (
+        PageRow("", f"source: {claim_source(claim)}", Weight.ASIDE) for claim in clock.claims
+    )
 
 
 _BEGINNINGS: dict[ClockStart, tuple[str, str]] = {
@@ -268,15 +285,21 @@ def clock_manner(clock: DangerClock, alert_title: Callable[[str], str | None]) -
     after = "" if not clock.after_s else f"{about}{age(clock.after_s)}"
     if clock.counts_from is not None:
         begins, at_once = _BEGINNINGS[clock.counts_from]
-        return f"{after} from {begins}" if after else at_once
+        if after:
+            return f"{after} from {begins}"
+        return at_once
     if clock.mode is ClockMode.CHARGE:
         return {"always": "in every state"}.get(clock.runs or "", f"while {clock.runs}")
     if clock.mode is ClockMode.TRIPWIRE:
         title = alert_title(clock.watched_by or "")
         told = f" ({title})" if title else ""
         return f"{'within ' + after + ', ' if after else ''}watched by the alert {clock.watched_by}{told}"
-    told = "nothing can watch for it: said when the platform is first met, and before a billing action"
-    return f"after {after}; {told}" if after else told
+    told = (
+        "nothing can watch for it: said when the platform is first met, and before a billing action"
+    )
+    if after:
+        return f"after {after}; {told}"
+    return told
 
 
 def claim_source(claim: Claim) -> str:
@@ -289,7 +312,9 @@ def cited(profile: Profile, ids: Iterable[str]) -> str:
     """Return ``  (docs.runpod.io 2026-06)``: who says so, and when that was checked; nothing without a source."""
     by_id = {source.id: source for source in profile.sources if source.id}
     told = dict.fromkeys(_brief(by_id[one]) for one in ids if one in by_id)
-    return f"  ({'; '.join(told)})" if told else ""
+    if told:
+        return f"  ({'; '.join(told)})"
+    return ""
 
 
 def _brief(source: Source) -> str:
@@ -299,18 +324,21 @@ def _brief(source: Source) -> str:
 
 def _interruption(profile: Profile) -> Iterator[PageRow]:
     part = profile.interruption
-    yield PageRow("who ends it", f"{part.model or ''}{cited(profile, part.sources)}" if part.model else "")
+    yield PageRow(
+        "who ends it", f"{part.model or ''}{cited(profile, part.sources)}" if part.model else ""
+    )
     spot = {True: "there is spot", False: "there is no spot", None: "unknown whether there is spot"}
-    yield PageRow("spot", spot[part.spot_available], Weight.WARN if part.spot_available else Weight.PLAIN)
+    yield PageRow(
+        "spot", spot[part.spot_available], Weight.WARN if part.spot_available else Weight.PLAIN
+    )
     if part.spot_available:
         grace = part.spot_grace_s
-        told = (
-            "nobody says how long"
-            if grace is None
-            else f"{grace:g} s"
-            if grace
-            else "none: it ends without a warning"
-        )
+        if grace is None:
+            told = "nobody says how long"
+        elif grace:
+            told = f"{grace:g} s"
+        else:
+            told = "none: it ends without a warning"
         yield PageRow("grace", told, Weight.WARN)
     yield PageRow("signal", part.spot_signal or "")
     yield PageRow("seen by", part.detect or "")
@@ -338,9 +366,7 @@ def _launch(profile: Profile) -> Iterator[PageRow]:
         yield PageRow(shell.name, f"{words}{f'; {shell.note}' if shell.note else ''}")
     moves = {True: "a new address or port", False: "the same address and port", None: "unknown"}
     if (part.moves_on_restart, part.moves_on_recreate) != (None, None):
-        told = (
-            f"after a restart {moves[part.moves_on_restart]}, when recreated {moves[part.moves_on_recreate]}"
-        )
+        told = f"after a restart {moves[part.moves_on_restart]}, when recreated {moves[part.moves_on_recreate]}"
         yield PageRow("moves", told, Weight.WARN if part.moves_on_restart else Weight.PLAIN)
     yield PageRow("environment", part.environment or "")
     yield PageRow("first check", part.first_check or "")
@@ -355,7 +381,9 @@ def _network(profile: Profile) -> Iterator[PageRow]:
     }
     if part.mirror_needed is not None:
         yield PageRow(
-            "mirror", needed[part.mirror_needed], Weight.WARN if part.mirror_needed else Weight.PLAIN
+            "mirror",
+            needed[part.mirror_needed],
+            Weight.WARN if part.mirror_needed else Weight.PLAIN,
         )
     yield from (PageRow("", mirror) for mirror in part.mirrors)
     if part.proxy_required is not None:
@@ -366,7 +394,8 @@ def _network(profile: Profile) -> Iterator[PageRow]:
     if part.tensorboard is not None:
         board = part.tensorboard
         yield PageRow(
-            "TensorBoard", f"{board.logdir}, port {board.port}{f'; {board.note}' if board.note else ''}"
+            "TensorBoard",
+            f"{board.logdir}, port {board.port}{f'; {board.note}' if board.note else ''}",
         )
     if part.traffic is None:
         yield PageRow("traffic", "no source says what it costs", Weight.WARN)
@@ -376,8 +405,12 @@ def _network(profile: Profile) -> Iterator[PageRow]:
         said = ", ".join(text for text in (traffic.url, traffic.cited_as) if text)
         yield PageRow("traffic", told, Weight.WARN if traffic.metered else Weight.PLAIN)
         if traffic.most_per_gib is not None:
-            yield PageRow("", f"at most {exact(traffic.most_per_gib, traffic.currency)} per GiB", Weight.WARN)
-        yield PageRow("", f"{said} ({traffic.verified or 'not dated'})" if said else "", Weight.ASIDE)
+            yield PageRow(
+                "", f"at most {exact(traffic.most_per_gib, traffic.currency)} per GiB", Weight.WARN
+            )
+        yield PageRow(
+            "", f"{said} ({traffic.verified or 'not dated'})" if said else "", Weight.ASIDE
+        )
     yield from (PageRow("note", note, Weight.ASIDE) for note in part.notes)
 
 
@@ -389,7 +422,11 @@ def _daemon(profile: Profile) -> Iterator[PageRow]:
         ("a stop", part.survives_stop),
         ("a restart", part.survives_restart),
     )
-    known = [f"{what}: {_kept(answer, 'survives', 'ends')}" for what, answer in lives if answer is not None]
+    known = [
+        f"{what}: {_kept(answer, 'survives', 'ends')}"
+        for what, answer in lives
+        if answer is not None
+    ]
     yield PageRow("", ", ".join(known))
     yield PageRow("install", part.install or "")
     yield PageRow("without it", part.fallback or "")
@@ -420,7 +457,9 @@ def _gotchas(profile: Profile) -> Iterator[PageRow]:
         yield PageRow("fix", gotcha.fix)
         where = f" in {gotcha.signature_in}" if gotcha.signature_in else ""
         guess = ", as the tools are known to print it" if gotcha.inferred else ""
-        yield PageRow("seen by", f"{gotcha.example}{where}{guess}" if gotcha.example else "", Weight.ASIDE)
+        yield PageRow(
+            "seen by", f"{gotcha.example}{where}{guess}" if gotcha.example else "", Weight.ASIDE
+        )
         yield PageRow("pattern", gotcha.log_signature or "", Weight.ASIDE)
         yield PageRow("look at", gotcha.probe or "", Weight.ASIDE)
         yield PageRow("", gotcha.note or "", Weight.ASIDE)

@@ -39,7 +39,9 @@ def spent(meter: Meter) -> Amount | None:
     return _amount(meter.spent, meter.currency, meter.spent_at_least, meter.spent_estimated)
 
 
-def _amount(value: float | None, currency: str, at_least: bool, estimated: bool = False) -> Amount | None:
+def _amount(
+    value: float | None, currency: str, at_least: bool, estimated: bool = False
+) -> Amount | None:
     if value is None or not math.isfinite(value):
         return None
     return Amount(value, currency, at_least, estimated)
@@ -59,7 +61,9 @@ def total(amounts: Iterable[Amount | None]) -> tuple[Amount, ...]:
             before = sums.get(each.currency, Amount(0.0, each.currency))
             at_least = before.at_least or each.at_least or unknown
             estimated = before.estimated or each.estimated
-            sums[each.currency] = Amount(before.value + each.value, each.currency, at_least, estimated)
+            sums[each.currency] = Amount(
+                before.value + each.value, each.currency, at_least, estimated
+            )
     return tuple(sums.values())
 
 
@@ -133,12 +137,16 @@ def storage_per_hour(
 
 def _unit(price: Price) -> float:
     """Return how many units of a price make a GB."""
-    return GIB if price.per.startswith("GiB") else 1.0
+    if price.per.startswith("GiB"):
+        return GIB
+    return 1.0
 
 
 def _bands(tier: Tier, running: bool, grade: str | None) -> list[Price]:
     state = "running" if running else "stopped"
-    fitting = [price for price in tier.prices if price.when in (state, "always") and price.grade == grade]
+    fitting = [
+        price for price in tier.prices if price.when in (state, "always") and price.grade == grade
+    ]
     return sorted(fitting, key=lambda price: price.above_gb)
 
 
@@ -173,7 +181,9 @@ def tariff(price: Price) -> str:
 
 def exact(amount: float, currency: str) -> str:
     """Return the figure of what one of something costs; see `tariff`."""
-    return _with(f"{amount:.3g}", currency) if 0 < amount < 0.01 else figure(amount, currency)
+    if 0 < amount < 0.01:
+        return _with(f"{amount:.3g}", currency)
+    return figure(amount, currency)
 
 
 def caveats(meter: Meter) -> tuple[str, ...]:
@@ -201,11 +211,18 @@ def books_differ(by: float | None, since: float | None, currency: str) -> str | 
         return None
     way = "more" if by > 0 else "less"
     begun = datetime.fromtimestamp(since).astimezone().strftime("%m-%d %H:%M")
-    return f"the provider's books say {money(abs(by), currency)} {way} than price × time since {begun}"
+    return (
+        f"the provider's books say {money(abs(by), currency)} {way} than price × time since {begun}"
+    )
 
 
 def money(
-    amount: float | None, currency: str, at_least: bool = False, *, estimated: bool = False, none: str = "?"
+    amount: float | None,
+    currency: str,
+    at_least: bool = False,
+    *,
+    estimated: bool = False,
+    none: str = "?",
 ) -> str:
     """Return an amount with its currency: ``$0.42``, ``¥1.98``, ``7.00 PLN``, ``≥ $0.50``; `none` when unknown.
 
@@ -217,7 +234,9 @@ def money(
     if estimated:
         return f"~{figure(amount, currency)}"
     if not at_least:
-        return f"<{_with('0.01', currency)}" if 0 < amount < 0.005 else figure(amount, currency)
+        if 0 < amount < 0.005:
+            return f"<{_with('0.01', currency)}"
+        return figure(amount, currency)
     if 0 < amount < 0.01:
         return f"> {_with('0.00', currency)}"
     unit = 100.0 if abs(amount) < 1000 else 1.0
@@ -231,12 +250,17 @@ def figure(amount: float, currency: str) -> str:
 
 def _with(digits: str, currency: str) -> str:
     symbol = SYMBOLS.get(currency)
-    return f"{symbol}{digits}" if symbol else f"{digits} {clean(currency)[:3]}"
+    if symbol:
+        return f"{symbol}{digits}"
+    return f"{digits} {clean(currency)[:3]}"
 
 
 def written(amounts: Iterable[Amount], none: str = "?") -> str:
     """Return sums side by side, never added: ``$1.11 + ≥ ¥1.98``; `none` where there is not one."""
-    texts = (money(each.value, each.currency, each.at_least, estimated=each.estimated) for each in amounts)
+    texts = (
+        money(each.value, each.currency, each.at_least, estimated=each.estimated)
+        for each in amounts
+    )
     return " + ".join(texts) or none
 
 
@@ -295,7 +319,10 @@ def toll(profile: Profile, count: int, meter: Meter | None = None) -> Toll:
     source = f"({', '.join(said)})"
     if not traffic.metered:
         return Toll(
-            bytes=count, free=True, price=Amount(0.0, traffic.currency), words=f"{traffic.note} {source}"
+            bytes=count,
+            free=True,
+            price=Amount(0.0, traffic.currency),
+            words=f"{traffic.note} {source}",
         )
     begun = f"it costs money: {leaving}"
     if traffic.most_per_gib is None:
@@ -308,4 +335,6 @@ def toll(profile: Profile, count: int, meter: Meter | None = None) -> Toll:
 
 def _at_most(price: Amount) -> str:
     said = money(price.value, price.currency)
-    return said if said.startswith("<") else f"at most {said}"
+    if said.startswith("<"):
+        return said
+    return f"at most {said}"

@@ -44,7 +44,9 @@ NOT_RE2 = re.compile(r"\(\?(=|!|<=|<!|>|P=|\()|\\[1-9]|[*+?}]\+|\\Z")
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the known name closest to `word`, or nothing."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    return ""
 
 
 def none_of(word: str, known: Iterable[str]) -> str:
@@ -164,7 +166,11 @@ def _clock_faults(clock: DangerClock) -> Iterator[str]:
         yield from _url(f".claims[{j}].url", claim.url)
         yield from _month(f".claims[{j}].verified", claim.verified)
     figures = {claim.after_s for claim in clock.claims}
-    if len(clock.claims) > 1 and len(figures) > 1 and any(claim.says is None for claim in clock.claims):
+    if (
+        len(clock.claims) > 1
+        and len(figures) > 1
+        and any(claim.says is None for claim in clock.claims)
+    ):
         yield ".claims: the sources disagree: each needs its words (says)"
 
 

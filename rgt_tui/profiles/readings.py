@@ -107,7 +107,9 @@ def is_absent(disk: Disk, box: BoxState) -> bool:
 def no_agent(box: BoxState) -> str:
     """Return why neither a log nor a run nor a queue can come from a box; empty where an agent runs there."""
     plain = box.hello is not None and box.hello.agent == "sh"
-    return box.limited[0] if plain and box.limited else ""
+    if plain and box.limited:
+        return box.limited[0]
+    return ""
 
 
 def interval(box: BoxState) -> float:
@@ -127,7 +129,9 @@ def saved_point(point: Checkpoint) -> str:
     """Return what a checkpoint is known by: its step, else its epoch, else its name."""
     if point.step is not None:
         return f"step {point.step:,}"
-    return f"epoch {point.epoch:,}" if point.epoch is not None else point.path.rpartition("/")[2]
+    if point.epoch is not None:
+        return f"epoch {point.epoch:,}"
+    return point.path.rpartition("/")[2]
 
 
 def how_ended(run: FoundRun) -> str:
@@ -170,7 +174,9 @@ def step_time(cell: Cell, run: RunState) -> float | None:
         return None
     points = len(loss) - (run.resumes[-1].index if run.resumes else 0)
     span = run.last_at - cell.started - run.held_s
-    return span / points if points > 0 and span > 0 else None
+    if points > 0 and span > 0:
+        return span / points
+    return None
 
 
 def stall_after(cell: Cell, run: RunState) -> float:
@@ -181,7 +187,9 @@ def stall_after(cell: Cell, run: RunState) -> float:
 def cells_made_good(box: BoxState) -> frozenset[tuple[str, str]]:
     """Return the cells, by queue and name, that did not end well, and whose command a later job has run to its end."""
     good = [
-        queue for queue in box.queues if queue.cells and all(cell.state == "done" for cell in queue.cells)
+        queue
+        for queue in box.queues
+        if queue.cells and all(cell.state == "done" for cell in queue.cells)
     ]
     return frozenset(
         (queue.path, cell.name)
@@ -211,13 +219,17 @@ def held_runs(box: BoxState) -> tuple[RunState, ...]:
     return tuple(
         run
         for run in box.runs
-        if run.wait is not None and run.alive is not False and states.get(run.name, "running") == "running"
+        if run.wait is not None
+        and run.alive is not False
+        and states.get(run.name, "running") == "running"
     )
 
 
 def wait_left(box: BoxState, wait: Wait, now: float) -> float | None:
     """Return the seconds until a run that waits gives up; None = not known."""
-    return None if wait.until is None else max(0.0, wait.until - (now + (box.clock_skew or 0.0)))
+    if wait.until is None:
+        return None
+    return max(0.0, wait.until - (now + (box.clock_skew or 0.0)))
 
 
 def wait_text(wait: Wait, skew: float | None, now: float) -> str:
@@ -237,13 +249,17 @@ def ago(then: float | None, now: float) -> str:
     if then is None:
         return "at an unknown time"
     seconds = max(0.0, now - then)
-    return f"{seconds:.0f} s ago" if seconds < 120 else f"{seconds / 60:.0f} min ago"
+    if seconds < 120:
+        return f"{seconds:.0f} s ago"
+    return f"{seconds / 60:.0f} min ago"
 
 
 def quoted(text: str, limit: int = 120) -> str:
     """Return a name or path from a box without characters that do something on a terminal."""
     shown = "".join(char if char.isprintable() else "·" for char in text[: limit + 1])
-    return shown if len(shown) <= limit else shown[:limit] + "…"
+    if len(shown) <= limit:
+        return shown
+    return shown[:limit] + "…"
 
 
 def listed(names: list[str], limit: int = 4) -> str:

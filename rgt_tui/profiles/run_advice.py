@@ -104,12 +104,22 @@ def _save(box: BoxState, name: str, now: float) -> Iterator[Advice]:
         return
     watched = now + (box.clock_skew or 0.0) - begun
     yield from saving(
-        name, every, watched, _failures(run), _save_cost(box, name), lambda lost: _price_of(box, lost)
+        name,
+        every,
+        watched,
+        _failures(run),
+        _save_cost(box, name),
+        lambda lost: _price_of(box, lost),
     )
 
 
 def saving(
-    name: str, every: float, watched: float, fails: int, cost: float | None, price: Callable[[float], str]
+    name: str,
+    every: float,
+    watched: float,
+    fails: int,
+    cost: float | None,
+    price: Callable[[float], str],
 ) -> Iterator[Advice]:
     """Yield what the interval between saves is worth a word for.
 
@@ -124,25 +134,27 @@ def saving(
     if watched < LEAST_SEEN_S:
         return
     mtbf = watched / max(1, fails)
-    often = f"{how_many(fails, 'failure')} in {age(watched)}" if fails else f"no failure in {age(watched)}"
+    often = (
+        f"{how_many(fails, 'failure')} in {age(watched)}"
+        if fails
+        else f"no failure in {age(watched)}"
+    )
     if cost is not None:
         best = daly(cost, mtbf)
         if not 1.0 / FAR <= every / best <= FAR:
-            text = (
-                f"saves every {age(every)}; {age(best)} would lose less (a save costs {cost:.1f} s, {often})"
-            )
+            text = f"saves every {age(every)}; {age(best)} would lose less (a save costs {cost:.1f} s, {often})"
             yield Advice(run=name, about="save", text=text, seconds=round(best, 1))
     elif every >= LONG_S:
         lost = every / 2.0
-        text = (
-            f"saves every {age(every)}: a failure costs {age(lost)} of work{price(lost)} on average ({often})"
-        )
+        text = f"saves every {age(every)}: a failure costs {age(lost)} of work{price(lost)} on average ({often})"
         yield Advice(run=name, about="save", text=text)
 
 
 def _price_of(box: BoxState, seconds: float) -> str:
     per_hour = rate(box.meter) if box.meter.kind is MeterKind.COMPUTE_AND_STORAGE else None
-    return "" if per_hour is None else _price(projected(per_hour, seconds))
+    if per_hour is None:
+        return ""
+    return _price(projected(per_hour, seconds))
 
 
 def _price(amount: Amount) -> str:
@@ -153,31 +165,43 @@ def _interval(items: tuple[Checkpoint, ...]) -> float | None:
     """Return the usual seconds between two saves; the gaps that retention leaves are passed over by the median."""
     times = sorted(item.at for item in items)
     gaps = [later - before for before, later in itertools.pairwise(times) if later > before]
-    return median(gaps) if len(gaps) >= LEAST_SAVES - 1 else None
+    if len(gaps) >= LEAST_SAVES - 1:
+        return median(gaps)
+    return None
 
 
 def _begun(box: BoxState, name: str, items: tuple[Checkpoint, ...]) -> float | None:
     """Return since when the run is known to have been at work, box clock."""
     known = [cell.started for queue in box.queues for cell in queue.cells if cell.name == name]
     known += [found.started for found in box.found if found.name == name]
-    return min((at for at in (*known, *(item.at for item in items)) if at is not None), default=None)
+    return min(
+        (at for at in (*known, *(item.at for item in items)) if at is not None), default=None
+    )
 
 
 def _failures(run: RunState | None) -> int:
-    return sum("rollback" not in resume.reason for resume in run.resumes) if run is not None else 0
+    if run is not None:
+        return sum("rollback" not in resume.reason for resume in run.resumes)
+    return 0
 
 
 def _save_cost(box: BoxState, name: str) -> float | None:
     """Return what a save takes from the training by its own words, in seconds; None where it says nothing."""
     logs = _logs(box, name)
-    told = [match.group(1) for log in logs for line in log.lines[-200:] if (match := _COST.match(line))]
+    told = [
+        match.group(1) for log in logs for line in log.lines[-200:] if (match := _COST.match(line))
+    ]
     costs = [int(text.replace(",", "")) / 1000.0 for text in told[-5:]]
-    return max(median(costs), 1e-3) if costs else None
+    if costs:
+        return max(median(costs), 1e-3)
+    return None
 
 
 def _logs(box: BoxState, name: str) -> list[LogView]:
     paths = {cell.log for queue in box.queues for cell in queue.cells if cell.name == name}
-    paths |= {path for found in box.found if found.name == name for path in (found.log, *found.logs)}
+    paths |= {
+        path for found in box.found if found.name == name for path in (found.log, *found.logs)
+    }
     return [log for log in box.logs if log.path in paths]
 
 
@@ -203,7 +227,10 @@ def _cache(box: BoxState, name: str) -> Iterator[Advice]:
     others = [
         other
         for other in writable
-        if other.mount != "/" and exact(other.mount) and other.on is None and other.kind not in IN_MEMORY
+        if other.mount != "/"
+        and exact(other.mount)
+        and other.on is None
+        and other.kind not in IN_MEMORY
     ]
     roomy = max(others, key=lambda other: other.bytes_free or 0, default=None)
     if disk is None or disk.mount != "/" or disk.bytes_free is None or roomy is None:
@@ -226,16 +253,16 @@ def _workers(box: BoxState, name: str) -> Iterator[Advice]:
     cores = sample.cpu.usable
     spare = max(1, math.floor(cores) - len(ranks))
     if ranks and workers - SPARE > cores:
-        text = (
-            f"about {workers} loader workers share {cores:g} cores: {spare} are as fast, and take less memory"
-        )
+        text = f"about {workers} loader workers share {cores:g} cores: {spare} are as fast, and take less memory"
         yield Advice(run=name, about="workers", text=text)
 
 
 def _memory(box: BoxState) -> Iterator[Advice]:
     known = [value for value in box.rings.vram_pct if value is not None]
     gpus = [
-        gpu for gpu in (box.sample.gpus if box.sample is not None else ()) if not gpu.sim and gpu.vram_total
+        gpu
+        for gpu in (box.sample.gpus if box.sample is not None else ())
+        if not gpu.sim and gpu.vram_total
     ]
     runs = _going_on(box)
     if not gpus or not runs or len(known) < LEAST_POINTS or not 0.0 < max(known) < ROOM_PCT:
@@ -251,7 +278,9 @@ def _batch(box: BoxState, name: str) -> Iterator[Advice]:
     before = 0 if found is None else found.world_before or 0
     if sample is None or found is None or before < 1:
         return
-    worlds = {proc.dist.world for proc in sample.procs if proc.run == name and proc.dist is not None}
+    worlds = {
+        proc.dist.world for proc in sample.procs if proc.run == name and proc.dist is not None
+    }
     if len(worlds) != 1 or (world := worlds.pop()) == before or world < 1:
         return
     marks = () if "SyncBatchNorm" in found.marks else found.marks
@@ -273,9 +302,7 @@ def ranks_changed(name: str, before: int, now: int, *, batch_norm: bool) -> Iter
     )
     yield Advice(run=name, about="batch", text=text, page="D11")
     if batch_norm:
-        text = (
-            "BatchNorm has the statistics of each rank alone: SyncBatchNorm, or the batch of a rank as it was"
-        )
+        text = "BatchNorm has the statistics of each rank alone: SyncBatchNorm, or the batch of a rank as it was"
         yield Advice(run=name, about="batch", text=text, page="D10")
 
 
@@ -298,7 +325,9 @@ class RunCost(msgspec.Struct, frozen=True, kw_only=True):
         price = self.per_1000_steps
         text = f"{money(price.value, price.currency, price.at_least)}/1k steps"
         end = self.to_end
-        return text if end is None else f"{text}, {money(end.value, end.currency, end.at_least)} to go"
+        if end is None:
+            return text
+        return f"{text}, {money(end.value, end.currency, end.at_least)} to go"
 
 
 def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
@@ -343,7 +372,9 @@ def seconds_per_step(box: BoxState, name: str, now: float) -> float | None:
         return None
     started, first = begun
     took, steps = now + (box.clock_skew or 0.0) - started - run.held_s, run.step - first
-    return took / steps if took > 0 and steps > 0 else None
+    if took > 0 and steps > 0:
+        return took / steps
+    return None
 
 
 def _attempt_began(box: BoxState, run: RunState) -> tuple[float, int] | None:
@@ -436,7 +467,11 @@ def faults_of(uses: Iterable[str], marks: Collection[str]) -> Iterator[tuple[str
     known = list(uses)
     for fault in FAULTS:
         used = next((use for use in known if use.split(" ")[0] in fault.frameworks), None)
-        if used is None or not set(fault.has) <= set(marks) or (fault.lacks and fault.lacks in marks):
+        if (
+            used is None
+            or not set(fault.has) <= set(marks)
+            or (fault.lacks and fault.lacks in marks)
+        ):
             continue
         yield f"{used}: {fault.text}{_doubt(used.partition(' ')[2], fault)}", fault
 
@@ -448,11 +483,9 @@ def _doubt(version: str, fault: Fault) -> str:
     seen = fault.first if fault.first == fault.last else f"{fault.first} to {fault.last}"
     if numbers(version) is None:
         return f" (seen on {seen}; nobody can tell which version is here: check it)"
-    return (
-        ""
-        if within(version, fault.first, fault.last)
-        else f" (seen on {seen}; of {version} not known: check it)"
-    )
+    if within(version, fault.first, fault.last):
+        return ""
+    return f" (seen on {seen}; of {version} not known: check it)"
 
 
 def within(version: str, first: str, last: str) -> bool:
@@ -466,4 +499,6 @@ def within(version: str, first: str, last: str) -> bool:
 def numbers(version: str) -> tuple[int, ...] | None:
     """Return the numbers of a version; None where it has none, or is one before a release (``5.0.0rc1``)."""
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6}){0,4})(?:\.post\d+)?(?:\+[\w.]*)?", version.strip())
-    return tuple(int(part) for part in match.group(1).split(".")) if match else None
+    if match:
+        return tuple(int(part) for part in match.group(1).split("."))
+    return None

@@ -69,7 +69,9 @@ def seen_at(profile: Profile, env: Mapping[str, str] = os.environ) -> float | No
     except OSError:
         return None
     page = _remembered(path, found.st_mtime_ns, found.st_size).pages.get(profile.id)
-    return page.at if page is not None and page.digest == page_digest(profile) else None
+    if page is not None and page.digest == page_digest(profile):
+        return page.at
+    return None
 
 
 @functools.lru_cache(maxsize=4)
@@ -84,7 +86,9 @@ def _read(path: Path) -> Shown:
             known = msgspec.json.decode(file.read(MOST_BYTES), type=Shown)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Shown()
-    return known if known.version == VERSION else Shown()
+    if known.version == VERSION:
+        return known
+    return Shown()
 
 
 def before_renting(profile: Profile) -> tuple[str, ...]:
@@ -96,7 +100,9 @@ def before_renting(profile: Profile) -> tuple[str, ...]:
             said.append(f"{tier.name} is bound to where it is made{scope}: choose the place first")
     park, destroy = action_for(profile, Verb.PARK), action_for(profile, Verb.DESTROY)
     if park is None or not park.stops_gpu_meter:
-        how = f"only {in_both(destroy)} can end it" if destroy is not None else "nothing here ends it"
+        how = (
+            f"only {in_both(destroy)} can end it" if destroy is not None else "nothing here ends it"
+        )
         said.append(f"no stop is known that ends the GPU's bill and keeps the box: {how}")
     said += [f"{in_both(one)} does not end the bill" for one in profile.billing if one.trap]
     traffic = profile.network.traffic
@@ -113,4 +119,6 @@ def grace_words(seconds: float | None) -> str:
     """Return how much warning there is before a machine is taken away."""
     if seconds is None:
         return "how much warning there is is not known"
-    return f"{seconds:g} s after a warning" if seconds else "without a warning"
+    if seconds:
+        return f"{seconds:g} s after a warning"
+    return "without a warning"

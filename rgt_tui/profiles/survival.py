@@ -67,7 +67,9 @@ def watched_mounts(named: Sequence[str], profile: Profile) -> tuple[str, ...]:
     if named:
         return tuple(dict.fromkeys(named))
     anywhere = [EVERY_DATA_MOUNT] if any(not tier.mounts for tier in profile.tiers) else []
-    return tuple(dict.fromkeys([*(mount for tier in profile.tiers for mount in tier.mounts), *anywhere]))
+    return tuple(
+        dict.fromkeys([*(mount for tier in profile.tiers for mount in tier.mounts), *anywhere])
+    )
 
 
 def tiers_of(path: str, profile: Profile, known: Mapping[str, str]) -> tuple[Tier, ...]:
@@ -95,7 +97,9 @@ def tiers_of(path: str, profile: Profile, known: Mapping[str, str]) -> tuple[Tie
         if mount.startswith("/"):
             found[PurePosixPath(mount)] = [by_name[name]] if name in by_name else []
     holding = [mount for mount in found if mount == wanted or mount in wanted.parents]
-    return tuple(found[max(holding, key=lambda mount: len(mount.parts))]) if holding else ()
+    if holding:
+        return tuple(found[max(holding, key=lambda mount: len(mount.parts))])
+    return ()
 
 
 def unmounted(profile: Profile, disks: Iterable[Disk], known: Mapping[str, str]) -> dict[str, str]:
@@ -142,9 +146,9 @@ def missing_storage(mount: str, mounts: Iterable[Mounted], *, at_root: bool = Fa
     if found.kind in IN_MEMORY:
         return f"it is in memory ({found.kind})"
     if at_root:
-        return (
-            "" if found.kind.startswith(NETWORK) else f"the root is on a disk of the machine ({found.kind})"
-        )
+        if found.kind.startswith(NETWORK):
+            return ""
+        return f"the root is on a disk of the machine ({found.kind})"
     if found.kind in OF_IMAGE:
         return f"it is a layer of the container ({found.kind})"
     if root is not None and found.device and found.device == root.device:
@@ -173,7 +177,9 @@ def survives(tier: Tier, verb: Verb, action: BillingAction | None = None) -> boo
     if action is not None and (tier.name in action.loses or tier.name in action.keeps_for_s):
         return False
     if action is not None and tier.name in action.uncertain:
-        return False if says is False else None
+        if says is False:
+            return False
+        return None
     if says is None and action is not None and tier.name in action.keeps:
         return True
     return says
@@ -185,13 +191,17 @@ def path_survives(path: str, profile: Profile, known: Mapping[str, str], verb: V
     answers = {survives(tier, verb, action) for tier in tiers_of(path, profile, known)}
     if False in answers:
         return False
-    return True if answers == {True} else None
+    if answers == {True}:
+        return True
+    return None
 
 
 def action_for(profile: Profile, verb: Verb) -> BillingAction | None:
     """Return the profile's billing action for the verb: of several, the one that stops the GPU meter."""
     fitting = [action for action in profile.billing if action.kind == verb.value]
-    return next((action for action in fitting if action.stops_gpu_meter), fitting[0] if fitting else None)
+    return next(
+        (action for action in fitting if action.stops_gpu_meter), fitting[0] if fitting else None
+    )
 
 
 def keeps_billing(profile: Profile | None, verb: Verb) -> tuple[str, ...]:
@@ -219,7 +229,9 @@ def keeps_billing(profile: Profile | None, verb: Verb) -> tuple[str, ...]:
 
 def stop_clock(profile: Profile) -> DangerClock | None:
     """Return the first clock with an end that a stop of a box would start, or None."""
-    timed = [clock for clock in profile.clocks if clock.counts_from is ClockStart.STOP and clock.after_s]
+    timed = [
+        clock for clock in profile.clocks if clock.counts_from is ClockStart.STOP and clock.after_s
+    ]
     return min(timed, key=lambda clock: clock.after_s or 0.0, default=None)
 
 
@@ -237,7 +249,9 @@ def until_clock(profile: Profile, per_hour: Amount) -> str:
 def in_both(action: BillingAction) -> str:
     """Return the platform's own word for a verb, followed by ours if it is not English: ``关机 (stop)``."""
     word = action.native_label
-    return word if word.isascii() else f"{word} ({action.verb.replace('-', ' ')})"
+    if word.isascii():
+        return word
+    return f"{word} ({action.verb.replace('-', ' ')})"
 
 
 def by_hand(action: BillingAction | None) -> tuple[tuple[str, str], ...]:
@@ -257,14 +271,20 @@ def lacking(profile: Profile, verb: Verb) -> str:
     other = action_for(profile, Verb.DESTROY if verb is Verb.PARK else Verb.PARK)
     text = f"{profile.name} has no action that would {verb.value} a box"
     if not profile.billed:
-        return f"{text}: nothing bills there" + (f"; {in_both(other)} ends it" if other is not None else "")
+        return f"{text}: nothing bills there" + (
+            f"; {in_both(other)} ends it" if other is not None else ""
+        )
     if verb is Verb.DESTROY:
-        return f"{text}: to spend nothing at all takes {profile.stops_all}" if profile.stops_all else text
+        if profile.stops_all:
+            return f"{text}: to spend nothing at all takes {profile.stops_all}"
+        return text
     if other is None or other.stops_gpu_meter is not True:
         return text
     traps = ", ".join(in_both(action) for action in profile.billing if action.trap)
     does = "do" if ", " in traps else "does"
-    return f"{text}: only {in_both(other)} ends the bill" + (f" ({traps} {does} not)" if traps else "")
+    return f"{text}: only {in_both(other)} ends the bill" + (
+        f" ({traps} {does} not)" if traps else ""
+    )
 
 
 # Which storage tier each mount of a box is on: the one answer for screens, checks, the teardown and the gate.
@@ -346,7 +366,9 @@ def sampled_mounts(box: BoxState) -> tuple[Mounted, ...]:
     """Return what a box samples of its mount table."""
     disks = box.sample.disks if box.sample is not None else ()
     return tuple(
-        Mounted(path=disk.on or disk.mount, kind=disk.kind or "") for disk in disks if disk.error is None
+        Mounted(path=disk.on or disk.mount, kind=disk.kind or "")
+        for disk in disks
+        if disk.error is None
     )
 
 
@@ -366,7 +388,9 @@ def _without_witness(
             continue
         if mount == "/" and found.get("/", "") in ("", *own_root):
             continue
-        if not any(path_survives(mount, profile, found, one) is True for one in (verb, Verb.DESTROY)):
+        if not any(
+            path_survives(mount, profile, found, one) is True for one in (verb, Verb.DESTROY)
+        ):
             continue
         real = disks[mount].on or mount if mount in disks else mount
         why = missing_storage(real, table, at_root=mount == "/")
@@ -399,21 +423,25 @@ def _within_storage(
         around = max((one for one in named if holds(one, mount)), key=len, default="/")
         if around not in rows:
             continue
-        outer = max((one for one in rows if one != mount and holds(one, mount)), key=len, default=around)
+        outer = max(
+            (one for one in rows if one != mount and holds(one, mount)), key=len, default=around
+        )
         if rows[mount].device and rows[mount].device == rows[outer].device:
             continue
-        if not any(path_survives(mount, profile, found, one) is True for one in (verb, Verb.DESTROY)):
+        if not any(
+            path_survives(mount, profile, found, one) is True for one in (verb, Verb.DESTROY)
+        ):
             continue
         found[mount] = ""
-        text = (
-            f"{quoted(mount)} is a mount of its own within {quoted(around)}: nobody says whether it is kept"
-        )
+        text = f"{quoted(mount)} is a mount of its own within {quoted(around)}: nobody says whether it is kept"
         if rows[mount].kind in IN_MEMORY:
             text = f"{quoted(mount)} is in memory ({rows[mount].kind}): it is lost, although {quoted(around)} is kept"
         yield Doubt(mount, text, by_box=True, if_used=around == "/")
 
 
-def copy_survives(cell: Cell, profile: Profile, known: Mapping[str, str], verb: Verb) -> bool | None:
+def copy_survives(
+    cell: Cell, profile: Profile, known: Mapping[str, str], verb: Verb
+) -> bool | None:
     """Tell whether a done cell has a copy that the runner verified and that outlives the verb; None = unknown."""
     if cell.state != "done" or cell.durable != "verified":
         return False

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 MOST_PAGES = 100
 """A list with more pages than this is a mistake of the server, or of ours."""
 NEXT_NAMES = frozenset(
-    ("next", "nexttoken", "nextcursor", "nextpage", "nextpagetoken", "pagetoken", "hasmore", "hasnextpage")
+    (
+        "next",
+        "nexttoken",
+        "nextcursor",
+        "nextpage",
+        "nextpagetoken",
+        "pagetoken",
+        "hasmore",
+        "hasnextpage",
+    )
 )
 """Keys by which a page says that there is another one, in small letters and without underscores."""
 ENVELOPES = frozenset(("pagination", "page", "pages", "paging", "meta", "metadata", "links"))
@@ -46,7 +55,9 @@ Answers = Mapping[Verb, Mapping[int | str, Proof]]
 """Verb → HTTP status, or the error's own code in the body → what it proves."""
 ANYWHERE: dict[int | str, Proof] = {404: Proof.ASK, 409: Proof.ASK}
 """Where a row says nothing of these: not there, and a state that does not allow it."""
-_RUNPOD_CREATION: dict[int | str, Proof] = dict.fromkeys((400, 401, 402, 403, 404, 422, 429), Proof.NOTHING)
+_RUNPOD_CREATION: dict[int | str, Proof] = dict.fromkeys(
+    (400, 401, 402, 403, 404, 422, 429), Proof.NOTHING
+)
 """400: a rule broken or no capacity, 402: the balance; a 5xx may come after the pod was made, and billed.
 
 https://docs.runpod.io/api-reference-v2/pods/create-a-pod (verified 2026-08),
@@ -75,7 +86,8 @@ CREATIONS: dict[str, dict[int | str, Proof]] = {
     ),
     # What a lack of capacity is answered with is not documented: it can be a 200 and a machine that stays off.
     "paperspace-core": dict.fromkeys(
-        ("BAD_REQUEST", "UNAUTHORIZED", "FORBIDDEN", "TOO_MANY_REQUESTS", 401, 403, 429), Proof.NOTHING
+        ("BAD_REQUEST", "UNAUTHORIZED", "FORBIDDEN", "TOO_MANY_REQUESTS", 401, 403, 429),
+        Proof.NOTHING,
     ),
     "runpod": _RUNPOD_CREATION,
     # https://docs.vast.ai/api-reference/instances/create-instance (verified 2026-08); an error that names a new
@@ -140,35 +152,47 @@ def number(value: object) -> float | None:
         result = float(value)
     except (ValueError, OverflowError):
         return None
-    return result if 0 <= result <= MOST else None
+    if 0 <= result <= MOST:
+        return result
+    return None
 
 
 def signed(value: object) -> float | None:
     """Return a sum of money, which may be below zero; None for what is no number, or beyond `MOST`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if abs(value) <= MOST else None
+    if abs(value) <= MOST:
+        return float(value)
+    return None
 
 
 def whole(value: object) -> int | None:
     """Return a count of one or more; None for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31 else None
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31:
+        return value
+    return None
 
 
 def port(value: object) -> int | None:
     """Return a port that comes as number or string; None for anything else."""
     found = number(value)
-    return int(found) if found is not None and found.is_integer() and 0 < found < 65536 else None
+    if found is not None and found.is_integer() and 0 < found < 65536:
+        return int(found)
+    return None
 
 
 def said(value: object) -> bool | None:
     """Return true or false; None for anything else."""
-    return value if isinstance(value, bool) else None
+    if isinstance(value, bool):
+        return value
+    return None
 
 
 def text(value: object, limit: int = 120) -> str | None:
     """Return printable words; None for what is no text, and for an empty one."""
-    return (printable(value, limit) or None) if isinstance(value, str) else None
+    if isinstance(value, str):
+        return printable(value, limit) or None
+    return None
 
 
 def when(value: object, zone: tzinfo | None = None) -> float | None:
@@ -197,17 +221,23 @@ def moment_of(value: object) -> float | None:
     Years in which no machine was made are nonsense, and some cannot be turned back into a date.
     """
     found = number(value)
-    return found if found is not None and 0 < found < 2**33 else None
+    if found is not None and 0 < found < 2**33:
+        return found
+    return None
 
 
 def table(value: object) -> dict[str, object]:
     """Return a JSON object; an empty one for anything else, null included."""
-    return value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return value
+    return {}
 
 
 def array(value: object) -> list[object]:
     """Return a JSON array; an empty one for anything else, null included."""
-    return value if isinstance(value, list) else []
+    if isinstance(value, list):
+        return value
+    return []
 
 
 # Reads a platform's list page by page, and never takes a part of it for the complete list.

@@ -16,7 +16,18 @@ import msgspec
 
 from rgt_tui.model import Lifecycle, MeterKind, ProviderRef, Verb
 from rgt_tui.profiles import load_profile, price_words
-from rgt_tui.providers.answers import Page, Proof, number, port, read_pages, signed, table, text, when, whole
+from rgt_tui.providers.answers import (
+    Page,
+    Proof,
+    number,
+    port,
+    read_pages,
+    signed,
+    table,
+    text,
+    when,
+    whole,
+)
 from rgt_tui.providers.control_plane import Context, NotFound, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount, state_of
@@ -41,11 +52,18 @@ STATES = {
     "failed": (Lifecycle.ERROR, MeterKind.UNKNOWN),
 }
 """``status`` → what it is and what is charged: an instance is charged by its power (https://www.autodl.com/docs/price/)."""
-ACTIONS = {"running": ("power_off",), "shutdown": ("power_on", "release"), "failed": ("power_off", "release")}
+ACTIONS = {
+    "running": ("power_off",),
+    "shutdown": ("power_on", "release"),
+    "failed": ("power_off", "release"),
+}
 """``status`` → what is taken then. While it boots, ``power_off`` is answered with Success, and does nothing."""
 RESTING_DISK = "data disk of a stopped instance"
 """Charged at a small rate that is published nowhere; its sources disagree whether without an expansion, too."""
-REFUSALS: dict[int | str, Proof] = {"AuthorizeFailed": Proof.NOTHING, "PermissionDenied": Proof.NOTHING}
+REFUSALS: dict[int | str, Proof] = {
+    "AuthorizeFailed": Proof.NOTHING,
+    "PermissionDenied": Proof.NOTHING,
+}
 """The two codes that say of themselves that nothing was done; AutoDL documents neither a list of them nor a status.
 
 https://www.autodl.com/docs/instance_pro_api/ (verified 2026-08)
@@ -55,7 +73,9 @@ ANSWERS = dict.fromkeys(Verb, REFUSALS)
 
 def open_account(ref: ProviderRef, context: Context) -> AutodlAccount:
     """Return the account that an instance belongs to; see `rgt_tui.providers.control_plane.Open`."""
-    http = open_http(ref, context, vendor=VENDOR, console=CONSOLE, key_env=KEY_ENV, scheme="", wrong=wrong)
+    http = open_http(
+        ref, context, vendor=VENDOR, console=CONSOLE, key_env=KEY_ENV, scheme="", wrong=wrong
+    )
     return AutodlAccount(ref, http, context.clock)
 
 
@@ -103,7 +123,9 @@ class AutodlAccount(RentedAccount):
         rows = await self._rows()
         found = next((row for row in rows if row.get("uuid") == instance), None)
         if found is None:
-            raise NotFound(f"AutoDL does not list {instance}", console=self.http.console, status=200)
+            raise NotFound(
+                f"AutoDL does not list {instance}", console=self.http.console, status=200
+            )
         return await self._machine(found)
 
     async def fetch_all(self) -> tuple[Machine, ...]:
@@ -113,11 +135,18 @@ class AutodlAccount(RentedAccount):
     async def _rows(self) -> tuple[Mapping[str, object], ...]:
         async def read(cursor: str | None) -> Page:
             index = 1 if cursor is None else int(cursor)
-            answer = await self.http.ask("POST", f"{PRO}/list", {"page_index": index, "page_size": PAGE})
+            answer = await self.http.ask(
+                "POST", f"{PRO}/list", {"page_index": index, "page_size": PAGE}
+            )
             data = table(self._data(answer.data))
             rows, last = data.get("list"), number(data.get("max_page")) or 1
             # A page without rows and others after it is a list that was cut.
-            following = None if index >= last else str(index + 1) if rows else ""
+            if index >= last:
+                following = None
+            elif rows:
+                following = str(index + 1)
+            else:
+                following = ""
             return Page(rows, following, answer, number(data.get("result_total")))
 
         return tuple(map(table, await read_pages(read, "instances", self.odd)))
@@ -164,7 +193,8 @@ class AutodlAccount(RentedAccount):
             host=snapshot.host if snapshot is not None else None,
             port=snapshot.port if snapshot is not None else None,
             user="root",
-            gpu=(snapshot.gpu if snapshot is not None else None) or text(row.get("gpu_spec_uuid"), 60),
+            gpu=(snapshot.gpu if snapshot is not None else None)
+            or text(row.get("gpu_spec_uuid"), 60),
             gpu_count=whole(row.get("req_gpu_amount")),
             region=text(row.get("region_name"), 60) or text(row.get("region_sign"), 60),
             created=when(row.get("created_at")),
@@ -184,7 +214,9 @@ class AutodlAccount(RentedAccount):
         if known is not None and 0 <= now - known.at < SNAPSHOT_AGE:
             return known
         with contextlib.suppress(ProviderError):
-            data = table(self._data((await self.http.get(f"{PRO}/snapshot?instance_uuid={instance}")).data))
+            data = table(
+                self._data((await self.http.get(f"{PRO}/snapshot?instance_uuid={instance}")).data)
+            )
             price = number(data.get("payg_price"))
             known = self._snapshots[instance] = Snapshot(
                 at=now,
@@ -205,10 +237,10 @@ class AutodlAccount(RentedAccount):
     def bills_apart(self, verb: Verb) -> tuple[str, ...]:
         """Say that the file storage is a quota of its own."""
         tier = next((one for one in load_profile("autodl").tiers if one.name == "shared-fs"), None)
+        if tier is None:
+            return ()
         return (
-            ()
-            if tier is None
-            else (f"file storage of the account (/root/autodl-fs): {price_words(tier, running=False)}",)
+            f"file storage of the account (/root/autodl-fs): {price_words(tier, running=False)}",
         )
 
     def call(self, what: str, instance: str) -> Call | None:
@@ -224,13 +256,19 @@ class AutodlAccount(RentedAccount):
 
     async def read_purse(self) -> Purse | None:
         """Ask for the balance, in thousandths of a yuan; vouchers, which pay only for some things, do not count."""
-        data = table(self._data((await self.http.ask("POST", "/api/v1/dev/wallet/balance", {})).data))
+        data = table(
+            self._data((await self.http.ask("POST", "/api/v1/dev/wallet/balance", {})).data)
+        )
         assets = signed(data.get("assets"))
-        return None if assets is None else Purse(assets / 1000.0)
+        if assets is None:
+            return None
+        return Purse(assets / 1000.0)
 
 
 def _moment(value: object) -> float | None:
     """Return a time that comes as text, or as an object that says whether it is one."""
     if isinstance(value, dict):
-        return when(value.get("Time")) if value.get("Valid") is True else None
+        if value.get("Valid") is True:
+            return when(value.get("Time"))
+        return None
     return when(value)

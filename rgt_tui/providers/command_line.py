@@ -50,7 +50,9 @@ class CommandLine:
     @property
     def where(self) -> str:
         """Where they run, for a person."""
-        return "this machine" if self._via is None else printable(self._via, 80)
+        if self._via is None:
+            return "this machine"
+        return printable(self._via, 80)
 
     def written(self, words: Sequence[str]) -> str:
         """Return a command as a person would type it here."""

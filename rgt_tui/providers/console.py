@@ -80,7 +80,9 @@ class ConsoleAccount:
 
     def box(self, instance: str) -> ConsoleBox:
         """Return the stand-in for the control plane of one box."""
-        return ConsoleBox(msgspec.structs.replace(self.ref, instance=instance), self.profile, self.clock)
+        return ConsoleBox(
+            msgspec.structs.replace(self.ref, instance=instance), self.profile, self.clock
+        )
 
     async def leftovers(self) -> tuple[Leftover, ...]:
         """Say that nothing tells."""
@@ -192,7 +194,9 @@ class ConsoleBox:
     def native_label(self, verb: Verb) -> str:
         """Return the word on the console's button."""
         action = action_for(self._profile, verb)
-        return "" if action is None else action.native_label
+        if action is None:
+            return ""
+        return action.native_label
 
     def action(self, verb: Verb) -> str:
         """Return the word among ``Meter.actions``."""
@@ -252,7 +256,11 @@ class InBox(ConsoleBox):
                 f"{self.command} ended with {status} on the box; look whether it stopped",
                 console=self.console_url,
             )
-        what = "the line was lost, as it is when a box goes off" if status is None else "it ended with 0"
+        what = (
+            "the line was lost, as it is when a box goes off"
+            if status is None
+            else "it ended with 0"
+        )
         return f"{self.command} was run on the box, {what}"
 
     def describe(self, verb: Verb, instance: str) -> str:
@@ -263,11 +271,13 @@ class InBox(ConsoleBox):
 
     def action(self, verb: Verb) -> str:
         """Return the word among ``Meter.actions``."""
-        return self.command if verb is Verb.PARK else super().action(verb)
+        if verb is Verb.PARK:
+            return self.command
+        return super().action(verb)
 
     def _accepts(self) -> tuple[str, ...]:
         """A box that nobody reaches cannot be told to switch itself off."""
         sight = self.sight()
-        return (
-            (self.command, *super()._accepts()) if sight is not None and sight.answers else super()._accepts()
-        )
+        if sight is not None and sight.answers:
+            return (self.command, *super()._accepts())
+        return super()._accepts()

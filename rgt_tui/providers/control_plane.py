@@ -372,7 +372,9 @@ def use_permit(permit: Permit, verb: Verb, ref: ProviderRef, now: float) -> None
     ]
     # `not <` rather than `>=`: an expiry that is not a number must refuse, too.
     if not now < permit.expires:
-        reasons.append(f"the permit expired {max(0.0, now - permit.expires):.0f} s ago; review the box again")
+        reasons.append(
+            f"the permit expired {max(0.0, now - permit.expires):.0f} s ago; review the box again"
+        )
     if not permit.nonce:
         reasons.append("the permit has no nonce, so that nobody could tell that it was used")
     elif permit.nonce in _used:
@@ -384,7 +386,9 @@ def use_permit(permit: Permit, verb: Verb, ref: ProviderRef, now: float) -> None
     _used[permit.nonce] = permit.expires
 
 
-def use_rent_permit(permit: RentPermit, offer: Offer, token: str, ref: ProviderRef, now: float) -> None:
+def use_rent_permit(
+    permit: RentPermit, offer: Offer, token: str, ref: ProviderRef, now: float
+) -> None:
     """Use a permit to rent up, right before the one creation call; refuse one that does not cover exactly this now.
 
     Args:
@@ -409,9 +413,15 @@ def use_rent_permit(permit: RentPermit, offer: Offer, token: str, ref: ProviderR
         if given != wanted or not wanted
     ]
     if permit.spot is not offer.spot:
-        reasons.append(f"the permit is for {'spot' if permit.spot else 'on-demand'}, the offer is not")
-    if permit.per_hour is not None and not (offer.per_hour is None or offer.per_hour <= permit.per_hour):
-        reasons.append(f"the offer costs {offer.per_hour:.4f} an hour, agreed: {permit.per_hour:.4f}")
+        reasons.append(
+            f"the permit is for {'spot' if permit.spot else 'on-demand'}, the offer is not"
+        )
+    if permit.per_hour is not None and not (
+        offer.per_hour is None or offer.per_hour <= permit.per_hour
+    ):
+        reasons.append(
+            f"the offer costs {offer.per_hour:.4f} an hour, agreed: {permit.per_hour:.4f}"
+        )
     if not now < permit.expires:
         reasons.append(
             f"the permit expired {max(0.0, now - permit.expires):.0f} s ago; look at the offers again"
@@ -436,7 +446,9 @@ class Pause:
 
     def left(self, now: float) -> float:
         """Return the seconds that are left of it; 0 = it is over."""
-        return self._ends - now if self._begun <= now < self._ends else 0.0
+        if self._begun <= now < self._ends:
+            return self._ends - now
+        return 0.0
 
 
 def keep_last_good(last: Meter, fresh: Meter) -> Meter:
@@ -456,4 +468,6 @@ def printable(text: object, limit: int = 300) -> str:
     """
     kept = "".join(char if char.isprintable() else " " for char in str(text)[: 4 * limit])
     kept = " ".join(kept.split())
-    return kept if len(kept) <= limit else kept[: limit - 1] + "…"
+    if len(kept) <= limit:
+        return kept
+    return kept[: limit - 1] + "…"

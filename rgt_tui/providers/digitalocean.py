@@ -37,7 +37,14 @@ from rgt_tui.providers.answers import (
     when,
     whole,
 )
-from rgt_tui.providers.control_plane import BadAnswer, Context, Instance, NotFound, ProviderError, printable
+from rgt_tui.providers.control_plane import (
+    BadAnswer,
+    Context,
+    Instance,
+    NotFound,
+    ProviderError,
+    printable,
+)
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount, state_of
 from rgt_tui.providers.rented_market import RentedMarket, check_wish, in_order, unknown_gpu
@@ -60,9 +67,7 @@ STATES = {
     "archive": (Lifecycle.UNKNOWN, MeterKind.UNKNOWN),
 }
 """``status`` → what it is, and what it bills: from creation to destroy, also while it is off."""
-OFF_BILLS = (
-    "DigitalOcean bills a droplet in full while it is off, so that no stop saves money: destroy it instead"
-)
+OFF_BILLS = "DigitalOcean bills a droplet in full while it is off, so that no stop saves money: destroy it instead"
 """https://docs.digitalocean.com/reference/api/ (verified 2026-08)."""
 HANGING = (
     ("volumes", "volume", True),
@@ -125,9 +130,9 @@ def key_of_doctl(path: Path) -> str:
         key = name if not line[:1].isspace() else f"{section}/{name}"
         values.setdefault(key, value.strip().strip("'\""))
     context = values.get("context") or "default"
-    return (
-        values.get("access-token", "") if context == "default" else values.get(f"auth-contexts/{context}", "")
-    )
+    if context == "default":
+        return values.get("access-token", "")
+    return values.get(f"auth-contexts/{context}", "")
 
 
 def wrong(data: object) -> Wrong | None:
@@ -154,7 +159,12 @@ class DigitalOceanAccount(RentedAccount):
     words: ClassVar[Mapping[Verb, str]] = {Verb.DESTROY: "destroy"}
     lacks: ClassVar[Mapping[str, str]] = {Verb.PARK: OFF_BILLS}
     ids: ClassVar[re.Pattern[str]] = re.compile(r"[1-9][0-9]{0,17}")
-    not_listed: ClassVar[tuple[str, ...]] = ("load balancers", "databases", "Spaces", "container registries")
+    not_listed: ClassVar[tuple[str, ...]] = (
+        "load balancers",
+        "databases",
+        "Spaces",
+        "container registries",
+    )
 
     def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
         """Wrap an account; see `RentedAccount`."""
@@ -208,7 +218,9 @@ class DigitalOceanAccount(RentedAccount):
     async def _learn_hanging(self, instance: str, age: float) -> None:
         """Learn what hangs on a droplet, unless that was asked for lately; a failure leaves the last answer."""
         now = self.clock()
-        if 0 <= now - self._asked.get(instance, -HANGING_AGE) < age or not self.ids.fullmatch(instance):
+        if 0 <= now - self._asked.get(instance, -HANGING_AGE) < age or not self.ids.fullmatch(
+            instance
+        ):
             return
         self._asked[instance] = now
         with contextlib.suppress(ProviderError):
@@ -268,7 +280,9 @@ class DigitalOceanAccount(RentedAccount):
         """Return the call; there is none that parks."""
         if what == START:
             return Call("POST", f"/v2/droplets/{instance}/actions", {"type": "power_on"})
-        return Call("DELETE", f"/v2/droplets/{instance}") if what == Verb.DESTROY else None
+        if what == Verb.DESTROY:
+            return Call("DELETE", f"/v2/droplets/{instance}")
+        return None
 
     async def read_purse(self) -> Purse | None:
         """Ask for the balance: what is owed. Only credit is something that is left.
@@ -278,7 +292,9 @@ class DigitalOceanAccount(RentedAccount):
         """
         data = table((await self.http.get("/v2/customers/my/balance")).data)
         owed = _amount(data.get("month_to_date_balance"))
-        return Purse(-owed) if owed is not None and owed < 0 else None
+        if owed is not None and owed < 0:
+            return Purse(-owed)
+        return None
 
     async def leftovers(self) -> tuple[Leftover, ...]:
         """List volumes, snapshots, reserved addresses and clusters, those of droplets that rgt does not know included.
@@ -303,7 +319,9 @@ class DigitalOceanAccount(RentedAccount):
             if identifier is None:
                 raise self.odd("a cluster without an id")
             pools = [table(pool) for pool in array(raw.get("node_pools"))]
-            nodes = [table(node).get("droplet_id") for pool in pools for node in array(pool.get("nodes"))]
+            nodes = [
+                table(node).get("droplet_id") for pool in pools for node in array(pool.get("nodes"))
+            ]
             cluster = Leftover(
                 what="cluster",
                 id=identifier,
@@ -335,7 +353,9 @@ class DigitalOceanAccount(RentedAccount):
             per_hour=0.0 if free else None,
             size_gb=size,
             region=text(table(raw.get("region")).get("slug"), 40),
-            used_by=tuple(str(one) for one in (*array(raw.get("droplet_ids")), droplet) if type(one) is int),
+            used_by=tuple(
+                str(one) for one in (*array(raw.get("droplet_ids")), droplet) if type(one) is int
+            ),
             how=f"DELETE {self.http.base_url}{path}/{found}",
         )
 
@@ -346,7 +366,9 @@ def _next_page(address: object, *, after: int) -> str:
         page = int(parse_qs(urlsplit(str(address)).query).get("page", ["0"])[-1])
     except ValueError:
         return ""
-    return str(page) if page == after + 1 else ""
+    if page == after + 1:
+        return str(page)
+    return ""
 
 
 def _hanging(data: object) -> Iterator[tuple[tuple[str, float | None], bool]]:
@@ -373,7 +395,9 @@ def _unasked(droplet: Mapping[str, object]) -> Parts:
 
 def _backups(droplet: Mapping[str, object]) -> Parts:
     """Return the backups, which cost extra; the API does not tell how much."""
-    return (("backups", None),) if "backups" in array(droplet.get("features")) else ()
+    if "backups" in array(droplet.get("features")):
+        return (("backups", None),)
+    return ()
 
 
 def _amount(value: object) -> float | None:
@@ -382,7 +406,9 @@ def _amount(value: object) -> float | None:
         found = float(value) if isinstance(value, str) else math.nan
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    if math.isfinite(found):
+        return found
+    return None
 
 
 # Finds and rents GPU droplets: DigitalOcean's sizes, and the one creation call.
@@ -395,7 +421,9 @@ def _amount(value: object) -> float | None:
 class DigitalOceanMarket(RentedMarket):
     """Rents droplets; see `Market`."""
 
-    def __init__(self, account: RentedAccount, pages: Pages, parse: Callable[[object], Machine]) -> None:
+    def __init__(
+        self, account: RentedAccount, pages: Pages, parse: Callable[[object], Machine]
+    ) -> None:
         """Wrap an account.
 
         Args:
@@ -408,11 +436,15 @@ class DigitalOceanMarket(RentedMarket):
 
     async def offers(self, wish: Wish) -> tuple[Offer, ...]:
         """Return the sizes with that GPU that can be had now; see `Market.offers`."""
-        check_wish("DigitalOcean", wish, currency="USD", spot="DigitalOcean rents no droplet as spot")
+        check_wish(
+            "DigitalOcean", wish, currency="USD", spot="DigitalOcean rents no droplet as spot"
+        )
         sizes = [table(raw) for raw in await self._pages("/v2/sizes", "sizes")]
         with_gpu = [size for size in sizes if _model(size)]
         if not any(_is_wished(wish, size) for size in with_gpu):
-            raise unknown_gpu("DigitalOcean", wish, map(_model, with_gpu), self.account.http.console)
+            raise unknown_gpu(
+                "DigitalOcean", wish, map(_model, with_gpu), self.account.http.console
+            )
         found = (self._offer(wish, size) for size in with_gpu if _is_wished(wish, size))
         return in_order((offer for offer in found if offer is not None), wish)
 
@@ -445,7 +477,10 @@ class DigitalOceanMarket(RentedMarket):
             disk_gb=disk,
             region=wish.region,
             stock=f"available in {', '.join(places)}",
-            notes=(*NOTES, f"{included} of outgoing traffic is in the price, what goes beyond is charged"),
+            notes=(
+                *NOTES,
+                f"{included} of outgoing traffic is in the price, what goes beyond is charged",
+            ),
         )
 
     def creation(self, offer: Offer, wish: Wish, token: str) -> Call:
@@ -466,12 +501,16 @@ class DigitalOceanMarket(RentedMarket):
             "volumes": [],
             "public_networking": True,
         }
-        return Call("POST", "/v2/droplets", body if place == ANYWHERE else {**body, "region": place})
+        return Call(
+            "POST", "/v2/droplets", body if place == ANYWHERE else {**body, "region": place}
+        )
 
     def made(self, data: object) -> str | None:
         """Return the id of the droplet."""
         found = table(table(data).get("droplet")).get("id")
-        return str(found) if type(found) is int and found > 0 else None
+        if type(found) is int and found > 0:
+            return str(found)
+        return None
 
     def describe_creation(self, offer: Offer, wish: Wish, token: str) -> str:
         """Return the exact call, and the one that may be needed before it."""
@@ -488,13 +527,19 @@ class DigitalOceanMarket(RentedMarket):
         try:
             await http.get(f"/v2/account/keys/{fingerprint(wish.public_key)}")
         except NotFound:
-            await http.send("POST", "/v2/account/keys", {"name": token, "public_key": wish.public_key})
+            await http.send(
+                "POST", "/v2/account/keys", {"name": token, "public_key": wish.public_key}
+            )
         return {}
 
     async def find(self, token: str) -> tuple[Instance, ...]:
         """Look for the name, which DigitalOcean compares whole and without regard to case."""
-        found = await self._pages(f"/v2/droplets?type=gpus&name={quote(token, safe='')}", "droplets")
-        return tuple(self.account.listed(one) for one in map(self._parse, found) if token in one.name)
+        found = await self._pages(
+            f"/v2/droplets?type=gpus&name={quote(token, safe='')}", "droplets"
+        )
+        return tuple(
+            self.account.listed(one) for one in map(self._parse, found) if token in one.name
+        )
 
 
 def _model(size: Mapping[str, object]) -> str:
@@ -503,7 +548,9 @@ def _model(size: Mapping[str, object]) -> str:
 
 def _memory(size: Mapping[str, object]) -> float | None:
     vram = table(table(size.get("gpu_info")).get("vram"))
-    return (number(vram.get("amount")) or None) if vram.get("unit") in ("gib", "gb") else None
+    if vram.get("unit") in ("gib", "gb"):
+        return number(vram.get("amount")) or None
+    return None
 
 
 def _is_wished(wish: Wish, size: Mapping[str, object]) -> bool:
@@ -523,5 +570,7 @@ def fingerprint(public_key: str) -> str:
     try:
         blob = base64.b64decode(public_key.split()[1], validate=True)
     except (IndexError, binascii.Error):
-        raise BadAnswer("the public key is not one line as in authorized_keys", sent=False) from None
+        raise BadAnswer(
+            "the public key is not one line as in authorized_keys", sent=False
+        ) from None
     return ":".join(f"{byte:02x}" for byte in hashlib.md5(blob, usedforsecurity=False).digest())

@@ -17,8 +17,26 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from rgt_tui.model import Leftover, Lifecycle, MeterKind, ProviderRef, Verb
-from rgt_tui.providers.answers import Page, Proof, array, number, read_pages, said, table, text, when, whole
-from rgt_tui.providers.control_plane import BadAnswer, Context, NotFound, Pause, ProviderError, printable
+from rgt_tui.providers.answers import (
+    Page,
+    Proof,
+    array,
+    number,
+    read_pages,
+    said,
+    table,
+    text,
+    when,
+    whole,
+)
+from rgt_tui.providers.control_plane import (
+    BadAnswer,
+    Context,
+    NotFound,
+    Pause,
+    ProviderError,
+    printable,
+)
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.rented import START, Call, Machine, RentedAccount, state_of
 
@@ -39,7 +57,12 @@ STATES = {
     "terminated": (Lifecycle.GONE, MeterKind.NONE),
 }
 """``status`` → what it is and what is charged: an idle instance is charged as one that works."""
-MEANS = {"invalid_credentials": 401, "not_authenticated": 401, "forbidden": 403, "resource_not_exists": 404}
+MEANS = {
+    "invalid_credentials": 401,
+    "not_authenticated": 401,
+    "forbidden": 403,
+    "resource_not_exists": 404,
+}
 NO_PARK = "dstack has no park: stopping the run leaves the instance idle, and it bills on until its idle time is over"
 REFUSALS: dict[int | str, Proof] = {
     400: Proof.NOTHING,
@@ -69,7 +92,9 @@ def wrong(data: object) -> Wrong | None:
     detail = data["detail"]
     first = table(detail if isinstance(detail, dict) else next(iter(array(detail)), None))
     code = text(first.get("code"), 80) or ""
-    return Wrong(code, text(first.get("msg"), 200) or text(detail, 200) or "an error", MEANS.get(code))
+    return Wrong(
+        code, text(first.get("msg"), 200) or text(detail, 200) or "an error", MEANS.get(code)
+    )
 
 
 class DstackAccount(RentedAccount):
@@ -99,7 +124,9 @@ class DstackAccount(RentedAccount):
         A later instance of the fleet gets the number of a terminated one. So the first instance that was read under an
         id stays the one that the id means: another one must not be taken for it, and be deleted in its place.
         """
-        rows = [one for one in await self._listed(instance.partition("/")[0]) if one[1].id == instance]
+        rows = [
+            one for one in await self._listed(instance.partition("/")[0]) if one[1].id == instance
+        ]
         live = [one for one in rows if one[1].lifecycle is not Lifecycle.GONE]
         known = self._uuids.get(instance)
         same = [machine for uuid, machine in rows if uuid == known]
@@ -142,10 +169,14 @@ class DstackAccount(RentedAccount):
 
         async def read(cursor: str | None) -> Page:
             after = dict(zip(("prev_created_at", "prev_id"), (cursor or "").split(), strict=False))
-            answer = await self.http.ask("POST", f"/api/{what}/list", {**body, "limit": limit, **after})
+            answer = await self.http.ask(
+                "POST", f"/api/{what}/list", {**body, "limit": limit, **after}
+            )
             items = array(answer.data)
             last = table(items[-1]) if len(items) >= limit else None
-            following = None if last is None else " ".join(map(str, (last.get(since), last.get("id"))))
+            following = (
+                None if last is None else " ".join(map(str, (last.get(since), last.get("id"))))
+            )
             if last is not None and not (text(last.get(since)) and text(last.get("id"))):
                 following = ""
             return Page(answer.data, following, answer)
@@ -201,11 +232,19 @@ class DstackAccount(RentedAccount):
         if machines and not self._below_pause.left(self.clock()):
             self._below_pause.begin(self.clock(), RUNS_AGE)
             with contextlib.suppress(ProviderError):
-                body = {"only_active": True, "include_jobs": True, "job_submissions_limit": 1, "limit": 100}
+                body = {
+                    "only_active": True,
+                    "include_jobs": True,
+                    "job_submissions_limit": 1,
+                    "limit": 100,
+                }
                 runs = array((await self.http.ask("POST", "/api/runs/list", body)).data)
                 jobs = (table(table(run).get("latest_job_submission")) for run in runs)
                 told = (table(job.get("job_provisioning_data")) for job in jobs)
-                pairs = ((text(one.get("hostname"), 200), text(one.get("instance_id"), 120)) for one in told)
+                pairs = (
+                    (text(one.get("hostname"), 200), text(one.get("instance_id"), 120))
+                    for one in told
+                )
                 self._below.update((host, below) for host, below in pairs if host and below)
 
     def below(self, machine: Machine) -> str | None:
@@ -228,7 +267,9 @@ class DstackAccount(RentedAccount):
             what="volume",
             id=f"{project}/{name}",
             name=name,
-            region=" ".join(filter(None, (text(settings.get(key), 60) for key in ("backend", "region"))))
+            region=" ".join(
+                filter(None, (text(settings.get(key), 60) for key in ("backend", "region")))
+            )
             or None,
             used_by=tuple(
                 f"{project}/{one.get('fleet_name')}/{one.get('instance_num')}"
@@ -242,6 +283,8 @@ class DstackAccount(RentedAccount):
         """Insist on the empty answer that is documented."""
         if data is not None:
             raise BadAnswer(
-                "dstack did not answer as documented; read the state", console=self.http.console, status=200
+                "dstack did not answer as documented; read the state",
+                console=self.http.console,
+                status=200,
             )
         return "nothing said against it"

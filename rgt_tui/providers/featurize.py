@@ -83,7 +83,9 @@ class FeaturizeBox(ConsoleBox):
 
     def action(self, verb: Verb) -> str:
         """Return the word among ``Meter.actions``."""
-        return RELEASE if verb is Verb.DESTROY else CLICK
+        if verb is Verb.DESTROY:
+            return RELEASE
+        return CLICK
 
     def describe(self, verb: Verb, instance: str) -> str:
         """Return the exact call."""
@@ -101,9 +103,13 @@ class FeaturizeBox(ConsoleBox):
         answer = await self._http.send("POST", _path(self.instance))
         if table(answer.data).get("status") != 0:
             raise BadAnswer(
-                "Featurize did not say that it was taken", console=self._http.console, status=answer.status
+                "Featurize did not say that it was taken",
+                console=self._http.console,
+                status=answer.status,
             )
-        return f"{self._http.host} answered status 0, and no call tells whether the instance is gone"
+        return (
+            f"{self._http.host} answered status 0, and no call tells whether the instance is gone"
+        )
 
 
 def _path(instance: str) -> str:

@@ -187,14 +187,20 @@ class AccountHttp:
             )
         return await self._exchange(method, path, body, silent_s)
 
-    async def _exchange(self, method: str, path: str, body: object, silent_s: float | None) -> Answer:
+    async def _exchange(
+        self, method: str, path: str, body: object, silent_s: float | None
+    ) -> Answer:
         # Asked for at each use: it also checks, before anything is sent, that this server may have it.
         try:
             key = self._key().reveal()
         except AuthError as error:
             error.sent = False
             raise
-        headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": USER_AGENT}
+        headers = {
+            "Accept": "application/json",
+            "Accept-Encoding": "gzip",
+            "User-Agent": USER_AGENT,
+        }
         if key:
             headers[self._header] = f"{self._scheme}{key}"
         content = None
@@ -215,7 +221,9 @@ class AccountHttp:
                 raw = await self._body(response)
                 self._pass_on(method, path, body, response, raw)
                 return self._judge(response, raw, f"{method} {path}")
-        except httpx.InvalidURL:  # such as one that goes on with what the server said of the next page
+        except (
+            httpx.InvalidURL
+        ):  # such as one that goes on with what the server said of the next page
             raise BadAnswer(
                 f"{self.host} cannot be asked for {printable(path, 80)}; nothing was sent",
                 console=self.console,
@@ -239,7 +247,11 @@ class AccountHttp:
         self, method: str, path: str, body: object, response: httpx.Response, content: bytes
     ) -> None:
         if self._on_read is not None:
-            headers = {name: response.headers[name] for name in RECORDED_HEADERS if name in response.headers}
+            headers = {
+                name: response.headers[name]
+                for name in RECORDED_HEADERS
+                if name in response.headers
+            }
             self._on_read(RawExchange(method, path, body, response.status_code, headers, content))
 
     async def _body(self, response: httpx.Response) -> bytes:
@@ -256,7 +268,9 @@ class AccountHttp:
         async for chunk in response.aiter_bytes():
             size += len(chunk)
             if size > MAX_BODY:
-                raise BadAnswer(f"{self.host} answered more than {MAX_BODY >> 20} MiB", console=self.console)
+                raise BadAnswer(
+                    f"{self.host} answered more than {MAX_BODY >> 20} MiB", console=self.console
+                )
             chunks.append(chunk)
         return b"".join(chunks)
 
@@ -268,7 +282,9 @@ class AccountHttp:
         wrong = self._wrong(data)
         if good and wrong is None:
             more = 'rel="next"' in response.headers.get("link", "")
-            return Answer(status, data, more, {name.lower(): text for name, text in response.headers.items()})
+            return Answer(
+                status, data, more, {name.lower(): text for name, text in response.headers.items()}
+            )
         if b"error code: 1010" in raw[:1000]:
             raise self._blocked(status)
         error = self._error(response, data, what, wrong or Wrong(""))
@@ -276,10 +292,16 @@ class AccountHttp:
             error.code, error.made = wrong.code, wrong.made
         raise error
 
-    def _error(self, response: httpx.Response, data: object, what: str, wrong: Wrong) -> ProviderError:
+    def _error(
+        self, response: httpx.Response, data: object, what: str, wrong: Wrong
+    ) -> ProviderError:
         """Return the kind of error that an answer is."""
         status, console = response.status_code, self.console
-        words = printable(wrong.text or wrong.code) or _detail(data) or printable(response.reason_phrase, 80)
+        words = (
+            printable(wrong.text or wrong.code)
+            or _detail(data)
+            or printable(response.reason_phrase, 80)
+        )
         means = status if wrong.means is None else wrong.means
         if means in (401, 403):
             return AuthError(
@@ -377,7 +399,9 @@ def _detail(data: object) -> str:
     if isinstance(data, list) and data:
         return _detail(data[0])
     if not isinstance(data, dict):
-        return printable(data) if isinstance(data, str) else ""
+        if isinstance(data, str):
+            return printable(data)
+        return ""
     parts = (_detail(data.get(key)) for key in ("detail", "msg", "title", "message", "error"))
     return next((part for part in parts if part), "")
 
@@ -389,13 +413,17 @@ def _retry_after(value: str | None, now: float) -> float | None:
     if value.strip().isdecimal():
         return float(value.strip()[:9])
     at = _date(value)
-    return None if at is None else max(0.0, at - now)
+    if at is None:
+        return None
+    return max(0.0, at - now)
 
 
 def _date(value: str | None) -> float | None:
     """Return the epoch seconds of a date in a header; None where there is none that can be read."""
     try:
-        return None if not value else email.utils.parsedate_to_datetime(value).timestamp()
+        if not value:
+            return None
+        return email.utils.parsedate_to_datetime(value).timestamp()
     except (ValueError, TypeError, OverflowError):
         return None
 
@@ -438,7 +466,9 @@ def check_base_url(base_url: str, vendor: str, key_env: str | None, default_env:
         raise AuthError("base_url must be a plain http(s) address; correct it in the fleet file")
     owner = next((name for name in OTHERS if (key_env or "").upper().startswith(f"{name}_")), None)
     if owner is not None and not default_env.startswith(f"{owner}_"):
-        raise AuthError(f"key_env names a variable of {owner}, whose key is not sent to {parts.hostname}")
+        raise AuthError(
+            f"key_env names a variable of {owner}, whose key is not sent to {parts.hostname}"
+        )
     if base_url.rstrip("/") == vendor.rstrip("/"):
         return
     if parts.scheme != "https" and not is_loopback(base_url):
@@ -476,7 +506,9 @@ class KeyStore:
         if name not in self._asked:
             if not self.there():
                 return ""
-            thread = threading.Thread(target=self._ask, args=(name,), name=f"keyring {name}", daemon=True)
+            thread = threading.Thread(
+                target=self._ask, args=(name,), name=f"keyring {name}", daemon=True
+            )
             self._asked[name] = thread
             thread.start()
             thread.join(self._patience_s)
@@ -486,7 +518,9 @@ class KeyStore:
         try:
             read: Callable[[str, str], str | None] = importlib.import_module("keyring").get_password
             found = read(SERVICE, name)
-        except Exception:  # a back end without a session, a locked one, a broken one: there is no key then
+        except (
+            Exception
+        ):  # a back end without a session, a locked one, a broken one: there is no key then
             return
         if isinstance(found, str):
             self._answers[name] = found.strip()
@@ -529,10 +563,13 @@ def find_key(
         key = store.key(name)
     if not key:
         raise AuthError(
-            f"no key in {where}; set it, then try again; keys are made in the console", console=console
+            f"no key in {where}; set it, then try again; keys are made in the console",
+            console=console,
         )
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise AuthError(f"the key in {where} is not a key (blank or control characters)", console=console)
+        raise AuthError(
+            f"the key in {where} is not a key (blank or control characters)", console=console
+        )
     return Secret(key)
 
 
@@ -568,15 +605,26 @@ def open_http(
     console = console if base_url == vendor else base_url
     # The vendor's own file holds the vendor's key: it is not for a server on the loopback.
     files = (
-        () if is_loopback(base_url) else tuple((_at_home(path, context), read) for path, read in vendor_files)
+        ()
+        if is_loopback(base_url)
+        else tuple((_at_home(path, context), read) for path, read in vendor_files)
     )
 
     def key() -> Secret:
-        if keyless and ref.key_env is None and is_loopback(base_url) and not context.env.get(key_env):
+        if (
+            keyless
+            and ref.key_env is None
+            and is_loopback(base_url)
+            and not context.env.get(key_env)
+        ):
             return Secret("")
         check_base_url(base_url, vendor, ref.key_env, key_env)
         return find_key(
-            context.env, key_env=ref.key_env, default_env=key_env, console=console, vendor_files=files
+            context.env,
+            key_env=ref.key_env,
+            default_env=key_env,
+            console=console,
+            vendor_files=files,
         )
 
     return AccountHttp(

@@ -45,7 +45,9 @@ _ID = re.compile(rf"({_PART})/(job|pod)/({_PART})")
 _REASON = re.compile(r"Error from server(?: \((\w+)\))?:")
 _NO_LOGIN = "error: You must be logged in to the server"
 """How kubectl prints ``Unauthorized``, whatever the server's own words are."""
-NODE_BILLS = "the node bills on, whether a pod runs on it or not, until it is removed from the cluster"
+NODE_BILLS = (
+    "the node bills on, whether a pod runs on it or not, until it is removed from the cluster"
+)
 PHASES = {"Pending": Lifecycle.STARTING, "Running": Lifecycle.RUNNING, "Succeeded": Lifecycle.GONE,
           "Failed": Lifecycle.GONE}  # fmt: skip
 
@@ -105,9 +107,13 @@ class KubePod(msgspec.Struct, frozen=True):
     def gpus(self) -> int:
         """How many GPUs it holds: https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/."""
         limits = [
-            container.resources.limits or {} for container in self.spec.containers if container.resources
+            container.resources.limits or {}
+            for container in self.spec.containers
+            if container.resources
         ]
-        held = [value for limit in limits for name, value in limit.items() if name.endswith(".com/gpu")]
+        held = [
+            value for limit in limits for name, value in limit.items() if name.endswith(".com/gpu")
+        ]
         return sum(int(value) for value in held if re.fullmatch(r"[0-9]{1,6}", str(value)))
 
 
@@ -227,15 +233,22 @@ class Kubernetes(OneMachine["KubernetesAccount"]):
 
     def native_label(self, verb: Verb) -> str:
         """Return kubectl's word."""
-        return "suspend" if verb is Verb.PARK else "delete"
+        if verb is Verb.PARK:
+            return "suspend"
+        return "delete"
 
     def action(self, verb: Verb) -> str:
         """Return the word used in ``Meter.actions``."""
-        return "suspend" if verb is Verb.PARK else "delete"
+        if verb is Verb.PARK:
+            return "suspend"
+        return "delete"
 
     def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
         """Say what keeps costing money."""
-        return (NODE_BILLS, "volumes that were claimed (PersistentVolumeClaim), until they are deleted")
+        return (
+            NODE_BILLS,
+            "volumes that were claimed (PersistentVolumeClaim), until they are deleted",
+        )
 
     def tiers(self, instance: str) -> dict[str, str]:
         """Return nothing: what a claim is made of, the pod does not say."""
@@ -265,7 +278,9 @@ class KubernetesAccount:
         Raises:
             ProviderError: `ListRefused` where the person may not list them.
         """
-        places = [f"--namespace={name}" for name in sorted(self._namespaces)] or ["--all-namespaces"]
+        places = [f"--namespace={name}" for name in sorted(self._namespaces)] or [
+            "--all-namespaces"
+        ]
         try:
             return [item for place in places for item in await self._items(what, place)]
         except AuthError as error:
@@ -302,9 +317,9 @@ class KubernetesAccount:
     @property
     def source(self) -> str:
         """Who says so."""
-        return (
-            f"kubectl, context {printable(self.ref.via, 80)}" if self.ref.via else "kubectl, current context"
-        )
+        if self.ref.via:
+            return f"kubectl, context {printable(self.ref.via, 80)}"
+        return "kubectl, current context"
 
     def _words(self, words: tuple[str, ...]) -> tuple[str, ...]:
         return ("kubectl", *((f"--context={self.ref.via}",) if self.ref.via else ()), *words)
@@ -343,11 +358,15 @@ class KubernetesAccount:
         data = _decoded(await self._run("get", what, *which, "--output=json"))
         items = data.get("items") if isinstance(data, dict) else None
         if not isinstance(items, list):
-            raise BadAnswer(f"{self.source}: the list of {what} has no 'items'; nothing follows from it")
+            raise BadAnswer(
+                f"{self.source}: the list of {what} has no 'items'; nothing follows from it"
+            )
         return tuple(items)
 
     async def _one(self, namespace: str, kind: str, name: str) -> object:
-        return _decoded(await self._run("get", kind, name, f"--namespace={namespace}", "--output=json"))
+        return _decoded(
+            await self._run("get", kind, name, f"--namespace={namespace}", "--output=json")
+        )
 
     async def _pods_of(self, namespace: str, job: str) -> tuple[KubePod, ...]:
         items = await self._items("pods", f"--namespace={namespace}", f"--selector=job-name={job}")
@@ -383,13 +402,17 @@ class KubernetesAccount:
                     )
                 )
                 found.append(
-                    self._instance(f"{meta.namespace}/job/{meta.name}", self._of_job(job, mine), mine)
+                    self._instance(
+                        f"{meta.namespace}/job/{meta.name}", self._of_job(job, mine), mine
+                    )
                 )
         for pod in pods:
             meta = pod.metadata
             owned = any(one.controller for one in meta.owner_references or ())
             if not owned and pod.status.phase not in ("Succeeded", "Failed"):
-                found.append(self._instance(f"{meta.namespace}/pod/{meta.name}", self._of_pod(pod), (pod,)))
+                found.append(
+                    self._instance(f"{meta.namespace}/pod/{meta.name}", self._of_pod(pod), (pod,))
+                )
         return tuple(found)
 
     def _instance(self, ident: str, meter: Meter, pods: tuple[KubePod, ...]) -> Instance:
@@ -410,9 +433,10 @@ class KubernetesAccount:
             try:
                 one = await self._one(namespace, kind, name)
             except NotFound:
-                left = (
-                    await self._pods_of(namespace, name) if kind == "job" and instance in self._seen else ()
-                )
+                if kind == "job" and instance in self._seen:
+                    left = await self._pods_of(namespace, name)
+                else:
+                    left = ()
                 return self._of_orphans(left) or self._absent(instance)
             self._seen.add(instance)
             if kind == "pod":
@@ -429,11 +453,11 @@ class KubernetesAccount:
     def _of_orphans(self, pods: tuple[KubePod, ...]) -> Meter | None:
         """Return the meter of what a deleted Job left: its pods hold their GPUs until they have ended."""
         live = [pod for pod in pods if PHASES.get(pod.status.phase) is not Lifecycle.GONE]
-        return (
-            self._meter(Lifecycle.RUNNING, f"the Job is deleted, {len(live)} pods left", pods)
-            if live
-            else None
-        )
+        if live:
+            return self._meter(
+                Lifecycle.RUNNING, f"the Job is deleted, {len(live)} pods left", pods
+            )
+        return None
 
     def _absent(self, instance: str) -> Meter:
         if instance not in self._seen:
@@ -463,9 +487,14 @@ class KubernetesAccount:
             life, words = Lifecycle.STARTING, "no pod runs"
         if live:
             life = max(
-                (PHASES.get(pod.status.phase, Lifecycle.UNKNOWN) for pod in live), key=list(Lifecycle).index
+                (PHASES.get(pod.status.phase, Lifecycle.UNKNOWN) for pod in live),
+                key=list(Lifecycle).index,
             )
-            words = f"{words}, {len(live)} pods left" if words != "no pod runs" else live[0].status.phase
+            words = (
+                f"{words}, {len(live)} pods left"
+                if words != "no pod runs"
+                else live[0].status.phase
+            )
             life = Lifecycle.RUNNING if any(pod.status.phase == "Running" for pod in live) else life
         actions = ("delete",) if job.over or job.spec.suspend else ("suspend", "delete")
         return self._meter(life, words, pods, actions)
@@ -480,7 +509,10 @@ class KubernetesAccount:
         actions = ("delete",) if job.over or job.spec.suspend else ("suspend", "delete")
         if left:
             running = status.ready is None or status.ready > 0 or not status.active
-            life, words = (Lifecycle.RUNNING if running else Lifecycle.STARTING), f"{left} pods by the Job"
+            life, words = (
+                (Lifecycle.RUNNING if running else Lifecycle.STARTING),
+                f"{left} pods by the Job",
+            )
         elif job.over is not None:
             life, words = Lifecycle.GONE, job.over
         elif not job.spec.suspend:
@@ -564,15 +596,27 @@ T = TypeVar("T")
 
 def _converted(item: object, kind: type[T], key: str | None = None) -> T:
     try:
-        return msgspec.convert(item.get(key) if key and isinstance(item, dict) else item, kind, strict=False)
+        return msgspec.convert(
+            item.get(key) if key and isinstance(item, dict) else item, kind, strict=False
+        )
     except msgspec.ValidationError as error:
-        raise BadAnswer(f"kubectl shows an object that is not as documented: {printable(error)}") from None
+        raise BadAnswer(
+            f"kubectl shows an object that is not as documented: {printable(error)}"
+        ) from None
 
 
 def _gigabytes(text: object) -> float | None:
     """Return the size that a quantity names in GB: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/."""
-    found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([KMGTP]i?)?", text) if isinstance(text, str) else None
+    found = (
+        re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([KMGTP]i?)?", text)
+        if isinstance(text, str)
+        else None
+    )
     if found is None:
         return None
     unit = found[2] or " "
-    return float(found[1]) * float((1024 if unit.endswith("i") else 1000) ** " KMGTP".index(unit[0])) / 1e9
+    return (
+        float(found[1])
+        * float((1024 if unit.endswith("i") else 1000) ** " KMGTP".index(unit[0]))
+        / 1e9
+    )

@@ -14,7 +14,16 @@ from typing import ClassVar
 from rgt_tui.model import Leftover, Lifecycle, MeterKind, Offer, ProviderRef, Verb, Wish
 from rgt_tui.model.gpu_names import same_gpu
 from rgt_tui.profiles import load_profile, storage_per_hour
-from rgt_tui.providers.answers import Parts, Proof, array, number, read_single_page, table, text, whole
+from rgt_tui.providers.answers import (
+    Parts,
+    Proof,
+    array,
+    number,
+    read_single_page,
+    table,
+    text,
+    whole,
+)
 from rgt_tui.providers.control_plane import BadAnswer, Context, Pause, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.rented import EVERY, START, Call, Machine, RentedAccount, state_of
@@ -48,7 +57,9 @@ STATES = {
 NOT_YET = "charged from the moment at which Lambda's health check passes; counted from now on"
 """https://docs.lambda.ai/public-cloud/billing/ (verified 2026-08)."""
 RESERVED = "the instance is reserved: what it costs by its contract the API does not say"
-NO_STOP = "Lambda has no stop: an instance is charged until it is terminated, also after a shutdown on it"
+NO_STOP = (
+    "Lambda has no stop: an instance is charged until it is terminated, also after a shutdown on it"
+)
 REFUSALS: dict[int | str, Proof] = {
     "global/object-does-not-exist": Proof.ASK,
     "global/conflict": Proof.ASK,
@@ -99,7 +110,9 @@ def wrong(data: object) -> Wrong | None:
     if not error:
         return None
     code = text(table(error).get("code"), 80) or ""
-    return Wrong(code, text(table(error).get("message"), 200) or code or "an error", MEANS.get(code))
+    return Wrong(
+        code, text(table(error).get("message"), 200) or code or "an error", MEANS.get(code)
+    )
 
 
 class LambdaAccount(RentedAccount):
@@ -124,7 +137,9 @@ class LambdaAccount(RentedAccount):
     async def fetch(self, instance: str) -> Machine:
         """Ask for one instance."""
         await self.pace.turn("get")
-        return self.parse(table((await self.http.get(f"/api/v1/instances/{instance}")).data).get("data"))
+        return self.parse(
+            table((await self.http.get(f"/api/v1/instances/{instance}")).data).get("data")
+        )
 
     async def fetch_all(self) -> tuple[Machine, ...]:
         """Ask for all instances; the list has no pages."""
@@ -227,9 +242,10 @@ class LambdaAccount(RentedAccount):
             raise self.odd("a file system without an id")
         used = number(item.get("bytes_used"))
         size = None if used is None else used / 1e9
-        price = (
-            None if size is None else storage_per_hour(load_profile("lambda"), FILESYSTEM, size, running=True)
-        )
+        if size is None:
+            price = None
+        else:
+            price = storage_per_hour(load_profile("lambda"), FILESYSTEM, size, running=True)
         on = [one for one in self._seen.values() if one.lifecycle is not Lifecycle.GONE]
         return Leftover(
             what="volume",
@@ -239,7 +255,9 @@ class LambdaAccount(RentedAccount):
             size_gb=size,
             region=text(table(item.get("region")).get("name"), 60),
             used_by=tuple(
-                one.id for one in on if any(part == f"file system {name}" for part, _ in one.outlives or ())
+                one.id
+                for one in on
+                if any(part == f"file system {name}" for part, _ in one.outlives or ())
             ),
             how=f"DELETE {self.http.base_url}/api/v1/filesystems/{identifier}",
         )
@@ -260,7 +278,9 @@ class LambdaMarket(RentedMarket):
         await self.account.pace.turn("offers")
         types = table((await self.account.http.get("/api/v1/instance-types")).data).get("data")
         if not isinstance(types, dict):
-            raise BadAnswer("Lambda's list of types has no 'data'", console=self.account.http.console)
+            raise BadAnswer(
+                "Lambda's list of types has no 'data'", console=self.account.http.console
+            )
         entries = [table(entry) for entry in types.values()]
         names = {_gpu(table(entry.get("instance_type"))) for entry in entries} - {""}
         if not any(same_gpu(wish.gpu, name) for name in names):
@@ -314,12 +334,16 @@ class LambdaMarket(RentedMarket):
     def made(self, data: object) -> str | None:
         """Return the id of the one instance."""
         ids = array(table(table(data).get("data")).get("instance_ids"))
-        return text(ids[0], 80) if len(ids) == 1 else None
+        if len(ids) == 1:
+            return text(ids[0], 80)
+        return None
 
     def describe_creation(self, offer: Offer, wish: Wish, token: str) -> str:
         """Return the exact call, and the one that may be needed before it."""
         said = self.told(self.creation(offer, wish, token))
-        return f"{said} with the name of your key (before it, POST /api/v1/ssh-keys if the key is new)"
+        return (
+            f"{said} with the name of your key (before it, POST /api/v1/ssh-keys if the key is new)"
+        )
 
     async def prepare(self, wish: Wish, token: str) -> Mapping[str, object]:
         """Return the name of the public key in the account, where it is registered if it is new."""

@@ -64,7 +64,9 @@ STATES = {
     "provisioning": (Lifecycle.STARTING, MeterKind.UNKNOWN),
 }
 """``state`` → what it is and what it bills. Which states before *ready* bill is not documented: none is called free."""
-RATE_UNIT = "Paperspace's API does not say for which time its usageRate is: it is taken as $ an hour"
+RATE_UNIT = (
+    "Paperspace's API does not say for which time its usageRate is: it is taken as $ an hour"
+)
 DISK = "disk (the API does not say for which time its storageRate is)"
 SNAPSHOTS = "snapshots, if there are any (the list could not be read)"
 MEANS = {
@@ -126,11 +128,15 @@ def key_of_pspace(path: Path) -> str:
     ``[keys]`` has a key for each team, and ``team`` in the config.toml beside it names the current one:
     https://github.com/Paperspace/cli (config.ts and credentials.ts, verified 2026-02).
     """
-    keys = {team: key for team, key in table(_toml(path).get("keys")).items() if isinstance(key, str)}
+    keys = {
+        team: key for team, key in table(_toml(path).get("keys")).items() if isinstance(key, str)
+    }
     team = _toml(path.with_name("config.toml")).get("team")
     if isinstance(team, str):
         return keys.get(team, "").strip()
-    return next(iter(keys.values())).strip() if len(keys) == 1 else ""
+    if len(keys) == 1:
+        return next(iter(keys.values())).strip()
+    return ""
 
 
 def _toml(path: Path) -> dict[str, object]:
@@ -201,7 +207,9 @@ class PaperspaceAccount(RentedAccount):
 
         async def read(cursor: str | None) -> Page:
             after = {} if cursor is None else {"after": cursor}
-            answer = await self.http.get(f"{path}?{urlencode({**query, 'limit': str(LIMIT), **after})}")
+            answer = await self.http.get(
+                f"{path}?{urlencode({**query, 'limit': str(LIMIT), **after})}"
+            )
             data = table(answer.data)
             more, following = data.get("hasMore"), data.get("nextPage")
             if not isinstance(more, bool):
@@ -234,9 +242,13 @@ class PaperspaceAccount(RentedAccount):
         if instance in self._started and 0 <= now - self._started[instance][0] < BESIDE_AGE:
             return
         self._started[instance] = (now, None)
-        query = urlencode({"machineId": instance, "orderBy": "dtCreated", "order": "desc", "limit": "50"})
+        query = urlencode(
+            {"machineId": instance, "orderBy": "dtCreated", "order": "desc", "limit": "50"}
+        )
         with contextlib.suppress(ProviderError):
-            events = array(table((await self.http.get(f"/machine-events?{query}")).data).get("items"))
+            events = array(
+                table((await self.http.get(f"/machine-events?{query}")).data).get("items")
+            )
             done = (
                 when(event.get("dtFinished"))
                 for event in map(table, events)
@@ -287,7 +299,10 @@ class PaperspaceAccount(RentedAccount):
         kept: list[tuple[str, float | None]] = []
         if machine.get("publicIpType") == "static":
             kept.append(
-                (f"static address {text(machine.get('publicIp'), 60) or ''}".strip(), STATIC_IP_PER_HOUR)
+                (
+                    f"static address {text(machine.get('publicIp'), 60) or ''}".strip(),
+                    STATIC_IP_PER_HOUR,
+                )
             )
         elif machine.get("publicIpType") not in ("dynamic", "none"):
             kept.append(("static address, if it has one (the API did not say)", None))
@@ -311,8 +326,12 @@ class PaperspaceAccount(RentedAccount):
         state = text(event.get("state"), 40)
         if state in ("error", "cancelled") or event.get("error"):
             why = text(event.get("error"), 200) or "without saying why"
-            raise BadAnswer(f"Paperspace's event is {state}: {why}", console=self.http.console, status=200)
-        return f"event {state}" if state else ""
+            raise BadAnswer(
+                f"Paperspace's event is {state}: {why}", console=self.http.console, status=200
+            )
+        if state:
+            return f"event {state}"
+        return ""
 
     async def leftovers(self) -> tuple[Leftover, ...]:
         """List claimed addresses, snapshots and shared drives. Of the last two the API tells no price."""
@@ -332,7 +351,9 @@ class PaperspaceAccount(RentedAccount):
         ]
         return tuple(found)
 
-    def _leftover(self, what: str, raw: object, key: str, how: str, price: float | None = None) -> Leftover:
+    def _leftover(
+        self, what: str, raw: object, key: str, how: str, price: float | None = None
+    ) -> Leftover:
         item = table(raw)
         found, machine = text(item.get(key), 80), text(item.get("assignedMachineId"), 80)
         if found is None:
@@ -351,8 +372,12 @@ class PaperspaceAccount(RentedAccount):
 def _actions(status: str) -> tuple[str, ...]:
     """Return what can be asked of a machine in a state; whether it is done then says the event."""
     if status in ("off", "deleted"):
-        return ("start", "delete") if status == "off" else ()
-    return ("delete",) if status == "stopping" else ("stop", "delete")
+        if status == "off":
+            return ("start", "delete")
+        return ()
+    if status == "stopping":
+        return ("delete",)
+    return ("stop", "delete")
 
 
 # Finds and rents Paperspace's machines, whose price is only known once they exist.
@@ -405,7 +430,9 @@ class PaperspaceMarket(RentedMarket):
                 sent=False,
             )
         templates = [
-            found for raw in await self._pages("/os-templates") if (found := _template(raw)) is not None
+            found
+            for raw in await self._pages("/os-templates")
+            if (found := _template(raw)) is not None
         ]
         types = dict.fromkeys(label for template in templates for label in template.types)
         if not any(_is_wished(wish.gpu, label) for label in types):
@@ -413,7 +440,11 @@ class PaperspaceMarket(RentedMarket):
         offers: list[Offer] = []
         for label in types:
             template = _best(templates, label, wish)
-            if not _is_wished(wish.gpu, label) or _count(label) != wish.gpu_count or template is None:
+            if (
+                not _is_wished(wish.gpu, label)
+                or _count(label) != wish.gpu_count
+                or template is None
+            ):
                 continue
             for region in regions:
                 if await self._has(label, region):
@@ -423,7 +454,9 @@ class PaperspaceMarket(RentedMarket):
     async def _has(self, label: str, region: str) -> bool:
         query = urlencode({"machineType": label, "region": region})
         available = said(
-            table((await self.account.http.get(f"/machine-availability?{query}")).data).get("available")
+            table((await self.account.http.get(f"/machine-availability?{query}")).data).get(
+                "available"
+            )
         )
         if available is None:
             raise BadAnswer(
@@ -451,7 +484,9 @@ class PaperspaceMarket(RentedMarket):
         """Return the one creation call; the script that lets the key in is registered before, and named in it."""
         found = _OFFER.fullmatch(offer.id)
         if found is None:
-            raise BadAnswer(f"{printable(offer.id, 80)!r} is not an offer from Paperspace", sent=False)
+            raise BadAnswer(
+                f"{printable(offer.id, 80)!r} is not an offer from Paperspace", sent=False
+            )
         label, template, region = found.groups()
         body = {
             "name": token,
@@ -487,11 +522,13 @@ class PaperspaceMarket(RentedMarket):
             )
         body = {"name": token, "script": script(wish.public_key), "isRunOnce": True}
         made = text(
-            table((await self.account.http.send("POST", "/startup-scripts", body)).data).get("id"), 80
+            table((await self.account.http.send("POST", "/startup-scripts", body)).data).get("id"),
+            80,
         )
         if made is None:
             raise BadAnswer(
-                "Paperspace did not say what the startup script is called", console=self.account.http.console
+                "Paperspace did not say what the startup script is called",
+                console=self.account.http.console,
             )
         return {"startupScriptId": made}
 
@@ -528,14 +565,17 @@ def _best(templates: list[Template], label: str, wish: Wish) -> Template | None:
     """Return the template that was asked for by id, else Paperspace's own for learning, else any that fits."""
     fitting = [one for one in templates if label in one.types and wish.image in (None, one.id)]
     return next(
-        (one for one in fitting if TEMPLATE.lower() in one.name.lower()), fitting[0] if fitting else None
+        (one for one in fitting if TEMPLATE.lower() in one.name.lower()),
+        fitting[0] if fitting else None,
     )
 
 
 def _count(label: str) -> int:
     """Return how many GPUs a type has: ``A100-80Gx8`` has eight."""
     found = _TYPE.fullmatch(label)
-    return int(found[2]) if found is not None and found[2] else 1
+    if found is not None and found[2]:
+        return int(found[2])
+    return 1
 
 
 def _is_wished(gpu: str, label: str) -> bool:

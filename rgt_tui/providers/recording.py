@@ -57,7 +57,9 @@ ID_KEY = re.compile(r"(^id|_ids?|Ids?|ID|^idx|_idx|[pP]orts?)$")
 PLATFORM_WORD = re.compile(r"[A-Za-z0-9 _./(){}'+,:-]{1,60}")
 ISO_DATE = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:?\d\d)?")
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\d+/(tcp|udp)")
-AROUND_ID = re.compile(r"(instance|volume|serverless|endpoint|workergroup|pod|droplet|machine)?[-:/]?")
+AROUND_ID = re.compile(
+    r"(instance|volume|serverless|endpoint|workergroup|pod|droplet|machine)?[-:/]?"
+)
 """What may stand around a known id in a text that keeps its form, as in ``instance-1234``."""
 ID_PREFIXES = ("pro-",)
 """How ids of machines begin that an adapter reads by their beginning: AutoDL's."""
@@ -93,7 +95,9 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     exchanges: tuple[Recorded, ...]
 
 
-async def record_account(account: Account, instance: str, *, rgt: str, kind: str, month: str) -> Recording:
+async def record_account(
+    account: Account, instance: str, *, rgt: str, kind: str, month: str
+) -> Recording:
     """Read everything that rgt reads of an account, once.
 
     Args:
@@ -108,7 +112,9 @@ async def record_account(account: Account, instance: str, *, rgt: str, kind: str
     """
     http = getattr(account, "http", None)
     if not isinstance(http, AccountHttp):
-        raise ProviderError(f"{kind} is not asked over HTTP, so nothing can be recorded", sent=False)
+        raise ProviderError(
+            f"{kind} is not asked over HTTP, so nothing can be recorded", sent=False
+        )
     found: list[RawExchange] = []
     http.record_reads(found.append)
     redactor = Redactor()
@@ -199,9 +205,13 @@ class Redactor:
         if isinstance(value, str) and value.startswith(("{", "[")):
             with contextlib.suppress(msgspec.DecodeError, RecursionError):
                 # SkyPilot answers with JSON in a string.
-                return msgspec.json.encode(self.data(msgspec.json.decode(value), key, parent)).decode()
+                return msgspec.json.encode(
+                    self.data(msgspec.json.decode(value), key, parent)
+                ).decode()
         if isinstance(value, str):
-            return value if self._is_kept(value, key, parent) else self.text(value)
+            if self._is_kept(value, key, parent):
+                return value
+            return self.text(value)
         if isinstance(value, int) and ID_KEY.search(key) and value > 9:
             return int(self.text(str(value)))
         return value
@@ -216,7 +226,10 @@ class Redactor:
 
     def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Return the headers of an answer without ids."""
-        return {name: self.text(value) if name.endswith("-id") else value for name, value in headers.items()}
+        return {
+            name: self.text(value) if name.endswith("-id") else value
+            for name, value in headers.items()
+        }
 
     def path(self, path: str) -> str:
         """Return a request's path and query without ids."""
@@ -227,7 +240,9 @@ class Redactor:
 
     def _segment(self, segment: str) -> str:
         is_id = segment in self._known or ID_SEGMENT.fullmatch(segment) is not None
-        return self.text(segment) if is_id else segment
+        if is_id:
+            return self.text(segment)
+        return segment
 
     def _query_value(self, name: str, value: str) -> str:
         try:
@@ -239,11 +254,9 @@ class Redactor:
         """Return a key of an object; those that a person chose are replaced."""
         if parent.lower() in SECRET_NAMES or name in self._known:
             return self.text(name)
-        return (
-            name
-            if WORD.fullmatch(name) or (len(name) < 40 and not ID_SEGMENT.fullmatch(name))
-            else self.text(name)
-        )
+        if WORD.fullmatch(name) or (len(name) < 40 and not ID_SEGMENT.fullmatch(name)):
+            return name
+        return self.text(name)
 
     def _is_kept(self, value: str, key: str, parent: str) -> bool:
         name = key.lower()
@@ -267,10 +280,16 @@ class Redactor:
 def _like_money(value: object) -> object:
     """Return an amount of the same type and sign, which says nothing of a person."""
     if isinstance(value, str):
-        return "-12.34" if value.startswith("-") else "12.34"
+        if value.startswith("-"):
+            return "-12.34"
+        return "12.34"
     if isinstance(value, int | float) and not isinstance(value, bool):
         amount = 12.34 if isinstance(value, float) else 12
-        return 0 if value == 0 else -amount if value < 0 else amount
+        if value == 0:
+            return 0
+        if value < 0:
+            return -amount
+        return amount
     return None
 
 

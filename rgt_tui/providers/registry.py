@@ -45,7 +45,9 @@ class Adapter:
 def module_of(kind: str) -> ModuleType | None:
     """Return the module of a provider; None for an unknown kind."""
     opens = KINDS.get(kind)
-    return importlib.import_module(opens.module) if isinstance(opens, Adapter) else None
+    if isinstance(opens, Adapter):
+        return importlib.import_module(opens.module)
+    return None
 
 
 CONSOLES = ("gpushare", "lanrui", "matpool", "paperspace-gradient")
@@ -115,7 +117,9 @@ class Providers:
         home: Path | None = None,
         timeout_s: float = 10.0,
     ) -> None:
-        self._context = Context(clock, os.environ if env is None else env, home or Path.home(), timeout_s)
+        self._context = Context(
+            clock, os.environ if env is None else env, home or Path.home(), timeout_s
+        )
         self._gone: dict[ProviderRef, Meter] = {}
         self._accounts: dict[tuple[str, str], Account] = {}
         self.listed: dict[tuple[str, str], Listed] = {}

@@ -53,7 +53,9 @@ def state_of(
 ) -> tuple[Lifecycle, MeterKind]:
     """Return what a platform's own word for a machine's state means; both unknown for a word that has no row."""
     unknown = (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
-    return states.get(status, unknown) if isinstance(status, str) else unknown
+    if isinstance(status, str):
+        return states.get(status, unknown)
+    return unknown
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,7 +212,9 @@ class RentedAccount(abc.ABC):
 
     def odd(self, what: str) -> BadAnswer:
         """Return what to raise of an answer that is not what the platform documents."""
-        return BadAnswer(f"{self.platform} gave {what}; nothing follows from it", console=self.http.console)
+        return BadAnswer(
+            f"{self.platform} gave {what}; nothing follows from it", console=self.http.console
+        )
 
     @abc.abstractmethod
     async def fetch(self, instance: str) -> Machine:
@@ -338,7 +342,9 @@ class RentedAccount(abc.ABC):
                 found = await self.read_books(machines)
                 self._books_pause.begin(now, SPEND_AGE)
                 at = self.http.server_time()
-                self._books.update({instance: Booked(amount, at) for instance, amount in found.items()})
+                self._books.update(
+                    {instance: Booked(amount, at) for instance, amount in found.items()}
+                )
 
     def reprice(self, prices: Mapping[str, float | None]) -> None:
         """Tell what parts cost by their names, also those of machines that were seen before."""
@@ -358,7 +364,9 @@ class RentedAccount(abc.ABC):
         """Return what an hour of all machines costs; None where it is not known of one."""
         rates = [meter.per_hour for meter in map(self.meter, machines) if not meter.at_least]
         known = [rate for rate in rates if rate is not None]
-        return sum(known) if len(known) == len(machines) else None
+        if len(known) == len(machines):
+            return sum(known)
+        return None
 
     def check_id(self, instance: str) -> None:
         """Refuse what cannot be an id of this platform.
@@ -386,17 +394,26 @@ class RentedAccount(abc.ABC):
         runs = bills in (MeterKind.COMPUTE_AND_STORAGE, MeterKind.UNKNOWN)
         # A price of 0 for what is charged is a price that nobody said.
         compute = (machine.compute or None) if runs else 0.0
-        per_hour = storage if not runs else None if compute is None else compute + (storage or 0.0)
+        if not runs:
+            per_hour = storage
+        elif compute is None:
+            per_hour = None
+        else:
+            per_hour = compute + (storage or 0.0)
         doubt = machine.doubt
         if bills is MeterKind.UNKNOWN and per_hour is not None:
             state = f"the state {machine.status}"
-            doubt = f"what {self.platform} charges in {state} is not documented: counted as if it ran"
+            doubt = (
+                f"what {self.platform} charges in {state} is not documented: counted as if it ran"
+            )
         source, since, spent = self.source, machine.created, None
         booked = self._books.get(machine.id)
         on = bills is MeterKind.COMPUTE_AND_STORAGE and per_hour is not None
         if booked is not None:
             # The books are read seldom; between two readings the meter runs on, by the provider's clock.
-            spent = booked.amount + (max(0.0, now - booked.at) / 3600.0 * (per_hour or 0.0) if on else 0.0)
+            spent = booked.amount + (
+                max(0.0, now - booked.at) / 3600.0 * (per_hour or 0.0) if on else 0.0
+            )
         elif on and (begun := machine.billed_since or machine.started) is not None:
             spent, since = max(0.0, now - begun) / 3600.0 * (per_hour or 0.0), begun
             source = f"{source}; spent is an estimate: price × {'age' if machine.billed_since else 'uptime'}"
@@ -456,7 +473,9 @@ class RentedAccount(abc.ABC):
             currency=self.currency,
             at=self.clock(),
             source=source,
-            native_status=machine.status if machine.lifecycle is Lifecycle.GONE else "not in the list",
+            native_status=machine.status
+            if machine.lifecycle is Lifecycle.GONE
+            else "not in the list",
             at_least=storage is not None and bool(unpriced),
             unpriced=unpriced,
             spot=machine.spot,
@@ -522,7 +541,9 @@ class RentedBox(OneMachine["RentedAccount"]):
         except ProviderError as error:
             return account.trouble(f"not there, but the list could not confirm it: {error}")
         if any(one.id == instance and one.lifecycle is not Lifecycle.GONE for one in machines):
-            return account.trouble(f"not there, but {account.platform}'s list still shows it; ask again")
+            return account.trouble(
+                f"not there, but {account.platform}'s list still shows it; ask again"
+            )
         seen = account.seen(instance) or before
         if seen is not None:
             return account.gone(seen)
@@ -573,7 +594,10 @@ class RentedBox(OneMachine["RentedAccount"]):
         return f"{account.http.host} answered {answer.status}{f', {said}' if said else ''}"
 
     def _why_not(self, what: str) -> str:
-        return self._account.lacks.get(what) or f"{self._account.platform}'s API has no call for {what}"
+        return (
+            self._account.lacks.get(what)
+            or f"{self._account.platform}'s API has no call for {what}"
+        )
 
     def describe(self, verb: Verb, instance: str) -> str:
         """Return the exact call."""
@@ -581,7 +605,9 @@ class RentedBox(OneMachine["RentedAccount"]):
         if call is None:
             return f"nothing: {self._why_not(verb)}"
         text = f"{call.method} {self._account.http.base_url}{printable(call.path)}"
-        return text if call.body is None else f"{text} {printable(msgspec.json.encode(call.body).decode())}"
+        if call.body is None:
+            return text
+        return f"{text} {printable(msgspec.json.encode(call.body).decode())}"
 
     def native_label(self, verb: Verb) -> str:
         """Return the label of the console's button."""
@@ -605,4 +631,6 @@ class RentedBox(OneMachine["RentedAccount"]):
     def tiers(self, instance: str) -> dict[str, str]:
         """Return the kind of storage at each mount point."""
         machine = self._account.seen(instance)
-        return {} if machine is None else self._account.tiers(machine)
+        if machine is None:
+            return {}
+        return self._account.tiers(machine)

@@ -8,7 +8,13 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from rgt_tui.model import Lifecycle, Meter, Offer, RentPermit, Wish, steady
-from rgt_tui.providers.control_plane import BadAnswer, Instance, ProviderError, printable, use_rent_permit
+from rgt_tui.providers.control_plane import (
+    BadAnswer,
+    Instance,
+    ProviderError,
+    printable,
+    use_rent_permit,
+)
 from rgt_tui.providers.rented import Call, RentedAccount
 
 CREATE = "create"
@@ -58,12 +64,18 @@ def in_order(offers: Iterable[Offer], wish: Wish) -> tuple[Offer, ...]:
     fitting = [
         offer
         for offer in offers
-        if wish.max_per_hour is None or offer.per_hour is None or offer.per_hour <= wish.max_per_hour
+        if wish.max_per_hour is None
+        or offer.per_hour is None
+        or offer.per_hour <= wish.max_per_hour
     ]
     return tuple(
         sorted(
             fitting,
-            key=lambda one: (one.per_hour is None, one.per_hour or one.compute_per_hour or 0.0, one.id),
+            key=lambda one: (
+                one.per_hour is None,
+                one.per_hour or one.compute_per_hour or 0.0,
+                one.id,
+            ),
         )
     )
 
@@ -127,7 +139,9 @@ class RentedMarket(abc.ABC):
         except ProviderError as error:
             if not error.made:
                 raise
-            return self._fresh(error.made, token, f"it was made, and {account.platform} answered: {error}")
+            return self._fresh(
+                error.made, token, f"it was made, and {account.platform} answered: {error}"
+            )
         made = self.made(answer.data)
         if made is None:
             raise BadAnswer(

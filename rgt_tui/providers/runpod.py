@@ -13,10 +13,29 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.model import Amount, Leftover, Lifecycle, Meter, MeterKind, Permit, ProviderRef, Verb, steady
+from rgt_tui.model import (
+    Amount,
+    Leftover,
+    Lifecycle,
+    Meter,
+    MeterKind,
+    Permit,
+    ProviderRef,
+    Verb,
+    steady,
+)
 from rgt_tui.profiles import HOURS, load_profile
 from rgt_tui.profiles.survival import until_clock
-from rgt_tui.providers.answers import Parts, Proof, known_sum, names_next_page, number, signed, table, text
+from rgt_tui.providers.answers import (
+    Parts,
+    Proof,
+    known_sum,
+    names_next_page,
+    number,
+    signed,
+    table,
+    text,
+)
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Conflict,
@@ -100,7 +119,10 @@ def key_of_tools(path: Path) -> str:
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
         return ""
     section = data.get("default")
-    for value in (data.get("apikey"), section.get("api_key") if isinstance(section, dict) else None):
+    for value in (
+        data.get("apikey"),
+        section.get("api_key") if isinstance(section, dict) else None,
+    ):
         if isinstance(value, str) and value.strip():
             return value.strip()
     return ""
@@ -109,7 +131,9 @@ def key_of_tools(path: Path) -> str:
 class RunPod(OneMachine["RunPodAccount"]):
     """One pod's control plane."""
 
-    def __init__(self, account: RunPodAccount, instance: str, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, account: RunPodAccount, instance: str, *, clock: Callable[[], float]
+    ) -> None:
         super().__init__(account, instance)
         self._clock = clock
 
@@ -150,7 +174,9 @@ class RunPod(OneMachine["RunPodAccount"]):
         )
 
     def _trouble(self, why: str) -> Meter:
-        return Meter(at=self._clock(), source=f"RunPod REST v2 at {self._account.http.host}", error=why)
+        return Meter(
+            at=self._clock(), source=f"RunPod REST v2 at {self._account.http.host}", error=why
+        )
 
     async def list(self) -> tuple[Instance, ...]:
         """List the account's pods with their meters."""
@@ -203,15 +229,21 @@ class RunPod(OneMachine["RunPodAccount"]):
         """Return the exact call."""
         method, path, body = _call(verb, instance)
         text = f"{method} {self._account.http.base_url}{printable(path)}"
-        return f'{text} {{"action":"{body["action"]}"}}' if body else text
+        if body:
+            return f'{text} {{"action":"{body["action"]}"}}'
+        return text
 
     def native_label(self, verb: Verb) -> str:
         """Return the label of the console's button."""
-        return "Stop" if verb is Verb.PARK else "Terminate"
+        if verb is Verb.PARK:
+            return "Stop"
+        return "Terminate"
 
     def action(self, verb: Verb) -> str:
         """Return the word used in a pod's ``actions``."""
-        return "stop" if verb is Verb.PARK else "terminate"
+        if verb is Verb.PARK:
+            return "stop"
+        return "terminate"
 
     def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
         """Say what bills after the verb, by the last good sight of the pod."""
@@ -226,7 +258,9 @@ class RunPod(OneMachine["RunPodAccount"]):
         for mount in pod.networks or ():
             price = self._account.volume_price(mount.volume)
             cost = "price unknown" if price is None else f"${price:.4f}/h"
-            lines.append(f"network volume {mount.volume} at {mount.path}: {cost} until the volume is deleted")
+            lines.append(
+                f"network volume {mount.volume} at {mount.path}: {cost} until the volume is deleted"
+            )
         if pod.networks is None:
             lines.append("a network volume, if one is mounted (RunPod did not say)")
         return tuple(lines)
@@ -273,7 +307,9 @@ def _check_id(instance: str) -> None:
         )
 
 
-DISKS_IN_PRICE = "RunPod does not say whether a pod's price includes its disks: they are counted on top of it"
+DISKS_IN_PRICE = (
+    "RunPod does not say whether a pod's price includes its disks: they are counted on top of it"
+)
 """https://docs.runpod.io/api-reference-v2/overview: ``cost`` is $ per hour, and leaves storage out while stopped."""
 
 
@@ -424,7 +460,9 @@ class RunPodAccount:
             for pod in pods:
                 amount = _total(books, pod.id, strict=True)
                 if amount is not None:
-                    self._spend[pod.id] = Spend(amount=amount, at=now, there=self.http.server_time())
+                    self._spend[pod.id] = Spend(
+                        amount=amount, at=now, there=self.http.server_time()
+                    )
 
     async def learn_balance(self) -> None:
         """Learn what the account has left, at most every five minutes; a failure leaves it unknown."""
@@ -440,7 +478,9 @@ class RunPodAccount:
     def spent_known(self, pod: Pod) -> float | None:
         """Return the last spend figure without asking."""
         known = self._spend.get(pod.id)
-        return known.amount if known else None
+        if known:
+            return known.amount
+        return None
 
     async def learn_volumes(self) -> None:
         """Learn the network volumes' prices, at most every ten minutes; a failure leaves them unknown."""
@@ -449,7 +489,9 @@ class RunPodAccount:
             return
         self._volumes_pause.begin(now, VOLUMES_AGE)
         try:
-            items = await read_list(self.http, "/v2/network-volumes", "networkVolumes", "network volumes")
+            items = await read_list(
+                self.http, "/v2/network-volumes", "networkVolumes", "network volumes"
+            )
         except ProviderError:
             return
         for item in map(table, items):
@@ -471,7 +513,9 @@ class RunPodAccount:
     def _networks(self, pod: Pod) -> Parts:
         if pod.networks is None:
             return (("network volume, if there is one", None),)
-        return tuple((f"network volume {one.volume}", self.volume_price(one.volume)) for one in pod.networks)
+        return tuple(
+            (f"network volume {one.volume}", self.volume_price(one.volume)) for one in pod.networks
+        )
 
     def meter(self, pod: Pod, spent: float | None) -> Meter:
         """Return the meter of a pod as just read."""
@@ -547,7 +591,10 @@ class RunPodAccount:
         source = f"RunPod REST v2 at {self.http.host}"
         kind = MeterKind.NONE if pod.networks == () else MeterKind.STORAGE_ONLY
         if pod.networks is None:
-            kind, source = MeterKind.UNKNOWN, f"{source}; whether it had a network volume was never said"
+            kind, source = (
+                MeterKind.UNKNOWN,
+                f"{source}; whether it had a network volume was never said",
+            )
         elif pod.networks:
             source += "; its network volume bills until it is deleted"
         return Meter(
@@ -560,7 +607,9 @@ class RunPodAccount:
             spent_since=pod.created if spent is not None else None,
             at=self._clock(),
             source=source,
-            native_status=pod.status if pod.lifecycle is Lifecycle.GONE else "404 and not in the list",
+            native_status=pod.status
+            if pod.lifecycle is Lifecycle.GONE
+            else "404 and not in the list",
             at_least=storage is not None and bool(unpriced),
             unpriced=unpriced,
         )
@@ -572,7 +621,9 @@ class RunPodAccount:
             return MeterKind.NONE
         if pod.networks or pod.volume_gb:
             return MeterKind.STORAGE_ONLY
-        return MeterKind.UNKNOWN if storage is None else MeterKind.STORAGE_ONLY
+        if storage is None:
+            return MeterKind.UNKNOWN
+        return MeterKind.STORAGE_ONLY
 
 
 def _utc(at: float) -> str:
@@ -587,11 +638,14 @@ def _total(answer: Answer, instance: str, *, strict: bool = False) -> float | No
     amounts = [
         number(record.get("totalAmount"))
         for record in records
-        if isinstance(record, dict) and record.get("podId") in ((instance,) if strict else (instance, None))
+        if isinstance(record, dict)
+        and record.get("podId") in ((instance,) if strict else (instance, None))
     ]
     known = [amount for amount in amounts if amount is not None]
     # A book without a single entry is not a proof of zero cost: billing lags by minutes.
-    return sum(known) if known and len(known) == len(amounts) else None
+    if known and len(known) == len(amounts):
+        return sum(known)
+    return None
 
 
 class Balance(msgspec.Struct, frozen=True):

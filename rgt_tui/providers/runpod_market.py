@@ -122,26 +122,38 @@ class RunPodMarket:
                 offer
                 for cloud, gpus in catalogues.items()
                 for gpu in gpus
-                if gpu.is_wished(wish) and (offer := _offer(wish, gpu, cloud, self._ref.kind)) is not None
+                if gpu.is_wished(wish)
+                and (offer := _offer(wish, gpu, cloud, self._ref.kind)) is not None
             ),
             wish,
         )
 
     async def _catalogue(self, wish: Wish, cloud: str) -> tuple[GpuType, ...]:
-        query = {"include": "AVAILABILITY", "product": "POD", "count": wish.gpu_count, "cloud": cloud}
+        query = {
+            "include": "AVAILABILITY",
+            "product": "POD",
+            "count": wish.gpu_count,
+            "cloud": cloud,
+        }
         if wish.image is None:
             query["minCudaVersion"] = IMAGE_CUDA
         answer = await self._http.get(f"/v2/catalog/gpus?{urlencode(query)}")
 
         def odd(what: str) -> BadAnswer:
-            return BadAnswer(f"RunPod sent {what}; nothing follows from it", console=self._http.console)
+            return BadAnswer(
+                f"RunPod sent {what}; nothing follows from it", console=self._http.console
+            )
 
-        return _gpu_types(read_single_page(answer, table(answer.data).get("gpus"), "GPUs", odd), cloud)
+        return _gpu_types(
+            read_single_page(answer, table(answer.data).get("gpus"), "GPUs", odd), cloud
+        )
 
     def describe_creation(self, offer: Offer, wish: Wish, token: str) -> str:
         """Return the exact call; a public key is no secret."""
         path, body = _request(offer, wish, token)
-        return printable(f"POST {self._http.base_url}{path} {msgspec.json.encode(body).decode()}", 20_000)
+        return printable(
+            f"POST {self._http.base_url}{path} {msgspec.json.encode(body).decode()}", 20_000
+        )
 
     async def create(self, offer: Offer, wish: Wish, token: str, permit: RentPermit) -> Instance:
         """Send the one call; see `Market.create`. The pod may have been made although the answer is an error."""
@@ -157,7 +169,9 @@ class RunPodMarket:
             return self._read((await self._http.get(f"/v2/pods/{made}")).data)
         except ProviderError as error:
             doubt = f"it was made, and could not be read: {error}"
-            return Instance(id=made, name=token, meter=Meter(lifecycle=Lifecycle.STARTING, doubt=doubt))
+            return Instance(
+                id=made, name=token, meter=Meter(lifecycle=Lifecycle.STARTING, doubt=doubt)
+            )
 
     async def find(self, token: str) -> tuple[Instance, ...]:
         """Return the pods whose name holds the token; names need not be unique."""
@@ -183,7 +197,9 @@ def _gpu_type(raw: object, cloud: str) -> GpuType | None:
         memory_gb=number(raw.get("memory")) or None,
         # A price of 0 would be a gift, and is not believed.
         price=(number(prices.get(cloud)) or None) if isinstance(prices, dict) else None,
-        most=(number(most.get(cloud)) or 0.0) if isinstance(most, dict) and raw.get(cloud) is True else 0.0,
+        most=(number(most.get(cloud)) or 0.0)
+        if isinstance(most, dict) and raw.get(cloud) is True
+        else 0.0,
         stock=printable(raw.get("availability") or "NONE", 20),
         places=tuple(
             (place["id"], printable(place.get("availability") or "NONE", 20))
@@ -212,7 +228,9 @@ def _offer(wish: Wish, gpu: GpuType, cloud: str, kind: str) -> Offer | None:
         gpu_count=wish.gpu_count,
         gpu_memory_gb=gpu.memory_gb,
         compute_per_hour=None if gpu.price is None else gpu.price * wish.gpu_count,
-        storage_per_hour=None if None in disks else sum(price for price in disks if price is not None),
+        storage_per_hour=None
+        if None in disks
+        else sum(price for price in disks if price is not None),
         in_per_gb=0.0,
         out_per_gb=0.0,
         disk_gb=volume,
@@ -256,7 +274,9 @@ def _body(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
         "dataCenterIds": [] if place == _ANYWHERE else [place],
         "gpu": wanted,
         "disk": CONTAINER_GB,
-        "mounts": {"persistent": {"size": max(SMALLEST_VOLUME_GB, offer.disk_gb or 0), "path": VOLUME_PATH}},
+        "mounts": {
+            "persistent": {"size": max(SMALLEST_VOLUME_GB, offer.disk_gb or 0), "path": VOLUME_PATH}
+        },
         "ports": ["22/tcp"],
         # Sets sshd up; a key that is given here is kept in the place of those of the account.
         "startSsh": True,
@@ -274,7 +294,9 @@ def _body(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
 # are USD an hour of one GPU (2026-11).
 
 
-async def spot_catalogue(http: AccountHttp, wish: Wish, clouds: tuple[str, ...]) -> dict[str, list[object]]:
+async def spot_catalogue(
+    http: AccountHttp, wish: Wish, clouds: tuple[str, ...]
+) -> dict[str, list[object]]:
     """Return cloud → what can be had there as spot, in the form of REST v2's catalogue, with bids as prices.
 
     Raises:
@@ -282,7 +304,8 @@ async def spot_catalogue(http: AccountHttp, wish: Wish, clouds: tuple[str, ...])
     """
     if wish.region is not None:
         raise ProviderError(
-            "RunPod tells no spot prices by region: ask without a region, or without spot", sent=False
+            "RunPod tells no spot prices by region: ask without a region, or without spot",
+            sent=False,
         )
     wanted = " ".join(
         f"{cloud}: lowestPrice(input: {{gpuCount: {wish.gpu_count}, secureCloud: {str(cloud == 'SECURE').lower()}}}) "
@@ -292,7 +315,9 @@ async def spot_catalogue(http: AccountHttp, wish: Wish, clouds: tuple[str, ...])
     query = f"query {{ gpuTypes {{ id displayName memoryInGb {wanted} }} }}"
     rows = (await _ask(http, {"query": query})).get("gpuTypes")
     if not isinstance(rows, list):
-        raise BadAnswer("RunPod's answer has no 'gpuTypes'; nothing follows from it", console=http.console)
+        raise BadAnswer(
+            "RunPod's answer has no 'gpuTypes'; nothing follows from it", console=http.console
+        )
     return {cloud: [_entry(table(row), cloud, wish.gpu_count) for row in rows] for cloud in clouds}
 
 
@@ -341,7 +366,9 @@ async def rent_spot(http: AccountHttp, request: Mapping[str, object]) -> str:
     """
     made = text(table((await _ask(http, request)).get("podRentInterruptable")).get("id"), 80)
     if made is None:
-        raise BadAnswer("RunPod did not say which spot pod it made", console=http.console, status=200)
+        raise BadAnswer(
+            "RunPod did not say which spot pod it made", console=http.console, status=200
+        )
     return made
 
 

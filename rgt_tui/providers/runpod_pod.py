@@ -16,7 +16,17 @@ import msgspec
 
 from rgt_tui.model import Leftover, Lifecycle
 from rgt_tui.profiles import load_profile, storage_per_hour
-from rgt_tui.providers.answers import Page, Parts, array, number, read_optional, read_pages, table, text, when
+from rgt_tui.providers.answers import (
+    Page,
+    Parts,
+    array,
+    number,
+    read_optional,
+    read_pages,
+    table,
+    text,
+    when,
+)
 from rgt_tui.providers.control_plane import BadAnswer, printable
 from rgt_tui.providers.http import AccountHttp
 
@@ -77,9 +87,15 @@ class Pod(msgspec.Struct, frozen=True):
 
         A disk that costs nothing in that state is left out; one whose size was not said has no price.
         """
-        sizes = {"volume-disk": self.volume_gb, "container-disk": self.container_gb if running else 0.0}
+        sizes = {
+            "volume-disk": self.volume_gb,
+            "container-disk": self.container_gb if running else 0.0,
+        }
         return tuple(
-            (tier.replace("-", " "), None if size is None else price_of(tier, size, running=running))
+            (
+                tier.replace("-", " "),
+                None if size is None else price_of(tier, size, running=running),
+            )
             for tier, size in sizes.items()
             if size != 0
         )
@@ -91,8 +107,14 @@ def parse_pod(raw: object, console: str = "") -> Pod:
     Raises:
         BadAnswer: it is not an object with an id; anything else that is odd becomes None.
     """
-    if not isinstance(raw, dict) or not isinstance(raw.get("id"), str) or not ID.fullmatch(raw["id"]):
-        raise BadAnswer("a pod without an id in RunPod's answer; look at the console", console=console)
+    if (
+        not isinstance(raw, dict)
+        or not isinstance(raw.get("id"), str)
+        or not ID.fullmatch(raw["id"])
+    ):
+        raise BadAnswer(
+            "a pod without an id in RunPod's answer; look at the console", console=console
+        )
     volume_gb, volume_path, networks = _mounts(raw.get("mounts"))
     direct = table(table(raw.get("ssh")).get("direct"))
     port = direct.get("port")
@@ -117,7 +139,9 @@ def parse_pod(raw: object, console: str = "") -> Pod:
         gpu=printable(gpu["id"], 80) if isinstance(gpu.get("id"), str) else None,
         gpu_count=count if type(count) is int and count > 0 else None,
         cluster=text(cluster.get("id"), 80),
-        region=printable(raw["dataCenterId"], 40) if isinstance(raw.get("dataCenterId"), str) else None,
+        region=printable(raw["dataCenterId"], 40)
+        if isinstance(raw.get("dataCenterId"), str)
+        else None,
     )
 
 
@@ -133,7 +157,8 @@ def _mounts(raw: object) -> tuple[float | None, str, tuple[NetworkMount, ...] | 
         path = printable(table(volume).get("path") or path, 200)
     networks = tuple(
         NetworkMount(
-            volume=printable(item["volumeId"], 80), path=printable(item.get("path") or "/workspace", 200)
+            volume=printable(item["volumeId"], 80),
+            path=printable(item.get("path") or "/workspace", 200),
         )
         for item in array(raw.get("network"))
         if isinstance(item, dict) and isinstance(item.get("volumeId"), str)
@@ -144,7 +169,9 @@ def _mounts(raw: object) -> tuple[float | None, str, tuple[NetworkMount, ...] | 
 def price_of(tier: str, size_gb: float, *, running: bool, kind: str | None = None) -> float | None:
     """Return the $ an hour of a storage tier by RunPod's profile; None = the profile has no price for it."""
     found = storage_per_hour(load_profile("runpod"), tier, size_gb, running=running, grade=kind)
-    return None if found is None else found.value
+    if found is None:
+        return None
+    return found.value
 
 
 def network_per_hour(size_gb: float, kind: str) -> float | None:
@@ -175,7 +202,9 @@ async def read_list(http: AccountHttp, path: str, key: str, what: str) -> tuple[
 
     async def read(cursor: str | None) -> Page:
         joint = "&" if "?" in path else "?"
-        answer = await http.get(path if cursor is None else f"{path}{joint}cursor={quote(cursor, safe='')}")
+        answer = await http.get(
+            path if cursor is None else f"{path}{joint}cursor={quote(cursor, safe='')}"
+        )
         data = table(answer.data)
         pages = table(data.get("pagination"))
         following = pages.get("nextCursor")
@@ -198,7 +227,10 @@ async def list_leftovers(
     """
     volumes = await read_list(http, "/v2/network-volumes", "networkVolumes", "network volumes")
     others, gaps = await read_optional(
-        {"serverless endpoints": partial(_endpoints, http), "clusters": partial(_clusters, http, pods)}
+        {
+            "serverless endpoints": partial(_endpoints, http),
+            "clusters": partial(_clusters, http, pods),
+        }
     )
     return (*(_volume(http, item, pods) for item in volumes), *others), gaps
 
@@ -217,7 +249,8 @@ def _volume(http: AccountHttp, raw: object, pods: Collection[Pod]) -> Leftover:
         used_by=tuple(
             pod.id
             for pod in pods
-            if pod.lifecycle is not Lifecycle.GONE and any(one.volume == volume for one in pod.networks or ())
+            if pod.lifecycle is not Lifecycle.GONE
+            and any(one.volume == volume for one in pod.networks or ())
         ),
         how=f"DELETE {http.base_url}/v2/network-volumes/{printable(volume, 80)}",
     )
@@ -229,7 +262,9 @@ async def _endpoints(http: AccountHttp) -> tuple[Leftover, ...]:
     for raw in await read_list(http, "/v2/serverless", "endpoints", "serverless endpoints"):
         endpoint = table(raw)
         id_ = _id_of(http, endpoint, "a serverless endpoint")
-        summary = table(table((await http.get(f"/v2/serverless/{id_}/workers")).data).get("summary"))
+        summary = table(
+            table((await http.get(f"/v2/serverless/{id_}/workers")).data).get("summary")
+        )
         counts = [number(summary.get(state)) for state in BILLED_WORKERS]
         known = [count for count in counts if count is not None]
         least = number(table(endpoint.get("workers")).get("min"))

@@ -56,9 +56,7 @@ STATES = {
 }
 """``status`` → what it is and what is charged. A cluster that is down is in the list no more."""
 DISKS = (("the disks of the stopped cluster", None),)
-PRICE = (
-    "by SkyPilot's cost report, at the catalogue's prices; what the cloud bills, disks included, may be more"
-)
+PRICE = "by SkyPilot's cost report, at the catalogue's prices; what the cloud bills, disks included, may be more"
 REFUSALS: dict[int | str, Proof] = {
     401: Proof.NOTHING,
     403: Proof.NOTHING,
@@ -110,7 +108,9 @@ def failure_of(request: object) -> Wrong | None:
         return None
     code = text(table(error).get("type"), 80) or ""
     words = table(error).get("message", error)
-    return Wrong(code, printable(clean(words), 300) if isinstance(words, str) else code, MEANS.get(code))
+    return Wrong(
+        code, printable(clean(words), 300) if isinstance(words, str) else code, MEANS.get(code)
+    )
 
 
 def identity(context: Context) -> Mapping[str, str]:
@@ -167,7 +167,9 @@ class SkyPilotAccount(RentedAccount):
         if not re.fullmatch(r"[\w-]{1,80}", queued):
             raise self.odd(f"no request id for {path}")
         try:
-            ended = table((await self.http.get(f"/api/get?request_id={queued}", silent_s=silent_s)).data)
+            ended = table(
+                (await self.http.get(f"/api/get?request_id={queued}", silent_s=silent_s)).data
+            )
         except NotFound:  # The request is not known, which says nothing about the cluster.
             raise Unreachable(
                 f"SkyPilot lost its request {path}; the state is unknown", console=self.http.console
@@ -175,7 +177,9 @@ class SkyPilotAccount(RentedAccount):
         failed = failure_of(ended)
         if ended.get("status") != "SUCCEEDED" or failed:
             words = (failed.text if failed else "") or text(ended.get("status"), 40) or "no status"
-            raise Unreachable(f"SkyPilot's request {path} ended with {words}", console=self.http.console)
+            raise Unreachable(
+                f"SkyPilot's request {path} ended with {words}", console=self.http.console
+            )
         return ended
 
     async def _result(self, path: str, body: object) -> tuple[dict[str, object], object]:
@@ -225,9 +229,13 @@ class SkyPilotAccount(RentedAccount):
 
     async def fetch(self, instance: str) -> Machine:
         """Read one cluster, its status refreshed at the cloud."""
-        found = next((one for one in await self._status([instance], force=True) if one.id == instance), None)
+        found = next(
+            (one for one in await self._status([instance], force=True) if one.id == instance), None
+        )
         if found is None:
-            raise NotFound(f"SkyPilot knows no cluster {printable(instance, 120)}", console=self.http.console)
+            raise NotFound(
+                f"SkyPilot knows no cluster {printable(instance, 120)}", console=self.http.console
+            )
         return found
 
     async def fetch_all(self) -> tuple[Machine, ...]:
@@ -247,7 +255,12 @@ class SkyPilotAccount(RentedAccount):
                     continue  # A cluster that was terminated; its name may be another one's by now.
                 cost, seconds = number(row.get("total_cost")), number(row.get("duration"))
                 name = row.get("name")
-                if isinstance(name, str) and cost and seconds and (rate := number(cost / seconds * 3600.0)):
+                if (
+                    isinstance(name, str)
+                    and cost
+                    and seconds
+                    and (rate := number(cost / seconds * 3600.0))
+                ):
                     self._rates[name] = rate
 
     def parse(self, raw: object, refreshed_after: float | None = None) -> Machine:
@@ -266,7 +279,9 @@ class SkyPilotAccount(RentedAccount):
         status = printable(box.get("status") or "not said", 40)
         lifecycle, bills = state_of(STATES, box.get("status"))
         doubts = []
-        if refreshed_after is not None and (number(box.get("status_updated_at")) or 0) < int(refreshed_after):
+        if refreshed_after is not None and (number(box.get("status_updated_at")) or 0) < int(
+            refreshed_after
+        ):
             status = f"{status}, not confirmed by the cloud"
             doubts.append("SkyPilot could not ask the cloud: this is the last status that it knows")
             if lifecycle is not Lifecycle.RUNNING:
@@ -294,7 +309,8 @@ class SkyPilotAccount(RentedAccount):
             user=user,
             gpu=gpu,
             gpu_count=None if count is None else count * nodes,
-            region=" ".join(filter(None, (text(box.get("cloud"), 40), text(box.get("region"), 60)))) or None,
+            region=" ".join(filter(None, (text(box.get("cloud"), 40), text(box.get("region"), 60))))
+            or None,
             # It moves with every launch, so that it says nothing about when the machine was created.
             started=moment_of(box.get("launched_at")) if lifecycle is Lifecycle.RUNNING else None,
             doubt="; ".join(doubts) or None,
@@ -307,7 +323,9 @@ class SkyPilotAccount(RentedAccount):
             return Call("POST", "/stop", self._body(**fields, purge=False))
         if what == Verb.DESTROY:
             return Call(
-                "POST", "/down", self._body(**fields, purge=False, graceful=False, graceful_timeout=None)
+                "POST",
+                "/down",
+                self._body(**fields, purge=False, graceful=False, graceful_timeout=None),
             )
         if what == START:
             fields |= {
@@ -323,7 +341,9 @@ class SkyPilotAccount(RentedAccount):
         """Say what the empty answer is worth: the request is queued."""
         if data is not None:
             raise BadAnswer(
-                "SkyPilot did not answer as documented; read the state", console=self.http.console, status=200
+                "SkyPilot did not answer as documented; read the state",
+                console=self.http.console,
+                status=200,
             )
         return "queued"
 
@@ -351,7 +371,10 @@ def endpoint(home: Path, name: str) -> tuple[str | None, int | None, str | None]
 
 def accelerators(value: object) -> tuple[str | None, int | None]:
     """Return type and number of ``{'A10': 1}``, which comes as text; None for anything else."""
-    found = (
-        re.fullmatch(r"\{'([\w.+ -]{1,40})': (\d{1,3})(?:\.0)?\}", value) if isinstance(value, str) else None
-    )
-    return (found[1], int(found[2])) if found else (None, None)
+    if isinstance(value, str):
+        found = re.fullmatch(r"\{'([\w.+ -]{1,40})': (\d{1,3})(?:\.0)?\}", value)
+    else:
+        found = None
+    if found:
+        return (found[1], int(found[2]))
+    return (None, None)

@@ -48,7 +48,15 @@ HOLDS = {
 }
 """States in which nodes are held. One that completes still holds them: https://slurm.schedmd.com/job_state_codes.html"""
 WAITS = frozenset(
-    ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "POWER_UP_NODE")
+    (
+        "PENDING",
+        "REQUEUED",
+        "REQUEUE_FED",
+        "REQUEUE_HOLD",
+        "RESV_DEL_HOLD",
+        "SPECIAL_EXIT",
+        "POWER_UP_NODE",
+    )
 )
 """Nothing is held."""
 ENDED = frozenset(
@@ -117,7 +125,9 @@ class Slurm(OneMachine["SlurmAccount"]):
     async def stop(self, permit: Permit) -> str:
         """Refuse: a job cannot be parked."""
         use_permit(permit, Verb.PARK, self.ref, steady())
-        raise PermitRefused("Slurm has no verb that parks a job: scancel ends it. Nothing was sent.")
+        raise PermitRefused(
+            "Slurm has no verb that parks a job: scancel ends it. Nothing was sent."
+        )
 
     async def destroy(self, permit: Permit) -> str:
         """End the job; see `Provider.destroy`. Files on the cluster's file systems stay."""
@@ -144,11 +154,15 @@ class Slurm(OneMachine["SlurmAccount"]):
 
     def native_label(self, verb: Verb) -> str:
         """Return Slurm's word."""
-        return "scancel" if verb is Verb.DESTROY else "park (Slurm has none)"
+        if verb is Verb.DESTROY:
+            return "scancel"
+        return "park (Slurm has none)"
 
     def action(self, verb: Verb) -> str:
         """Return the word used in ``Meter.actions``."""
-        return "scancel" if verb is Verb.DESTROY else "park"
+        if verb is Verb.DESTROY:
+            return "scancel"
+        return "park"
 
     def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
         """Say what continues: quotas of file systems are the cluster's matter; Slurm knows nothing of them."""
@@ -249,18 +263,23 @@ class SlurmAccount:
 
     async def _accounted(self, instance: str) -> list[str]:
         """Return the states that the accounting has of a job; none where there is no accounting."""
-        words = ("--noheader", "--parsable2", "--allocations", f"--jobs={instance}", "--format=JobID,State")
+        words = (
+            "--noheader",
+            "--parsable2",
+            "--allocations",
+            f"--jobs={instance}",
+            "--format=JobID,State",
+        )
         try:
             said = await self.line.run("sacct", *words)
         except Unreachable as error:
             if error.sent:
                 raise
             return []
-        rows = (
-            [row.split("|") for row in said.out.splitlines() if row.count("|") == 1]
-            if not said.status
-            else []
-        )
+        if not said.status:
+            rows = [row.split("|") for row in said.out.splitlines() if row.count("|") == 1]
+        else:
+            rows = []
         mine = instance.partition("_")[0].partition("+")[0]
         # "CANCELLED by 1000" names who did it.
         return [state.partition(" ")[0] for job, state in rows if re.split(r"[_+]", job)[0] == mine]
@@ -319,7 +338,9 @@ def parse_line(row: str) -> Job:
         or not cells[0].isprintable()
     ):
         raise BadAnswer(f"squeue printed a line that it does not document: {printable(row, 120)}")
-    ident, number, state, start, end, nodes, resources, partition, name = (cell.strip() for cell in cells)
+    ident, number, state, start, end, nodes, resources, partition, name = (
+        cell.strip() for cell in cells
+    )
     gpu, each = _gpus(resources)
     count = int(nodes) if re.fullmatch(r"[0-9]{1,6}", nodes) else None
     return Job(
@@ -337,7 +358,9 @@ def parse_line(row: str) -> Job:
 
 def _gpus(resources: str) -> tuple[str | None, int | None]:
     """Return type and number of GPUs of a node: ``gres/gpu:a100:2``, ``gpu:2``; none at all is 0."""
-    found = re.findall(r"(?:gres/|gres:)?gpu(?::([A-Za-z][\w.-]*))?(?::(\d{1,4}))?(?:\(|,|$)", resources)
+    found = re.findall(
+        r"(?:gres/|gres:)?gpu(?::([A-Za-z][\w.-]*))?(?::(\d{1,4}))?(?:\(|,|$)", resources
+    )
     if not found:
         return None, 0 if resources in ("", "N/A", "(null)") else None
     kinds = {kind for kind, _ in found if kind}
@@ -346,4 +369,6 @@ def _gpus(resources: str) -> tuple[str | None, int | None]:
 
 def _moment(text: str) -> float | None:
     """Return epoch seconds; None where nothing is planned yet (``N/A``)."""
-    return moment_of(text) if re.fullmatch(r"[0-9]{1,12}", text) else None
+    if re.fullmatch(r"[0-9]{1,12}", text):
+        return moment_of(text)
+    return None

@@ -76,11 +76,16 @@ async def carry_out(
             yield step(StopPhase.REQUESTED, f"{said}: asking the provider for the present state")
         else:
             yield step(
-                StopPhase.REQUESTED, f"sent, but not acknowledged ({said}): asking whether it was done"
+                StopPhase.REQUESTED,
+                f"sent, but not acknowledged ({said}): asking whether it was done",
             )
-    except Exception as error:  # whatever an adapter did not expect: the call may have gone out all the same
+    except (
+        Exception
+    ) as error:  # whatever an adapter did not expect: the call may have gone out all the same
         said = f"{type(error).__name__}: {error}"
-        yield step(StopPhase.REQUESTED, f"sent, but not acknowledged ({said}): asking whether it was done")
+        yield step(
+            StopPhase.REQUESTED, f"sent, but not acknowledged ({said}): asking whether it was done"
+        )
     else:
         yield step(StopPhase.REQUESTED, f"{said}: requested, not yet confirmed")
 
@@ -92,7 +97,9 @@ async def carry_out(
         try:
             meter = await provider.read(permit.instance)
         except Exception as error:
-            meter = Meter(at=clock(), error=f"{type(error).__name__}: {error}; this is a fault of rgt")
+            meter = Meter(
+                at=clock(), error=f"{type(error).__name__}: {error}; this is a fault of rgt"
+            )
         shown = meter if meter.error is None else shown
         phase = came_of(verb, meter)
         if phase is StopPhase.FAILED:
@@ -100,7 +107,9 @@ async def carry_out(
             return
         if phase is not None and not confirmed:
             confirmed = True
-            yield step(StopPhase.CONFIRMED, f"{meter.source}: {meter.native_status or meter.lifecycle}")
+            yield step(
+                StopPhase.CONFIRMED, f"{meter.source}: {meter.native_status or meter.lifecycle}"
+            )
         if phase is StopPhase.METER_OFF:
             yield step(phase, what_is_off(provider, verb, permit.instance, meter))
             return
@@ -108,11 +117,14 @@ async def carry_out(
             polls -= 1
             if polls <= 0:
                 yield step(
-                    StopPhase.FAILED, f"{said}; the provider says {meter.native_status or 'nothing of it'}"
+                    StopPhase.FAILED,
+                    f"{said}; the provider says {meter.native_status or 'nothing of it'}",
                 )
                 return
         if max(waited, ticks() - begun) >= timeout_s:
-            yield step(StopPhase.UNCONFIRMED, _unconfirmed(provider, meter, shown, confirmed, timeout_s))
+            yield step(
+                StopPhase.UNCONFIRMED, _unconfirmed(provider, meter, shown, confirmed, timeout_s)
+            )
             return
         await sleep(poll_s)
         waited += poll_s
@@ -130,7 +142,9 @@ def came_of(verb: Verb, meter: Meter) -> StopPhase | None:
     if meter.lifecycle is not (Lifecycle.STOPPED if verb is Verb.PARK else Lifecycle.GONE):
         return None
     off = meter.kind in (MeterKind.NONE, MeterKind.STORAGE_ONLY)
-    return StopPhase.METER_OFF if off else StopPhase.CONFIRMED
+    if off:
+        return StopPhase.METER_OFF
+    return StopPhase.CONFIRMED
 
 
 def what_is_off(provider: Provider, verb: Verb, instance: str, meter: Meter) -> str:
@@ -143,9 +157,15 @@ def what_is_off(provider: Provider, verb: Verb, instance: str, meter: Meter) -> 
     return f"{head}; keeps billing: {rest}"
 
 
-def _unconfirmed(provider: Provider, meter: Meter, shown: Meter, confirmed: bool, timeout_s: float) -> str:
+def _unconfirmed(
+    provider: Provider, meter: Meter, shown: Meter, confirmed: bool, timeout_s: float
+) -> str:
     """Say what the provider showed last, and since when it says nothing more."""
-    last = f"last shown: {shown.native_status or shown.lifecycle}" if shown.at is not None else "never shown"
+    last = (
+        f"last shown: {shown.native_status or shown.lifecycle}"
+        if shown.at is not None
+        else "never shown"
+    )
     trouble = f"; now: {meter.error}" if meter.error is not None else ""
     what = "stopped, but not what still bills" if confirmed else "not confirmed"
     return (

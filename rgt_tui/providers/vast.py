@@ -162,7 +162,9 @@ class VastAccount(RentedAccount):
         if not isinstance(data, dict) or "instances" not in data:
             raise self.odd("an answer without 'instances'")
         if data["instances"] is None:
-            raise NotFound(f"vast.ai shows nothing under {instance}", console=self.http.console, status=200)
+            raise NotFound(
+                f"vast.ai shows nothing under {instance}", console=self.http.console, status=200
+            )
         box = table(data["instances"])
         if not isinstance(box.get("volume_info"), list) and instance not in self._volumes_of:
             # The answer for one instance may lack its volumes; that of the list names them.
@@ -181,7 +183,9 @@ class VastAccount(RentedAccount):
             query["select_filters"] = json.dumps(filters)
         # By the documentation the total counts what fits. Should it be the account's after all, every filtered list
         # would look too short, and a machine just made would not be found: it is compared without filters alone.
-        found = await self._pages("list", "/api/v1/instances/", query, "instances", total=not filters)
+        found = await self._pages(
+            "list", "/api/v1/instances/", query, "instances", total=not filters
+        )
         return tuple(map(self.parse, found))
 
     async def _pages(
@@ -277,7 +281,9 @@ class VastAccount(RentedAccount):
         if not self._volumes_pause.left(self.clock()) and any(one.outlives for one in machines):
             self._volumes_pause.begin(self.clock(), VOLUMES_AGE)
             with contextlib.suppress(ProviderError):
-                self._volumes = {_named(one.id): one.per_hour for one in await self._listed_volumes()}
+                self._volumes = {
+                    _named(one.id): one.per_hour for one in await self._listed_volumes()
+                }
                 self.reprice(self._volumes)
 
     def tiers(self, machine: Machine) -> dict[str, str]:
@@ -310,7 +316,9 @@ class VastAccount(RentedAccount):
         user = table((await self.http.get("/api/v0/users/current/")).data)
         credit, balance = signed(user.get("credit")), signed(user.get("balance"))
         if credit is None:
-            return None if balance is None else Purse(balance)
+            if balance is None:
+                return None
+            return Purse(balance)
         return Purse(credit + min(0.0, balance or 0.0))
 
     async def read_books(self, machines: tuple[Machine, ...]) -> Mapping[str, float]:
@@ -365,7 +373,10 @@ class VastAccount(RentedAccount):
             identifier = whole(item.get("id"))
             if identifier is None:
                 raise self.odd("an endpoint without an id")
-            name, state = text(item.get("endpoint_name"), 60) or "", text(item.get("endpoint_state"), 20)
+            name, state = (
+                text(item.get("endpoint_name"), 60) or "",
+                text(item.get("endpoint_state"), 20),
+            )
             endpoint = Leftover(
                 what="endpoint",
                 id=str(identifier),
@@ -404,7 +415,10 @@ def _state(box: Mapping[str, object]) -> tuple[Lifecycle, MeterKind]:
     )
     if actual is not None and not isinstance(actual, str):
         return Lifecycle.UNKNOWN, MeterKind.UNKNOWN
-    resting = box.get("intended_status") == "stopped" or box.get("cur_state") in ("stopped", "unloaded")
+    resting = box.get("intended_status") == "stopped" or box.get("cur_state") in (
+        "stopped",
+        "unloaded",
+    )
     if lifecycle is Lifecycle.STOPPED and not resting:
         return Lifecycle.ERROR, MeterKind.UNKNOWN
     return lifecycle, bills
@@ -415,7 +429,9 @@ def _words(box: Mapping[str, object]) -> str:
     actual = box.get("actual_status")
     said = "created" if actual is None else printable(actual, 40)
     intended = text(box.get("intended_status"), 40)
-    return said if intended is None or intended == said else f"{said} (intended: {intended})"
+    if intended is None or intended == said:
+        return said
+    return f"{said} (intended: {intended})"
 
 
 def _disk_per_hour(box: Mapping[str, object]) -> float | None:
@@ -424,7 +440,9 @@ def _disk_per_hour(box: Mapping[str, object]) -> float | None:
     if told is not None:
         return told
     size, price = number(box.get("disk_space")), number(box.get("storage_cost"))
-    return None if size is None or price is None else size * price / MONTH_H
+    if size is None or price is None:
+        return None
+    return size * price / MONTH_H
 
 
 def _out_per_gb(box: Mapping[str, object]) -> float | None:
@@ -434,7 +452,9 @@ def _out_per_gb(box: Mapping[str, object]) -> float | None:
     https://github.com/vast-ai/vast-python (verified 2026-11).
     """
     told = number(box.get("internet_up_cost_per_tb"))
-    return None if told is None else told / 1000.0
+    if told is None:
+        return None
+    return told / 1000.0
 
 
 def _named(volume: object) -> str:
@@ -450,5 +470,9 @@ def _ssh(box: Mapping[str, object]) -> tuple[str | None, int | None]:
     if direct is not None and address is not None:
         return address, direct
     host, proxy = text(box.get("ssh_host"), 200), port(box.get("ssh_port"))
-    proxy = port((proxy or 0) + 1) if "jupyter" in str(box.get("image_runtype")) and proxy else proxy
-    return (None, None) if host is None or proxy is None else (host, proxy)
+    proxy = (
+        port((proxy or 0) + 1) if "jupyter" in str(box.get("image_runtype")) and proxy else proxy
+    )
+    if host is None or proxy is None:
+        return (None, None)
+    return (host, proxy)

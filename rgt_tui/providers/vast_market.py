@@ -12,7 +12,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from rgt_tui.model import Bid, Offer, RentPermit, Wish, steady
 from rgt_tui.model.gpu_names import GPUS, MEMORY_TOLERANCE, read_gpu_name, same_gpu
 from rgt_tui.providers.answers import known_sum, number, table, text, whole
-from rgt_tui.providers.control_plane import BadAnswer, Instance, ProviderError, printable, use_rent_permit
+from rgt_tui.providers.control_plane import (
+    BadAnswer,
+    Instance,
+    ProviderError,
+    printable,
+    use_rent_permit,
+)
 from rgt_tui.providers.rented import Call, Machine, RentedAccount
 from rgt_tui.providers.rented_market import RentedMarket, check_wish, in_order, unknown_gpu
 
@@ -51,7 +57,9 @@ class VastMarket(RentedMarket):
         data = (await self.account.http.ask("POST", "/api/v0/bundles/", search(wish))).data
         items = table(data).get("offers")
         if not isinstance(items, list):
-            raise BadAnswer("vast.ai's answer to a search has no 'offers'", console=self.account.http.console)
+            raise BadAnswer(
+                "vast.ai's answer to a search has no 'offers'", console=self.account.http.console
+            )
         read = (self._offer(table(item), wish) for item in items)
         found = [offer for offer in read if offer is not None and _fits(offer, wish)]
         if not found and not _names(wish) and read_gpu_name(wish.gpu).words:
@@ -96,7 +104,9 @@ class VastMarket(RentedMarket):
     def made(self, data: object) -> str | None:
         """Return the id of the contract."""
         contract = whole(table(data).get("new_contract"))
-        return str(contract) if contract is not None and table(data).get("success") is True else None
+        if contract is not None and table(data).get("success") is True:
+            return str(contract)
+        return None
 
     async def find(self, token: str) -> tuple[Instance, ...]:
         """Look for the label."""
@@ -156,7 +166,9 @@ def search(wish: Wish) -> dict[str, object]:
 def _names(wish: Wish) -> list[str]:
     """Return vast.ai's names of the wished model; empty = our table lacks it."""
     model = read_gpu_name(wish.gpu).model
-    return [] if model is None else list(model.vast or (model.name,))
+    if model is None:
+        return []
+    return list(model.vast or (model.name,))
 
 
 def _spellings(wish: Wish) -> list[str]:
@@ -254,4 +266,6 @@ class VastBids:
 
     @staticmethod
     def _call(instance: str, price: float) -> Call:
-        return Call("PUT", f"/api/v0/instances/bid_price/{instance}/", {"client_id": "me", "price": price})
+        return Call(
+            "PUT", f"/api/v0/instances/bid_price/{instance}/", {"client_id": "me", "price": price}
+        )

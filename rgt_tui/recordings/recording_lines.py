@@ -197,7 +197,9 @@ def read_entry(line: bytes) -> Entry:
         entry = _entry.decode(line)
     except (ValueError, RecursionError) as error:
         raise DamagedLine(str(error)[:200]) from error
-    if not math.isfinite(entry.at) or (entry.set is not None and not math.isfinite(entry.set.moved)):
+    if not math.isfinite(entry.at) or (
+        entry.set is not None and not math.isfinite(entry.set.moved)
+    ):
         raise DamagedLine("its time is not a number")
     return entry
 
@@ -220,7 +222,9 @@ def changed(state: BoxState, what: Change) -> BoxState:
     """Return a box's state after a change without a frame."""
     state = shifted(state, what.moved)
     if what.link is not None:
-        state = _replace(state, link=what.link, reason=what.reason, since=what.since, retry_at=what.retry_at)
+        state = _replace(
+            state, link=what.link, reason=what.reason, since=what.since, retry_at=what.retry_at
+        )
     if what.meter is not None:
         state = _replace(state, meter=what.meter)
     if what.limited is not None:
@@ -353,4 +357,6 @@ def length(path: Path, going: Callable[[], bool] = lambda: True) -> float | None
 def _open(path: Path) -> IO[bytes]:
     with open_regular(path) as file:
         zipped = file.read(2) == GZIP
-    return cast("IO[bytes]", gzip.open(path, "rb")) if zipped else open_regular(path)
+    if zipped:
+        return cast("IO[bytes]", gzip.open(path, "rb"))
+    return open_regular(path)

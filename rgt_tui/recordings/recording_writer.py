@@ -60,7 +60,9 @@ class LineFile:
         try:
             self._fd = os.open(path, flags, 0o600)
         except FileExistsError:
-            raise RecordFailed(f"{path} already exists; a recording never replaces a file") from None
+            raise RecordFailed(
+                f"{path} already exists; a recording never replaces a file"
+            ) from None
         except OSError as error:
             raise RecordFailed(f"{path} cannot be created: {error.strerror}") from error
 
@@ -89,7 +91,9 @@ class LineFile:
         except OSError as error:
             self._broken = True
             if end >= 0:
-                with contextlib.suppress(OSError):  # then its last line is torn, which a replay names
+                with contextlib.suppress(
+                    OSError
+                ):  # then its last line is torn, which a replay names
                     os.ftruncate(self._fd, end)
             if not self.written:
                 with contextlib.suppress(
@@ -206,7 +210,9 @@ class Recorder:
             self._lines.put(line)
 
     def _fail(self, why: str) -> None:
-        self.failure = self.failure or RecordFailed(f"{self._file.path} ends here: {why}. {REPLAYABLE}")
+        self.failure = self.failure or RecordFailed(
+            f"{self._file.path} ends here: {why}. {REPLAYABLE}"
+        )
         self.failed.set()
 
     def _run(self) -> None:
@@ -219,8 +225,12 @@ class Recorder:
         if first is None:
             return
         ours = f"{self._file.path} ends here: {type(first).__name__}: {first}; this is a fault of rgt. {REPLAYABLE}"
-        self.failure = self.failure or (first if isinstance(first, RecordFailed) else RecordFailed(ours))
-        with contextlib.suppress(RuntimeError):  # the loop has gone: who closed it has looked at `failure`
+        self.failure = self.failure or (
+            first if isinstance(first, RecordFailed) else RecordFailed(ours)
+        )
+        with contextlib.suppress(
+            RuntimeError
+        ):  # the loop has gone: who closed it has looked at `failure`
             self._loop.call_soon_threadsafe(self.failed.set)
 
     def _take_all(self) -> None:

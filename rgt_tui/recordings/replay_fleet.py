@@ -15,7 +15,13 @@ from rgt_tui.fleet.reducers import replace
 from rgt_tui.model import AlertSettings, BoxSpec, BoxState, Profile
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.recordings import recording_lines
-from rgt_tui.recordings.recording_lines import Entry, RecordingError, RecordingReader, Skipped, length
+from rgt_tui.recordings.recording_lines import (
+    Entry,
+    RecordingError,
+    RecordingReader,
+    Skipped,
+    length,
+)
 from rgt_tui.ssh.channel import read_frame
 
 FULL = math.inf
@@ -31,7 +37,9 @@ class PlaybackClock:
         real: Our clock, seconds; any that runs evenly.
     """
 
-    def __init__(self, start: float, speed: float, real: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, start: float, speed: float, real: Callable[[], float] = time.monotonic
+    ) -> None:
         self._real = real
         self._speed = speed
         self._held = False
@@ -125,7 +133,9 @@ class ReplayedBox:
             frame = read_frame(line)
         except (ValueError, RecursionError):  # it was none when it came, either
             counters = self.state.counters
-            self.state = replace(self.state, counters=replace(counters, bad_frames=counters.bad_frames + 1))
+            self.state = replace(
+                self.state, counters=replace(counters, bad_frames=counters.bad_frames + 1)
+            )
             return
         try:
             self.state = self.intake.take(self.state, frame, entry.at)
@@ -298,7 +308,9 @@ class ReplayFleet(ReadOnlyFleet, BaseFleet):
         for name, box in before.items():
             self._boxes[name].intake.take_readers(box.intake)
         # Nobody is told of the alerts of the round before.
-        self._publisher.fill(self._boxes, look=0.0, alerting=Alerting(AlertSettings(), clock=self._clock))
+        self._publisher.fill(
+            self._boxes, look=0.0, alerting=Alerting(AlertSettings(), clock=self._clock)
+        )
 
     def _publish(self, now: float, *, show: bool = False) -> None:
         """Publish; show it, unless something was shown just now."""
@@ -342,7 +354,9 @@ class ReplayFleet(ReadOnlyFleet, BaseFleet):
 
     def _moved(self, item: Entry) -> float:
         """Return by how many seconds the clock was set before an entry. Every box has such a line, at one time."""
-        return item.set.moved if item.set is not None and item.at != self._set_at else 0.0
+        if item.set is not None and item.at != self._set_at:
+            return item.set.moved
+        return 0.0
 
     def _set_clock(self, item: Entry, moved: float) -> float:
         """Go on by the clock as it was set; return its time."""

@@ -26,7 +26,13 @@ from rgt_tui.ssh.ssh_errors import (
 from rgt_tui.ssh.ssh_route import Host, Wanted, check_host, check_user, resolve
 
 if TYPE_CHECKING:
-    from rgt_tui.ssh.bundle import AgentBundle, build_agent, build_trainer, remote_root, trainer_root
+    from rgt_tui.ssh.bundle import (
+        AgentBundle,
+        build_agent,
+        build_trainer,
+        remote_root,
+        trainer_root,
+    )
     from rgt_tui.ssh.channel import NO_FILES, Channel, Watching, open_channel, read_frame, watch
     from rgt_tui.ssh.command_streams import BulkChannel, Passed, feed, open_bulk, pass_through
     from rgt_tui.ssh.connection import (
@@ -49,7 +55,16 @@ if TYPE_CHECKING:
     )
     from rgt_tui.ssh.person import Answers, Deadline, Person, answered_by
     from rgt_tui.ssh.remote_cat import CatFailed, FileBegins, FileListed, Place, cat, listed
-    from rgt_tui.ssh.remote_command import NO_SFTP, Done, LineSplitter, decoded, has_sftp, lost, record, run
+    from rgt_tui.ssh.remote_command import (
+        NO_SFTP,
+        Done,
+        LineSplitter,
+        decoded,
+        has_sftp,
+        lost,
+        record,
+        run,
+    )
     from rgt_tui.ssh.sh_probe import Probe
 
 __all__ = [

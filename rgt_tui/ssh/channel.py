@@ -90,9 +90,10 @@ class PackedLines:
         begins = line[:BEGINS]
         if len(line) <= TOLD_BY.get(begins, 0):
             end = len(data) - len(rest)
-            sum_ = (
-                int.from_bytes(data[end - CHECKSUM : end], "big") if end >= CHECKSUM else zlib.adler32(line)
-            )
+            if end >= CHECKSUM:
+                sum_ = int.from_bytes(data[end - CHECKSUM : end], "big")
+            else:
+                sum_ = zlib.adler32(line)
             self._told[begins] = sum_, line
         return found, rest or None
 
@@ -125,12 +126,16 @@ def read_frame(line: bytes) -> Frame:
             _packed(frame)
         except OverflowError as error:
             raise ValueError("a number needs more than 64 bits") from error
-    return frame if is_plain_json(line) else cleaned(frame)
+    if is_plain_json(line):
+        return frame
+    return cleaned(frame)
 
 
 def _is_no_json(error: ValueError | RecursionError) -> bool:
     """Tell what no agent writes from a frame that this client does not know or want."""
-    malformed = isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError)
+    malformed = isinstance(error, msgspec.DecodeError) and not isinstance(
+        error, msgspec.ValidationError
+    )
     return malformed or isinstance(error, UnicodeDecodeError)
 
 
@@ -258,7 +263,9 @@ class _Session(asyncssh.SSHClientSession[bytes]):
             return
         last = self.words.decode(errors="replace").strip().splitlines()
         if self.status is not None:
-            self.ended.set_result(f"the agent ended with {self.status}" + (f": {last[-1]}" if last else ""))
+            self.ended.set_result(
+                f"the agent ended with {self.status}" + (f": {last[-1]}" if last else "")
+            )
         else:
             self.ended.set_result(f"ssh: {exc}" if exc else "ssh: the connection was lost")
 
@@ -385,7 +392,9 @@ async def watch(
         limited = (f"{error}: a terminal only (proxied SSH); {NO_HISTORY}", NO_FILES)
     else:
         command = deployed.command("watch")
-        channel = await open_channel(connection, command, config, on_frame, on_bad, on_line, on_waiting)
+        channel = await open_channel(
+            connection, command, config, on_frame, on_bad, on_line, on_waiting
+        )
         return Watching(channel, (deployed.note,) if deployed.note else (), deployed)
     probe = await open_probe(
         connection, config, on_frame, on_bad, on_line, terminal=terminal, limited=limited

@@ -122,7 +122,9 @@ class _Session(asyncssh.SSHClientSession[bytes]):
 
 def signal_number(name: str) -> int:
     """Return the number of a signal as SSH names it, such as ``KILL``; 0 where this system has none of that name."""
-    return getattr(signal, f"SIG{name.partition('@')[0]}", 0) if name.isascii() else 0
+    if name.isascii():
+        return getattr(signal, f"SIG{name.partition('@')[0]}", 0)
+    return 0
 
 
 def _send_all(
@@ -166,8 +168,12 @@ async def pass_through(
     except (asyncssh.Error, OSError) as error:
         raise lost(connection) from error
     loop = asyncio.get_running_loop()
-    threading.Thread(target=_send_all, args=(loop, session, channel), daemon=True, name="rgt-input").start()
-    asking = None if interrupted is None else loop.create_task(_interrupt(interrupted, session, channel))
+    threading.Thread(
+        target=_send_all, args=(loop, session, channel), daemon=True, name="rgt-input"
+    ).start()
+    asking = (
+        None if interrupted is None else loop.create_task(_interrupt(interrupted, session, channel))
+    )
     try:
         await asyncio.shield(session.ended)
     except (asyncssh.Error, OSError) as error:
@@ -252,7 +258,9 @@ class BulkChannel:
     def words(self) -> str:
         """The last line of its standard error, printable."""
         lines = self._session.words.decode("utf-8", "replace").strip().splitlines()
-        return clean(lines[-1]) if lines else ""
+        if lines:
+            return clean(lines[-1])
+        return ""
 
     def write(self, data: bytes) -> None:
         """Send to its standard input; nothing where it has ended."""
@@ -407,4 +415,6 @@ async def feed(
     if session.status is None and connection.is_closed():
         raise lost(connection)
     lines = bytes(session.words).decode(errors="replace").strip().splitlines()
-    return Done(session.status, bytes(session.out), " ".join(clean(line) for line in lines[-5:])[:1000])
+    return Done(
+        session.status, bytes(session.out), " ".join(clean(line) for line in lines[-5:])[:1000]
+    )

@@ -21,7 +21,13 @@ from rgt_tui.ssh.ssh_route import Host, Wanted, check_host, check_user, place, r
 
 
 def arguments(
-    spec: BoxSpec, around: Surroundings, hop: Host, before: Sequence[Host], *, last: bool, moved: bool
+    spec: BoxSpec,
+    around: Surroundings,
+    hop: Host,
+    before: Sequence[Host],
+    *,
+    last: bool,
+    moved: bool,
 ) -> tuple[str, ...]:
     """Return the words behind ``ssh``; what ssh_config says of the alias is left to ssh.
 
@@ -34,7 +40,9 @@ def arguments(
         moved: It is not where its alias leads.
     """
     # A shell does not expand what is quoted, and ssh expands no `~` behind -F.
-    words = [] if spec.ssh_config is None else ["-F", *(str(source.path) for source in around.sources)]
+    words = (
+        [] if spec.ssh_config is None else ["-F", *(str(source.path) for source in around.sources)]
+    )
     words += [NO_FILE] if words == ["-F"] else []
     if last and spec.identity is not None:
         words += ["-i", hop.identities[0], "-o", "IdentitiesOnly=yes"]
@@ -48,7 +56,9 @@ def arguments(
 
 
 def _option(name: str, value: str) -> str:
-    return f'{name}="{value}"' if " " in value else f"{name}={value}"
+    if " " in value:
+        return f'{name}="{value}"'
+    return f"{name}={value}"
 
 
 replace = msgspec.structs.replace
@@ -143,7 +153,9 @@ def _blamed(spec: BoxSpec, key: str) -> Iterator[None]:
 
 
 def _label(host: Host) -> str:
-    return host.where if host.alias.lower() == host.host else f"{host.alias} ({host.where})"
+    if host.alias.lower() == host.host:
+        return host.where
+    return f"{host.alias} ({host.where})"
 
 
 async def connect(
@@ -178,7 +190,9 @@ async def connect(
     try:
         for step in steps:
             connection, below = await opener.open(step, connection), connection
-            connection.set_extra_info(rgt_label=step.label, rgt_below=below, rgt_by_hand=step.by_hand)
+            connection.set_extra_info(
+                rgt_label=step.label, rgt_below=below, rgt_by_hand=step.by_hand
+            )
             connection.set_extra_info(rgt_alive=tuple(keepalive(step.host).values()))
     except BaseException:
         if connection is not None:
@@ -272,7 +286,9 @@ def _word(host: Host, text: str) -> str:
         raise ConfigError(
             f"ssh_config, for {host.alias}: {text!r} has characters that a file of ssh cannot say"
         )
-    return f'"{text}"' if " " in text else text
+    if " " in text:
+        return f'"{text}"'
+    return text
 
 
 def _path(host: Host, text: str) -> str:

@@ -118,7 +118,9 @@ async def deploy(
         digest=words[1],
         spare=shlex.quote(words[2]),
     )
-    probe = await run(connection, "sh -s", data=script.encode(), most_bytes=MOST_BYTES, name="the first look")
+    probe = await run(
+        connection, "sh -s", data=script.encode(), most_bytes=MOST_BYTES, name="the first look"
+    )
     lines = probe.out.decode(errors="replace").splitlines()
     if _SHELL not in lines:
         said = clean(next((line for line in lines if line.strip()), "") or probe.words)[:200]
@@ -138,7 +140,9 @@ async def deploy(
     written = await run(connection, command, data=writer + bundle.data, name="writing the agent")
     row = _row(written.out)
     if written.status != 0 or row is None:
-        raise DeployFailed(f"cannot write the agent to {path}: {written.words or f'exit {written.status}'}")
+        raise DeployFailed(
+            f"cannot write the agent to {path}: {written.words or f'exit {written.status}'}"
+        )
     path, why, kind = row
     return Deployed(python, path, _note(path, kind, why), ALONE)
 
@@ -146,7 +150,11 @@ async def deploy(
 def _note(path: str, kind: str, why: str) -> str:
     if not why:
         return ""
-    what = f"an older agent runs ({path}): this one" if kind == "older" else f"the agent is in {path}: it"
+    what = (
+        f"an older agent runs ({path}): this one"
+        if kind == "older"
+        else f"the agent is in {path}: it"
+    )
     return f"{what} could not be written to the home directory ({why}); fix that and press retry"
 
 
@@ -157,9 +165,13 @@ def _row(out: bytes) -> tuple[str, str, str] | None:
         DeployFailed: it names what a terminal would obey.
     """
     rows = [
-        line.split("\t") for line in out.decode(errors="replace").splitlines() if line.startswith("RGT\t")
+        line.split("\t")
+        for line in out.decode(errors="replace").splitlines()
+        if line.startswith("RGT\t")
     ]
-    found = next((row for row in rows if len(row) == len(("RGT", "python", "path", "exists"))), None)
+    found = next(
+        (row for row in rows if len(row) == len(("RGT", "python", "path", "exists"))), None
+    )
     if found is None:
         return None
     _, *values = found
@@ -223,7 +235,10 @@ class Pushed(msgspec.Struct, frozen=True):
 
 
 async def push(
-    connection: asyncssh.SSHClientConnection, box: str, bundle: AgentBundle, pythons: tuple[str, ...] = ()
+    connection: asyncssh.SSHClientConnection,
+    box: str,
+    bundle: AgentBundle,
+    pythons: tuple[str, ...] = (),
 ) -> Pushed:
     """Make sure that the trainer is on the box; a file that is there already is not written again.
 
@@ -245,7 +260,18 @@ async def push(
         python=python,
         torch=torch,
         launch=shlex.join(
-            [python, deployed.path, "--task", "char_lm", "--epochs", "4", "--seed", "0", "--out", "RUN"]
+            [
+                python,
+                deployed.path,
+                "--task",
+                "char_lm",
+                "--epochs",
+                "4",
+                "--seed",
+                "0",
+                "--out",
+                "RUN",
+            ]
         ),
         library=f"PYTHONPATH={shlex.quote(deployed.path)}",
     )
@@ -267,7 +293,9 @@ async def find_torch(
     probe = await run(
         connection,
         "sh -s",
-        data=_TORCH_PROBE.format(candidates=candidates(pythons), look=shlex.quote(_VERSION)).encode(),
+        data=_TORCH_PROBE.format(
+            candidates=candidates(pythons), look=shlex.quote(_VERSION)
+        ).encode(),
         name="looking for torch",
     )
     return best_python(probe.out.decode(errors="replace"), otherwise)
@@ -285,11 +313,15 @@ def best_python(text: str, otherwise: str) -> tuple[str, str | None]:
         for line in text.splitlines()
         if line.startswith("RGT\t") and len(parts := line.split("\t")) == 3
     ]
-    having = [(python, clean(torch)) for _, python, torch in rows if torch.strip() and exact(python)]
+    having = [
+        (python, clean(torch)) for _, python, torch in rows if torch.strip() and exact(python)
+    ]
     for python, torch in having:
         if version_of(torch) >= OLDEST_TORCH:
             return python, torch
-    return having[0] if having else (otherwise, None)
+    if having:
+        return having[0]
+    return (otherwise, None)
 
 
 def version_of(text: str) -> tuple[int, ...]:

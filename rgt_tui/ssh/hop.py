@@ -62,7 +62,8 @@ def chosen(host: Host) -> dict[str, Any]:
         ConfigError: ssh_config names only what asyncssh does not know.
     """
     found: dict[str, Any] = {
-        "encryption_algs": _said("Ciphers", host.ciphers, get_encryption_algs(), host) or CIPHERS_FIRST,
+        "encryption_algs": _said("Ciphers", host.ciphers, get_encryption_algs(), host)
+        or CIPHERS_FIRST,
         "kex_algs": _said("KexAlgorithms", host.kex, get_kex_algs(), host) or KEX_FIRST,
     }
     if macs := _said("MACs", host.macs, get_mac_algs(), host):
@@ -84,12 +85,17 @@ def host_keys(host: Host, trusted: Sequence[asyncssh.SSHKey], authorities: bool)
     # A certificate that no known authority signed could not be verified, so none is asked for.
     certificates = [name.decode() for name in get_default_certificate_algs()] if authorities else []
     possible = get_public_key_algs() + (get_certificate_algs() if authorities else [])
-    said = _said("HostKeyAlgorithms", host.host_key_algorithms, possible, host) or [*certificates, *plain]
+    said = _said("HostKeyAlgorithms", host.host_key_algorithms, possible, host) or [
+        *certificates,
+        *plain,
+    ]
     signed = [name for name in said if name in certificates]
     return list(dict.fromkeys([*signed, *[name for name in known if name in said], *said]))
 
 
-def _said(option: str, value: str | None, possible: Sequence[bytes], host: Host) -> list[str] | None:
+def _said(
+    option: str, value: str | None, possible: Sequence[bytes], host: Host
+) -> list[str] | None:
     """Return a list of ssh_config without the names that asyncssh does not know; None = nothing is said."""
     if value is None:
         return None
@@ -164,7 +170,11 @@ def reason(error: asyncssh.Error | OSError, seconds: float, *, reached: bool) ->
 
 
 async def failure(
-    step: Step, tunnel: asyncssh.SSHClientConnection | None, proxy: Proxy | None, reason: str, advice: str
+    step: Step,
+    tunnel: asyncssh.SSHClientConnection | None,
+    proxy: Proxy | None,
+    reason: str,
+    advice: str,
 ) -> str:
     """Say that a server was not reached, over which way, why, and what to do next."""
     if proxy is not None:
@@ -173,7 +183,9 @@ async def failure(
             f"ssh: {step.label}: the ProxyCommand {step.host.proxy_command!r} failed to connect: {words or reason}; "
             "try the command by itself"
         )
-    through = f"not reached through {tunnel.get_extra_info('rgt_label')}: " if tunnel is not None else ""
+    through = (
+        f"not reached through {tunnel.get_extra_info('rgt_label')}: " if tunnel is not None else ""
+    )
     return f"ssh: {step.label}: {through}{reason}" + (f"; {advice}" if advice else "")
 
 
@@ -181,7 +193,11 @@ def refusal(step: Step, login: Login) -> str:
     """Say that a login was refused: what the server takes, what was tried, what to do."""
     methods = ", ".join(login.methods) or "no method that rgt has"
     tried = login.keyring.tried
-    keys = f"{how_many(len(tried), 'key')} tried ({', '.join(tried[:5])})" if tried else "no key to try"
+    keys = (
+        f"{how_many(len(tried), 'key')} tried ({', '.join(tried[:5])})"
+        if tried
+        else "no key to try"
+    )
     said = [f"ssh: {step.label} refused the login of {step.host.user}: it takes {methods}; {keys}"]
     said += login.keyring.notes[:5]
     if login.unanswered:
@@ -236,7 +252,11 @@ class Opener:
             AuthFailed: the server did not let us in.
             Unreachable: everything else.
         """
-        person = Person(self._person.box, None, self._person.answers) if step.host.batch else self._person
+        person = (
+            Person(self._person.box, None, self._person.answers)
+            if step.host.batch
+            else self._person
+        )
         pinned: Offered | None = None
         again = True
         while True:
@@ -270,7 +290,9 @@ class Opener:
         if known.keys:
             return known
         accepted = self._person.answers.accepted(host.known_as)
-        kept = tuple(Entry("accepted by you", 0, host.known_as, kind, key) for kind, key in accepted)
+        kept = tuple(
+            Entry("accepted by you", 0, host.known_as, kind, key) for kind, key in accepted
+        )
         return msgspec.structs.replace(known, keys=kept)
 
     async def _unknown(
@@ -303,7 +325,14 @@ class Opener:
             fresh = self._known(step, None)
             if not any((entry.type, entry.key) == (kind, key) for entry in fresh.keys):
                 await judge(
-                    step.host, step.label, offered, fresh, person, self._policy, step.by_hand, step.moved
+                    step.host,
+                    step.label,
+                    offered,
+                    fresh,
+                    person,
+                    self._policy,
+                    step.by_hand,
+                    step.moved,
                 )
         return offered
 
@@ -316,7 +345,9 @@ class Opener:
             if tunnel is None and host.proxy_command is not None:
                 proxy = await open_proxy(host.proxy_command, self._env)
             async with login.deadline:
-                connection = await asyncssh.connect(**_options(host, login, known), **_way(tunnel, proxy))
+                connection = await asyncssh.connect(
+                    **_options(host, login, known), **_way(tunnel, proxy)
+                )
             carrier = proxy if proxy is not None else tunnel
             if carrier is not None:
                 connection.set_tunnel(carrier)
@@ -363,7 +394,14 @@ def lighten(connection: asyncssh.SSHClientConnection) -> None:
             setattr(connection, name, b"")
     if isinstance(getattr(connection, "_server_sig_algs", None), set):
         setattr(connection, "_server_sig_algs", frozenset())  # noqa: B010  (no attribute of asyncssh's types)
-    for name in ("_server_host_key_algs", "_sig_algs", "_kex_algs", "_enc_algs", "_mac_algs", "_cmp_algs"):
+    for name in (
+        "_server_host_key_algs",
+        "_sig_algs",
+        "_kex_algs",
+        "_enc_algs",
+        "_mac_algs",
+        "_cmp_algs",
+    ):
         value = getattr(connection, name, None)
         if isinstance(value, list):
             setattr(connection, name, _ALIKE.setdefault(tuple(value), value))
@@ -373,7 +411,9 @@ def lighten(connection: asyncssh.SSHClientConnection) -> None:
 
 
 def _options(host: Host, login: Login, known: Known) -> dict[str, Any]:
-    trusted, authorities, revoked = (_keys(e) for e in (known.keys, known.authorities, known.revoked))
+    trusted, authorities, revoked = (
+        _keys(e) for e in (known.keys, known.authorities, known.revoked)
+    )
     return {
         "config": None,
         "host": host.host,
@@ -415,7 +455,9 @@ def keepalive(host: Host) -> dict[str, float]:
 def _way(tunnel: asyncssh.SSHClientConnection | None, proxy: Proxy | None) -> dict[str, Any]:
     if proxy is not None:
         return {"sock": proxy.socket}
-    return {"tunnel": tunnel} if tunnel is not None else {"tunnel": None}
+    if tunnel is not None:
+        return {"tunnel": tunnel}
+    return {"tunnel": None}
 
 
 def _keys(entries: tuple[Entry, ...]) -> list[asyncssh.SSHKey]:
@@ -502,7 +544,9 @@ async def open_proxy(command: str, env: Mapping[str, str]) -> Proxy:
         )
     except OSError as error:
         near.close()
-        raise Unreachable(f"ssh: the ProxyCommand {command!r} cannot be started: {error.strerror}") from error
+        raise Unreachable(
+            f"ssh: the ProxyCommand {command!r} cannot be started: {error.strerror}"
+        ) from error
     finally:
         far.close()
     near.setblocking(False)

@@ -120,14 +120,18 @@ def _type_of(key: str) -> str:
     except (binascii.Error, ValueError):
         return ""
     size = int.from_bytes(blob[:4], "big")
-    return blob[4 : 4 + size].decode("ascii", "replace") if 0 < size < 64 else ""
+    if 0 < size < 64:
+        return blob[4 : 4 + size].decode("ascii", "replace")
+    return ""
 
 
 def _hashed(hosts: str, name: str) -> bool:
     try:
         _, _, salt, digest = hosts.split("|")
         expected = base64.b64decode(digest, validate=True)
-        found = hmac.new(base64.b64decode(salt, validate=True), name.encode(), hashlib.sha1).digest()
+        found = hmac.new(
+            base64.b64decode(salt, validate=True), name.encode(), hashlib.sha1
+        ).digest()
     except ValueError:
         return False
     return hmac.compare_digest(found, expected)
@@ -250,7 +254,9 @@ def elsewhere(host: Host, kind: str, key: str) -> tuple[Entry, ...]:
     """Return the lines that have this very key under any name."""
     found = books((*host.user_known_hosts, *host.global_known_hosts))
     entries = (entry for book in found for entry in book.entries)
-    return tuple(entry for entry in entries if not entry.marker and (entry.type, entry.key) == (kind, key))
+    return tuple(
+        entry for entry in entries if not entry.marker and (entry.type, entry.key) == (kind, key)
+    )
 
 
 def revocation_list(path: str | None) -> tuple[Entry, ...]:
@@ -364,7 +370,9 @@ def art(blob: bytes, label: str) -> tuple[str, ...]:
             field[x][y] = min(field[x][y] + 1, len(_CHARS) - 3)
     field[_WIDTH // 2][_HEIGHT // 2] = len(_CHARS) - 2
     field[x][y] = len(_CHARS) - 1
-    rows = ("".join(_CHARS[field[column][row]] for column in range(_WIDTH)) for row in range(_HEIGHT))
+    rows = (
+        "".join(_CHARS[field[column][row]] for column in range(_WIDTH)) for row in range(_HEIGHT)
+    )
     return (_edge(f"[{label}]"), *(f"|{row}|" for row in rows), _edge("[SHA256]"))
 
 
@@ -450,15 +458,16 @@ async def judge(
     rule = effective(policy, host.strict)
     others = ", ".join(f"{entry.type} at {entry.at}" for entry in known.keys)
     if rule is Policy.REFUSE or (rule is Policy.ACCEPT_NEW and others):
-        why = (
-            f"its {offered.type} key is unknown, though the server is known by {others}"
-            if others
-            else "its key is unknown, and unknown keys are refused"
-        )
+        if others:
+            why = f"its {offered.type} key is unknown, though the server is known by {others}"
+        else:
+            why = "its key is unknown, and unknown keys are refused"
         raise HostKeyRefused(
             f"ssh: {label}: {why} (shown: {shown}); {_how(host, known.keys, by_hand, person.box)}"
         )
-    if rule is Policy.ASK and not await _accepted(host, label, offered, shown, others, person, moved):
+    if rule is Policy.ASK and not await _accepted(
+        host, label, offered, shown, others, person, moved
+    ):
         raise HostKeyRefused(
             f"ssh: {label}: its host key is unknown and was not accepted (shown: {shown}); "
             + _how(host, known.keys, by_hand, person.box)
@@ -476,7 +485,9 @@ async def judge(
 def file_of(host: Host) -> str | None:
     """Return the known_hosts file that is written to; None = there is none."""
     first = next(iter(host.user_known_hosts), "")
-    return None if first in NOWHERE else first
+    if first in NOWHERE:
+        return None
+    return first
 
 
 async def _accepted(
@@ -491,7 +502,9 @@ async def _accepted(
     path = file_of(host)
     lines = [f"{label} shows a host key that is not known:", shown]
     if moved is not None:
-        lines.append(f"{moved.source} says that the box has moved here; it was known as {moved.old}")
+        lines.append(
+            f"{moved.source} says that the box has moved here; it was known as {moved.old}"
+        )
     if others:
         lines.append(f"CAUTION: the server is known by another kind of key: {others}")
     same = elsewhere(host, offered.type, offered.key)
@@ -508,9 +521,13 @@ async def _accepted(
 
 
 def _caption(offered: Offered) -> str:
-    name = "ECDSA" if offered.type.startswith("ecdsa-") else offered.type.removeprefix("ssh-").upper()
+    name = (
+        "ECDSA" if offered.type.startswith("ecdsa-") else offered.type.removeprefix("ssh-").upper()
+    )
     bits = key_bits(offered.type, offered.blob)
-    return f"{name} {bits}" if bits else name
+    if bits:
+        return f"{name} {bits}"
+    return name
 
 
 def _changed(host: Host, label: str, shown: str, known: tuple[Entry, ...]) -> str:
@@ -531,7 +548,12 @@ def _how(host: Host, others: tuple[Entry, ...], by_hand: tuple[str, ...], box: s
     if others:
         # ssh takes a server that is known by another kind of key for one that has changed.
         by_ssh = f"forget the other key ({_forget(host, others)}) and accept this one {by_ssh}"
-    closed = f"StrictHostKeyChecking is {strict}" if strict else "BatchMode is yes" if host.batch else ""
+    if strict:
+        closed = f"StrictHostKeyChecking is {strict}"
+    elif host.batch:
+        closed = "BatchMode is yes"
+    else:
+        closed = ""
     if closed:
         way = by_ssh if others else f"accept it {by_ssh}"
         return f"{closed} for it in ssh_config, so rgt does not ask: {_COMPARE}, then {way}"

@@ -66,7 +66,9 @@ class Login(asyncssh.SSHClient):
         used: The key that was offered last, if nothing but keys was: after a login, the one that the server took.
     """
 
-    def __init__(self, host: Host, person: Person, deadline: Deadline, login_seconds: float) -> None:
+    def __init__(
+        self, host: Host, person: Person, deadline: Deadline, login_seconds: float
+    ) -> None:
         self.offered: asyncssh.SSHKey | None = None
         self.reached = False
         self.patience = Patience(deadline, login_seconds)
@@ -99,7 +101,9 @@ class Login(asyncssh.SSHClient):
         """Close the connection to the agent."""
         self.keyring.close()
 
-    def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
+    def validate_host_public_key(
+        self, host: str, addr: str, port: int, key: asyncssh.SSHKey
+    ) -> bool:
         """Refuse, and keep the key: a person decides before the next try."""
         self.offered = key
         return False
@@ -377,9 +381,13 @@ class Keyring:
         files = [(path, load(path)) for path in self._host.identities]
         named = {loaded.public.public_data for _, loaded in files if loaded.public is not None}
         certificates = [
-            cert for path in self._host.certificates if (cert := self._certificate(path)) is not None
+            cert
+            for path in self._host.certificates
+            if (cert := self._certificate(path)) is not None
         ]
-        certificates += [loaded.certificate for _, loaded in files if loaded.certificate is not None]
+        certificates += [
+            loaded.certificate for _, loaded in files if loaded.certificate is not None
+        ]
         held = await self._held()
         wanted = [pair for pair in held if _bare(pair) in named]
         if not self._host.identities_only:
@@ -425,7 +433,9 @@ class Keyring:
                 self._agent = await asyncssh.connect_agent(self._host.agent)
                 return list(await self._agent.get_keys())
         except TimeoutError:
-            self.notes.append(f"the SSH agent at {self._host.agent} has not answered for {AGENT_SECONDS:g} s")
+            self.notes.append(
+                f"the SSH agent at {self._host.agent} has not answered for {AGENT_SECONDS:g} s"
+            )
             self.close()
             return []
         except (OSError, ValueError, asyncssh.Error) as error:
@@ -444,7 +454,9 @@ class Keyring:
             # An old format: not even the public half can be offered without the passphrase.
             with contextlib.suppress(ValueError):
                 key = await self._unlock(path)
-        return None if key is None else asyncssh.load_keypairs([key])[0]
+        if key is None:
+            return None
+        return asyncssh.load_keypairs([key])[0]
 
     async def _unlock(self, path: str) -> asyncssh.SSHKey:
         if path in self._refused:
@@ -458,7 +470,10 @@ class Keyring:
             known = answers.key(path)
             if known is not None:
                 return known
-            lines = (f"to log in at {self._host.where}", "kept in memory until rgt ends, never written")
+            lines = (
+                f"to log in at {self._host.where}",
+                "kept in memory until rgt ends, never written",
+            )
             phrase = await self._person.ask(QuestionKind.SECRET, title, lines)
             if phrase is None:
                 self._refused.add(path)

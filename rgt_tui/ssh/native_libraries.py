@@ -36,7 +36,12 @@ def may_be_there(name: str, cache: str = LOADERS_CACHE) -> bool:
     given = (os.environ.get(what, "") for what in ("LD_LIBRARY_PATH", "LIBRARY_PATH"))
     machine = getattr(sys.implementation, "_multiarch", "")
     own = (f"{prefix}/lib" for prefix in (sys.prefix, sys.base_prefix))
-    places = [*":".join(given).split(":"), *own, *ANY_LINKERS, *(f"{one}/{machine}" for one in ANY_LINKERS)]
+    places = [
+        *":".join(given).split(":"),
+        *own,
+        *ANY_LINKERS,
+        *(f"{one}/{machine}" for one in ANY_LINKERS),
+    ]
     return any(Path(place, file).exists() for place in places if place)
 
 
@@ -48,7 +53,9 @@ def told_quickly() -> Iterator[None]:
     find = ctypes.util.find_library
 
     def quick(name: str) -> str | None:
-        return None if name in ASKED and not may_be_there(name) else find(name)
+        if name in ASKED and not may_be_there(name):
+            return None
+        return find(name)
 
     ctypes.util.find_library = quick
     try:

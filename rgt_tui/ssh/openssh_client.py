@@ -46,7 +46,9 @@ PINNED = (
 )  # fmt: skip
 _PLAIN = re.compile(r"[\w/.,:+@=-]+(?: [\w/.,:+@=-]+)*")
 """Paths in which ``ssh`` expands nothing; blanks within are quoted."""
-_HOST_KEY = re.compile("host key verification failed|host identification has changed", re.IGNORECASE)
+_HOST_KEY = re.compile(
+    "host key verification failed|host identification has changed", re.IGNORECASE
+)
 
 
 class NotCarried(Exception):
@@ -70,7 +72,11 @@ class BulkClient:
         Raises:
             NotCarried: the program cannot be started.
         """
-        env = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "SSH_ASKPASS")}
+        env = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("DISPLAY", "SSH_ASKPASS")
+        }
         try:
             # In a session of its own: without a terminal that it could ask on, and out of reach of its Ctrl-C.
             process = subprocess.Popen(
@@ -84,7 +90,9 @@ class BulkClient:
         except OSError as error:
             raise NotCarried(f"ssh cannot be started ({error.strerror or error})") from error
         if process.stdout is not None and hasattr(fcntl, "F_SETPIPE_SZ"):
-            with contextlib.suppress(OSError):  # this user has as many bytes in pipes as the kernel allows
+            with contextlib.suppress(
+                OSError
+            ):  # this user has as many bytes in pipes as the kernel allows
                 fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         return process
 
@@ -96,7 +104,9 @@ class BulkClient:
         """
         script = Path(self._folder.name) / "remote-shell"
         try:
-            script.write_text(f'#!/bin/sh\nshift\nexec {shlex.join(self._words)} "$@"\n', encoding="utf-8")
+            script.write_text(
+                f'#!/bin/sh\nshift\nexec {shlex.join(self._words)} "$@"\n', encoding="utf-8"
+            )
         except OSError as error:
             raise NotCarried(f"no file can be made for it ({error.strerror or error})") from error
         return f"/bin/sh {script}"  # not by itself: its directory may be mounted without programs
@@ -111,7 +121,9 @@ def refuses_host(words: str) -> bool:
     return _HOST_KEY.search(words) is not None
 
 
-def bulk_client(connection: asyncssh.SSHClientConnection, env: Mapping[str, str] = os.environ) -> BulkClient:
+def bulk_client(
+    connection: asyncssh.SSHClientConnection, env: Mapping[str, str] = os.environ
+) -> BulkClient:
     """Return the way to a box through ``ssh``, to where a connection has led, with what it has proven.
 
     Args:
@@ -156,7 +168,11 @@ def remove_left_folders() -> None:
         pid = path.name.removeprefix(FOLDER).partition("-")[0]
         try:
             status = path.lstat()
-            if not pid.isdecimal() or status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode):
+            if (
+                not pid.isdecimal()
+                or status.st_uid != os.geteuid()
+                or not stat.S_ISDIR(status.st_mode)
+            ):
                 continue
             if time.time() - status.st_mtime < LEFT_S:
                 continue
@@ -192,7 +208,12 @@ def pinned_host_key(connection: asyncssh.SSHClientConnection, file: Path) -> tup
 
 
 def _words(
-    program: str, host: Host, peer: tuple[str, int], key: asyncssh.SSHKey, identity: str, known: Path
+    program: str,
+    host: Host,
+    peer: tuple[str, int],
+    key: asyncssh.SSHKey,
+    identity: str,
+    known: Path,
 ) -> tuple[str, ...]:
     algorithms = [name.decode() for name in key.sig_algorithms if name != b"ssh-rsa"]
     alive = keepalive(host)
@@ -241,4 +262,6 @@ def _quoted(path: Path) -> str:
     text = str(path)
     if not _PLAIN.fullmatch(text):
         raise NotCarried(f"{text} has characters that ssh expands")
-    return f'"{text}"' if " " in text else text
+    if " " in text:
+        return f'"{text}"'
+    return text

@@ -205,7 +205,10 @@ class Place:
 
 
 async def cat(
-    connection: asyncssh.SSHClientConnection, deployed: Deployed, *words: str, silence: float | None = None
+    connection: asyncssh.SSHClientConnection,
+    deployed: Deployed,
+    *words: str,
+    silence: float | None = None,
 ) -> AsyncIterator[FileBegins | bytes]:
     """Yield what the agent prints: which file, then its bytes in pieces; ends when the agent says that it was all.
 
@@ -232,7 +235,9 @@ async def cat(
             try:
                 found = _decode(said)
             except (msgspec.DecodeError, RecursionError) as error:
-                raise CatFailed(f"the agent sent something that is not a record: {error}") from error
+                raise CatFailed(
+                    f"the agent sent something that is not a record: {error}"
+                ) from error
             if isinstance(found, _End):
                 return
             if isinstance(found, _Error):
@@ -258,7 +263,9 @@ async def _first(pipe: Pipe, silence: float | None) -> bytes:
         line = record(await _soon(pipe.readline(), silence))
         if line:
             return line
-    raise CatFailed("the login shell on the box prints endlessly, and the agent never gets to speak")
+    raise CatFailed(
+        "the login shell on the box prints endlessly, and the agent never gets to speak"
+    )
 
 
 async def _received(pipe: Pipe, left: int, silence: float | None) -> AsyncIterator[bytes]:

@@ -26,7 +26,9 @@ def record(line: bytes) -> bytes:
     a ``.bashrc`` that sets the title of the terminal, whether there is one or not, is enough.
     """
     at = line.find(_BEGINS)
-    return line[at:] if at >= 0 else b""
+    if at >= 0:
+        return line[at:]
+    return b""
 
 
 def decoded(line: bytes, kind: type[T], what: str) -> T:
@@ -63,7 +65,10 @@ class LineSplitter:
             and not self._rest
             and not self._skipping
         ):
-            return [data[:-1]] if len(data) > 1 else []  # nearly always: one frame
+            # nearly always: one frame
+            if len(data) > 1:
+                return [data[:-1]]
+            return []
         *lines, rest = data.split(b"\n")
         if lines:
             lines[0] = b"" if self._skipping else bytes(self._rest + lines[0])
@@ -118,7 +123,10 @@ async def open_session(
 
 
 async def _open(
-    connection: asyncssh.SSHClientConnection, make: Make, command: str | None, options: dict[str, Any]
+    connection: asyncssh.SSHClientConnection,
+    make: Make,
+    command: str | None,
+    options: dict[str, Any],
 ) -> asyncssh.SSHClientChannel[bytes]:
     channel, _ = await connection.create_session(make, command, encoding=None, **options)
     connection.set_extra_info(rgt_had_session=True)
@@ -144,7 +152,9 @@ def not_opened(
     if _gone(connection, error):
         return lost(connection)
     if error.code == OPEN_RESOURCE_SHORTAGE:
-        return Unreachable(f"ssh: {_label(connection)} is short of resources: {clean(str(error.reason))}")
+        return Unreachable(
+            f"ssh: {_label(connection)} is short of resources: {clean(str(error.reason))}"
+        )
     if no_further(connection, error):
         return NoCommands(
             f"the box opens no further session on this connection ({clean(str(error.reason))}): those that are open "
@@ -276,14 +286,18 @@ async def run(
         # A server that says goodbye before it goes raises nothing; what the command printed is a part of it.
         raise lost(connection)
     if collector.overflow:
-        raise CommandFailed(f"{name} printed more than {most_bytes / 2**20:g} MiB on the box; it was cut off")
+        raise CommandFailed(
+            f"{name} printed more than {most_bytes / 2**20:g} MiB on the box; it was cut off"
+        )
     lines = bytes(collector.err).decode(errors="replace").strip().splitlines()
     words = " ".join(clean(line) for line in lines[-5:])[:1000]
     return Done(collector.status, bytes(collector.out), words)
 
 
 SFTP_SECONDS = 15.0
-NO_SFTP = "no SFTP: sftp and scp cannot copy files to or from it; rsync, scp -O and tar through ssh may"
+NO_SFTP = (
+    "no SFTP: sftp and scp cannot copy files to or from it; rsync, scp -O and tar through ssh may"
+)
 
 
 async def has_sftp(connection: asyncssh.SSHClientConnection) -> bool | None:
@@ -301,7 +315,9 @@ async def has_sftp(connection: asyncssh.SSHClientConnection) -> bool | None:
         refusal = not_opened(connection, error, "SFTP")
         if isinstance(refusal, Unreachable):
             raise refusal from error
-        return None if no_further(connection, error) else False
+        if no_further(connection, error):
+            return None
+        return False
     except (asyncssh.ConnectionLost, asyncssh.DisconnectError) as error:
         raise lost(connection) from error
     except (asyncssh.Error, OSError) as error:

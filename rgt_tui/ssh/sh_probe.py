@@ -153,18 +153,28 @@ class Shell(asyncssh.SSHClientSession[bytes]):
         """Wait for the next mark; None = it did not come in time, or the shell ended."""
         got = asyncio.ensure_future(self._marks.get())
         try:
-            await asyncio.wait({got, self.ended}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            return got.result() if got.done() else None
+            await asyncio.wait(
+                {got, self.ended}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if got.done():
+                return got.result()
+            return None
         finally:
             got.cancel()
 
     def words(self) -> str:
         """Return what the box said instead of doing what was asked."""
         said = [line for line in self.said if "RGT" not in line]
-        return said[-1] if said else (self.ended.result() if self.ended.done() else "it does not answer")
+        if said:
+            return said[-1]
+        if self.ended.done():
+            return self.ended.result()
+        return "it does not answer"
 
 
-async def open_shell(connection: asyncssh.SSHClientConnection, script: str, *, terminal: bool) -> Shell:
+async def open_shell(
+    connection: asyncssh.SSHClientConnection, script: str, *, terminal: bool
+) -> Shell:
     """Start a script on a box.
 
     Args:
@@ -180,11 +190,15 @@ async def open_shell(connection: asyncssh.SSHClientConnection, script: str, *, t
     shell = Shell()
     try:
         if terminal:
-            await open_session(connection, lambda: shell, None, term_type="dumb", term_size=(1000, 50, 0, 0))
+            await open_session(
+                connection, lambda: shell, None, term_type="dumb", term_size=(1000, 50, 0, 0)
+            )
         else:
             await open_session(connection, lambda: shell, START)
     except asyncssh.ChannelOpenError as error:
-        raise not_opened(connection, error, "a terminal" if terminal else "to run commands") from error
+        raise not_opened(
+            connection, error, "a terminal" if terminal else "to run commands"
+        ) from error
     except (asyncssh.Error, OSError) as error:
         raise lost(connection) from error
     try:
@@ -232,7 +246,9 @@ async def _expect(shell: Shell, wanted: str) -> None:
     while mark == READY:  # the start was typed twice
         mark = await shell.mark(STEP_SECONDS)
     if mark == DAMAGED:
-        raise ProbeFailed("the script for a box without the agent was garbled on the way; connect again")
+        raise ProbeFailed(
+            "the script for a box without the agent was garbled on the way; connect again"
+        )
     if mark != wanted:
         raise ProbeFailed(f"the shell on the box stopped answering; it says: {shell.words()}")
 
@@ -304,7 +320,9 @@ class Probe:
         if self._shell.ended.done():
             return self._shell.ended.result()
         error = None if self._task.cancelled() else self._task.exception()
-        return str(error) if error is not None else "the probe ended"
+        if error is not None:
+            return str(error)
+        return "the probe ended"
 
     def close(self) -> None:
         """End it: the script sees the end of its input."""
@@ -411,5 +429,7 @@ async def open_probe(
         NoCommands: the box gives no shell.
         ProbeFailed: the script did not arrive.
     """
-    shell = await open_shell(connection, script(wanted_mounts(config), config.pattern), terminal=terminal)
+    shell = await open_shell(
+        connection, script(wanted_mounts(config), config.pattern), terminal=terminal
+    )
     return Probe(shell, config, on_frame, on_bad, on_line, limited)

@@ -23,7 +23,9 @@ MOST = 32
 LONGEST = 300
 NO_PROC = "cannot see processes: the box lets a plain shell read no /proc"
 HIDDEN = "cannot see processes of other users (/proc is mounted with hidepid)"
-BY_NAME = "cannot see for certain what trains: a plain shell knows processes by their command lines alone"
+BY_NAME = (
+    "cannot see for certain what trains: a plain shell knows processes by their command lines alone"
+)
 
 _PYTHON = re.compile(r"i?python[\d.]*t?|pypy[\d.]*")
 _WRAPPER = re.compile(
@@ -47,7 +49,9 @@ _VALUED = frozenset("WX")
 def programs(pattern: str) -> str:
     """Return what the box is to look for in command lines: an expression of ``grep -E``."""
     # A pattern of the person's own is Python's; the box sends every command line, and it is applied here.
-    return COARSE if pattern == DEFAULT_PATTERN else "."
+    if pattern == DEFAULT_PATTERN:
+        return COARSE
+    return "."
 
 
 def processes(said: dict[str, list[str]], pattern: str, at: float) -> tuple[tuple[Proc, ...], str]:
@@ -87,7 +91,11 @@ def processes(said: dict[str, list[str]], pattern: str, at: float) -> tuple[tupl
         )
         found[pid] = (parent, words[6], proc)
     # A loader worker is forked and never exec'ed: its parent's very words.
-    rows = [proc for parent, text, proc in found.values() if parent not in found or found[parent][1] != text]
+    rows = [
+        proc
+        for parent, text, proc in found.values()
+        if parent not in found or found[parent][1] != text
+    ]
     return tuple(rows[:MOST]), HIDDEN if "hidden" in head[3:] else BY_NAME
 
 
@@ -105,7 +113,9 @@ def _trains(words: Sequence[str], own: re.Pattern[str] | None) -> bool:
         return _TRAINS.search(program) is not None
     rest = words[_script(words) :]
     name = rest[0].rpartition("/")[2].removesuffix(".py") if rest else ""
-    return bool(_TRAINS.search(name) or _STARTER.fullmatch(name)) or not _SUBCOMMAND.isdisjoint(rest[1:5])
+    return bool(_TRAINS.search(name) or _STARTER.fullmatch(name)) or not _SUBCOMMAND.isdisjoint(
+        rest[1:5]
+    )
 
 
 def shown(words: Sequence[str]) -> str:
@@ -165,7 +175,9 @@ def greeting(line: str) -> Greeting:
     if len(words) < 6 or words[:2] != ["RGT", "hello"]:
         raise ValueError("the probe does not greet")
     boot = re.sub(r"[^0-9A-Za-z-]", "", words[2])[:64]
-    return Greeting(f"sh-{boot or 'unknown'}", _whole(words[3]), words[4][:253], _whole(words[5]) or 0)
+    return Greeting(
+        f"sh-{boot or 'unknown'}", _whole(words[3]), words[4][:253], _whole(words[5]) or 0
+    )
 
 
 def sample(
@@ -291,7 +303,9 @@ def _gpus(said: dict[str, list[str]]) -> tuple[Gpu, ...]:
             if len(cells) > 1 or _LOST.search(text):  # else a remark between the rows
                 odd.append((int(cells[0]) if numbered else None, _odd(text)))
             continue
-        util, used, total, temp, power, most_power, clock, most_clock = (_real(cell) for cell in cells[2:10])
+        util, used, total, temp, power, most_power, clock, most_clock = (
+            _real(cell) for cell in cells[2:10]
+        )
         found.append(
             Gpu(
                 index=int(cells[0]),
@@ -308,7 +322,9 @@ def _gpus(said: dict[str, list[str]]) -> tuple[Gpu, ...]:
             )
         )
     for index, error in odd:  # a card that is not read must not be missing as if it were not there
-        free = next(place for place in range(len(found) + 1) if all(gpu.index != place for gpu in found))
+        free = next(
+            place for place in range(len(found) + 1) if all(gpu.index != place for gpu in found)
+        )
         found.append(Gpu(index=free if index is None else index, name="nvidia-smi", error=error))
     if not found and "ge" in said:
         return (Gpu(index=0, name="nvidia-smi", error=said["ge"][0][:200]),)
@@ -346,7 +362,9 @@ def _numbers(text: str, count: int) -> list[int | None]:
 
 
 def _whole(text: str) -> int | None:
-    return int(text) if re.fullmatch(r"-?\d{1,19}", text) else None
+    if re.fullmatch(r"-?\d{1,19}", text):
+        return int(text)
+    return None
 
 
 def _real(text: str) -> float | None:
@@ -354,12 +372,18 @@ def _real(text: str) -> float | None:
         number = float(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
+    if math.isfinite(number):
+        return number
+    return None
 
 
 def _limit(number: int | None) -> int | None:
-    return None if number is None or number >= NO_LIMIT else number
+    if number is None or number >= NO_LIMIT:
+        return None
+    return number
 
 
 def _bytes(number: float | None, unit: int) -> int | None:
-    return None if number is None else int(number * unit)
+    if number is None:
+        return None
+    return int(number * unit)

@@ -39,9 +39,7 @@ OF_ITS_OWN = "; give the jump host an entry of its own with `ProxyJump none`"
 """What to do about a chain of jump hosts that leads in a circle."""
 NOTES = "rgt-notes"
 """Key of what is to be said of an answer."""
-NO_SSH = (
-    "no ssh on this machine that answers ssh -G: ssh_config was read by asyncssh, which knows fewer options"
-)
+NO_SSH = "no ssh on this machine that answers ssh -G: ssh_config was read by asyncssh, which knows fewer options"
 
 Answer = Mapping[str, tuple[str, ...]]
 """Lower-case keyword → its values, as ``ssh -G`` prints them, where they are not ssh's defaults."""
@@ -87,7 +85,9 @@ class Surroundings(msgspec.Struct, frozen=True):
         return Path(self.home) / ".ssh"
 
 
-def surroundings(ssh_config: str | None = None, env: Mapping[str, str] | None = None) -> Surroundings:
+def surroundings(
+    ssh_config: str | None = None, env: Mapping[str, str] | None = None
+) -> Surroundings:
     """Describe this machine.
 
     Args:
@@ -165,7 +165,9 @@ class _Scanner:
     def _file(self, source: Source, path: Path, depth: int) -> None:
         try:
             status = path.stat()
-            lines, changing, telling_apart = _lines(path, status.st_ino, status.st_mtime_ns, status.st_size)
+            lines, changing, telling_apart = _lines(
+                path, status.st_ino, status.st_mtime_ns, status.st_size
+            )
         except FileNotFoundError:
             if source.must_exist and depth == 0:
                 raise ConfigError(f"{path}: no such ssh_config file") from None
@@ -203,7 +205,9 @@ class _Scanner:
 
 
 @functools.lru_cache(maxsize=64)
-def _lines(path: Path, *_stamp: object) -> tuple[tuple[tuple[int, str, tuple[str, ...]], ...], bool, bool]:
+def _lines(
+    path: Path, *_stamp: object
+) -> tuple[tuple[tuple[int, str, tuple[str, ...]], ...], bool, bool]:
     """Return number, keyword and words of the ``Host`` and ``Include`` lines of a file, and `Scan`'s two flags.
 
     Raises:
@@ -223,7 +227,9 @@ def _lines(path: Path, *_stamp: object) -> tuple[tuple[tuple[int, str, tuple[str
     return tuple(lines), _CHANGING.search(text) is not None, _TELLING_APART.search(text) is not None
 
 
-def ask(host: str, options: tuple[str, ...], default_user: str | None, around: Surroundings) -> Answer:
+def ask(
+    host: str, options: tuple[str, ...], default_user: str | None, around: Surroundings
+) -> Answer:
     """Return what ssh_config says of a host; empty where there is no file. It may run commands of ``Match exec``.
 
     Args:
@@ -241,7 +247,11 @@ def ask(host: str, options: tuple[str, ...], default_user: str | None, around: S
     if host.startswith("-"):  # never an option of ssh
         raise ConfigError(f"{host!r} is not a valid host name")
     lines = [f'Include "{glob.escape(str(source.path))}"' for source in around.sources]
-    lines += ["Host *", *([f'User "{default_user}"'] if default_user else []), f"IdentityFile {NO_KEY}"]
+    lines += [
+        "Host *",
+        *([f'User "{default_user}"'] if default_user else []),
+        f"IdentityFile {NO_KEY}",
+    ]
     text = "\n".join(lines) + "\n"
     try:
         if found.changing:
@@ -269,7 +279,9 @@ def _recalled(host: str, options: tuple[str, ...], text: str, path: str, _stamps
     return _ask(host, options, text, {"PATH": path})
 
 
-def _common(host: str, options: tuple[str, ...], text: str, path: str, found: Scan) -> Answer | None:
+def _common(
+    host: str, options: tuple[str, ...], text: str, path: str, found: Scan
+) -> Answer | None:
     """Return what the files say of every host that none of their lines tells apart, for this one.
 
     An ``ssh -G`` costs 8 ms of processor time: a fleet of hundreds of boxes has one entry for all, or none.
@@ -310,7 +322,9 @@ def _common(host: str, options: tuple[str, ...], text: str, path: str, found: Sc
 def _fits(host: str, patterns: tuple[str, ...]) -> bool:
     """Say whether a ``Host`` line may mean `host` more than any other; rather once too often."""
     words = (pattern.lower() for pattern in patterns if pattern != "*")
-    return any("," in word or "[" in word or fnmatch.fnmatchcase(host, word.lstrip("!")) for word in words)
+    return any(
+        "," in word or "[" in word or fnmatch.fnmatchcase(host, word.lstrip("!")) for word in words
+    )
 
 
 @functools.cache
@@ -348,7 +362,9 @@ def _run(options: tuple[str, ...], host: str, env: Mapping[str, str]) -> Answer:
     if process.returncode != 0:
         words = [clean(line) for line in err.splitlines() if line and "terminating, " not in line]
         said = "; ".join(words[:3]) or "ssh -G failed"
-        raise ConfigError(f"ssh_config, for {host}: {said}" + (OF_ITS_OWN if "jumphost loop" in said else ""))
+        raise ConfigError(
+            f"ssh_config, for {host}: {said}" + (OF_ITS_OWN if "jumphost loop" in said else "")
+        )
     answer: dict[str, tuple[str, ...]] = {}
     for line in out.splitlines():
         key, _, value = line.partition(" ")
@@ -394,7 +410,9 @@ def percent(text: str, table: Mapping[str, str]) -> str:
 
     def value(found: re.Match[str]) -> str:
         if found[1] not in table:
-            raise ValueError(f"the token {found[0]!r} is not known here (a % as such is written %%)")
+            raise ValueError(
+                f"the token {found[0]!r} is not known here (a % as such is written %%)"
+            )
         return table[found[1]]
 
     return _TOKEN.sub(value, text)

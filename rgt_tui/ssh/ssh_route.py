@@ -133,14 +133,18 @@ def check_user(user: str) -> None:
 
 def place(host: str, port: int) -> str:
     """Return ``host:port``, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if ":" in host:
+        return f"[{host}]:{port}"
+    return f"{host}:{port}"
 
 
 def known_name(host: str, port: int, alias: str | None = None) -> str:
     """Return the name under which known_hosts lists a server: ``host``, ``[host]:port``, or its alias."""
     if alias is not None:
         return alias
-    return host if port == 22 else f"[{host}]:{port}"
+    if port == 22:
+        return host
+    return f"[{host}]:{port}"
 
 
 _JUMP = re.compile(
@@ -182,7 +186,9 @@ def route(wanted: Wanted, around: Surroundings) -> tuple[Host, ...]:
 
 def _route(wanted: Wanted, around: Surroundings, above: tuple[Host, ...]) -> tuple[Host, ...]:
     host = resolve(wanted, around)
-    if any((host.host, host.port, host.user) == (other.host, other.port, other.user) for other in above):
+    if any(
+        (host.host, host.port, host.user) == (other.host, other.port, other.user) for other in above
+    ):
         circle = " → ".join(hop.alias for hop in (*above, host))
         raise ConfigError(f"ssh_config: ProxyJump goes in a circle: {circle}{OF_ITS_OWN}")
     if not host.jumps:
@@ -204,7 +210,9 @@ def resolve(wanted: Wanted, around: Surroundings) -> Host:
         *(("-l", wanted.user) if wanted.user is not None else ()),
     )
     try:
-        return _Reading(wanted, ask(wanted.host, options, wanted.default_user, around), around).host()
+        return _Reading(
+            wanted, ask(wanted.host, options, wanted.default_user, around), around
+        ).host()
     except ValueError as error:
         raise ConfigError(f"ssh_config, for {wanted.host}: {error}") from error
 
@@ -249,8 +257,12 @@ class _Reading:
             certificates=self._paths(self._answer.get("certificatefile", ())),
             identities_only=self._yes("identitiesonly"),
             agent=self._agent(self._one("identityagent")),
-            jumps=parse_jumps(percent(self._jump, self._table)) if self._jump and not wanted.proxied else (),
-            proxy_command=percent(command, self._table) if _named(command) and not wanted.proxied else None,
+            jumps=parse_jumps(percent(self._jump, self._table))
+            if self._jump and not wanted.proxied
+            else (),
+            proxy_command=percent(command, self._table)
+            if _named(command) and not wanted.proxied
+            else None,
             alive_interval=float(self._one("serveraliveinterval") or 0) or None,
             alive_count=int(self._one("serveralivecountmax") or 3),
             connect_timeout=float(timeout) if _named(timeout) else None,
@@ -280,10 +292,14 @@ class _Reading:
 
     def _yes(self, key: str, *, otherwise: bool = False) -> bool:
         value = self._one(key)
-        return value in ("yes", "true") if value else otherwise
+        if value:
+            return value in ("yes", "true")
+        return otherwise
 
     def _paths(self, values: Sequence[str]) -> tuple[str, ...]:
-        return tuple(expand(value, self._table, self._around.env) for value in values if _named(value))
+        return tuple(
+            expand(value, self._table, self._around.env) for value in values if _named(value)
+        )
 
     def _known(self, key: str, folder: Path, name: str) -> tuple[str, ...]:
         values = self._answer.get(key)

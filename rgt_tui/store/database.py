@@ -84,7 +84,14 @@ _PASSING = frozenset(
     )
 )
 """Primary result codes (https://sqlite.org/rescode.html) that say nothing about what is in the file."""
-_VALUES = (OverflowError, ValueError, TypeError, struct.error, sqlite3.DataError, sqlite3.InterfaceError)
+_VALUES = (
+    OverflowError,
+    ValueError,
+    TypeError,
+    struct.error,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+)
 
 
 def judged(error: sqlite3.Error | OSError, path: object) -> HistoryError:
@@ -154,7 +161,9 @@ class Writers:
         if place in self._mine:
             return True
         if self._fd is None:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            self._fd = os.open(
+                self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+            )
         byte = int.from_bytes(hashlib.blake2b(place.encode(), digest_size=6).digest())
         try:
             # Not flock: that is of the whole file, and 200 boxes would need 200 of them.
@@ -207,7 +216,11 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def _opened(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(
-        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+        path,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
     )
 
 
@@ -265,7 +278,9 @@ def savepoint(con: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     except Exception:
-        with contextlib.suppress(sqlite3.Error):  # a full disk has ended the whole transaction by then
+        with contextlib.suppress(
+            sqlite3.Error
+        ):  # a full disk has ended the whole transaction by then
             con.execute("ROLLBACK TO part")
             con.execute("RELEASE part")
         raise
@@ -485,12 +500,16 @@ def number(con: sqlite3.Connection, fleet: str, spec: BoxSpec) -> int:
 def whole_fleet(con: sqlite3.Connection, fleet: str) -> int | None:
     """Return the number for what is about no single box of a fleet; None when there is nothing."""
     row = con.execute("SELECT id FROM boxes WHERE place = ?", (_place_of_fleet(fleet),)).fetchone()
-    return None if row is None else int(row[0])
+    if row is None:
+        return None
+    return int(row[0])
 
 
 def number_of_fleet(con: sqlite3.Connection, fleet: str) -> int:
     """Return the same, in a transaction that may be the first to need it. `fleets` does not have it: it is no box."""
-    con.execute("INSERT OR IGNORE INTO boxes (place, name) VALUES (?, '')", (_place_of_fleet(fleet),))
+    con.execute(
+        "INSERT OR IGNORE INTO boxes (place, name) VALUES (?, '')", (_place_of_fleet(fleet),)
+    )
     found = whole_fleet(con, fleet)
     assert found is not None
     return found
@@ -503,7 +522,9 @@ def _place_of_fleet(fleet: str) -> str:
 def known(con: sqlite3.Connection, spec: BoxSpec) -> int | None:
     """Return the number of a box; None when nothing was ever written of it."""
     row = con.execute("SELECT id FROM boxes WHERE place = ?", (place_of(spec),)).fetchone()
-    return None if row is None else int(row[0])
+    if row is None:
+        return None
+    return int(row[0])
 
 
 def of_name(con: sqlite3.Connection, fleet: str, name: str) -> list[int]:

@@ -35,12 +35,17 @@ def newest(con: sqlite3.Connection, names: Mapping[int, str], count: int) -> tup
     """
     rows = page(con, names, Wanted(), None, count).rows
     return tuple(
-        FleetEvent(at=row.at, box=row.box, text=row.text, level=row.level, about=row.about) for row in rows
+        FleetEvent(at=row.at, box=row.box, text=row.text, level=row.level, about=row.about)
+        for row in rows
     )
 
 
 def page(
-    con: sqlite3.Connection, names: Mapping[int, str], wanted: Wanted, before: int | None, count: int = PAGE
+    con: sqlite3.Connection,
+    names: Mapping[int, str],
+    wanted: Wanted,
+    before: int | None,
+    count: int = PAGE,
 ) -> Happenings:
     """Return the last `count` events that are wanted, of those before number `before` (None = of all)."""
     found: list[Happening] = []
@@ -52,7 +57,9 @@ def page(
                 break
             found.append(row)
     marks = ", ".join("?" * len(names))
-    kept = con.execute(f"SELECT count(*) FROM happened WHERE box IN ({marks})", tuple(names)).fetchone()[0]
+    kept = con.execute(
+        f"SELECT count(*) FROM happened WHERE box IN ({marks})", tuple(names)
+    ).fetchone()[0]
     return Happenings(tuple(reversed(found)), older, int(kept))
 
 

@@ -47,7 +47,9 @@ def history_path(env: Mapping[str, str], named: str | None = None) -> Path | Non
     """
     said = named if named is not None else env.get(ENV)
     if said is not None:
-        return None if said.lower() in OFF else Path(said).expanduser()
+        if said.lower() in OFF:
+            return None
+        return Path(said).expanduser()
     return state_directory(env) / "history.db"
 
 
@@ -263,20 +265,22 @@ class History:
             return
         now = self._clock()
         if restored.backup_at is None:
-            what = (
-                "there is no backup of it yet, so a new one begins, and its totals lack what was spent before"
-            )
+            what = "there is no backup of it yet, so a new one begins, and its totals lack what was spent before"
         else:
             hours = max(0.0, now - restored.backup_at) / 3600
             what = (
                 f"the backup from {time_of_day(restored.backup_at, now)} took its place; the {hours:.1f} h since "
                 "then are lost, so what they cost is a lower bound"
             )
-        self._say(f"the history was damaged ({error}); it is in {restored.aside.name}; {what}", "warn")
+        self._say(
+            f"the history was damaged ({error}); it is in {restored.aside.name}; {what}", "warn"
+        )
 
     def _say(self, text: str, level: str) -> None:
         with self._lock:
-            self._said.append(FleetEvent(at=self._clock(), box="", text=text, level=level, about=OWN))
+            self._said.append(
+                FleetEvent(at=self._clock(), box="", text=text, level=level, about=OWN)
+            )
 
     def _complain(self, text: str) -> None:
         if text != self._trouble:

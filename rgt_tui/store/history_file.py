@@ -70,10 +70,10 @@ def joined(batches: Iterable[Batch]) -> Batch:
     for batch in batches:
         for box, new in batch.items():
             old = found.get(box)
-            found[box] = (
-                new
-                if old is None
-                else Told(
+            if old is None:
+                found[box] = new
+            else:
+                found[box] = Told(
                     runs=new.runs or old.runs,
                     means=(*old.means, *new.means)[-MOST_ROWS:],
                     costs=spending.joined((*old.costs, *new.costs)),
@@ -82,7 +82,6 @@ def joined(batches: Iterable[Batch]) -> Batch:
                     moments=(*old.moments, *new.moments)[-MOST_MOMENTS:],
                     recorded=(*old.recorded, *new.recorded)[-MOST_MOMENTS:],
                 )
-            )
     return found
 
 
@@ -146,7 +145,9 @@ class HistoryFile:
                     found[name] = state
         return found
 
-    def _recalled(self, con: sqlite3.Connection, box: int, spec: BoxSpec, now: float) -> BoxState | None:
+    def _recalled(
+        self, con: sqlite3.Connection, box: int, spec: BoxSpec, now: float
+    ) -> BoxState | None:
         mine = self._writes(spec)
         runs = saved_curves.recall(con, box)
         past = minute_means.past(con, box, now)
@@ -156,7 +157,9 @@ class HistoryFile:
         if mine:
             self._runs.update(((spec.name, kept.run.name), kept) for kept in runs)
         whole = msgspec.structs.replace(
-            state or BoxState(spec=spec, since=now), runs=tuple(kept.run for kept in runs), past=past
+            state or BoxState(spec=spec, since=now),
+            runs=tuple(kept.run for kept in runs),
+            past=past,
         )
         return keep_named(whole)
 
@@ -179,7 +182,9 @@ class HistoryFile:
             numbers = dict(self._numbers)
             try:
                 with transaction(con):
-                    writing = [(name, spec) for name, spec in self._specs.items() if self._writes(spec)]
+                    writing = [
+                        (name, spec) for name, spec in self._specs.items() if self._writes(spec)
+                    ]
                     for name, spec in writing:
                         if name not in numbers:
                             numbers[name] = database.number(con, self._fleet, spec)
@@ -250,7 +255,10 @@ class HistoryFile:
         if told.events:
             yield "events", partial(_each, happenings.write, con, box, told.events)
         if told.recorded:
-            yield "recorder's summary", partial(_each, moments.write_recorded, con, box, told.recorded)
+            yield (
+                "recorder's summary",
+                partial(_each, moments.write_recorded, con, box, told.recorded),
+            )
         if told.runs is not None:
             yield "runs", partial(self._save_runs, con, box, told.runs, runs, now)
 
@@ -276,7 +284,9 @@ class HistoryFile:
         """
         with self._used() as con:
             numbers = {n for name in self._specs for n in database.of_name(con, self._fleet, name)}
-            numbers |= {n for n in (database.known(con, s) for s in self._specs.values()) if n is not None}
+            numbers |= {
+                n for n in (database.known(con, s) for s in self._specs.values()) if n is not None
+            }
             return spending.spent(con, sorted(numbers), self._clock())
 
     def events(self, count: int) -> tuple[FleetEvent, ...]:
@@ -394,7 +404,10 @@ class HistoryFile:
 
 
 def _each(
-    write: Callable[[sqlite3.Connection, int, T], None], con: sqlite3.Connection, box: int, items: Iterable[T]
+    write: Callable[[sqlite3.Connection, int, T], None],
+    con: sqlite3.Connection,
+    box: int,
+    items: Iterable[T],
 ) -> None:
     for item in items:
         write(con, box, item)

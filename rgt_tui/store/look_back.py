@@ -42,7 +42,11 @@ class LookBack:
     """
 
     def __init__(
-        self, con: sqlite3.Connection, fleet: str, names: Mapping[int, str], specs: Mapping[str, BoxSpec]
+        self,
+        con: sqlite3.Connection,
+        fleet: str,
+        names: Mapping[int, str],
+        specs: Mapping[str, BoxSpec],
     ) -> None:
         self._con = con
         self._fleet = fleet
@@ -106,7 +110,9 @@ class LookBack:
                 if spec is None:
                     continue
                 why = DAMAGED if watched and self._is_damaged(numbers, n, at) else UNWATCHED
-                state = BoxState(spec=spec, link=Link.NOT_KEPT, reason=why, since=at, alerts_kept=True)
+                state = BoxState(
+                    spec=spec, link=Link.NOT_KEPT, reason=why, since=at, alerts_kept=True
+                )
             told = [
                 past
                 for number in numbers
@@ -132,12 +138,22 @@ class LookBack:
         """Return the boxes of today, and behind them those that there once were: name, description, numbers."""
         names = dict.fromkeys((*self._specs, *self._names.values()))
         return [
-            (name, self._specs.get(name), [number for number, own in self._names.items() if own == name])
+            (
+                name,
+                self._specs.get(name),
+                [number for number, own in self._names.items() if own == name],
+            )
             for name in names
         ]
 
     def _box(
-        self, name: str, spec: BoxSpec | None, numbers: list[int], n: int, at: float, full: Collection[str]
+        self,
+        name: str,
+        spec: BoxSpec | None,
+        numbers: list[int],
+        n: int,
+        at: float,
+        full: Collection[str],
     ) -> BoxState | None:
         found = [(number, moments.state_at(self._con, number, n)) for number in numbers]
         near = [
@@ -185,7 +201,8 @@ class LookBack:
         ]
         points = len(series.get("loss", ()))
         resumes = tuple(
-            _replace(each, index=min(each.index, points)) for each in (known if same else run.resumes)
+            _replace(each, index=min(each.index, points))
+            for each in (known if same else run.resumes)
         )
         return _replace(run, series=series, resumes=resumes)
 

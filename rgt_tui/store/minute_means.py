@@ -56,7 +56,9 @@ def _shares(sample: Sample) -> Iterator[tuple[str, float]]:
     utils = [gpu.util for gpu in sample.gpus if gpu.util is not None]
     if utils:
         yield "util", sum(utils) / len(utils)
-    vram = percent(sum(g.vram_used or 0 for g in sample.gpus), sum(g.vram_total or 0 for g in sample.gpus))
+    vram = percent(
+        sum(g.vram_used or 0 for g in sample.gpus), sum(g.vram_total or 0 for g in sample.gpus)
+    )
     if vram is not None:
         yield "vram", vram
     cgroup = memory_pct(sample.mem)
@@ -102,7 +104,9 @@ class Means:
 
     def closed(self, now: float | None) -> tuple[Mean, ...]:
         """Return, once, the minutes that are over; all of them when `now` is None."""
-        over = [key for key in self._open if now is None or (key[1] + 1) * WIDTH + LATE_SECONDS <= now]
+        over = [
+            key for key in self._open if now is None or (key[1] + 1) * WIDTH + LATE_SECONDS <= now
+        ]
         # A minute of the future is of a clock that has since been set back: it closes at once.
         over += [key for key in self._open if now is not None and key[1] * WIDTH > now + WIDTH]
         found = []
@@ -143,14 +147,20 @@ def write(con: sqlite3.Connection, box: int, mean: Mean) -> None:
     slot, minutes = mean.slot * WIDTH // COARSE, COARSE // WIDTH
     first = slot * minutes % CHUNK
     coarse = load(con, (box, COARSE, slot // CHUNK))
-    coarse[slot % CHUNK] = _mean(fine[each] for each in range(first, first + minutes) if each in fine)
+    coarse[slot % CHUNK] = _mean(
+        fine[each] for each in range(first, first + minutes) if each in fine
+    )
     save(con, (box, COARSE, slot // CHUNK), coarse)
 
 
 def load(con: sqlite3.Connection, key: Key) -> Chunk:
     """Return a chunk; empty where there is none, or none that can be read."""
-    row = con.execute("SELECT body FROM samples WHERE box = ? AND width = ? AND chunk = ?", key).fetchone()
-    return {} if row is None else _unpacked(row[0])
+    row = con.execute(
+        "SELECT body FROM samples WHERE box = ? AND width = ? AND chunk = ?", key
+    ).fetchone()
+    if row is None:
+        return {}
+    return _unpacked(row[0])
 
 
 def _unpacked(body: bytes) -> Chunk:
@@ -168,11 +178,17 @@ def save(con: sqlite3.Connection, key: Key, chunk: Chunk) -> None:
     """Write a chunk; with a new one, the oldest goes."""
     body = _Body(
         {
-            slot: (count, {name: round(10 * value) for name, value in values.items() if math.isfinite(value)})
+            slot: (
+                count,
+                {name: round(10 * value) for name, value in values.items() if math.isfinite(value)},
+            )
             for slot, (count, values) in chunk.items()
         }
     )
-    con.execute("INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?)", (*key, zlib.compress(_encode(body), 1)))
+    con.execute(
+        "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?)",
+        (*key, zlib.compress(_encode(body), 1)),
+    )
     con.execute(
         """DELETE FROM samples WHERE box = ? AND width = ? AND chunk <=
            (SELECT chunk FROM samples WHERE box = ? AND width = ? ORDER BY chunk DESC LIMIT 1 OFFSET ?)""",

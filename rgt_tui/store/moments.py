@@ -158,7 +158,11 @@ def bare(state: BoxState) -> BoxState:
 def _whole(ring: Sequence[float | None]) -> tuple[float | None, ...]:
     """Return the newest values in whole percent; what is no share at all stays as it was told."""
     return tuple(
-        None if value is None or math.isnan(value) else round(value) if abs(value) < MOST_PERCENT else value
+        None
+        if value is None or math.isnan(value)
+        else round(value)
+        if abs(value) < MOST_PERCENT
+        else value
         for value in ring[-RING:]
     )
 
@@ -226,7 +230,8 @@ class Recording:
         base = self._bases[box] = _Base(n, body)
         whole = zlib.compress(body, 6)
         con.executemany(
-            "INSERT OR REPLACE INTO bases VALUES (?, ?, ?, ?)", [(box, n, copy, whole) for copy in (0, 1)]
+            "INSERT OR REPLACE INTO bases VALUES (?, ?, ?, ?)",
+            [(box, n, copy, whole) for copy in (0, 1)],
         )
         return base
 
@@ -263,7 +268,8 @@ def write_tick(con: sqlite3.Connection, fleet: str, state: FleetState) -> int:
     """Write what concerns no single box, and return the number of the moment."""
     body = _encode(TickBody(state.spend, state.alerts, state.accounts))
     con.execute(
-        "INSERT INTO ticks (fleet, at, body) VALUES (?, ?, ?)", (fleet, state.at, zlib.compress(body, 6))
+        "INSERT INTO ticks (fleet, at, body) VALUES (?, ?, ?)",
+        (fleet, state.at, zlib.compress(body, 6)),
     )
     return int(con.execute("SELECT last_insert_rowid()").fetchone()[0])
 
@@ -326,13 +332,16 @@ class Kept(msgspec.Struct, frozen=True):
 def state_at(con: sqlite3.Connection, box: int, n: int) -> Kept | None:
     """Return the last snapshot of a box up to a moment; None where there is none, or it is damaged."""
     row = con.execute(
-        "SELECT at, base, body FROM moments WHERE box = ? AND n <= ? ORDER BY n DESC LIMIT 1", (box, n)
+        "SELECT at, base, body FROM moments WHERE box = ? AND n <= ? ORDER BY n DESC LIMIT 1",
+        (box, n),
     ).fetchone()
     if row is None:
         return None
     body = _whole_body(con, box, row[1], row[2], {})
     try:
-        return None if body is None else Kept(row[0], _state.decode(body))
+        if body is None:
+            return None
+        return Kept(row[0], _state.decode(body))
     except msgspec.MsgspecError:
         return None
 
@@ -379,7 +388,8 @@ def _whole_body(
         try:
             if (base, copy) not in bases:
                 (stored,) = con.execute(
-                    "SELECT body FROM bases WHERE box = ? AND base = ? AND copy = ?", (box, base, copy)
+                    "SELECT body FROM bases WHERE box = ? AND base = ? AND copy = ?",
+                    (box, base, copy),
                 ).fetchone()
                 bases[base, copy] = zlib.decompress(stored)
             return unpacked(body, bases[base, copy])
@@ -393,7 +403,9 @@ def logs_at(con: sqlite3.Connection, box: int, n: int) -> tuple[LogView, ...]:
     gathered: dict[str, _Gathered] = {}
     order: list[str] = []
     bases: dict[tuple[int, int], bytes] = {}
-    rows = con.execute("SELECT base, body FROM moments WHERE box = ? AND n <= ? ORDER BY n DESC", (box, n))
+    rows = con.execute(
+        "SELECT base, body FROM moments WHERE box = ? AND n <= ? ORDER BY n DESC", (box, n)
+    )
     for first, (base, body) in enumerate(rows):
         whole = _whole_body(con, box, base, body, bases)
         try:
@@ -448,7 +460,9 @@ class _Gathered:
     def view(self) -> LogView:
         """Return the log."""
         lines = tuple(line for part in reversed(self._parts) for line in part)
-        return LogView(path=self.path, lines=lines[-SHOWN_LINES:], dropped=max(0, self._first), at=self._at)
+        return LogView(
+            path=self.path, lines=lines[-SHOWN_LINES:], dropped=max(0, self._first), at=self._at
+        )
 
 
 def tick_at(con: sqlite3.Connection, n: int) -> tuple[float, TickBody] | None:
@@ -489,7 +503,8 @@ def tallies_at(con: sqlite3.Connection, boxes: Iterable[int], n: int) -> dict[st
     sums: dict[str, Tally] = {}
     for box in boxes:
         row = con.execute(
-            "SELECT base, body FROM moments WHERE box = ? AND n <= ? ORDER BY n DESC LIMIT 1", (box, n)
+            "SELECT base, body FROM moments WHERE box = ? AND n <= ? ORDER BY n DESC LIMIT 1",
+            (box, n),
         ).fetchone()
         body = None if row is None else _whole_body(con, box, row[0], row[1], {})
         try:
@@ -551,7 +566,9 @@ def thin(con: sqlite3.Connection, most: int = MOST_KEPT) -> bool:
     ]
     gone = 0
     for day in days[:-MOST_DAYS]:
-        gone += con.execute("DELETE FROM ticks WHERE CAST(at / 86400 AS INTEGER) = ?", (day,)).rowcount
+        gone += con.execute(
+            "DELETE FROM ticks WHERE CAST(at / 86400 AS INTEGER) = ?", (day,)
+        ).rowcount
     if gone:
         _drop_orphans(con)
     while bytes_kept(con) > most and (thinned := thin_oldest(con)):

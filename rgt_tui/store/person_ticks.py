@@ -43,7 +43,9 @@ def ticks_path(env: Mapping[str, str]) -> Path:
     return state_directory(env) / "ticks.json"
 
 
-def say_tick(spec: BoxSpec, check: str, tick: PersonTick, env: Mapping[str, str] = os.environ) -> None:
+def say_tick(
+    spec: BoxSpec, check: str, tick: PersonTick, env: Mapping[str, str] = os.environ
+) -> None:
     """Remember what a person says of a check. Blocks for a moment.
 
     Raises:

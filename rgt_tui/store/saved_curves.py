@@ -62,7 +62,9 @@ class Held(msgspec.Struct, frozen=True):
 
     def place(self, index: int) -> int:
         """Return the place in the file of the point at `index` of the series."""
-        return self.stored + index - self.base if index >= self.base else self.stored
+        if index >= self.base:
+            return self.stored + index - self.base
+        return self.stored
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -113,7 +115,10 @@ def save(con: sqlite3.Connection, box: int, run: RunState, kept: Kept | None, no
         (box, run.name, *run.series),
     )
     bare = _bare(run, marks if _LOSS in held else tuple(resume.index for resume in run.resumes))
-    con.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", (box, run.name, now, _encode(Saved(bare))))
+    con.execute(
+        "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)",
+        (box, run.name, now, _encode(Saved(bare))),
+    )
     return Kept(run, held, run.resumes if _LOSS in held else (), marks)
 
 
@@ -138,11 +143,15 @@ def _placed(
 
 def _bare(run: RunState, marks: tuple[int, ...]) -> RunState:
     resumes = tuple(
-        msgspec.structs.replace(resume, index=mark) for resume, mark in zip(run.resumes, marks, strict=True)
+        msgspec.structs.replace(resume, index=mark)
+        for resume, mark in zip(run.resumes, marks, strict=True)
     )
     # The cursor of a curve that was found counts its points, and points before it may be corrected while nobody is
     # connected. That of a file counts bytes that do not change.
-    cursors = {source: FROM_THE_START if "#" in source else cursor for source, cursor in run.cursors.items()}
+    cursors = {
+        source: FROM_THE_START if "#" in source else cursor
+        for source, cursor in run.cursors.items()
+    }
     return msgspec.structs.replace(run, series={}, resumes=resumes, cursors=cursors)
 
 
@@ -169,11 +178,15 @@ def _recalled(con: sqlite3.Connection, box: int, name: str, body: bytes) -> Kept
     ).fetchall():
         held[metric] = _taken_up(con, (box, name, metric))
     series = {metric: Series(each.xs, each.ys) for metric, each in held.items()}
-    run = msgspec.structs.replace(saved.run, series=series, alive=None)  # what lived then may not now
+    run = msgspec.structs.replace(
+        saved.run, series=series, alive=None
+    )  # what lived then may not now
     return Kept(run, held, run.resumes, tuple(resume.index for resume in run.resumes))
 
 
-def curves_of(con: sqlite3.Connection, box: int, run: str) -> dict[str, tuple[list[int], list[float]]]:
+def curves_of(
+    con: sqlite3.Connection, box: int, run: str
+) -> dict[str, tuple[list[int], list[float]]]:
     """Return the curves of a run as the file has them: steps and values by metric. One that is damaged is left out."""
     found: dict[str, tuple[list[int], list[float]]] = {}
     metrics = con.execute(
@@ -192,7 +205,9 @@ def resumes_of(con: sqlite3.Connection, box: int, run: str) -> tuple[Resume, ...
     """Return the resumes of a run, with their places in the loss curve as the file has it; none where it is damaged."""
     row = con.execute("SELECT body FROM runs WHERE box = ? AND run = ?", (box, run)).fetchone()
     try:
-        return () if row is None else _decode(row[0]).run.resumes
+        if row is None:
+            return ()
+        return _decode(row[0]).run.resumes
     except msgspec.MsgspecError:
         return ()
 
@@ -259,7 +274,13 @@ def common(held: Held, xs: list[int], ys: list[float], count: int) -> int:
 
 
 def _append(
-    con: sqlite3.Connection, key: Key, xs: list[int], ys: list[float], count: int, held: Held, same: int
+    con: sqlite3.Connection,
+    key: Key,
+    xs: list[int],
+    ys: list[float],
+    count: int,
+    held: Held,
+    same: int,
 ) -> None:
     first = (same - held.base) // CHUNK
     last = first
@@ -284,7 +305,9 @@ def _put(con: sqlite3.Connection, key: Key, chunk: int, xs: list[int], ys: list[
 
 
 def _cut(con: sqlite3.Connection, key: Key, chunk: int) -> None:
-    con.execute("DELETE FROM curves WHERE box = ? AND run = ? AND metric = ? AND chunk >= ?", (*key, chunk))
+    con.execute(
+        "DELETE FROM curves WHERE box = ? AND run = ? AND metric = ? AND chunk >= ?", (*key, chunk)
+    )
 
 
 def _pieces(con: sqlite3.Connection, key: Key) -> Iterator[tuple[list[int], list[float]]]:
@@ -316,7 +339,9 @@ def pack(xs: Sequence[int], ys: Sequence[float]) -> bytes:
         steps.byteswap()
         values.byteswap()
     data = steps.tobytes() + values.tobytes()
-    return bytes([_ZLIB]) + zlib.compress(data, 1) if len(steps) >= CHUNK else bytes([_PLAIN]) + data
+    if len(steps) >= CHUNK:
+        return bytes([_ZLIB]) + zlib.compress(data, 1)
+    return bytes([_PLAIN]) + data
 
 
 def unpack(body: bytes) -> tuple[list[int], list[float]]:

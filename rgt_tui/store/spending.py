@@ -70,7 +70,9 @@ def price(box: BoxState, now: float) -> Amount | None:
     if meter.at is None and spec.provider is None and spec.per_hour is not None:
         # A price that a person wrote down counts while the box answers: then, at least, it is there.
         known = box.link is Link.LIVE and _sane(spec.per_hour)
-        return Amount(spec.per_hour, spec.currency) if known else None
+        if known:
+            return Amount(spec.per_hour, spec.currency)
+        return None
     if meter.at is None or meter.per_hour is None or meter.kind is MeterKind.UNKNOWN:
         return None
     if not -AWAKE_SECONDS <= now - meter.at <= VALID_SECONDS or not _sane(meter.per_hour):
@@ -105,9 +107,15 @@ def alive(box: BoxState, now: float) -> bool | None:
         return None
     trains = bool(trainers(box.sample))
     if unseen(box.sample) is not None:
-        return True if trains else None
+        if trains:
+            return True
+        return None
     cells = (cell for queue in box.queues if queue.runner_alive for cell in queue.cells)
-    return trains or any(cell.state == "running" for cell in cells) or any(run.alive for run in box.found)
+    return (
+        trains
+        or any(cell.state == "running" for cell in cells)
+        or any(run.alive for run in box.found)
+    )
 
 
 class Metering:
@@ -157,7 +165,12 @@ class Metering:
 
     def _sum(self, box: BoxState) -> None:
         meter, name = box.meter, box.spec.name
-        if meter.at is None or meter.spent is None or meter.spent_since is None or not _sane(meter.spent):
+        if (
+            meter.at is None
+            or meter.spent is None
+            or meter.spent_since is None
+            or not _sane(meter.spent)
+        ):
             return
         if self._read.get(name) != meter.at:
             self._read[name] = meter.at
@@ -309,7 +322,9 @@ def _bring_back(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
     today = day_of(new.at)
     given = {"box": box, "currency": new.currency, "today": today, "at": new.at + SAME_SECONDS}
     where = "box = :box AND currency = :currency AND day > :today"
-    for row in con.execute(f"SELECT billed, idle, seconds FROM days WHERE {where}", given).fetchall():
+    for row in con.execute(
+        f"SELECT billed, idle, seconds FROM days WHERE {where}", given
+    ).fetchall():
         add(con, box, Cost(today, new.currency, *row))
     con.execute(f"DELETE FROM days WHERE {where}", given)
     con.execute(f"DELETE FROM estimates WHERE {where}", given)
@@ -318,7 +333,10 @@ def _bring_back(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
     row = con.execute(f"SELECT total(seconds) FROM days WHERE {of_today}", given).fetchone()
     unwatched = max(0.0, new.at - begin - float(row[0]))
     most = new.spent * unwatched / max(1.0, new.at - new.since)
-    con.execute(f"UPDATE estimates SET amount = min(amount, :most) WHERE {of_today}", {**given, "most": most})
+    con.execute(
+        f"UPDATE estimates SET amount = min(amount, :most) WHERE {of_today}",
+        {**given, "most": most},
+    )
     con.execute("DELETE FROM sums WHERE box = :box AND currency = :currency AND at > :at", given)
 
 
@@ -338,7 +356,8 @@ def remember_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
 def _counted(con: sqlite3.Connection, box: int, currency: str) -> tuple[float, float]:
     """Return what a box has cost so far, estimates included, and the seconds of it that somebody watched."""
     row = con.execute(
-        "SELECT total(billed), total(seconds) FROM days WHERE box = ? AND currency = ?", (box, currency)
+        "SELECT total(billed), total(seconds) FROM days WHERE box = ? AND currency = ?",
+        (box, currency),
     ).fetchone()
     estimated = con.execute(
         "SELECT total(amount) FROM estimates WHERE box = ? AND currency = ?", (box, currency)
@@ -374,8 +393,14 @@ def spent(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> Spend:
                     if is_estimate and billed >= CENT:
                         estimated.add(name)
     bounded = _bounded(con, boxes, min(days), days[3])
-    lost = con.execute("SELECT start, stop FROM losses WHERE stop >= ?", (min(month, yesterday),)).fetchall()
-    spans = {"today": (today, tomorrow), "yesterday": (yesterday, today), "month": (month, tomorrow)}
+    lost = con.execute(
+        "SELECT start, stop FROM losses WHERE stop >= ?", (min(month, yesterday),)
+    ).fetchall()
+    spans = {
+        "today": (today, tomorrow),
+        "yesterday": (yesterday, today),
+        "month": (month, tomorrow),
+    }
     return Spend(
         today=_amounts(found["today"], 0),
         idle_today=_amounts(found["today"], 1),

@@ -33,7 +33,13 @@ if TYPE_CHECKING:
         why_secret,
     )
     from rgt_tui.transfer.verification import NotVerifiable, verify
-    from rgt_tui.transfer.verified_record import CheckpointFound, Problem, Verification, VerifiedFile, proofs
+    from rgt_tui.transfer.verified_record import (
+        CheckpointFound,
+        Problem,
+        Verification,
+        VerifiedFile,
+        proofs,
+    )
 
 __all__ = [
     "ALWAYS_LEFT_OUT",

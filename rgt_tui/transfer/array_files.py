@@ -118,7 +118,9 @@ def header(head: bytes) -> Array:
         Refused: they are no header.
     """
     if not head.startswith(MAGIC) or len(head) < 12:
-        raise Refused("it does not begin as an array of NumPy: its first bytes are damaged, or it is cut off")
+        raise Refused(
+            "it does not begin as an array of NumPy: its first bytes are damaged, or it is cut off"
+        )
     major, minor = head[6], head[7]
     if (major, minor) not in {(1, 0), (2, 0), (3, 0)}:
         raise Refused(f"its header has the version {major}.{minor}, which the format does not have")
@@ -137,7 +139,9 @@ def header(head: bytes) -> Array:
     if type(said) is not dict or set(said) != _KEYS or type(said["fortran_order"]) is not bool:
         raise Refused("its header is damaged: it does not say what array it is")
     shape = said["shape"]
-    if type(shape) is not tuple or not all(type(size) is int and 0 <= size < 1 << 63 for size in shape):
+    if type(shape) is not tuple or not all(
+        type(size) is int and 0 <= size < 1 << 63 for size in shape
+    ):
         raise Refused("its header is damaged: its shape is not valid")
     count = _width(said["descr"])
     for size in shape:
@@ -215,7 +219,9 @@ def examine_hdf5(whole: Stretch) -> None:
         raise Refused("it was not closed: its writer has ended, or is still writing")
     end = int.from_bytes(head[begin + 2 * width : begin + 3 * width], "little")
     if end > whole.length:
-        raise Refused(f"it is cut off: it ends at byte {end} by its superblock, {whole.length} are there")
+        raise Refused(
+            f"it is cut off: it ends at byte {end} by its superblock, {whole.length} are there"
+        )
 
 
 # Checks GGUF files: the header, the metadata, and that every tensor lies within the file as declared.
@@ -249,7 +255,9 @@ def examine_gguf(whole: Stretch) -> tuple[str, ...]:
         at.order = "big"
         version = int.from_bytes(version.to_bytes(4, "little"), "big")
     if version not in _VERSIONS:
-        raise Refused(f"it has the version {version}: {' and '.join(map(str, _VERSIONS))} are known")
+        raise Refused(
+            f"it has the version {version}: {' and '.join(map(str, _VERSIONS))} are known"
+        )
     tensors, pairs = at.number(8), at.number(8)
     alignment = 32
     for _ in range(pairs):
@@ -270,7 +278,9 @@ def examine_gguf(whole: Stretch) -> tuple[str, ...]:
             )
         end = tensor.offset + tensor.bytes
     if begin + end > whole.length and found:
-        raise Refused(f"it is cut off: its tensors end at byte {begin + end}, {whole.length} are there")
+        raise Refused(
+            f"it is cut off: its tensors end at byte {begin + end}, {whole.length} are there"
+        )
     last = begin + _padded(end, alignment)
     if whole.length > last and not unknown:
         raise Refused(f"after its end: {how_many(whole.length - last, 'byte')}")
@@ -297,14 +307,18 @@ def _tensors(at: _Cursor, count: int, alignment: int) -> tuple[list[_Tensor], se
         shape = [at.number(8) for _ in range(dimensions)]
         kind, offset = at.number(4), at.number(8)
         if offset % alignment:
-            raise Refused(f"tensor {name!r} begins at {offset}, which is not a multiple of {alignment}")
+            raise Refused(
+                f"tensor {name!r} begins at {offset}, which is not a multiple of {alignment}"
+            )
         if kind not in _TYPES:
             unknown.add(kind)
             found.append(_Tensor(offset, 0, name))
             continue
         block, width = _TYPES[kind]
         if shape and shape[0] % block:
-            raise Refused(f"tensor {name!r} has rows of {shape[0]}, which are not whole blocks of {block}")
+            raise Refused(
+                f"tensor {name!r} has rows of {shape[0]}, which are not whole blocks of {block}"
+            )
         elements = 1
         for size in shape:
             elements *= size

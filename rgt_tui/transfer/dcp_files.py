@@ -65,7 +65,11 @@ def _state(record: Any, kind: str) -> Pairs:
 
 
 def _part(record: Any) -> Part:
-    if type(record) is not Made or record.what.name != "_StorageInfo" or type(record.state) is not Pairs:
+    if (
+        type(record) is not Made
+        or record.what.name != "_StorageInfo"
+        or type(record.state) is not Pairs
+    ):
         raise Refused("something else is where the place of a part belongs")
     file, offset, length = (record.state.get(key) for key in ("relative_path", "offset", "length"))
     if type(file) is not str or not file or "/" in file or "\0" in file or file in (".", ".."):
@@ -94,7 +98,8 @@ def _wanted(name: str, entry: Made) -> list[tuple[str, tuple[int, ...] | None]]:
             len(offsets) != len(size)
             or len(sizes) != len(size)
             or any(
-                offset + length > whole for offset, length, whole in zip(offsets, sizes, size, strict=True)
+                offset + length > whole
+                for offset, length, whole in zip(offsets, sizes, size, strict=True)
             )
         ):
             raise Refused(f"a part of {name[:80]!r} lies beyond it")
@@ -103,7 +108,9 @@ def _wanted(name: str, entry: Made) -> list[tuple[str, tuple[int, ...] | None]]:
     if covered != _product(size):
         raise Refused(f"the parts of {name[:80]!r} are not the whole of it")
     return [
-        each for each, chunk in zip(wanted, chunks, strict=True) if _product(_shape(chunk.state.get("sizes")))
+        each
+        for each, chunk in zip(wanted, chunks, strict=True)
+        if _product(_shape(chunk.state.get("sizes")))
     ]
 
 

@@ -102,14 +102,19 @@ def plan(files: Mapping[str, str]) -> Plan:
     return Plan(regrouped, (*others, *more), tuple(left_over))
 
 
-def _regrouped(groups: Sequence[Group], paths: Sequence[str]) -> tuple[tuple[Group, ...], list[Job]]:
+def _regrouped(
+    groups: Sequence[Group], paths: Sequence[str]
+) -> tuple[tuple[Group, ...], list[Job]]:
     """Group files by checkpoint, as the recogniser says that the box uses as well; return also what is in none.
 
     A model and its optimizer of the same step, or all ranks of one ``global_step500``, are whole together or not at
     all; two steps in one directory are two checkpoints.
     """
     checkpoint = {
-        path: one.path for one in find_checkpoints(paths) if not one.unfinished for path in one.files
+        path: one.path
+        for one in find_checkpoints(paths)
+        if not one.unfinished
+        for path in one.files
     }
     kept: dict[str, list[Group]] = {}
     rest: list[Job] = []
@@ -133,7 +138,9 @@ def _regrouped(groups: Sequence[Group], paths: Sequence[str]) -> tuple[tuple[Gro
     return tuple(
         rows[0]
         if len(rows) == 1
-        else Group(path, "files of one checkpoint", tuple(job for group in rows for job in group.jobs))
+        else Group(
+            path, "files of one checkpoint", tuple(job for group in rows for job in group.jobs)
+        )
         for path, rows in kept.items()
     ), rest
 
@@ -150,13 +157,20 @@ def _folder(folder: str, names: Mapping[str, str]) -> tuple[list[Group], list[Jo
         groups.append(Group(here, "torch.distributed.checkpoint", (Job("dcp", here),)))
         taken = {name for name in names if _is_sharded(name)}
     jobs = {name: kind_of(name, head) for name, head in names.items() if name not in taken}
-    weights = [Job(kind, _join(folder, name)) for name, kind in jobs.items() if kind in CHECKPOINT_KINDS]
+    weights = [
+        Job(kind, _join(folder, name)) for name, kind in jobs.items() if kind in CHECKPOINT_KINDS
+    ]
     others = [
-        Job(kind, _join(folder, name)) for name, kind in jobs.items() if kind and kind not in CHECKPOINT_KINDS
+        Job(kind, _join(folder, name))
+        for name, kind in jobs.items()
+        if kind and kind not in CHECKPOINT_KINDS
     ]
     if weights and groups:
         groups[0] = groups[0]._replace(jobs=(*groups[0].jobs, *weights))
-    elif any(name.startswith(_COMPANIONS) or name.endswith(safetensors_files.INDEX_SUFFIX) for name in names):
+    elif any(
+        name.startswith(_COMPANIONS) or name.endswith(safetensors_files.INDEX_SUFFIX)
+        for name in names
+    ):
         groups += [Group(here, "files of one directory", tuple(weights))] if weights else []
     else:
         groups += [Group(job.path, job.kind, (job,)) for job in weights]
@@ -173,7 +187,9 @@ def _is_sharded(name: str) -> bool:
 
 
 def _join(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name
+    if folder:
+        return f"{folder}/{name}"
+    return name
 
 
 def kind_of(name: str, head: str) -> str:
@@ -200,7 +216,9 @@ def kind_of(name: str, head: str) -> str:
     if lower.endswith(_PERHAPS):
         known = lower.endswith(".bin") and lower.startswith(_NAMES_OF_TORCH)
         pickled = "pickle" if lower.endswith((".pkl", ".pickle")) else ""
-        return "torch" if known or head == "zip" else pickled
+        if known or head == "zip":
+            return "torch"
+        return pickled
     return ""
 
 
@@ -225,7 +243,9 @@ def read(folder: Path) -> dict[str, Any]:
                 raise Refused(f"it has {whole.length} bytes, more than a manifest may")
             return _parsed(whole.read(0, whole.length))
     except FileNotFoundError:
-        raise Trouble(MANIFEST, "it is missing: nothing says what belongs to this checkpoint") from None
+        raise Trouble(
+            MANIFEST, "it is missing: nothing says what belongs to this checkpoint"
+        ) from None
     except Refused as refused:
         raise Trouble(MANIFEST, str(refused)) from None
 
@@ -279,7 +299,9 @@ def _file(whole: Stretch, facts: Any) -> None:
         raise Refused("the manifest does not say what it should be")
     if whole.length != size:
         raise Refused(f"{whole.length} bytes, {size} were written")
-    if len(sums) != -(-size // chunk) or not all(type(each) is str and _HEX.fullmatch(each) for each in sums):
+    if len(sums) != -(-size // chunk) or not all(
+        type(each) is str and _HEX.fullmatch(each) for each in sums
+    ):
         raise Refused("the manifest lacks its checksums")
     for number, wanted in enumerate(sums):
         begin = number * chunk

@@ -61,17 +61,23 @@ def _safetensors(whole: Stretch) -> dict[str, Any]:
 
 def _gguf(whole: Stretch) -> dict[str, Any]:
     unknown = array_files.examine_gguf(whole)
-    return {"not_checked": f"tensors whose length nobody here knows: {', '.join(unknown)}"} if unknown else {}
+    if unknown:
+        return {"not_checked": f"tensors whose length nobody here knows: {', '.join(unknown)}"}
+    return {}
 
 
 def _array(whole: Stretch) -> dict[str, Any]:
-    return {"not_checked": "its array of Python objects"} if array_files.examine_npy(whole) else {}
+    if array_files.examine_npy(whole):
+        return {"not_checked": "its array of Python objects"}
+    return {}
 
 
 def _arrays(whole: Stretch) -> dict[str, Any]:
     objects = array_files.examine_npz(whole)
     shown = ", ".join(repr(name[:80]) for name in objects[:3]) + (" …" if len(objects) > 3 else "")
-    return {"checked": True} | ({"not_checked": f"arrays of Python objects: {shown}"} if objects else {})
+    return {"checked": True} | (
+        {"not_checked": f"arrays of Python objects: {shown}"} if objects else {}
+    )
 
 
 def _hdf5(whole: Stretch) -> dict[str, Any]:
@@ -148,7 +154,9 @@ def examine(kind: str, path: Path) -> dict[str, Any]:
     except MemoryError:
         return {"trouble": [["", "looking at it needs more memory than it may have"]]}
     except Exception as error:  # nothing that a file holds may end in more than a word about it
-        return {"trouble": [["", f"it cannot be looked at: {type(error).__name__}: {str(error)[:120]}"]]}
+        return {
+            "trouble": [["", f"it cannot be looked at: {type(error).__name__}: {str(error)[:120]}"]]
+        }
 
 
 def limit(memory: int | None) -> None:
@@ -189,7 +197,9 @@ def _load(torch: Any, path: str, legacy: bool) -> dict[str, Any]:
         return {"trouble": "torch needs more memory for it than a file of its length may need"}
     except Exception as error:
         lines = [*(line for line in str(error).splitlines() if "error:" in line), str(error)]
-        return {"trouble": f"torch.load refuses it: {type(error).__name__}: {lines[0].strip()[:160]}"}
+        return {
+            "trouble": f"torch.load refuses it: {type(error).__name__}: {lines[0].strip()[:160]}"
+        }
     return {}
 
 
@@ -199,7 +209,9 @@ def load() -> int:
     try:
         torch = importlib.import_module("torch")
     except Exception as error:
-        print(json.dumps({"missing": f"torch cannot be imported: {type(error).__name__}"}), flush=True)
+        print(
+            json.dumps({"missing": f"torch cannot be imported: {type(error).__name__}"}), flush=True
+        )
         return 0
     if _version(torch.__version__) < OLDEST:
         why = f"torch {torch.__version__} is older than 2.6, whose weights_only loading can be trusted"

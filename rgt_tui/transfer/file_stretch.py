@@ -41,7 +41,9 @@ class Stretch:
             Refused: it is not within it.
         """
         if start < 0 or length < 0 or start + length > self.length:
-            raise Refused(f"bytes {start} to {start + length} are asked for, and there are {self.length}")
+            raise Refused(
+                f"bytes {start} to {start + length} are asked for, and there are {self.length}"
+            )
         return Stretch(self._handle, self._start + start, length)
 
     def read(self, start: int, length: int) -> bytes:
@@ -56,7 +58,9 @@ class Stretch:
         while len(found) < length:
             piece = os.pread(self._handle, length - len(found), part._start + len(found))
             if not piece:
-                raise Refused(f"it became shorter while it was read: it ends at byte {start + len(found)}")
+                raise Refused(
+                    f"it became shorter while it was read: it ends at byte {start + len(found)}"
+                )
             found += piece
         return bytes(found)
 

@@ -296,7 +296,9 @@ class Ledger:
             self._handle = os.open(self.path, flags, 0o600)
             size = os.fstat(self._handle).st_size
             if size and os.pread(self._handle, 1, size - 1) != b"\n":
-                os.write(self._handle, b"\n")  # a row that a crash has cut short must not spoil the next
+                os.write(
+                    self._handle, b"\n"
+                )  # a row that a crash has cut short must not spoil the next
         return self._handle
 
     def close(self) -> None:
@@ -315,7 +317,9 @@ def _written(row: Row) -> Row:
         missing = tuple((said(name), reason) for name, reason in row.missing[:MOST_MISSING])
         return msgspec.structs.replace(row, path=path, local=local, missing=missing)
     plain = path is row.path and local is row.local  # as nearly all are, and there may be thousands
-    return row if plain else msgspec.structs.replace(row, path=path, local=local)
+    if plain:
+        return row
+    return msgspec.structs.replace(row, path=path, local=local)
 
 
 def sha256_of(path: Path, most: int | None = None) -> tuple[str, Stamp]:
@@ -372,9 +376,13 @@ def proofs(
                 members[owner].append(row)
         members = {path: _counted(rows, wanted[path], instance) for path, rows in members.items()}
         fresh: list[FileRow] = []
-        folders = [_folder(ledger, group, members[path], instance) for path, group in wanted.items()]
+        folders = [
+            _folder(ledger, group, members[path], instance) for path, group in wanted.items()
+        ]
         found = tuple(
-            _proof(folder, members[folder.path], instance, fresh) for folder in folders if folder is not None
+            _proof(folder, members[folder.path], instance, fresh)
+            for folder in folders
+            if folder is not None
         )
         ledger.add(fresh)
     finally:
@@ -388,7 +396,13 @@ def fingerprint(rows: Iterable[FileRow]) -> str:
     for row in rows:
         there = row.there
         name = os.fsencode(row.path)
-        text = b"%s\0%d\0%d\0%d\0%d" % (name, there.size, there.mtime_ns, there.ctime_ns, there.inode)
+        text = b"%s\0%d\0%d\0%d\0%d" % (
+            name,
+            there.size,
+            there.mtime_ns,
+            there.ctime_ns,
+            there.inode,
+        )
         total += int.from_bytes(hashlib.sha256(text).digest(), "big")
         count += 1
     return hashlib.sha256(b"%d:%064x" % (count, total & ((1 << 256) - 1))).hexdigest()
@@ -420,7 +434,9 @@ def _counted(rows: list[FileRow], group: ResultGroup, instance: str) -> list[Fil
     return rows
 
 
-def _folder(ledger: Ledger, group: ResultGroup, rows: list[FileRow], instance: str) -> FolderRow | None:
+def _folder(
+    ledger: Ledger, group: ResultGroup, rows: list[FileRow], instance: str
+) -> FolderRow | None:
     """Return what was pulled of a directory: all of it as it is now, else what the last pull said of it."""
     rows = [row for row in rows if row.instance == instance]
     if rows and group.fingerprint and fingerprint(rows) == group.fingerprint:
@@ -435,10 +451,14 @@ def _folder(ledger: Ledger, group: ResultGroup, rows: list[FileRow], instance: s
             instance=instance,
         )
     folder = ledger.folder(group.path)
-    return folder if folder is not None and folder.instance == instance else None
+    if folder is not None and folder.instance == instance:
+        return folder
+    return None
 
 
-def _proof(folder: FolderRow, rows: list[FileRow], instance: str, fresh: list[FileRow]) -> CopyProof:
+def _proof(
+    folder: FolderRow, rows: list[FileRow], instance: str, fresh: list[FileRow]
+) -> CopyProof:
     errors = list(folder.missing)
     whole = [row for row in rows if row.instance == instance]
     total = sum(row.there.size for row in whole)
@@ -494,5 +514,7 @@ def _look(row: FileRow) -> FileRow | str:
     except OSError as error:
         return f"its copy {path} cannot be read: {error.strerror or error}"
     if digest != row.sha256:
-        return f"its copy {path} was changed: its SHA-256 is no longer the one that the box reported"
+        return (
+            f"its copy {path} was changed: its SHA-256 is no longer the one that the box reported"
+        )
     return msgspec.structs.replace(row, here=stamp, at=time.time())

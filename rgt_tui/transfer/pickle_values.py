@@ -109,7 +109,9 @@ def contents(file: BytesIO, allowed: Collection[tuple[str, str]]) -> Contents:
     except MemoryError:
         raise Refused("its pickle needs more memory than a checkpoint's may") from None
     except Exception as error:  # whatever a damaged pickle ends in
-        raise Refused(f"its pickle is damaged: {type(error).__name__}: {str(error)[:120]}") from None
+        raise Refused(
+            f"its pickle is damaged: {type(error).__name__}: {str(error)[:120]}"
+        ) from None
     if len(machine.stack) != 1 or machine.marks:
         raise Refused("its pickle is damaged: it ends with something left over")
     return Contents(
@@ -135,12 +137,17 @@ def pass_over(file: BytesIO) -> None:
         for opcode, said, _ in pickletools.genops(file):
             argument: Any = said
             if opcode.name in ("MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT"):
-                memo[len(memo) if argument is None else int(argument)] = texts[-1] if texts else None
+                if texts:
+                    memo[len(memo) if argument is None else int(argument)] = texts[-1]
+                else:
+                    memo[len(memo) if argument is None else int(argument)] = None
                 continue
             if opcode.name in ("BINGET", "LONG_BINGET", "GET"):
                 argument = memo.get(int(argument))
             named = argument.split(" ", 1) if opcode.name in ("GLOBAL", "INST") else texts[-2:]
-            if opcode.name in ("GLOBAL", "INST", "STACK_GLOBAL") and all(type(one) is str for one in named):
+            if opcode.name in ("GLOBAL", "INST", "STACK_GLOBAL") and all(
+                type(one) is str for one in named
+            ):
                 module, name = _PYTHON_2.get(named[0], named[0]), named[-1]
                 if acts(module, name):
                     raise Refused(f"its pickle names {module}.{name}: to load it would run that")
@@ -148,7 +155,9 @@ def pass_over(file: BytesIO) -> None:
     except Refused:
         raise
     except Exception as error:  # whatever a damaged pickle ends in
-        raise Refused(f"its pickle is damaged: {type(error).__name__}: {str(error)[:120]}") from None
+        raise Refused(
+            f"its pickle is damaged: {type(error).__name__}: {str(error)[:120]}"
+        ) from None
 
 
 class _Machine:

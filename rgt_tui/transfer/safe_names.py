@@ -48,7 +48,9 @@ DTYPES: Mapping[str, int] = {
 
 
 def _table(names: Mapping[str, str]) -> frozenset[tuple[str, str]]:
-    return frozenset((module, name) for module, all_names in names.items() for name in all_names.split())
+    return frozenset(
+        (module, name) for module, all_names in names.items() for name in all_names.split()
+    )
 
 
 TORCH: frozenset[tuple[str, str]] = (

@@ -33,12 +33,16 @@ def examine(whole: Stretch) -> frozenset[str]:
         OSError: it cannot be read.
     """
     if whole.length < 8:
-        raise Refused(f"it is cut off: a safetensors file has more than {how_many(whole.length, 'byte')}")
+        raise Refused(
+            f"it is cut off: a safetensors file has more than {how_many(whole.length, 'byte')}"
+        )
     length = int.from_bytes(whole.read(0, 8), "little")
     if length > MOST_HEADER:
         raise Refused(f"it claims a header of {length} bytes")
     if 8 + length > whole.length:
-        raise Refused(f"it is cut off in its header: {8 + length} bytes are needed, {whole.length} are there")
+        raise Refused(
+            f"it is cut off in its header: {8 + length} bytes are needed, {whole.length} are there"
+        )
     header = _header(whole.read(8, length))
     header.pop("__metadata__", None)
     room = whole.length - 8 - length
@@ -91,7 +95,11 @@ def _place(name: str, entry: Any) -> tuple[int, int, str]:
         or len(shape) > 64
     ):
         raise Refused(f"tensor {shown!r} has an invalid shape")
-    if type(offsets) is not list or len(offsets) != 2 or not all(type(place) is int for place in offsets):
+    if (
+        type(offsets) is not list
+        or len(offsets) != 2
+        or not all(type(place) is int for place in offsets)
+    ):
         raise Refused(f"tensor {shown!r} has no two offsets")
     begin, end = offsets
     for size in shape:
@@ -120,7 +128,13 @@ def shards(path: Path) -> dict[str, list[str]]:
         raise Refused("it has no weight_map")
     found: dict[str, list[str]] = {}
     for tensor, file in weights.items():
-        if not isinstance(file, str) or not file or "/" in file or "\0" in file or file in (".", ".."):
+        if (
+            not isinstance(file, str)
+            or not file
+            or "/" in file
+            or "\0" in file
+            or file in (".", "..")
+        ):
             raise Refused(
                 f"it says that {tensor[:80]!r} lies in {str(file)[:80]!r}, which is not a file next to it"
             )

@@ -150,7 +150,9 @@ def box_name(name: str) -> str:
     """
     found = _NOT_A_NAME.sub("_", name).lstrip(".")[:80]
     if not found.strip("_") or not found.isascii():
-        raise SourceError(f"{name!r} gives no plain name for a directory on the box: choose one with --name")
+        raise SourceError(
+            f"{name!r} gives no plain name for a directory on the box: choose one with --name"
+        )
     return found
 
 
@@ -190,11 +192,15 @@ class _Walk:
             path = f"{folder}/{entry.name}" if folder else entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
             shown = path + "/" * is_folder
-            why = self._own.why(f"{self._real}/{path}", entry) or rules.why(path, is_folder=is_folder)
+            why = self._own.why(f"{self._real}/{path}", entry) or rules.why(
+                path, is_folder=is_folder
+            )
             if why is None and not _is_plain(entry.name):
                 why = "its name is not UTF-8, or holds what a terminal would obey"
             if why is not None:
-                self.left_out.append(LeftOut(shown.encode("utf-8", "backslashreplace").decode(), why))
+                self.left_out.append(
+                    LeftOut(shown.encode("utf-8", "backslashreplace").decode(), why)
+                )
             elif is_folder:
                 yield path, rules
             elif entry.is_symlink():
@@ -336,7 +342,9 @@ def why_secret(name: str, head: bytes) -> str | None:
 
 def _line(head: bytes, pattern: re.Pattern[bytes]) -> int:
     match = pattern.search(head)
-    return head.count(b"\n", 0, match.start()) + 1 if match else 1
+    if match:
+        return head.count(b"\n", 0, match.start()) + 1
+    return 1
 
 
 def _is_random(run: bytes) -> bool:
@@ -379,7 +387,9 @@ class IgnoreRules:
             text: What is in it.
         """
         base = f"{folder}/" if folder else ""
-        added = tuple(rule for line in text.splitlines() if (rule := _rule(line, base, name)) is not None)
+        added = tuple(
+            rule for line in text.splitlines() if (rule := _rule(line, base, name)) is not None
+        )
         found = IgnoreRules()
         found._rules = self._rules + added
         return found
@@ -395,7 +405,9 @@ class IgnoreRules:
             if rule.folders_only and not is_folder:
                 continue
             if path.startswith(rule.base) and rule.pattern.fullmatch(path[len(rule.base) :]):
-                return None if rule.keeps else rule.said
+                if rule.keeps:
+                    return None
+                return rule.said
         return None
 
 
@@ -412,7 +424,9 @@ def _rule(line: str, base: str, source: str) -> _Rule | None:
         return None
     tied = "/" in text
     try:
-        pattern = re.compile(("" if tied else "(?:.*/)?") + _expression(text.lstrip("/")), re.DOTALL)
+        pattern = re.compile(
+            ("" if tied else "(?:.*/)?") + _expression(text.lstrip("/")), re.DOTALL
+        )
     except re.error:
         return None  # a bracket that git, too, could not make sense of
     return _Rule(pattern, folders_only, keeps, base, said)
@@ -483,14 +497,21 @@ class OwnFiles:
     """
 
     def __init__(
-        self, fleet: Path | None = None, *, pulled_too: bool = False, env: Mapping[str, str] = os.environ
+        self,
+        fleet: Path | None = None,
+        *,
+        pulled_too: bool = False,
+        env: Mapping[str, str] = os.environ,
     ) -> None:
         self._pulled_too = pulled_too
         self._fleets = set() if fleet is None else {real_place(fleet), os.path.realpath(fleet)}
         names = {FLEET_FILE, *(Path(path).name for path in self._fleets)}
         self._unfinished = re.compile(rf"\.(?:{'|'.join(map(re.escape, sorted(names)))})\.\d+\.tmp")
         """A fleet file on its way to its place."""
-        self._folders = {os.path.realpath(state_directory(env)), os.path.realpath(config_directory(env))}
+        self._folders = {
+            os.path.realpath(state_directory(env)),
+            os.path.realpath(config_directory(env)),
+        }
         self._notes, self._env = written_notes(env), env
 
     def why(self, path: str, entry: os.DirEntry[str]) -> str | None:
@@ -509,12 +530,18 @@ class OwnFiles:
             return None
         if entry.is_dir(follow_symlinks=False):
             is_pulled = not note and not self._pulled_too and has_copy_below(path, self._env)
-            return "rgt pulled it" if is_pulled else None
-        return "rgt wrote it" if _is_as_written(path, note) else None
+            if is_pulled:
+                return "rgt pulled it"
+            return None
+        if _is_as_written(path, note):
+            return "rgt wrote it"
+        return None
 
     def why_folder(self, names: Collection[str]) -> str | None:
         """Return why a directory with these entries is not pushed; None = it is not rgt's."""
-        return "rgt pulled it" if not self._pulled_too and MARKS.intersection(names) else None
+        if not self._pulled_too and MARKS.intersection(names):
+            return "rgt pulled it"
+        return None
 
 
 def _is_as_written(path: str, note: list[object]) -> bool:

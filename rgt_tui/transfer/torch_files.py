@@ -82,7 +82,9 @@ def _zip_file(whole: Stretch) -> TorchFile:
         record.check()
     pickle = inner["data.pkl"].data
     if pickle.length > MOST_BYTES:
-        raise Refused(f"its pickle has {pickle.length} bytes, more than a checkpoint's may ({MOST_BYTES})")
+        raise Refused(
+            f"its pickle has {pickle.length} bytes, more than a checkpoint's may ({MOST_BYTES})"
+        )
     said = contents(pickle.head(MOST_BYTES), safe_names.CHECKPOINT)
     if said.end != pickle.length:
         raise Refused("there is something after the end of its pickle")
@@ -103,7 +105,9 @@ def _records_of_storages(said: Contents, inner: dict[str, Record]) -> None:
         if record is None:
             raise Refused(f"the data of storage {key} are missing")
         if record.data.length != length:
-            raise Refused(f"storage {key} has {record.data.length} bytes, and its tensors need {length}")
+            raise Refused(
+                f"storage {key} has {record.data.length} bytes, and its tensors need {length}"
+            )
     _tensors_fit(said.made)
 
 
@@ -148,7 +152,9 @@ def _tensors_fit(made: Iterable[Made]) -> None:
             raise Refused("a tensor of it has an invalid shape")
         if 0 in lengths:
             continue
-        last = offset + sum((length - 1) * step for length, step in zip(lengths, steps, strict=True))
+        last = offset + sum(
+            (length - 1) * step for length, step in zip(lengths, steps, strict=True)
+        )
         if (last + 1) * _width(call) > _storage(storage)[1] * _storage(storage)[2]:
             raise Refused(f"a tensor of it reaches beyond storage {_storage(storage)[0]}")
 
@@ -188,7 +194,9 @@ def _legacy(whole: Stretch) -> TorchFile:
         raise Refused("its numbers are big-endian, or that is not said")
     _tensors_fit(said.made)
     lengths = _storages(said.stored)
-    if len(keys.value) != len(lengths) or not all(type(key) is str and key in lengths for key in keys.value):
+    if len(keys.value) != len(lengths) or not all(
+        type(key) is str and key in lengths for key in keys.value
+    ):
         raise Refused("the storages that it lists are not those that its tensors need")
     counts = {key: count for key, _, count in map(_storage, said.stored)}
     at = keys.end
@@ -200,7 +208,9 @@ def _legacy(whole: Stretch) -> TorchFile:
             )
         at += 8 + lengths[key]
         if at > whole.length:
-            raise Refused(f"it is cut off: storage {key} ends at byte {at}, the file at {whole.length}")
+            raise Refused(
+                f"it is cut off: storage {key} ends at byte {at}, the file at {whole.length}"
+            )
     if at != whole.length:
         raise Refused(f"after its end: {how_many(whole.length - at, 'byte')}")
     return TorchFile(False, True, _not_loadable(first, *pickles))

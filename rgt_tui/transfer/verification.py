@@ -89,7 +89,10 @@ def verify(
     work = _Work(root, files, progress, may_write=not came)
     del files
     for path in came:
-        work.wrong(path, "it came from the box, and has the name of what a verification leaves: move it away")
+        work.wrong(
+            path,
+            "it came from the box, and has the name of what a verification leaves: move it away",
+        )
     for path, reason in problems:
         work.wrong(path, reason)
     work.expect(brought, renew)
@@ -218,7 +221,9 @@ class _Work:
         for name, sha256 in brought.files.items():
             self._wanted(name, sha256, "pull")
         brought.files.clear()
-        for path in [path for path in self.files if path.rpartition("/")[2] == verified_record.MANIFEST]:
+        for path in [
+            path for path in self.files if path.rpartition("/")[2] == verified_record.MANIFEST
+        ]:
             try:
                 copied = verified_record.of_manifest(self.root / path, path.rpartition("/")[0])
             except (ValueError, OSError) as error:
@@ -227,15 +232,20 @@ class _Work:
             for name, sha256 in copied.items():
                 self._wanted(name, sha256, "manifest")
         try:
-            last = verified_record.files_before(self.root) if self._may_write and not renew else None
+            last = (
+                verified_record.files_before(self.root) if self._may_write and not renew else None
+            )
             if last is not None:
                 self._since = moment(last[0])
                 for entry in last[1]:
-                    row = self._wanted(verified_record.named_copy(entry.path), entry.sha256, "before")
+                    row = self._wanted(
+                        verified_record.named_copy(entry.path), entry.sha256, "before"
+                    )
                     row.before = _packed(entry.sha256, entry.stamp, entry.proof)
         except (ValueError, OSError) as error:
             self.wrong(
-                ".", f"what the last verification left cannot be used ({error}); --renew goes without it"
+                ".",
+                f"what the last verification left cannot be used ({error}); --renew goes without it",
             )
 
     def _wanted(self, path: str, sha256: str, by: str) -> _File:
@@ -281,7 +291,10 @@ class _Work:
                     if self.no_torch:
                         return
                     self.torch = str(asked.greeting.get("torch", ""))
-                    question = {"path": str(self.root / job.path), "legacy": bool(answers[job].get("legacy"))}
+                    question = {
+                        "path": str(self.root / job.path),
+                        "legacy": bool(answers[job].get("legacy")),
+                    }
                     answer = asked.ask(question, self._size(job))
                 except Ended as ended:
                     answer = {"trouble": str(ended)}
@@ -320,7 +333,9 @@ class _Work:
             sha256, stamp, _ = _unpacked(row.now) if row.now else ("", None, "")
             if row.by:
                 wanted = Expected(row.wanted, row.by, self._since)
-                reason = verified_record.why_wrong(wanted, sha256) if row.now else "it cannot be read"
+                reason = (
+                    verified_record.why_wrong(wanted, sha256) if row.now else "it cannot be read"
+                )
                 if reason is None:
                     row.proof = row.by
                 else:
@@ -328,7 +343,9 @@ class _Work:
             if row.now and stamp != self._stamp(path):
                 self.wrong(path, "it changed while it was looked at")
         for path, row in self.missing.items():
-            self._differs(path, row, verified_record.why_missing(Expected(row.wanted, row.by, self._since)))
+            self._differs(
+                path, row, verified_record.why_missing(Expected(row.wanted, row.by, self._since))
+            )
 
     def _differs(self, path: str, row: _File, reason: str) -> None:
         self.wrong(path, reason)
@@ -341,11 +358,17 @@ class _Work:
         except OSError:
             return None
 
-    def judge(self, plan: directory_contents.Plan, answers: Mapping[Job, Mapping[str, Any]]) -> None:
+    def judge(
+        self, plan: directory_contents.Plan, answers: Mapping[Job, Mapping[str, Any]]
+    ) -> None:
         """Note what the answers say."""
         for job, answer in answers.items():
             for name, reason in answer.get("trouble", ()):
-                path = _join(job.path, name) if job.kind in ("trainer", "dcp") else _beside(job.path, name)
+                path = (
+                    _join(job.path, name)
+                    if job.kind in ("trainer", "dcp")
+                    else _beside(job.path, name)
+                )
                 if job.kind in _LOGS and self._proof(path) in ("pull", "manifest"):
                     self.unproven[path] = f"so it came from the box: {reason}"
                 else:
@@ -353,7 +376,10 @@ class _Work:
             if answer.get("trouble"):
                 continue
             covers = [_join(job.path, name) for name in answer.get("covers", ())]
-            for path in [*covers, *([job.path] if answer.get("checked") and job.path in self.files else [])]:
+            for path in [
+                *covers,
+                *([job.path] if answer.get("checked") and job.path in self.files else []),
+            ]:
                 if path in self.files and not self.files[path].proof:
                     self.files[path].proof = "checksums"
             self._say_unproven(job, answer)
@@ -387,7 +413,9 @@ class _Work:
         return self._proof(path) not in ("", "before")
 
     def _proof(self, path: str) -> str:
-        return self.files[path].proof if path in self.files else ""
+        if path in self.files:
+            return self.files[path].proof
+        return ""
 
     def whole(
         self, plan: directory_contents.Plan, answers: Mapping[Job, Mapping[str, Any]]
@@ -403,7 +431,9 @@ class _Work:
             ):
                 continue
             found.append(
-                CheckpointFound(path=said(group.path), kind=group.kind, how=self._how(group, answers))
+                CheckpointFound(
+                    path=said(group.path), kind=group.kind, how=self._how(group, answers)
+                )
             )
         return tuple(found)
 
@@ -426,9 +456,12 @@ class _Work:
             directory=said(str(self.root)),
             files=len(self.files),
             bytes=self._total,
-            errors=tuple(Problem(path=said(path), reason=clean(reason)) for path, reason in self.errors),
+            errors=tuple(
+                Problem(path=said(path), reason=clean(reason)) for path, reason in self.errors
+            ),
             unproven=tuple(
-                Problem(path=said(path), reason=clean(why)) for path, why in sorted(self.unproven.items())
+                Problem(path=said(path), reason=clean(why))
+                for path, why in sorted(self.unproven.items())
             ),
             checkpoints=whole,
             only_hashed=sum(
@@ -445,7 +478,8 @@ class _Work:
                 verified_record.write(self.root, result, self._entries([*good, *self.kept]))
         except OSError as error:
             problem = Problem(
-                path=verified_record.VERIFIED, reason=f"it cannot be written: {error.strerror or error}"
+                path=verified_record.VERIFIED,
+                reason=f"it cannot be written: {error.strerror or error}",
             )
             result = msgspec.structs.replace(result, ok=False, errors=(*result.errors, problem))
         return result
@@ -468,4 +502,6 @@ def _join(folder: str, name: str) -> str:
 
 
 def _beside(path: str, name: str) -> str:
-    return _join(_folder(path), name) if name else path
+    if name:
+        return _join(_folder(path), name)
+    return path

@@ -21,7 +21,16 @@ import msgspec
 from rgt_tui.files import fault, open_regular, publish
 from rgt_tui.model import CopyProof, ResultGroup
 from rgt_tui.transfer import directory_contents, ledger
-from rgt_tui.transfer.ledger import Copied, FileRow, FolderRow, Ledger, Stamp, ledger_path, said, unsaid
+from rgt_tui.transfer.ledger import (
+    Copied,
+    FileRow,
+    FolderRow,
+    Ledger,
+    Stamp,
+    ledger_path,
+    said,
+    unsaid,
+)
 
 VERIFIED = "PULL_VERIFIED.json"
 REFUSED = "PULL_REFUSED.json"
@@ -115,7 +124,9 @@ def files_before(directory: Path) -> tuple[float, Iterator[VerifiedFile]] | None
         OSError: as `read`.
     """
     found = _read(directory, _Kept)
-    return None if found is None else (found.at, map(_entry, found.entries))
+    if found is None:
+        return None
+    return (found.at, map(_entry, found.entries))
 
 
 def _read(directory: Path, what: type[T]) -> T | None:
@@ -130,7 +141,9 @@ def _read(directory: Path, what: type[T]) -> T | None:
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{name} is damaged: {str(error)[:120]}") from None
         if found.format != FORMAT:
-            raise ValueError(f"{name} is of format {found.format}, and this version of rgt reads {FORMAT}")
+            raise ValueError(
+                f"{name} is of format {found.format}, and this version of rgt reads {FORMAT}"
+            )
         return found
     return None
 
@@ -155,7 +168,9 @@ _NO_ENTRIES = b'"entries": []'
 
 def _written(found: Verification, entries: Iterable[VerifiedFile]) -> Iterator[bytes]:
     """Yield the text of a record piece by piece, a line for each file."""
-    text = msgspec.json.format(msgspec.json.encode(msgspec.structs.replace(found, entries=())), indent=1)
+    text = msgspec.json.format(
+        msgspec.json.encode(msgspec.structs.replace(found, entries=())), indent=1
+    )
     before, _, after = text.rpartition(_NO_ENTRIES)
     yield before + _NO_ENTRIES[:-1]
     comma = b"\n  "
@@ -189,7 +204,12 @@ def proofs(
             folders[owner].append(row)
     book.close()
     # A record that came from the box says what the box wants to be believed.
-    came = {Path(row.local) for rows in folders.values() for row in rows if Path(row.local).name in RECORDS}
+    came = {
+        Path(row.local)
+        for rows in folders.values()
+        for row in rows
+        if Path(row.local).name in RECORDS
+    }
     records: dict[Path, _Looked | str | None] = {path.parent: None for path in came}
     return tuple(_with_checkpoints(proof, folders[proof.path], records) for proof in found)
 
@@ -246,7 +266,9 @@ def _looked_at(
     return sum(path in places for path in record.checkpoints), errors
 
 
-def _nearest(folder: Path, records: dict[Path, _Looked | str | None]) -> tuple[Path, _Looked | str | None]:
+def _nearest(
+    folder: Path, records: dict[Path, _Looked | str | None]
+) -> tuple[Path, _Looked | str | None]:
     """Return the record in a directory or in the nearest above it that has one; a text says why it cannot be used."""
     for root in (folder, *folder.parents):
         if root not in records:
@@ -305,7 +327,9 @@ class Brought(NamedTuple):
 def of_ledger(root: Path, rows: Iterable[Copied | FolderRow]) -> Brought:
     """Return what the rows of ledgers say about a directory; the rows are not kept."""
     found = Brought({}, [])
-    bases = tuple(dict.fromkeys(f"{base}/".replace("//", "/") for base in (root, os.path.realpath(root))))
+    bases = tuple(
+        dict.fromkeys(f"{base}/".replace("//", "/") for base in (root, os.path.realpath(root)))
+    )
     for row in rows:
         if isinstance(row, Copied):
             if (name := _inside(bases, row.local)) is not None:
@@ -390,4 +414,6 @@ def why_missing(expected: Expected) -> str:
     """Return what is wrong where a file is not there."""
     if expected.by == "before":
         return f"it is gone: it was verified on {expected.since}"
-    return "it is missing: " + ("the pull brought it" if expected.by == "pull" else f"{MANIFEST} names it")
+    return "it is missing: " + (
+        "the pull brought it" if expected.by == "pull" else f"{MANIFEST} names it"
+    )

@@ -87,7 +87,9 @@ class Record(NamedTuple):
         for piece in self.pieces():
             found = zlib.crc32(piece, found)
         if found != self.crc:
-            raise Refused(f"record {self.name}: its CRC-32 is {found:08x}, {self.crc:08x} was written")
+            raise Refused(
+                f"record {self.name}: its CRC-32 is {found:08x}, {self.crc:08x} was written"
+            )
 
 
 class _Entry(NamedTuple):
@@ -142,7 +144,9 @@ def _judge(odd: Mapping[str, tuple[str, ...]]) -> None:
         return  # another writer's
     for what, words in odd.items():
         if 0 < len(words) <= _FEW:
-            raise Refused(f"{what} is damaged: torch writes something else as {', '.join(words)} of its head")
+            raise Refused(
+                f"{what} is damaged: torch writes something else as {', '.join(words)} of its head"
+            )
 
 
 def _directory(whole: Stretch) -> tuple[int, int, int, tuple[str, ...]]:
@@ -150,7 +154,9 @@ def _directory(whole: Stretch) -> tuple[int, int, int, tuple[str, ...]]:
     if whole.length < _END.size:
         raise Refused("it is cut off: there is no directory at its end")
     place = whole.length - _END.size
-    magic, disk, first, here, count, size, offset, comment = _END.unpack(whole.read(place, _END.size))
+    magic, disk, first, here, count, size, offset, comment = _END.unpack(
+        whole.read(place, _END.size)
+    )
     if magic != END_MAGIC or comment:
         raise Refused("it is cut off, or something was added: there is no directory at its end")
     if disk or first or here != count:
@@ -170,11 +176,15 @@ def _directory(whole: Stretch) -> tuple[int, int, int, tuple[str, ...]]:
     if count > _MOST_RECORDS:
         raise Refused(f"it claims to have {how_many(count, 'record')}")
     if offset + size != stop:
-        raise Refused(f"its directory does not end where its end begins ({offset} + {size} is not {stop})")
+        raise Refused(
+            f"its directory does not end where its end begins ({offset} + {size} is not {stop})"
+        )
     return offset, stop, count, odd
 
 
-def _wide_directory(whole: Stretch, place: int) -> tuple[int, int, int, int, tuple[str, ...]] | None:
+def _wide_directory(
+    whole: Stretch, place: int
+) -> tuple[int, int, int, int, tuple[str, ...]] | None:
     """Return count, size and offset by the 64-bit end, where that begins, and its odd words; None = there is none."""
     at = place - _LOCATOR.size
     if at < 0:
@@ -220,7 +230,9 @@ def _entries(raw: bytes, count: int, methods: tuple[int, ...]) -> list[_Entry]:
         if b"/code/" in name:
             raise Refused("it is a TorchScript archive, which holds code: it is not loaded")
         if method not in methods or (not method and packed != size):
-            raise Refused(f"record {_name(name)} is compressed, in a way that its writer never does")
+            raise Refused(
+                f"record {_name(name)} is compressed, in a way that its writer never does"
+            )
         if flags & ~(_DESCRIPTOR | _UTF8) or disk:
             raise Refused(f"record {_name(name)} has flags {flags:#x}, which its writer never sets")
         odd = _odd(
@@ -245,14 +257,18 @@ def _entries(raw: bytes, count: int, methods: tuple[int, ...]) -> list[_Entry]:
 
 def _odd(words: Mapping[str, int]) -> tuple[str, ...]:
     """Return the names of those that are not 0."""
-    return tuple(name for name, value in words.items() if value) if any(words.values()) else ()
+    if any(words.values()):
+        return tuple(name for name, value in words.items() if value)
+    return ()
 
 
 def _wide_field(size: int, packed: int, offset: int) -> bytes:
     """Return the extra field with the numbers that need 64 bits, as torch's writer has it: lengths only together."""
     lengths = (size, packed) if size >= _WIDE else ()
     numbers = (*lengths, *((offset,) if offset >= _WIDE else ()))
-    return struct.pack(f"<2H{len(numbers)}Q", 1, 8 * len(numbers), *numbers) if numbers else b""
+    if numbers:
+        return struct.pack(f"<2H{len(numbers)}Q", 1, 8 * len(numbers), *numbers)
+    return b""
 
 
 def _is_padded(extra: bytes, entry: _Entry) -> bool:
@@ -274,7 +290,9 @@ def _wide_numbers(extra: bytes) -> list[int]:
         at += 4
         if kind == 1:
             usable = extra[at : at + length]
-            return [number for (number,) in struct.iter_unpack("<Q", usable[: len(usable) // 8 * 8])]
+            return [
+                number for (number,) in struct.iter_unpack("<Q", usable[: len(usable) // 8 * 8])
+            ]
         at += length
     return []
 
@@ -294,8 +312,8 @@ def _local(whole: Stretch, entry: _Entry, limit: int) -> tuple[Stretch, int, tup
     shown = _name(entry.name)
     if entry.offset + _LOCAL.size > limit:
         raise Refused(f"record {shown} begins behind the records")
-    magic, needed, flags, method, time, date, crc, packed, size, name_length, extra_length = _LOCAL.unpack(
-        whole.read(entry.offset, _LOCAL.size)
+    magic, needed, flags, method, time, date, crc, packed, size, name_length, extra_length = (
+        _LOCAL.unpack(whole.read(entry.offset, _LOCAL.size))
     )
     at = entry.offset + _LOCAL.size
     if (

@@ -10,7 +10,13 @@ if TYPE_CHECKING:
     from rgt_tui.ui.app import MetPlatforms, RgtApp
     from rgt_tui.ui.box_pulls import Pull
     from rgt_tui.ui.box_status import assess, choose_log, mark, spend_parts, standing
-    from rgt_tui.ui.clipboard import MOST_OSC52_BYTES, Copied, copied_path, take_along, write_screenshot
+    from rgt_tui.ui.clipboard import (
+        MOST_OSC52_BYTES,
+        Copied,
+        copied_path,
+        take_along,
+        write_screenshot,
+    )
     from rgt_tui.ui.commands import (
         APP,
         BOX_TARGET,
@@ -39,7 +45,15 @@ if TYPE_CHECKING:
         settings_of,
     )
     from rgt_tui.ui.enduring import report, report_path, short, words
-    from rgt_tui.ui.exports import NotExported, export_name, phases_markdown, points, proposed, wanted, write
+    from rgt_tui.ui.exports import (
+        NotExported,
+        export_name,
+        phases_markdown,
+        points,
+        proposed,
+        wanted,
+        write,
+    )
     from rgt_tui.ui.key_turns import (
         EVERY_SECONDS,
         LATEST_SECONDS,
@@ -53,7 +67,16 @@ if TYPE_CHECKING:
     )
     from rgt_tui.ui.legends import legend_of, states
     from rgt_tui.ui.mouse import BACK_KEY, extra_button, hear_back_button, hinted, marked_text
-    from rgt_tui.ui.notation import ASCII, UNICODE, choose, clock, compact_time, glyphs, percent, stopwatch
+    from rgt_tui.ui.notation import (
+        ASCII,
+        UNICODE,
+        choose,
+        clock,
+        compact_time,
+        glyphs,
+        percent,
+        stopwatch,
+    )
     from rgt_tui.ui.palette import Entry, Finder, found, score
     from rgt_tui.ui.preferences import (
         Preferences,

@@ -248,7 +248,9 @@ class RgtApp(Enduring, App[None]):
         more = f" and {len(names) - 6} more" if len(names) > 6 else ""
         return f"rgt has quit; the boxes keep running: {', '.join(names[:6])}{more}"
 
-    @work(exclusive=True, group="fleet", exit_on_error=False, description="make and start the fleet")
+    @work(
+        exclusive=True, group="fleet", exit_on_error=False, description="make and start the fleet"
+    )
     async def begin(self) -> None:
         """Make the fleet and start it; say what went wrong, if it does."""
         self.failure = None
@@ -321,7 +323,9 @@ class RgtApp(Enduring, App[None]):
         is_now = source is self.fleet
         now, newest = source.now(), self._newest if is_now else source.state
         aged = not 0 <= now - self._drawn_at < AGE_SECONDS - TICK_SECONDS / 4
-        return (newest, now) if force or newest is not self._drawn or (aged and is_now) else None
+        if force or newest is not self._drawn or (aged and is_now):
+            return (newest, now)
+        return None
 
     def tick(self, *, force: bool = False) -> None:
         """Hand the newest state to the screen on top, if it or the time has changed."""
@@ -351,10 +355,16 @@ class RgtApp(Enduring, App[None]):
     def _leave_gone(self, state: FleetState) -> None:
         """Close what is on top of a box that the fleet file names no more, and say so."""
         name = getattr(self.screen, "box_name", None)
-        if not isinstance(name, str) or state.box(name) is not None or self.screen is self.screen_stack[0]:
+        if (
+            not isinstance(name, str)
+            or state.box(name) is not None
+            or self.screen is self.screen_stack[0]
+        ):
             return
         self.pop_screen()
-        cast("FleetAwareScreen", self.screen_stack[0]).hint(f"{name} is no longer in the fleet file")
+        cast("FleetAwareScreen", self.screen_stack[0]).hint(
+            f"{name} is no longer in the fleet file"
+        )
 
     def _types(self) -> bool:
         """Tell whether what is typed goes into an entry; of the thread that reads the terminal, which knows no app."""
@@ -367,7 +377,9 @@ class RgtApp(Enduring, App[None]):
         state, fleet = self._newest, self.fleet
         if self._met is None or state is None or fleet is None or not self.is_running:
             return
-        if getattr(self.screen, "PLACE", "") not in {"fleet", "box"} or isinstance(self.focused, Input):
+        if getattr(self.screen, "PLACE", "") not in {"fleet", "box"} or isinstance(
+            self.focused, Input
+        ):
             return
         for box in state.boxes:
             if box.link is not Link.LIVE or (box.hello is None and box.sample is None):
@@ -409,7 +421,9 @@ class RgtApp(Enduring, App[None]):
         if state is None or self.fleet is None or not self.is_running:
             return False
         self._asked &= {question.id for question in state.questions}
-        waiting = [question for question in state.questions if again or question.id not in self._asked]
+        waiting = [
+            question for question in state.questions if again or question.id not in self._asked
+        ]
         top = self.screen
         if (
             not waiting

@@ -77,7 +77,8 @@ class BoxPulls:
         """Return all pulls of this rgt with their boxes: those under way first, then the one that ended last."""
         known = [*self._past, *self._pulls.items()]
         return sorted(
-            known, key=lambda one: (not one[1].under_way, -(one[1].ended_at or one[1].began_at or 0.0))
+            known,
+            key=lambda one: (not one[1].under_way, -(one[1].ended_at or one[1].began_at or 0.0)),
         )
 
     def start(self, fleet: FleetSource, box: str, paths: tuple[str, ...]) -> None:
@@ -139,9 +140,13 @@ class BoxPulls:
             if end.whole:
                 self._agreed.pop(box, None)
         except asyncio.CancelledError:
-            self._change(box, end=Pulled(whole=False, text=f"stopped; {KEPT}"), ended_at=fleet.now())
+            self._change(
+                box, end=Pulled(whole=False, text=f"stopped; {KEPT}"), ended_at=fleet.now()
+            )
             raise
-        except Exception as error:  # whatever it is, the person must see that the results are not here
+        except (
+            Exception
+        ) as error:  # whatever it is, the person must see that the results are not here
             text = str(error) or type(error).__name__
             end = Pulled(whole=False, text=text)
         self._change(box, end=end, ended_at=fleet.now())
@@ -175,5 +180,8 @@ class BoxPulls:
             hint(text, TOLD_SECONDS)
         else:
             self._app.notify(
-                plain(text), severity="information" if pull.end.whole else "error", timeout=60, markup=False
+                plain(text),
+                severity="information" if pull.end.whole else "error",
+                timeout=60,
+                markup=False,
             )

@@ -7,7 +7,17 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rgt_tui import health
-from rgt_tui.model import Amount, BoxState, Cell, FleetState, Health, LogView, RunState, Severity, Spend
+from rgt_tui.model import (
+    Amount,
+    BoxState,
+    Cell,
+    FleetState,
+    Health,
+    LogView,
+    RunState,
+    Severity,
+    Spend,
+)
 from rgt_tui.profiles import how_many, prices, written
 from rgt_tui.ui.enduring import words
 from rgt_tui.ui.notation import DAY, NONE, compact_time, glyphs, known
@@ -193,8 +203,12 @@ def spend_parts(state: FleetState) -> Parts:
 
 def _sum(spend: Spend, span: str, amounts: Sequence[tuple[str, float]]) -> str:
     least = span in spend.at_least
-    estimated = span in spend.estimated and amounts is not spend.idle_today  # nobody estimates what was idle
-    return written((Amount(amount, currency, least, estimated) for currency, amount in amounts), none=NONE)
+    estimated = (
+        span in spend.estimated and amounts is not spend.idle_today
+    )  # nobody estimates what was idle
+    return written(
+        (Amount(amount, currency, least, estimated) for currency, amount in amounts), none=NONE
+    )
 
 
 def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | None) -> Parts:
@@ -224,7 +238,9 @@ def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | N
 def clock_of(profile: Profile, box: BoxState, now: float) -> Span | None:
     """Return the danger clock of a box that runs out first, else the one that a stop would start; None without any."""
     for reading in health.clock_readings(profile, box, now)[:1]:
-        left = "" if reading.seconds_left is None else f" {clock_left(reading, reading.seconds_left)}"
+        left = (
+            "" if reading.seconds_left is None else f" {clock_left(reading, reading.seconds_left)}"
+        )
         return Span(f"{reading.what}{left}", level_tone(reading.level))
     for pending in health.pending_readings(profile)[:1]:
         if pending.seconds_left is not None:
@@ -252,4 +268,6 @@ def clock_left(reading: ClockReading, left: float) -> str:
     sign = {bound.AT_LEAST: glyphs().at_least, bound.AT_MOST: glyphs().at_most}.get(
         reading.bound, "~" if reading.approx else ""
     )
-    return f"{sign}{int(left // DAY)}d" if sign and left >= DAY else f"{sign}{compact_time(left)}"
+    if sign and left >= DAY:
+        return f"{sign}{int(left // DAY)}d"
+    return f"{sign}{compact_time(left)}"

@@ -71,5 +71,7 @@ def write_screenshot(svg: str, env: Mapping[str, str]) -> str:
             why = why or f"{place}: {error.strerror or str(error)}"
             continue
         said = f"the screen was saved to {short(path)}"
-        return f"{said} ({why})" if why else said
+        if why:
+            return f"{said} ({why})"
+        return said
     return f"no screenshot could be written: {why}"

@@ -122,7 +122,9 @@ def key_of(shown: str) -> str:
     """Return Textual's name of a key as a person reads or writes it: ``question_mark`` for ``?``, ``D`` for ``D``."""
     *modifiers, last = shown.split("+") if len(shown) > 1 else [shown]
     names = {name: key for key, name in _NAMES.items()}
-    named = names.get(last) or (character_key(last) if len(last) == 1 and not last.isalnum() else last)
+    named = names.get(last) or (
+        character_key(last) if len(last) == 1 and not last.isalnum() else last
+    )
     return "+".join([*modifiers, named])
 
 
@@ -345,7 +347,11 @@ TRANSFERS: tuple[Command, ...] = (
 
 AUDIT: tuple[Command, ...] = (
     Command(
-        "audit.details", ("enter",), "details", "Show all that the selected line says, or hide it.", footer=1
+        "audit.details",
+        ("enter",),
+        "details",
+        "Show all that the selected line says, or hide it.",
+        footer=1,
     ),
     *ALERTS_TOO,
 )

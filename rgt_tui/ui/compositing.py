@@ -89,7 +89,9 @@ def drawn(pieces: Iterable[Piece], system: ColorSystem) -> str:
             look = look_of(style, system)
             if look is not pen:
                 if not (pen.attributes | look.attributes) & ~INK and not text.strip(" "):
-                    look = pen._replace(ground=look.ground)  # nobody sees what nothing would be written with
+                    look = pen._replace(
+                        ground=look.ground
+                    )  # nobody sees what nothing would be written with
                 out.append(turned(pen, look))
                 pen = look
             out.append(text)
@@ -109,7 +111,8 @@ class TightUpdate(ChopsUpdate):
         """Return the escape sequences that draw the spans."""
         try:
             return drawn(
-                (piece for y, x1, x2 in self.spans for piece in self._pieces(y, x1, x2)), colours_of(console)
+                (piece for y, x1, x2 in self.spans for piece in self._pieces(y, x1, x2)),
+                colours_of(console),
             )
         except (AttributeError, LookupError, TypeError, ValueError):  # not the lines of Textual 8
             return super().render_segments(console)
@@ -172,11 +175,15 @@ class TightCompositor(Compositor):
         finally:
             self._changed = ()
         try:
-            return None if update is None else TightUpdate(update.chops, update.spans, update.chop_ends)
+            if update is None:
+                return None
+            return TightUpdate(update.chops, update.spans, update.chop_ends)
         except (AttributeError, TypeError):
             return update
 
-    def _get_renders(self, crop: Region | None = None) -> Iterable[tuple[Region, Region, list[Strip]]]:
+    def _get_renders(
+        self, crop: Region | None = None
+    ) -> Iterable[tuple[Region, Region, list[Strip]]]:
         """Return the lines of the widgets; where little changed those of a clock, say, and not of the whole screen."""
         if not self._changed:
             yield from super()._get_renders(crop)

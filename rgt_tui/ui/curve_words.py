@@ -74,7 +74,13 @@ def curve_parts(settings: Settings, board: Board, frame: Frame | None, left_out:
 
             window = " to ".join(axis_word(settings.axis, end) for end in frame.window)
             parts.append(
-                (5, _pair("window ", window if settings.view.right is not None else f"{window}, following"))
+                (
+                    5,
+                    _pair(
+                        "window ",
+                        window if settings.view.right is not None else f"{window}, following",
+                    ),
+                )
             )
     return parts
 
@@ -109,7 +115,9 @@ def _pair(name: str, value: str) -> Line:
 def density(per_dot: float, axis: Axis = Axis.STEP) -> str:
     """Say how many steps (seconds, epochs, tokens) share a column of dots, or how many columns a step has."""
     if axis in (Axis.SINCE, Axis.CLOCK):
-        return f"1 dot = {compact_time(per_dot)}" if per_dot >= 1 else f"1 dot = {per_dot * 1000:,.0f} ms"
+        if per_dot >= 1:
+            return f"1 dot = {compact_time(per_dot)}"
+        return f"1 dot = {per_dot * 1000:,.0f} ms"
     if axis is Axis.EPOCH:
         return f"1 dot = {per_dot:.2g} epochs"
     one = "token" if axis is Axis.TOKENS else "step"
@@ -139,11 +147,10 @@ def nothing_to_draw(
         )
     if not runs:
         waiting = sum(cell.state == "waiting" for queue in box.queues for cell in queue.cells)
-        queue = (
-            f"{how_many(waiting, 'cell')} waiting in the queue."
-            if waiting
-            else "Start a queue on the box, or name its job directory in the fleet file."
-        )
+        if waiting:
+            queue = f"{how_many(waiting, 'cell')} waiting in the queue."
+        else:
+            queue = "Start a queue on the box, or name its job directory in the fleet file."
         return (
             f"No run of {name} has logged a point yet.",
             queue,
@@ -160,9 +167,10 @@ def nothing_to_draw(
             f"No run of {name} has {settings.metric}.",
             f"{key_for('curves.metric')} shows {metrics[0]}.",
         )
-    keys = (
-        [RunKey(box.spec.name, run.name) for run in runs] if listed is None else [each.key for each in listed]
-    )
+    if listed is None:
+        keys = [RunKey(box.spec.name, run.name) for run in runs]
+    else:
+        keys = [each.key for each in listed]
     if settings.axis is not Axis.STEP and not all(key in settings.hidden for key in keys):
         return (
             f"No run that is shown has a place on an axis of {settings.axis.value}.",
@@ -192,7 +200,10 @@ def entries(
 ) -> list[Entry]:
     """Return the legend's entries, one per run; `frame` is how they are drawn."""
     cells = {
-        (name, cell.name): cell for name, box in boxes.items() for queue in box.queues for cell in queue.cells
+        (name, cell.name): cell
+        for name, box in boxes.items()
+        for queue in box.queues
+        for cell in queue.cells
     }
     unseen = {name: unseen_mark(boxes.get(name), now) for name in {each.box for each in board.runs}}
     several = len({each.box for each in board.runs}) > 1
@@ -208,7 +219,9 @@ def entries(
         elif known is not None and each.key in shown:
             found = differences(known, settings_of(boxes.get(each.box), each.run))
             differs = "  ".join(found) or "nothing known differs"
-        entry = _entry(each, cells.get((each.box, each.run.name)), board, now, shown=each.key in shown)
+        entry = _entry(
+            each, cells.get((each.box, each.run.name)), board, now, shown=each.key in shown
+        )
         made.append(
             Entry(
                 each.key, board.number(each.key), *entry, each.key in shown,
@@ -249,14 +262,16 @@ def _entry(
     state = cell.state if cell is not None else ""
     if state == "running" and run.wait is not None:
         state = "holding"
-    age = (
-        now - run.progressed_at
-        if state in {"running", "holding", ""} and run.progressed_at is not None
-        else None
-    )
-    step = (
-        run.step if run.step is not None else (series.last[0] if series is not None and series.last else None)
-    )
+    if state in {"running", "holding", ""} and run.progressed_at is not None:
+        age = now - run.progressed_at
+    else:
+        age = None
+    if run.step is not None:
+        step = run.step
+    elif series is not None and series.last:
+        step = series.last[0]
+    else:
+        step = None
     return value, state, step, age
 
 
@@ -267,7 +282,9 @@ def notes(each: Shown, board: Board) -> tuple[tuple[str, Tone], ...]:
     found: list[tuple[float, str, Tone]] = []
     for resume in each.run.resumes:
         reason = f" after {resume.reason}" if resume.reason else ""
-        found.append((float(resume.step), f"{up} resumed from {thousands(resume.step)}{reason}", Tone.DIM))
+        found.append(
+            (float(resume.step), f"{up} resumed from {thousands(resume.step)}{reason}", Tone.DIM)
+        )
     for gap in board.gaps(each.key):
         steps = f", {thousands(gap.count)} steps" if gap.count > 1 else ""
         undone = ", since redone" if gap.lost else ""
@@ -292,7 +309,9 @@ def _off_the_axis(key: RunKey, board: Board, frame: Frame | None) -> str:
     low, high = trace.range(board.settings.smooth)
     if not low <= 0:
         return ""
-    return "partly not above 0" if high > 0 else "not above 0"
+    if high > 0:
+        return "partly not above 0"
+    return "not above 0"
 
 
 def copied_table(title: str, made: Sequence[Entry]) -> str:
@@ -325,9 +344,10 @@ def settings_of(box: BoxState | None, run: RunState) -> dict[str, str]:
     """Return what is known of how a run was started: its cell, its config, its command, its highest learning rate."""
     known: dict[str, str] = {}
     lr = run.series.get("lr")
-    highest = (
-        max((y for _, y in lr if y == y), default=None) if lr is not None and len(lr) <= MOST_LOOKED else None
-    )
+    if lr is not None and len(lr) <= MOST_LOOKED:
+        highest = max((y for _, y in lr if y == y), default=None)
+    else:
+        highest = None
     if highest is not None:
         known["peak lr"] = f"{highest:.3g}"
     if box is None:
@@ -336,7 +356,9 @@ def settings_of(box: BoxState | None, run: RunState) -> dict[str, str]:
     found = next((each for each in box.found if each.name == name), None)
     if found is not None:
         known |= options_of(found.command)
-    cell = next((cell for queue in box.queues for cell in queue.cells if cell.name == run.name), None)
+    cell = next(
+        (cell for queue in box.queues for cell in queue.cells if cell.name == run.name), None
+    )
     if cell is not None:
         known |= {**(cell.told or {}), "config": cell.cfg, "task": cell.task}
         if cell.epochs is not None:
@@ -412,4 +434,6 @@ def _value(value: str | None, other: str | None) -> str:
             value = name
         elif head:
             value = f"{glyphs().ellipsis}{value[-LONGEST:]}" if len(value) > LONGEST else value
-    return value if len(value) <= LONGEST else value[: LONGEST - 1] + glyphs().ellipsis
+    if len(value) <= LONGEST:
+        return value
+    return value[: LONGEST - 1] + glyphs().ellipsis

@@ -62,7 +62,9 @@ def endured(who: MessagePump, error: Exception, *, opening: bool = False) -> boo
 def words(error: BaseException) -> str:
     """Return what an error says, in one line."""
     said = clean(" ".join(str(error).split()))[:LONGEST_WORDS]
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    if said:
+        return f"{type(error).__name__}: {said}"
+    return type(error).__name__
 
 
 def report_path(env: Mapping[str, str]) -> Path:
@@ -74,7 +76,9 @@ def short(path: Path) -> str:
     """Return a path as a person types it: it has to fit into a line."""
     with contextlib.suppress(ValueError, RuntimeError):
         inside = path.relative_to(Path.home())
-        return f"~/{inside}" if inside.parts else "~"
+        if inside.parts:
+            return f"~/{inside}"
+        return "~"
     return str(path)
 
 

@@ -66,17 +66,23 @@ def points(runs: Sequence[Shown], metric: str) -> bytes:
         epochs, times = (dict(each.run.series.get(name, ())) for name in (EPOCH, TIME))
         names = [_inert(text) for text in (each.box, each.run.name, metric)]
         for step, value in series:
-            table.writerow((*names, step, _number(epochs.get(step)), _moment(times.get(step)), repr(value)))
+            table.writerow(
+                (*names, step, _number(epochs.get(step)), _moment(times.get(step)), repr(value))
+            )
     return out.getvalue().encode()
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None or math.isnan(value) else repr(value)
+    if value is None or math.isnan(value):
+        return ""
+    return repr(value)
 
 
 def _moment(at: float | None) -> str:
     try:
-        return "" if at is None or math.isnan(at) else datetime.fromtimestamp(at, UTC).isoformat()
+        if at is None or math.isnan(at):
+            return ""
+        return datetime.fromtimestamp(at, UTC).isoformat()
     except (ValueError, OverflowError, OSError):
         return ""
 
@@ -84,7 +90,9 @@ def _moment(at: float | None) -> str:
 def _inert(text: str) -> str:
     """Return a name that no spreadsheet takes for a formula."""
     plain = clean(text)
-    return f"'{plain}" if plain[:1] in ("=", "+", "-", "@") else plain
+    if plain[:1] in ("=", "+", "-", "@"):
+        return f"'{plain}"
+    return plain
 
 
 def png(svg: str) -> bytes:

@@ -94,7 +94,9 @@ class KeyTurns:
             its_turn = True
         app = self._app
         self._garbage.wait()
-        self._settling = asyncio.create_task(self._settle(app.focused or app.screen), name="keys in turn")
+        self._settling = asyncio.create_task(
+            self._settle(app.focused or app.screen), name="keys in turn"
+        )
         return its_turn
 
     async def _settle(self, target: DOMNode) -> None:
@@ -207,7 +209,9 @@ class QuietGarbage:
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, collect: Callable[[], object] = gc.collect
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        collect: Callable[[], object] = gc.collect,
     ) -> None:
         self._clock = clock
         self._collect = collect
@@ -323,7 +327,9 @@ def widgets() -> list[type[Widget]]:
     """Return the classes of widgets that the loaded modules of the screens have or use."""
     named = [module for name, module in sys.modules.items() if name.startswith("rgt_tui.ui.")]
     found = (value for module in named for value in vars(module).values())
-    return list(dict.fromkeys(one for one in found if isinstance(one, type) and issubclass(one, Widget)))
+    return list(
+        dict.fromkeys(one for one in found if isinstance(one, type) and issubclass(one, Widget))
+    )
 
 
 def parsing(sheet: Stylesheet) -> Iterator[None]:
@@ -337,10 +343,14 @@ def parsing(sheet: Stylesheet) -> Iterator[None]:
             sources[place, tie_breaker] = (css, scope)
     for (place, tie_breaker), (css, scope) in sources.items():
         if place not in sheet.source:
-            sheet._parse_rules(css, place, is_default_rules=True, tie_breaker=tie_breaker, scope=scope)
+            sheet._parse_rules(
+                css, place, is_default_rules=True, tie_breaker=tie_breaker, scope=scope
+            )
             yield
     for (place, tie_breaker), (css, scope) in sources.items():
-        sheet.add_source(css, read_from=place, is_default_css=True, tie_breaker=tie_breaker, scope=scope)
+        sheet.add_source(
+            css, read_from=place, is_default_css=True, tie_breaker=tie_breaker, scope=scope
+        )
     if sheet._require_parse:
         sheet.parse()
 

@@ -34,10 +34,12 @@ def _fleet() -> Legend:
         LegendRow(f"{g.stale} 42s", "a value that is no longer fresh, and its age"),
         LegendRow(g.limited, "limited: fine as far as rgt can see, which is not far"),
         LegendRow(
-            f"1/8{g.trouble} 1/8{g.idle}", "one card of eight does not answer; idles beside others that work"
+            f"1/8{g.trouble} 1/8{g.idle}",
+            "one card of eight does not answer; idles beside others that work",
         ),
         LegendRow(
-            f"{g.opened} {g.rising}", "the rows are sorted by this column, the most first; the least first"
+            f"{g.opened} {g.rising}",
+            "the rows are sorted by this column, the most first; the least first",
         ),
         LegendRow(g.dash, "not reported: not zero, not free"),
         LegendRow(f"{g.at_least} {g.at_most} ~", "at least, at most, about"),
@@ -84,7 +86,11 @@ def _curves() -> Legend:
         for health, look in STATES.items()
         if health is Health.STALE or health in UNSEEN
     )
-    return (("marks", rows), ("runs", runs()), ("before the age of a run: why it is not seen", lost))
+    return (
+        ("marks", rows),
+        ("runs", runs()),
+        ("before the age of a run: why it is not seen", lost),
+    )
 
 
 def _phases() -> Legend:
@@ -144,4 +150,6 @@ _LEGENDS = {
 def legend_of(place: str) -> Legend:
     """Return what the help says of the marks of a screen; nothing where it has none of its own."""
     make = _LEGENDS.get(place)
-    return make() if make is not None else ()
+    if make is not None:
+        return make()
+    return ()

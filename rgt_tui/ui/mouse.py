@@ -59,7 +59,9 @@ def hear_back_button() -> None:
             beyond, back = extra_button(code)
             if not beyond:
                 return inner(self, code)
-            return events.Key(BACK_KEY, None) if back else None
+            if back:
+                return events.Key(BACK_KEY, None)
+            return None
 
         setattr(XTermParser, "parse_mouse_code", parse_mouse_code)  # noqa: B010  (a method of another's class)
 
@@ -85,9 +87,13 @@ def hinted(row: Line, column: int, commands: Sequence[Command]) -> Command | Non
         if cell_len(text[: start + word.start()]) > column:
             break
         key = word[0].rstrip(":")
-        found = next((one for one in commands if plain(one.shown_key) == key and not one.dangerous), found)
+        found = next(
+            (one for one in commands if plain(one.shown_key) == key and not one.dangerous), found
+        )
     first = len(text[:start]) + (len(hint) - len(hint.lstrip()))
-    return found if cell_len(text[:first]) <= column < cell_len(text[:start] + hint) else None
+    if cell_len(text[:first]) <= column < cell_len(text[:start] + hint):
+        return found
+    return None
 
 
 class MouseSelection(Screen[None]):
@@ -101,7 +107,11 @@ class MouseSelection(Screen[None]):
 
     def get_widget_and_offset_at(self, x: int, y: int) -> tuple[Widget | None, Offset | None]:
         """Return on what the pointer is; a drag that leaves its pane is at the edge: panes stand side by side."""
-        began = self._select_state.start.content_widget if self._selecting and self._select_state else None
+        began = (
+            self._select_state.start.content_widget
+            if self._selecting and self._select_state
+            else None
+        )
         if began is not None and began.region.area:
             left, top, width, height = began.region
             x, y = min(max(x, left), left + width - 1), min(max(y, top), top + height - 1)
@@ -119,7 +129,9 @@ class MouseSelection(Screen[None]):
     def marked(self) -> Copied | None:
         """Return what the mouse has selected; None = nothing."""
         text = self.get_selected_text()
-        return Copied(what=how_many(len(text.splitlines()), "line"), text=text) if text else None
+        if text:
+            return Copied(what=how_many(len(text.splitlines()), "line"), text=text)
+        return None
 
     def copy_marked(self, say: Callable[[str], object]) -> bool:
         """Take along what the mouse has selected, and select it no longer; return False where that is nothing."""
@@ -146,7 +158,9 @@ def within(row: Line) -> tuple[int, int]:
     walled = len(row) > 1 and row[-1].text == f" {side}" and len(text) > 3 and text[1] == " "
     # The cursor of a list stands in the place of the left wall.
     walled = walled and text[0] in (side, glyphs().cursor)
-    return (2, len(text) - 2) if walled else (0, len(text))
+    if walled:
+        return (2, len(text) - 2)
+    return (0, len(text))
 
 
 def marked_text(rows: Sequence[Line], selection: Selection) -> str:
@@ -184,6 +198,10 @@ def painted(strip: Strip, row: Line, span: tuple[int, int], style: Style) -> Str
         left, right = (min(max(0, edge - at), len(text)) for edge in (start, end))
         looks = (drawn, (drawn or Style()) + style, drawn)
         pieces = (text[:left], text[left:right], text[max(left, right) :])
-        out += [Segment(piece, look, control) for piece, look in zip(pieces, looks, strict=True) if piece]
+        out += [
+            Segment(piece, look, control)
+            for piece, look in zip(pieces, looks, strict=True)
+            if piece
+        ]
         at += len(text)
     return Strip(out, strip.cell_length)

@@ -30,18 +30,18 @@ def compact_time(seconds: float | None) -> str:
     if whole < DAY:
         return f"{whole // HOUR}h{whole % HOUR // MINUTE:02d}"
     days, rest = divmod(whole, DAY)
-    return f"{days}d{rest // HOUR:2d}h" if days < 1000 else f"{days}d"
+    if days < 1000:
+        return f"{days}d{rest // HOUR:2d}h"
+    return f"{days}d"
 
 
 def stopwatch(seconds: float) -> str:
     """Return a place in a recording: ``12:04``, ``1:30:00``."""
     whole = max(0, int(seconds))
     hours, rest = divmod(whole, HOUR)
-    return (
-        f"{hours}:{rest // MINUTE:02d}:{rest % MINUTE:02d}"
-        if hours
-        else f"{rest // MINUTE}:{rest % MINUTE:02d}"
-    )
+    if hours:
+        return f"{hours}:{rest // MINUTE:02d}:{rest % MINUTE:02d}"
+    return f"{rest // MINUTE}:{rest % MINUTE:02d}"
 
 
 def clock(at: float | None) -> str:
@@ -73,7 +73,9 @@ def gib(count: float | None) -> str:
     if count is None:
         return NONE
     value = count / (1 << 30)
-    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+    if value < 99.95:
+        return f"{value:.1f}"
+    return f"{value:.0f}"
 
 
 def gib_of(used: float | None, total: float | None) -> tuple[str, str]:
@@ -95,7 +97,9 @@ def number(value: float | None, digits: int = 3) -> str:
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
+        if value > 0:
+            return "inf"
+        return "-inf"
     if value != 0 and (abs(value) >= 10_000 or abs(value) < 10**-digits):
         return f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e+")
     return f"{value:.{digits}f}"
@@ -232,9 +236,13 @@ def choose(environ: Mapping[str, str], encoding: str) -> Glyphs:
     """
     wish = environ.get("RGT_ASCII", "")
     if wish:
-        return UNICODE if wish == "0" else ASCII
+        if wish == "0":
+            return UNICODE
+        return ASCII
     utf8 = encoding.lower().replace("-", "").replace("_", "") == "utf8"
-    return UNICODE if utf8 and environ.get("TERM") not in POOR else ASCII
+    if utf8 and environ.get("TERM") not in POOR:
+        return UNICODE
+    return ASCII
 
 
 @cache

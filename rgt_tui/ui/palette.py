@@ -64,7 +64,9 @@ def score(entry: Entry, query: str) -> float:
         found = CALLED
     elif title.startswith(whole):
         found = BEGINS
-    elif all(any(part.startswith(word) for part in title.replace("-", " ").split()) for word in words):
+    elif all(
+        any(part.startswith(word) for part in title.replace("-", " ").split()) for word in words
+    ):
         found = WORD
     elif whole in title:
         found = INSIDE
@@ -76,7 +78,9 @@ def score(entry: Entry, query: str) -> float:
         found = LIKE
     else:
         return 0.0
-    return BEHIND if entry.dangerous else found + entry.rank
+    if entry.dangerous:
+        return BEHIND
+    return found + entry.rank
 
 
 def found(entries: Iterable[Entry], query: str) -> list[tuple[float, Entry]]:
@@ -91,12 +95,19 @@ class Finder(Provider):
     def commands(self) -> tuple[Command, ...]:
         """Return the commands that work on that screen now."""
         made = getattr(self.screen, "offered", None)
-        return tuple(made()) if callable(made) else APP
+        if callable(made):
+            return tuple(made())
+        return APP
 
     def entries(self) -> list[Entry]:
         """Return all that can be found."""
         state: FleetState | None = getattr(self.screen, "fleet_state", None)
-        return [*self._of_commands(), *self._screens(state), *self._boxes(state), *self._runs(state)]
+        return [
+            *self._of_commands(),
+            *self._screens(state),
+            *self._boxes(state),
+            *self._runs(state),
+        ]
 
     def _of_commands(self) -> list[Entry]:
         return [
@@ -125,7 +136,9 @@ class Finder(Provider):
         of_all = getattr(self.screen, "box_name", None) is None
         opened = {command.title for command in self.commands()} if of_all else set()
         if self._place != "fleet":
-            back: Callable[[], None] = partial(getattr(self.app, "return_to", lambda *_: None), "fleet", None)
+            back: Callable[[], None] = partial(
+                getattr(self.app, "return_to", lambda *_: None), "fleet", None
+            )
             out.append(Entry("fleet", "Every box on one screen.", back, "screen boxes", rank=0.4))
         for place, (title, *_) in SCREENS.items():
             if place in NOT_BY_NAME or f"open_for_box('{place}')" in here:
@@ -134,7 +147,13 @@ class Finder(Provider):
                 continue  # a key of this screen opens the same
             if place in OF_ALL_BOXES:
                 out.append(
-                    Entry(title.lower(), "Screen, of all boxes.", self._open(place, None), "screen", rank=0.3)
+                    Entry(
+                        title.lower(),
+                        "Screen, of all boxes.",
+                        self._open(place, None),
+                        "screen",
+                        rank=0.3,
+                    )
                 )
             elif box is not None:
                 text = f"Screen of {box}."
@@ -160,12 +179,16 @@ class Finder(Provider):
             if judged is not None and judged.stale and judged.sample_age is not None:
                 seen += f"{old_mark(judged.health)} {compact_time(judged.sample_age)} old, "
             text = f"Box: {seen}{self._platform(name)}"
-            out.append(Entry(name, text, self._open("box", name), f"box {box.spec.profile}", rank=0.5))
+            out.append(
+                Entry(name, text, self._open("box", name), f"box {box.spec.profile}", rank=0.5)
+            )
         return out
 
     def _platform(self, name: str) -> str:
         fleet = getattr(self.app, "fleet", None)
-        return "" if fleet is None else str(fleet.profile(name).name)
+        if fleet is None:
+            return ""
+        return str(fleet.profile(name).name)
 
     def _runs(self, state: FleetState | None) -> list[Entry]:
         return [
@@ -184,9 +207,13 @@ class Finder(Provider):
         """List what is here while nothing is typed: commands, screens, boxes."""
         state: FleetState | None = getattr(self.screen, "fleet_state", None)
         for entry in (*self._of_commands(), *self._screens(state), *self._boxes(state)):
-            yield DiscoveryHit(self._shown(entry), entry.run, text=entry.title, help=literal(entry.help))
+            yield DiscoveryHit(
+                self._shown(entry), entry.run, text=entry.title, help=literal(entry.help)
+            )
 
     async def search(self, query: str) -> Hits:
         """List what is meant."""
         for points, entry in found(self.entries(), query):
-            yield Hit(points, self._shown(entry), entry.run, text=entry.title, help=literal(entry.help))
+            yield Hit(
+                points, self._shown(entry), entry.run, text=entry.title, help=literal(entry.help)
+            )

@@ -58,7 +58,9 @@ class Preferences:
     def keyed(self, command: Command) -> Command:
         """Return a command with the keys that were chosen for it."""
         keys = self.keys.get(command.id)
-        return command if keys is None else replace(command, keys=keys)
+        if keys is None:
+            return command
+        return replace(command, keys=keys)
 
     @property
     def keymap(self) -> dict[str, str]:
@@ -192,7 +194,11 @@ def _keys(table: object, faults: _Faults) -> dict[str, tuple[str, ...]]:
             faults.add(where, f"no command has this id; {hint}")
             continue
         shown = [value] if isinstance(value, str) else value
-        if not isinstance(shown, list) or not shown or not all(isinstance(key, str) and key for key in shown):
+        if (
+            not isinstance(shown, list)
+            or not shown
+            or not all(isinstance(key, str) and key for key in shown)
+        ):
             faults.add(where, 'give a key, such as "L", or a list of keys')
             continue
         keys = tuple(key_of(key) for key in shown)
@@ -232,7 +238,9 @@ def is_key(key: str) -> bool:
         return False
     name = found[2]
     if len(name) == 1:
-        return found[1] != "shift+" and not (name.isupper() and found[1])  # they arrive as A and as ctrl+a
+        return found[1] != "shift+" and not (
+            name.isupper() and found[1]
+        )  # they arrive as A and as ctrl+a
     named = name in REPLACED_KEYS or key_to_character(name) is not None
     return named or name in {one.value for one in Keys}
 
@@ -253,7 +261,9 @@ def clashes(
 
 
 def _refuse_clashes(
-    screens: Sequence[tuple[str, Sequence[Command]]], chosen: Mapping[str, tuple[str, ...]], faults: _Faults
+    screens: Sequence[tuple[str, Sequence[Command]]],
+    chosen: Mapping[str, tuple[str, ...]],
+    faults: _Faults,
 ) -> None:
     before, told = clashes(screens, {}), set()
     for title, key, one, other in clashes(screens, chosen):

@@ -61,7 +61,9 @@ def _take_back() -> None:
         if not self._auto_restart or self._key_thread is None:
             return inner(self, *arguments)
         with contextlib.suppress(OSError):
-            if os.tcgetpgrp(self.fileno) != os.getpgrp():  # the shell has the terminal: wait for its `fg`
+            if (
+                os.tcgetpgrp(self.fileno) != os.getpgrp()
+            ):  # the shell has the terminal: wait for its `fg`
                 os.kill(os.getpid(), signal.SIGSTOP)
                 return None
         if not self._must_signal_resume:
@@ -140,10 +142,14 @@ def _hear_escape() -> None:
         if not alt and whole not in OF_WORDS:
             return together
         chosen = chosen_keys()
-        if any(key.startswith("alt+") for key in chosen) or any(event.key in chosen for event in together):
+        if any(key.startswith("alt+") for key in chosen) or any(
+            event.key in chosen for event in together
+        ):
             return together
         if whole in OF_WORDS and any(types() for types in _TYPES):
-            return [events.Key(event.key, None) for event in together]  # of alt+d the letter is not typed
+            return [
+                events.Key(event.key, None) for event in together
+            ]  # of alt+d the letter is not typed
         return [events.Key("escape", ESCAPE), *inner(self, whole[1:])]
 
     setattr(XTermParser, "_sequence_to_key_events", key_events)  # noqa: B010  (a method of another's class)

@@ -81,9 +81,36 @@ background, raised. The last two stay apart, and each of the others stays readab
 those who see no red, no green or no blue: yellow, orange and blue."""
 
 _FEW: dict[str, tuple[str, ...]] = {
-    DEFAULT: ("#ffffff", "#aaaaaa", "#55ffff", "#ffff55", "#ff5555", "#55ff55", "#000000", "#555555"),
-    "rgt-light": ("#000000", "#555555", "#0000aa", "#aa00aa", "#aa0000", "#555555", "#ffffff", "#aaaaaa"),
-    "rgt-contrast": ("#ffffff", "#aaaaaa", "#55ffff", "#ffff55", "#ff5555", "#55ff55", "#000000", "#555555"),
+    DEFAULT: (
+        "#ffffff",
+        "#aaaaaa",
+        "#55ffff",
+        "#ffff55",
+        "#ff5555",
+        "#55ff55",
+        "#000000",
+        "#555555",
+    ),
+    "rgt-light": (
+        "#000000",
+        "#555555",
+        "#0000aa",
+        "#aa00aa",
+        "#aa0000",
+        "#555555",
+        "#ffffff",
+        "#aaaaaa",
+    ),
+    "rgt-contrast": (
+        "#ffffff",
+        "#aaaaaa",
+        "#55ffff",
+        "#ffff55",
+        "#ff5555",
+        "#55ff55",
+        "#000000",
+        "#555555",
+    ),
     "rgt-colour-blind": (
         "#ffffff",
         "#aaaaaa",

@@ -71,7 +71,9 @@ class Odd:
         """Return a line that the client might get: nearly always a frame that it has to take."""
         made = self.struct(kind or self._random.choice(KINDS))
         if self._chance(0.05):
-            made[self._random.choice(list(made))] = self._random.choice((None, {}, [], "", [[[]]], *BEYOND))
+            made[self._random.choice(list(made))] = self._random.choice(
+                (None, {}, [], "", [[[]]], *BEYOND)
+            )
         line = json.dumps(made).encode()
         while len(line) > MAX_FRAME_BYTES:
             line = json.dumps(self.struct(kind or self._random.choice(KINDS))).encode()
@@ -94,7 +96,9 @@ class Odd:
         pick = self._random
         origin, parts = typing.get_origin(hint), typing.get_args(hint)
         if origin is Annotated:
-            return self._bounded(parts[0], [item for item in parts[1:] if isinstance(item, msgspec.Meta)])
+            return self._bounded(
+                parts[0], [item for item in parts[1:] if isinstance(item, msgspec.Meta)]
+            )
         if origin in (types.UnionType, typing.Union):
             # The first is what an honest frame has; the others are mostly "unknown".
             return self.value(parts[0] if self._chance(0.7) else pick.choice(parts))
@@ -120,7 +124,9 @@ class Odd:
             float: lambda: pick.choice(FLOATS),
             types.NoneType: lambda: None,
             None: lambda: None,
-            Any: lambda: pick.choice((0, 1, 1e300, -1, "x", None, [], {}, [[{"a": 1}]], True, *INTS)),
+            Any: lambda: pick.choice(
+                (0, 1, 1e300, -1, "x", None, [], {}, [[{"a": 1}]], True, *INTS)
+            ),
         }
 
     def _bounded(self, hint: Any, limits: list[msgspec.Meta]) -> Any:

@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 
 from rgt_tui.cli.status_line import status_line
 from rgt_tui.fleet import LONGEST as LONGEST_EVENT
-from rgt_tui.fleet import LONGEST_LINE, MOST_FOUND, Budget, Intake, rewound, share, weight, within, words
+from rgt_tui.fleet import (
+    LONGEST_LINE,
+    MOST_FOUND,
+    Budget,
+    Intake,
+    rewound,
+    share,
+    weight,
+    within,
+    words,
+)
 from rgt_tui.fleet import box_session as intake_module
 from rgt_tui.gate import Situation, gather
 from rgt_tui.health import assess
@@ -68,16 +78,24 @@ def queue(number: int) -> QueueState:
 
 
 def checkpoints(number: int) -> Checkpoints:
-    items = tuple(Checkpoint(path=f"/c/{n}" + "x" * 200, step=n, bytes=n, at=NOW) for n in range(50))
+    items = tuple(
+        Checkpoint(path=f"/c/{n}" + "x" * 200, step=n, bytes=n, at=NOW) for n in range(50)
+    )
     return Checkpoints(run=f"r{number}", at=NOW + number, items=items)
 
 
 def curve(number: int) -> Scalars:
     points = tuple(
-        ScalarPoint(step=number * 500 + n, at=NOW, epoch=None, values={"loss": float(n)}) for n in range(500)
+        ScalarPoint(step=number * 500 + n, at=NOW, epoch=None, values={"loss": float(n)})
+        for n in range(500)
     )
     return Scalars(
-        run="r", source="/d#loss", inode=1, start=number * 500, end=number * 500 + 500, points=points
+        run="r",
+        source="/d#loss",
+        inode=1,
+        start=number * 500,
+        end=number * 500 + 500,
+        points=points,
     )
 
 
@@ -86,11 +104,18 @@ def names(number: int) -> Scalars:
         step=1, at=NOW + number, epoch=None, values={f"{n} " + "m" * 500: 1.0 for n in range(100)}
     )
     return Scalars(
-        run=f"run {number}", source=f"/d{number}" + "x" * 500, inode=1, start=0, end=9, points=(point,)
+        run=f"run {number}",
+        source=f"/d{number}" + "x" * 500,
+        inode=1,
+        start=0,
+        end=9,
+        points=(point,),
     )
 
 
-def fed(make: Callable[[int], Frame], count: int, budget: Budget = SMALL) -> tuple[Intake, BoxState]:
+def fed(
+    make: Callable[[int], Frame], count: int, budget: Budget = SMALL
+) -> tuple[Intake, BoxState]:
     intake, state = Intake(SPEC, PROFILE, budget=budget), BoxState(spec=SPEC)
     for number in range(count):
         state = intake.take(state, make(number), NOW)
@@ -122,7 +147,9 @@ def test_memory_is_bounded_however_much_comes(make: Callable[[int], Frame], most
 
 def test_of_logs_the_largest_lose_their_oldest_lines_and_no_cursor_moves() -> None:
     intake, state = Intake(SPEC, PROFILE, budget=SMALL), BoxState(spec=SPEC)
-    state = intake.take(state, LogLines(path="/small", inode=1, start=0, end=5, lines=("precious",)), NOW)
+    state = intake.take(
+        state, LogLines(path="/small", inode=1, start=0, end=5, lines=("precious",)), NOW
+    )
     for number in range(200):
         state = intake.take(state, log(number, f"/log{number % 4}"), NOW)
     views = {view.path: view for view in state.logs}
@@ -147,7 +174,9 @@ def test_of_curves_the_longest_lose_their_oldest_points() -> None:
     assert state.left_out.points == loss.dropped
     assert intake.config(state, 1.0, NOW).scalar_cursors["/d#loss"].offset == 50_000
     again = rewound(run, replace(curve(99), start=49_800), run.cursors["/d#loss"])
-    assert again.series["loss"].last == (49_799, 299.0), "a place counts from the first point that ever came"
+    assert again.series["loss"].last == (49_799, 299.0), (
+        "a place counts from the first point that ever came"
+    )
     assert len(rewound(run, replace(curve(0), start=0), run.cursors["/d#loss"]).series["loss"]) == 0
 
 
@@ -169,7 +198,9 @@ def test_resumes_move_with_the_points() -> None:
 
 
 @pytest.mark.parametrize("make", [queue, checkpoints, names])
-def test_of_whole_things_those_go_that_were_silent_for_longest(make: Callable[[int], Frame]) -> None:
+def test_of_whole_things_those_go_that_were_silent_for_longest(
+    make: Callable[[int], Frame],
+) -> None:
     _, state = fed(make, 200)
     paths = [item.path for item in state.queues] or [item.run for item in state.checkpoints]
     paths = paths or [item.name for item in state.runs]
@@ -194,7 +225,13 @@ def test_the_gate_knows_that_something_is_missing() -> None:
     def item(state: BoxState, key: str, verb: Verb = Verb.DESTROY) -> tuple[bool, str]:
         profile = load_profile("runpod")
         given = Situation(
-            state=state, meter=Meter(), meter_at=0.0, profile=profile, action="terminate", now=NOW, ticks=0.0
+            state=state,
+            meter=Meter(),
+            meter_at=0.0,
+            profile=profile,
+            action="terminate",
+            now=NOW,
+            ticks=0.0,
         )
         found = [item for item in gather(given, verb).items if item.kind == key]
         return all(item.ok for item in found), "; ".join(item.text for item in found)
@@ -203,7 +240,9 @@ def test_the_gate_knows_that_something_is_missing() -> None:
     assert not ok
     assert "not kept of this box: " in text and "how their cells stand is unknown" in text
     assert item(replace(state, left_out=LeftOut()), "queue")[0]
-    saved = Cell(name="c", cfg="x", task="t", state="done", durable="verified", durable_path="/workspace/c")
+    saved = Cell(
+        name="c", cfg="x", task="t", state="done", durable="verified", durable_path="/workspace/c"
+    )
     other = replace(other, checkpoints=(), queues=(QueueState(path="/q", at=NOW, cells=(saved,)),))
     ok, text = item(other, "durable")
     assert not ok
@@ -229,7 +268,9 @@ def test_too_many_found_trainings_are_counted_as_they_are_now() -> None:
         return Found(
             boot="b",
             at=NOW,
-            runs=tuple(FoundRun(name=f"r{n}", pid=n, started=1.0, command="") for n in range(count)),
+            runs=tuple(
+                FoundRun(name=f"r{n}", pid=n, started=1.0, command="") for n in range(count)
+            ),
         )
 
     intake, state = Intake(SPEC, PROFILE), BoxState(spec=SPEC)
@@ -246,7 +287,9 @@ def test_a_line_and_an_event_are_cut() -> None:
         NOW,
     )
     assert [len(line) for line in state.logs[0].lines] == [LONGEST_LINE, LONGEST_LINE]
-    state = intake.take(state, Event(boot="b", seq=1, at=NOW, kind="k" * 9000, text="t" * 900_000), NOW)
+    state = intake.take(
+        state, Event(boot="b", seq=1, at=NOW, kind="k" * 9000, text="t" * 900_000), NOW
+    )
     assert (len(state.events[0].text), len(state.events[0].kind)) == (LONGEST_EVENT, LONGEST_EVENT)
 
 
@@ -269,7 +312,11 @@ def test_a_share_is_the_largest_that_fits(sizes: list[int], most: int) -> None:
 
 
 def test_what_replaces_the_old_weighs_nothing() -> None:
-    assert weight(Event(boot="b", seq=1, at=NOW, kind="k", text="t")) == weight(Found(boot="b", at=NOW)) == 0
+    assert (
+        weight(Event(boot="b", seq=1, at=NOW, kind="k", text="t"))
+        == weight(Found(boot="b", at=NOW))
+        == 0
+    )
     assert weight(curve(1)) > 500 * sys.getsizeof(1.0)
     assert weight(log(1)) > 100_000
     assert math.isclose(weight(queue(1)), 4 * len(msgspec.msgpack.encode(queue(1))))

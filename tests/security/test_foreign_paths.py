@@ -179,7 +179,9 @@ def test_a_file_that_is_only_called_like_a_heartbeat_is_not_opened(
     """In a mount namespace of his own anybody may give a file that name: a pipe, or a device of the box."""
     pipe = open_folder / "memfd:rgt-heartbeat (deleted)"
     os.mkfifo(pipe, 0o666)
-    monkeypatch.setattr(rank_waits, "HEARTBEAT_LINK", str(pipe))  # here it is seen by its whole path
+    monkeypatch.setattr(
+        rank_waits, "HEARTBEAT_LINK", str(pipe)
+    )  # here it is seen by its whole path
     words = [sys.executable, "-c", FORGES, str(open_folder)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:

@@ -157,7 +157,9 @@ def test_ones_own_server_is_asked(own_tmux: str, tmp_path: Path) -> None:
     assert found_run.ask_tmux(str(tmp_path / "link"), ["list-panes", "-a"], 20) == ""
 
 
-def test_a_socket_in_a_directory_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_socket_in_a_directory_that_hangs_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     gate = threading.Event()
     monkeypatch.setattr(ownership, "own_socket", lambda path: path if gate.wait() else None)
     monkeypatch.setattr(found_run, "SOCKET_WAIT", 0.0)
@@ -169,14 +171,19 @@ def test_a_socket_in_a_directory_that_hangs_is_not_waited_for(monkeypatch: pytes
         assert found_run.life_of(child.pid, [["tmux: server"]]) == ("tmux", "%3", None, None)
         gate.set()
         monkeypatch.setattr(found_run, "SOCKET_WAIT", PATIENCE)
-        assert found_run.life_of(child.pid, [["tmux: server"]])[2:] == ("/hung/tmux-0/default", "%3")
+        assert found_run.life_of(child.pid, [["tmux: server"]])[2:] == (
+            "/hung/tmux-0/default",
+            "%3",
+        )
     finally:
         gate.set()
         child.kill()
         child.wait()
 
 
-def test_a_socket_that_another_user_can_replace_is_not_used(own_tmux: str, home_of_nobody: Path) -> None:
+def test_a_socket_that_another_user_can_replace_is_not_used(
+    own_tmux: str, home_of_nobody: Path
+) -> None:
     mine = home_of_nobody / "default"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(mine))
@@ -254,7 +261,9 @@ def test_a_real_tmux_of_another_user_is_told_of_but_not_asked(
     ]
     program = shutil.copy(shutil.which("sleep") or "", home_of_nobody / f"train-{tag}")
     subprocess.run(
-        [*words, "new-session", "-d", "-s", "x", str(program), "1000"], check=True, cwd=home_of_nobody
+        [*words, "new-session", "-d", "-s", "x", str(program), "1000"],
+        check=True,
+        cwd=home_of_nobody,
     )
     try:
         (log,) = until(lambda: list(home_of_nobody.glob("tmux-server-*.log")), "the server's log")

@@ -13,7 +13,16 @@ import pytest
 
 from rgt_tui.fleet import MOST_FOUND, MOST_RUNS, MOST_SERIES, Intake
 from rgt_tui.fleet.history.past import LONGEST_SECONDS, MOST_NAMES, Stretch, from_history, merged
-from rgt_tui.model import MAX_FRAME_BYTES, BoxSpec, BoxState, History, HistoryRow, Past, RunState, Series
+from rgt_tui.model import (
+    MAX_FRAME_BYTES,
+    BoxSpec,
+    BoxState,
+    History,
+    HistoryRow,
+    Past,
+    RunState,
+    Series,
+)
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import LineSplitter, read_frame
 from rgt_tui.ssh.remote_cat import LONGEST_LINE, Pipe
@@ -89,7 +98,9 @@ def test_a_frame_more_costs_no_more_in_a_box_that_is_full(
 
 def test_an_honest_sweep_is_all_there() -> None:
     """28 runs of 1,000 curves, and 3,500 sources of as many runs beside 3,500 of one."""
-    sweep = taken(lines([points(f"r{n}", f"/d{n}#m{m:06d}") for m in range(1000) for n in range(28)]))
+    sweep = taken(
+        lines([points(f"r{n}", f"/d{n}#m{m:06d}") for m in range(1000) for n in range(28)])
+    )
     assert [len(run.series) for run in sweep.runs] == [1000] * 28
     assert all(len(run.cursors) == 1000 for run in sweep.runs)
     wide = taken([*runs_with_a_source(3500), *sources_of_one_run(3500)])
@@ -151,21 +162,26 @@ def test_a_pipe_searches_each_byte_once() -> None:
     assert Counted.searched < 3 * 5001 < LONGEST_LINE
 
 
-def history(rows: Sequence[HistoryRow], width: float, names: tuple[str, ...] = ("util",)) -> History:
+def history(
+    rows: Sequence[HistoryRow], width: float, names: tuple[str, ...] = ("util",)
+) -> History:
     return History(boot="b", seq=9, width=width, names=names, rows=tuple(rows))
 
 
 @pytest.mark.parametrize("width", [1e12, 1e300, 86_400.0, 0.0, -60.0, 1e-9, math.nan, math.inf])
 def test_a_history_of_rows_that_no_recorder_writes_is_nothing(width: float) -> None:
     assert (
-        from_history(history([HistoryRow(at=NOW, count=1, values=((1.0, 2.0, 3.0),))], width), 0.0) == Past()
+        from_history(history([HistoryRow(at=NOW, count=1, values=((1.0, 2.0, 3.0),))], width), 0.0)
+        == Past()
     )
 
 
 @pytest.mark.parametrize("at", [1e300, -1e300, 1e17, 6e10, math.nan, math.inf])
 @pytest.mark.parametrize("skew", [0.0, 1e299])
 def test_a_history_of_no_time_is_nothing(at: float, skew: float) -> None:
-    made = from_history(history([HistoryRow(at=at, count=1, values=((1.0, 2.0, 3.0),))], 60.0), skew)
+    made = from_history(
+        history([HistoryRow(at=at, count=1, values=((1.0, 2.0, 3.0),))], 60.0), skew
+    )
     assert merged(Past(), made).at == ()
 
 
@@ -178,7 +194,10 @@ def test_of_a_history_the_last_day_is_looked_at() -> None:
 def test_the_figures_of_a_box_are_limited_in_number() -> None:
     names = tuple(f"disk:/{n}" for n in range(MOST_NAMES + 9))
     made = from_history(
-        history([HistoryRow(at=NOW, count=1, values=tuple((1.0, 2.0, 3.0) for _ in names))], 60.0, names), 0.0
+        history(
+            [HistoryRow(at=NOW, count=1, values=tuple((1.0, 2.0, 3.0) for _ in names))], 60.0, names
+        ),
+        0.0,
     )
     assert made.names == names[:MOST_NAMES]
     assert [len(values) for values in made.values] == [MOST_NAMES]
@@ -191,7 +210,18 @@ def test_the_figures_of_a_box_are_limited_in_number() -> None:
     assert done.names == made.names
 
 
-STEPS = (0, 1, -1, HUGE, HUGE + 1, HUGE + 40, 2**63 - 1, -(2**63), 2**64 - 1, 1_700_000_000_000_000_000)
+STEPS = (
+    0,
+    1,
+    -1,
+    HUGE,
+    HUGE + 1,
+    HUGE + 40,
+    2**63 - 1,
+    -(2**63),
+    2**64 - 1,
+    1_700_000_000_000_000_000,
+)
 VALUES = (0.0, 1e308, -1e308, 5e-324, math.nan, math.inf, -math.inf)
 
 
@@ -207,7 +237,12 @@ def test_a_curve_over_any_steps_is_drawn(first: int, second: int | None) -> None
             frame = board.frame((80, 20))
             assert frame is not None
             assert frame.window[0] < frame.window[1]
-            assert 0 <= frame.column_of(frame.window[0]) <= frame.column_of(frame.window[1]) < frame.columns
+            assert (
+                0
+                <= frame.column_of(frame.window[0])
+                <= frame.column_of(frame.window[1])
+                < frame.columns
+            )
 
 
 def test_the_legend_of_many_runs_costs_what_they_are() -> None:
@@ -218,7 +253,10 @@ def test_the_legend_of_many_runs_costs_what_they_are() -> None:
         board.update([Shown(SPEC.name, run) for run in runs], Settings(), None)
         return BoxState(spec=SPEC, runs=runs), board
 
-    assert growth(many, lambda made: entries({SPEC.name: made[0]}, made[1], NOW), 1000) < LINEAR_AT_MOST
+    assert (
+        growth(many, lambda made: entries({SPEC.name: made[0]}, made[1], NOW), 1000)
+        < LINEAR_AT_MOST
+    )
     box, board = many(3)
     board.update(
         [Shown(SPEC.name, run) for run in box.runs],

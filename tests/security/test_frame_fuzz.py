@@ -39,7 +39,13 @@ def test_nothing_that_looks_at_a_box_fails_for_what_it_says(seed: int) -> None:
         evaluate(state, profile, now)
         for verb in Verb:
             given = Situation(
-                state=state, meter=Meter(), meter_at=0.0, profile=profile, action="stop", now=now, ticks=0.0
+                state=state,
+                meter=Meter(),
+                meter_at=0.0,
+                profile=profile,
+                action="stop",
+                now=now,
+                ticks=0.0,
             )
             gather(given, verb, Consent(typed="a"))
         line = status_line.status_line(state, assess(state, now), now)
@@ -114,7 +120,11 @@ def test_bytes_that_were_turned_over_are_refused_or_taken(seed: int) -> None:
     [
         b"[" * 100_000,
         b'{"t":' * 10_000,
-        b'{"t":"sample","boot":"b","seq":1,"at":1,"new":' + b'[{"a":' * 20_000 + b"1" + b"}]" * 20_000 + b"}",
+        b'{"t":"sample","boot":"b","seq":1,"at":1,"new":'
+        + b'[{"a":' * 20_000
+        + b"1"
+        + b"}]" * 20_000
+        + b"}",
         b'{"t":"pong","id":' + b"9" * 500_000 + b',"at":1}',
         b'{"t":"pong","id":1,"at":1e99999}',
         b'{"t":"pong","id":1,"at":NaN}',

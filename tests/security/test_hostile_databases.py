@@ -101,7 +101,9 @@ print(usage.ru_maxrss)
 def peak(words: list[str], env: dict[str, str]) -> tuple[int, float, bytes]:
     """Run a command; return the peak of resident bytes of it and its children, its seconds, its output."""
     began = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", MEASURED, *words], env=env, capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, *words], env=env, capture_output=True, check=True
+    )
     text, _, kib = done.stdout.rstrip().rpartition(b"\n")
     return int(kib) * 1024, time.monotonic() - began, text
 
@@ -118,7 +120,9 @@ def test_an_honest_database(kind: str, tmp_path: Path) -> None:
 @pytest.mark.full_matrix
 @pytest.mark.parametrize("python", pythons())
 @pytest.mark.parametrize("kind", DATABASES)
-def test_a_generated_column_costs_no_memory(kind: str, tmp_path: Path, agent: Agent, python: str) -> None:
+def test_a_generated_column_costs_no_memory(
+    kind: str, tmp_path: Path, agent: Agent, python: str
+) -> None:
     """Below Python 3.11 SQLite cannot be told its longest text: there the address space alone decides."""
     agent.python = python
     path = generated(tmp_path / "x.db", kind)
@@ -130,10 +134,14 @@ def test_a_generated_column_costs_no_memory(kind: str, tmp_path: Path, agent: Ag
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-def test_a_schema_that_is_not_on_the_first_page_is_read_by_the_child_too(kind: str, tmp_path: Path) -> None:
+def test_a_schema_that_is_not_on_the_first_page_is_read_by_the_child_too(
+    kind: str, tmp_path: Path
+) -> None:
     path = tmp_path / "x.db"
     schema = {"trackio": TRACKIO, "mlflow": MLFLOW, "aitoolkit": AITOOLKIT}[kind].format("")
-    make(path, ";".join(f"CREATE TABLE t{n} (a{'x' * 4000} TEXT)" for n in range(30)) + ";" + schema)
+    make(
+        path, ";".join(f"CREATE TABLE t{n} (a{'x' * 4000} TEXT)" for n in range(30)) + ";" + schema
+    )
     assert b"CREATE TABLE metrics" not in path.read_bytes()[: 64 << 10]
     assert identify(str(path), DATABASES) == kind
     assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["x.db"]
@@ -147,13 +155,19 @@ def test_one_instruction_without_an_end_ends(
     reader = open_source("trackio", str(path))
     batch = reader.read()
     (problem,) = batch.problems
-    assert problem.reason == "left alone for 60 s, since reading it failed: it took more than 1 s of a core"
+    assert (
+        problem.reason
+        == "left alone for 60 s, since reading it failed: it took more than 1 s of a core"
+    )
     assert (batch.points, batch.cursor) == ([], None)
     with monkeypatch.context() as patch:
         patch.setattr(a_child_of_its_own, "ask", lambda *_: pytest.fail("it is asked for again"))
         assert reader.read().problems == []  # it is left alone
     monkeypatch.setattr(confined_child, "SECONDS", 60)
-    assert good(tmp_path / "good.db") and open_source("trackio", str(tmp_path / "good.db")).read().points
+    assert (
+        good(tmp_path / "good.db")
+        and open_source("trackio", str(tmp_path / "good.db")).read().points
+    )
 
 
 def test_what_waits_without_end_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,9 @@ def written(folder: Path, data: bytes) -> str:
     return str(path)
 
 
-def test_a_good_one_is_read_once_and_again_when_it_has_changed(tmp_path: Path, dumps: FlightDumps) -> None:
+def test_a_good_one_is_read_once_and_again_when_it_has_changed(
+    tmp_path: Path, dumps: FlightDumps
+) -> None:
     path = written(tmp_path, pickle.dumps(GOOD, 2))
     first = dumps.read(path)
     assert first is not None
@@ -169,7 +171,9 @@ def message(number: int, **over: Any) -> dict[str, Any]:
     } | over  # fmt: skip
 
 
-def test_of_messages_the_last_are_told_where_one_is_open_and_of_many_groups_those_that_wait() -> None:
+def test_of_messages_the_last_are_told_where_one_is_open_and_of_many_groups_those_that_wait() -> (
+    None
+):
     done = {"state": "completed"}
     several = [message(at, **done) for at in range(40)]
     assert (cut(GOOD | {"entries": several}) or {})["entries"] == []
@@ -178,7 +182,16 @@ def test_of_messages_the_last_are_told_where_one_is_open_and_of_many_groups_thos
     groups = [ENTRY | {"process_group": (str(at), "x"), **done} for at in range(40)]
     groups[3] = ENTRY | {"process_group": ("3", "x")}
     found = (cut(GOOD | {"entries": groups}) or {})["entries"]
-    assert [entry["process_group"][0] for entry in found] == ["3", "39", "38", "37", "36", "35", "34", "33"]
+    assert [entry["process_group"][0] for entry in found] == [
+        "3",
+        "39",
+        "38",
+        "37",
+        "36",
+        "35",
+        "34",
+        "33",
+    ]
 
 
 @pytest.mark.parametrize(

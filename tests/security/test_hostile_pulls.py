@@ -45,7 +45,9 @@ class Pull:
         self.news = threading.Event()
 
     def begin(self, **sizes: int) -> tuple[Fetcher, Stream]:
-        files = tuple(RemoteFile(f"/w/{name}", Stamp(size, 1, 2, 3), 1) for name, size in sizes.items())
+        files = tuple(
+            RemoteFile(f"/w/{name}", Stamp(size, 1, 2, 3), 1) for name, size in sizes.items()
+        )
         todo = plan(Listing(roots=("/w",), files=files), self.ledger, self.folder)
         self.fetcher = Fetcher(todo, self.ledger, self.folder, "", self.news.set)
         self.stream = Stream(self.fetcher, 0, self.news.set)
@@ -113,7 +115,9 @@ def test_bytes_that_are_not_what_was_hashed_never_get_their_name(pull: Pull, siz
 
     fetcher = pull.run(lies, a=size)
     assert pull.written() == {}
-    assert [row.reason for row in fetcher.problems] == ["what came is not what the box says that it holds"]
+    assert [row.reason for row in fetcher.problems] == [
+        "what came is not what the box says that it holds"
+    ]
     assert pull.ledger.file("/w/a") is None
 
 

@@ -62,7 +62,9 @@ def texts(value: Any, where: str = "", hint: Any = str) -> Iterator[tuple[str, s
         for name in value.__struct_fields__:
             yield from texts(getattr(value, name), f"{type(value).__name__}.{name}", hints[name])
     elif isinstance(value, dict):
-        yield from (found for pair in value.items() for one in pair for found in texts(one, where, hint))
+        yield from (
+            found for pair in value.items() for one in pair for found in texts(one, where, hint)
+        )
     elif isinstance(value, tuple | list):
         yield from (found for one in value for found in texts(one, where, hint))
     elif isinstance(value, str):
@@ -81,7 +83,9 @@ def test_a_text_with_a_bound_is_exact(kind: type[msgspec.Struct]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_every_text_of_a_frame_is_clean_except_those_declared_exact(kind: type[msgspec.Struct]) -> None:
+def test_every_text_of_a_frame_is_clean_except_those_declared_exact(
+    kind: type[msgspec.Struct],
+) -> None:
     found = list(texts(read_frame(lines()[kind])))
     odd = {where for where, text, hint in found if clean(text) != text}
     assert odd == {where for where, _, hint in found if "exact" in str(hint)}
@@ -135,7 +139,9 @@ def test_a_desktop_note_holds_one_sequence_of_our_own() -> None:
     assert is_harmless(note[4:-1])
 
 
-def test_what_a_command_prints_is_cleaned_whatever_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_command_prints_is_cleaned_whatever_it_is_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     print_lines(HOSTILE, HOSTILE)
     sys.stdout.write(columns([(HOSTILE, 8, "dim")], HOSTILE))
     complain(HOSTILE)

@@ -78,11 +78,15 @@ def started(words: list[str], agent: Agent) -> subprocess.Popen[bytes]:
 
 
 def peak_of(pid: int) -> int:
-    words = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    words = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
     return int(words["VmHWM"].split()[0]) * 1024
 
 
-def test_28_sweeps_of_1000_curves_come_once_and_go_on_where_they_were(tmp_path: Path, agent: Agent) -> None:
+def test_28_sweeps_of_1000_curves_come_once_and_go_on_where_they_were(
+    tmp_path: Path, agent: Agent
+) -> None:
     folders = [str(sweep(tmp_path / f"sweep-{n:02}-{'x' * 60}")) for n in range(SWEEPS)]
     process = started(agent.command("watch"), agent)
     cursors: dict[str, dict[str, int]] = {}
@@ -100,7 +104,8 @@ def test_28_sweeps_of_1000_curves_come_once_and_go_on_where_they_were(tmp_path: 
     assert len(json.dumps(config)) > 4 * MIB  # more than what ended the agent for ever
     with sqlite3.connect(Path(folders[-1]) / "mlflow.db") as db:
         db.execute(
-            "INSERT INTO metrics VALUES ('loss', 0.5, 1795253821903, ?, ?, 0)", (f"{7:032x}", STEPS + 1)
+            "INSERT INTO metrics VALUES ('loss', 0.5, 1795253821903, ?, ?, 0)",
+            (f"{7:032x}", STEPS + 1),
         )
     db.close()
     for frame in frames_of(started(agent.command("watch"), agent), config):
@@ -112,7 +117,9 @@ def test_28_sweeps_of_1000_curves_come_once_and_go_on_where_they_were(tmp_path: 
 
 def test_a_queue_of_3500_cells_with_3500_sources(tmp_path: Path, agent: Agent) -> None:
     names = [f"seed-{n:04}-lr-3e-4-wd-0.1-dropout-0.2" for n in range(3500)]
-    job = make_job(tmp_path / ("job-" + "x" * 60), ["true"], names, durable=str(tmp_path / "kept" / "{name}"))
+    job = make_job(
+        tmp_path / ("job-" + "x" * 60), ["true"], names, durable=str(tmp_path / "kept" / "{name}")
+    )
     done = [{"name": name, "state": "done", "attempts": 1, "durable": "verified"} for name in names]
     (job / "state.json").write_text(json.dumps({"cells": done, "done": True}))
     for name in names:
@@ -135,7 +142,9 @@ def test_a_queue_of_3500_cells_with_3500_sources(tmp_path: Path, agent: Agent) -
     assert (len(sources), cells) == (3500, 3500)
 
 
-def test_a_first_look_at_many_long_curves_is_sent_piece_by_piece(tmp_path: Path, agent: Agent) -> None:
+def test_a_first_look_at_many_long_curves_is_sent_piece_by_piece(
+    tmp_path: Path, agent: Agent
+) -> None:
     """Each of 60 sources has 200 KB to say: no round of the agent holds all of it in memory."""
     rows = b"".join(b'{"step": %d, "loss": 1.0, "lr": 0.1, "time": 1.0}\n' % n for n in range(4000))
     runs = []
@@ -201,14 +210,18 @@ def test_no_frame_of_metrics_is_above_the_limit(tmp_path: Path) -> None:
     assert (count, longest <= protocol.MAX_FRAME_BYTES) == (20, True)
 
 
-def test_a_name_without_an_end_is_told_of_in_a_frame_that_fits(tmp_path: Path, agent: Agent) -> None:
+def test_a_name_without_an_end_is_told_of_in_a_frame_that_fits(
+    tmp_path: Path, agent: Agent
+) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     db = sqlite3.connect(folder / "mlflow.db")
     db.execute(
         "CREATE TABLE metrics (key TEXT, value FLOAT, timestamp BIGINT, run_uuid TEXT, step BIGINT, is_nan BOOLEAN)"
     )
-    db.execute("INSERT INTO metrics VALUES ('loss', 1.0, 1795253821902, ?, 1, 0)", ("n" * (2 * MIB),))
+    db.execute(
+        "INSERT INTO metrics VALUES ('loss', 1.0, 1795253821902, ?, 1, 0)", ("n" * (2 * MIB),)
+    )
     db.commit()
     db.close()
     channel = agent.watch(runs=[str(folder)], interval=5.0)
@@ -224,11 +237,18 @@ def test_the_first_line_and_the_controls_come_byte_by_byte_or_all_at_once(
     log.write_text("here\n")
     lines = json.dumps({"interval": 5.0, "pattern": "é" * 3000}) + "\n"
     lines += (
-        json.dumps({"op": "follow", "path": str(log)}) + "\n" + json.dumps({"op": "ping", "id": 7}) + "\n"
+        json.dumps({"op": "follow", "path": str(log)})
+        + "\n"
+        + json.dumps({"op": "ping", "id": 7})
+        + "\n"
     )
     for step in (1, 1 << 20):
         process = subprocess.Popen(
-            agent.command("watch"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=agent.env, bufsize=0
+            agent.command("watch"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=agent.env,
+            bufsize=0,
         )
         assert process.stdin is not None and process.stdout is not None
         data = lines.encode()
@@ -265,7 +285,10 @@ def test_a_control_line_that_comes_byte_by_byte_costs_no_square() -> None:
 
 
 def test_the_configuration_may_have_the_cursors_of_28000_curves() -> None:
-    cursors = {f"/workspace/{'x' * 100}/{n}#loss": {"inode": 1 << 62, "offset": 10**9} for n in range(28_000)}
+    cursors = {
+        f"/workspace/{'x' * 100}/{n}#loss": {"inode": 1 << 62, "offset": 10**9}
+        for n in range(28_000)
+    }
     line = json.dumps({"scalar_cursors": cursors}).encode()
     assert 4 * MIB < len(line) < configs.MAX_LINE
     assert len(configs.parse_config(line)["scalar_cursors"]) == 28_000
@@ -277,7 +300,9 @@ def test_points_are_kept_up_to_a_bound_and_that_is_said(
     monkeypatch.setattr(curve_followers, "MOST_POINTS", 1000)
     before = curve_followers.FoundSource.total
     for name in ("a", "b"):
-        rows = "".join(f'{{"step": {n}, "loss": 1.0, "accuracy": 1, "unrelated": 2}}\n' for n in range(3000))
+        rows = "".join(
+            f'{{"step": {n}, "loss": 1.0, "accuracy": 1, "unrelated": 2}}\n' for n in range(3000)
+        )
         (tmp_path / f"{name}.jsonl").write_text(rows)
     scalars = curve_followers.FoundScalars("run", str(tmp_path), None, {})
     frames = scalars.poll()
@@ -303,7 +328,9 @@ def test_curves_of_one_file_are_kept_up_to_a_bound_and_that_is_said(
     (event,) = [frame for frame in frames if frame["t"] == "event"]
     assert (event["kind"], event["level"]) == ("curves-cut", "warn")
     assert "a.jsonl names more than 5000 curves" in event["text"]
-    assert [frame["source"].rpartition("#")[2] for frame in frames if frame["t"] == "scalar"] == ["loss"]
+    assert [frame["source"].rpartition("#")[2] for frame in frames if frame["t"] == "scalar"] == [
+        "loss"
+    ]
     assert scalars.poll() == []
 
 

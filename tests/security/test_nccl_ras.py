@@ -62,7 +62,9 @@ def ncclras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ncclras:
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setattr(nccl_ras, "has_nccl", lambda pid: True)
     monkeypatch.setattr(nccl_ras, "APART_S", 0.0)
-    monkeypatch.setattr(nccl_ras, "TIMEOUT_S", 50.0)  # the child is nicer than all others: it may come late
+    monkeypatch.setattr(
+        nccl_ras, "TIMEOUT_S", 50.0
+    )  # the child is nicer than all others: it may come late
     return made
 
 
@@ -88,7 +90,10 @@ def test_a_launch_that_stands_is_asked_twice_and_then_no_more(
     told = look()
     assert told is not None
     assert look() == told
-    assert ncclras.asked.read_text().splitlines() == ["-f json -t 3 -h localhost -p 9", "-f json -t 3"]
+    assert ncclras.asked.read_text().splitlines() == [
+        "-f json -t 3 -h localhost -p 9",
+        "-f json -t 3",
+    ]
     (verdict,) = of_ras_json(told, twice=True)
     assert (verdict.ranks, verdict.confidence) == ((1,), 0.8)
     assert verdict.text.endswith("came to AllReduce operation 60, others to 64")
@@ -125,7 +130,10 @@ def test_one_whose_counts_move_is_left_alone(
     ],
 )
 def test_what_answers_with_nonsense_or_for_ever_is_asked_once(
-    said: str, ncclras: Ncclras, look: Callable[..., dict[str, Any] | None], monkeypatch: pytest.MonkeyPatch
+    said: str,
+    ncclras: Ncclras,
+    look: Callable[..., dict[str, Any] | None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ncclras.answers.write_text(f"{said}\n")
     if said in ("cat /dev/zero", "yes '{\"a\":'", "sleep 100"):
@@ -146,7 +154,9 @@ def test_without_nccl_the_program_or_the_right_to_it_nothing_runs(
     assert look() is None
     (tmp_path / "bin").chmod(0o700)
     watch = RasWatch(nccl_ras.child())
-    assert watch.look(40.0, {ME: 0, 1 << 30: 1}, 3, ()) is None  # a process that is gone, or another user's
+    assert (
+        watch.look(40.0, {ME: 0, 1 << 30: 1}, 3, ()) is None
+    )  # a process that is gone, or another user's
     monkeypatch.setattr(nccl_ras, "has_nccl", lambda pid: False)
     assert RasWatch(nccl_ras.child()).look(40.0, {ME: 0}, 3, ()) is None
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -163,7 +173,9 @@ def test_only_this_launch_is_told_and_a_rank_by_its_number_in_it() -> None:
     assert {verdict.ranks for verdict in of_ras_json(told)} == {(5,)}
     far = job(row(0), row(1, host="10.0.0.2", collective_counts={"AllReduce": 1}), size=2)
     assert cut(far, {ME: 4, ME + 1: 5}, 8) == (None, None)
-    lost = job(row(0), size=3, missing=[row(2, status={"considered_dead": True}, collective_counts=None)])
+    lost = job(
+        row(0), size=3, missing=[row(2, status={"considered_dead": True}, collective_counts=None)]
+    )
     (verdict,) = of_ras_json(cut(lost, {ME: 0}, 3)[0] or {})
     assert verdict.ranks == (2,)
     assert "is taken for dead" in verdict.text
@@ -172,7 +184,8 @@ def test_only_this_launch_is_told_and_a_rank_by_its_number_in_it() -> None:
 def test_what_is_told_of_a_large_job_is_little() -> None:
     names = {f"op{at}" + "x" * 999: at for at in range(50)}
     rows = [
-        row(at, collective_counts={name: count + at for name, count in names.items()}) for at in range(2000)
+        row(at, collective_counts={name: count + at for name, count in names.items()})
+        for at in range(2000)
     ]
     told, _ = cut(job(*rows, size=2000, missing=[row(at) for at in range(2000)]), {ME: 0}, 2000)
     assert len(json.dumps(told)) < 40_000

@@ -184,7 +184,10 @@ def test_who_asks_whether_a_job_names_what_was_pushed(
         for job in (tmp_path, tmp_path / "large"):
             doubts = code_versions.users(["/data/code-0a1b2c3d"], [str(job)]).doubts
             known = make is dangling and job == tmp_path
-            assert any(f"the job in {job} names cannot be read" in doubt for doubt in doubts) is not known
+            assert (
+                any(f"the job in {job} names cannot be read" in doubt for doubt in doubts)
+                is not known
+            )
         found = code_versions.users(["/data/code-0a1b2c3d"], [str(tmp_path / "good")])
     assert any("names it" in why for why in found.of("/data/code-0a1b2c3d"))
 
@@ -311,7 +314,11 @@ CALLS: dict[str, Callable[[Path, Callable[[Path], None]], list[list[str]]]] = {
     "results": _several(_words("results", "--run", "{}"), _jobs("results", "--job", "{}")),
     "seal": _jobs("seal", "--job", "{}", "--seconds", "1"),
     "unseal": _jobs("unseal", "{}"),
-    "autostop": lambda *_: [["autostop", "--status"], ["autostop", "--disarm"], ["autostop", "--arm"]],
+    "autostop": lambda *_: [
+        ["autostop", "--status"],
+        ["autostop", "--disarm"],
+        ["autostop", "--arm"],
+    ],
     "sink": lambda *_: [["sink", "--status"]],
     "mirror": _words("mirror", "{}", "{target}"),
     "cat": _several(_words("cat", "--path", "{}"), _words("cat", "--list", "{}", "--list", "{}/*")),
@@ -322,7 +329,9 @@ CALLS: dict[str, Callable[[Path, Callable[[Path], None]], list[list[str]]]] = {
     "gpu-health": lambda *_: [["gpu-health"]],
     "measure": _words("measure", "--dir", "{}", "--bytes", "4194304", "--seconds", "5"),
     "mirrors": lambda *_: [["mirrors", "show"]],
-    "secret": _jobs("secret", "find", "--job", "{}", "--durable", "{}", names=(*JOB, ".env", "secrets.env")),
+    "secret": _jobs(
+        "secret", "find", "--job", "{}", "--durable", "{}", names=(*JOB, ".env", "secrets.env")
+    ),
     "push": _several(
         _words("push", "list", "--place", "{}"),
         _words("push", "publish", "--staging", "{}"),
@@ -420,7 +429,9 @@ def test_every_verb(tmp_path: Path, agent: Agent, make: Callable[[Path], None]) 
     answers = json.loads(done.stdout)
     assert [words for words, _, _ in answers] == calls
     assert [words for words, status, _ in answers if status == signal.SIGALRM] == []
-    assert [(words, text) for words, _, text in answers if "Traceback" in text or len(text) >= 1 << 20] == []
+    assert [
+        (words, text) for words, _, text in answers if "Traceback" in text or len(text) >= 1 << 20
+    ] == []
 
 
 @odd
@@ -463,7 +474,9 @@ def test_every_file_of_the_state_directory(
 
 
 @odd
-def test_watch_goes_on_beside_it(tmp_path: Path, agent: Agent, make: Callable[[Path], None]) -> None:
+def test_watch_goes_on_beside_it(
+    tmp_path: Path, agent: Agent, make: Callable[[Path], None]
+) -> None:
     """A good log, a good curve and a good queue come, whatever stands beside them."""
     inside = beside(tmp_path / "d", make)
     good = make_job(tmp_path / "good", ["true"], ["a"])
@@ -534,7 +547,9 @@ def test_the_durable_copy_of_links_in_circles(tmp_path: Path, agent: Agent) -> N
     assert agent.run("reconcile", "--job", str(made)).returncode == 0
 
 
-def test_the_durable_copy_of_a_maze_of_links_is_refused_by_name(tmp_path: Path, agent: Agent) -> None:
+def test_the_durable_copy_of_a_maze_of_links_is_refused_by_name(
+    tmp_path: Path, agent: Agent
+) -> None:
     """Two links a level and thirty levels are a thousand million names: the copy says so instead."""
     script = (
         'mkdir -p "$1/r" && cd "$1/r" && for n in $(seq 30); do mkdir d$n; m=$((n+1)); ln -s ../d$m d$n/a; '
@@ -587,7 +602,9 @@ def test_every_command_that_is_given_a_file(tmp_path: Path, call: str) -> None:
     home.mkdir()
     (home / "fleet.toml").write_text(FLEET)
     (home / "train.log").write_text("step 1 loss 1.0\n")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("RGT_", "XDG_"))}
+    env = {
+        name: value for name, value in os.environ.items() if not name.startswith(("RGT_", "XDG_"))
+    }
     for make in ODD:
         name = f"odd-{make.__name__}"
         make(home / name)
@@ -596,7 +613,11 @@ def test_every_command_that_is_given_a_file(tmp_path: Path, call: str) -> None:
             done = warm_rgt.rgt(*words, cwd=home, env=env | {"HOME": str(home)}, timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             pytest.fail(f"{words} waits")
-        new = call == "agent build" and make in (device, link_to_device, dangling)  # that can be written to
+        new = call == "agent build" and make in (
+            device,
+            link_to_device,
+            dangling,
+        )  # that can be written to
         assert done.returncode in ((0,) if new else (1, 2)), (words, done.stderr)
         named = name, os.path.realpath(home / name)  # or what it leads to
         assert any(word in done.stdout + done.stderr for word in named), (words, done.stderr)
@@ -604,7 +625,9 @@ def test_every_command_that_is_given_a_file(tmp_path: Path, call: str) -> None:
 
 
 @odd
-def test_the_public_key_that_a_rented_machine_lets_in(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_the_public_key_that_a_rented_machine_lets_in(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
     make(tmp_path / "key")
     with at_once("up --key"), pytest.raises(FleetFileError, match=r"key cannot be read"):
         public_key(str(tmp_path / "key"), tmp_path)
@@ -614,7 +637,9 @@ def test_a_fleet_may_come_through_what_a_shell_makes_of_a_command(tmp_path: Path
     """``rgt --fleet <(…)``: a pipe without a name of its own; and a configuration may be none at all."""
     rgt = Path(sys.executable).with_name("rgt")
     script = f"exec {rgt} --fleet <(echo '[boxes.odd]') status"
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert "boxes.odd: lacks `host`" in done.stderr, done.stderr
     with open_named(Path(os.devnull)) as file:
         assert file.read() == b""

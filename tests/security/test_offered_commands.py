@@ -83,20 +83,28 @@ def test_no_offered_command_touches_the_directory_that_a_name_pretends_to_be(
     for fix in fixes:
         if fix.command is not None:
             assert clean(fix.command) == fix.command
-            subprocess.run(["bash", "-c", fix.command], cwd=tmp_path, check=False, capture_output=True)
+            subprocess.run(
+                ["bash", "-c", fix.command], cwd=tmp_path, check=False, capture_output=True
+            )
     assert len(os.listdir(innocent)) == 3
     assert len(os.listdir(question)) == 3
-    assert not any((fix.command or "").startswith("rm") for fix in fixes), "it was judged under another name"
+    assert not any((fix.command or "").startswith("rm") for fix in fixes), (
+        "it was judged under another name"
+    )
 
 
 @pytest.mark.parametrize("name", PLAIN.values(), ids=PLAIN)
-def test_an_offered_removal_removes_what_was_judged_and_nothing_else(tmp_path: Path, name: bytes) -> None:
+def test_an_offered_removal_removes_what_was_judged_and_nothing_else(
+    tmp_path: Path, name: bytes
+) -> None:
     judged = fill(tmp_path, name, 400)
     beside = fill(tmp_path, b"beside", 3)
     fixes = offered(tmp_path)
     for fix in fixes:
         if fix.command is not None:
-            done = subprocess.run(["bash", "-c", fix.command], cwd=tmp_path, check=False, capture_output=True)
+            done = subprocess.run(
+                ["bash", "-c", fix.command], cwd=tmp_path, check=False, capture_output=True
+            )
             assert done.returncode == 0, done.stderr
     assert not os.path.exists(judged)
     assert len(os.listdir(beside)) == 3
@@ -106,16 +114,25 @@ def test_an_offered_removal_removes_what_was_judged_and_nothing_else(tmp_path: P
 def test_a_removal_is_never_shown_without_a_look_and_a_warning_before_it(tmp_path: Path) -> None:
     fill(tmp_path, b"viz", 400)
     wire = jsonline.dumps(
-        {"mount": str(tmp_path), "inodes_total": 100, "inodes_used": 100, "hogs": disks.scan(str(tmp_path))}
+        {
+            "mount": str(tmp_path),
+            "inodes_total": 100,
+            "inodes_used": 100,
+            "hogs": disks.scan(str(tmp_path)),
+        }
     )
     disk = msgspec.json.decode(wire, type=Disk)
-    box = BoxState(spec=BoxSpec(name="b", host="h"), sample=Sample(boot="b", seq=1, at=1.0, disks=(disk,)))
+    box = BoxState(
+        spec=BoxSpec(name="b", host="h"), sample=Sample(boot="b", seq=1, at=1.0, disks=(disk,))
+    )
     (finding,) = diagnose(box, 1.0, ())
     for width in (20, 40, 76, 116, 196):
         shown = [finding_lines(finding, width, 1.0), finding_details(finding, width, said=False)]
         for way, lines in enumerate(shown):
             text = "\n" + "\n".join(map(text_of, lines))  # the path in the title may hold any word
-            places = [text.index(word) for word in ("\ndo ", "\nnever", "$ df", "$ ls", "$ rm", "\nwhat ")]
+            places = [
+                text.index(word) for word in ("\ndo ", "\nnever", "$ df", "$ ls", "$ rm", "\nwhat ")
+            ]
             assert places == sorted(places), (width, way)
             whole = "".join(text.split())
             assert finding.never is not None

@@ -99,7 +99,13 @@ def test_links_of_ones_own_of_root_and_of_the_owner_of_the_file_are_followed(
     (tmp_path / "folder").symlink_to("real")
     (tmp_path / "whole").symlink_to(tmp_path / "real")
     (tmp_path / "real" / "link").symlink_to("../folder/log")
-    paths = ["folder/log", "real/link", "folder/link", "folder/../real/log", "whole/../folder/./link"]
+    paths = [
+        "folder/log",
+        "real/link",
+        "folder/link",
+        "folder/../real/log",
+        "whole/../folder/./link",
+    ]
     for path in paths:
         assert content(str(tmp_path / path), follow_links=False) == b"x"
     monkeypatch.chdir(tmp_path)
@@ -312,7 +318,9 @@ def test_a_directory_is_opened_through_no_link(tmp_path: Path) -> None:
     assert descriptors() <= before
 
 
-def test_a_directory_that_was_exchanged_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_was_exchanged_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     (tmp_path / "at").mkdir()

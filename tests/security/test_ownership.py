@@ -40,12 +40,17 @@ def started_by(uid: int) -> subprocess.Popen[bytes]:
     return child
 
 
-def test_no_directory_service_is_asked_who_started_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_directory_service_is_asked_who_started_a_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It may hang, and the sampler with it."""
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: pytest.fail("asked"))
     child = started_by(NO_SUCH)
     try:
-        assert (ownership.user_of(os.getpid()), ownership.user_of(child.pid)) == ("root", str(NO_SUCH))
+        assert (ownership.user_of(os.getpid()), ownership.user_of(child.pid)) == (
+            "root",
+            str(NO_SUCH),
+        )
     finally:
         child.kill()
         child.wait()
@@ -123,7 +128,12 @@ def account(monkeypatch: pytest.MonkeyPatch, group: str, members: list[str], gid
     ],
 )
 def test_a_group_of_one_is_nobody_else(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, group: str, members: list[str], gid: int, private: bool
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    group: str,
+    members: list[str],
+    gid: int,
+    private: bool,
 ) -> None:
     folder = made(tmp_path / "a", 0o775, gid=77)
     account(monkeypatch, group, members, gid)

@@ -52,7 +52,9 @@ def rows(rng: random.Random, count: int) -> list[str]:
     found = []
     for _ in range(count):
         keys = rng.sample(KEYS, rng.randint(1, 9)) + ["step"] * rng.randint(0, 1)
-        found.append("{" + ", ".join(f"{json.dumps(key)}: {rng.choice(NUMBERS)}" for key in keys) + "}")
+        found.append(
+            "{" + ", ".join(f"{json.dumps(key)}: {rng.choice(NUMBERS)}" for key in keys) + "}"
+        )
     return found
 
 
@@ -96,7 +98,9 @@ def table(rng: random.Random) -> bytes:
     lines = [delimiter.join(names)]
     plain = [each.strip('"') for each in NUMBERS]
     for _ in range(rng.choice((5, 500))):
-        lines.append(delimiter.join(rng.choice(plain) for _ in names[: rng.choice((6, len(names)))]))
+        lines.append(
+            delimiter.join(rng.choice(plain) for _ in names[: rng.choice((6, len(names)))])
+        )
     if not rng.randrange(3):
         lines += [lines[0]] * 5000
     if not rng.randrange(4):
@@ -109,25 +113,40 @@ def console(rng: random.Random) -> bytes:
     lines = []
     for _ in range(rng.choice((10, 2000))):
         line = rng.choice(samples)
-        lines.append(re.sub(r"\d+(\.\d+)?", lambda _: rng.choice(("7", "1e9", "0.5", "9" * 30, "nan")), line))
+        lines.append(
+            re.sub(r"\d+(\.\d+)?", lambda _: rng.choice(("7", "1e9", "0.5", "9" * 30, "nan")), line)
+        )
     if not rng.randrange(3):
         lines += [f"[rank{n}]: " + rng.choice(samples) for n in range(3000)]
     if not rng.randrange(3):
-        lines += ["loss: 1 " * 9000, "\x1b[" * 9000, "(" * 9000, "1" * 9000 + ":", "a=1," * 3000, " " * 9000]
+        lines += [
+            "loss: 1 " * 9000,
+            "\x1b[" * 9000,
+            "(" * 9000,
+            "1" * 9000 + ":",
+            "a=1," * 3000,
+            " " * 9000,
+        ]
     rng.shuffle(lines)
     return spoilt(rng, rng.choice(("\n", "\r", "\r\n")).join(lines).encode() + b"\n")
 
 
 def trainer_state(rng: random.Random) -> bytes:
     blank = rng.choice((" ", " " * 5000, "\n" * 70_000))
-    text = '{"best": null, "log_history": [' + ("," + blank).join(rows(rng, rng.choice((3, 2000)))) + "]}"
+    text = (
+        '{"best": null, "log_history": ['
+        + ("," + blank).join(rows(rng, rng.choice((3, 2000))))
+        + "]}"
+    )
     return spoilt(rng, text.encode())
 
 
 def event_file(rng: random.Random) -> bytes:
     def values() -> list[bytes]:
         tags = [rng.choice(KEYS) for _ in range(rng.choice((1, 5, 900)))]
-        return [makers.simple(tag, rng.choice((0.0, 1.0, float("nan"), float("inf")))) for tag in tags]
+        return [
+            makers.simple(tag, rng.choice((0.0, 1.0, float("nan"), float("inf")))) for tag in tags
+        ]
 
     steps = (0, 1, 2, -1, 1 << 62, 10**17)
     records = []
@@ -136,7 +155,9 @@ def event_file(rng: random.Random) -> bytes:
         if kind == 0:
             records.append(makers.tfrecord(rng.randbytes(rng.randint(0, 50))))
         elif kind == 1:  # the session begins again
-            records.append(makers.tfrecord(makers.number(2, rng.choice(steps)) + makers.blob(7, b"\x08\x01")))
+            records.append(
+                makers.tfrecord(makers.number(2, rng.choice(steps)) + makers.blob(7, b"\x08\x01"))
+            )
         else:
             records.append(makers.tfrecord(makers.event(rng.choice(steps), *values())))
     return spoilt(rng, b"".join(records))
@@ -146,7 +167,8 @@ def wandb(rng: random.Random) -> bytes:
     records = []
     for _ in range(rng.choice((3, 200))):
         row = {
-            rng.choice(KEYS): rng.choice((0, 1.5, "NaN", {"a": {"b": 1}}, "x" * 9000, 1e17)) for _ in range(6)
+            rng.choice(KEYS): rng.choice((0, 1.5, "NaN", {"a": {"b": 1}}, "x" * 9000, 1e17))
+            for _ in range(6)
         }
         records.append(makers.history(row))
     data = makers.wandb_file(records)
@@ -162,7 +184,8 @@ def wandb(rng: random.Random) -> bytes:
 def metric_file(rng: random.Random) -> bytes:
     words = [each.strip('"') for each in NUMBERS if " " not in each]
     lines = [
-        " ".join(rng.choice(words) for _ in range(rng.randint(1, 5))) for _ in range(rng.choice((5, 3000)))
+        " ".join(rng.choice(words) for _ in range(rng.randint(1, 5)))
+        for _ in range(rng.choice((5, 3000)))
     ]
     return spoilt(rng, ("1795253821909 1.0 1\n" + "\n".join(lines) + "\n").encode())
 
@@ -244,7 +267,9 @@ def read(kind: str, path: Path) -> None:
             assert not caught or kind in DATABASES, problem.reason
         store.take(batch)
         moved = json.dumps(batch.cursor) != json.dumps(cursor)
-        assert not batch.more or moved or batch.points, "it says that there is more, and does not go on"
+        assert not batch.more or moved or batch.points, (
+            "it says that there is more, and does not go on"
+        )
         cursor = json.loads(json.dumps(batch.cursor))
         if not batch.more:
             break
@@ -295,7 +320,10 @@ def in_child(kind: str, seed: int, folder: Path) -> str:
                 else folder / "metrics.jsonl"
             )
             path.write_bytes(data)
-            most = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + MEMORY
+            most = (
+                int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+                + MEMORY
+            )
             resource.setrlimit(resource.RLIMIT_AS, (most, most))
             signal.signal(signal.SIGPROF, ring)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -330,7 +358,9 @@ def test_whatever_stands_in_a_file(kind: str, seed: int, tmp_path: Path) -> None
     assert not wrong, f"RGT_FUZZ={kind}:{seed}: {wrong}"
 
 
-def test_the_fuzz_sees_what_is_slow_large_or_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fuzz_sees_what_is_slow_large_or_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def hog(kind: str, path: Path) -> None:
         assert len(bytes(400 * MIB))
 

@@ -126,7 +126,9 @@ def only(values: Any) -> Any:
     return next(iter(values.values()))
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "__0_0/../x", "state.json", "__0\0", ""])
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "/etc/passwd", "__0_0/../x", "state.json", "__0\0", ""]
+)
 def test_tensors_are_read_from_verified_files_alone(theirs: Any, name: str) -> None:
     only(theirs.storage_data).relative_path = name
     with pytest.raises(Damaged, match="file name"):
@@ -163,6 +165,7 @@ def test_an_unknown_class_is_no_damage(theirs: Any, tmp_path: Path) -> None:
     theirs.planner_data = Exception
     (tmp_path / ".metadata").write_bytes(pickle.dumps(theirs))
     with pytest.raises(
-        UsageError, match=r"/\.metadata asks for builtins\.Exception.*It is intact: finish the run with"
+        UsageError,
+        match=r"/\.metadata asks for builtins\.Exception.*It is intact: finish the run with",
     ):
         dcp_reader.SafeReader(tmp_path).read_metadata()

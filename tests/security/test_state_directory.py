@@ -38,8 +38,12 @@ def theirs(agent: Agent, tmp_path: Path) -> Path:
     return give(agent.state, mode=0o777)
 
 
-def test_the_directory_of_another_user_is_neither_written_to_nor_believed(agent: Agent, theirs: Path) -> None:
-    (theirs / "found.json").write_text(json.dumps({"boot": "b", "runs": [{"name": "planted", "key": 1}]}))
+def test_the_directory_of_another_user_is_neither_written_to_nor_believed(
+    agent: Agent, theirs: Path
+) -> None:
+    (theirs / "found.json").write_text(
+        json.dumps({"boot": "b", "runs": [{"name": "planted", "key": 1}]})
+    )
     (theirs / "recorder-config.json").write_text(json.dumps({"interval": 77.0}))
     before = sorted(path.name for path in theirs.iterdir())
     channel = agent.watch(interval=0.2, find=True)
@@ -49,7 +53,9 @@ def test_the_directory_of_another_user_is_neither_written_to_nor_believed(agent:
     samples = 0
     for frame in frames:
         samples += isinstance(frame, protocol.Sample)
-        assert not (isinstance(frame, protocol.Found) and any(run.name == "planted" for run in frame.runs))
+        assert not (
+            isinstance(frame, protocol.Found) and any(run.name == "planted" for run in frame.runs)
+        )
         assert not (isinstance(frame, protocol.Event) and frame.kind == "no-recorder")
         if samples == 3:
             break
@@ -101,7 +107,9 @@ def test_hashes_that_another_user_could_write_prove_nothing(
         cache.chmod(0o666)
     out = agent.run("manifest", str(result)).stdout.decode()
     right = hashlib.sha256(b"x").hexdigest()
-    assert (right in out, "0" * 64 in out) == ((False, True) if planted == "ours" else (True, False))
+    assert (right in out, "0" * 64 in out) == (
+        (False, True) if planted == "ours" else (True, False)
+    )
 
 
 @pytest.mark.parametrize("planted", ["file", "directory", "open", "link", "ours"])
@@ -129,7 +137,9 @@ def test_code_that_another_user_could_write_is_not_run(
     assert mark.exists() == (planted == "ours")
 
 
-def test_a_link_that_lies_where_a_file_is_to_be_written_is_not_written_through(tmp_path: Path) -> None:
+def test_a_link_that_lies_where_a_file_is_to_be_written_is_not_written_through(
+    tmp_path: Path,
+) -> None:
     precious = tmp_path / "precious"
     precious.write_bytes(b"precious")
     (tmp_path / f"state.json.tmp-{os.getpid()}").symlink_to(precious)
@@ -142,7 +152,9 @@ def test_a_link_that_lies_where_a_file_is_to_be_written_is_not_written_through(t
     assert precious.read_bytes() == b"precious"
 
 
-def test_an_environment_is_not_handed_on_in_a_directory_of_another_user(agent: Agent, tmp_path: Path) -> None:
+def test_an_environment_is_not_handed_on_in_a_directory_of_another_user(
+    agent: Agent, tmp_path: Path
+) -> None:
     """It holds keys."""
     from tests.process.box.harness import make_job, until
 

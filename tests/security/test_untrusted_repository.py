@@ -96,9 +96,18 @@ class Repository:
 
     def environment(self, **more: str) -> dict[str, str]:
         kept = {
-            k: v for k, v in os.environ.items() if not k.startswith(("RGT_", "XDG_", "SSH_AUTH", "PYTHON"))
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("RGT_", "XDG_", "SSH_AUTH", "PYTHON"))
         }
-        return {**kept, "HOME": str(self.home), "COLUMNS": "120", "TERM": "xterm-256color", **SECRETS, **more}
+        return {
+            **kept,
+            "HOME": str(self.home),
+            "COLUMNS": "120",
+            "TERM": "xterm-256color",
+            **SECRETS,
+            **more,
+        }
 
     def command(self, *words: str) -> list[str]:
         return [str(Path(sys.executable).parent / "rgt"), *words]
@@ -136,7 +145,9 @@ def repository(tmp_path: Path, ear: Ear) -> Repository:
     (folder / "notify.sh").write_text(f"#!/bin/sh\n{touch('script')}\n")
     (folder / "notify.sh").chmod(0o755)
     for module in MODULES:  # of what is imported nothing may come from here
-        (folder / f"{module}.py").write_text(SHADOW.format(canary=str(canaries / f"import-{module}")))
+        (folder / f"{module}.py").write_text(
+            SHADOW.format(canary=str(canaries / f"import-{module}"))
+        )
     box = (
         'profile = "runpod"\nlogs = ["~/.ssh/*"]\njobs = ["~"]\nruns = ["/**"]\npattern = "(a+)+$"\nmounts = ["/"]\n'
         f'durable = "/"\ninterval = 0.05\npython = "{canaries / "python"}"\ngpu_trace = "/etc/passwd"\n'
@@ -222,7 +233,18 @@ OTHERS = {
     "completion": ("completion", "bash"),
 }
 ALL = {**LOADING, **WRITING, **OTHERS}
-ALIKE = {*REFUSED} - {"patrol", "serve", "alerts", "push", "pull", "ssh", "run", "up", "down", "autostop"}
+ALIKE = {*REFUSED} - {
+    "patrol",
+    "serve",
+    "alerts",
+    "push",
+    "pull",
+    "ssh",
+    "run",
+    "up",
+    "down",
+    "autostop",
+}
 """They open the fleet by the same function as one of these, and import nothing that those do not."""
 
 
@@ -233,7 +255,9 @@ def test_every_command_is_run_here() -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.full if name in ALIKE else ()) for name in ALL]
 )
-def test_nothing_of_a_stranger_s_repository_acts(name: str, repository: Repository, ear: Ear) -> None:
+def test_nothing_of_a_stranger_s_repository_acts(
+    name: str, repository: Repository, ear: Ear
+) -> None:
     done = repository.cold_rgt(*ALL[name])
     said = done.stdout + done.stderr
     assert (repository.sprung, ear.requests, ear.connections) == ([], [], 0), said
@@ -308,14 +332,17 @@ def test_a_host_of_the_person_s_own_ssh_config_is_reached_as_that_says_and_not_a
 
 
 @pytest.mark.parametrize(
-    "host", ["$(touch${IFS}x)", "x;id", "-oProxyCommand=id", "a`id`", "a b", "x|id", "x\\u0000", "a/b", ""]
+    "host",
+    ["$(touch${IFS}x)", "x;id", "-oProxyCommand=id", "a`id`", "a b", "x|id", "x\\u0000", "a/b", ""],
 )
 def test_a_host_that_a_shell_could_obey_is_refused_before_ssh_config_is_read(
     repository: Repository, host: str
 ) -> None:
     own = repository.home / ".ssh"
     own.mkdir(mode=0o700)
-    (own / "config").write_text(f'Match exec "cd {repository.canaries} && echo %n > asked"\n  User me\n')
+    (own / "config").write_text(
+        f'Match exec "cd {repository.canaries} && echo %n > asked"\n  User me\n'
+    )
     repository.file.write_text(f'[boxes.x]\nhost = "{host}"\n'.replace("\\\\u", "\\u"))
     done = repository.rgt("--fleet", str(repository.file), "status", "--timeout", "5")
     assert (done.returncode, repository.sprung) == (2, [])
@@ -343,7 +370,10 @@ def test_no_text_of_it_speaks_to_the_terminal(repository: Repository, text: str)
     ):
         done = repository.rgt(*words)
         said = done.stdout + done.stderr
-        assert [char for char in said if not (char.isprintable() or char == "\n")] == [], (words, said)
+        assert [char for char in said if not (char.isprintable() or char == "\n")] == [], (
+            words,
+            said,
+        )
 
 
 def test_what_changes_while_a_person_reads_is_not_trusted(repository: Repository) -> None:
@@ -383,7 +413,9 @@ def test_nothing_hides_from_the_person_who_reads(repository: Repository) -> None
 
 
 @pytest.mark.parametrize("beside", ["ssh_config", "known_hosts", "hook", "notify.sh"])
-def test_a_file_beside_it_that_changes_ends_the_trust(repository: Repository, ear: Ear, beside: str) -> None:
+def test_a_file_beside_it_that_changes_ends_the_trust(
+    repository: Repository, ear: Ear, beside: str
+) -> None:
     assert repository.rgt("trust", "--yes").returncode == 0
     with (repository.folder / beside).open("a") as file:
         file.write("# pulled\n")
@@ -507,7 +539,9 @@ def test_a_file_of_another_user_is_refused(repository: Repository, how: str) -> 
 
 @needs_root
 @pytest.mark.parametrize("what", ["file", "directory", "owner", "link"])
-def test_what_is_trusted_is_not_believed_where_others_may_write_it(repository: Repository, what: str) -> None:
+def test_what_is_trusted_is_not_believed_where_others_may_write_it(
+    repository: Repository, what: str
+) -> None:
     assert repository.rgt("trust", "--yes").returncode == 0
     book = repository.home / ".local/state/rgt/trust.json"
     if what == "file":

@@ -23,10 +23,16 @@ def words(tree: ast.Module) -> Iterator[str]:
         if isinstance(node, (ast.List, ast.Tuple)) and node.elts:
             first = node.elts[0]
         elif isinstance(node, ast.Call) and node.args:
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            name = (
+                node.func.attr
+                if isinstance(node.func, ast.Attribute)
+                else getattr(node.func, "id", "")
+            )
             first = node.args[0] if name in CALLS else None
         elif isinstance(node, ast.Constant):
-            first = node if str(node.value).startswith("rgt_box.") else None  # a module that is run here
+            first = (
+                node if str(node.value).startswith("rgt_box.") else None
+            )  # a module that is run here
         if isinstance(first, ast.Constant) and isinstance(first.value, str):
             yield first.value
 
@@ -52,9 +58,7 @@ def callers() -> dict[str, set[str]]:
 
 
 def test_a_caller_is_told_from_a_mention() -> None:
-    said = (
-        "x = ['grep', '--', y]\nz = deployed.command('sample')\nif a == 'reap': print('mirror', ('b', 'cat'))"
-    )
+    said = "x = ['grep', '--', y]\nz = deployed.command('sample')\nif a == 'reap': print('mirror', ('b', 'cat'))"
     assert set(words(ast.parse(said))) == {"grep", "sample", "b"}
 
 
@@ -65,5 +69,16 @@ def test_every_verb_of_the_agent_is_reached_from_rgt() -> None:
 
 def test_what_a_person_asks_for_is_a_command() -> None:
     """These were verbs that only somebody on the box could call."""
-    for verb in ("gpu-health", "reap", "mirror", "grep", "manifest", "launch", "queue", "reconcile"):
-        assert any(file.split("/")[:3] == ["rgt_tui", "cli", "work"] for file in callers()[verb]), verb
+    for verb in (
+        "gpu-health",
+        "reap",
+        "mirror",
+        "grep",
+        "manifest",
+        "launch",
+        "queue",
+        "reconcile",
+    ):
+        assert any(file.split("/")[:3] == ["rgt_tui", "cli", "work"] for file in callers()[verb]), (
+            verb
+        )

@@ -107,9 +107,7 @@ def test_an_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_control_sequences_are_no_text() -> None:
-    painted = (
-        b"\x1b[?2026h\x1b[1;1H\x1b[38;2;1;2;3m rgt \x1b[0m fleet\x1b]0;title\x07\x1bP+q54\x1b\\ 41%\x1b(B"
-    )
+    painted = b"\x1b[?2026h\x1b[1;1H\x1b[38;2;1;2;3m rgt \x1b[0m fleet\x1b]0;title\x07\x1bP+q54\x1b\\ 41%\x1b(B"
     assert text_of(painted) == " rgt  fleet 41%"
 
 

@@ -48,7 +48,11 @@ print(json.dumps([len(wanted), wrong]))
 def look(python: str, folder: str) -> tuple[int, list[str]]:
     known = json.dumps(sorted(sys.stdlib_module_names))
     done = subprocess.run(
-        [python, "-I", "-c", LOOK, known, folder], cwd=ROOT, capture_output=True, text=True, check=False
+        [python, "-I", "-c", LOOK, known, folder],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     count, wrong = json.loads(done.stdout)

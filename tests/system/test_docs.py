@@ -9,7 +9,9 @@ import pytest
 
 from tests.system.tree import ROOT, shown, tracked_files
 
-DOCUMENTS = [path for path in tracked_files() if path.suffix == ".md" and "fixtures" not in path.parts]
+DOCUMENTS = [
+    path for path in tracked_files() if path.suffix == ".md" and "fixtures" not in path.parts
+]
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 TARGET = re.compile(r"(?:^|`)make ([a-z-]+)\b", re.MULTILINE)
@@ -28,29 +30,39 @@ def test_there_are_documents() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=shown)
 def test_every_relative_link_leads_somewhere(document: Path) -> None:
     text = outside_code(document.read_text(encoding="utf-8"))
-    links = [link.partition("#")[0] for link in LINK.findall(text) if not re.match(r"[a-z]+:", link)]
+    links = [
+        link.partition("#")[0] for link in LINK.findall(text) if not re.match(r"[a-z]+:", link)
+    ]
     assert [link for link in links if link and not (document.parent / link).exists()] == []
 
 
 def test_the_index_leads_to_every_page() -> None:
     text = (ROOT / "docs/README.md").read_text(encoding="utf-8")
-    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} - {"README.md"}
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} - {
+        "README.md"
+    }
     assert pages - set(LINK.findall(text)) == set()
 
 
-@pytest.mark.parametrize("document", [each for each in DOCUMENTS if each.name != "CHANGELOG.md"], ids=shown)
+@pytest.mark.parametrize(
+    "document", [each for each in DOCUMENTS if each.name != "CHANGELOG.md"], ids=shown
+)
 def test_lines_of_prose_are_at_most_120_wide(document: Path) -> None:
     """Rows of tables and what a program printed cannot be broken; links can be as long as they are."""
     lines = [
         re.sub(r"\(https://\S*\)", "()", line)
         for line in outside_code(document.read_text(encoding="utf-8")).splitlines()
     ]
-    assert [line for line in lines if len(line) > 120 and not line.lstrip().startswith(("|", "!["))] == []
+    assert [
+        line for line in lines if len(line) > 120 and not line.lstrip().startswith(("|", "!["))
+    ] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=shown)
 def test_every_named_make_target_exists(document: Path) -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = set(
+        re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    )
     named = set(TARGET.findall(document.read_text(encoding="utf-8")))
     assert named - targets == set()
 

@@ -48,7 +48,9 @@ def in_a_terminal(words: list[str], leave_at: str | None = None, **more: str) ->
 
 @pytest.mark.parametrize("words", [["--fleet", "FLEET"], ["demo"]])
 @pytest.mark.parametrize("term", ["dumb", "unknown"])
-def test_a_dumb_terminal_gets_a_line_instead_of_a_screen(fleet: Path, words: list[str], term: str) -> None:
+def test_a_dumb_terminal_gets_a_line_instead_of_a_screen(
+    fleet: Path, words: list[str], term: str
+) -> None:
     words = [str(fleet) if word == "FLEET" else word for word in words]
     code, said = in_a_terminal(words, TERM=term, HOME=str(fleet.parent), NO_COLOR="1")
     assert code == 2
@@ -57,9 +59,7 @@ def test_a_dumb_terminal_gets_a_line_instead_of_a_screen(fleet: Path, words: lis
 
 
 def test_windows_gets_one_line() -> None:
-    code = (
-        "import sys; sys.platform = 'win32'; from rgt_tui.cli.entry import main; sys.exit(main(['status']))"
-    )
+    code = "import sys; sys.platform = 'win32'; from rgt_tui.cli.entry import main; sys.exit(main(['status']))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
     assert "WSL" in done.stderr
@@ -73,7 +73,9 @@ def shell(script: str, home: Path, *words: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize(("command", "code"), [("status", 3), ("patrol", 2)])
-def test_a_closed_standard_output_changes_no_exit_status(fleet: Path, command: str, code: int) -> None:
+def test_a_closed_standard_output_changes_no_exit_status(
+    fleet: Path, command: str, code: int
+) -> None:
     done = shell('exec "$@" >&-', fleet.parent, command, "--fleet", str(fleet))
     assert (done.returncode, done.stderr) == (code, "")
 
@@ -142,7 +144,11 @@ def test_without_torch_the_demo_plays_its_recording_and_says_what_the_real_one_n
 def test_the_shipped_recording_is_small_and_tells_the_three_stories() -> None:
     assert RECORDING.stat().st_size <= 300_000
     done = subprocess.run(
-        [*RGT, "replay", str(RECORDING), "--json"], capture_output=True, text=True, timeout=170, check=False
+        [*RGT, "replay", str(RECORDING), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     boxes = {line["box"]: line for line in map(json.loads, done.stdout.splitlines())}
@@ -154,13 +160,13 @@ def test_the_shipped_recording_is_small_and_tells_the_three_stories() -> None:
 
 def test_the_shipped_recording_names_no_directory_of_the_machine_that_made_it() -> None:
     text = gzip.decompress(RECORDING.read_bytes())
-    tops = (
-        b"opt root tmp/rgt-demo workspace runpod-volume mnt proc usr dev etc sys var run bin lib home".split()
-    )
+    tops = b"opt root tmp/rgt-demo workspace runpod-volume mnt proc usr dev etc sys var run bin lib home".split()
     paths = set(re.findall(rb'(?<=[" =]/)[a-z][^" ]*', text))
     # The agent cuts long command lines, also in the middle of a name.
     assert {
-        p for p in paths if not any(p.startswith(top) or top.startswith(p.strip(b"\\")) for top in tops)
+        p
+        for p in paths
+        if not any(p.startswith(top) or top.startswith(p.strip(b"\\")) for top in tops)
     } == set()
     assert not [name for name in (b".pyenv", b".venv", b"site-packages") if name in text]
 
@@ -200,7 +206,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fresh environment with the wheel that pip has made; the libraries are this one's."""
     folder = tmp_path_factory.mktemp("installed")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
-    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder), str(ROOT)]
+    build = [
+        *pip,
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "-w",
+        str(folder),
+        str(ROOT),
+    ]
     subprocess.run(build, check=True, capture_output=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
     (wheel,) = folder.glob("*.whl")
@@ -212,7 +227,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ).stdout.strip()
     )  # fmt: skip
     subprocess.run(
-        [*pip, "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)], check=True
+        [*pip, "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)],
+        check=True,
     )
     # All that this environment has, but for the project itself, which it finds in the source tree.
     libraries = folder / "libraries"

@@ -34,7 +34,12 @@ def test_import_linter_contracts_are_kept() -> None:
     code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "remote")}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -50,7 +55,9 @@ def test_every_package_has_its_place_in_the_layers() -> None:
 def test_every_package_below_the_ui_is_forbidden_the_toolkits() -> None:
     """The same for the contract on Textual and Rich: only `ui`, and `cli` which starts it, are left out."""
     rule = next(
-        contract for contract in contracts() if contract.get("forbidden_modules") == list(UI_TOOLKITS)
+        contract
+        for contract in contracts()
+        if contract.get("forbidden_modules") == list(UI_TOOLKITS)
     )
     named = {name.removeprefix("rgt_tui.") for name in rule["source_modules"]}
     present = {path.parent.name for path in PACKAGES["rgt_tui"].glob("*/__init__.py")}
@@ -193,7 +200,11 @@ def uses_of_others(root: str) -> dict[str, set[str]]:
                 named += [(one.name, mine) for one in node.names]
     for name, mine in named:
         package, _, module = name.rpartition(".")
-        if package in packages and mine != package and (packages[package] / f"{module}.py").is_file():
+        if (
+            package in packages
+            and mine != package
+            and (packages[package] / f"{module}.py").is_file()
+        ):
             used[package].add(module)
     return used
 
@@ -207,7 +218,11 @@ def modules_named(face: Path) -> set[str]:
     """Return the modules beside a package's ``__init__`` that its ``__all__`` names."""
     for node in ast.parse(face.read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return {name for name in ast.literal_eval(node.value) if (face.parent / f"{name}.py").is_file()}
+            return {
+                name
+                for name in ast.literal_eval(node.value)
+                if (face.parent / f"{name}.py").is_file()
+            }
     return set()
 
 
@@ -217,9 +232,13 @@ def test_packages_of_the_box_use_each_other_through_their_faces(root: str) -> No
     used = uses_of_others(root)
     assert len(used) > 5
     behind = {package: names - face_of(package) for package, names in used.items()}
-    assert {package: names for package, names in behind.items() if names} == {}, "name them in __all__"
+    assert {package: names for package, names in behind.items() if names} == {}, (
+        "name them in __all__"
+    )
     idle = {package: face_of(package) - names for package, names in used.items()}
-    assert {package: names for package, names in idle.items() if names} == {}, "no other package uses these"
+    assert {package: names for package, names in idle.items() if names} == {}, (
+        "no other package uses these"
+    )
 
 
 def test_packages_of_the_client_that_name_modules_are_used_by_these_alone() -> None:
@@ -235,7 +254,11 @@ def test_packages_of_the_client_that_name_modules_are_used_by_these_alone() -> N
         mine = ".".join(path.parent.relative_to(ROOT).parts)
         for name in (full for said in names_in(path) for full in (said, f"{mine}.{said}")):
             package, _, module = name.rpartition(".")
-            if package in used and package != mine and (ROOT / (name.replace(".", "/") + ".py")).is_file():
+            if (
+                package in used
+                and package != mine
+                and (ROOT / (name.replace(".", "/") + ".py")).is_file()
+            ):
                 used[package].add(module)
     assert used == faces
 
@@ -276,7 +299,17 @@ for name, module in sorted(sys.modules.items()):
 @pytest.mark.parametrize("python", pythons())
 def test_the_agent_imports_on_every_python_with_nothing_installed(python: str) -> None:
     done = subprocess.run(
-        [python, "-S", "-E", "-I", "-B", "-c", BARE_IMPORT, str(ROOT / "remote"), *modules_of("rgt_box")],
+        [
+            python,
+            "-S",
+            "-E",
+            "-I",
+            "-B",
+            "-c",
+            BARE_IMPORT,
+            str(ROOT / "remote"),
+            *modules_of("rgt_box"),
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -340,7 +373,9 @@ def permit_makers(tree: ast.Module) -> list[int]:
     names = set(PERMITS)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            names |= {alias.asname for alias in node.names if alias.name in PERMITS and alias.asname}
+            names |= {
+                alias.asname for alias in node.names if alias.name in PERMITS and alias.asname
+            }
 
     def is_permit(node: ast.expr) -> bool:
         if isinstance(node, ast.Name):

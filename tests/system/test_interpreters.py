@@ -57,7 +57,9 @@ class Machine:
         return subprocess.run(words, env=env, capture_output=True, text=True, check=False)
 
     def there(self) -> list[int]:
-        return [minor for minor in MINORS if (self.root / f".interpreters/python3.{minor}").is_file()]
+        return [
+            minor for minor in MINORS if (self.root / f".interpreters/python3.{minor}").is_file()
+        ]
 
 
 @pytest.fixture

@@ -42,7 +42,9 @@ esac
 """
 
 TORCH = next(
-    line for line in (ROOT / "requirements/torch.in").read_text().split() if line.startswith("torch==")
+    line
+    for line in (ROOT / "requirements/torch.in").read_text().split()
+    if line.startswith("torch==")
 )
 PACKAGE_STEPS = ["pip requirements/base.lock", "pip requirements/torch.lock", f"pip {TORCH}"]
 TOOLS_STEP = "pip requirements/dev.lock"
@@ -61,7 +63,9 @@ class Clone:
         for name in ("Makefile", "pyproject.toml", "requirements", "scripts", ".ci"):
             source = ROOT / name
             if source.is_dir():
-                shutil.copytree(source, self.root / name, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(
+                    source, self.root / name, ignore=shutil.ignore_patterns("__pycache__")
+                )
             else:
                 shutil.copy(source, self.root / name)
         self.write_program(self.python, FAKE_PYTHON)
@@ -113,8 +117,12 @@ esac
 """
 
 
-@pytest.mark.parametrize(("lint", "tests", "rest"), [(0, 0, 0), (2, 0, 0), (0, 2, 0), (2, 2, 0), (0, 0, 2)])
-def test_ci_lints_while_it_tests_and_fails_for_either(clone: Clone, lint: int, tests: int, rest: int) -> None:
+@pytest.mark.parametrize(
+    ("lint", "tests", "rest"), [(0, 0, 0), (2, 0, 0), (0, 2, 0), (2, 2, 0), (0, 0, 2)]
+)
+def test_ci_lints_while_it_tests_and_fails_for_either(
+    clone: Clone, lint: int, tests: int, rest: int
+) -> None:
     clone.write_program(clone.root / "bin/make", CI_MAKE)
     meet = clone.root / "meet"
     os.mkfifo(meet)
@@ -172,7 +180,9 @@ def test_setup_builds_once_and_then_does_nothing(clone: Clone) -> None:
     ("lock", "steps"),
     [("base.lock", [*PACKAGE_STEPS, TOOLS_STEP, "pip ."]), ("dev.lock", [TOOLS_STEP])],
 )
-def test_a_changed_lock_is_installed_over_what_is_there(clone: Clone, lock: str, steps: list[str]) -> None:
+def test_a_changed_lock_is_installed_over_what_is_there(
+    clone: Clone, lock: str, steps: list[str]
+) -> None:
     clone.make("setup")
     clone.steps()
     with (clone.root / "requirements" / lock).open("a") as file:
@@ -314,7 +324,9 @@ def test_of_two_builds_the_one_that_is_clearly_faster_is_taken(
     del clone.environment["PYTHON"]
     others = without_pythons(tmp_path / "others")
     for name, took in (("first", 9000), ("second", second)):
-        clone.write_program(tmp_path / name / "python3.11", f"{FAKE_PYTHON}\n# {name}\n# takes {took}\n")
+        clone.write_program(
+            tmp_path / name / "python3.11", f"{FAKE_PYTHON}\n# {name}\n# takes {took}\n"
+        )
     done = clone.make("setup", PATH=f"{tmp_path}/first:{tmp_path}/second:{others}")
     assert done.returncode == 0, done.stderr
     assert f"\n# {taken}\n" in (clone.root / ".venv/bin/python").read_text()
@@ -400,7 +412,21 @@ PACKAGES = sorted({package for _, _, package in PARTS})
 DEMO_PACKAGES = sorted({package for user, _, package in PARTS if user == "demo"})
 
 TOOLS = (
-    *("awk", "bash", "cat", "chmod", "cp", "cut", "dirname", "env", "grep", "head", "make", "mkdir", "mv"),
+    *(
+        "awk",
+        "bash",
+        "cat",
+        "chmod",
+        "cp",
+        "cut",
+        "dirname",
+        "env",
+        "grep",
+        "head",
+        "make",
+        "mkdir",
+        "mv",
+    ),
     *("printf", "readlink", "rm", "sed", "sha256sum", "sort", "tail", "tr"),
 )
 
@@ -484,7 +510,9 @@ def test_somebody_elses_service_policy_is_left_alone(clone: Clone) -> None:
 
 
 def test_a_failing_apt_get_does_not_fail_setup(clone: Clone) -> None:
-    path = bare_path(clone, id="#!/usr/bin/env bash\necho 0\n", apt_get="#!/usr/bin/env bash\nexit 100\n")
+    path = bare_path(
+        clone, id="#!/usr/bin/env bash\necho 0\n", apt_get="#!/usr/bin/env bash\nexit 100\n"
+    )
     policy = clone.root.parent / "policy"
     done = clone.make("setup", PATH=path, RGT_SBIN="", RGT_POLICY_RC=str(policy))
     assert done.returncode == 0, done.stderr
@@ -497,7 +525,9 @@ def test_a_package_that_the_distribution_lacks_keeps_no_other_away(clone: Clone)
         'case " $* " in', 'case " $* " in *" install "*chromium*) exit 100 ;; esac\ncase " $* " in'
     )
     path = bare_path(clone, id="#!/usr/bin/env bash\necho 0\n", apt_get=without)
-    done = clone.make("setup", PATH=path, RGT_SBIN="", RGT_POLICY_RC=str(clone.root.parent / "policy"))
+    done = clone.make(
+        "setup", PATH=path, RGT_SBIN="", RGT_POLICY_RC=str(clone.root.parent / "policy")
+    )
     assert done.returncode == 0, done.stderr
     assert "apt-get install chromium-headless-shell failed" in done.stderr
     assert f"apt {PACKAGES[-1]}" in clone.steps()
@@ -556,7 +586,9 @@ open(f"opened-{worker}", "a").write(__name__ + " ")
 def test_it(): pass
 """
 Both = tuple[Path, subprocess.CompletedProcess[str]]
-LOOKS_AT_BYTECODE = "import os, sys\ndef test_it(): assert not sys.flags.dont_write_bytecode, os.environ\n"
+LOOKS_AT_BYTECODE = (
+    "import os, sys\ndef test_it(): assert not sys.flags.dont_write_bytecode, os.environ\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -573,11 +605,11 @@ def test_both_passes_add_up_to_one_closing_line(both: Both) -> None:
     assert done.stdout.splitlines()[-1] == "total: 4 passed, 0 failed, 0 skipped", done.stdout
 
 
-def test_the_tests_of_a_fresh_clone_are_compiled_before_the_workers_look_at_them(tmp_path: Path) -> None:
+def test_the_tests_of_a_fresh_clone_are_compiled_before_the_workers_look_at_them(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "tests").mkdir()
-    tells = (
-        "import sys\nopen('opened', 'a').write(f'{\"--collect-only\" in sys.argv} ')\ndef test_it(): pass\n"
-    )
+    tells = "import sys\nopen('opened', 'a').write(f'{\"--collect-only\" in sys.argv} ')\ndef test_it(): pass\n"
     (tmp_path / "tests/test_deep.py").write_text(tells)
     done = run_passes(tmp_path, serial=SERIAL)
     assert done.returncode == 0, done.stdout
@@ -658,7 +690,10 @@ def test_what_repeats_runs_where_it_is_asked_for_and_while_there_is_time(tmp_pat
     assert f"{total['rest'] - 1:9}  test_one.py\n" in runs["late"].stdout
     assert ["\nlisted\n" in runs[name].stdout for name in ("core", "rest")] == [False, True]
 
-    seen = {name: re.findall(r"^seen (\w \d)$", runs[name].stdout, re.MULTILINE) for name in ("core", "rest")}
+    seen = {
+        name: re.findall(r"^seen (\w \d)$", runs[name].stdout, re.MULTILINE)
+        for name in ("core", "rest")
+    }
     assert (len(seen["core"]), len(seen["rest"]), len({*seen["core"], *seen["rest"]})) == (4, 8, 12)
     assert {letter for pair in seen["core"] for letter in pair.split()} == set("abc0123")
     pairs = re.findall(r"^pairs (\w) (\w) (\w)$", runs["core"].stdout, re.MULTILINE)
@@ -735,12 +770,14 @@ def test_what_a_machine_lacks_is_a_failure_in_ci_and_a_skip_elsewhere(tmp_path: 
         folder = tmp_path / f"ci-{ci}"
         folder.mkdir()
         done = run_passes(folder, ci, **SKIPS, passes=PASSES)
-        assert (done.stdout.splitlines()[-1], done.returncode) == (f"total: 1 passed, {counts}", status), (
-            done.stdout
-        )
+        assert (done.stdout.splitlines()[-1], done.returncode) == (
+            f"total: 1 passed, {counts}",
+            status,
+        ), done.stdout
         if ci:
             assert all(
-                f"lacks{sep}{letter}" in done.stdout for sep, letter in zip("   _ _", "abcdef", strict=True)
+                f"lacks{sep}{letter}" in done.stdout
+                for sep, letter in zip("   _ _", "abcdef", strict=True)
             )
 
 
@@ -773,7 +810,9 @@ def test_the_tests_see_no_other_process_and_leave_none(tmp_path: Path) -> None:
     other = subprocess.Popen([sys.executable, "-c", "input()", mark], stdin=subprocess.PIPE)
     try:
         done = run_passes(
-            tmp_path, looks=LOOKS.replace("{mark}", mark), orphans=ORPHANS.replace("{mark}", "left-" + mark)
+            tmp_path,
+            looks=LOOKS.replace("{mark}", mark),
+            orphans=ORPHANS.replace("{mark}", "left-" + mark),
         )
     finally:
         other.communicate(b"\n")

@@ -52,5 +52,13 @@ def test_a_layout_a_mark_and_a_row_are_a_source_that_is_found(tmp_path: Path) ->
     found = scalars(copy, run)
     assert set(found) == {"epoch", "AverageEpRet", "LossPi"}
     assert {row["source"] for row in found.values()} == {"spinningup"}
-    assert [found["AverageEpRet"][key] for key in ("x", "points", "last")] == ["step", 2, [8000, -80.25]]
-    assert [found["LossPi"][key] for key in ("points", "nonfinite", "last")] == [2, 1, [8000, "nan"]]
+    assert [found["AverageEpRet"][key] for key in ("x", "points", "last")] == [
+        "step",
+        2,
+        [8000, -80.25],
+    ]
+    assert [found["LossPi"][key] for key in ("points", "nonfinite", "last")] == [
+        2,
+        1,
+        [8000, "nan"],
+    ]

@@ -37,7 +37,11 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def there(box: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "RGT_"))}
-    env |= {"PYTHONPATH": str(box / "hidden"), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    env |= {
+        "PYTHONPATH": str(box / "hidden"),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     return subprocess.run(
         [sys.executable, "rgt-train.pyz", *words],
         cwd=box,
@@ -87,7 +91,9 @@ def test_a_task_beside_the_file_is_found(box: Path) -> None:
     assert done.returncode == 0 and "smoke: 2 steps ok" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("path", SOURCE, ids=lambda path: str(path.relative_to(ROOT / "remote/rgt_train")))
+@pytest.mark.parametrize(
+    "path", SOURCE, ids=lambda path: str(path.relative_to(ROOT / "remote/rgt_train"))
+)
 def test_the_source_is_that_of_the_oldest_python(path: Path) -> None:
     ast.parse(path.read_text(encoding="utf-8"), feature_version=OLDEST)
 
@@ -96,7 +102,9 @@ def test_nothing_asks_where_its_file_stands() -> None:
     """A zipapp has no files beside the code."""
     readers = []
     for path in SOURCE:
-        names = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
+        names = {
+            node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)
+        }
         if "__file__" in names:
             readers.append(path.name)
     # One place only, for the tree as a whole: it may be the zip file itself, and nothing is read from it.

@@ -41,7 +41,9 @@ def described(folder: Path, **environment: str) -> Message:
         text=True,
         check=True,
     )
-    return message_from_string((folder / done.stdout.strip() / "METADATA").read_text(encoding="utf-8"))
+    return message_from_string(
+        (folder / done.stdout.strip() / "METADATA").read_text(encoding="utf-8")
+    )
 
 
 def test_with_an_address_the_package_s_page_has_links_that_lead_there(tmp_path: Path) -> None:
@@ -52,7 +54,10 @@ def test_with_an_address_the_package_s_page_has_links_that_lead_there(tmp_path: 
     assert {"Homepage", "Documentation", "Changelog", "Issues"} == set(urls)
     assert all(url.startswith(home) for url in urls.values())
     links = re.findall(r"\]\(([^)\s]+)\)", str(found.get_payload()))
-    ours = [re.sub(rf"^{re.escape(home)}/(blob|raw)/main/", "", link).partition("#")[0] for link in links]
+    ours = [
+        re.sub(rf"^{re.escape(home)}/(blob|raw)/main/", "", link).partition("#")[0]
+        for link in links
+    ]
     assert len(ours) > 15
     assert [name for name in ours if not (ROOT / name).exists()] == []
     assert not [link for link in links if not link.startswith("https://")]
@@ -61,7 +66,9 @@ def test_with_an_address_the_package_s_page_has_links_that_lead_there(tmp_path: 
 def test_without_one_the_package_names_none(tmp_path: Path) -> None:
     found = described(tmp_path, RGT_HOMEPAGE="")
     assert found.get_all("Project-URL") is None
-    assert str(found.get_payload()).strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
+    assert (
+        str(found.get_payload()).strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
+    )
 
 
 def shipped() -> dict[str, str]:

@@ -52,7 +52,12 @@ GIB = 1 << 30
 
 
 def gpu(
-    util: float = 92.0, *, index: int = 0, name: str = "RTX 4090", sim: bool = True, vram: float = 15.8
+    util: float = 92.0,
+    *,
+    index: int = 0,
+    name: str = "RTX 4090",
+    sim: bool = True,
+    vram: float = 15.8,
 ) -> Gpu:
     return Gpu(
         index=index,
@@ -70,7 +75,9 @@ def gpu(
     )
 
 
-def disk(mount: str, used: float, inodes: float | None, *, gib: int = 100, inode_total: int = 65_536) -> Disk:
+def disk(
+    mount: str, used: float, inodes: float | None, *, gib: int = 100, inode_total: int = 65_536
+) -> Disk:
     total = gib * GIB
     return Disk(
         mount=mount,
@@ -132,7 +139,9 @@ def curve(
 ) -> Series:
     points = []
     for step in range(0, steps + 1, every):
-        value = end + (start - end) * math.exp(-4 * step / max(1, steps)) + 0.03 * math.sin(step / 7)
+        value = (
+            end + (start - end) * math.exp(-4 * step / max(1, steps)) + 0.03 * math.sin(step / 7)
+        )
         points.append((step, math.nan if step == nan_at else value))
     return Series().extended(points)
 
@@ -171,17 +180,29 @@ def cell(name: str, state: str = "waiting", **changes: object) -> Cell:
 
 def queue(*cells: Cell, at: float = NOW, done: bool = False) -> QueueState:
     return QueueState(
-        path="/jobs/demo/queue.txt", at=at, cells=cells, runner_pid=4242, runner_alive=not done, done=done
+        path="/jobs/demo/queue.txt",
+        at=at,
+        cells=cells,
+        runner_pid=4242,
+        runner_alive=not done,
+        done=done,
     )
 
 
 def spec(name: str, profile: str = "autodl", *, interval: float = 1.0) -> BoxSpec:
     return BoxSpec(
-        name, "127.0.0.1", 2222, profile=profile, interval=interval, provider=ProviderRef("demo", name)
+        name,
+        "127.0.0.1",
+        2222,
+        profile=profile,
+        interval=interval,
+        provider=ProviderRef("demo", name),
     )
 
 
-def meter(per_hour: float | None = 0.42, spent: float | None = 1.11, currency: str = "USD") -> Meter:
+def meter(
+    per_hour: float | None = 0.42, spent: float | None = 1.11, currency: str = "USD"
+) -> Meter:
     return Meter(
         MeterKind.COMPUTE_AND_STORAGE if per_hour is not None else MeterKind.UNKNOWN,
         Lifecycle.RUNNING if per_hour is not None else Lifecycle.UNKNOWN,
@@ -211,10 +232,22 @@ LOG = tuple(
 def running_box(name: str = "autodl-demo", *, at: float = NOW) -> BoxState:
     cells = (
         cell(
-            "gpt-a", "done", started=at - 9000, ended=at - 6540, exit_code=0, durable="verified", best=1.611
+            "gpt-a",
+            "done",
+            started=at - 9000,
+            ended=at - 6540,
+            exit_code=0,
+            durable="verified",
+            best=1.611,
         ),
         cell(
-            "gpt-b", "done", started=at - 6500, ended=at - 4160, exit_code=0, durable="verified", best=1.588
+            "gpt-b",
+            "done",
+            started=at - 6500,
+            ended=at - 4160,
+            exit_code=0,
+            durable="verified",
+            best=1.588,
         ),
         cell("gpt-c", "running", started=at - 720, attempts=1),
         cell("gpt-d"),
@@ -276,7 +309,13 @@ def inode_finding(at: float = NOW) -> Finding:
 def trouble_box(name: str = "vast-demo", *, at: float = NOW) -> BoxState:
     cells = (
         cell(
-            "lstm-a", "done", exit_code=0, durable="verified", started=at - 8000, ended=at - 5000, best=1.301
+            "lstm-a",
+            "done",
+            exit_code=0,
+            durable="verified",
+            started=at - 8000,
+            ended=at - 5000,
+            best=1.301,
         ),
         cell("lstm-b", "running", started=at - 1400, attempts=1),
         cell("lstm-c"),
@@ -296,7 +335,11 @@ def trouble_box(name: str = "vast-demo", *, at: float = NOW) -> BoxState:
         runs=(run("lstm-a", 1200, loss=1.301), stuck),
         findings=(inode_finding(at),),
         meter=meter(0.42, 1.11),
-        logs=(LogView("/jobs/demo/logs/lstm-b.log", (*LOG[:40], inode_finding().evidence), 0, at - 134),),
+        logs=(
+            LogView(
+                "/jobs/demo/logs/lstm-b.log", (*LOG[:40], inode_finding().evidence), 0, at - 134
+            ),
+        ),
     )
 
 
@@ -323,7 +366,10 @@ def warn_box(name: str = "runpod-demo", *, at: float = NOW) -> BoxState:
         running_box(name, at=at),
         spec=spec(name, "runpod"),
         sample=sample(
-            at=at, gpus=(gpu(97, name="A40"),), disks=(disk("/workspace", 34, 2), disk("/", 11, 3)), used=58
+            at=at,
+            gpus=(gpu(97, name="A40"),),
+            disks=(disk("/workspace", 34, 2), disk("/", 11, 3)),
+            used=58,
         ),
         rings=Rings(wave(97), wave(80), wave(58)),
         queues=(queue(*cells, at=at),),
@@ -344,7 +390,11 @@ def stale_box(name: str = "lab-a100-2", *, at: float = NOW) -> BoxState:
         sample_at=at - 42,
         runs=(run("vit-e", 9120, loss=0.441, at=at - 42, total=12_000),),
         queues=(
-            queue(*(cell(f"vit-{c}", "done", exit_code=0) for c in "abcd"), cell("vit-e", "running"), at=at),
+            queue(
+                *(cell(f"vit-{c}", "done", exit_code=0) for c in "abcd"),
+                cell("vit-e", "running"),
+                at=at,
+            ),
         ),
         meter=Meter(),
     )
@@ -378,8 +428,19 @@ def demo_state(at: float = NOW) -> FleetState:
 
 def many_boxes(count: int, *, at: float = NOW) -> FleetState:
     """A big fleet: mostly fine, a few not."""
-    makers = (running_box, running_box, running_box, warn_box, stale_box, running_box, lost_box, trouble_box)
-    return FleetState(tuple(makers[i % len(makers)](f"box-{i:03d}", at=at) for i in range(count)), (), at)
+    makers = (
+        running_box,
+        running_box,
+        running_box,
+        warn_box,
+        stale_box,
+        running_box,
+        lost_box,
+        trouble_box,
+    )
+    return FleetState(
+        tuple(makers[i % len(makers)](f"box-{i:03d}", at=at) for i in range(count)), (), at
+    )
 
 
 AUTO_RELEASE = DangerClock(
@@ -412,14 +473,29 @@ def profile(box: str = "autodl") -> Profile:
 
 def default_checks(at: float = NOW) -> tuple[CheckResult, ...]:
     return (
-        CheckResult("0.1", 0, "read the profile", CheckStatus.PASSED, "autodl, confidence high", at),
-        CheckResult("1.1", 1, "detached launch", CheckStatus.PASSED, "tmux session rgt", at),
-        CheckResult("4.1", 4, "four layers reporting", CheckStatus.PASSED, "session, log, curve, cgroup", at),
         CheckResult(
-            "4.2", 4, "progress, not utilisation", CheckStatus.PASSED, "step 655 advanced 1 s ago", at
+            "0.1", 0, "read the profile", CheckStatus.PASSED, "autodl, confidence high", at
         ),
-        CheckResult("4.3", 4, "inodes below 80% everywhere", CheckStatus.WARN, "/root/autodl-fs 73%", at - 2),
-        CheckResult("4.4", 4, "you compared two val samples", CheckStatus.PERSON, "tick with a note"),
+        CheckResult("1.1", 1, "detached launch", CheckStatus.PASSED, "tmux session rgt", at),
+        CheckResult(
+            "4.1", 4, "four layers reporting", CheckStatus.PASSED, "session, log, curve, cgroup", at
+        ),
+        CheckResult(
+            "4.2",
+            4,
+            "progress, not utilisation",
+            CheckStatus.PASSED,
+            "step 655 advanced 1 s ago",
+            at,
+        ),
+        CheckResult(
+            "4.3", 4, "inodes below 80% everywhere", CheckStatus.WARN, "/root/autodl-fs 73%", at - 2
+        ),
+        CheckResult(
+            "4.4", 4, "you compared two val samples", CheckStatus.PERSON, "tick with a note"
+        ),
         CheckResult("5.1", 5, "manifest made", CheckStatus.WAITING, "nothing to evaluate yet"),
-        CheckResult("5.2", 5, "results pulled", CheckStatus.FAILED, "2 of 214 files differ", at - 60),
+        CheckResult(
+            "5.2", 5, "results pulled", CheckStatus.FAILED, "2 of 214 files differ", at - 60
+        ),
     )

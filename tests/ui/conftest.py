@@ -66,7 +66,9 @@ def _reviews_come_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> No
 def _no_time_passes_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hint stands until the next one, and keys wait for a screen however long it takes to come up."""
     hint = FleetAwareScreen.hint
-    monkeypatch.setattr(FleetAwareScreen, "hint", lambda on, text, seconds=0.0: hint(on, text, 3600.0))
+    monkeypatch.setattr(
+        FleetAwareScreen, "hint", lambda on, text, seconds=0.0: hint(on, text, 3600.0)
+    )
     monkeypatch.setattr(key_turns, "LONGEST_S", 120.0)
 
 

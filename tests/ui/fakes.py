@@ -120,7 +120,11 @@ class FakeFleet(FleetSource):
         self.pull_toll: Toll | None = None
         self.pulls_stopped = 0
         self.progress_gate: asyncio.Event | None = None
-        self.steps: tuple[StopPhase, ...] = (StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF)
+        self.steps: tuple[StopPhase, ...] = (
+            StopPhase.REQUESTED,
+            StopPhase.CONFIRMED,
+            StopPhase.METER_OFF,
+        )
         self.check_results: tuple[CheckResult, ...] = default_checks(at)
         self.ticks: dict[str, tuple[PersonTick, ...]] = {}
         self.tick_trouble: str | None = None
@@ -150,7 +154,8 @@ class FakeFleet(FleetSource):
     def change(self, box: str, **changes: object) -> None:
         """Publish a state in which one box differs."""
         boxes = tuple(
-            msgspec.structs.replace(b, **changes) if b.spec.name == box else b for b in self._state.boxes
+            msgspec.structs.replace(b, **changes) if b.spec.name == box else b
+            for b in self._state.boxes
         )
         self.push(msgspec.structs.replace(self._state, boxes=boxes, at=self._now))
 
@@ -284,7 +289,9 @@ class FakeFleet(FleetSource):
         unprotect: str = "",
         evidence_digest: str | None = None,
     ) -> AsyncIterator[StopProgress]:
-        review = await self.review(box, verb, forfeits=forfeits, ignored=ignored, unprotect=unprotect)
+        review = await self.review(
+            box, verb, forfeits=forfeits, ignored=ignored, unprotect=unprotect
+        )
         if review.refusals or typed != review.phrase:
             raise GateClosed(review.refusals or ("the name typed is not the name of the box",))
         self.executed.append((box, verb, typed))

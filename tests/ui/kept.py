@@ -20,7 +20,13 @@ STORY = (
         "inodes:/workspace",
         "no inodes left on /workspace, saves fail since step 812",
     ),
-    (-4.9, "vast-demo", "info", "inodes:/workspace", "/workspace has free inodes again, after 6m00"),
+    (
+        -4.9,
+        "vast-demo",
+        "info",
+        "inodes:/workspace",
+        "/workspace has free inodes again, after 6m00",
+    ),
     (-4.8, "runpod-demo", "warn", "run:gpt-a", "gpt-a interrupted: SIGTERM, 5 s grace"),
     (-4.7, "runpod-demo", "info", "run:gpt-a", "gpt-a resumed from step 320 (SIGTERM)"),
     (-3.0, "autodl-demo", "error", "failed:gpt-b", "gpt-b failed: exit 1"),
@@ -54,14 +60,20 @@ def keep_night(
     name = state.boxes[0].spec.name
     file.commit({box.spec.name: Told(runs=box) for box in state.boxes})
     if more:
-        old = tuple(FleetEvent(at=NOW - 9 * HOUR + n, box=name, text=f"old event {n}") for n in range(more))
+        old = tuple(
+            FleetEvent(at=NOW - 9 * HOUR + n, box=name, text=f"old event {n}") for n in range(more)
+        )
         file.commit({name: Told(events=old)})
     times = sorted(
-        {NOW - hours / 2 * HOUR for hours in range(25)} | {NOW + hours * HOUR for hours, *_ in STORY}
+        {NOW - hours / 2 * HOUR for hours in range(25)}
+        | {NOW + hours * HOUR for hours, *_ in STORY}
     )
     if minutes:
         times = sorted(
-            {*times, *(at + 60.0 * step for at in times for step in (-1, 1) if at + 60.0 * step <= NOW)}
+            {
+                *times,
+                *(at + 60.0 * step for at in times for step in (-1, 1) if at + 60.0 * step <= NOW),
+            }
         )
     for at in times:
         cost = Cost(day_of(at), "USD", 0.1, 0.01, 60.0)

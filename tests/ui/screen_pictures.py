@@ -65,7 +65,11 @@ def _look(style: Style | None) -> tuple[str, str, str]:
     if style is None:
         return INK, PAPER, ""
     ink = style.color.get_truecolor().hex if style.color and not style.color.is_default else INK
-    paper = style.bgcolor.get_truecolor().hex if style.bgcolor and not style.bgcolor.is_default else PAPER
+    paper = (
+        style.bgcolor.get_truecolor().hex
+        if style.bgcolor and not style.bgcolor.is_default
+        else PAPER
+    )
     if style.reverse:
         ink, paper = paper, ink
     held = (
@@ -131,7 +135,11 @@ def _letters(row: Row, usual: str) -> str:
 
 def _kind(letter: str) -> int:
     """Letters of one kind come from one font, so that they can be spaced together."""
-    return sum(ord(letter) >= first for first in (0x80, 0x2500, 0x2600, 0x2800, 0x2900)) if letter else 0
+    return (
+        sum(ord(letter) >= first for first in (0x80, 0x2500, 0x2600, 0x2800, 0x2900))
+        if letter
+        else 0
+    )
 
 
 _HEAD = re.compile(r'<rect width="100%" height="100%" fill="([^"]*)"/>\n<g fill="([^"]*)">')
@@ -157,7 +165,9 @@ def rows_of(svg: str) -> list[Row]:
     for drawn in _ROW.findall(svg):
         papers = [ground] * wide
         for x, width, fill in _RECT.findall(drawn):
-            papers[int(x) // WIDTH : (int(x) + int(width)) // WIDTH] = [fill] * (int(width) // WIDTH)
+            papers[int(x) // WIDTH : (int(x) + int(width)) // WIDTH] = [fill] * (
+                int(width) // WIDTH
+            )
         cells = [Cell(" ", "", paper) for paper in papers]
         for at, fill, marks, text in _TEXT.findall(drawn):
             x = int(at) // WIDTH
@@ -181,7 +191,11 @@ def text_of_rows(rows: Sequence[Row]) -> list[str]:
 def difference(before: Sequence[Row], after: Sequence[Row]) -> list[str]:
     """Return what differs, for a person to read: rows whose words do, then cells that only look otherwise."""
     old, new = text_of_rows(before), text_of_rows(after)
-    told = [row for row in difflib.unified_diff(old, new, n=0, lineterm="") if row[:3] not in ("---", "+++")]
+    told = [
+        row
+        for row in difflib.unified_diff(old, new, n=0, lineterm="")
+        if row[:3] not in ("---", "+++")
+    ]
     if (len(before), len(before[0])) != (len(after), len(after[0])):
         return [*told, f"size {len(before[0])}x{len(before)} → {len(after[0])}x{len(after)}"]
     for y, (was, now) in enumerate(zip(before, after, strict=True)):

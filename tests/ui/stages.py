@@ -76,9 +76,13 @@ def _eight(box: BoxState) -> BoxState:
     gpus = [card(i, procs=(GpuProc(pid=300 + i, mapped=True),)) for i in range(8)]
     gpus[3] = card(3, throttle=("hw_thermal",), clock_mhz=900, pcie_width=8)
     gpus[6] = card(6, error="GPU is lost", xid=79)
-    ranks = [proc(300 + i, 299, workers=Workers(count=8, threads=16, states={"S": 8})) for i in range(8)]
+    ranks = [
+        proc(300 + i, 299, workers=Workers(count=8, threads=16, states={"S": 8})) for i in range(8)
+    ]
     shown = msgspec.structs.replace(
-        sample(), gpus=tuple(gpus), procs=(proc(299, cmd="torchrun train.py", threads=3, state="S"), *ranks)
+        sample(),
+        gpus=tuple(gpus),
+        procs=(proc(299, cmd="torchrun train.py", threads=3, state="S"), *ranks),
     )
     return msgspec.structs.replace(_calm(box), sample=shown)
 
@@ -142,7 +146,9 @@ SCREENS: dict[str, Shown] = {
     "fleet": Shown(),
     "box": Shown(place="box", box=True, states=(*STATES, "eight")),
     "log": Shown(place="log", box=True, keys=("slash", *"step", "enter", "t")),
-    "curves": Shown(place="curves", box=True, keys=("s", "j", "left_square_bracket", "left_square_bracket")),
+    "curves": Shown(
+        place="curves", box=True, keys=("s", "j", "left_square_bracket", "left_square_bracket")
+    ),
     "curve grid": Shown(place="curves", box=True, keys=("g",), states=("live",)),
     "all curves": Shown(place="curves", box=True, keys=("j", "R", "B"), states=("live",)),
     "phases": Shown(place="phases", box=True, states=(*STATES, "eight")),
@@ -187,7 +193,9 @@ class _FoundHere:
     async def look(self) -> Beginnings:
         accounts = (Account("runpod", "RunPod", "RUNPOD_API_KEY"),)
         return Beginnings(
-            hosts=("lab-a100", "lab-a100-2", "vast"), accounts=accounts, path="~/.config/rgt/fleet.toml"
+            hosts=("lab-a100", "lab-a100-2", "vast"),
+            accounts=accounts,
+            path="~/.config/rgt/fleet.toml",
         )
 
     async def demo(self) -> str:
@@ -212,7 +220,9 @@ def staged_fleet(screen: str, state: str) -> StagedFleet:
     if state == "live":
         fleet.review_changes = {"items": AGAINST, "refusals": ()}
     if state == "unreachable":
-        gone = EvidenceItem("reached", False, "the box does not answer: ssh: connection refused", NOW)
+        gone = EvidenceItem(
+            "reached", False, "the box does not answer: ssh: connection refused", NOW
+        )
         fleet.review_changes = {"items": (gone,)}
     return fleet
 
@@ -222,10 +232,15 @@ async def _pulls(app: RgtApp, fleet: FakeFleet, pilot: Pilot[None]) -> None:
     whole = msgspec.structs.replace(LOOK, files_done=214, bytes_done=LOOK.bytes)
     now = fleet.now()
     for box, end in (
-        ("autodl-demo", Pulled(whole=True, text="214 files, 38.2 GB verified in pulled/autodl-demo")),
+        (
+            "autodl-demo",
+            Pulled(whole=True, text="214 files, 38.2 GB verified in pulled/autodl-demo"),
+        ),
         (
             "runpod-demo",
-            Pulled(whole=False, text="2 of 214 files differ from the manifest: ckpt/a.pt, ckpt/b.pt"),
+            Pulled(
+                whole=False, text="2 of 214 files differ from the manifest: ckpt/a.pt, ckpt/b.pt"
+            ),
         ),
     ):
         fleet.pull_end, fleet.pull_looks = end, (whole,) if end.whole else (LOOK,)
@@ -326,7 +341,9 @@ async def rest(app: RgtApp, pilot: Pilot[None], size: tuple[int, int] | None = N
         field.cursor_blink = False
     for _ in range(2000):  # the palette shows what it finds as it comes
         await pilot.pause()
-        if not isinstance(app.screen, CommandPalette) or FOUND.search("\n".join(text_of_rows(rows_on(app)))):
+        if not isinstance(app.screen, CommandPalette) or FOUND.search(
+            "\n".join(text_of_rows(rows_on(app)))
+        ):
             break
     seen = rows_on(app)
     for _ in range(1000):

@@ -10,7 +10,17 @@ import pytest
 from rgt_tui.fleet import Chronicle
 from rgt_tui.fleet.history.spoken_times import coming_time
 from rgt_tui.health import assess
-from rgt_tui.model import Alert, BoxState, FleetEvent, FleetState, Happening, Happenings, Link, Spot, Wanted
+from rgt_tui.model import (
+    Alert,
+    BoxState,
+    FleetEvent,
+    FleetState,
+    Happening,
+    Happenings,
+    Link,
+    Spot,
+    Wanted,
+)
 from rgt_tui.ui import RgtApp, compact_time
 from rgt_tui.ui.screens import (
     AlertRow,
@@ -68,7 +78,9 @@ async def test_a_box_shows_its_own_alerts_only() -> None:
 
 
 def test_a_muted_alert_is_dim_and_says_so() -> None:
-    row = AlertRow("lab", Alert("memory", "error", "memory 98%", "memory", since=NOW - 90, muted=True))
+    row = AlertRow(
+        "lab", Alert("memory", "error", "memory 98%", "memory", since=NOW - 90, muted=True)
+    )
     made = row_line(row, 5, NOW)
     assert {span.tone for span in made} == {Tone.DIM}
     assert "muted" in text_of(made)
@@ -76,7 +88,9 @@ def test_a_muted_alert_is_dim_and_says_so() -> None:
 
 
 def test_the_details_name_what_to_do() -> None:
-    row = AlertRow("lab", Alert("memory", "error", "memory 98%", since=NOW - 90), "lower the workers")
+    row = AlertRow(
+        "lab", Alert("memory", "error", "memory 98%", since=NOW - 90), "lower the workers"
+    )
     text = "\n".join(text_of(made) for made in detail_lines(row, 60, NOW, said=True))
     assert "lower the workers" in text
     assert "1m30 ago" in text
@@ -127,7 +141,18 @@ def test_the_steps_come_before_what_they_follow_from() -> None:
 
     made = [text_of(part) for part in detail_lines(row, 56, NOW, said=False)]
     labels = [part[:7].strip() for part in made if part[:7].strip()]
-    assert labels == ["since", "do", "never", "fix 1", "fix 2", "fix 3", "what", "where", "now", "proof"]
+    assert labels == [
+        "since",
+        "do",
+        "never",
+        "fix 1",
+        "fix 2",
+        "fix 3",
+        "what",
+        "where",
+        "now",
+        "proof",
+    ]
 
 
 async def test_the_way_out_is_seen_in_the_smallest_terminal() -> None:
@@ -169,7 +194,9 @@ ENDED = (
 
 
 def test_an_alert_that_has_ended_says_how_long_it_held() -> None:
-    rows = ended_rows(Happening(n, e.at, e.box, e.text, e.level, e.about) for n, e in enumerate(ENDED))
+    rows = ended_rows(
+        Happening(n, e.at, e.box, e.text, e.level, e.about) for n, e in enumerate(ENDED)
+    )
     assert [(row.box, row.alert.text, row.alert.since, row.ended_at) for row in rows] == [
         ("lab", "memory 98%", NOW - 600, NOW - 300)
     ]
@@ -197,7 +224,11 @@ async def test_what_has_ended_stands_below_and_can_be_hidden() -> None:
 
 
 async def test_nothing_holds_although_something_ended() -> None:
-    async with running(FleetState((running_box("lab"),), ENDED[:2], NOW), keys=("a",)) as (app, _, __):
+    async with running(FleetState((running_box("lab"),), ENDED[:2], NOW), keys=("a",)) as (
+        app,
+        _,
+        __,
+    ):
         assert "nothing is wrong" in screen_text(app).splitlines()[0]
         text = screen_text(app)
         assert "held 5m00" in text
@@ -274,7 +305,9 @@ async def test_a_tall_screen_tells_what_happened_on_the_box_of_the_selected_aler
         height = app.screen.query_one(BoxContext).size.height
         await pilot.press("j")
         await settle(pilot)
-        assert f"{alerts(app).target_box}  what happened" in screen_text(app), "it follows the selection"
+        assert f"{alerts(app).target_box}  what happened" in screen_text(app), (
+            "it follows the selection"
+        )
         assert app.screen.query_one(BoxContext).size.height == height, "and stays where it is"
         await resize(pilot, 80, 24)
         await settle(pilot)
@@ -322,18 +355,26 @@ async def test_what_is_not_written_down_yet_is_told_all_the_same_and_once() -> N
         (77, 40, 36),
     ],
 )
-def test_what_stands_below_has_half_of_the_screen_or_what_is_left(room: int, above: int, height: int) -> None:
+def test_what_stands_below_has_half_of_the_screen_or_what_is_left(
+    room: int, above: int, height: int
+) -> None:
     assert context_height(room, above) == height
 
 
-@pytest.mark.parametrize(("room", "above", "height"), [(47, 10, 36), (47, 39, 7), (47, 40, 0), (21, 9, 11)])
-def test_what_stands_below_a_list_that_never_grows_has_the_rest(room: int, above: int, height: int) -> None:
+@pytest.mark.parametrize(
+    ("room", "above", "height"), [(47, 10, 36), (47, 39, 7), (47, 40, 0), (21, 9, 11)]
+)
+def test_what_stands_below_a_list_that_never_grows_has_the_rest(
+    room: int, above: int, height: int
+) -> None:
     assert context_height(room, above, steady=True) == height
 
 
 async def test_an_alert_says_how_often_it_held_before() -> None:
     fleet = FakeFleet()
-    held = next(one for one in assess(box_of(fleet), NOW).alerts if not one.id.startswith("finding:"))
+    held = next(
+        one for one in assess(box_of(fleet), NOW).alerts if not one.id.startswith("finding:")
+    )
     told = tuple(
         event
         for start in (7200, 3600)
@@ -345,7 +386,9 @@ async def test_an_alert_says_how_often_it_held_before() -> None:
     fleet.push(msgspec.structs.replace(fleet.state, events=told))
     async with running(fleet, size=(120, 34), keys=("a", "j", "j")) as (app, _, __):
         picked = alerts(app).picked
-        assert picked is not None and picked.alert.id == held.id and picked.before == (2, NOW - 3540)
+        assert (
+            picked is not None and picked.alert.id == held.id and picked.before == (2, NOW - 3540)
+        )
         ended = time.strftime("%H:%M", time.localtime(NOW - 3540))
         assert "before 2 times, ended last" in screen_text(app) and ended in screen_text(app)
 

@@ -87,7 +87,11 @@ async def test_a_fleet_that_is_still_starting_is_not_called_empty() -> None:
             app.tick(force=True)
             await pilot.pause()
         text = screen_text(app)
-        assert "connecting to the fleet" in text and "has no boxes" not in text and "rgt demo" not in text
+        assert (
+            "connecting to the fleet" in text
+            and "has no boxes" not in text
+            and "rgt demo" not in text
+        )
         fleet.may_start.set()
         await until(pilot, lambda: "vast-demo" in screen_text(app))
 
@@ -120,7 +124,9 @@ async def test_a_caller_may_have_its_own_farewell() -> None:
     assert app.farewell == "the demo is over"
 
 
-async def test_a_fleet_that_hangs_does_not_keep_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fleet_that_hangs_does_not_keep_the_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("rgt_tui.ui.app.STOP_SECONDS", 0.01)
 
     class Hangs(FakeFleet):

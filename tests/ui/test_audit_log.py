@@ -43,10 +43,15 @@ async def test_newest_first_with_details_and_its_check(log: AuditLog, state_home
         await pilot.press("y")
         await settle(pilot)
         copied = (state_home / "copied.txt").read_text()
-        assert "vast-demo  destroy  99  requested  text 1  typed vast-demo  proof " + "c" * 64 in copied
+        assert (
+            "vast-demo  destroy  99  requested  text 1  typed vast-demo  proof " + "c" * 64
+            in copied
+        )
         await pilot.press("enter")
         await settle(pilot)
-        assert "typed" not in screen_text(app) and "enter: all that this line says" in screen_text(app)
+        assert "typed" not in screen_text(app) and "enter: all that this line says" in screen_text(
+            app
+        )
         await pilot.press("q")
         app.open_screen("audit", "vast-demo")
         await settle(pilot)
@@ -54,7 +59,9 @@ async def test_newest_first_with_details_and_its_check(log: AuditLog, state_home
         assert len(app.screen.query_one(SelectableList)._rows) == 1
 
 
-async def test_a_fleet_that_writes_its_own_log_shows_that_one(log: AuditLog, tmp_path: Path) -> None:
+async def test_a_fleet_that_writes_its_own_log_shows_that_one(
+    log: AuditLog, tmp_path: Path
+) -> None:
     """As the demo does: it would say that nothing was tried, right behind a stop."""
 
     class OwnLog(FakeFleet):
@@ -73,7 +80,9 @@ def test_the_demo_is_a_fleet_with_a_log_of_its_own() -> None:
 
 async def test_in_a_narrow_terminal_what_happened_is_not_cut(log: AuditLog) -> None:
     for n, event in enumerate(AuditEvent):
-        log.record(msgspec.structs.replace(entry(n, event, f"text {n}"), box="train-a-100-of-the-lab"))
+        log.record(
+            msgspec.structs.replace(entry(n, event, f"text {n}"), box="train-a-100-of-the-lab")
+        )
     async with running(size=(60, 20), keys=("u",)) as (app, _, __):
         text = screen_text(app)
         for event in AuditEvent:
@@ -85,7 +94,10 @@ async def test_a_log_that_was_changed_is_called_broken(log: AuditLog) -> None:
         log.record(entry(n, AuditEvent.REFUSED, f"text {n}"))
     log.path.write_bytes(log.path.read_bytes().replace(b"text 1", b"text 9"))
     async with running(size=(140, 30), keys=("u",)) as (app, _, __):
-        assert "✖ BROKEN at line 3: it does not follow the line before it" in screen_text(app).splitlines()[0]
+        assert (
+            "✖ BROKEN at line 3: it does not follow the line before it"
+            in screen_text(app).splitlines()[0]
+        )
 
 
 async def test_no_log_is_told_from_one_that_cannot_be_read(state_home: Path) -> None:
@@ -96,5 +108,7 @@ async def test_no_log_is_told_from_one_that_cannot_be_read(state_home: Path) -> 
         fleet.advance(10)
         app.tick(force=True)
         await settle(pilot)
-        assert "cannot be read" in " ".join(screen_text(app).split()), "wherever the line was broken"
+        assert "cannot be read" in " ".join(screen_text(app).split()), (
+            "wherever the line was broken"
+        )
         assert "no billing action" not in screen_text(app)

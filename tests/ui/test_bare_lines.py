@@ -37,9 +37,9 @@ async def test_they_are_those_that_textual_draws(
             for crop in (Region(0, 0, width, height), Region(3, 1, width - 5, height - 1)):
                 if width > 8 and height > 1:
                     looked += 1
-                    assert cells(widget.render_lines(crop)) == cells(Widget.render_lines(widget, crop)), (
-                        widget
-                    )
+                    assert cells(widget.render_lines(crop)) == cells(
+                        Widget.render_lines(widget, crop)
+                    ), widget
         assert looked > 6
 
 

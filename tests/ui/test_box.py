@@ -139,7 +139,9 @@ def test_survival_badges_come_from_the_profile() -> None:
     assert rows[1].endswith("s d")
     assert rows[2].endswith("s ·")
     bare = msgspec.structs.replace(profile("runpod"), tiers=())
-    assert text_of(disk_lines(box, bare, 42)[0]).endswith("? ?"), "not known is not the same as lost"
+    assert text_of(disk_lines(box, bare, 42)[0]).endswith("? ?"), (
+        "not known is not the same as lost"
+    )
 
 
 def test_inodes_near_the_cap_are_red_and_read_only_mounts_are_quiet() -> None:
@@ -185,7 +187,13 @@ def test_the_memory_of_the_host_is_not_cut_off() -> None:
     base = running_box()
     assert base.sample is not None
     mem = Memory(
-        cgroup=1, used=1 << 28, cache=0, limit=1 << 30, oom_kills=0, host_used=6 << 30, host_total=47 << 29
+        cgroup=1,
+        used=1 << 28,
+        cache=0,
+        limit=1 << 30,
+        oom_kills=0,
+        host_used=6 << 30,
+        host_total=47 << 29,
     )
     box = msgspec.structs.replace(base, sample=msgspec.structs.replace(base.sample, mem=mem))
     told = {width: text_of(memory_lines(box, width)[1]).rstrip() for width in (44, 40, 32, 26)}
@@ -222,10 +230,13 @@ def test_what_a_stop_goes_on_billing_is_said_once() -> None:
         told = [text_of(row) for row in platform_section(known, box, 90, NOW).body]
         assert not any("none counts; from a stop on" in row for row in told), name
         assert any(
-            re.search(r"\b(bill(s|ing)?|price)\b", text_of(row)) for row in dangers_section(known, 90).body
+            re.search(r"\b(bill(s|ing)?|price)\b", text_of(row))
+            for row in dangers_section(known, 90).body
         ), name
     autodl = [text_of(row) for row in platform_section(load_profile("autodl"), box, 90, NOW).body]
-    assert any("bills while stopped" in row for row in autodl), "its worst danger does not speak of the bill"
+    assert any("bills while stopped" in row for row in autodl), (
+        "its worst danger does not speak of the bill"
+    )
 
 
 @pytest.mark.parametrize("health", [Health.STALE, Health.UNREACHABLE, Health.PAUSED])
@@ -241,7 +252,9 @@ def test_old_values_carry_the_same_glyph_on_every_screen(health: Health) -> None
 
 
 def test_an_age_that_does_not_fit_loses_its_last_digits_only() -> None:
-    verdict = msgspec.structs.replace(assess(running_box(), NOW), health=Health.UNREACHABLE, stale=True)
+    verdict = msgspec.structs.replace(
+        assess(running_box(), NOW), health=Health.UNREACHABLE, stale=True
+    )
     for age, told in (
         (42, "⊘ 42s"),
         (134, "⊘ 2m14"),
@@ -276,8 +289,17 @@ def test_queue_lines_tell_each_state() -> None:
             queue(
                 cell("ok", "done", exit_code=0, started=NOW - 90, ended=NOW, durable="verified"),
                 cell("lost", "done", exit_code=0, started=NOW - 90, ended=NOW, durable="failed"),
-                cell("bad", "failed", exit_code=1, started=NOW - 90, ended=NOW, reason="CUDA out of memory"),
-                cell("cut", "interrupted", exit_code=75, signal="SIGTERM", started=NOW - 9, ended=NOW),
+                cell(
+                    "bad",
+                    "failed",
+                    exit_code=1,
+                    started=NOW - 90,
+                    ended=NOW,
+                    reason="CUDA out of memory",
+                ),
+                cell(
+                    "cut", "interrupted", exit_code=75, signal="SIGTERM", started=NOW - 9, ended=NOW
+                ),
                 cell("next"),
             ),
         ),
@@ -309,7 +331,9 @@ def test_checkpoints_and_the_link_are_told() -> None:
         Checkpoint(path="/c/1", step=600, bytes=38 << 20, at=NOW - 120),
         Checkpoint(path="/c/2", step=640, bytes=38 << 20, at=NOW - 60),
     )
-    box = msgspec.structs.replace(running_box(), checkpoints=(Checkpoints(run="gpt-c", at=NOW, items=items),))
+    box = msgspec.structs.replace(
+        running_box(), checkpoints=(Checkpoints(run="gpt-c", at=NOW, items=items),)
+    )
     parts = {
         text_of(p.title): [text_of(r) for r in p.body]
         for p in vitals_sections(box, profile(), 40, NOW, short=False)
@@ -322,7 +346,11 @@ def test_checkpoints_and_the_link_are_told() -> None:
 async def test_a_box_that_was_never_reached_has_no_age_and_says_why_in_the_whole_width() -> None:
     why = "ssh: root@gpu-9.example:22: Name or service not known; check `host`, and whether this machine is online"
     box = BoxState(
-        spec("never", "generic-ssh"), Link.UNREACHABLE, reason=why, since=NOW - 200, retry_at=NOW + 30
+        spec("never", "generic-ssh"),
+        Link.UNREACHABLE,
+        reason=why,
+        since=NOW - 200,
+        retry_at=NOW + 30,
     )
     async with running(fleet_of(box)) as (app, _, __):
         text = screen_text(app)
@@ -422,7 +450,11 @@ async def test_errors_are_found_from_the_box_screen() -> None:
 
 
 async def test_another_log_can_be_shown() -> None:
-    async with running(fleet_of(running_box()), keys=("enter", "right_square_bracket")) as (app, pilot, _):
+    async with running(fleet_of(running_box()), keys=("enter", "right_square_bracket")) as (
+        app,
+        pilot,
+        _,
+    ):
         assert "master.log" in screen_text(app)
         await pilot.press("left_square_bracket")
         await settle(pilot)
@@ -430,7 +462,11 @@ async def test_another_log_can_be_shown() -> None:
 
 
 async def test_tab_gives_another_pane_the_keys() -> None:
-    async with running(fleet_of(running_box()), size=(80, 24), keys=("enter", "tab")) as (app, pilot, _):
+    async with running(fleet_of(running_box()), size=(80, 24), keys=("enter", "tab")) as (
+        app,
+        pilot,
+        _,
+    ):
         assert isinstance(app.screen, BoxScreen)
         assert isinstance(app.focused, Pane)
         top = app.focused.shown_lines
@@ -438,7 +474,10 @@ async def test_tab_gives_another_pane_the_keys() -> None:
         await pilot.pause()
         assert app.screen.query_one("#log", LogPane).cursor.following
         assert isinstance(app.focused, Pane)
-        assert app.focused.shown_lines != top or app.focused.wanted_height(40) <= app.focused.size.height
+        assert (
+            app.focused.shown_lines != top
+            or app.focused.wanted_height(40) <= app.focused.size.height
+        )
 
 
 async def test_search_in_the_full_log() -> None:
@@ -507,7 +546,11 @@ async def test_y_takes_along_what_the_pane_with_the_keys_is_about(state_home: Pa
     def copied() -> str:
         return (state_home / "copied.txt").read_text().rstrip("\n")
 
-    async with running(fleet_of(trouble_box()), size=(120, 34), keys=("enter",)) as (app, pilot, fleet):
+    async with running(fleet_of(trouble_box()), size=(120, 34), keys=("enter",)) as (
+        app,
+        pilot,
+        fleet,
+    ):
         assert "y copies fix 1" in screen_text(app)
         for place, command in enumerate(("df -i -- '/workspace'", "ls -A -- ", "rm -rf -- "), 1):
             await pilot.press("y")
@@ -521,7 +564,9 @@ async def test_y_takes_along_what_the_pane_with_the_keys_is_about(state_home: Pa
         app.screen.query_one("#vitals").focus()
         await pilot.press("y")
         await pilot.pause()
-        assert copied() == "ssh -p 2222 127.0.0.1" and "how to log in to vast-demo" in screen_text(app)
+        assert copied() == "ssh -p 2222 127.0.0.1" and "how to log in to vast-demo" in screen_text(
+            app
+        )
         app.screen.query_one("#log").focus()
         await pilot.press("E", "y")
         assert "No space left on device" in copied()
@@ -544,7 +589,9 @@ async def test_a_fix_whose_cause_is_over_is_ticked_and_one_that_nobody_can_tell_
         fleet.change("vast-demo", findings=(), link=Link.UNREACHABLE)
         app.tick(force=True)
         await pilot.pause()
-        assert "· inodes of /workspace" in screen_text(app) and "does not report it now" in screen_text(app)
+        assert "· inodes of /workspace" in screen_text(
+            app
+        ) and "does not report it now" in screen_text(app)
         room = sample(disks=(disk("/workspace", 63, 10),))
         fleet.change("vast-demo", link=Link.LIVE, sample=room)
         app.tick(force=True)
@@ -557,14 +604,23 @@ async def test_a_fix_whose_cause_is_over_is_ticked_and_one_that_nobody_can_tell_
 
 
 def test_how_one_logs_in_is_what_the_description_says() -> None:
-    spec = BoxSpec(name="a", host="1.2.3.4", port=40022, identity="/k/my key", known_hosts="/k/hosts")
+    spec = BoxSpec(
+        name="a", host="1.2.3.4", port=40022, identity="/k/my key", known_hosts="/k/hosts"
+    )
     words = shlex.join(spec.ssh_words("root"))
     assert words == "ssh -i '/k/my key' -o UserKnownHostsFile=/k/hosts -p 40022 -l root 1.2.3.4"
-    assert BoxSpec(name="a", host="alias", ssh_config="/c").ssh_words("root") == ["ssh", "-F", "/c", "alias"]
+    assert BoxSpec(name="a", host="alias", ssh_config="/c").ssh_words("root") == [
+        "ssh",
+        "-F",
+        "/c",
+        "alias",
+    ]
     assert BoxSpec(name="a", host="-oProxyCommand=x").ssh_words()[-2:] == ["--", "-oProxyCommand=x"]
 
 
-@pytest.mark.parametrize(("size", "shown"), [((120, 34), False), ((200, 50), True), ((300, 80), True)])
+@pytest.mark.parametrize(
+    ("size", "shown"), [((120, 34), False), ((200, 50), True), ((300, 80), True)]
+)
 async def test_the_loss_stands_beside_the_queue_where_there_is_room(
     size: tuple[int, int], shown: bool
 ) -> None:
@@ -585,7 +641,9 @@ async def test_the_loss_stands_beside_the_queue_where_there_is_room(
             await pilot.press("q")
             fleet.change("vast-demo", runs=())
             await settle(pilot)
-            assert not pane.display and queue.region.right == size[0], "nothing to draw takes no room"
+            assert not pane.display and queue.region.right == size[0], (
+                "nothing to draw takes no room"
+            )
 
 
 @pytest.mark.parametrize(
@@ -626,7 +684,9 @@ async def test_the_first_paint_has_the_panes_where_they_stay_and_the_keys_in_the
         display = app._display
 
         def places() -> dict[str, Region]:
-            return {str(pane.id): pane.region for pane in app.screen.query("#body > *") if pane.display}
+            return {
+                str(pane.id): pane.region for pane in app.screen.query("#body > *") if pane.display
+            }
 
         def record(screen: Screen[object], update: RenderableType | None) -> None:
             if isinstance(screen, BoxScreen) and update is not None:

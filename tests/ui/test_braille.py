@@ -58,7 +58,9 @@ def spans(
     return top[0], bottom[0]
 
 
-def dots(top: Floats, bottom: Floats, height: int) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def dots(
+    top: Floats, bottom: Floats, height: int
+) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
     first, last = lit(top[None], bottom[None], height)
     rows = np.arange(height)[:, None]
     shown: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = (rows >= first[0]) & (rows <= last[0])
@@ -126,7 +128,9 @@ def test_log_scale_has_no_place_for_zero() -> None:
     st.floats(-600, 600),
     st.floats(1e-3, 1e6),
 )
-@example([(0, 8.5e90), (1, 0.0)], 1, 1, False, 0.0, 4.4e-218, 0.0, 3.0)  # overflows, on a single row
+@example(
+    [(0, 8.5e90), (1, 0.0)], 1, 1, False, 0.0, 4.4e-218, 0.0, 3.0
+)  # overflows, on a single row
 @settings(deadline=None, max_examples=60)
 def test_the_rasteriser_never_raises_and_stays_inside(
     points: list[tuple[int, float]],
@@ -158,12 +162,19 @@ def test_the_rasteriser_never_raises_and_stays_inside(
 )
 @settings(deadline=None, max_examples=60)
 def test_a_frame_fills_its_size_exactly(
-    points: list[tuple[int, float]], width: int, height: int, log: bool, ascii_only: bool, cross: float | None
+    points: list[tuple[int, float]],
+    width: int,
+    height: int,
+    log: bool,
+    ascii_only: bool,
+    cross: float | None,
 ) -> None:
     curve = Curve(trace_of(points), 0, (10.0,), tag="1")
     view = View().zoom(0.3, 40.0, (0.0, 4000.0))
     for window in (View(), view):
-        frame = compose([curve], (width, height), view=window, log=log, cross=cross, ascii_only=ascii_only)
+        frame = compose(
+            [curve], (width, height), view=window, log=log, cross=cross, ascii_only=ascii_only
+        )
         assert len(frame.rows) == max(4, height)
         assert {len(line) for line in text(frame)} == {max(16, width)}
         assert not ascii_only or all(line.isascii() for line in text(frame))
@@ -192,7 +203,9 @@ def test_the_frame_marks_resumes_and_gaps() -> None:
 
 
 def test_the_crosshair_goes_through_the_curve() -> None:
-    frame = compose([Curve(trace_of([(s, 2.0) for s in range(100)]), 0)], (80, 20), view=View(), cross=50.0)
+    frame = compose(
+        [Curve(trace_of([(s, 2.0) for s in range(100)]), 0)], (80, 20), view=View(), cross=50.0
+    )
     lines = text(frame)
     assert sum("●" in line for line in lines) == 1
     assert "50" in lines[-1]
@@ -211,7 +224,12 @@ def test_later_curves_own_their_cells_and_ends_are_tagged() -> None:
     a = Curve(trace_of([(s, 2.0) for s in range(50)]), 0, tag="1")
     b = Curve(trace_of([(s, 2.0) for s in range(50)]), 1, tag="2")
     frame = compose([a, b], (60, 12), view=View())
-    drawn = {style for row in frame.rows for piece, style in row if style >= FIRST_CURVE and "1" not in piece}
+    drawn = {
+        style
+        for row in frame.rows
+        for piece, style in row
+        if style >= FIRST_CURVE and "1" not in piece
+    }
     assert drawn == {b.style}
     joined = "".join(text(frame)[:-2])
     assert "1" in joined

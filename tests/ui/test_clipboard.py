@@ -27,7 +27,9 @@ class Sent(App[None]):
         self.sent.append(text)
 
 
-def test_a_text_goes_to_the_terminal_and_to_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
+def test_a_text_goes_to_the_terminal_and_to_a_file_that_only_its_owner_reads(
+    tmp_path: Path,
+) -> None:
     app, env = Sent(), {"XDG_STATE_HOME": str(tmp_path)}
     said = take_along(app, Copied(what="line 3", text="a\x1b]52;c;aGk=\x07b\nc\n"), env)
     assert app.sent == [copied_path(env).read_text()[:-1]] and "\x1b" not in app.sent[0]
@@ -46,10 +48,14 @@ def test_what_no_terminal_takes_is_in_the_file_alone(tmp_path: Path) -> None:
     assert len(copied_path(env).read_text()) == MOST_OSC52_BYTES + 2
 
 
-def test_a_file_that_cannot_be_written_is_said_only_where_nothing_else_was_copied(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_said_only_where_nothing_else_was_copied(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "rgt").write_text("no directory")
     app, env = Sent(), {"XDG_STATE_HOME": str(tmp_path)}
-    assert take_along(app, Copied(what="a row", text="x"), env) == "copied a row" and app.sent == ["x"]
+    assert take_along(app, Copied(what="a row", text="x"), env) == "copied a row" and app.sent == [
+        "x"
+    ]
     assert "is too long" in take_along(app, Copied(what="a log", text="x" * 80_000), env)
     assert take_along(app, Copied(what="a row", text="\n"), env) == "nothing to copy here"
 
@@ -73,7 +79,9 @@ COPYING = sorted(set(SCREENS) - {"teardown", "welcome", "transfers", "audit"})
 
 
 @pytest.mark.parametrize("place", COPYING)
-async def test_every_screen_has_something_to_take_along(place: str, state_home: Path, tmp_path: Path) -> None:
+async def test_every_screen_has_something_to_take_along(
+    place: str, state_home: Path, tmp_path: Path
+) -> None:
     history = keep_night(tmp_path / "history.db")
     history.close()
     fleet = FakeFleet(demo_state())

@@ -48,7 +48,9 @@ class Pen(NamedTuple):
                 pen = Pen()
             elif code in ("38", "48"):
                 kind = next(codes)
-                colour = ";".join([code, kind, *(next(codes) for _ in range(3 if kind == "2" else 1))])
+                colour = ";".join(
+                    [code, kind, *(next(codes) for _ in range(3 if kind == "2" else 1))]
+                )
                 pen = pen._replace(ink=colour) if code == "38" else pen._replace(ground=colour)
             elif code in ENDS:
                 pen = pen._replace(attributes=pen.attributes - set(ENDS[code]))
@@ -106,7 +108,9 @@ async def partial(app_size: tuple[int, int] = (WIDTH, HEIGHT)) -> tuple[ChopsUpd
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Compositor, "render_partial_update", spy)
-            fleet.change("autodl-demo", link=Link.UNREACHABLE, reason="ssh: timed out", sample_at=NOW - 90)
+            fleet.change(
+                "autodl-demo", link=Link.UNREACHABLE, reason="ssh: timed out", sample_at=NOW - 90
+            )
             app.tick()
             await pilot.pause()
         assert caught
@@ -122,7 +126,12 @@ async def test_the_tight_update_draws_the_same_changed_cells() -> None:
     for y, x1, x2 in update.spans:
         assert tight_screen.cells[y][x1:x2] == wide_screen.cells[y][x1:x2]
     changed = {(y, x) for y, x1, x2 in update.spans for x in range(x1, x2)}
-    drawn = {(y, x) for y in range(HEIGHT) for x in range(WIDTH) if tight_screen.cells[y][x] != (" ", Pen())}
+    drawn = {
+        (y, x)
+        for y in range(HEIGHT)
+        for x in range(WIDTH)
+        if tight_screen.cells[y][x] != (" ", Pen())
+    }
     assert drawn <= changed, "cells outside of the changed spans were written"
 
 
@@ -150,7 +159,10 @@ async def test_only_the_lines_that_changed_are_drawn_and_they_are_those_of_the_w
     cells = {(y, x) for one in changed for y in one.line_range for x in one.column_range}
     for y in range(HEIGHT):
         for x in range(WIDTH):
-            assert part.cells[y][x] == (whole.cells[y][x] if (y, x) in cells else (" ", Pen())), (y, x)
+            assert part.cells[y][x] == (whole.cells[y][x] if (y, x) in cells else (" ", Pen())), (
+                y,
+                x,
+            )
     assert any(whole.cells[y][x][0] != " " for y, x in cells), "nothing to see there: a weak test"
     assert 0 < sum(crop.height for crop in crops) < 8
 
@@ -161,7 +173,9 @@ async def test_it_needs_fewer_bytes() -> None:
     assert len(tight.render_segments(console)) < len(update.render_segments(console)) / 3
 
 
-@pytest.mark.parametrize("system", [ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT, ColorSystem.STANDARD])
+@pytest.mark.parametrize(
+    "system", [ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT, ColorSystem.STANDARD]
+)
 async def test_a_whole_screen_looks_the_same_with_half_the_bytes(system: ColorSystem) -> None:
     fleet = FakeFleet(demo_state())
     async with running(lambda: fleet, size=(WIDTH, HEIGHT)) as (app, _, _):
@@ -178,8 +192,12 @@ async def test_a_whole_screen_looks_the_same_with_half_the_bytes(system: ColorSy
     tight_screen.feed(sent)
     wide_screen.feed(usual)
     for y in range(HEIGHT):
-        assert list(enumerate(tight_screen.cells[y])) == list(enumerate(wide_screen.cells[y])), f"line {y}"
-    assert any(seen.attributes for row in tight_screen.cells for _, seen in row), "nothing bold: a weak test"
+        assert list(enumerate(tight_screen.cells[y])) == list(enumerate(wide_screen.cells[y])), (
+            f"line {y}"
+        )
+    assert any(seen.attributes for row in tight_screen.cells for _, seen in row), (
+        "nothing bold: a weak test"
+    )
     assert len(sent) < len(usual) / 2
 
 
@@ -194,20 +212,33 @@ def test_from_any_look_to_any_other() -> None:
     for before in ALL_LOOKS:
         pen = Pen().after(turned(Look(), before)[2:-1] or "0")
         assert pen == Pen(
-            frozenset(int(ON[bit]) for bit in range(10) if before.attributes >> bit & 1), *before[1:]
+            frozenset(int(ON[bit]) for bit in range(10) if before.attributes >> bit & 1),
+            *before[1:],
         )
         for after in ALL_LOOKS:
             sent = turned(before, after)
             assert (sent == "") == (before == after)
-            assert (pen.after(sent[2:-1]) if sent else pen) == Pen().after(turned(Look(), after)[2:-1] or "0")
+            assert (pen.after(sent[2:-1]) if sent else pen) == Pen().after(
+                turned(Look(), after)[2:-1] or "0"
+            )
 
 
 def test_a_terminal_draws_plainly_after_an_update() -> None:
-    strip = Strip([Segment("a", Style(bold=True, color="red")), Segment(" ", Style(bgcolor="blue"))])
+    strip = Strip(
+        [Segment("a", Style(bold=True, color="red")), Segment(" ", Style(bgcolor="blue"))]
+    )
     terminal = Terminal()
     terminal.feed(drawn([(0, 0, strip), (0, 5, strip), (1, 0, strip)], ColorSystem.TRUECOLOR))
     assert terminal.pen == Pen()
-    assert [character for character, _ in terminal.cells[0][:7]] == ["a", " ", " ", " ", " ", "a", " "]
+    assert [character for character, _ in terminal.cells[0][:7]] == [
+        "a",
+        " ",
+        " ",
+        " ",
+        " ",
+        "a",
+        " ",
+    ]
     assert terminal.cells[1][1] == (" ", Pen(ground="44"))
 
 
@@ -277,7 +308,9 @@ async def test_another_textual_draws_by_itself(
             "_display",
             lambda self, screen, update: drawn.append(update.render_segments(app.console)),
         )
-        fleet.change("autodl-demo", link=Link.UNREACHABLE, reason="ssh: timed out", sample_at=NOW - 90)
+        fleet.change(
+            "autodl-demo", link=Link.UNREACHABLE, reason="ssh: timed out", sample_at=NOW - 90
+        )
         app.tick()
         await pilot.pause()
         assert "unreachable" in screen_text(app), f"not drawn with Textual {textual.__version__}"
@@ -285,7 +318,11 @@ async def test_another_textual_draws_by_itself(
 
 
 def test_of_widgets_side_by_side_only_the_changed_cells_are_written() -> None:
-    side_by_side = {0: Strip([Segment("abcd")]), 4: Strip([Segment("efgh")]), 8: Strip([Segment("ijkl")])}
+    side_by_side = {
+        0: Strip([Segment("abcd")]),
+        4: Strip([Segment("efgh")]),
+        8: Strip([Segment("ijkl")]),
+    }
     update = TightUpdate([{}, side_by_side], [(1, 2, 6), (1, 9, 10)], [[], [4, 8, 12]])
     sent = update.render_segments(Console(color_system="truecolor"))
     assert sent == "\x1b[2;3Hcd\x1b[5Gef\x1b[10Gj", "a move within a line is short"
@@ -298,7 +335,9 @@ def test_another_full_update_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -
     assert drawn_by is other
 
 
-async def test_what_many_updates_drew_is_what_one_whole_screen_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_many_updates_drew_is_what_one_whole_screen_shows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """With what a box says, a hint that comes and goes, the cursor, a screen opened over another and left."""
     drawn_all: list[str] = []
     async with running(FakeFleet(demo_state()), size=(WIDTH, HEIGHT)) as (app, pilot, fleet):
@@ -314,7 +353,9 @@ async def test_what_many_updates_drew_is_what_one_whole_screen_shows(monkeypatch
             ["j", "k", "tab", "p", "J", "T", "?", "escape", "o", "slash", "a", "escape", "b"]
         ):
             fleet.advance(1)
-            fleet.change("vast-demo", sample_at=NOW + turn, link=Link.LIVE if turn % 2 else Link.UNREACHABLE)
+            fleet.change(
+                "vast-demo", sample_at=NOW + turn, link=Link.LIVE if turn % 2 else Link.UNREACHABLE
+            )
             app.tick()
             await pilot.pause()
             await pilot.press(key)

@@ -7,7 +7,17 @@ import math
 import msgspec
 import pytest
 
-from rgt_tui.model import EPOCH, TIME, BoxState, FleetState, FoundRun, RunState, Series, Spot, cleaned
+from rgt_tui.model import (
+    EPOCH,
+    TIME,
+    BoxState,
+    FleetState,
+    FoundRun,
+    RunState,
+    Series,
+    Spot,
+    cleaned,
+)
 from rgt_tui.ui import RgtApp, differences, options_of, settings_of
 from rgt_tui.ui.plot import Axis, RunKey, best_is_highest
 from rgt_tui.ui.screens import CurvesScreen, listed_runs
@@ -141,7 +151,9 @@ async def test_the_pinned_run_stays_the_reference_on_the_curves_of_other_boxes()
 
 
 @pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 34), (200, 50)], ids=str)
-async def test_in_what_the_others_differ_from_the_pinned_run_is_always_said(size: tuple[int, int]) -> None:
+async def test_in_what_the_others_differ_from_the_pinned_run_is_always_said(
+    size: tuple[int, int],
+) -> None:
     mine, other = timed_box(), trouble_box()
     async with RgtApp(lambda: fleet_of(mine, other)).run_test(size=size) as pilot:
         screen = await opened(pilot)
@@ -158,7 +170,9 @@ async def test_a_box_that_is_alone_says_so() -> None:
         assert "there is no other box" in said(screen)
 
 
-async def test_enter_opens_the_log_at_the_step_of_the_crosshair(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_enter_opens_the_log_at_the_step_of_the_crosshair(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     app = RgtApp(lambda: fleet_of(timed_box()))
     opens: list[tuple[str, str | None, Spot | None]] = []
     async with app.run_test(size=(120, 34)) as pilot:
@@ -196,7 +210,8 @@ async def test_it_opens_at_a_spot(spot: Spot, selected: str | None, step: float 
         await until(pilot, lambda: app.fleet is not None)
         app.open_screen("curves", BOX, spot)
         await until(
-            pilot, lambda: isinstance(app.screen, CurvesScreen) and app.screen.fleet_state is not None
+            pilot,
+            lambda: isinstance(app.screen, CurvesScreen) and app.screen.fleet_state is not None,
         )
         await settle(pilot)
         screen = app.screen
@@ -217,7 +232,9 @@ async def test_evaluations_are_points_beside_the_loss_and_best_values_are_marked
         assert plot(screen).count("○") == 0
         await pilot.press("m", "m", "V")
         assert "evaluations are drawn beside the loss" in said(screen)
-        assert plot(screen).count("★") == 0, "nobody knows which end of a learning rate is the better one"
+        assert plot(screen).count("★") == 0, (
+            "nobody knows which end of a learning rate is the better one"
+        )
 
 
 async def test_the_table_at_the_crosshair_is_copied(state_home: object) -> None:
@@ -267,14 +284,37 @@ async def test_the_legend_lies_where_no_curve_is_and_else_below() -> None:
 
 
 def test_the_options_of_a_command() -> None:
-    found = options_of("python -m train --lr=3e-4 --batch-size 32 --fp16 model.seed=7 --note 'a b' -x")
-    assert found == {"lr": "3e-4", "batch": "32", "fp16": "on", "seed": "7", "note": "a b", "x": "on"}
+    found = options_of(
+        "python -m train --lr=3e-4 --batch-size 32 --fp16 model.seed=7 --note 'a b' -x"
+    )
+    assert found == {
+        "lr": "3e-4",
+        "batch": "32",
+        "fp16": "on",
+        "seed": "7",
+        "note": "a b",
+        "x": "on",
+    }
     assert options_of("python 'unclosed --lr 1")["lr"] == "1"
 
 
 def test_what_differs_is_short_and_what_matters_comes_first() -> None:
-    one = {"config": "configs/a.toml", "seed": "1", "lr": "3e-4", "epochs": "4", "note": "x", "warm": "1"}
-    other = {"config": "configs/b.toml", "seed": "2", "lr": "0.0003", "epochs": "8", "note": "y", "warm": "2"}
+    one = {
+        "config": "configs/a.toml",
+        "seed": "1",
+        "lr": "3e-4",
+        "epochs": "4",
+        "note": "x",
+        "warm": "1",
+    }
+    other = {
+        "config": "configs/b.toml",
+        "seed": "2",
+        "lr": "0.0003",
+        "epochs": "8",
+        "note": "y",
+        "warm": "2",
+    }
     assert differences(one, other) == (
         "seed 1 → 2", "epochs 4 → 8", "note x → y", "2 more differ",
     )  # fmt: skip
@@ -317,7 +357,13 @@ def test_of_too_many_runs_those_are_listed_that_moved_last() -> None:
 
 @pytest.mark.parametrize(
     ("metric", "highest"),
-    [("loss", False), ("train/val_loss", False), ("eval_accuracy", True), ("lr", None), ("map_size_x", True)],
+    [
+        ("loss", False),
+        ("train/val_loss", False),
+        ("eval_accuracy", True),
+        ("lr", None),
+        ("map_size_x", True),
+    ],
 )
 def test_which_end_of_a_metric_is_the_better_one(metric: str, highest: bool | None) -> None:
     assert best_is_highest(metric) is highest

@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 from rgt_tui.model import FleetState, Resume, RunState, Series
 from rgt_tui.ui import NotExported, RgtApp, exports, points, proposed, wanted, write
 from rgt_tui.ui.plot import Axis, Board, Settings, Shown, svg, tag
-from rgt_tui.ui.widgets import MetricGrid, curve_tone, layout, newest_told, run_names, text_of, width_of
+from rgt_tui.ui.widgets import (
+    MetricGrid,
+    curve_tone,
+    layout,
+    newest_told,
+    run_names,
+    text_of,
+    width_of,
+)
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, settle, until
 from tests.ui.test_curve_compare import said, timed_box
@@ -30,7 +38,9 @@ def picture(runs: list[Shown], chosen: Settings | None = None) -> ET.Element:
     board = Board()
     board.update(runs, chosen or Settings(), None)
     curves = board.curves()
-    return ET.fromstring(svg(curves, [f"<{c.number}>" for c in curves], "a & b", chosen or Settings()))
+    return ET.fromstring(
+        svg(curves, [f"<{c.number}>" for c in curves], "a & b", chosen or Settings())
+    )
 
 
 def test_a_picture_has_lines_marks_names_and_axes() -> None:
@@ -49,7 +59,8 @@ def test_a_picture_has_lines_marks_names_and_axes() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.one_of(st.integers(-50, 500), st.just(10**17)), st.floats(allow_nan=True, allow_infinity=True)
+            st.one_of(st.integers(-50, 500), st.just(10**17)),
+            st.floats(allow_nan=True, allow_infinity=True),
         ),
         max_size=40,
     ),
@@ -69,7 +80,9 @@ def test_the_table_has_every_point_as_it_came() -> None:
     (run, *_) = timed_box().runs
     run = msgspec.structs.replace(run, name="=cmd()")
     bare = RunState("bare", series={"loss": Series().extended([(5, math.nan), (5, 1e300)])})
-    rows = list(csv.reader(points([Shown(BOX, run), Shown(BOX, bare)], "loss").decode().splitlines()))
+    rows = list(
+        csv.reader(points([Shown(BOX, run), Shown(BOX, bare)], "loss").decode().splitlines())
+    )
     assert rows[0] == ["box", "run", "metric", "step", "epoch", "time", "value"]
     assert len(rows) == 1 + 2401 + 2
     assert rows[2][:5] == [BOX, "'=cmd()", "loss", "1", "0.001"]
@@ -100,7 +113,9 @@ def test_nothing_is_overwritten_and_what_cannot_be_written_goes_to_the_state_dir
         write("/nowhere/a.csv", b"4", os.environ)
 
 
-async def test_export_writes_where_one_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_export_writes_where_one_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     app = RgtApp(lambda: FakeFleet(FleetState((timed_box(),), (), NOW)))
     async with app.run_test(size=(140, 34)) as pilot:
@@ -174,7 +189,9 @@ async def test_the_grid_shows_all_metrics_and_opens_one() -> None:
 
 async def test_a_grid_without_a_metric_says_why() -> None:
     bare = msgspec.structs.replace(timed_box(), runs=())
-    async with RgtApp(lambda: FakeFleet(FleetState((bare,), (), NOW))).run_test(size=(80, 24)) as pilot:
+    async with RgtApp(lambda: FakeFleet(FleetState((bare,), (), NOW))).run_test(
+        size=(80, 24)
+    ) as pilot:
         screen = await opened(pilot)
         await pilot.press("g")
         await settle(pilot)
@@ -201,7 +218,9 @@ async def test_every_number_in_the_grid_has_a_name_above_it() -> None:
         for each in board.runs:
             number = tag(board.number(each.key))
             assert f"{number} {each.run.name}" in text_of(first) and number in below
-            assert curve_tone(board.number(each.key)) in {span.tone for span in first if number in span.text}
+            assert curve_tone(board.number(each.key)) in {
+                span.tone for span in first if number in span.text
+            }
 
 
 def test_names_that_do_not_fit_are_counted() -> None:
@@ -215,7 +234,15 @@ def test_names_that_do_not_fit_are_counted() -> None:
 
 @pytest.mark.parametrize(
     ("value", "told"),
-    [(7680.0, "7,680"), (-41_200.4, "-41,200"), (1.2844, "1.284"), (math.nan, "NaN"), (2e6, "2.0e6")],
+    [
+        (7680.0, "7,680"),
+        (-41_200.4, "-41,200"),
+        (1.2844, "1.284"),
+        (math.nan, "NaN"),
+        (2e6, "2.0e6"),
+    ],
 )
-def test_a_value_in_the_grid_has_as_many_decimals_as_mean_something(value: float, told: str) -> None:
+def test_a_value_in_the_grid_has_as_many_decimals_as_mean_something(
+    value: float, told: str
+) -> None:
     assert newest_told(value).replace("+", "") == told

@@ -11,7 +11,17 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from rgt_tui.model import BoxState, FleetState, Lifecycle, Link, Meter, MeterKind, Resume, Series, cleaned
+from rgt_tui.model import (
+    BoxState,
+    FleetState,
+    Lifecycle,
+    Link,
+    Meter,
+    MeterKind,
+    Resume,
+    Series,
+    cleaned,
+)
 from rgt_tui.ui import RgtApp, density, entries, notation, notes, nothing_to_draw
 from rgt_tui.ui.plot import Board, RunKey, Settings, Shown
 from rgt_tui.ui.screens import CurvesScreen
@@ -25,14 +35,20 @@ BOX = "autodl-demo"
 def box_with_history() -> BoxState:
     box = running_box()
     a, b, c = box.runs
-    redone = [(s, 3.0 - s / 400) for s in range(339)] + [(s, 2.9 - s / 400) for s in range(321, 656)]
+    redone = [(s, 3.0 - s / 400) for s in range(339)] + [
+        (s, 2.9 - s / 400) for s in range(321, 656)
+    ]
     return msgspec.structs.replace(
         box,
         runs=(
-            msgspec.structs.replace(a, series={"loss": curve(2400), "lr": curve(2400, start=3e-4, end=1e-5)}),
+            msgspec.structs.replace(
+                a, series={"loss": curve(2400), "lr": curve(2400, start=3e-4, end=1e-5)}
+            ),
             msgspec.structs.replace(b, series={"loss": curve(2400, end=1.5, nan_at=1210)}),
             msgspec.structs.replace(
-                c, series={"loss": Series().extended(redone)}, resumes=(Resume(320, "SIGTERM", 339),)
+                c,
+                series={"loss": Series().extended(redone)},
+                resumes=(Resume(320, "SIGTERM", 339),),
             ),
         ),
     )
@@ -65,7 +81,9 @@ async def opened(pilot: Pilot[None]) -> CurvesScreen:
     assert isinstance(app, RgtApp)
     await until(pilot, lambda: app.fleet is not None)
     app.open_screen("curves", BOX)
-    await until(pilot, lambda: isinstance(app.screen, CurvesScreen) and app.screen.fleet_state is not None)
+    await until(
+        pilot, lambda: isinstance(app.screen, CurvesScreen) and app.screen.fleet_state is not None
+    )
     await pilot.pause()
     app.tick(force=True)
     await pilot.pause()
@@ -156,7 +174,9 @@ async def test_the_mouse_points_pins_zooms_and_picks(fleet: FakeFleet) -> None:
         region = screen.plot.region
         for kind in (events.MouseScrollUp, events.MouseScrollUp, events.MouseScrollDown):
             screen.plot.post_message(
-                kind(screen.plot, 40, 10, 0, 0, 0, False, False, False, region.x + 40, region.y + 10)
+                kind(
+                    screen.plot, 40, 10, 0, 0, 0, False, False, False, region.x + 40, region.y + 10
+                )
             )
         await until(pilot, lambda: not screen.settings.view.is_all)
         await pilot.click("#legend", offset=(3, 1))
@@ -175,7 +195,10 @@ async def test_new_points_are_drawn_and_nothing_else_is(fleet: FakeFleet) -> Non
         assert screen.plot.frame is frame, "without a new point nothing is drawn again"
         box = fleet.state.boxes[0]
         grown = box.runs[0].series["loss"].extended([(s, 1.6) for s in range(2401, 3001)])
-        runs = (msgspec.structs.replace(box.runs[0], series={"loss": grown}, step=3000), *box.runs[1:])
+        runs = (
+            msgspec.structs.replace(box.runs[0], series={"loss": grown}, step=3000),
+            *box.runs[1:],
+        )
         fleet.change(BOX, runs=runs)
         app.tick(force=True)
         await until(pilot, lambda: screen.plot.frame is not frame)
@@ -194,7 +217,9 @@ async def test_empty_states_and_sizes(fleet: FakeFleet) -> None:
         fleet.change(BOX, runs=())
         app.tick(force=True)
         await until(pilot, lambda: "No run of autodl-demo has logged a point yet." in plot(screen))
-        await pilot.press("m", "L", "s", "plus", "left", "left_square_bracket", "j", "space", "v", "0")
+        await pilot.press(
+            "m", "L", "s", "plus", "left", "left_square_bracket", "j", "space", "v", "0"
+        )
         fleet.push(FleetState((), (), NOW))
         app.tick(force=True)
         await until(pilot, lambda: app.screen is not screen)
@@ -207,7 +232,9 @@ async def test_a_run_with_no_place_on_a_log_axis_is_said_to_have_none() -> None:
         [1.0 - n / 50 for n in range(100)],
     )
     box = runs_of(usual=usual, below=below, crossing=crossing)
-    async with RgtApp(lambda: FakeFleet(FleetState((box,), (), NOW))).run_test(size=(120, 34)) as pilot:
+    async with RgtApp(lambda: FakeFleet(FleetState((box,), (), NOW))).run_test(
+        size=(120, 34)
+    ) as pilot:
         screen = await opened(pilot)
         assert "y log" in header(screen)
         ends = {
@@ -216,14 +243,18 @@ async def test_a_run_with_no_place_on_a_log_axis_is_said_to_have_none() -> None:
             if "0s" in row
         }
         assert ends == {"usual": "", "below": "not above 0", "crossing": "partly not above 0"}
-        tags = [row for row in plot(screen).splitlines() if "2" in row.partition("┤")[2] or "│2" in row]
+        tags = [
+            row for row in plot(screen).splitlines() if "2" in row.partition("┤")[2] or "│2" in row
+        ]
         assert not tags, "no curve ends where the tag of the one that is not drawn stands"
         assert any("3" in row.partition("│")[2] for row in plot(screen).splitlines())
         await pilot.press("L")
         assert "above 0" not in legend(screen)
 
 
-async def test_ascii_terminals_get_a_plot_too(fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ascii_terminals_get_a_plot_too(
+    fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RGT_ASCII", "1")
     notation.glyphs.cache_clear()
     async with RgtApp(lambda: fleet).run_test(size=(80, 24)) as pilot:
@@ -263,7 +294,12 @@ def test_long_numbers_in_the_legend_are_told_apart() -> None:
     board = Board()
     board.update([Shown(BOX, box.runs[0])], Settings(), None)
     (entry,) = entries({BOX: box}, board, NOW)
-    assert text_of(entry_line(entry, 0, len("gpt-a"))).split()[2:6] == ["gpt-a", "-1.0e+32", "◆", "1,000,000"]
+    assert text_of(entry_line(entry, 0, len("gpt-a"))).split()[2:6] == [
+        "gpt-a",
+        "-1.0e+32",
+        "◆",
+        "1,000,000",
+    ]
 
 
 def test_states_and_ages_in_the_legend() -> None:
@@ -298,7 +334,8 @@ def test_the_legend_says_why_a_run_is_not_seen(changes: dict[str, object], age: 
 def test_notes_are_clean_and_few() -> None:
     box = box_with_history()
     many = msgspec.structs.replace(
-        box.runs[2], resumes=tuple(cleaned(Resume(s, "\x1b[31mSIGTERM\n", s)) for s in range(10, 100, 10))
+        box.runs[2],
+        resumes=tuple(cleaned(Resume(s, "\x1b[31mSIGTERM\n", s)) for s in range(10, 100, 10)),
     )
     made = notes(Shown(BOX, many), board_of(box))
     assert made[0][0] == "6 earlier"

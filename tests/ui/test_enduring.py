@@ -67,7 +67,10 @@ async def test_a_widget_that_cannot_be_drawn(
             await settle(pilot)
         text = screen_text(app)
         assert "this failed: RuntimeError: boom of a box" in text
-        assert f"this screen failed: RuntimeError: boom of a box, reported in {str(faults)[:30]}" in text
+        assert (
+            f"this screen failed: RuntimeError: boom of a box, reported in {str(faults)[:30]}"
+            in text
+        )
         assert "rgt  fleet" in text
         monkeypatch.undo()
         await lives(pilot, app, fleet)
@@ -93,7 +96,12 @@ async def test_the_event_line_itself_that_cannot_be_drawn(
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(FleetScreen, "show_state"), (HeaderLine, "show"), (FleetScreen, "badges"), (FleetScreen, "crumbs")],
+    [
+        (FleetScreen, "show_state"),
+        (HeaderLine, "show"),
+        (FleetScreen, "badges"),
+        (FleetScreen, "crumbs"),
+    ],
 )
 async def test_a_screen_that_cannot_take_a_state(
     owner: type, name: str, fleet: FakeFleet, faults: Path, monkeypatch: pytest.MonkeyPatch
@@ -157,7 +165,9 @@ async def test_a_dialog_that_is_not_shown_whole_is_closed(
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)], ids=str)
 async def test_a_row_that_fails_says_so_alone(fleet: FakeFleet, size: tuple[int, int]) -> None:
     undrawable = msgspec.structs.replace(run("gpt-c", 5), epoch="three")
-    unjudged = msgspec.structs.replace(running_box("unjudged"), sample_at="never", alerts_kept=False)
+    unjudged = msgspec.structs.replace(
+        running_box("unjudged"), sample_at="never", alerts_kept=False
+    )
     boxes = (
         running_box("well-1"),
         msgspec.structs.replace(running_box("undrawable"), runs=(undrawable,)),
@@ -196,7 +206,9 @@ def by_worker(app: RgtApp) -> None:
 
 
 @pytest.mark.parametrize("fails", [by_timer, by_callback, by_later_call, by_worker])
-async def test_what_fails_beside_the_handlers(fails: Callable[[RgtApp], None], fleet: FakeFleet) -> None:
+async def test_what_fails_beside_the_handlers(
+    fails: Callable[[RgtApp], None], fleet: FakeFleet
+) -> None:
     async with running(fleet, size=(80, 24)) as (app, pilot, _fleet):
         fails(app)
         await until(pilot, lambda: bool(app.faults))

@@ -62,7 +62,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "history.db"
 
 
-async def test_it_shows_what_an_earlier_rgt_saw_of_all_boxes_the_newest_selected(path: Path) -> None:
+async def test_it_shows_what_an_earlier_rgt_saw_of_all_boxes_the_newest_selected(
+    path: Path,
+) -> None:
     async with journal(path) as (app, _, _):
         assert isinstance(app.screen, JournalScreen)
         assert rows(app) == [text for *_, text in STORY]
@@ -82,7 +84,9 @@ async def test_of_one_box_elsewhere(path: Path) -> None:
 async def test_f_shows_errors_alone_and_slash_what_one_looks_for(path: Path) -> None:
     async with journal(path, "f") as (app, pilot, _):
         assert rows(app) == [text for *_, level, _, text in STORY if level == "error"]
-        assert "errors only" in screen_text(app).splitlines()[0], "the line of the keys says so always"
+        assert "errors only" in screen_text(app).splitlines()[0], (
+            "the line of the keys says so always"
+        )
         await pilot.press("f", "slash", *"GPT-A")
         await settle(pilot)
         assert rows(app) == [text for *_, text in STORY if "gpt-a" in text]
@@ -121,11 +125,17 @@ async def test_enter_opens_the_log_at_that_moment(path: Path) -> None:
 
 
 @pytest.mark.parametrize("about", ["stalled:lstm-a", "failed:lstm-a", "run:lstm-a"])
-async def test_enter_opens_the_log_of_the_run_that_the_event_is_about(path: Path, about: str) -> None:
+async def test_enter_opens_the_log_of_the_run_that_the_event_is_about(
+    path: Path, about: str
+) -> None:
     """Not that of the cell which runs now."""
     file = keep_night(path)
     file.commit(
-        {"vast-demo": Told(events=(FleetEvent(NOW - 5, "vast-demo", "lstm-a stands still", "warn", about),))}
+        {
+            "vast-demo": Told(
+                events=(FleetEvent(NOW - 5, "vast-demo", "lstm-a stands still", "warn", about),)
+            )
+        }
     )
     file.close()
     history = History(path, clock=lambda: NOW)
@@ -142,16 +152,25 @@ async def test_enter_opens_the_log_of_the_run_that_the_event_is_about(path: Path
 
 
 @pytest.mark.parametrize("again", [False, True])
-async def test_enter_on_a_diagnosis_opens_the_log_at_the_line_that_proved_it(path: Path, again: bool) -> None:
+async def test_enter_on_a_diagnosis_opens_the_log_at_the_line_that_proved_it(
+    path: Path, again: bool
+) -> None:
     """Across restarts: the box shows nothing of it any more, or the same anew by another line."""
     state = demo_state(NOW)
-    box = next(box for box in state.boxes if box.findings and box.findings[0].where not in READ_FROM)
+    box = next(
+        box for box in state.boxes if box.findings and box.findings[0].where not in READ_FROM
+    )
     finding = msgspec.structs.replace(box.findings[0], since=NOW - 5 * HOUR)
     about = f"finding:{finding.gotcha}:{finding.resource}"
     name = box.spec.name
-    stood = [msgspec.structs.replace(one, findings=(finding,)) if one is box else one for one in state.boxes]
+    stood = [
+        msgspec.structs.replace(one, findings=(finding,)) if one is box else one
+        for one in state.boxes
+    ]
     file = keep_night(path, msgspec.structs.replace(state, boxes=tuple(stood)))
-    file.commit({name: Told(events=(FleetEvent(NOW - 5 * HOUR, name, "U7 again", "error", about),))})
+    file.commit(
+        {name: Told(events=(FleetEvent(NOW - 5 * HOUR, name, "U7 again", "error", about),))}
+    )
     file.close()
     history = History(path, clock=lambda: NOW)
     fleet = FakeFleet()
@@ -174,12 +193,16 @@ async def test_enter_on_a_diagnosis_opens_the_log_at_the_line_that_proved_it(pat
             await pilot.press("enter")
             await settle(pilot)
             assert isinstance(app.screen, LogScreen) and app.screen.box_name == name
-            assert taken == [("log", name, Spot(at=NOW - 5 * HOUR, log=finding.where, text=finding.evidence))]
+            assert taken == [
+                ("log", name, Spot(at=NOW - 5 * HOUR, log=finding.where, text=finding.evidence))
+            ]
     finally:
         await history.close()
 
 
-async def test_enter_while_the_rows_are_still_read_opens_the_log_when_they_are_there(path: Path) -> None:
+async def test_enter_while_the_rows_are_still_read_opens_the_log_when_they_are_there(
+    path: Path,
+) -> None:
     async with journal(path) as (app, pilot, fleet):
         assert fleet.chronicle is not None
         read, go = fleet.chronicle.happened, asyncio.Event()
@@ -267,7 +290,9 @@ async def test_what_happens_meanwhile_comes_and_the_selection_stays(path: Path) 
         await pilot.press("k")
         history = fleet.chronicle
         assert isinstance(history, History)
-        history.put({"vast-demo": Told(events=(FleetEvent(at=NOW, box="vast-demo", text="just now"),))})
+        history.put(
+            {"vast-demo": Told(events=(FleetEvent(at=NOW, box="vast-demo", text="just now"),))}
+        )
         fleet.advance(6)
         fleet.push(msgspec.structs.replace(fleet.state, at=NOW + 6))
         await settle(pilot)
@@ -304,7 +329,9 @@ def happening(n: int, level: str, about: str, text: str = "x", box: str = "a") -
     return Happening(n, NOW + n, box, text, level, about)
 
 
-def one_line(row: Happening, width: int, names: int, now: float, *, held: float | None, stamps: int) -> Line:
+def one_line(
+    row: Happening, width: int, names: int, now: float, *, held: float | None, stamps: int
+) -> Line:
     (made,) = row_lines(row, width, names, now, held=held, stamps=stamps)
     return made
 
@@ -331,7 +358,9 @@ def test_hostile_text_is_harmless_in_a_row() -> None:
 def test_what_is_days_ago_has_its_date() -> None:
     old = Happening(1, NOW - 3 * 86400, "a", "x")
     assert "-" in text_of(one_line(old, 60, 0, NOW, held=None, stamps=14))
-    assert text_of(one_line(happening(1, "info", ""), 60, 0, NOW, held=None, stamps=8)).count("-") == 0
+    assert (
+        text_of(one_line(happening(1, "info", ""), 60, 0, NOW, held=None, stamps=8)).count("-") == 0
+    )
 
 
 def test_how_long_it_lasted_is_said_once() -> None:
@@ -339,7 +368,9 @@ def test_how_long_it_lasted_is_said_once() -> None:
         one_line(happening(1, "info", "p", "resumed from step 320"), 80, 0, NOW, held=9.0, stamps=8)
     )
     assert lasted.rstrip().endswith("resumed from step 320  after 9s")
-    told = text_of(one_line(happening(1, "info", "l", "back after 11 s"), 80, 0, NOW, held=10.0, stamps=8))
+    told = text_of(
+        one_line(happening(1, "info", "l", "back after 11 s"), 80, 0, NOW, held=10.0, stamps=8)
+    )
     assert told.rstrip().endswith("back after 11 s")
 
 
@@ -364,7 +395,9 @@ def test_the_report_breaks_between_its_words_only() -> None:
     ],
 )
 def test_which_alert_an_event_is_about(about: str, alert: str | None) -> None:
-    held = [Alert(id_, "error", "x") for id_ in ("memory", "failed:lstm-a", "unreachable", "inodes:/w")]
+    held = [
+        Alert(id_, "error", "x") for id_ in ("memory", "failed:lstm-a", "unreachable", "inodes:/w")
+    ]
     found = alert_of(happening(1, "error", about), held)
     assert (None if found is None else found.id) == alert
 
@@ -383,7 +416,9 @@ def test_the_selected_event_is_whole_and_nothing_else_moves() -> None:
     listed.select("3")
     made = [text_of(row) for row in listed.make_lines(60, 20)]
     assert len(made) == 11 and all(len(row) <= 60 for row in made)
-    assert " ".join(" ".join(row[15:].strip() for row in made[3:6]).split()).endswith("(spot-lm)"), made
+    assert " ".join(" ".join(row[15:].strip() for row in made[3:6]).split()).endswith(
+        "(spot-lm)"
+    ), made
     assert made[6].rstrip().endswith("event 4") and listed.selected_line() == 3
     listed.select("2")
     cut = [text_of(row) for row in listed.make_lines(60, 20)]
@@ -396,7 +431,9 @@ def test_the_selected_event_is_whole_and_nothing_else_moves() -> None:
     assert listed.make_lines(60, 1)
 
 
-@pytest.mark.parametrize(("y", "picked"), [(2, 2), (3, 3), (4, 3), (5, 3), (6, 4), (10, 8), (11, None)])
+@pytest.mark.parametrize(
+    ("y", "picked"), [(2, 2), (3, 3), (4, 3), (5, 3), (6, 4), (10, 8), (11, None)]
+)
 def test_a_click_on_any_line_of_the_whole_event_is_a_click_on_it(
     y: int, picked: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,9 @@ from tests.ui.boxes import cell, queue, running_box, trouble_box
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, screen_text, settle
 
-FATAL = FleetEvent(NOW - 30, "vast", "U7 No inodes left: inodes of /w", "error", "finding:U7:inodes of /w")
+FATAL = FleetEvent(
+    NOW - 30, "vast", "U7 No inodes left: inodes of /w", "error", "finding:U7:inodes of /w"
+)
 STARTED = FleetEvent(NOW - 10, "autodl", "gpt-c started", "info", "run:gpt-c")
 CONNECTED = FleetEvent(NOW - 5, "autodl", "connected", "info", "link")
 

@@ -94,8 +94,15 @@ async def test_a_key_that_opens_a_screen_opens_it_of_the_box_that_is_selected(
             assert type(opened) is screen_class(LEADS[command.id]), (key, below(app))
             wanted = box
             if command.id.startswith(("past.", "fleet.")):
-                wanted = cast("FleetAwareScreen", screen).box_name if command.id == "past.journal" else None
-            elif command.id in ("box.alerts", "box.handbook") and place in ("fleet", "time machine"):
+                wanted = (
+                    cast("FleetAwareScreen", screen).box_name
+                    if command.id == "past.journal"
+                    else None
+                )
+            elif command.id in ("box.alerts", "box.handbook") and place in (
+                "fleet",
+                "time machine",
+            ):
                 wanted = None  # a screen of all boxes leads to the alerts of all
             assert opened.box_name == wanted, f"{key} opened {opened} of {opened.box_name}"
             if place == "time machine" and command.id.startswith("box."):
@@ -230,12 +237,16 @@ WHERE: dict[str, Callable[[Any], int]] = {
 
 
 def test_no_screen_with_lines_is_left_out() -> None:
-    moving = {place for place in PLACES if any(one.id == "move.down" for one in screen_class(place).KEYS)}
+    moving = {
+        place for place in PLACES if any(one.id == "move.down" for one in screen_class(place).KEYS)
+    }
     assert moving | {"help"} == set(WHERE)
 
 
 @pytest.mark.parametrize("place", sorted(WHERE))
-async def test_the_keys_that_move_move_on_every_screen_with_lines(place: str, state_home: Path) -> None:
+async def test_the_keys_that_move_move_on_every_screen_with_lines(
+    place: str, state_home: Path
+) -> None:
     where = WHERE[place]
     small = (100, 16) if place in ("platform", "first contact", "help") else (80, 24)
     async with staged(place, "live", home=state_home, size=small) as (app, pilot):
@@ -271,7 +282,9 @@ async def test_the_keys_that_move_move_on_every_screen_with_lines(place: str, st
 
 
 @pytest.mark.parametrize("place", ["fleet", "phases", "box"])
-async def test_how_rgt_treats_a_box_is_said_and_done_from_each_screen(place: str, state_home: Path) -> None:
+async def test_how_rgt_treats_a_box_is_said_and_done_from_each_screen(
+    place: str, state_home: Path
+) -> None:
     fleet = staged_fleet(place, "live")
     async with staged(place, "live", home=state_home, size=(120, 30), fleet=fleet) as (app, pilot):
         box = about(app)
@@ -282,7 +295,10 @@ async def test_how_rgt_treats_a_box_is_said_and_done_from_each_screen(place: str
         assert below(app) == f"disconnected from {BOX}; its training continues; P reconnects"
         await pilot.press("I")
         await rest(app, pilot)
-        assert fleet.told[-1:] == [("interval", BOX, 2.0)] and below(app) == f"{BOX}: sampling every 2 s"
+        assert (
+            fleet.told[-1:] == [("interval", BOX, 2.0)]
+            and below(app) == f"{BOX}: sampling every 2 s"
+        )
         await pilot.press("r")
         await rest(app, pilot)
         assert below(app) == f"{BOX} is already connected"

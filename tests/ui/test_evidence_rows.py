@@ -15,13 +15,30 @@ from rgt_tui.ui.screens import TeardownScreen
 from rgt_tui.ui.widgets import Line, Tone, text_of, width_of
 from rgt_tui.ui.widgets.teardown.confirm_state import NOTHING, Choice, Confirm, Stage
 from rgt_tui.ui.widgets.teardown.confirm_view import asked
-from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList, in_order, listed, offers, rows_of
+from rgt_tui.ui.widgets.teardown.evidence_list import (
+    EvidenceList,
+    in_order,
+    listed,
+    offers,
+    rows_of,
+)
 from tests.ui.fakes import GIB, NOW
 from tests.ui.snap import resize, until
-from tests.ui.test_teardown import BOX, SIZES, ParkFleet, app_of, button, open_dialog, said, type_name
+from tests.ui.test_teardown import (
+    BOX,
+    SIZES,
+    ParkFleet,
+    app_of,
+    button,
+    open_dialog,
+    said,
+    type_name,
+)
 from tests.ui.test_teardown_state import LATER, review
 
-PROVED = EvidenceItem("results:/w/a", True, "/w/a: a verified copy", NOW, path="/w/a", bytes=GIB, newest=NOW)
+PROVED = EvidenceItem(
+    "results:/w/a", True, "/w/a: a verified copy", NOW, path="/w/a", bytes=GIB, newest=NOW
+)
 GIVABLE = EvidenceItem(
     "results:/w/b", False, "/w/b is erased; not pulled", NOW, fact="/w/b f1", forfeitable=True,
     path="/w/b", bytes=3 * GIB, newest=NOW - 700,
@@ -52,7 +69,12 @@ def opened(*items: EvidenceItem) -> Confirm:
 
 def test_each_kind_stands_together_and_what_is_against_comes_first() -> None:
     made = review(items=(QUIET, PROVED, FIXED, GIVABLE, EvidenceItem("name", False, "not typed")))
-    assert [item.key for item in in_order(made)] == ["results:/w/b", "results:/w/a", "identity", "quiet"]
+    assert [item.key for item in in_order(made)] == [
+        "results:/w/b",
+        "results:/w/a",
+        "identity",
+        "quiet",
+    ]
 
 
 def test_a_kind_is_named_once_and_every_row_has_its_age() -> None:
@@ -66,7 +88,9 @@ def test_a_kind_is_named_once_and_every_row_has_its_age() -> None:
 
 def test_an_unknown_age_is_no_age() -> None:
     assert (
-        texts(lines_of(EvidenceItem("quiet", True, "nothing trains")))[1].rstrip().endswith("nothing trains")
+        texts(lines_of(EvidenceItem("quiet", True, "nothing trains")))[1]
+        .rstrip()
+        .endswith("nothing trains")
     )
 
 
@@ -86,7 +110,9 @@ def test_green_is_neither_what_is_given_up_nor_what_is_ignored() -> None:
 
 
 def test_the_selected_row_is_whole_and_says_what_its_keys_do() -> None:
-    long = msgspec.structs.replace(NOBODYS, text="nobody owns " + " ".join(f"file{n}" for n in range(40)))
+    long = msgspec.structs.replace(
+        NOBODYS, text="nobody owns " + " ".join(f"file{n}" for n in range(40))
+    )
     shown = "\n".join(texts(lines_of(long, picked=long.key, width=80)))
     assert "file39" in shown
     assert "f gives it up: 537 MB, newest 1d 0h ago" in shown
@@ -142,7 +168,9 @@ def test_a_review_that_gives_up_more_than_the_person_locks() -> None:
     given = msgspec.structs.replace(GIVABLE, forfeited=True)
     forfeits = opened(GIVABLE).give_up(GIVABLE.key, LATER).choice.forfeits
     state = opened(given)
-    state = state.reviewed(review(items=(given,), forfeits=forfeits, phrase="x", at=LATER), LATER).enter("x")
+    state = state.reviewed(
+        review(items=(given,), forfeits=forfeits, phrase="x", at=LATER), LATER
+    ).enter("x")
     assert not state.may_confirm(LATER + 1)
 
 
@@ -150,14 +178,18 @@ def test_a_review_that_gives_up_more_than_the_person_locks() -> None:
     ("now", "part"),
     [
         (
-            msgspec.structs.replace(GIVABLE, fact="/w/b f2", text="/w/b has a newer file", forfeited=True),
+            msgspec.structs.replace(
+                GIVABLE, fact="/w/b f2", text="/w/b has a newer file", forfeited=True
+            ),
             "newer file",
         ),
         (msgspec.structs.replace(GIVABLE, ok=True, text="pulled and verified"), "it holds now"),
         (QUIET, "not there any more"),
     ],
 )
-def test_a_forfeit_of_what_has_changed_since_is_dropped_and_said(now: EvidenceItem, part: str) -> None:
+def test_a_forfeit_of_what_has_changed_since_is_dropped_and_said(
+    now: EvidenceItem, part: str
+) -> None:
     state = opened(GIVABLE).give_up(GIVABLE.key, LATER)
     first = msgspec.structs.replace(GIVABLE, forfeited=True)
     phrase = f"forfeit 1 of {BOX}"
@@ -171,12 +203,16 @@ def test_a_forfeit_of_what_has_changed_since_is_dropped_and_said(now: EvidenceIt
     assert changed.choice == NOTHING
     assert part in "\n".join(changed.changed)
     assert changed.typed == ""
-    assert not changed.enter(phrase).may_confirm(LATER + 1), "the review is for what is no longer given up"
+    assert not changed.enter(phrase).may_confirm(LATER + 1), (
+        "the review is for what is no longer given up"
+    )
 
 
 def test_an_ignored_directory_with_a_newer_file_is_not_ignored_any_more() -> None:
     state = opened(NOBODYS).ignore(NOBODYS.key, LATER)
-    calm = msgspec.structs.replace(NOBODYS, ok=True, text="ignored by you", fact="x", newest=NOW - 86_399)
+    calm = msgspec.structs.replace(
+        NOBODYS, ok=True, text="ignored by you", fact="x", newest=NOW - 86_399
+    )
     newer = msgspec.structs.replace(calm, newest=NOW)
     more = msgspec.structs.replace(calm, bytes=GIB)
     assert state.reviewed(review(items=(calm,), at=LATER), LATER).choice == state.choice
@@ -190,13 +226,18 @@ def test_what_follows_from_a_choice_is_no_news() -> None:
     state = opened(GIVABLE, NOBODYS).give_up(GIVABLE.key, LATER)
     given = msgspec.structs.replace(GIVABLE, forfeited=True)
     after = state.reviewed(
-        review(items=(given, NOBODYS), phrase="forfeit 1", forfeits=state.choice.forfeits, at=LATER), LATER
+        review(
+            items=(given, NOBODYS), phrase="forfeit 1", forfeits=state.choice.forfeits, at=LATER
+        ),
+        LATER,
     )
     assert after.changed == ()
 
 
 def test_protection_is_lifted_by_its_own_phrase_first() -> None:
-    state = Confirm(BOX, Verb.DESTROY, NOW).reviewed(review(unprotect=f"unprotect {BOX}", phrase=BOX), NOW)
+    state = Confirm(BOX, Verb.DESTROY, NOW).reviewed(
+        review(unprotect=f"unprotect {BOX}", phrase=BOX), NOW
+    )
     assert state.wanted == f"unprotect {BOX}"
     assert not state.enter(BOX).may_confirm(LATER)
     assert state.enter(BOX).lift(LATER) == state.enter(BOX)
@@ -225,7 +266,9 @@ def test_each_level_asks_for_its_own(level: Level, typed: str) -> None:
 # In the app
 
 
-async def evidence_page(pilot: Pilot[None], fleet: ParkFleet, *items: EvidenceItem) -> TeardownScreen:
+async def evidence_page(
+    pilot: Pilot[None], fleet: ParkFleet, *items: EvidenceItem
+) -> TeardownScreen:
     fleet.review_changes = {"items": items or ITEMS}
     screen = await open_dialog(pilot, fleet)
     await pilot.press("down")
@@ -237,7 +280,10 @@ async def choose(pilot: Pilot[None], fleet: ParkFleet, screen: TeardownScreen, k
     asked_before = len(fleet.reviewed)
     await pilot.press(key)
     await until(
-        pilot, lambda: len(fleet.reviewed) > asked_before and screen.state.reviewed_for == screen.state.choice
+        pilot,
+        lambda: (
+            len(fleet.reviewed) > asked_before and screen.state.reviewed_for == screen.state.choice
+        ),
     )
     fleet.advance(1.0)
 
@@ -393,7 +439,9 @@ async def test_a_forfeit_whose_item_changes_while_the_page_is_open_is_dropped_an
         newer = msgspec.structs.replace(GIVABLE, fact="/w/b f2", text="/w/b has a newer checkpoint")
         fleet.review_changes = {"items": (QUIET, newer)}
         screen.ask()
-        await until(pilot, lambda: not screen.state.choice.forfeits and screen.state.reviewed_for == NOTHING)
+        await until(
+            pilot, lambda: not screen.state.choice.forfeits and screen.state.reviewed_for == NOTHING
+        )
         assert "no longer given up, it has changed: /w/b has a newer checkpoint" in said(screen)
         assert screen.query_one(Input).value == ""
         assert button(screen, "ok").disabled
@@ -414,7 +462,9 @@ async def test_a_protected_box_asks_for_its_own_act_first() -> None:
         await type_name(pilot, screen, f"unprotect {BOX}")
         assert button(screen, "ok").disabled
         await pilot.press("enter")
-        await until(pilot, lambda: screen.state.review is not None and not screen.state.review.unprotect)
+        await until(
+            pilot, lambda: screen.state.review is not None and not screen.state.review.unprotect
+        )
         assert screen.query_one(Input).value == ""
         assert button(screen, "ok").disabled
         fleet.advance(1.0)
@@ -426,7 +476,8 @@ async def test_a_protected_box_asks_for_its_own_act_first() -> None:
 async def test_many_rows_scroll_and_what_is_out_of_sight_is_counted() -> None:
     fleet = ParkFleet()
     items = tuple(
-        msgspec.structs.replace(NOBODYS, key=f"results:/data/{n:03}", path=f"/data/{n:03}") for n in range(60)
+        msgspec.structs.replace(NOBODYS, key=f"results:/data/{n:03}", path=f"/data/{n:03}")
+        for n in range(60)
     )
     async with app_of(fleet).run_test(size=SIZES[1]) as pilot:
         screen = await evidence_page(pilot, fleet, *items)

@@ -35,7 +35,8 @@ def nanoseconds() -> BoxState:
     """A trainer that logs `time_ns()` as its step, with losses at the ends of what a float holds."""
     begun, state = 1_795_255_331_000_000_000, odd_state(1)
     points = [
-        (begun + n * 1_000_000_007, value) for n, value in enumerate((1e308, -1e308, float("nan"), 5e-324))
+        (begun + n * 1_000_000_007, value)
+        for n, value in enumerate((1e308, -1e308, float("nan"), 5e-324))
     ]
     runs = tuple(
         RunState(name, step=points[-1][0], loss=points[-1][1], epoch=1e300, last_at=NOW, progressed_at=NOW,
@@ -70,9 +71,17 @@ LIMITED = (
 
 
 async def test_a_box_without_an_agent_is_not_said_to_have_no_queue_and_no_log() -> None:
-    plain = Hello(proto=1, agent="sh", boot="b", host="h", python="", pid=1, at=NOW, limited=LIMITED)
+    plain = Hello(
+        proto=1, agent="sh", boot="b", host="h", python="", pid=1, at=NOW, limited=LIMITED
+    )
     box = msgspec.structs.replace(
-        running_box(), hello=plain, limited=LIMITED, logs=(), runs=(), queues=(), sample=sample(procs=())
+        running_box(),
+        hello=plain,
+        limited=LIMITED,
+        logs=(),
+        runs=(),
+        queues=(),
+        sample=sample(procs=()),
     )
     async with running(FleetState((box,), (), NOW), size=(100, 34)) as (app, pilot, _):
         assert "limited  no Python 3.8 or later is on the box" in screen_text(app)
@@ -80,13 +89,16 @@ async def test_a_box_without_an_agent_is_not_said_to_have_no_queue_and_no_log() 
         assert "◐ 1" in screen_text(app).splitlines()[0], "counted as its row shows it, not as idle"
         await resize(pilot, 150, 40)
         await settle(pilot)
-        assert "no agent on the box: no curve" in screen_text(app) and "no run yet" not in screen_text(app)
+        assert "no agent on the box: no curve" in screen_text(
+            app
+        ) and "no run yet" not in screen_text(app)
         await resize(pilot, 100, 34)
         await pilot.press("enter")
         await settle(pilot)
         text = screen_text(app)
         assert (
-            "queue and runs unknown: no agent runs on the" in text and "no queue and no training" not in text
+            "queue and runs unknown: no agent runs on the" in text
+            and "no queue and no training" not in text
         )
         for key, said in (
             ("l", "no log comes from this box: no Python 3.8 or later"),
@@ -95,15 +107,25 @@ async def test_a_box_without_an_agent_is_not_said_to_have_no_queue_and_no_log() 
             await pilot.press(key)
             await settle(pilot)
             assert said in screen_text(app)
-            assert "no log is followed" not in screen_text(app) and "Start a queue" not in screen_text(app)
+            assert "no log is followed" not in screen_text(
+                app
+            ) and "Start a queue" not in screen_text(app)
             await pilot.press("q")
             await settle(pilot)
 
 
 async def test_the_phases_of_a_box_without_an_agent_say_that_nobody_looked() -> None:
-    plain = Hello(proto=1, agent="sh", boot="b", host="h", python="", pid=1, at=NOW, limited=LIMITED)
+    plain = Hello(
+        proto=1, agent="sh", boot="b", host="h", python="", pid=1, at=NOW, limited=LIMITED
+    )
     box = msgspec.structs.replace(
-        running_box(), hello=plain, limited=LIMITED, logs=(), runs=(), queues=(), sample=sample(procs=())
+        running_box(),
+        hello=plain,
+        limited=LIMITED,
+        logs=(),
+        runs=(),
+        queues=(),
+        sample=sample(procs=()),
     )
     checks = {check.id: check.evidence for check in evaluate(box, load_profile("autodl"), NOW)}
     assert checks["1.2"].startswith("agent sh, protocol 1; limited: no Python")

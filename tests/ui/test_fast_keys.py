@@ -140,7 +140,9 @@ async def test_an_answer_typed_behind_the_key_that_asks_for_the_question_is_take
         assert fleet.told == [("answer", 2, "hunterD2")]
 
 
-async def test_a_question_that_ends_while_it_is_answered_gives_no_letter_to_the_screen_below() -> None:
+async def test_a_question_that_ends_while_it_is_answered_gives_no_letter_to_the_screen_below() -> (
+    None
+):
     secret = Question(id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password")
     first = FakeFleet()
     first.push(msgspec.structs.replace(first.state, questions=(secret,)))
@@ -261,7 +263,9 @@ async def test_a_key_is_dealt_with_and_painted_before_the_data_that_were_to_be_d
         assert left_when[0] >= 34, "the key is on the screen after the first slices"
 
 
-async def test_data_come_at_last_for_somebody_who_holds_a_key_down(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_data_come_at_last_for_somebody_who_holds_a_key_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(key_turns.KeyTurns, "busy", True)
     monkeypatch.setattr(key_turns, "HELD_S", 0.0)
     async with running() as (app, _, _fleet):
@@ -331,11 +335,15 @@ async def test_who_comes_back_to_hundreds_of_boxes_sees_them_before_they_are_jud
         await settle(pilot)
         assert painted[0] < 60, "the screen stands before all of its boxes are judged anew"
         assert isinstance(app.screen, FleetScreen)
-        assert app.screen.fleet_state is fleet.state and set(judged) == set(app.screen._judged.verdicts)
+        assert app.screen.fleet_state is fleet.state and set(judged) == set(
+            app.screen._judged.verdicts
+        )
         assert len(set(judged)) == 60
 
 
-async def test_a_row_that_was_drawn_is_not_drawn_again_for_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_row_that_was_drawn_is_not_drawn_again_for_a_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     drawn: list[str] = []
     draw = row_line
 
@@ -364,7 +372,9 @@ def keys_of(data: str) -> list[str]:
     return [event.key for event in found if isinstance(event, events.Key)]
 
 
-async def test_alt_with_an_arrow_moves_by_words_in_an_entry_and_is_an_escape_and_a_key_elsewhere() -> None:
+async def test_alt_with_an_arrow_moves_by_words_in_an_entry_and_is_an_escape_and_a_key_elsewhere() -> (
+    None
+):
     """Terminals of macOS send `alt+left` as an escape and a `b`; a tmux, an escape and a `b` typed behind it."""
     async with running() as (app, pilot, _):
         assert keys_of("\x1bb") == ["escape", "b"]

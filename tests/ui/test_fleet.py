@@ -44,7 +44,8 @@ def test_the_worst_box_is_first_and_calm_rows_do_not_change_places() -> None:
     names = [row.name for row in ordered(rows(state), Order())]
     assert names == ["vast-demo", "lost-demo", "runpod-demo", "lab-a100-2", "a", "b"]
     older = msgspec.structs.replace(
-        state.boxes[0], runs=(msgspec.structs.replace(state.boxes[0].runs[-1], progressed_at=NOW - 9),)
+        state.boxes[0],
+        runs=(msgspec.structs.replace(state.boxes[0].runs[-1], progressed_at=NOW - 9),),
     )
     again = msgspec.structs.replace(state, boxes=(older, *state.boxes[1:]))
     assert [row.name for row in ordered(rows(again), Order())] == names
@@ -121,9 +122,21 @@ def test_a_stale_row_is_dim_and_carries_its_age_and_a_lost_one_keeps_its_values(
 def test_no_digit_of_a_number_is_cut_off() -> None:
     box = running_box()
     name = next(run.name for run in box.runs if run.step == 655)
-    for step, shown in ((655, "2 ·  655"), (9_120, "2 ·9,120"), (14_563, "14,563"), (1_234_567, "1.2e+06")):
-        for loss, told in ((1.702, "1.702"), (123.456, "123.46"), (-1234.5, "-1234"), (-98765.4, "-9.9e4")):
-            runs = tuple(replace(run, step=step, loss=loss) if run.name == name else run for run in box.runs)
+    for step, shown in (
+        (655, "2 ·  655"),
+        (9_120, "2 ·9,120"),
+        (14_563, "14,563"),
+        (1_234_567, "1.2e+06"),
+    ):
+        for loss, told in (
+            (1.702, "1.702"),
+            (123.456, "123.46"),
+            (-1234.5, "-1234"),
+            (-98765.4, "-9.9e4"),
+        ):
+            runs = tuple(
+                replace(run, step=step, loss=loss) if run.name == name else run for run in box.runs
+            )
             changed = replace(box, runs=runs)
             text = text_of(row_line(Row(changed, assess(changed, NOW), (), "AutoDL"), layout(120)))
             assert shown in text and told in text and "…" not in text, (step, loss, text)
@@ -149,7 +162,9 @@ async def test_the_selection_stays_on_its_box_when_the_order_changes() -> None:
     async with running(keys=("j", "j", "j")) as (app, pilot, fleet):
         table = app.screen.query_one(FleetTable)
         assert table.picked == "autodl-demo"
-        fleet.change("autodl-demo", link=Link.UNREACHABLE, reason="ssh: timed out", sample_at=NOW - 90)
+        fleet.change(
+            "autodl-demo", link=Link.UNREACHABLE, reason="ssh: timed out", sample_at=NOW - 90
+        )
         app.tick()
         await pilot.pause()
         assert table.names[1] == "autodl-demo"
@@ -175,7 +190,9 @@ async def test_until_someone_chooses_the_worst_box_is_selected() -> None:
 
 
 async def test_opening_a_box_is_choosing_it() -> None:
-    async with running(FleetState((running_box("a-box"), running_box("b-box"))), keys=("enter",)) as (
+    async with running(
+        FleetState((running_box("a-box"), running_box("b-box"))), keys=("enter",)
+    ) as (
         app,
         pilot,
         fleet,
@@ -194,7 +211,9 @@ async def test_no_screen_shows_a_removal_without_the_look_and_the_warning_above_
 ) -> None:
     async with running(size=size, keys=("enter",) if place == "box" else ()) as (app, _, _):
         text = screen_text(app)
-        shown = [text.find(word) for word in ("✖ inodes of /workspace", "never", "$ df", "$ ls", "$ rm")]
+        shown = [
+            text.find(word) for word in ("✖ inodes of /workspace", "never", "$ df", "$ ls", "$ rm")
+        ]
         known = [at for at in shown if at >= 0]
         assert known == sorted(known)
         assert shown[: len(known)] == known, "what does not fit is at the end"
@@ -208,7 +227,11 @@ async def test_no_screen_shows_a_removal_without_the_look_and_the_warning_above_
 async def test_what_does_not_fit_is_scrolled_to(size: tuple[int, int], place: str) -> None:
     state = many_boxes(30)
     state = FleetState((trouble_box(), *state.boxes))
-    async with running(state, size=size, keys=("enter",) if place == "box" else ()) as (app, pilot, _):
+    async with running(state, size=size, keys=("enter",) if place == "box" else ()) as (
+        app,
+        pilot,
+        _,
+    ):
         pane = app.screen.query_one("#why" if place == "fleet" else "#trouble", Pane)
         for _ in range(5):
             if pane.has_focus:
@@ -245,7 +268,9 @@ async def test_tab_gives_the_keys_to_the_pane_and_back_to_the_boxes() -> None:
         assert app.focused is app.screen.query_one("#detail")
 
 
-def test_a_command_that_this_terminal_cannot_show_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_this_terminal_cannot_show_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     finding = trouble_box().findings[0]
     step = Fix("remove it", "rm -rf -- '/w/.cache/ä'")
     finding = msgspec.structs.replace(finding, fixes=(step,))
@@ -318,7 +343,9 @@ async def test_a_click_selects_a_double_click_opens_and_a_title_sorts() -> None:
         await pilot.click(FleetTable, offset=(10, 4))
         await settle(pilot)
         assert table.picked == table.names[3]
-        assert isinstance(app.screen, FleetScreen), "one click opens nothing, wherever the selection is"
+        assert isinstance(app.screen, FleetScreen), (
+            "one click opens nothing, wherever the selection is"
+        )
         await pilot.double_click(FleetTable, offset=(10, 4))
         await settle(pilot)
         assert "rgt  fleet › " + table.names[3] in screen_text(app)
@@ -417,7 +444,9 @@ async def test_the_header_counts_states_and_adds_money_per_currency() -> None:
     async with running(size=(160, 34)) as (app, _, __):
         head = screen_text(app).splitlines()[0]
         assert "4 boxes  ✖ 1  ▲ 1  ◌ 1  ● 1" in head
-        assert "≥ ¥1.98 + ≥ $1.11 /h" in head, "one box has no price: what the others cost is a lower bound"
+        assert "≥ ¥1.98 + ≥ $1.11 /h" in head, (
+            "one box has no price: what the others cost is a lower bound"
+        )
         assert "1 without a meter" in head
     priced = tuple(box for box in demo_state().boxes if box.meter.per_hour is not None)
     async with running(FleetState(priced, (), NOW)) as (app, _, __):
@@ -427,7 +456,9 @@ async def test_the_header_counts_states_and_adds_money_per_currency() -> None:
 
 
 async def test_a_lower_bound_looks_like_one_in_its_row_and_on_its_page() -> None:
-    meter = msgspec.structs.replace(running_box().meter, per_hour=0.5055, at_least=True, spent_at_least=True)
+    meter = msgspec.structs.replace(
+        running_box().meter, per_hour=0.5055, at_least=True, spent_at_least=True
+    )
     box = msgspec.structs.replace(running_box(), meter=meter)
     async with running(FleetState((box,), (), NOW), size=(130, 34)) as (app, pilot, _):
         row = next(line for line in screen_text(app).splitlines()[2:] if box.spec.name in line)

@@ -104,8 +104,12 @@ def test_a_wrong_term_is_told_what_would_be_right(text: str, says: str) -> None:
     assert says in str(caught.value)
 
 
-def test_every_field_can_be_asked_for_and_what_nobody_knows_is_counted_and_not_taken_for_little() -> None:
-    bare = row(BoxState(spec=msgspec.structs.replace(running_box().spec, name="bare", provider=None)))
+def test_every_field_can_be_asked_for_and_what_nobody_knows_is_counted_and_not_taken_for_little() -> (
+    None
+):
+    bare = row(
+        BoxState(spec=msgspec.structs.replace(running_box().spec, name="bare", provider=None))
+    )
     for field in values():
         for text in (f"{field}<1", f"!{field}<1"):
             found = matching([bare], parse(text))
@@ -130,7 +134,11 @@ def test_what_is_kept_is_what_was_typed_without_the_word_that_keeps_it() -> None
 def test_the_name_of_a_kept_filter_stays_as_it_was_typed_and_is_found_whatever_its_case() -> None:
     kept = {"Night-A100": "gpu<50"}
     assert parse("GPU<50 save:Night-A100").save == "Night-A100"
-    assert names("@night-a100 state:trouble", kept) == names("@NIGHT-A100 state:trouble", kept) == ["vast"]
+    assert (
+        names("@night-a100 state:trouble", kept)
+        == names("@NIGHT-A100 state:trouble", kept)
+        == ["vast"]
+    )
     assert parse("DROP:night-A100", kept).drop == "Night-A100", "the one that is kept goes"
     view = with_filter(FleetView(filters=kept), "night-a100", "gpu<20")
     assert view.filters == {"night-a100": "gpu<20"}, "one name in another case is no second one"
@@ -186,7 +194,9 @@ async def test_kept_filters_and_groups_and_the_order_are_there_the_next_time() -
     async with running(STATE) as (app, pilot, _):
         await settle(pilot)
         table = app.screen.query_one(FleetTable)
-        assert table.names == ["autodl-demo", "lab-a100-2", "runpod-demo", "vast-demo"], "no filter is on"
+        assert table.names == ["autodl-demo", "lab-a100-2", "runpod-demo", "vast-demo"], (
+            "no filter is on"
+        )
         assert "▾ AutoDL  1 box  ● 1" in screen_text(app)
         await pilot.press("F")
         await settle(pilot)
@@ -218,14 +228,18 @@ async def test_kept_filters_and_groups_and_the_order_are_there_the_next_time() -
     ],
     ids=["one does not answer", "one idles", "all are busy"],
 )
-def test_the_worst_card_is_what_is_filtered_and_sorted_by(cards: list[float | None], worst: float) -> None:
+def test_the_worst_card_is_what_is_filtered_and_sorted_by(
+    cards: list[float | None], worst: float
+) -> None:
     """The mean of seven cards at 97% and a dead one is 97% or 85%: nobody who looks for trouble would find it."""
     gpus = tuple(
         card(place, util=util, error=None if util is not None else "GPU is lost")
         for place, util in enumerate(cards)
     )
     box = running_box("eight")
-    eight = row(msgspec.structs.replace(box, sample=msgspec.structs.replace(sample(), gpus=gpus)), "RunPod")
+    eight = row(
+        msgspec.structs.replace(box, sample=msgspec.structs.replace(sample(), gpus=gpus)), "RunPod"
+    )
     one = row(running_box("one"), "RunPod")
     assert values()["gpu"].read(eight) == worst
     assert bool(matching([eight], parse("gpu<50")).rows) == (worst < 50)
@@ -236,7 +250,8 @@ def test_the_worst_card_is_what_is_filtered_and_sorted_by(cards: list[float | No
 def test_cards_that_say_nothing_are_not_at_zero() -> None:
     silent = row(
         msgspec.structs.replace(
-            running_box("mute"), sample=msgspec.structs.replace(sample(), gpus=(card(0, util=None),))
+            running_box("mute"),
+            sample=msgspec.structs.replace(sample(), gpus=(card(0, util=None),)),
         ),
         "RunPod",
     )

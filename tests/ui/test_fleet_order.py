@@ -10,7 +10,16 @@ import msgspec
 import pytest
 
 from rgt_tui.health import ClockReading
-from rgt_tui.model import Alert, AutostopReading, BoxState, ClockMode, FleetState, Health, Lifecycle, Link
+from rgt_tui.model import (
+    Alert,
+    AutostopReading,
+    BoxState,
+    ClockMode,
+    FleetState,
+    Health,
+    Lifecycle,
+    Link,
+)
 from rgt_tui.ui import ASCII, UNICODE, assess, glyphs, mark, standing
 from rgt_tui.ui.screens import FleetScreen
 from rgt_tui.ui.widgets import Tone, text_of
@@ -93,7 +102,8 @@ def test_all_columns_but_the_words_can_be_sorted_by() -> None:
 
 def test_most_first_least_first_and_what_nobody_knows_last() -> None:
     dear, cheap = (
-        row(replace(running_box(name), meter=meter(price))) for name, price in (("a", 3.0), ("b", 1.0))
+        row(replace(running_box(name), meter=meter(price)))
+        for name, price in (("a", 3.0), ("b", 1.0))
     )
     none = row(replace(running_box("c"), meter=meter(None)))
     yuan = row(replace(running_box("d"), meter=meter(2.0, currency="CNY")))
@@ -131,7 +141,10 @@ def test_what_is_kept_comes_back_and_a_damaged_file_is_left_alone(tmp_path: Path
     path = view_path({"XDG_STATE_HOME": str(tmp_path)})
     assert read_view(path) == FleetView()
     keep_view(
-        path, lambda view: with_arrangement(view, "/a", lambda one: replace(one, sort="gpu", flipped=True))
+        path,
+        lambda view: with_arrangement(
+            view, "/a", lambda one: replace(one, sort="gpu", flipped=True)
+        ),
     )
     kept = keep_view(path, lambda view: with_filter(view, "low", "gpu<50"))
     assert (
@@ -155,7 +168,9 @@ async def test_a_damaged_view_is_said_and_the_screen_works_all_the_same(state_ho
     state_home.mkdir(parents=True)
     (state_home / "fleet-view.json").write_text("{")
     async with running(many_boxes(3), size=(300, 34), keys=("o",)) as (app, _pilot, _):
-        assert "not kept:" in screen_text(app) and "fleet-view.json cannot be read" in screen_text(app)
+        assert "not kept:" in screen_text(app) and "fleet-view.json cannot be read" in screen_text(
+            app
+        )
         assert "gpu 1m▴" in screen_text(app)
     assert (state_home / "fleet-view.json").read_text() == "{"
 
@@ -195,18 +210,24 @@ def test_what_is_sorted_by_is_shown_and_the_table_stays_in_its_width(width: int,
     assert 2 + sum(cells + 1 for _, cells in columns) <= width
     made = text_of(heading(columns, key, rising=True))
     assert made.count(glyphs().rising) == 1 and len(made) <= width
-    assert next(column.title.strip() for column in COLUMNS if column.key == key) in made, "no title is cut"
+    assert next(column.title.strip() for column in COLUMNS if column.key == key) in made, (
+        "no title is cut"
+    )
 
 
 @pytest.mark.parametrize("size", [(240, 34), (80, 24), (60, 20)])
-async def test_o_goes_through_the_columns_and_the_sorted_one_has_the_glyph(size: tuple[int, int]) -> None:
+async def test_o_goes_through_the_columns_and_the_sorted_one_has_the_glyph(
+    size: tuple[int, int],
+) -> None:
     async with running(many_boxes(6), size=size) as (app, pilot, _):
         seen: list[str] = []
         for _ in range(len(KEYS)):
             await pilot.press("o")
             await settle(pilot)
             line = screen_text(app).splitlines()[1]
-            assert line.count("▾") + line.count("▴") == (0 if "fleet file" in screen_text(app) else 1)
+            assert line.count("▾") + line.count("▴") == (
+                0 if "fleet file" in screen_text(app) else 1
+            )
             seen.append(screen_text(app).splitlines()[-2].strip())
         assert len(set(seen)) == len(KEYS)
         assert seen[-1] == "sorted trouble first; O reverses it"
@@ -245,7 +266,9 @@ def test_each_state_has_a_glyph_and_a_word_of_its_own() -> None:
         replace(stopped),
         replace(stopped, meter=replace(meter(), lifecycle=Lifecycle.GONE)),
         replace(
-            running_box(), queues=(replace(running_box().queues[0], cells=(), done=True),), sample=sample()
+            running_box(),
+            queues=(replace(running_box().queues[0], cells=(), done=True),),
+            sample=sample(),
         ),
     ]
     told = [standing(box, assess(box, NOW)) for box in boxes]
@@ -253,8 +276,20 @@ def test_each_state_has_a_glyph_and_a_word_of_its_own() -> None:
     assert len({word for _, word, _ in told}) >= 9
     assert [word for _, word, _ in told[5:9]] == ["paused", "limited", "stopped", "gone"]
     for glyph_set in (UNICODE, ASCII):
-        marks = [glyph_set.stale, glyph_set.unreachable, glyph_set.paused, glyph_set.limited, glyph_set.gone]
-        marks += [glyph_set.stopped, glyph_set.finished, glyph_set.ok, glyph_set.warn, glyph_set.trouble]
+        marks = [
+            glyph_set.stale,
+            glyph_set.unreachable,
+            glyph_set.paused,
+            glyph_set.limited,
+            glyph_set.gone,
+        ]
+        marks += [
+            glyph_set.stopped,
+            glyph_set.finished,
+            glyph_set.ok,
+            glyph_set.warn,
+            glyph_set.trouble,
+        ]
         assert len(set(marks)) == len(marks)
         assert all(len(one) == 1 for one in marks)
     assert mark(Health.STALE) != mark(Health.UNREACHABLE)
@@ -270,7 +305,9 @@ def test_stale_and_unreachable_differ_in_glyph_word_and_order_at_every_width(wid
 
 
 def test_the_word_of_a_state_is_not_cut_for_the_count_of_its_alerts() -> None:
-    lost = replace(lost_box(), alerts_kept=True, alerts=tuple(Alert(f"a{n}", "warn", "x") for n in range(4)))
+    lost = replace(
+        lost_box(), alerts_kept=True, alerts=tuple(Alert(f"a{n}", "warn", "x") for n in range(4))
+    )
     cut, whole = (text_of(state_cell(row(lost), width)) for width in (11, 14))
     assert cut == "unreachable" and whole == "unreachable +3"
 
@@ -315,8 +352,14 @@ def test_wide_tables_have_more_columns_and_not_wider_bars() -> None:
 
 
 def test_a_box_that_stops_itself_soon_is_sorted_and_filtered_by_that() -> None:
-    soon = replace(sample(), autostop=AutostopReading(idle_s=2148.0, limit_s=2700.0, stops_in_s=552.0))
-    made = [row(running_box("a")), row(replace(running_box("b"), sample=soon)), row(running_box("c"))]
+    soon = replace(
+        sample(), autostop=AutostopReading(idle_s=2148.0, limit_s=2700.0, stops_in_s=552.0)
+    )
+    made = [
+        row(running_box("a")),
+        row(replace(running_box("b"), sample=soon)),
+        row(running_box("c")),
+    ]
     assert [one.name for one in ordered(made, Order("clock"))] == ["b", "a", "c"]
     assert [one.name for one in matching(made, parse("clock<10m")).rows] == ["b"]
 

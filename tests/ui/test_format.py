@@ -40,7 +40,15 @@ def test_compact_time_is_short(seconds: float) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "–"), (0, "0%"), (0.2, "<1%"), (40.6, "40%"), (99.7, "99%"), (100, "100%"), (math.inf, "–")],
+    [
+        (None, "–"),
+        (0, "0%"),
+        (0.2, "<1%"),
+        (40.6, "40%"),
+        (99.7, "99%"),
+        (100, "100%"),
+        (math.inf, "–"),
+    ],
 )
 def test_percent_never_rounds_to_full_or_empty(value: float | None, text: str) -> None:
     assert f.percent(value) == text
@@ -126,7 +134,9 @@ def test_clean_leaves_no_control_character(text: str) -> None:
         ({"TERM": "linux", "RGT_ASCII": "0"}, "UTF-8", UNICODE),
     ],
 )
-def test_glyphs_are_chosen_by_the_terminal(environ: dict[str, str], encoding: str, expected: object) -> None:
+def test_glyphs_are_chosen_by_the_terminal(
+    environ: dict[str, str], encoding: str, expected: object
+) -> None:
     assert choose(environ, encoding) is expected
 
 

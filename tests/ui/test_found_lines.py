@@ -35,8 +35,12 @@ def test_a_training_that_was_found_has_a_line_in_place_of_a_queue() -> None:
 
 
 def test_what_a_run_costs_stands_behind_it_or_below_it_and_an_unknown_price_says_nothing() -> None:
-    run = RunState("exp/train.py", step=1200, total_steps=2400, series={"loss": Series([1, 2], [1.0, 1.0])})
-    base = msgspec.structs.replace(running_box("a"), queues=(), runs=(run,), found=(RUN,), clock_skew=0.0)
+    run = RunState(
+        "exp/train.py", step=1200, total_steps=2400, series={"loss": Series([1, 2], [1.0, 1.0])}
+    )
+    base = msgspec.structs.replace(
+        running_box("a"), queues=(), runs=(run,), found=(RUN,), clock_skew=0.0
+    )
     box = msgspec.structs.replace(base, meter=msgspec.structs.replace(base.meter, per_hour=36.0))
     words = "¥1.04/1k steps, ¥1.25 to go"
     (wide,) = [text_of(made) for made in queue_lines(box, 140, NOW)]
@@ -48,7 +52,9 @@ def test_what_a_run_costs_stands_behind_it_or_below_it_and_an_unknown_price_says
 
 
 def test_one_that_is_gone_is_never_called_done() -> None:
-    gone = msgspec.structs.replace(RUN, alive=False, ended=NOW - 5, notes=("its output went to a terminal",))
+    gone = msgspec.structs.replace(
+        RUN, alive=False, ended=NOW - 5, notes=("its output went to a terminal",)
+    )
     first, note = lines(gone)
     assert "ended, exit status unknown" in first
     assert "done" not in first

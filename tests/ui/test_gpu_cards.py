@@ -60,7 +60,12 @@ def shown(box: BoxState, width: int = 50) -> list[str]:
 
 def loud(rows: list[Line]) -> list[str]:
     """What is said in red or yellow."""
-    return [span.text.strip() for made in rows for span in made if span.tone in {Tone.WARN, Tone.TROUBLE}]
+    return [
+        span.text.strip()
+        for made in rows
+        for span in made
+        if span.tone in {Tone.WARN, Tone.TROUBLE}
+    ]
 
 
 def test_no_card_and_no_sample_are_not_the_same() -> None:
@@ -124,7 +129,9 @@ def test_the_worst_card_is_first_and_says_why() -> None:
 
 
 def test_cards_that_all_idle_stay_in_their_order() -> None:
-    assert [gpu.index for gpu in worst_first([card(1, util=3), card(0, util=0), card(2, util=None)])] == [
+    assert [
+        gpu.index for gpu in worst_first([card(1, util=3), card(0, util=0), card(2, util=None)])
+    ] == [
         0,
         1,
         2,
@@ -188,7 +195,9 @@ def test_a_card_that_was_lost_from_the_start_is_no_other_kind_of_card() -> None:
 def test_of_many_cards_one_that_idles_beside_busy_ones_is_marked_as_in_the_fleet() -> None:
     rows = shown(box_of(*(card(i) for i in range(7)), card(7, util=0)), 60)
     assert rows[0].startswith("7 ") and rows[0].endswith("◇")
-    assert not any(row.endswith("◇") for row in shown(box_of(*(card(i, util=0) for i in range(8))), 60))
+    assert not any(
+        row.endswith("◇") for row in shown(box_of(*(card(i, util=0) for i in range(8))), 60)
+    )
 
 
 def first_section(box: BoxState, *, short: bool) -> str:

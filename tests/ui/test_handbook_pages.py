@@ -34,7 +34,10 @@ def picked(screen: HandbookScreen) -> str:
 async def test_what_a_box_shows_now_stands_first_with_its_proof() -> None:
     state = demo_state()
     box, finding = next(
-        (box.spec.name, one) for box in state.boxes for one in box.findings if one.severity is Severity.FATAL
+        (box.spec.name, one)
+        for box in state.boxes
+        for one in box.findings
+        if one.severity is Severity.FATAL
     )
     async with running(state, size=(200, 50), keys=("H",)) as (app, pilot, _):
         screen = app.screen
@@ -42,7 +45,9 @@ async def test_what_a_box_shows_now_stands_first_with_its_proof() -> None:
         assert picked(screen) == finding.gotcha
         text = page_text(screen)
         assert f"on {box} now" in text and finding.evidence[:40] in text
-        assert text.index("never") < text.index("fix 1"), "what must not be done stands above the steps"
+        assert text.index("never") < text.index("fix 1"), (
+            "what must not be done stands above the steps"
+        )
         assert finding.fixes[0].text[:40] in text, "the steps for this box, with its real paths"
         listed = screen.main_list
         assert (
@@ -68,7 +73,11 @@ async def test_what_a_box_showed_when_it_was_last_seen_is_not_called_now() -> No
     lost = msgspec.structs.replace(
         vast, link=Link.UNREACHABLE, reason="timed out", sample_at=NOW - 200, since=NOW - 200
     )
-    async with running(FleetState((lost,), (), NOW), size=(200, 50), keys=("H",)) as (app, pilot, fleet):
+    async with running(FleetState((lost,), (), NOW), size=(200, 50), keys=("H",)) as (
+        app,
+        pilot,
+        fleet,
+    ):
         screen = app.screen
         assert isinstance(screen, HandbookScreen)
         text = page_text(screen)
@@ -113,7 +122,9 @@ def test_a_severity_has_one_glyph_on_its_page_in_its_diagnosis_and_in_the_help(
     listed.show(list_rows((page,), {page.id: True}), ())
     assert listed.make_lines(80, 1)[0][0] == (f" {glyph} ", tone)
     listed.show(list_rows((page,), {page.id: False}), ())
-    assert listed.make_lines(80, 1)[0][0] == (f" {glyph} ", Tone.DIM), "it was seen, and nobody sees it now"
+    assert listed.make_lines(80, 1)[0][0] == (f" {glyph} ", Tone.DIM), (
+        "it was seen, and nobody sees it now"
+    )
     listed.show(list_rows((page,), {}), ())
     assert glyph not in text_of(listed.make_lines(80, 1)[0]), "no box shows it now"
     finding = Finding(page.id, page.title, severity, "a thing", "the proof", "log")
@@ -145,7 +156,11 @@ async def test_a_search_narrows_while_it_is_typed_and_escape_clears_it() -> None
 
 
 async def test_y_copies_the_steps_with_what_never_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(demo_state(), keys=("H", "slash", *"EADDRINUSE", "enter")) as (app, pilot, _):
+    async with running(demo_state(), keys=("H", "slash", *"EADDRINUSE", "enter")) as (
+        app,
+        pilot,
+        _,
+    ):
         copied: list[str] = []
         monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
         await pilot.press("y")

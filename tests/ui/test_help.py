@@ -28,18 +28,39 @@ from rgt_tui.ui import (
 from rgt_tui.ui.screens import FleetAwareScreen, FleetScreen, HelpPanel, HelpScreen, key_rows
 from rgt_tui.ui.screens.help import row_lines
 from rgt_tui.ui.widgets import layout_keys, text_of
-from rgt_tui.ui.widgets.fleet_rows import COLUMNS, Column, FleetTable, Unit, Value, layout, name_cell
+from rgt_tui.ui.widgets.fleet_rows import (
+    COLUMNS,
+    Column,
+    FleetTable,
+    Unit,
+    Value,
+    layout,
+    name_cell,
+)
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, screen_text, settle
 
 RECORDING = Path(__file__).parents[1] / "fixtures" / "recordings" / "three-boxes.jsonl.gz"
-EVERY_COMMAND = list({command.id: command for _, each in commands_by_screen() for command in each}.values())
-FORBIDDEN = {"ctrl+i", "ctrl+m", "ctrl+h", "ctrl+j", "ctrl+left_square_bracket", "ctrl+z", "ctrl+a", "ctrl+b"}
+EVERY_COMMAND = list(
+    {command.id: command for _, each in commands_by_screen() for command in each}.values()
+)
+FORBIDDEN = {
+    "ctrl+i",
+    "ctrl+m",
+    "ctrl+h",
+    "ctrl+j",
+    "ctrl+left_square_bracket",
+    "ctrl+z",
+    "ctrl+a",
+    "ctrl+b",
+}
 
 
 def test_no_key_means_two_things_on_one_screen() -> None:
     assert clashes(commands_by_screen(), {}) == []
-    assert clashes([("Fleet", ())], {"screen.back": ("y",)}) == [("Fleet", "y", "screen.back", "screen.copy")]
+    assert clashes([("Fleet", ())], {"screen.back": ("y",)}) == [
+        ("Fleet", "y", "screen.back", "screen.copy")
+    ]
     for title, commands in commands_by_screen():
         assert not FORBIDDEN & {key for command in commands for key in command.keys}, title
 
@@ -143,7 +164,9 @@ def test_no_user_interface_toolkit_default_survives() -> None:
     assert RgtApp.COMMANDS != App.COMMANDS
 
 
-EVERY_SCREEN = [place for place in SCREENS if place not in {"fleet", "teardown", "first contact", "welcome"}]
+EVERY_SCREEN = [
+    place for place in SCREENS if place not in {"fleet", "teardown", "first contact", "welcome"}
+]
 
 
 @pytest.mark.parametrize("place", ["fleet", *EVERY_SCREEN])
@@ -158,14 +181,20 @@ async def test_help_says_what_works_now_and_nothing_else(place: str) -> None:
         await pilot.press("question_mark")
         await settle(pilot)
         shown = {row.command.id for row in app.screen.query_one(HelpPanel).rows if row.command}
-        assert shown == {command.id for command in below.commands() if below.why_not(command) is None}
+        assert shown == {
+            command.id for command in below.commands() if below.why_not(command) is None
+        }
         assert not any(command.dangerous and command.id in shown for command in below.commands())
         assert not {command.id for command in REPLAY} & shown
         assert "hidden: no use here" in screen_text(app) or len(shown) == len(below.commands())
 
 
 async def test_help_without_a_box_and_in_a_replay() -> None:
-    async with running(FleetState((), (), NOW), size=(100, 80), keys=("question_mark",)) as (app, _, __):
+    async with running(FleetState((), (), NOW), size=(100, 80), keys=("question_mark",)) as (
+        app,
+        _,
+        __,
+    ):
         shown = {row.command.id for row in app.screen.query_one(HelpPanel).rows if row.command}
         assert not shown & {command.id for command in BOX_TARGET} and "fleet.open" not in shown
         assert {"box.alerts", "box.handbook", "app.quit"} <= shown
@@ -215,7 +244,9 @@ async def test_a_column_added_in_one_place_is_sorted_filtered_and_explained() ->
 def test_the_page_of_the_fleet_lists_the_columns_as_the_help_does() -> None:
     page = Path(__file__).parents[2] / "docs" / "screens" / "fleet.md"
     for column in COLUMNS:
-        since = {0: "always", 80: "80 columns", 120: "120 columns"}.get(column.since, "where room is left")
+        since = {0: "always", 80: "80 columns", 120: "120 columns"}.get(
+            column.since, "where room is left"
+        )
         assert f"| {column.title.strip()} | {column.means} | {since} |" in page.read_text()
 
 
@@ -236,7 +267,11 @@ async def test_where_not_all_rows_fit_a_wide_screen_has_the_legend_beside_the_ke
 
 
 async def test_help_is_searched_copied_and_clicked(state_home: Path) -> None:
-    async with running(size=(100, 50), keys=("question_mark", "slash", *"inode")) as (app, pilot, _):
+    async with running(size=(100, 50), keys=("question_mark", "slash", *"inode")) as (
+        app,
+        pilot,
+        _,
+    ):
         text = screen_text(app)
         assert "100% = no new file" in text and "tear down" not in text
         await pilot.press("enter", "y")
@@ -248,7 +283,9 @@ async def test_help_is_searched_copied_and_clicked(state_home: Path) -> None:
         await pilot.press("escape")
         await settle(pilot)
         assert "tear down" in screen_text(app), "given up: all rows again"
-        row = next(i for i, text in enumerate(screen_text(app).splitlines()) if "The loss curves" in text)
+        row = next(
+            i for i, text in enumerate(screen_text(app).splitlines()) if "The loss curves" in text
+        )
         await pilot.click(HelpPanel, offset=(30, row))
         await settle(pilot)
         assert isinstance(app.screen, FleetAwareScreen)

@@ -11,7 +11,13 @@ import pytest
 from rgt_tui.model import FleetEvent, FleetState, Happening, Happenings, Spend, Wanted
 from rgt_tui.ui import AWAY_S, Visits, day_of, idle_since, keep_looks, looked_path, read_looks
 from rgt_tui.ui.widgets import clip, text_of
-from rgt_tui.ui.widgets.fleet_rows import MOST_EVENTS, at_hand_from, happened, idle_foot, since_section
+from rgt_tui.ui.widgets.fleet_rows import (
+    MOST_EVENTS,
+    at_hand_from,
+    happened,
+    idle_foot,
+    since_section,
+)
 from rgt_tui.ui.widgets.fleet_rows.since_lines import Look
 from tests.ui.fakes import NOW, FakeFleet, demo_state
 from tests.ui.snap import running, screen_text, settle
@@ -33,7 +39,9 @@ def test_looks_close_together_are_one_visit_and_what_counts_is_the_end_of_the_on
     night = visits(NOW, NOW + AWAY_S - 1)
     assert night.since(NOW + AWAY_S) is None, "in the first visit there is nothing that came before"
     away = night.since(NOW + 5 * HOUR)
-    assert away is not None and away.at == NOW + AWAY_S - 1, "told before the first key of the morning, too"
+    assert away is not None and away.at == NOW + AWAY_S - 1, (
+        "told before the first key of the morning, too"
+    )
     morning = night.looked(Look(NOW + 5 * HOUR)).looked(Look(NOW + 5 * HOUR + 60))
     assert morning.since(NOW + 5 * HOUR + 61) == away, "it stays for as long as the visit lasts"
     gone = morning.since(NOW + 9 * HOUR)
@@ -72,9 +80,13 @@ def test_idle_money_is_the_difference_on_the_same_day_and_a_lower_bound_from_mid
     )
     state = FleetState((), (), NOW, spend=spend)
     assert text_of(idle_foot(state, look, NOW + 60)) == "idle since then $0.12 + ¥1.92"
-    assert text_of(idle_foot(state, look, NOW + 24 * HOUR)) == "idle since midnight ≥ $0.42 + ≥ ¥1.92"
+    assert (
+        text_of(idle_foot(state, look, NOW + 24 * HOUR)) == "idle since midnight ≥ $0.42 + ≥ ¥1.92"
+    )
     assert idle_foot(state, None, NOW) == ()
-    assert idle_foot(state, look, NOW - 60) == (), "a state of before the look tells nothing of since"
+    assert idle_foot(state, look, NOW - 60) == (), (
+        "a state of before the look tells nothing of since"
+    )
 
 
 EVENTS = (
@@ -103,7 +115,9 @@ def test_the_pane_says_since_when_and_what_is_not_kept(width: int) -> None:
     whole = since_section(EVENTS, Look(NOW - 200), NOW - 250, width, NOW, journal=False)
     assert "not kept" not in " ".join(text_of(row) for row in whole.body)
     many = EVENTS * (MOST_EVENTS // len(EVENTS))
-    short = since_section(many, Look(NOW - 900), at_hand_from(many, NOW - 1000), width, NOW, journal=False)
+    short = since_section(
+        many, Look(NOW - 900), at_hand_from(many, NOW - 1000), width, NOW, journal=False
+    )
     assert "not kept" in " ".join(text_of(row) for row in short.body), (
         "what has been pushed out is not silence"
     )
@@ -121,7 +135,9 @@ def test_an_earlier_state_says_what_it_has() -> None:
     assert len(told.body) == 2
 
 
-async def test_who_comes_back_is_told_of_the_time_between_and_the_next_rgt_knows_it(state_home: Path) -> None:
+async def test_who_comes_back_is_told_of_the_time_between_and_the_next_rgt_knows_it(
+    state_home: Path,
+) -> None:
     fleet = FakeFleet()
     async with running(fleet, keys=("j",)) as (app, pilot, _):
         assert "since you looked" not in screen_text(app)
@@ -134,7 +150,9 @@ async def test_who_comes_back_is_told_of_the_time_between_and_the_next_rgt_knows
         assert "since you looked, 10:02" in text and "▲ vast-demo queue done" in text
         await pilot.press("k")
         await settle(pilot)
-        assert "since you looked, 10:02" in screen_text(app), "the key that brings one back does not wipe it"
+        assert "since you looked, 10:02" in screen_text(app), (
+            "the key that brings one back does not wipe it"
+        )
     kept = read_looks(state_home / "looked.json").fleets["rgt"]
     assert kept.last is not None and kept.last.at == NOW + 5 * HOUR
     assert kept.before is not None and kept.before.at == NOW
@@ -156,7 +174,9 @@ class Kept:
 
 
 @pytest.mark.parametrize("older", [False, True])
-async def test_what_an_earlier_rgt_saw_comes_from_the_history(state_home: Path, older: bool) -> None:
+async def test_what_an_earlier_rgt_saw_comes_from_the_history(
+    state_home: Path, older: bool
+) -> None:
     keep_looks(state_home / "looked.json", "rgt", visits(NOW - 6 * HOUR))
     kept = Kept(Happening(1, NOW - 3 * HOUR, "vast-demo", "no inodes left", "error"), older=older)
     fleet = FakeFleet(FleetState(demo_state().boxes, (), NOW))
@@ -169,7 +189,9 @@ async def test_what_an_earlier_rgt_saw_comes_from_the_history(state_home: Path, 
         assert app.away_since == NOW - 6 * HOUR
         await pilot.press("j")
         await settle(pilot)
-        assert [(one.since, one.until) for one in kept.asked] == [(NOW - 6 * HOUR, NOW)], "asked once"
+        assert [(one.since, one.until) for one in kept.asked] == [(NOW - 6 * HOUR, NOW)], (
+            "asked once"
+        )
     fleet = FakeFleet(FleetState(demo_state().boxes, (), NOW))
     keep_looks(state_home / "looked.json", "rgt", visits(NOW - 6 * HOUR))
     async with running(fleet, size=(160, 34)) as (app, pilot, _):
@@ -206,7 +228,9 @@ def test_where_there_is_room_no_event_is_cut_off() -> None:
     )
 
     def told(height: int) -> str:
-        part = since_section(long, Look(NOW - 200), NOW - 250, 40, NOW, journal=False, height=height)
+        part = since_section(
+            long, Look(NOW - 200), NOW - 250, 40, NOW, journal=False, height=height
+        )
         return " ".join(text_of(clip(row, 40)).strip() for row in part.body)
 
     assert told(100).count("the end") == 5 and "…" not in told(100)

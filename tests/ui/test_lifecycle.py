@@ -43,7 +43,9 @@ BOX = "autodl-demo"
 
 
 def check(id_: str, status: CheckStatus = CheckStatus.PASSED, **changes: object) -> CheckResult:
-    made = CheckResult(id_, int(id_.split(".")[0]), f"title {id_}", status, f"evidence {id_}", NOW - 5)
+    made = CheckResult(
+        id_, int(id_.split(".")[0]), f"title {id_}", status, f"evidence {id_}", NOW - 5
+    )
     return msgspec.structs.replace(made, **changes)
 
 
@@ -57,7 +59,8 @@ def test_the_six_phases_are_there_and_ids_sort_as_numbers() -> None:
 @pytest.mark.parametrize("width", [40, 56, 76, 120])
 def test_advice_stands_at_its_check_behind_the_evidence_and_whole_below(width: int) -> None:
     made = check(
-        "4.5", advice="a: saves every 40m00; 5m38 would lose less (a save costs 2.0 s, no failure in 8h00)"
+        "4.5",
+        advice="a: saves every 40m00; 5m38 would lose less (a save costs 2.0 s, no failure in 8h00)",
     )
     row = rows_of(phases_of([made]), frozenset({4}), closed_too=False)[1]
     drawn = row_line(row, width, NOW, opened=True)
@@ -85,8 +88,12 @@ def mark_of(text: str) -> str:
         ([], CheckStatus.WAITING),
     ],
 )
-def test_a_phase_is_as_good_as_its_worst_check(found: list[CheckStatus], worst: CheckStatus) -> None:
-    assert Phase(0, tuple(check(f"0.{i}", status) for i, status in enumerate(found))).status is worst
+def test_a_phase_is_as_good_as_its_worst_check(
+    found: list[CheckStatus], worst: CheckStatus
+) -> None:
+    assert (
+        Phase(0, tuple(check(f"0.{i}", status) for i, status in enumerate(found))).status is worst
+    )
 
 
 def test_green_is_for_proved_alone() -> None:
@@ -234,7 +241,12 @@ async def test_every_size_without_checks_and_without_the_box(fleet: FakeFleet) -
 
 async def test_hostile_evidence_is_plain_text(fleet: FakeFleet) -> None:
     fleet.check_results = (
-        check("0.1", CheckStatus.FAILED, title="[bold]x[/]\x1b[2J", evidence="\x1b]0;t\x07[red]y\u202e"),
+        check(
+            "0.1",
+            CheckStatus.FAILED,
+            title="[bold]x[/]\x1b[2J",
+            evidence="\x1b]0;t\x07[red]y\u202e",
+        ),
     )
     async with RgtApp(lambda: fleet).run_test(size=(120, 34)) as pilot:
         screen = await opened(pilot)
@@ -248,7 +260,10 @@ async def test_hostile_evidence_is_plain_text(fleet: FakeFleet) -> None:
 def asked(screen: LifecycleScreen) -> str:
     """What the entry line asks for; the check's own words name a note and a name, too."""
     labels = [
-        label for entry in screen.query(EntryLine) if not entry.leaving for label in entry.query(EntryLabel)
+        label
+        for entry in screen.query(EntryLine)
+        if not entry.leaving
+        for label in entry.query(EntryLabel)
     ]
     return " ".join(text_of(row).strip() for label in labels for row in label.shown_lines)
 
@@ -281,8 +296,12 @@ async def test_what_only_a_person_can_tell_is_ticked_with_a_note_and_a_name(
         assert "space ticks it" in detail_text(screen)
 
 
-@pytest.mark.parametrize("keys", [("escape",), ("enter",), ("x", "enter", "escape"), (" ", "enter")])
-async def test_without_a_note_or_a_name_nothing_is_ticked(fleet: FakeFleet, keys: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "keys", [("escape",), ("enter",), ("x", "enter", "escape"), (" ", "enter")]
+)
+async def test_without_a_note_or_a_name_nothing_is_ticked(
+    fleet: FakeFleet, keys: tuple[str, ...]
+) -> None:
     async with RgtApp(lambda: fleet).run_test(size=(120, 34)) as pilot:
         screen = await opened(pilot)
         await pilot.press("e", "e", "space")
@@ -334,14 +353,20 @@ async def test_the_second_entry_waits_for_no_turn_of_the_first_one_that_goes(
         await until(pilot, lambda: "4.4" in fleet.ticks)
 
 
-async def test_what_readings_judge_is_not_ticked_and_a_failure_to_write_is_said(fleet: FakeFleet) -> None:
+async def test_what_readings_judge_is_not_ticked_and_a_failure_to_write_is_said(
+    fleet: FakeFleet,
+) -> None:
     async with RgtApp(lambda: fleet).run_test(size=(120, 34)) as pilot:
         screen = await opened(pilot)
         keys = screen.query_one(KeyLine).shown_lines[0]
-        assert not {"run", "tick"} & set(text_of(keys).split()), "neither can be done with this check"
+        assert not {"run", "tick"} & set(text_of(keys).split()), (
+            "neither can be done with this check"
+        )
         await pilot.press("space")
         await pilot.pause()
-        assert "5.2 is judged by its readings" in shown_text(screen) and not screen.query("EntryLine")
+        assert "5.2 is judged by its readings" in shown_text(screen) and not screen.query(
+            "EntryLine"
+        )
         fleet.tick_trouble = "/state/ticks.json: No space left on device\x1b[2J; nothing was ticked"
         await pilot.press("e", "e", "space")
         await until(pilot, lambda: bool(screen.query("EntryLine Input")))
@@ -431,9 +456,13 @@ async def test_the_phases_are_taken_along_as_markdown(
 
 
 def test_what_a_box_says_is_no_markup_in_the_export() -> None:
-    bad = check("0.1", title="<script>x</script> | [a](b)", evidence="# h\n- [x] 9.9 *forged*\x1b[2J")
+    bad = check(
+        "0.1", title="<script>x</script> | [a](b)", evidence="# h\n- [x] 9.9 *forged*\x1b[2J"
+    )
     text = phases_markdown("b`ox", phases_of([bad]), NOW)
-    assert text.count("- [x]") == 1 and "\x1b" not in text and "<script" not in text.replace("\\<", "")
+    assert (
+        text.count("- [x]") == 1 and "\x1b" not in text and "<script" not in text.replace("\\<", "")
+    )
     assert export_name("../../etc/x y", NOW).startswith("phases-etc-x-y-")
     assert export_name("\x00", NOW).startswith("phases-box-")
 
@@ -457,12 +486,16 @@ async def test_no_line_is_left_empty_while_something_asks_for_a_look(
         await rest(app, pilot)
         assert screen.cursor is not None
         assert not any(
-            f" {screen.cursor} " in text_of(made) for made in screen.query_one(CheckDetail).shown_lines[2:]
+            f" {screen.cursor} " in text_of(made)
+            for made in screen.query_one(CheckDetail).shown_lines[2:]
         )
 
 
 def test_what_else_is_open_is_said_whole_or_not_at_all() -> None:
-    checks = [check("0.2", CheckStatus.FAILED, evidence="word " * 30), check("4.7", CheckStatus.WARN)]
+    checks = [
+        check("0.2", CheckStatus.FAILED, evidence="word " * 30),
+        check("4.7", CheckStatus.WARN),
+    ]
     made = [text_of(row) for row in then_lines(checks, 60, 9)]
     assert made[0] == "" and made[1].startswith("✖ 0.2") and made[-1].startswith("▲ 4.7")
     assert sum(row.count("word") for row in made) == 30

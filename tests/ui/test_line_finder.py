@@ -103,7 +103,10 @@ def test_how_a_typed_text_is_looked_for() -> None:
     assert wrong.trouble.startswith("not a regular expression (missing )")
     assert found(wrong.finder, ["the LOSS (", "loss"]) == [0], "then it is text"
     unknown = finder_for(r"(?<!x)y")
-    assert unknown.trouble == "not a regular expression (invalid perl operator: (?<!): searched as plain text"
+    assert (
+        unknown.trouble
+        == "not a regular expression (invalid perl operator: (?<!): searched as plain text"
+    )
     assert found(unknown.finder, ["y", "a(?<!x)y"]) == [1]
 
 
@@ -152,11 +155,15 @@ def look(marks: Marks) -> None:
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["append", "older", "look", "catch up"]), LINES, st.integers(0, 30)),
+        st.tuples(
+            st.sampled_from(["append", "older", "look", "catch up"]), LINES, st.integers(0, 30)
+        ),
         max_size=10,
     )
 )
-def test_an_index_knows_what_looking_anew_would_find(steps: list[tuple[str, list[str], int]]) -> None:
+def test_an_index_knows_what_looking_anew_would_find(
+    steps: list[tuple[str, list[str], int]],
+) -> None:
 
     kept = KeptLines("a.log", most_lines=60)
     marks = Marks(kept, TextFinder("loss", fold=False))

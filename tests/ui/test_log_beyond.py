@@ -22,7 +22,8 @@ from tests.ui.snap import running, screen_text, settle
 from tests.ui.test_log_screen import LOG, event_line, here, pane
 
 ALL = [
-    f"line {number} of the log" + (" needle" if number in (17, 9000) else "") for number in range(1, 20_001)
+    f"line {number} of the log" + (" needle" if number in (17, 9000) else "")
+    for number in range(1, 20_001)
 ]
 DATA = "".join(f"{line}\n" for line in ALL).encode()
 
@@ -68,7 +69,9 @@ class FakeBoxLog(BoxLog):
         assert inode == 7
         self.fleet.asked.append((start, stop))
         data = self.fleet.data[:stop]
-        first = start if start == 0 or data[start - 1 : start] == b"\n" else data.find(b"\n", start) + 1
+        first = (
+            start if start == 0 or data[start - 1 : start] == b"\n" else data.find(b"\n", start) + 1
+        )
         end = data.rfind(b"\n") + 1
         lines = tuple(data[first:end].decode().splitlines()) if first < end else ()
         size = len(self.fleet.data)
@@ -147,7 +150,11 @@ async def test_a_line_that_is_longer_than_a_piece() -> None:
 
 async def test_what_is_found_on_the_box_is_listed_and_enter_loads_the_lines_around_it() -> None:
     fleet = LogFleet()
-    async with running(lambda: fleet, keys=("l", "b", *"NEEDLE|needle", "enter")) as (app, pilot, _):
+    async with running(lambda: fleet, keys=("l", "b", *"NEEDLE|needle", "enter")) as (
+        app,
+        pilot,
+        _,
+    ):
         assert "/NEEDLE|needle on the box: 2 lines in" in screen_text(app)
         assert ALL[8999] in screen_text(app)
         assert ALL[16] in screen_text(app)
@@ -203,7 +210,9 @@ def timed_fleet(utc_offset: float | None) -> LogFleet:
     hello = fleet.state.boxes[0].hello or Hello(
         proto=1, agent="a", boot="b", host="h", python="3.11", pid=1, at=NOW
     )
-    fleet.change("autodl-demo", hello=msgspec.structs.replace(hello, utc_offset=utc_offset), clock_skew=0.0)
+    fleet.change(
+        "autodl-demo", hello=msgspec.structs.replace(hello, utc_offset=utc_offset), clock_skew=0.0
+    )
     return fleet
 
 
@@ -267,7 +276,9 @@ async def test_older_lines_come_through_a_filter_and_a_merge_says_that_it_has_no
         pilot,
         _,
     ):
-        assert "line 9000 of the log needle" in screen_text(app), "what matches farther up is there now"
+        assert "line 9000 of the log needle" in screen_text(app), (
+            "what matches farther up is there now"
+        )
         await pilot.press("escape", "plus", "g")
         await settle(pilot)
         await pilot.press("pageup")

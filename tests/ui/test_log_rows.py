@@ -115,7 +115,9 @@ def test_logs_are_merged_by_the_time_of_their_lines(times: list[list[int]]) -> N
     rows = LogRows(logs)
     rows.refresh()
     assert len(rows) == 2 * sum(map(len, times))
-    stamps = [rows.text(row)[17:19] for row in range(len(rows)) if rows.text(row).startswith("2026")]
+    stamps = [
+        rows.text(row)[17:19] for row in range(len(rows)) if rows.text(row).startswith("2026")
+    ]
     assert stamps == sorted(stamps)
     for row in range(len(rows)):
         place = rows[row]
@@ -131,7 +133,9 @@ def test_logs_are_merged_by_the_time_of_their_lines(times: list[list[int]]) -> N
     wanted = [row for row in range(len(rows)) if "step" in rows.text(row)]
     for row in range(-1, len(rows) + 1):
         assert rows.next_of(marks, row, 1) == next((one for one in wanted if one > row), None)
-        assert rows.next_of(marks, row, -1) == next((one for one in reversed(wanted) if one < row), None)
+        assert rows.next_of(marks, row, -1) == next(
+            (one for one in reversed(wanted) if one < row), None
+        )
 
 
 def test_a_time_is_read_as_programs_write_it() -> None:
@@ -141,7 +145,14 @@ def test_a_time_is_read_as_programs_write_it() -> None:
     assert written("10:02:03 step 1") == ("10:02:03", 36123.0, False, None)
     assert written("[10:02:03] step 1") == ("10:02:03", 36123.0, False, None)
     assert written("I0301 10:02:03.500000 12 a.cc:3] x") == ("10:02:03", 36123.5, False, None)
-    for none in ("step 812", "12%| | 3/40 [00:12<01:00]", "1:02:03<2:00:00", "a:b", "99:99:99 x", ""):
+    for none in (
+        "step 812",
+        "12%| | 3/40 [00:12<01:00]",
+        "1:02:03<2:00:00",
+        "a:b",
+        "99:99:99 x",
+        "",
+    ):
         assert written(none) is None, none
 
 
@@ -158,8 +169,12 @@ def test_the_zone_of_a_log_is_learned_from_lines_that_came_as_they_were_written(
     daily.learn("23:59:59 y", 1772323201.0)
     assert daily.seconds == 0.0
     assert daily.when("23:59:58 x", 1772323201.0) == 1772323198.0, "of the day before"
-    assert daily.when("06:00:00 x", 1772323201.0) == 1772323200.0 - 18 * 3600, "it came late, not early"
-    assert daily.when("00:10:00 x", 1772323201.0) == 1772323200.0 + 600, "the clocks differ a little"
+    assert daily.when("06:00:00 x", 1772323201.0) == 1772323200.0 - 18 * 3600, (
+        "it came late, not early"
+    )
+    assert daily.when("00:10:00 x", 1772323201.0) == 1772323200.0 + 600, (
+        "the clocks differ a little"
+    )
 
 
 def test_lines_of_the_hour_before_the_clocks_were_set_back_stay_of_their_day() -> None:
@@ -169,7 +184,9 @@ def test_lines_of_the_hour_before_the_clocks_were_set_back_stay_of_their_day() -
     assert zone.when("02:59:00 loss 1", before) == before
     zone.learn("02:01:00 loss 2", before + 120.0)
     assert zone.seconds == 3600.0 and zone.when("02:01:00 loss 2", before + 120.0) == before + 120.0
-    assert zone.when("02:59:00 loss 1", before) == before + 3600.0, "an hour late, and not 23 hours early"
+    assert zone.when("02:59:00 loss 1", before) == before + 3600.0, (
+        "an hour late, and not 23 hours early"
+    )
 
 
 def test_a_spot_is_found_by_its_text_else_by_the_last_line_that_was_written_by_then() -> None:
@@ -178,11 +195,15 @@ def test_a_spot_is_found_by_its_text_else_by_the_last_line_that_was_written_by_t
     kept.append(["line 1 again"], 100.0)
     kept.append(["late line 1"], 200.0)
     assert line_at(kept, Spot(text=" line 1"), shown.when) == 4
-    assert line_at(kept, Spot(text=" line 1", at=120.0), shown.when) == 3, "of several, that of its time"
+    assert line_at(kept, Spot(text=" line 1", at=120.0), shown.when) == 3, (
+        "of several, that of its time"
+    )
     assert line_at(kept, Spot(text="gone"), shown.when) is None
     assert line_at(kept, Spot(at=150.0), shown.when) == 3
     assert line_at(kept, Spot(at=300.0), shown.when) == 4, "nothing has been written since"
-    assert line_at(kept, Spot(at=50.0), shown.when) is None, "nobody knows when the ones before were written"
+    assert line_at(kept, Spot(at=50.0), shown.when) is None, (
+        "nobody knows when the ones before were written"
+    )
     assert line_at(kept, Spot(), shown.when) is None
 
 
@@ -260,7 +281,9 @@ def test_a_day_that_cannot_be_told_is_not_guessed() -> None:
     )
     assert rested.day_unknown == "12:00:00"
     assert line_at(rested.kept, Spot(at=MIDNIGHT + 43_300), rested.when) is None
-    backwards = clocks("02:00:40 done", "02:00:00 the job of the next night", written=MIDNIGHT + 7201)
+    backwards = clocks(
+        "02:00:40 done", "02:00:00 the job of the next night", written=MIDNIGHT + 7201
+    )
     assert times(backwards) == [None, 7200.0] and backwards.day_unknown == "02:00:40"
     silent = clocks(*lines, "no time", written=MIDNIGHT + 54_000 + 7200)
     assert times(silent) == [None] * 4, "something was written two hours later"
@@ -270,7 +293,9 @@ def test_a_day_that_cannot_be_told_is_not_guessed() -> None:
     assert times(dated) == [43_200.0, None, 52_200.0]
 
 
-def test_days_are_known_from_the_first_line_that_came_and_again_where_older_ones_are_loaded() -> None:
+def test_days_are_known_from_the_first_line_that_came_and_again_where_older_ones_are_loaded() -> (
+    None
+):
     kept = KeptLines("a.log")
     kept.know(FilePlace(1, 900))
     kept.append(["23:30:00 step 1", "00:10:00 step 2"])
@@ -278,7 +303,11 @@ def test_days_are_known_from_the_first_line_that_came_and_again_where_older_ones
     shown.zone.assumed = 0.0
     assert shown.when(1) is None, "nobody knows of which day"
     kept.append(["00:20:00 step 3"], MIDNIGHT + 1200.5)
-    assert [shown.when(number) for number in (0, 1, 2)] == [MIDNIGHT - 1800, MIDNIGHT + 600, MIDNIGHT + 1200]
+    assert [shown.when(number) for number in (0, 1, 2)] == [
+        MIDNIGHT - 1800,
+        MIDNIGHT + 600,
+        MIDNIGHT + 1200,
+    ]
     kept.replace_before(1, ["22:45:00 older", "22:55:00 older"], FilePlace(1, 0))
     shown.forget_before(1)
     assert [shown.when(number) for number in (-1, 0, 1)] == [None, None, MIDNIGHT + 600]

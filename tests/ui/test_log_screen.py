@@ -15,7 +15,13 @@ from rgt_tui.model import BoxState, FleetState, Hello, LogView, Spot
 from rgt_tui.ui import RgtApp, copied_path
 from rgt_tui.ui.logs.line_finder import Re2Finder
 from rgt_tui.ui.logs.log_rows import step_of
-from rgt_tui.ui.screens import CurvesScreen, FleetAwareScreen, HandbookScreen, LogScreen, log_with_steps
+from rgt_tui.ui.screens import (
+    CurvesScreen,
+    FleetAwareScreen,
+    HandbookScreen,
+    LogScreen,
+    log_with_steps,
+)
 from rgt_tui.ui.widgets import LineWidget, LogPane, Tone, text_of
 from tests.ui.boxes import NOW, lost_box, running_box, trouble_box
 from tests.ui.snap import running, screen_text, settle, until
@@ -73,7 +79,11 @@ async def test_a_search_is_counted_and_goes_around_the_end() -> None:
 
 
 async def test_a_wrong_expression_says_so_in_the_entry_line_and_is_searched_as_text() -> None:
-    async with running(box_with(*STEPS, "LOSS ( of all"), keys=("l", "slash", *"loss (")) as (app, pilot, _):
+    async with running(box_with(*STEPS, "LOSS ( of all"), keys=("l", "slash", *"loss (")) as (
+        app,
+        pilot,
+        _,
+    ):
         assert "not a regular expression (missing )" in screen_text(app)
         assert pane(app).matches() == 1
         await pilot.press("enter")
@@ -86,7 +96,11 @@ async def test_a_wrong_expression_says_so_in_the_entry_line_and_is_searched_as_t
 
 
 async def test_matches_are_counted_as_lines_come() -> None:
-    async with running(box_with(*STEPS, "nan"), keys=("l", "slash", *"nan", "enter")) as (app, pilot, fleet):
+    async with running(box_with(*STEPS, "nan"), keys=("l", "slash", *"nan", "enter")) as (
+        app,
+        pilot,
+        fleet,
+    ):
         assert "/nan match 1 of 1" in screen_text(app)
         fleet.push(box_with(*STEPS, "nan", *STEPS, "nan"))
         await settle(pilot)
@@ -98,7 +112,11 @@ async def test_matches_are_counted_as_lines_come() -> None:
 @pytest.mark.parametrize("typed", ["errors", "nan|errno"])
 async def test_only_matching_lines_are_shown(typed: str) -> None:
     lines = [*STEPS, "OSError: [Errno 28] No space left on device", *STEPS, "loss is nan", *STEPS]
-    async with running(box_with(*lines), keys=("l", "ampersand", *typed, "enter")) as (app, pilot, fleet):
+    async with running(box_with(*lines), keys=("l", "ampersand", *typed, "enter")) as (
+        app,
+        pilot,
+        fleet,
+    ):
         text = screen_text(app)
         assert f"& {typed} 2" in text
         assert "Errno 28" in text
@@ -119,11 +137,17 @@ async def test_only_matching_lines_are_shown(typed: str) -> None:
 
 
 async def test_nothing_matches_a_filter() -> None:
-    async with running(box_with(*STEPS), keys=("l", "ampersand", *"zebra", "enter")) as (app, _, _fleet):
+    async with running(box_with(*STEPS), keys=("l", "ampersand", *"zebra", "enter")) as (
+        app,
+        _,
+        _fleet,
+    ):
         assert "no line matches zebra in the lines kept here" in screen_text(app)
 
 
-def blocked_finder(go: threading.Event, hits: tuple[int, ...] = ()) -> AbstractContextManager[object]:
+def blocked_finder(
+    go: threading.Event, hits: tuple[int, ...] = ()
+) -> AbstractContextManager[object]:
     """Have expressions searched in a thread, which answers once `go` is set."""
 
     def find(_finder: object, block: LineBlock) -> list[tuple[int, str]]:
@@ -322,10 +346,14 @@ async def test_a_moment_is_found_in_a_log_whose_lines_have_no_date(midnight: boo
     """As the journal and a curve ask for it; what day is not certain is said, and not guessed."""
     ended = NOW - NOW % 86_400 + (300 if midnight else 30_000)
     moments = [ended - 40_000, *(ended - 600 + 30 * n for n in range(21))]
-    lines = tuple(f"{time.strftime('%H:%M:%S', time.gmtime(at))} step {n}" for n, at in enumerate(moments))
+    lines = tuple(
+        f"{time.strftime('%H:%M:%S', time.gmtime(at))} step {n}" for n, at in enumerate(moments)
+    )
     box = msgspec.structs.replace(
         running_box(),
-        hello=Hello(proto=1, agent="a", boot="b", host="h", python="3.12", pid=1, at=NOW, utc_offset=0.0),
+        hello=Hello(
+            proto=1, agent="a", boot="b", host="h", python="3.12", pid=1, at=NOW, utc_offset=0.0
+        ),
         logs=(LogView(LOG, lines, at=NOW, written=ended),),
     )
     async with running(FleetState((box,), (), NOW)) as (app, pilot, _):
@@ -446,7 +474,11 @@ async def test_who_reads_the_log_of_a_cell_is_not_moved_to_that_of_the_next_one(
 
 def test_a_step_is_looked_for_in_the_log_of_its_run_else_in_one_that_names_steps() -> None:
     other = LogView("/x/another.log", ("step 99,999 of another training",), 0, NOW)
-    views = (LogView("/x/data.log", ("loaded",), 0, NOW), LogView("/x/train.log", STEPS, 0, NOW - 9), other)
+    views = (
+        LogView("/x/data.log", ("loaded",), 0, NOW),
+        LogView("/x/train.log", STEPS, 0, NOW - 9),
+        other,
+    )
     box = msgspec.structs.replace(running_box(), logs=views)
     assert log_with_steps(box, "nobody") == "/x/train.log"
     own = (*views, LogView("/x/gpt-c.log", ("no step yet",), 0, NOW))
@@ -463,14 +495,24 @@ async def test_a_log_that_a_spot_names_is_followed_first() -> None:
         await settle(pilot)
         assert fleet.followed[-1] == ("autodl-demo", "/x/late.log")
         box: BoxState = fleet.state.boxes[0]
-        fleet.change("autodl-demo", logs=(*box.logs, LogView("/x/late.log", ("a", "here it is"), 0, NOW)))
+        fleet.change(
+            "autodl-demo", logs=(*box.logs, LogView("/x/late.log", ("a", "here it is"), 0, NOW))
+        )
         await settle(pilot)
         assert here(app) == "here it is"
 
 
 async def test_hostile_lines_and_names_are_drawn_plainly() -> None:
-    lines = ("\x1b[31mred\x1b[0m", "[bold]not markup[/]", "\u202eright to left", "wide 漢字 " * 30, "")
-    box = msgspec.structs.replace(running_box(), logs=(LogView("/x/\x1b]0;evil\x07\n.log", lines, 0, NOW),))
+    lines = (
+        "\x1b[31mred\x1b[0m",
+        "[bold]not markup[/]",
+        "\u202eright to left",
+        "wide 漢字 " * 30,
+        "",
+    )
+    box = msgspec.structs.replace(
+        running_box(), logs=(LogView("/x/\x1b]0;evil\x07\n.log", lines, 0, NOW),)
+    )
     for size in ((60, 20), (80, 24), (200, 50)):
         async with running(
             FleetState((box,), (), NOW), size=size, keys=("l", "t", "w", "slash", *"[", "enter")
@@ -481,8 +523,14 @@ async def test_hostile_lines_and_names_are_drawn_plainly() -> None:
             assert isinstance(app.screen, FleetAwareScreen)
 
 
-async def test_the_log_of_a_box_that_was_lost_keeps_its_last_lines_and_says_how_old_they_are() -> None:
-    async with running(FleetState((lost_box(),), (), NOW), size=(80, 24), keys=("l",)) as (app, _, _fleet):
+async def test_the_log_of_a_box_that_was_lost_keeps_its_last_lines_and_says_how_old_they_are() -> (
+    None
+):
+    async with running(FleetState((lost_box(),), (), NOW), size=(80, 24), keys=("l",)) as (
+        app,
+        _,
+        _fleet,
+    ):
         assert "ago" in screen_text(app)
 
 

@@ -72,7 +72,9 @@ def test_the_blocks_say_all_that_the_lines_say() -> None:
     told = [text_of(made) for block in blocks for made in block.rows]
     assert sorted(told) == sorted(text_of(made) for made in why_lines(row(), 80, NOW))
     assert any(
-        "never" in text_of(made) for place, made in enumerate(blocks[0].rows) if place in blocks[0].held
+        "never" in text_of(made)
+        for place, made in enumerate(blocks[0].rows)
+        if place in blocks[0].held
     )
 
 
@@ -158,7 +160,9 @@ def test_what_cannot_be_shown_whole_is_not_copied(monkeypatch: pytest.MonkeyPatc
     )
     hostile = msgspec.structs.replace(box, findings=(finding,))
     assert steps_of(row()._replace(box=hostile)) == []
-    cleared = msgspec.structs.replace(box, findings=(msgspec.structs.replace(box.findings[0], cleared=True),))
+    cleared = msgspec.structs.replace(
+        box, findings=(msgspec.structs.replace(box.findings[0], cleared=True),)
+    )
     assert steps_of(row()._replace(box=cleared)) == []
 
 
@@ -167,7 +171,9 @@ def test_the_most_telling_run_is_the_one_that_the_finding_names() -> None:
     named = msgspec.structs.replace(box.findings[0], run="lstm-a")
     found = telling_run(msgspec.structs.replace(box, findings=(named,)))
     assert found is not None and found.name == "lstm-a"
-    gone = telling_run(msgspec.structs.replace(box, findings=(msgspec.structs.replace(named, run="other"),)))
+    gone = telling_run(
+        msgspec.structs.replace(box, findings=(msgspec.structs.replace(named, run="other"),))
+    )
     assert gone is not None and gone.name == "lstm-b"
     assert telling_run(msgspec.structs.replace(box, runs=())) is None
     begun = msgspec.structs.replace(running_box(), runs=running_box().runs[:2])
@@ -177,13 +183,17 @@ def test_the_most_telling_run_is_the_one_that_the_finding_names() -> None:
     )
 
 
-async def test_what_draws_is_loaded_aside_when_there_is_a_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_draws_is_loaded_aside_when_there_is_a_curve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delitem(sys.modules, BOARD, raising=False)
     async with running() as (app, pilot, _):
         await app.workers.wait_for_complete()
         await settle(pilot)
         assert BOARD in sys.modules
-        assert "┤" in "\n".join(text_of(made) for made in app.screen.query_one(LossPane).shown_lines)
+        assert "┤" in "\n".join(
+            text_of(made) for made in app.screen.query_one(LossPane).shown_lines
+        )
 
 
 async def test_a_plot_that_is_being_imported_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +228,9 @@ def long_run(*more: tuple[int, float]) -> RunState:
         ([(19_000, 1.01)], False),  # done again
     ],
 )
-def test_a_plot_shows_what_adds_no_column_of_dots_to_it(more: list[tuple[int, float]], still: bool) -> None:
+def test_a_plot_shows_what_adds_no_column_of_dots_to_it(
+    more: list[tuple[int, float]], still: bool
+) -> None:
     before = long_run()
     board = Board()
     board.update((Shown("box", before),), BARE, None)
@@ -265,7 +277,9 @@ async def test_the_loss_is_drawn_beside_it_and_a_click_opens_the_curves() -> Non
     bare = msgspec.structs.replace(running_box("bare"), runs=(), queues=())
     silent = msgspec.structs.replace(run("quiet"), series={}, loss=None)
     lost = running_box("lost")
-    lost = msgspec.structs.replace(lost, runs=(msgspec.structs.replace(run("early"), series={}),), queues=())
+    lost = msgspec.structs.replace(
+        lost, runs=(msgspec.structs.replace(run("early"), series={}),), queues=()
+    )
     none = msgspec.structs.replace(running_box("none"), runs=(silent,), queues=())
     state = FleetState((*demo_state().boxes, bare, none, lost), (), NOW)
     async with running(state) as (app, pilot, _):
@@ -311,19 +325,23 @@ def test_what_the_panes_do_not_gain_by_is_left_to_the_log() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "log", "past"), [((120, 34), False, False), ((120, 50), True, False), ((300, 80), True, True)]
+    ("size", "log", "past"),
+    [((120, 34), False, False), ((120, 50), True, False), ((300, 80), True, True)],
 )
 async def test_a_tall_terminal_shows_the_log_and_the_past_of_the_selected_box(
     size: tuple[int, int], log: bool, past: bool
 ) -> None:
     boxes = [
-        msgspec.structs.replace(box, past=kept(480, 170), recent=kept(20, 170)) for box in demo_state().boxes
+        msgspec.structs.replace(box, past=kept(480, 170), recent=kept(20, 170))
+        for box in demo_state().boxes
     ]
     async with running(FleetState(tuple(boxes), (), NOW), size=size) as (app, pilot, fleet):
         text = screen_text(app)
         assert ("step 495  loss 1.7350" in text) == ("log  lstm-b.log" in text) == log
         assert ("past 1 h" in text) == past
-        assert len([row for row in text.splitlines() if not row.strip()]) <= 2, "no part of it is empty"
+        assert len([row for row in text.splitlines() if not row.strip()]) <= 2, (
+            "no part of it is empty"
+        )
         await pilot.press("G")
         await settle(pilot)
         assert "log  lstm-b.log" not in screen_text(app), "it is that of the selected box"
@@ -361,7 +379,10 @@ async def test_what_happened_is_worked_out_again_only_when_it_changes(
             fleet.change("vast-demo", sample_at=NOW + second)
             await settle(pilot)
         assert made == []
-        events = (*fleet.state.events, FleetEvent(fleet.now(), "vast-demo", "something new", "info"))
+        events = (
+            *fleet.state.events,
+            FleetEvent(fleet.now(), "vast-demo", "something new", "info"),
+        )
         fleet.push(msgspec.structs.replace(fleet.state, events=events))
         await settle(pilot)
         assert set(made) == {len(events)} and "something new" in screen_text(app)
@@ -379,7 +400,9 @@ async def test_a_minute_of_idle_boxes_sends_little(monkeypatch: pytest.MonkeyPat
             type(app),
             "_display",
             lambda self, screen, update: (
-                sent.append(len(update.render_segments(app.console).encode())) if update is not None else None
+                sent.append(len(update.render_segments(app.console).encode()))
+                if update is not None
+                else None
             ),
         )
         app.console._color_system = ColorSystem.TRUECOLOR
@@ -397,7 +420,10 @@ async def test_a_minute_of_idle_boxes_sends_little(monkeypatch: pytest.MonkeyPat
                 gpus = tuple(msgspec.structs.replace(gpu, util=util) for gpu in box.sample.gpus)
                 sample = msgspec.structs.replace(box.sample, gpus=gpus, seq=second, at=fleet.now())
                 fleet.change(
-                    box.spec.name, runs=(*box.runs[:-1], gone_on), sample=sample, sample_at=fleet.now()
+                    box.spec.name,
+                    runs=(*box.runs[:-1], gone_on),
+                    sample=sample,
+                    sample_at=fleet.now(),
                 )
             app.tick()
             await pilot.pause()

@@ -64,7 +64,9 @@ async def test_the_name_at_the_left_goes_back_where_there_is_a_screen_below() ->
 
 async def test_a_hint_in_a_frame_does_what_its_key_does() -> None:
     async with running(size=(200, 50)) as (app, pilot, _):
-        await pilot.click("#loss", offset=(_hint(app.screen.query_one("#loss", LineWidget), " c "), 0))
+        await pilot.click(
+            "#loss", offset=(_hint(app.screen.query_one("#loss", LineWidget), " c "), 0)
+        )
         await settle(pilot)
         assert isinstance(app.screen, CurvesScreen)
         await pilot.press("q")
@@ -90,7 +92,9 @@ def test_what_a_box_writes_is_no_hint_and_nothing_dangerous_is_done_by_one() -> 
     found = hinted(made, at, BOX_TARGET)
     assert found is not None and found.id == "box.curves"
     assert hinted(made, at - 3, BOX_TARGET) is None and hinted(made, 2, BOX_TARGET) is None
-    assert hinted(line(text_of(made)), at, BOX_TARGET) is None, "a line of a log that looks like a border"
+    assert hinted(line(text_of(made)), at, BOX_TARGET) is None, (
+        "a line of a log that looks like a border"
+    )
     danger = border(40, "╭", "╮", hint=line("D"))
     assert hinted(danger, text_of(danger).index("D"), BOX_TARGET) is None
     two = border(40, "╭", "╮", hint=line("e error  F follow"))

@@ -41,10 +41,18 @@ def words_on(app: RgtApp) -> list[Words]:
     """Return two words of each widget that shows any in its body."""
     found: list[Words] = []
     for widget in app.screen.query(LineWidget):
-        if not widget.display or not widget.size.height or widget.id in ("header", "event", "keys", "notice"):
+        if (
+            not widget.display
+            or not widget.size.height
+            or widget.id in ("header", "event", "keys", "notice")
+        ):
             continue
         for y, row in enumerate(widget.shown_lines):
-            match = re.search(r"[A-Za-z]{3,}[ -][A-Za-z]+", text_of(row)) if widget.allow_select else None
+            match = (
+                re.search(r"[A-Za-z]{3,}[ -][A-Za-z]+", text_of(row))
+                if widget.allow_select
+                else None
+            )
             if match is not None:
                 found.append(Words(widget, y, match.start(), match[0]))
                 break
@@ -64,7 +72,9 @@ def mouse(
     app.post_message(kind(None, x, y, 0, 0, button, False, False, False, screen_x=x, screen_y=y))
 
 
-async def drag(pilot: Pilot[None], widget: LineWidget, start: tuple[int, int], end: tuple[int, int]) -> None:
+async def drag(
+    pilot: Pilot[None], widget: LineWidget, start: tuple[int, int], end: tuple[int, int]
+) -> None:
     """Press the button at a cell of a widget, move to another one, and let it go there."""
     mouse(pilot.app, events.MouseDown, widget, start)
     for offset in (((start[0] + end[0]) // 2, end[1]), end):
@@ -77,7 +87,9 @@ async def drag(pilot: Pilot[None], widget: LineWidget, start: tuple[int, int], e
 
 
 @pytest.mark.parametrize("place", [place for place in SCREENS if place not in DIALOGS])
-async def test_what_stands_on_a_screen_is_selected_by_mouse_and_copied(place: str, state_home: Path) -> None:
+async def test_what_stands_on_a_screen_is_selected_by_mouse_and_copied(
+    place: str, state_home: Path
+) -> None:
     async with staged(place, "live", home=state_home, size=(120, 34)) as (app, pilot):
         screen = app.screen
         shown = words_on(app)
@@ -97,7 +109,9 @@ async def test_what_stands_on_a_screen_is_selected_by_mouse_and_copied(place: st
             await pilot.press("y")
             await rest(app, pilot)
             assert app.clipboard == words.text, words
-            assert not screen.selections, "what was copied is selected no more: y copies what it always does"
+            assert not screen.selections, (
+                "what was copied is selected no more: y copies what it always does"
+            )
 
 
 async def test_several_lines_of_a_pane_are_copied_without_its_frame() -> None:
@@ -196,7 +210,9 @@ async def test_escape_ends_the_selection_first_and_what_is_to_do_is_said() -> No
 
 
 @pytest.mark.parametrize("place", ["question", "teardown"])
-async def test_escape_ends_the_selection_of_a_dialog_before_the_dialog(place: str, state_home: Path) -> None:
+async def test_escape_ends_the_selection_of_a_dialog_before_the_dialog(
+    place: str, state_home: Path
+) -> None:
     fleet = staged_fleet(place, "live")
     async with staged(place, "live", home=state_home, size=(120, 34), fleet=fleet) as (app, pilot):
         fleet.advance(5.0)  # a dialog that comes up by itself takes no key at first
@@ -216,7 +232,10 @@ async def test_cancel_closes_the_teardown_also_where_something_is_selected(
     how: str, state_home: Path
 ) -> None:
     fleet = staged_fleet("teardown", "live")
-    async with staged("teardown", "live", home=state_home, size=(120, 34), fleet=fleet) as (app, pilot):
+    async with staged("teardown", "live", home=state_home, size=(120, 34), fleet=fleet) as (
+        app,
+        pilot,
+    ):
         fleet.advance(5.0)
         await rest(app, pilot)  # its figures stand where they stay
         dialog, shown = app.screen, words_on(app)[0]
@@ -242,7 +261,12 @@ async def test_the_keys_that_copy_elsewhere_copy_a_selection_here_too(
     async with staged(place, "live", home=state_home, size=(120, 34), fleet=fleet) as (app, pilot):
         fleet.advance(5.0)  # a dialog that comes up by itself takes no key at first
         shown = words_on(app)[0]
-        await drag(pilot, shown.widget, (shown.start, shown.y), (shown.start + len(shown.text) - 1, shown.y))
+        await drag(
+            pilot,
+            shown.widget,
+            (shown.start, shown.y),
+            (shown.start + len(shown.text) - 1, shown.y),
+        )
         await pilot.press(key)
         await rest(app, pilot)
         assert app.clipboard == shown.text
@@ -250,7 +274,9 @@ async def test_the_keys_that_copy_elsewhere_copy_a_selection_here_too(
 
 
 @pytest.mark.full_matrix
-@pytest.mark.parametrize("colours", [ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT, ColorSystem.STANDARD])
+@pytest.mark.parametrize(
+    "colours", [ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT, ColorSystem.STANDARD]
+)
 @pytest.mark.parametrize("theme", [theme.name for theme in THEMES])
 async def test_the_selection_is_seen_and_read_in_every_theme_and_few_colours(
     theme: str, colours: ColorSystem
@@ -271,7 +297,9 @@ async def test_the_selection_is_seen_and_read_in_every_theme_and_few_colours(
             await drag(pilot, table, (3, y), (30, y))
             after = table.render_lines(table.size.region)[y]
             chosen, free = list(after.crop(3, 31)), list(before.crop(3, 31))
-            free += list(table.render_lines(table.size.region)[other if y == at else at].crop(3, 31))
+            free += list(
+                table.render_lines(table.size.region)[other if y == at else at].crop(3, 31)
+            )
             grounds = set()
             for segment in chosen:
                 style = segment.style
@@ -283,7 +311,9 @@ async def test_the_selection_is_seen_and_read_in_every_theme_and_few_colours(
             for segment in free:
                 style = segment.style
                 assert style is not None and style.bgcolor is not None
-                assert style.bgcolor.downgrade(colours) not in grounds, "it looks as what is not selected"
+                assert style.bgcolor.downgrade(colours) not in grounds, (
+                    "it looks as what is not selected"
+                )
 
 
 async def test_without_colours_the_selection_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +358,11 @@ async def test_nothing_is_asked_about_a_selection_while_there_is_none(
         await pilot.pause()
         strips = table.render_lines(table.size.region)
         assert not asked
-        assert all("offset" not in (one.style.meta if one.style else {}) for strip in strips for one in strip)
+        assert all(
+            "offset" not in (one.style.meta if one.style else {})
+            for strip in strips
+            for one in strip
+        )
 
 
 def test_of_a_frame_the_text_is_taken() -> None:

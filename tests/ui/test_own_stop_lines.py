@@ -78,7 +78,12 @@ async def test_a_box_that_is_off_says_what_it_was_armed_for_at_every_size() -> N
     meter = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, 0.05, at=NOW, source="RunPod")
     known = SelfStop(armed=(ARMED,), off_at=NOW - 3600.0, stopping_at=NOW - 3610.0)
     box = replace(
-        running_box("lab"), link=Link.UNREACHABLE, meter=meter, sample=None, sample_at=None, self_stop=known
+        running_box("lab"),
+        link=Link.UNREACHABLE,
+        meter=meter,
+        sample=None,
+        sample_at=None,
+        self_stop=known,
     )
     for size in ((120, 34), (80, 24)):
         async with running(FleetState((box,), (), NOW), size=size) as (app, _, __):

@@ -20,7 +20,13 @@ def entry(title: str, *, dangerous: bool = False, about: str = "", rank: float =
 
 
 def test_the_nearest_name_stands_first() -> None:
-    entries = [entry("start"), entry("restart"), entry("a start"), entry("starter"), entry("s-t-a-r-t")]
+    entries = [
+        entry("start"),
+        entry("restart"),
+        entry("a start"),
+        entry("starter"),
+        entry("s-t-a-r-t"),
+    ]
     titles = [one.title for _, one in found(entries, "Start")]
     assert titles == ["start", "starter", "a start", "restart", "s-t-a-r-t"]
     assert score(entry("x", about="runpod"), "runpod") > 0
@@ -29,7 +35,12 @@ def test_the_nearest_name_stands_first() -> None:
 
 @pytest.mark.parametrize("typed", ["t", "td", "dow", "trd", "down", "tear", "a", "e", "t d"])
 def test_what_is_dangerous_stands_behind_everything_and_is_never_guessed(typed: str) -> None:
-    entries = [entry("tear down", dangerous=True), entry("td"), entry("tidy down"), entry("down tear")]
+    entries = [
+        entry("tear down", dangerous=True),
+        entry("td"),
+        entry("tidy down"),
+        entry("down tear"),
+    ]
     ranked = [one.title for _, one in found(entries, typed)]
     assert "tear down" not in ranked[:-1]
     assert score(entry("tear down", dangerous=True, about="stop the meter"), "meter") == 0
@@ -75,7 +86,9 @@ async def test_no_screen_stands_there_twice() -> None:
         for word in ("transfers", "audit", "journal", "handbook", "alerts"):
             await pilot.press("ctrl+p", *word)
             await settle(pilot)
-            titles = [row for row in screen_text(app).splitlines() if row.strip().split("  ")[0] == word]
+            titles = [
+                row for row in screen_text(app).splitlines() if row.strip().split("  ")[0] == word
+            ]
             assert len(titles) == 2, "what was typed, and what it found"
             await pilot.press("escape")
         await pilot.press("enter", "ctrl+p", *"journal")
@@ -128,7 +141,9 @@ async def test_a_crumb_goes_back_to_its_screen() -> None:
         line = screen_text(app).splitlines()[0]
         await pilot.click(HeaderLine, offset=(line.index("vast-demo"), 0))
         await settle(pilot)
-        assert [getattr(one, "PLACE", "") for one in app.screen_stack] == ["fleet", "box"], "it was not below"
+        assert [getattr(one, "PLACE", "") for one in app.screen_stack] == ["fleet", "box"], (
+            "it was not below"
+        )
         await pilot.click(HeaderLine, offset=(line.index("fleet"), 0))
         await settle(pilot)
         assert isinstance(app.screen, FleetScreen)

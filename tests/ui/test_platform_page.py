@@ -34,7 +34,9 @@ class Met:
 
 
 def words(profile: Profile) -> str:
-    return " ".join(f"{row.label} {row.text}" for section in platform_page(profile) for row in section.rows)
+    return " ".join(
+        f"{row.label} {row.text}" for section in platform_page(profile) for row in section.rows
+    )
 
 
 @pytest.mark.parametrize("name", sorted(all_profiles()))
@@ -50,7 +52,12 @@ def test_nothing_that_a_profile_says_is_left_out(name: str) -> None:
             *filter(None, (action.note, action.first, action.confirm_with)),
         ]
     for clock in profile.clocks:
-        texts += [clock.what, clock.consequence, clock.applies_when, *(c.url for c in clock.claims if c.url)]
+        texts += [
+            clock.what,
+            clock.consequence,
+            clock.applies_when,
+            *(c.url for c in clock.claims if c.url),
+        ]
     for gotcha in profile.gotchas:
         texts += [gotcha.id, gotcha.symptom, gotcha.cause, gotcha.fix]
     for one in profile.contradictions:
@@ -181,7 +188,9 @@ async def test_one_page_for_each_platform_and_none_over_a_screen_where_something
         assert isinstance(app.screen, TeardownScreen)
 
 
-async def test_what_is_typed_when_the_page_comes_up_by_itself_does_nothing_that_it_does_not_offer() -> None:
+async def test_what_is_typed_when_the_page_comes_up_by_itself_does_nothing_that_it_does_not_offer() -> (
+    None
+):
     """`/Demo`, meant for the fleet's filter: the page has no entry, and `D` opened the review of tearing a box down."""
     async with running(CALM, size=(120, 34), met=Met()) as (app, pilot, _):
         await shown(app, pilot)

@@ -41,9 +41,15 @@ def noisy(size: int, seed: int) -> Floats:
     return values
 
 
-@given(st.integers(1, 6000), st.integers(0, 99), st.lists(st.integers(0, 6000), min_size=2, max_size=40))
+@given(
+    st.integers(1, 6000),
+    st.integers(0, 99),
+    st.lists(st.integers(0, 6000), min_size=2, max_size=40),
+)
 @settings(deadline=None, max_examples=60)
-def test_no_extreme_is_missed_and_none_comes_from_far(size: int, seed: int, places: list[int]) -> None:
+def test_no_extreme_is_missed_and_none_comes_from_far(
+    size: int, seed: int, places: list[int]
+) -> None:
     values = noisy(size, seed)
     pyramid = Pyramid()
     for cut in sorted({min(place, size) for place in places} | {size}):
@@ -83,7 +89,9 @@ def test_a_curve_that_is_cut_and_grows_again_is_followed() -> None:
 @example([sys.float_info.max], 0.9, 1)
 @example([5e-324], 0.9, 1)
 @settings(deadline=None)
-def test_averages_in_blocks_are_the_definition(values: list[float], keep: float, piece: int) -> None:
+def test_averages_in_blocks_are_the_definition(
+    values: list[float], keep: float, piece: int
+) -> None:
     raw = np.array(values * 9, dtype=np.float64)
     average = Average(keep)
     for end in range(0, len(raw) + piece, piece * 7):
@@ -151,7 +159,8 @@ def test_a_clock_that_was_set_back_does_not_turn_a_run_around() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(-(10**18), 10**18), st.floats()), max_size=30), st.floats(allow_nan=False)
+    st.lists(st.tuples(st.integers(-(10**18), 10**18), st.floats()), max_size=30),
+    st.floats(allow_nan=False),
 )
 @example([(0, -1.3659299752966264e16), (4_503_599_571_925_599, 1.0)], 0.0)
 @example([(0, -1e308), (1, 1e308)], 0.0)
@@ -233,7 +242,9 @@ def test_whatever_a_run_tells_is_drawn_or_said_to_be_nowhere(
     wide = max(size[0], 16)
     assert {sum(len(text) for text, _ in row) for row in frame.rows} == {wide}
     cross = frame.x_at(wide // 2)
-    near = replace(chosen, pinned=cross, view=chosen.view.zoom(0.5, cross, board.extent, axis.closest))
+    near = replace(
+        chosen, pinned=cross, view=chosen.view.zoom(0.5, cross, board.extent, axis.closest)
+    )
     board.update(shown, near, None)
     assert board.frame(size, ascii_only=True) is not None
     board.value_at(RunKey("b", "r"), cross)

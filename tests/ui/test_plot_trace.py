@@ -140,7 +140,9 @@ def averaged(values: list[float], keep: float) -> list[float]:
 
 
 @given(POINTS, st.sampled_from([0.0, 0.6, 0.97]), st.integers(1, 9))
-def test_any_series_gives_a_curve(points: list[tuple[int, float]], smooth: float, size: int) -> None:
+def test_any_series_gives_a_curve(
+    points: list[tuple[int, float]], smooth: float, size: int
+) -> None:
     trace, series = Trace(), Series()
     for i in range(0, len(points), size):
         series = series.extended(points[i : i + size])
@@ -148,6 +150,8 @@ def test_any_series_gives_a_curve(points: list[tuple[int, float]], smooth: float
         trace.path(smooth, positive=bool(i % 2))
     assert (np.diff(trace.xs) > 0).all()
     assert not np.isinf(trace.ys).any()
-    np.testing.assert_allclose(trace.path(smooth).ys, averaged(trace.ys.tolist(), smooth), rtol=1e-9)
+    np.testing.assert_allclose(
+        trace.path(smooth).ys, averaged(trace.ys.tolist(), smooth), rtol=1e-9
+    )
     if points:
         assert trace.xs[-1] == points[-1][0]

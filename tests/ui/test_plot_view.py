@@ -129,7 +129,11 @@ def test_labels_share_a_precision(ticks: list[float], expected: list[str]) -> No
 def test_labels_are_distinct_and_true_to_a_quarter_step(
     low: float, span: float, most: int, log: bool
 ) -> None:
-    ticks = log_ticks(abs(low) + 1e-12, abs(low) + span, most) if log else linear_ticks(low, low + span, most)
+    ticks = (
+        log_ticks(abs(low) + 1e-12, abs(low) + span, most)
+        if log
+        else linear_ticks(low, low + span, most)
+    )
     ticks = [tick for at, tick in enumerate(ticks) if tick not in ticks[:at]]
     names = labels(ticks)
     assert len(set(names)) == len(ticks), names
@@ -178,7 +182,13 @@ def test_metrics_in_a_stable_order() -> None:
     runs = [
         RunState(
             "a",
-            series={"zeta": points, "lr": points, "loss": points, "empty": Series(), "total_steps": points},
+            series={
+                "zeta": points,
+                "lr": points,
+                "loss": points,
+                "empty": Series(),
+                "total_steps": points,
+            },
         )
     ]
     assert metrics_of(runs) == ["loss", "lr", "zeta"]

@@ -89,13 +89,19 @@ def test_an_id_need_not_stand_in_quotes() -> None:
 
 
 def test_every_key_that_a_command_has_can_be_written_into_the_file() -> None:
-    shown = {key for _, commands in commands_by_screen() for command in commands for key in command.keys}
+    shown = {
+        key for _, commands in commands_by_screen() for command in commands for key in command.keys
+    }
     assert [key for key in shown if not is_key(key)] == []
-    assert is_key("f12") and is_key("alt+x") and is_key("percent_sign") and not is_key("ctrl+nosuch")
+    assert (
+        is_key("f12") and is_key("alt+x") and is_key("percent_sign") and not is_key("ctrl+nosuch")
+    )
 
 
 def test_keys_are_written_as_they_are_read(tmp_path: Path) -> None:
-    text = '[ui]\ntheme = "rgt-light"\n[keys]\n"box.log" = "c"\n"box.curves" = ["l", "ctrl+l", "%"]\n'
+    text = (
+        '[ui]\ntheme = "rgt-light"\n[keys]\n"box.log" = "c"\n"box.curves" = ["l", "ctrl+l", "%"]\n'
+    )
     text += '"box.teardown" = "Z"'
     found = parse_preferences(text, "x")
     assert found.theme == "rgt-light"
@@ -145,7 +151,8 @@ def test_a_file_that_rgt_cannot_change_is_left_alone(tmp_path: Path) -> None:
 async def test_chosen_keys_act_and_are_shown_and_the_theme_is_remembered(tmp_path: Path) -> None:
     path = preferences_path({"XDG_CONFIG_HOME": str(tmp_path), "HOME": str(tmp_path)})
     chosen = parse_preferences(
-        '[ui]\ntheme = "rgt-contrast"\n[keys]\n"box.log" = "c"\n"box.curves" = "l"\n"box.teardown" = "Z"', "x"
+        '[ui]\ntheme = "rgt-contrast"\n[keys]\n"box.log" = "c"\n"box.curves" = "l"\n"box.teardown" = "Z"',
+        "x",
     )
     app = RgtApp(FakeFleet, preferences=chosen, remember=path)
     async with app.run_test(size=(120, 60)) as pilot:

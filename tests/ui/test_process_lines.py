@@ -55,7 +55,9 @@ def test_a_tree_with_user_state_memory_threads_and_the_cards_held() -> None:
 def test_a_process_that_cannot_run_says_why(state: str) -> None:
     made = process_lines(box_of(proc(7, state=state)), 40)
     assert any(span.tone is Tone.TROUBLE for span in made[0]) and made[1][-1].tone is Tone.TROUBLE
-    assert not any(span.tone is Tone.TROUBLE for span in process_lines(box_of(proc(7, state="S")), 40)[0])
+    assert not any(
+        span.tone is Tone.TROUBLE for span in process_lines(box_of(proc(7, state="S")), 40)[0]
+    )
 
 
 def test_in_a_narrow_pane_the_user_is_said_only_where_there_are_several() -> None:

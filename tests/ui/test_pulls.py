@@ -21,7 +21,16 @@ from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList
 from tests.ui.fakes import GIB, NOW
 from tests.ui.snap import resize, until
 from tests.ui.test_evidence_rows import GIVABLE, NOBODYS, QUIET, evidence_page
-from tests.ui.test_teardown import BOX, SIZES, ParkFleet, app_of, button, open_dialog, said, type_name
+from tests.ui.test_teardown import (
+    BOX,
+    SIZES,
+    ParkFleet,
+    app_of,
+    button,
+    open_dialog,
+    said,
+    type_name,
+)
 
 HALF = PullProgress(
     phase="pulling",
@@ -49,9 +58,13 @@ def test_the_line_says_how_far_it_is_and_how_it_ended() -> None:
         assert part in going
     begun = text_of(pull_line(Pull(("/w",), PullProgress(phase="listing")), 80))
     assert "listing …" in begun
-    good = pull_line(Pull(("/w",), end=Pulled(whole=True, text="4 files verified"), ended_at=NOW), 80)
+    good = pull_line(
+        Pull(("/w",), end=Pulled(whole=True, text="4 files verified"), ended_at=NOW), 80
+    )
     assert any(span.tone is Tone.PROVED for span in good)
-    bad = pull_line(Pull(("/w",), end=Pulled(whole=False, text="a.pt: truncated"), ended_at=NOW), 80)
+    bad = pull_line(
+        Pull(("/w",), end=Pulled(whole=False, text="a.pt: truncated"), ended_at=NOW), 80
+    )
     assert not any(span.tone is Tone.PROVED for span in bad)
     assert "a.pt: truncated" in text_of(bad)
 
@@ -99,7 +112,9 @@ async def test_a_row_is_pulled_and_turns_proved_when_the_copy_is_verified() -> N
         await type_name(pilot, screen)
         assert "results are being pulled from this box" in screen.state.blockers(fleet.now())
         assert button(screen, "ok").disabled
-        proved = msgspec.structs.replace(GIVABLE, ok=True, forfeitable=False, text="/w/b: a verified copy")
+        proved = msgspec.structs.replace(
+            GIVABLE, ok=True, forfeitable=False, text="/w/b: a verified copy"
+        )
         fleet.review_changes = {"items": (QUIET, proved)}
         asked = len(fleet.reviewed)
         gate.set()
@@ -149,7 +164,11 @@ async def test_a_second_pull_waits_for_the_first() -> None:
     [
         (Pulled(whole=True, text="3 files verified"), "pulled: 3 files verified", "hint"),
         (Pulled(whole=False, text="a.pt: truncated"), "the pull ended: a.pt: truncated", "error"),
-        (ConnectionError("connection reset by peer"), "the pull ended: connection reset by peer", "error"),
+        (
+            ConnectionError("connection reset by peer"),
+            "the pull ended: connection reset by peer",
+            "error",
+        ),
     ],
 )
 async def test_it_goes_on_without_the_page_and_says_how_it_ended(
@@ -210,7 +229,9 @@ async def test_with_a_pull_under_way_all_that_must_be_seen_is_seen() -> None:
                 assert screen.region.contains_region(region), (name, size)
 
 
-TOLL = Toll(bytes=4 * GIB, free=False, price=Amount(0.34), words="it costs money: $0.08 per GB (vast.ai)")
+TOLL = Toll(
+    bytes=4 * GIB, free=False, price=Amount(0.34), words="it costs money: $0.08 per GB (vast.ai)"
+)
 
 
 async def asked(pilot: Pilot[None], fleet: ParkFleet, key: str = "p") -> TeardownScreen:
@@ -246,7 +267,9 @@ async def test_what_the_traffic_costs_is_agreed_to_before_the_first_byte() -> No
         fleet.advance(1.0)
         await pilot.press("p")
         await until(pilot, lambda: len(fleet.pulls) == 2 and "to go" in said(screen))
-        assert "fetch          4.3 GB" not in said(screen), "the price of the same files was agreed to"
+        assert "fetch          4.3 GB" not in said(screen), (
+            "the price of the same files was agreed to"
+        )
 
 
 async def test_what_grew_or_is_another_pull_is_asked_for_again() -> None:

@@ -145,7 +145,9 @@ def test_keys_without_a_pause_put_the_small_looks_off_for_a_while_only(
     assert not gc.isenabled(), "the next keys have their own time"
 
 
-def test_before_the_beginning_nothing_is_put_off_and_after_the_end_nothing_stays_so(clock: Clock) -> None:
+def test_before_the_beginning_nothing_is_put_off_and_after_the_end_nothing_stays_so(
+    clock: Clock,
+) -> None:
     garbage = QuietGarbage(clock)
     garbage.wait()
     assert gc.isenabled()
@@ -157,7 +159,9 @@ def test_before_the_beginning_nothing_is_put_off_and_after_the_end_nothing_stays
     assert gc.isenabled()
 
 
-async def test_the_collector_stands_still_from_a_key_until_its_paint(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_collector_stands_still_from_a_key_until_its_paint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(key_turns, "LONGEST_S", 120.0)
     async with running() as (app, pilot, _):
         await settle(pilot)
@@ -176,7 +180,9 @@ async def test_the_collector_stands_still_from_a_key_until_its_paint(monkeypatch
         await until(pilot, gc.isenabled)
 
 
-async def test_while_the_app_runs_no_whole_look_comes_by_itself_and_after_it_all_is_as_before() -> None:
+async def test_while_the_app_runs_no_whole_look_comes_by_itself_and_after_it_all_is_as_before() -> (
+    None
+):
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
     async with running() as (app, pilot, _):
         assert gc.get_threshold() == (before[0], MIDDLE, NEVER)
@@ -201,7 +207,9 @@ async def test_what_a_start_makes_is_passed_over_and_the_app_is_looked_through_f
         gc.enable()
 
 
-def test_the_dashboard_is_loaded_without_looking_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dashboard_is_loaded_without_looking_for_garbage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """All of it is kept, and to walk through it again and again took a tenth of the time until the first frame."""
     looking = []
 
@@ -220,7 +228,9 @@ def test_the_dashboard_is_loaded_without_looking_for_garbage(monkeypatch: pytest
         monkeypatch.setattr(sys, stream, Terminal())
     monkeypatch.setenv("TERM", "xterm-256color")
     try:
-        status = dashboard.show(_never, title="rgt", hint=None, farewell="bye", without="`rgt status`")
+        status = dashboard.show(
+            _never, title="rgt", hint=None, farewell="bye", without="`rgt status`"
+        )
         assert (status, looking) == (0, [False])
     finally:
         gc.enable()

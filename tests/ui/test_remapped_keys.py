@@ -7,7 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from rgt_tui.ui import Preferences, RgtApp, choose_keys, commands_by_screen, key_for, parse_preferences
+from rgt_tui.ui import (
+    Preferences,
+    RgtApp,
+    choose_keys,
+    commands_by_screen,
+    key_for,
+    parse_preferences,
+)
 from rgt_tui.ui.screens import FleetAwareScreen
 from tests.ui.fakes import FakeFleet
 from tests.ui.snap import screen_text, settle
@@ -47,7 +54,9 @@ def preferences() -> Iterator[Preferences]:
     choose_keys({})
 
 
-async def test_every_main_screen_names_the_keys_that_a_person_has_chosen(preferences: Preferences) -> None:
+async def test_every_main_screen_names_the_keys_that_a_person_has_chosen(
+    preferences: Preferences,
+) -> None:
     fleet = FakeFleet()
     app = RgtApp(lambda: fleet, preferences=preferences)
     seen: dict[str, str] = {}
@@ -74,7 +83,17 @@ async def test_every_main_screen_names_the_keys_that_a_person_has_chosen(prefere
                 await pilot.press("Q")
                 await settle(pilot)
     places = {name.split(" ")[0] for name in seen}
-    assert {"fleet", "box", "log", "curves", "phases", "alerts", "transfers", "journal", "platform"} <= places
+    assert {
+        "fleet",
+        "box",
+        "log",
+        "curves",
+        "phases",
+        "alerts",
+        "transfers",
+        "journal",
+        "platform",
+    } <= places
     assert "ctrl+y copies" in seen["fleet "] and "Z ─" in seen["fleet "]
 
 
@@ -82,7 +101,11 @@ def test_a_text_names_the_key_of_a_command_that_there_is(preferences: Preference
     known = {command.id for _, commands in commands_by_screen() for command in commands}
     assert key_for("screen.copy") == "y"
     choose_keys(preferences.keys)
-    assert (key_for("screen.copy"), key_for("app.help"), key_for("fleet.filter")) == ("ctrl+y", "f3", "/")
+    assert (key_for("screen.copy"), key_for("app.help"), key_for("fleet.filter")) == (
+        "ctrl+y",
+        "f3",
+        "/",
+    )
     assert set(preferences.keys) <= known
     with pytest.raises(KeyError):
         key_for("screen.nonesuch")

@@ -17,7 +17,15 @@ from textual.strip import Strip
 
 from tests.ui import kept
 from tests.ui.fakes import demo_state
-from tests.ui.screen_pictures import KEPT, cells_of, compared, difference, rows_of, svg_of, text_of_rows
+from tests.ui.screen_pictures import (
+    KEPT,
+    cells_of,
+    compared,
+    difference,
+    rows_of,
+    svg_of,
+    text_of_rows,
+)
 from tests.ui.stages import FEW, SCREENS, rest, staged
 
 SIZES = ((80, 24), (120, 34), (200, 50))
@@ -79,7 +87,9 @@ async def test_a_screen_without_a_picture_of_a_lost_box_looks_as_with_a_live_one
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     async with staged(screen, state, home=state_home, size=SIZES[1]) as (app, pilot):
         rows = await rest(app, pilot, SIZES[1])
-    kept_rows = rows_of((KEPT / screen / f"live-{SIZES[1][0]}x{SIZES[1][1]}.svg").read_text(encoding="utf-8"))
+    kept_rows = rows_of(
+        (KEPT / screen / f"live-{SIZES[1][0]}x{SIZES[1][1]}.svg").read_text(encoding="utf-8")
+    )
     assert difference(kept_rows, rows) == []
 
 
@@ -142,7 +152,9 @@ STRAY = {
     "a percent sign with a blank before it": re.compile(r"\d %"),
     "a size without its unit's name": re.compile(r"\d ?[KMGTP](?![\w./])"),
     "a plural of one": re.compile(r"(?<![\d.,:])1 (?!process\b)[a-z]{2,}s\b"),
-    "memory in decimal units": re.compile(r"(?:cgroup|memory|vram|cache|host|oom kills) [^│]*\d [kMGT]B"),
+    "memory in decimal units": re.compile(
+        r"(?:cgroup|memory|vram|cache|host|oom kills) [^│]*\d [kMGT]B"
+    ),
     "a disk or a transfer in binary units": re.compile(
         r"(?:free|copied|files,?|loss|verified) [^│]*\d [KMGT]iB"
     ),
@@ -170,7 +182,10 @@ def test_all_screens_write_percents_sizes_and_plurals_in_one_way() -> None:
         ("33% of 107 GB", None),
         ("memory 33% of 107 GB", "memory in decimal units"),
         ("131 of 214 files  298 MiB/s", "a disk or a transfer in binary units"),
-        ("61.0 GiB  11 files  38.2 GB  41.2 k tok/s  1 dot = 3.1 steps  0.7 a core (1 process)", None),
+        (
+            "61.0 GiB  11 files  38.2 GB  41.2 k tok/s  1 dot = 3.1 steps  0.7 a core (1 process)",
+            None,
+        ),
     ],
 )
 def test_a_stray_form_is_found(text: str, fault: str | None) -> None:

@@ -43,7 +43,9 @@ def test_where_it_cannot_be_written_at_all_that_is_said(
     state_home.parent.mkdir(parents=True)
     state_home.write_text("a file")
     monkeypatch.chdir("/proc")
-    assert write_screenshot("<svg>", os.environ).startswith("no screenshot could be written: /proc: ")
+    assert write_screenshot("<svg>", os.environ).startswith(
+        "no screenshot could be written: /proc: "
+    )
 
 
 async def test_the_event_line_says_where_and_nothing_pops_up(

@@ -64,7 +64,9 @@ def assert_seen(drawn: LineWidget) -> None:
         assert style.color is not None
         for system in FEW:
             ground = style.bgcolor.downgrade(system)
-            assert ground != plain.bgcolor.downgrade(system), f"{system.name}: the row is as all others"
+            assert ground != plain.bgcolor.downgrade(system), (
+                f"{system.name}: the row is as all others"
+            )
             if segment.text.strip():
                 ink = style.color.downgrade(system)
                 assert ink != ground, f"{system.name}: {segment.text!r} cannot be read"
@@ -90,7 +92,9 @@ async def test_so_it_is_in_every_other_list(place: str, state_home: Path) -> Non
         if place == "teardown":
             app.screen.query_one(EvidenceList).focus()
             await rest(app, pilot)
-        lists = [drawn for drawn in app.screen.query(LineWidget) if drawn.selected_line() is not None]
+        lists = [
+            drawn for drawn in app.screen.query(LineWidget) if drawn.selected_line() is not None
+        ]
         assert [type(drawn).__name__ for drawn in lists] == [STAGED[place]]
         for theme in THEMES:
             app.theme = theme.name
@@ -150,7 +154,9 @@ def test_every_colour_of_a_theme_is_readable_on_both_grounds_in_few_colours(them
         below = [Color.parse(str(ground)).downgrade(system).number for ground in grounds]
         assert len(set(below)) == 2, f"{system.name}: both grounds are one colour"
         for ink in inks:
-            assert Color.parse(str(ink)).downgrade(system).number not in below, f"{system.name}: {ink}"
+            assert Color.parse(str(ink)).downgrade(system).number not in below, (
+                f"{system.name}: {ink}"
+            )
 
 
 async def test_without_colours_the_cursor_tells_which_line_keys_act_on(
@@ -178,7 +184,8 @@ async def test_the_pane_that_has_the_keys_says_so_without_colours(place: str) ->
             marked = [
                 pane
                 for pane in app.screen.query(LineWidget)
-                if pane.display and any(f"─{glyphs().cursor}" in text_of(row) for row in pane.shown_lines)
+                if pane.display
+                and any(f"─{glyphs().cursor}" in text_of(row) for row in pane.shown_lines)
             ]
             assert marked == ([app.focused] if app.focused is not None else [])
 

@@ -62,7 +62,11 @@ async def test_everything_is_ascii_when_asked(monkeypatch: pytest.MonkeyPatch) -
     notation.glyphs.cache_clear()
     lines._safe.cache_clear()
     box = msgspec.structs.replace(running_box(), reason="verbunden über 训练")
-    async with running(FleetState((*demo_state().boxes, box), demo_state().events, NOW)) as (app, pilot, _):
+    async with running(FleetState((*demo_state().boxes, box), demo_state().events, NOW)) as (
+        app,
+        pilot,
+        _,
+    ):
         for key in WALK:
             if key:
                 await pilot.press(key)
@@ -103,7 +107,16 @@ NONSENSE = Sample(
         ),
         Gpu(index=1, name="y", util=1e9, vram_used=10, vram_total=5, error="\x1b[2Jlost"),
     ),
-    mem=Memory(cgroup=1, used=-1, cache=10, limit=0, peak=None, oom_kills=-3, host_used=10**20, host_total=1),
+    mem=Memory(
+        cgroup=1,
+        used=-1,
+        cache=10,
+        limit=0,
+        peak=None,
+        oom_kills=-3,
+        host_used=10**20,
+        host_total=1,
+    ),
     cpu=Cpu(quota=NAN, cores=0, load1=INF, throttled_pct=NAN),
     disks=(
         Disk(mount="", bytes_total=0, bytes_used=10, bytes_free=-4, inodes_total=0, inodes_used=7),
@@ -117,12 +130,25 @@ NONSENSE = Sample(
             hogs=(InodeHog(path="/h", inodes=10**12, bytes=-1),),
         ),
     ),
-    procs=(Proc(pid=-1, started=INF, cmd="c" * 500, rss=-1, threads=-1, state="Z", cpu_pct=NAN, age_s=NAN),),
+    procs=(
+        Proc(
+            pid=-1,
+            started=INF,
+            cmd="c" * 500,
+            rss=-1,
+            threads=-1,
+            state="Z",
+            cpu_pct=NAN,
+            age_s=NAN,
+        ),
+    ),
     session=Session(tmux=(), uptime_s=NAN),
 )
 
 
-@pytest.mark.parametrize("reading", [NOTHING, NONSENSE, None], ids=["nothing", "nonsense", "no-sample"])
+@pytest.mark.parametrize(
+    "reading", [NOTHING, NONSENSE, None], ids=["nothing", "nonsense", "no-sample"]
+)
 @pytest.mark.parametrize("size", [(60, 20), (200, 50)], ids=["60x20", "200x50"])
 async def test_odd_readings_are_drawn(reading: Sample | None, size: tuple[int, int]) -> None:
     odd = msgspec.structs.replace(
@@ -133,7 +159,9 @@ async def test_odd_readings_are_drawn(reading: Sample | None, size: tuple[int, i
         runs=(RunState("gpt-c", 10, NAN, INF, NAN, total_steps=0, progressed_at=NAN, last_at=NAN),),
         queues=(queue(cell("gpt-c", "running", started=NAN), cell("z", "odd", exit_code=-9)),),
         logs=(LogView("", ("", "\x00", "x" * 10_000)),),
-        meter=msgspec.structs.replace(running_box().meter, per_hour=NAN, spent=INF, currency="\x1b[31m"),
+        meter=msgspec.structs.replace(
+            running_box().meter, per_hour=NAN, spent=INF, currency="\x1b[31m"
+        ),
     )
     async with running(FleetState((odd,), (), NOW), size=size) as (app, pilot, _):
         for key in (*WALK[:4], "w"):
@@ -174,7 +202,9 @@ def written(script: Path, rows: int, columns: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", [(0, 0), (0, 120), (24, 80)], ids=str)
-def test_a_terminal_that_does_not_know_its_size_is_not_flooded(size: tuple[int, int], tmp_path: Path) -> None:
+def test_a_terminal_that_does_not_know_its_size_is_not_flooded(
+    size: tuple[int, int], tmp_path: Path
+) -> None:
     script = tmp_path / "app_in_a_terminal.py"
     script.write_text(IN_A_TERMINAL)
     out = written(script, *size)
@@ -192,7 +222,9 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("screen", WHOLE)
-async def test_what_one_decides_by_is_whole_in_the_smallest_terminal(screen: str, state_home: Path) -> None:
+async def test_what_one_decides_by_is_whole_in_the_smallest_terminal(
+    screen: str, state_home: Path
+) -> None:
     async with staged(screen, "live", home=state_home, size=(60, 20)) as (app, pilot):
         for part in app.screen.query("#scroll"):  # the picture is one of a row that was walked to
             part.scroll_home(animate=False, immediate=True)
@@ -249,12 +281,16 @@ async def test_a_list_that_does_not_fit_says_how_much_is_out_of_sight() -> None:
         assert "above" in screen_text(app) and "more" not in screen_text(app)
 
 
-async def test_what_a_check_prints_has_the_room_of_what_is_known_of_the_box(state_home: Path) -> None:
+async def test_what_a_check_prints_has_the_room_of_what_is_known_of_the_box(
+    state_home: Path,
+) -> None:
     async with staged("phases", "live", home=state_home, size=(120, 60)) as (app, pilot):
         screen = app.screen
         assert isinstance(screen, LifecycleScreen) and screen.selected is not None
         assert "vast-demo  what happened" in screen_text(app)
-        screen.runs[screen.selected.id] = CheckRun("df -i", NOW, [f"row {n}" for n in range(20)], NOW, 0)
+        screen.runs[screen.selected.id] = CheckRun(
+            "df -i", NOW, [f"row {n}" for n in range(20)], NOW, 0
+        )
         screen.redraw_now()
         await settle(pilot)
         assert "vast-demo  what happened" not in screen_text(app)
@@ -263,4 +299,6 @@ async def test_what_a_check_prints_has_the_room_of_what_is_known_of_the_box(stat
 
 async def test_no_box_is_not_a_box_without_trouble() -> None:
     async with running(FleetState((), (), NOW), size=(80, 24), keys=("a",)) as (app, _, __):
-        assert "no box is watched" in screen_text(app) and "nothing is wrong" not in screen_text(app)
+        assert "no box is watched" in screen_text(app) and "nothing is wrong" not in screen_text(
+            app
+        )

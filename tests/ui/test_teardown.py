@@ -72,7 +72,9 @@ class ParkFleet(FakeFleet):
         self.reviews.append(verb)
         if self.fail_review is not None:
             raise self.fail_review
-        return await super().review(box, verb, forfeits=forfeits, ignored=ignored, unprotect=unprotect)
+        return await super().review(
+            box, verb, forfeits=forfeits, ignored=ignored, unprotect=unprotect
+        )
 
     async def execute(
         self,
@@ -86,7 +88,9 @@ class ParkFleet(FakeFleet):
         evidence_digest: str | None = None,
     ) -> AsyncIterator[StopProgress]:
         count = 0
-        steps = super().execute(box, verb, typed, forfeits=forfeits, ignored=ignored, unprotect=unprotect)
+        steps = super().execute(
+            box, verb, typed, forfeits=forfeits, ignored=ignored, unprotect=unprotect
+        )
         async for step in steps:
             if count == self.break_after:
                 raise ConnectionError("connection reset by peer")
@@ -94,7 +98,9 @@ class ParkFleet(FakeFleet):
             yield step
 
 
-async def open_dialog(pilot: Pilot[None], fleet: ParkFleet, *, guarded: bool = False) -> TeardownScreen:
+async def open_dialog(
+    pilot: Pilot[None], fleet: ParkFleet, *, guarded: bool = False
+) -> TeardownScreen:
     app = pilot.app
     assert isinstance(app, RgtApp)
     await until(pilot, lambda: app.fleet is not None)
@@ -102,7 +108,9 @@ async def open_dialog(pilot: Pilot[None], fleet: ParkFleet, *, guarded: bool = F
     await until(pilot, lambda: isinstance(app.screen, TeardownScreen) and app.screen.is_mounted)
     screen = app.screen
     assert isinstance(screen, TeardownScreen)
-    await until(pilot, lambda: screen.state.review is not None or screen.state.review_error is not None)
+    await until(
+        pilot, lambda: screen.state.review is not None or screen.state.review_error is not None
+    )
     if not guarded:
         fleet.advance(1.0)
     return screen
@@ -232,7 +240,9 @@ async def test_the_name_then_the_button_parks() -> None:
         assert fleet.executed == [(BOX, Verb.PARK, BOX)]
         assert "✔ meter off" in said(screen)
         assert button(screen, "ok").text == "Receipt"
-        assert str(screen.query_one("#dialog").border_title).startswith("vast-demo: stopped"), "no question"
+        assert str(screen.query_one("#dialog").border_title).startswith("vast-demo: stopped"), (
+            "no question"
+        )
         assert button(screen, "cancel").text == "Close"
 
 
@@ -255,7 +265,9 @@ async def test_changing_to_destroy_empties_the_name() -> None:
         screen = await open_dialog(pilot, fleet)
         await type_name(pilot, screen)
         await pilot.press("shift+tab", "shift+tab", "right")
-        await until(pilot, lambda: screen.state.verb is Verb.DESTROY and screen.state.review is not None)
+        await until(
+            pilot, lambda: screen.state.verb is Verb.DESTROY and screen.state.review is not None
+        )
         assert screen.query_one(Input).value == ""
         assert button(screen, "ok").text == "Destroy vast-demo"
         assert button(screen, "ok").disabled
@@ -455,7 +467,9 @@ async def test_the_key_that_opened_the_dialog_is_not_typed_when_it_repeats() -> 
         assert screen.focused.id == "cancel"
 
 
-async def test_a_box_without_a_control_plane_shows_the_platform_s_own_way_and_sends_nothing() -> None:
+async def test_a_box_without_a_control_plane_shows_the_platform_s_own_way_and_sends_nothing() -> (
+    None
+):
     class Unowned(ParkFleet):
         async def review(self, box: str, verb: Verb, **_: object) -> Review:
             raise GateClosed((f"{box} has no control plane in the fleet file",))
@@ -480,7 +494,9 @@ async def test_without_a_control_plane_there_is_nothing_to_type_and_y_copies_the
 ) -> None:
     class Chinese(ParkFleet):
         def profile(self, box: str) -> Profile:
-            action = BillingAction("stop", "关机", "park", True, False, True, how=("console: 关机",))
+            action = BillingAction(
+                "stop", "关机", "park", True, False, True, how=("console: 关机",)
+            )
             return msgspec.structs.replace(super().profile(box), billing=(action,))
 
     fleet = Chinese()
@@ -504,7 +520,9 @@ async def test_without_a_control_plane_there_is_nothing_to_type_and_y_copies_the
         assert button(screen, "ok").text == "Stop vast-demo"
 
 
-async def test_y_copies_a_row_of_the_evidence_and_is_a_letter_in_the_field(state_home: Path) -> None:
+async def test_y_copies_a_row_of_the_evidence_and_is_a_letter_in_the_field(
+    state_home: Path,
+) -> None:
     fleet = ParkFleet()
     async with app_of(fleet).run_test(size=(100, 40)) as pilot:
         screen = await open_dialog(pilot, fleet)
@@ -520,7 +538,9 @@ class LongFleet(ParkFleet):
     """A review with more of everything than a small screen has lines."""
 
     LOST = tuple(f"/data/{place:02}" for place in range(30))
-    ITEMS = tuple(EvidenceItem(f"row{place}", True, f"item {place:02} holds", 0.0) for place in range(30))
+    ITEMS = tuple(
+        EvidenceItem(f"row{place}", True, f"item {place:02} holds", 0.0) for place in range(30)
+    )
 
     async def review(
         self,
@@ -531,7 +551,9 @@ class LongFleet(ParkFleet):
         ignored: frozenset[str] = frozenset(),
         unprotect: str = "",
     ) -> Review:
-        made = await super().review(box, verb, forfeits=forfeits, ignored=ignored, unprotect=unprotect)
+        made = await super().review(
+            box, verb, forfeits=forfeits, ignored=ignored, unprotect=unprotect
+        )
         return msgspec.structs.replace(made, lost=self.LOST, items=self.ITEMS)
 
 
@@ -540,7 +562,9 @@ async def test_all_that_is_lost_and_all_evidence_can_be_scrolled_to() -> None:
     app = app_of(fleet)
     async with app.run_test(size=(80, 24)) as pilot:
         screen = await open_dialog(pilot, fleet)
-        await until(pilot, lambda: "more" in text_of(screen.query_one("#more", FittedLines).shown_lines[0]))
+        await until(
+            pilot, lambda: "more" in text_of(screen.query_one("#more", FittedLines).shown_lines[0])
+        )
         seen = screen_text(app)
         assert "▼" in seen
         for _ in range(30):
@@ -567,7 +591,9 @@ async def test_the_help_key_opens_the_page_of_keys_and_types_nothing(focus: str)
         assert screen.state.typed == ""
 
 
-LONG = "compute off; keeps billing: " + "; ".join(f"volume {n}, 10 GB, $1.50 a month" for n in range(6))
+LONG = "compute off; keeps billing: " + "; ".join(
+    f"volume {n}, 10 GB, $1.50 a month" for n in range(6)
+)
 RECEIPT_OF = Receipt(
     action="a1",
     box=BOX,
@@ -604,12 +630,18 @@ class WithReceipt(ParkFleet):
 
     async def execute(self, *arguments: Any, **given: Any) -> AsyncIterator[StopProgress]:
         async for step in super().execute(*arguments, **given):
-            yield StopProgress(step.phase, step.at, LONG) if step.phase is StopPhase.METER_OFF else step
+            yield (
+                StopProgress(step.phase, step.at, LONG)
+                if step.phase is StopPhase.METER_OFF
+                else step
+            )
         self.receipts[BOX] = RECEIPT_OF
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_it_ends_with_a_receipt_and_what_still_bills_is_not_cut_off(size: tuple[int, int]) -> None:
+async def test_it_ends_with_a_receipt_and_what_still_bills_is_not_cut_off(
+    size: tuple[int, int],
+) -> None:
     fleet = WithReceipt()
     app = app_of(fleet)
     async with app.run_test(size=size) as pilot:
@@ -625,10 +657,21 @@ async def test_it_ends_with_a_receipt_and_what_still_bills_is_not_cut_off(size: 
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, ReceiptScreen) and app.screen.is_read)
         page = app.screen
-        text = " ".join(" ".join(text_of(row) for row in page.query_one(FittedLines).shown_lines).split())
-        for part in ("still bills", "volume 5", "to end that", "Vast.ai 9918231", "e" * 8, "$4.20 in all"):
+        text = " ".join(
+            " ".join(text_of(row) for row in page.query_one(FittedLines).shown_lines).split()
+        )
+        for part in (
+            "still bills",
+            "volume 5",
+            "to end that",
+            "Vast.ai 9918231",
+            "e" * 8,
+            "$4.20 in all",
+        ):
             assert part in text, part
-        assert "disk" not in text and "is kept" not in text, "the machine was destroyed with its disk"
+        assert "disk" not in text and "is kept" not in text, (
+            "the machine was destroyed with its disk"
+        )
         assert str(page.query_one("#page").border_title) == f"{BOX}: destroyed"
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is screen)
@@ -638,7 +681,11 @@ async def test_d_on_a_machine_that_is_gone_shows_the_receipt_and_offers_no_actio
     fleet = WithReceipt()
     app = app_of(fleet)
     gone = Meter(
-        lifecycle=Lifecycle.GONE, kind=MeterKind.STORAGE_ONLY, at=1.0, source="vast", native_status="404"
+        lifecycle=Lifecycle.GONE,
+        kind=MeterKind.STORAGE_ONLY,
+        at=1.0,
+        source="vast",
+        native_status="404",
     )
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: app.fleet is not None)
@@ -663,7 +710,9 @@ class Clicked(ParkFleet):
 
     async def review(self, *arguments: Any, **given: Any) -> Review:
         made = await super().review(*arguments, **given)
-        return msgspec.structs.replace(made, waits=self.waits, waiting=Verb.DESTROY if self.waits else None)
+        return msgspec.structs.replace(
+            made, waits=self.waits, waiting=Verb.DESTROY if self.waits else None
+        )
 
 
 async def test_the_click_is_the_person_s_and_so_is_the_word_that_it_is_done() -> None:

@@ -47,7 +47,9 @@ def review(verb: Verb = Verb.DESTROY, /, **different: object) -> Review:
 
 
 def opened(**different: object) -> Confirm:
-    return Confirm(NAME, Verb.DESTROY, NOW, (Verb.PARK, Verb.DESTROY)).reviewed(review(**different), NOW)
+    return Confirm(NAME, Verb.DESTROY, NOW, (Verb.PARK, Verb.DESTROY)).reviewed(
+        review(**different), NOW
+    )
 
 
 def ready() -> Confirm:
@@ -192,7 +194,8 @@ def test_reasons_that_come_and_go_leave_what_was_typed() -> None:
     """The gate is shut by them as long as they last; nothing else is at stake than was."""
     busy = EvidenceItem("quiet:pid 9", False, "pid 9 trains")
     found = changes(
-        review(items=(busy, EvidenceItem("quiet:pid 7", False, "pid 7 trains"))), review(items=(busy,))
+        review(items=(busy, EvidenceItem("quiet:pid 7", False, "pid 7 trains"))),
+        review(items=(busy,)),
     )
     assert [(one.text, one.shuts) for one in found] == [("quiet:pid 7 no longer blocks it", False)]
     better = changes(review(items=(EvidenceItem("quiet", False, "trains"),)), review())
@@ -250,7 +253,10 @@ def test_the_way_to_meter_off() -> None:
 @pytest.mark.parametrize("phase", [StopPhase.UNCONFIRMED, StopPhase.FAILED])
 def test_no_confirmation_is_an_unknown_state(phase: StopPhase) -> None:
     state = (
-        ready().confirm(LATER)[0].progressed(step(StopPhase.REQUESTED)).progressed(step(phase, "HTTP 500"))
+        ready()
+        .confirm(LATER)[0]
+        .progressed(step(StopPhase.REQUESTED))
+        .progressed(step(phase, "HTTP 500"))
     )
     assert state.stage is Stage.UNKNOWN
     assert state.trouble == "HTTP 500"
@@ -318,7 +324,9 @@ def test_the_facts_are_all_there() -> None:
 
 
 def test_the_platform_s_note_and_its_ways_by_hand_are_there() -> None:
-    review = opened(note="The disk bills for ever.", how=("console: Stop", "vastai stop instance <id>"))
+    review = opened(
+        note="The disk bills for ever.", how=("console: Stop", "vastai stop instance <id>")
+    )
     shown = whole(review, 100)
     assert "note           The disk bills for ever." in shown
     assert "or by hand     console: Stop" in shown
@@ -330,10 +338,19 @@ def test_a_meter_that_is_off_has_no_price_that_is_stopped_again() -> None:
     sent = ready().confirm(LATER)[0].progressed(step(StopPhase.REQUESTED))
     off = sent.progressed(step(StopPhase.CONFIRMED)).progressed(step(StopPhase.METER_OFF))
     meter = Meter(
-        per_hour=0.02, compute_per_hour=0.0, storage_per_hour=0.02, spent=1.12, native_status="EXITED"
+        per_hour=0.02,
+        compute_per_hour=0.0,
+        storage_per_hour=0.02,
+        spent=1.12,
+        native_status="EXITED",
     )
     shown = flat(facts(off, replace(SETTING, meter=meter), 100))
-    for part in ("$0.02/h", "spent $1.12", "says EXITED", "stopped        compute   storage $0.02/h goes on"):
+    for part in (
+        "$0.02/h",
+        "spent $1.12",
+        "says EXITED",
+        "stopped        compute   storage $0.02/h goes on",
+    ):
         assert part in shown
     assert "$0.42/h" not in shown
     assert "$0.00/h" not in shown
@@ -357,7 +374,9 @@ def test_lower_bounds_and_what_makes_them_so_are_said() -> None:
         books_differ=-0.5,
         books_differ_since=0.0,
     )
-    shown = flat(facts(opened(at_least=True, spent_at_least=True), replace(SETTING, meter=meter), 100))
+    shown = flat(
+        facts(opened(at_least=True, spent_at_least=True), replace(SETTING, meter=meter), 100)
+    )
     for part in (
         "≥ $0.42/h",
         "spent ≥ $1.11",
@@ -400,7 +419,9 @@ def test_a_verb_that_the_platform_lacks_says_what_there_is_instead() -> None:
 
 
 def test_a_price_that_becomes_a_lower_bound_has_changed() -> None:
-    assert [one.text for one in changes(review(), review(at_least=True))] == ["the price per hour changed"]
+    assert [one.text for one in changes(review(), review(at_least=True))] == [
+        "the price per hour changed"
+    ]
 
 
 def test_an_unknown_price_is_never_free() -> None:
@@ -416,7 +437,9 @@ def test_green_is_only_what_is_proved() -> None:
     items = (EvidenceItem("a", True, "fine"), EvidenceItem("b", False, "not fine"))
     lines = evidence(opened(items=items), 60)
     green = [made for made in lines if any(span.tone is Tone.PROVED for span in made)]
-    assert [("fine" in text_of(made), "not fine" in text_of(made)) for made in green] == [(True, False)]
+    assert [("fine" in text_of(made), "not fine" in text_of(made)) for made in green] == [
+        (True, False)
+    ]
 
 
 @given(st.integers(20, 200), st.text(max_size=200), st.booleans())
@@ -498,7 +521,12 @@ def test_what_to_click_is_numbered_in_the_words_of_the_console() -> None:
     assert promise(closed) == "rgt sends nothing here"
     assert not text_of(asked(closed, 100)) and not text_of(course(closed, 100))
     bare = BillingAction("stop", "End it", "park", True, False, True)
-    assert clicks(replace(setting, action=bare, console="")) == ("open the console of AutoDL", "click End it")
-    slurm = BillingAction("stop", "scancel", "destroy", True, False, True, how=("shell: scancel <job>",))
+    assert clicks(replace(setting, action=bare, console="")) == (
+        "open the console of AutoDL",
+        "click End it",
+    )
+    slurm = BillingAction(
+        "stop", "scancel", "destroy", True, False, True, how=("shell: scancel <job>",)
+    )
     assert clicks(replace(setting, action=slurm)) == ("shell: scancel <job>",)
     assert clicks(replace(setting, action=None)) == ()

@@ -22,9 +22,21 @@ DRAWN = [
 LEAST = 4.5
 LEAST_HIGH = 7.0
 
-PROTAN = ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998))
-DEUTAN = ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881))
-TRITAN = ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900))
+PROTAN = (
+    (0.152286, 1.052583, -0.204868),
+    (0.114503, 0.786281, 0.099216),
+    (-0.003882, -0.048116, 1.051998),
+)
+DEUTAN = (
+    (0.367322, 0.860646, -0.227968),
+    (0.280085, 0.672501, 0.047413),
+    (-0.011820, 0.042940, 0.968881),
+)
+TRITAN = (
+    (1.255528, -0.076749, -0.178779),
+    (-0.078411, 0.930809, 0.147602),
+    (0.004733, 0.691367, 0.303900),
+)
 """What linear RGB is to those who lack one kind of cone: Machado, Oliveira and Fernandes 2009, severity 1.0,
 https://www.inf.ufrgs.br/~oliveira/pubs_files/CVD_Simulation/CVD_Simulation.html"""
 APART = 18.0
@@ -44,7 +56,10 @@ def linear(colour: str) -> Rgb:
 def contrast(one: str, other: str) -> float:
     """Return the ratio of https://www.w3.org/TR/WCAG21/#dfn-contrast-ratio between two colours."""
     light, dark = sorted(
-        (sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear(x), strict=True)) for x in (one, other)),
+        (
+            sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear(x), strict=True))
+            for x in (one, other)
+        ),
         reverse=True,
     )
     return (light + 0.05) / (dark + 0.05)
@@ -60,7 +75,9 @@ def lab(rgb: Rgb) -> Rgb:
 
 
 def seen(colour: str, matrix: tuple[Rgb, ...]) -> Rgb:
-    red, green, blue = (sum(w * c for w, c in zip(row, linear(colour), strict=True)) for row in matrix)
+    red, green, blue = (
+        sum(w * c for w, c in zip(row, linear(colour), strict=True)) for row in matrix
+    )
     return lab((red, green, blue))
 
 
@@ -85,7 +102,9 @@ def test_every_ink_has_enough_contrast_on_both_grounds(theme: Theme) -> None:
     least = LEAST_HIGH if theme.name == "rgt-contrast" else LEAST
     for name, ink in inks(theme).items():
         for ground in (str(theme.background), theme.variables["rgt-raised"]):
-            assert contrast(ink, ground) >= least, f"{name} {ink} on {ground}: {contrast(ink, ground):.2f}"
+            assert contrast(ink, ground) >= least, (
+                f"{name} {ink} on {ground}: {contrast(ink, ground):.2f}"
+            )
 
 
 def in_sixteen(colour: object) -> int | None:
@@ -102,7 +121,9 @@ def test_a_terminal_of_sixteen_colours_has_red_for_trouble_and_another_ink_for_a
     grounds = {in_sixteen(theme.background), in_sixteen(theme.variables["rgt-raised"])}
     assert len(grounds) == 2 and not grounds & set(shown.values())
     if theme.dark:
-        assert shown["proved"] not in {shown[name] for name in ("text", "faint", "warn", "trouble", "accent")}
+        assert shown["proved"] not in {
+            shown[name] for name in ("text", "faint", "warn", "trouble", "accent")
+        }
 
 
 XTERM = (
@@ -146,7 +167,13 @@ async def test_the_line_that_keys_act_on_can_be_read_in_sixteen_colours(
             for text, ink, ground in chosen:
                 assert ink is not None and ground is not None
                 for palette in (XTERM, CONSOLE):
-                    assert contrast(palette[ink], palette[ground]) >= LEAST, (theme, keys, text, ink, ground)
+                    assert contrast(palette[ink], palette[ground]) >= LEAST, (
+                        theme,
+                        keys,
+                        text,
+                        ink,
+                        ground,
+                    )
 
 
 @pytest.mark.parametrize("theme", themes_of(16), ids=lambda theme: theme.name)
@@ -157,7 +184,9 @@ def test_what_warns_can_be_read_in_sixteen_colours(theme: Theme) -> None:
         assert contrast(palette[ink], palette[ground]) >= LEAST
 
 
-@pytest.mark.parametrize(("term", "trouble"), [("screen", "#ff5555"), ("screen-256color", "#ffa8a8")])
+@pytest.mark.parametrize(
+    ("term", "trouble"), [("screen", "#ff5555"), ("screen-256color", "#ffa8a8")]
+)
 async def test_the_terminal_says_how_many_colours_there_are(
     term: str, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,7 +270,11 @@ def legible(app: RgtApp, where: str) -> int:
                 and not style.reverse
             ):
                 met.add(
-                    (style.color.get_truecolor().hex, style.bgcolor.get_truecolor().hex, segment.text[:20])
+                    (
+                        style.color.get_truecolor().hex,
+                        style.bgcolor.get_truecolor().hex,
+                        segment.text[:20],
+                    )
                 )
     for ink, ground, text in met:
         assert contrast(ink, ground) >= LEAST, (
@@ -254,15 +287,21 @@ def legible(app: RgtApp, where: str) -> int:
 def test_what_counts_stays_apart_for_those_who_see_fewer_colours(matrix: tuple[Rgb, ...]) -> None:
     theme = next(theme for theme in THEMES if theme.name == "rgt-colour-blind")
     counted = {
-        name: ink for name, ink in inks(theme).items() if name in {"text", "warn", "trouble", "proved"}
+        name: ink
+        for name, ink in inks(theme).items()
+        if name in {"text", "warn", "trouble", "proved"}
     }
     for (one, a), (other, b) in itertools.combinations(counted.items(), 2):
-        apart = sum((x - y) ** 2 for x, y in zip(seen(a, matrix), seen(b, matrix), strict=True)) ** 0.5
+        apart = (
+            sum((x - y) ** 2 for x, y in zip(seen(a, matrix), seen(b, matrix), strict=True)) ** 0.5
+        )
         assert apart >= APART, f"{one} and {other}: {apart:.1f}"
 
 
 @pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=lambda one: one.name)
-def test_glyphs_and_words_say_it_without_colours(glyphs: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_glyphs_and_words_say_it_without_colours(
+    glyphs: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rgt_tui.ui.box_status.glyphs", lambda: glyphs)
     monkeypatch.setattr("rgt_tui.ui.widgets.checklist.glyphs", lambda: glyphs)
     bad, good = (
@@ -270,7 +309,9 @@ def test_glyphs_and_words_say_it_without_colours(glyphs: object, monkeypatch: py
         {Health.RUNNING, Health.IDLE, Health.FINISHED},
     )
     assert not {mark(health)[0] for health in bad} & {mark(health)[0] for health in good}
-    assert len({mark(health)[0] for health in (Health.TROUBLE, Health.WARN, Health.UNREACHABLE)}) == 3
+    assert (
+        len({mark(health)[0] for health in (Health.TROUBLE, Health.WARN, Health.UNREACHABLE)}) == 3
+    )
     words = [row.means.partition(":")[0] for row in states()]
     assert len(set(words)) == len(Health), "and the word is another one each time"
     marks = {check_mark(status).text for status in CheckStatus}

@@ -155,7 +155,9 @@ async def test_no_arrow_is_lost_while_the_history_is_read(
         assert hours(app) == pytest.approx(STORY[-3][0])
 
 
-async def test_comma_and_full_stop_go_by_the_minute_also_through_what_nobody_watched(path: Path) -> None:
+async def test_comma_and_full_stop_go_by_the_minute_also_through_what_nobody_watched(
+    path: Path,
+) -> None:
     async with machine(path) as (app, pilot, _):
         await pilot.press("comma")
         await settle(pilot)
@@ -238,7 +240,9 @@ async def test_a_command_that_needs_the_present_names_the_moment(path: Path) -> 
     async with machine(path, "left", "enter") as (app, _, _):
         screen = app.screen
         assert isinstance(screen, BoxScreen)
-        reasons = {screen.why_not(command) for command in screen.commands() if "live" in command.needs}
+        reasons = {
+            screen.why_not(command) for command in screen.commands() if "live" in command.needs
+        }
         assert reasons == {past(app).why_nothing}
 
 
@@ -278,7 +282,9 @@ async def test_of_one_box_its_events_count_and_it_is_selected(path: Path) -> Non
         assert {row.box for row in app.screen._happened} <= {name}
 
 
-async def test_y_takes_along_when_it_was_and_how_the_box_stood(path: Path, state_home: Path) -> None:
+async def test_y_takes_along_when_it_was_and_how_the_box_stood(
+    path: Path, state_home: Path
+) -> None:
     async with machine(path, "left", "y"):
         text = (state_home / "copied.txt").read_text()
         assert text.startswith("07:02:11 today, 3h00 ago  lab-a100-2: ")

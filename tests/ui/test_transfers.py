@@ -46,11 +46,28 @@ LOOK = PullProgress(
         (Pull(("/w",), began_at=NOW), ("●", "connecting")),
         (
             Pull(("/w",), progress=LOOK),
-            ("pulling", "63%", "25.8 GB of 40.8 GB", "131 of 214 files", "312 MB/s", "45s left", "0 refused"),
+            (
+                "pulling",
+                "63%",
+                "25.8 GB of 40.8 GB",
+                "131 of 214 files",
+                "312 MB/s",
+                "45s left",
+                "0 refused",
+            ),
         ),
-        (Pull(("/w",), end=Pulled(whole=True, text="3 files"), ended_at=NOW), ("✔", "complete", "3 files")),
-        (Pull(("/w",), end=Pulled(whole=False, text="lost"), ended_at=NOW), ("✖", "incomplete", "lost")),
-        (Pull(("/w",), end=Pulled(whole=False, text="x"), stopped=True, ended_at=NOW), ("▲", "stopped")),
+        (
+            Pull(("/w",), end=Pulled(whole=True, text="3 files"), ended_at=NOW),
+            ("✔", "complete", "3 files"),
+        ),
+        (
+            Pull(("/w",), end=Pulled(whole=False, text="lost"), ended_at=NOW),
+            ("✖", "incomplete", "lost"),
+        ),
+        (
+            Pull(("/w",), end=Pulled(whole=False, text="x"), stopped=True, ended_at=NOW),
+            ("▲", "stopped"),
+        ),
     ],
 )
 def test_a_pull_in_one_line(pull: Pull, words: tuple[str, ...]) -> None:
@@ -60,7 +77,9 @@ def test_a_pull_in_one_line(pull: Pull, words: tuple[str, ...]) -> None:
 
 
 def test_refused_files_are_loud_and_an_unknown_speed_is_said() -> None:
-    row = pull_row("lab", Pull((), progress=PullProgress(phase="pulling", bytes=10, problems=2)), 3, NOW)
+    row = pull_row(
+        "lab", Pull((), progress=PullProgress(phase="pulling", bytes=10, problems=2)), 3, NOW
+    )
     assert "2 problems" in text_of(row) and "speed not known yet" in text_of(row)
     assert state_of(Pull(()))[2] == "connecting"
 
@@ -93,7 +112,9 @@ async def test_transfers_are_stopped_resumed_copied_and_opened(state_home: Path)
         await pilot.press("s")
         await settle(pilot)
         assert fleet.pulls_stopped == 1
-        assert "r pulls again" in screen_text(app) or "next pull resumes from there" in screen_text(app)
+        assert "r pulls again" in screen_text(app) or "next pull resumes from there" in screen_text(
+            app
+        )
         await pilot.press("y")
         await pilot.pause()
         assert "vast-demo: /workspace:" in (state_home / "copied.txt").read_text()
@@ -119,7 +140,9 @@ def note(name: str, **changes: Any) -> TransferNote:
 
 def test_what_another_rgt_wrote_is_told_as_it_was_left() -> None:
     rows = {
-        "pushing": note("1", kind="push data", look=msgspec.structs.replace(LOOK, phase="pushing", files=0)),
+        "pushing": note(
+            "1", kind="push data", look=msgspec.structs.replace(LOOK, phase="pushing", files=0)
+        ),
         "complete": note("2", ended_at=NOW - 3 * 86400, whole=True, text="214 files verified"),
         "cut off": note("3", cut_off=True, told_at=NOW - 7200),
         "stopped": note("4", ended_at=NOW - 5, whole=False, text="stopped"),
@@ -129,7 +152,11 @@ def test_what_another_rgt_wrote_is_told_as_it_was_left() -> None:
         entry = from_note(one)
         assert state_of(entry.pull)[2] == word
         shown[word] = text_of(pull_row(entry.box, entry.pull, 9, NOW, entry.kind))
-    assert "push data" in shown["pushing"] and "63%" in shown["pushing"] and "files" not in shown["pushing"]
+    assert (
+        "push data" in shown["pushing"]
+        and "63%" in shown["pushing"]
+        and "files" not in shown["pushing"]
+    )
     assert "3d 0h ago" in shown["complete"] and "214 files verified" in shown["complete"]
     assert "2h00 ago" in shown["cut off"] and "its rgt was killed" in shown["cut off"]
 
@@ -146,8 +173,20 @@ async def test_other_rgts_the_boxes_themselves_and_earlier_days_are_listed() -> 
     fleet = FakeFleet()
     copying = seen_copying(fleet)
     waits = queue(
-        cell("gpt-a", "done", durable="verified", durable_path="/root/autodl-fs/runs/gpt-a", ended=NOW - 60),
-        cell("gpt-b", "failed", durable="failed", durable_path="/root/autodl-fs/runs/gpt-b", ended=NOW - 90),
+        cell(
+            "gpt-a",
+            "done",
+            durable="verified",
+            durable_path="/root/autodl-fs/runs/gpt-a",
+            ended=NOW - 60,
+        ),
+        cell(
+            "gpt-b",
+            "failed",
+            durable="failed",
+            durable_path="/root/autodl-fs/runs/gpt-b",
+            ended=NOW - 90,
+        ),
         cell("gpt-c", "running", durable="pending", durable_path="/root/autodl-fs/runs/gpt-c"),
     )
     fleet.change("autodl-demo", sample=copying, queues=(waits,))
@@ -222,18 +261,22 @@ async def hint_of(app: RgtApp, pilot: Pilot[None]) -> str:
 
 
 def test_the_row_says_why_before_anything_that_could_be_cut_off() -> None:
-    failed = Pull(("/w",), end=Pulled(whole=False, text="no space left on this disk"), ended_at=NOW - 4000)
-    row = text_of(pull_row("lab", failed, 3, NOW, width=80))
-    assert row.index("no space left on this disk") < row.index("1h06 ago") and row.rstrip().endswith(
-        "1h06 ago"
+    failed = Pull(
+        ("/w",), end=Pulled(whole=False, text="no space left on this disk"), ended_at=NOW - 4000
     )
+    row = text_of(pull_row("lab", failed, 3, NOW, width=80))
+    assert row.index("no space left on this disk") < row.index(
+        "1h06 ago"
+    ) and row.rstrip().endswith("1h06 ago")
     tight = text_of(pull_row("lab", failed, 3, NOW, width=64))
     assert "no space left on this" in tight and "1h06 ago" in tight
 
 
 def test_a_transfer_that_waits_says_so_in_its_row_at_every_width() -> None:
     entry = from_note(note("1", look=LOOK, told_at=NOW - 300))
-    assert silent_for(entry, NOW) == 300.0 and silent_for(from_note(note("2", look=LOOK)), NOW) == 0.0
+    assert (
+        silent_for(entry, NOW) == 300.0 and silent_for(from_note(note("2", look=LOOK)), NOW) == 0.0
+    )
     for width in (60, 80, 120, 200):
         made = pull_row("lab", entry.pull, 3, NOW, width=width, silent=300.0)
         assert "no bytes for 5m00" in text_of(made) and width_of(made) <= width

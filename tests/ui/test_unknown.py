@@ -24,7 +24,9 @@ DENIAL = re.compile(
     re.IGNORECASE,
 )
 """What only somebody who has looked can say."""
-NEVER = BoxState(spec=spec("new-box"), link=Link.UNREACHABLE, reason="ssh: timed out", since=NOW - 30)
+NEVER = BoxState(
+    spec=spec("new-box"), link=Link.UNREACHABLE, reason="ssh: timed out", since=NOW - 30
+)
 WAITING = msgspec.structs.replace(NEVER, link=Link.CONNECTING, reason="connecting")
 BLIND = msgspec.structs.replace(
     running_box("half-blind"),
@@ -58,7 +60,9 @@ async def test_no_screen_denies_what_nobody_has_looked_at(
         assert found is None, found
 
 
-@pytest.mark.parametrize("box", [NEVER, WAITING, BLIND], ids=["never reached", "connecting", "blind"])
+@pytest.mark.parametrize(
+    "box", [NEVER, WAITING, BLIND], ids=["never reached", "connecting", "blind"]
+)
 def test_no_check_denies_what_nobody_has_looked_at(box: BoxState) -> None:
     for result in evaluate(box, profile("autodl"), NOW):
         if result.status is not CheckStatus.PASSED:
@@ -80,7 +84,9 @@ def test_the_panes_of_a_box_that_nobody_can_look_into_say_so() -> None:
 
 def test_a_limit_that_nobody_sees_is_unknown_not_none() -> None:
     def said(mem: Memory) -> str:
-        box = msgspec.structs.replace(running_box(), sample=msgspec.structs.replace(sample(), mem=mem))
+        box = msgspec.structs.replace(
+            running_box(), sample=msgspec.structs.replace(sample(), mem=mem)
+        )
         return text_of(memory_lines(box, 60)[0])
 
     assert "limit unknown" in said(Memory(used=5, cgroup=None))

@@ -10,7 +10,13 @@ from tests.ui.fakes import NOW, running_box
 from tests.ui.snap import running, screen_text
 
 MACHINE = Unlisted(
-    kind="runpod", what="machine", id="k3v9", name="old", per_hour=0.69, status="RUNNING", gpu="RTX 4090"
+    kind="runpod",
+    what="machine",
+    id="k3v9",
+    name="old",
+    per_hour=0.69,
+    status="RUNNING",
+    gpu="RTX 4090",
 )
 VOLUME = Unlisted(
     kind="runpod",
@@ -21,14 +27,20 @@ VOLUME = Unlisted(
     how="DELETE /v2/network-volumes/vol-1",
 )
 BILL = AccountBill(
-    kind="runpod", account="default@vendor", things=(MACHINE, VOLUME), machines_at=NOW, leftovers_at=NOW
+    kind="runpod",
+    account="default@vendor",
+    things=(MACHINE, VOLUME),
+    machines_at=NOW,
+    leftovers_at=NOW,
 )
 CALM = FleetState((running_box(),), (), NOW)
 
 
 def told(*bills: AccountBill) -> str:
     section = unseen_section(msgspec.structs.replace(CALM, accounts=bills), 90, NOW)
-    return "" if section is None else "\n".join(text_of(row) for row in (section.title, *section.body))
+    return (
+        "" if section is None else "\n".join(text_of(row) for row in (section.title, *section.body))
+    )
 
 
 def test_what_has_no_price_makes_the_sum_a_lower_bound() -> None:
@@ -54,9 +66,17 @@ def test_what_is_not_billed_is_not_counted() -> None:
 
 
 async def test_the_fleet_screen_says_it_in_the_header_and_below_the_boxes() -> None:
-    async with running(msgspec.structs.replace(CALM, accounts=(BILL,)), size=(120, 40)) as (app, _, __):
+    async with running(msgspec.structs.replace(CALM, accounts=(BILL,)), size=(120, 40)) as (
+        app,
+        _,
+        __,
+    ):
         text = screen_text(app)
         assert "2 not in your fleet" in text.splitlines()[0]
         assert "billed, not in your fleet" in text and "machine old (k3v9)" in text
-    async with running(msgspec.structs.replace(CALM, accounts=(BILL,)), size=(80, 24)) as (app, _, __):
+    async with running(msgspec.structs.replace(CALM, accounts=(BILL,)), size=(80, 24)) as (
+        app,
+        _,
+        __,
+    ):
         assert "2 not in your fleet" in screen_text(app).splitlines()[0]

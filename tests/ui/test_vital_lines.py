@@ -16,7 +16,14 @@ from rgt_tui.model import (
     Wait,
 )
 from rgt_tui.ui import spend_parts
-from rgt_tui.ui.widgets import checkpoint_lines, fault_lines, limited_lines, link_lines, pick, text_of
+from rgt_tui.ui.widgets import (
+    checkpoint_lines,
+    fault_lines,
+    limited_lines,
+    link_lines,
+    pick,
+    text_of,
+)
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from tests.ui.fakes import NOW, demo_state, running_box
 
@@ -40,10 +47,20 @@ def test_faults_of_a_gpu_are_said_and_a_healthy_one_says_nothing() -> None:
 
 def test_limits_of_the_box_and_of_the_agent_are_said_once() -> None:
     hello = Hello(
-        proto=1, agent="abc", boot="boot", host="host", python="3.11", pid=1, at=NOW, limited=("no log",)
+        proto=1,
+        agent="abc",
+        boot="boot",
+        host="host",
+        python="3.11",
+        pid=1,
+        at=NOW,
+        limited=("no log",),
     )
     box = msgspec.structs.replace(running_box("a"), limited=("no Python", "no log"), hello=hello)
-    assert [text_of(made)[2:] for made in limited_lines(box, 80)] == ["limited: no Python", "limited: no log"]
+    assert [text_of(made)[2:] for made in limited_lines(box, 80)] == [
+        "limited: no Python",
+        "limited: no log",
+    ]
 
 
 def test_another_pace_and_remembered_values_are_said() -> None:
@@ -75,7 +92,9 @@ def test_yesterday_and_the_month_stand_behind_today_where_there_is_room() -> Non
     assert text_of(pick(25, parts)) == "today $2.98  idle $0.31"
     first = Spend(today=(("USD", 2.98),), yesterday=(("USD", 0.0),), month=(("USD", 2.98),))
     parts = spend_parts(msgspec.structs.replace(demo_state(), spend=first))
-    assert [text_of(made) for _, made in parts] == ["today $2.98"]  # on the first of a month, and a first day
+    assert [text_of(made) for _, made in parts] == [
+        "today $2.98"
+    ]  # on the first of a month, and a first day
 
 
 def test_sums_that_lack_lost_hours_are_lower_bounds() -> None:

@@ -80,7 +80,9 @@ def test_after_it_no_screen_loads_or_parses_anything() -> None:
 
 
 @pytest.mark.usefixtures("warms_up")
-async def test_it_begins_when_a_box_is_drawn_with_what_it_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_begins_when_a_box_is_drawn_with_what_it_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("rgt_tui.ui.app.LATEST_S", 3600.0)  # then it begins in any case
     fleet = FakeFleet(demo_state())
     for box in fleet.state.boxes:
@@ -127,7 +129,9 @@ async def test_a_part_looks_as_its_own_widget_has_it() -> None:
         header, keys = app.screen.query_one(HeaderLine), app.screen.query_one(KeyLine)
         before = header._style(Tone.ACCENT, False)
         assert before == keys._style(Tone.ACCENT, False)
-        app.stylesheet.add_source("KeyLine.loud > .tone--accent { color: #123456; }", read_from=("test", ""))
+        app.stylesheet.add_source(
+            "KeyLine.loud > .tone--accent { color: #123456; }", read_from=("test", "")
+        )
         app.stylesheet.reparse()
         keys.add_class("loud")
         assert "#123456" in str(keys._style(Tone.ACCENT, False))

@@ -26,7 +26,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(variable, raising=False)
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / "config").write_text(HOST)
-    monkeypatch.setattr("rgt_tui.cli.set_up.adding.surroundings", lambda config: _around(tmp_path, config))
+    monkeypatch.setattr(
+        "rgt_tui.cli.set_up.adding.surroundings", lambda config: _around(tmp_path, config)
+    )
     return tmp_path
 
 
@@ -157,7 +159,10 @@ def test_names_of_boxes_and_keys_of_platforms() -> None:
     modules = {"lambda": "lambda_cloud", "paperspace-core": "paperspace", "vastai": "vast"}
     for kind, variable in USUAL_KEYS.items():
         assert kind in KINDS
-        assert variable == importlib.import_module(f"rgt_tui.providers.{modules.get(kind, kind)}").KEY_ENV
+        assert (
+            variable
+            == importlib.import_module(f"rgt_tui.providers.{modules.get(kind, kind)}").KEY_ENV
+        )
 
 
 async def test_a_file_that_cannot_be_written_is_said(home: Path) -> None:

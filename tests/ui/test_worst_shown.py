@@ -5,7 +5,18 @@ from __future__ import annotations
 import msgspec
 
 from rgt_tui.health import AlertState, Memory, clock_readings, step_alerts
-from rgt_tui.model import BoxState, FleetState, Life, Lifecycle, Link, Meter, MeterKind, Review, Spend, Verb
+from rgt_tui.model import (
+    BoxState,
+    FleetState,
+    Life,
+    Lifecycle,
+    Link,
+    Meter,
+    MeterKind,
+    Review,
+    Spend,
+    Verb,
+)
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui.widgets import text_of
 from rgt_tui.ui.widgets.fleet_rows import Row, clock_cell
@@ -17,15 +28,26 @@ from tests.ui.snap import running, screen_text
 replace = msgspec.structs.replace
 DAY = 86400.0
 PARKED = Life(
-    existed=True, ran=True, rested=True, asked="park", seen_at=NOW - 11 * DAY, stopped_at=NOW - 11 * DAY
+    existed=True,
+    ran=True,
+    rested=True,
+    asked="park",
+    seen_at=NOW - 11 * DAY,
+    stopped_at=NOW - 11 * DAY,
 )
 
 
-def stopped_box(name: str = "autodl-demo", *, currency: str = "CNY", life: Life = PARKED) -> BoxState:
-    meter = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, 0.05, currency=currency, at=NOW, source="AutoDL")
+def stopped_box(
+    name: str = "autodl-demo", *, currency: str = "CNY", life: Life = PARKED
+) -> BoxState:
+    meter = Meter(
+        MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, 0.05, currency=currency, at=NOW, source="AutoDL"
+    )
     box = running_box(name)
     spec = replace(box.spec, profile="autodl")
-    return replace(box, spec=spec, link=Link.UNREACHABLE, meter=meter, life=life, sample=None, sample_at=None)
+    return replace(
+        box, spec=spec, link=Link.UNREACHABLE, meter=meter, life=life, sample=None, sample_at=None
+    )
 
 
 async def test_the_header_adds_the_worst_cases_up_per_currency() -> None:

@@ -29,7 +29,10 @@ sys.addaudithook(_listen)
 def _starts_no_process() -> Iterator[None]:
     global _started, _earlier
     this = threading.current_thread()
-    _started, _earlier = [], frozenset(each.ident for each in threading.enumerate() if each is not this)
+    _started, _earlier = (
+        [],
+        frozenset(each.ident for each in threading.enumerate() if each is not this),
+    )
     yield
     seen, _started = _started, None
     assert not seen, f"a unit test starts a process: move its file to tests/process ({seen[0]})"

@@ -51,26 +51,26 @@ def parse(raw: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"mode": raw.get("mode"), "action": raw.get("action")}
     for key, known in (("mode", MODES), ("action", ACTIONS)):
         if found[key] not in known:
-            raise WrongRequest("%s must be one of %s, not %r" % (key, ", ".join(known), raw.get(key)))
+            raise WrongRequest(f"{key} must be one of {', '.join(known)}, not {raw.get(key)!r}")
     for key, default in _SECONDS.items():
         found[key] = _seconds(key, raw.get(key, default))
     for key in ("idle_s", "lease_s"):
         if found["mode"] == key[:-2] and not found[key] > 0:
-            raise WrongRequest("%s must be more than 0" % key)
+            raise WrongRequest(f"{key} must be more than 0")
     for key in _LISTS:
         value = raw.get(key) or []
         if not isinstance(value, list) or not all(
             isinstance(item, str) and "\0" not in item for item in value
         ):
-            raise WrongRequest("%s must be a list of strings" % key)
+            raise WrongRequest(f"{key} must be a list of strings")
         found[key] = value
     for key in _WORDS:
         if not isinstance(raw.get(key), str) or not raw[key]:
-            raise WrongRequest("%s is missing" % key)
+            raise WrongRequest(f"{key} is missing")
         found[key] = raw[key]
     for path in found["durable"]:
         if not path.startswith("/"):
-            raise WrongRequest("durable must hold absolute paths, not %r" % path)
+            raise WrongRequest(f"durable must hold absolute paths, not {path!r}")
     found["pattern"] = _pattern(raw.get("pattern"))
     found["stop"] = _stop(raw.get("stop"), found["action"])
     found["accept_holders"] = _holders(raw.get("accept_holders") or [])
@@ -89,7 +89,7 @@ def _pattern(value: Any) -> str | None:
     try:
         re.compile(value)
     except (re.error, TypeError) as error:
-        raise WrongRequest("pattern: %s" % error) from None
+        raise WrongRequest(f"pattern: {error}") from None
     return str(value)
 
 
@@ -99,8 +99,13 @@ def _stop(value: Any, action: str) -> dict[str, Any] | None:
             raise WrongRequest("stop is missing: only action ask does without one")
         return None
     if not isinstance(value, dict) or value.get("kind") not in KINDS:
-        raise WrongRequest("stop.kind must be one of %s" % ", ".join(KINDS))
-    found: dict[str, Any] = {"kind": value["kind"], "url": value.get("url") or "", "command": [], "marks": []}
+        raise WrongRequest(f"stop.kind must be one of {', '.join(KINDS)}")
+    found: dict[str, Any] = {
+        "kind": value["kind"],
+        "url": value.get("url") or "",
+        "command": [],
+        "marks": [],
+    }
     if not isinstance(found["url"], str):
         raise WrongRequest("stop.url must be a string")
     for key in ("command", "marks"):
@@ -108,7 +113,7 @@ def _stop(value: Any, action: str) -> dict[str, Any] | None:
         if not isinstance(words, list) or not all(
             isinstance(word, str) and "\0" not in word for word in words
         ):
-            raise WrongRequest("stop.%s must be a list of strings" % key)
+            raise WrongRequest(f"stop.{key} must be a list of strings")
         found[key] = words
     return found
 
@@ -117,8 +122,14 @@ def _holders(value: Any) -> list[list[float]]:
     rows = value if isinstance(value, list) else [None]
     found = []
     for row in rows:
-        pid, started = (row.get("pid"), row.get("started")) if isinstance(row, dict) else (None, None)
-        if not isinstance(pid, int) or isinstance(pid, bool) or not isinstance(started, (int, float)):
+        pid, started = (
+            (row.get("pid"), row.get("started")) if isinstance(row, dict) else (None, None)
+        )
+        if (
+            not isinstance(pid, int)
+            or isinstance(pid, bool)
+            or not isinstance(started, (int, float))
+        ):
             raise WrongRequest('accept_holders must hold {"pid", "started"} of each')
         found.append([pid, float(started)])
     return found
@@ -133,7 +144,7 @@ def span(text: str) -> float:
     match = _SPAN.fullmatch(text.strip())
     seconds = float(match.group(1)) * _UNITS[match.group(2)] if match else 0.0
     if not 0 < seconds <= LONGEST:
-        raise WrongRequest("%r is not a duration: write 7200, 90m or 2h" % text)
+        raise WrongRequest(f"{text!r} is not a duration: write 7200, 90m or 2h")
     return seconds
 
 
@@ -183,14 +194,10 @@ def why_void(plan: Mapping[str, Any], at: Now) -> str:
     mine, then = own_identity(), plan.get("identity") or {}
     other = sorted(name for name in set(mine) & set(then) if mine[name] != then[name])
     if other:
-        return "this is not the box that was armed: %s is %s, and was %s" % (
-            other[0],
-            mine[other[0]],
-            then[other[0]],
-        )
+        return f"this is not the box that was armed: {other[0]} is {mine[other[0]]}, and was {then[other[0]]}"
     slept = at.boot - at.awake - float(plan.get("slept") or 0.0)
     if abs(slept) >= SLEPT:
-        return "the machine was suspended for %.0f s, and resumed, since it was armed" % slept
+        return f"the machine was suspended for {slept:.0f} s, and resumed, since it was armed"
     return ""
 
 
@@ -209,8 +216,12 @@ def _is_whole(plan: Mapping[str, Any], mode: str) -> bool:
     """Tell whether a plan is what `bind` made: a file that somebody has edited arms nothing."""
     try:
         parse(dict(plan, accept_holders=[]))
-        known = all(isinstance(plan[key], (int, float)) for key in ("armed_at", "armed_boot", "slept"))
-        pairs = all(len(pair) == 2 and all(type(item) is int for item in pair) for pair in plan["accepted"])
+        known = all(
+            isinstance(plan[key], (int, float)) for key in ("armed_at", "armed_boot", "slept")
+        )
+        pairs = all(
+            len(pair) == 2 and all(type(item) is int for item in pair) for pair in plan["accepted"]
+        )
     except (WrongRequest, KeyError, TypeError):
         return False
     kept = [plan.get("kept_until_boot"), plan.get("kept_until")]
@@ -244,7 +255,7 @@ def store(folder: str, name: str, value: Mapping[str, Any]) -> None:
             files.replace(os.path.join(where, name), data, sync=True)
             files.sync(where)
         except OSError as error:
-            why = "%s: %s" % (where, error.strerror)
+            why = f"{where}: {error.strerror}"
             continue
         for other in state_files.places(folder):
             if other != where:
@@ -282,7 +293,7 @@ class Held:
                 continue
             self._lock = held
             return self
-        raise NoRoom("nothing can be written into %s, nor into memory" % self._folder)
+        raise NoRoom(f"nothing can be written into {self._folder}, nor into memory")
 
     def __exit__(self, *_: object) -> None:
         if self._lock is not None:

@@ -54,7 +54,9 @@ def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
     found = options.parse_or_exit(argv, SPEC, HELP)
     chosen = [
-        name for name in ("rehearse", "arm", "status", "disarm", "keep", "story", "carry-out") if found[name]
+        name
+        for name in ("rehearse", "arm", "status", "disarm", "keep", "story", "carry-out")
+        if found[name]
     ]
     if len(chosen) != 1 or found["mode"] not in (None, *plan.MODES):
         print(HELP.strip(), file=sys.stderr)
@@ -72,12 +74,14 @@ def main(argv: list[str]) -> int:
         if chosen[0] == "keep":
             keep(folder, plan.span(found["keep"]))
         elif chosen[0] == "disarm":
-            watchman.disarm(folder, [found["mode"]] if found["mode"] else list(plan.MODES), "taken back")
+            watchman.disarm(
+                folder, [found["mode"]] if found["mode"] else list(plan.MODES), "taken back"
+            )
     except plan.WrongRequest as problem:
-        print("autostop: %s" % problem, file=sys.stderr)
+        print(f"autostop: {problem}", file=sys.stderr)
         return USAGE
     except plan.NoRoom as problem:
-        print("autostop: %s" % problem, file=sys.stderr)
+        print(f"autostop: {problem}", file=sys.stderr)
         return REFUSED
     jsonline.say(status(folder))
     return OK
@@ -99,14 +103,18 @@ def arm(folder: str, line: bytes, rehearse: bool) -> int:
         reasons += _arm(folder, bound)
     shown = dict(row_of(folder, bound, look), armed=not reasons and not rehearse)
     jsonline.say({"ok": not reasons, "reasons": reasons, "status": shown})
-    return REFUSED if reasons else OK
+    if reasons:
+        return REFUSED
+    return OK
 
 
 def _arm(folder: str, bound: dict[str, Any]) -> list[str]:
     """Keep the plan, and see to it that a recorder watches over it; returns why that was not possible."""
     running = control.ensure(folder)
     if running is None:
-        return ["no recorder can run on this box: %s" % (control.failure(folder) or "it does not start")]
+        return [
+            "no recorder can run on this box: %s" % (control.failure(folder) or "it does not start")
+        ]
     if state_files.is_older(running):
         return ["the recorder of an older rgt is running on this box and does not end"]
     with plan.Held(folder):
@@ -114,7 +122,7 @@ def _arm(folder: str, bound: dict[str, Any]) -> list[str]:
     words = "by its own key" if bound["action"] == "park" else "only asks"
     limit = bound["idle_s"] if bound["mode"] == "idle" else bound["lease_s"]
     control.ensure(folder)  # one that ended just now, since nobody watched, has not seen it
-    story.tell(folder, "armed", "%s, %.0f s, %s" % (bound["mode"], limit, words), mode=bound["mode"])
+    story.tell(folder, "armed", f"{bound['mode']}, {limit:.0f} s, {words}", mode=bound["mode"])
     _wake(folder)
     return []
 
@@ -138,12 +146,12 @@ def reasons_against(request: dict[str, Any]) -> tuple[list[str], dict[str, Any] 
     key = {"proved": proved, "text": text, "at": round(idle_clock.now().wall, 3)}
     if request["action"] == "park":
         if not proved:
-            reasons.append("not armed: %s" % text)
+            reasons.append(f"not armed: {text}")
         if not request["durable"]:
             reasons.append("not armed: no directory was named that survives a stop")
     for where in request["durable"]:
         if not os.path.isdir(where) or not os.access(where, os.W_OK):
-            reasons.append("%s is said to survive a stop, and cannot be written to" % where)
+            reasons.append(f"{where} is said to survive a stop, and cannot be written to")
     return reasons, key
 
 
@@ -165,7 +173,7 @@ def first_look(folder: str, bound: dict[str, Any]) -> dict[str, Any]:
     refused = [name for name in unsaving if name not in accepted and plan.ANY not in accepted]
     reasons = []
     if bound["mode"] == "lease" and bound["action"] == "park" and refused:
-        reasons.append("not known to save on SIGTERM, and not accepted: %s" % ", ".join(refused))
+        reasons.append(f"not known to save on SIGTERM, and not accepted: {', '.join(refused)}")
     return {
         "holders": [
             {"pid": row["pid"], "started": row["started"], "cmd": row["cmd"], "bytes": row["bytes"]}
@@ -194,7 +202,7 @@ def keep(folder: str, seconds: float) -> None:
         for armed in plans.values():
             armed.update(kept_until=round(at.wall + seconds, 3), kept_until_boot=at.boot + seconds)
         plan.save(folder, plans)
-    story.tell(folder, "kept", "put off by %.0f s" % seconds)
+    story.tell(folder, "kept", f"put off by {seconds:.0f} s")
     _wake(folder)
 
 
@@ -229,7 +237,9 @@ NOTHING: dict[str, Any] = {
 }
 
 
-def row_of(folder: str, armed: dict[str, Any], look: dict[str, Any] | None = None) -> dict[str, Any]:
+def row_of(
+    folder: str, armed: dict[str, Any], look: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the STATUS of one plan, by what the recorder says of it; with `look`, by that."""
     at = idle_clock.now()
     mode = armed["mode"]
@@ -248,7 +258,9 @@ def row_of(folder: str, armed: dict[str, Any], look: dict[str, Any] | None = Non
         last=story.last(folder),
     )
     if look is not None:
-        row.update({key: look[key] for key in ("why", "holders", "unsaving", "saving")}, state="armed")
+        row.update(
+            {key: look[key] for key in ("why", "holders", "unsaving", "saving")}, state="armed"
+        )
         return row
     void = plan.why_void(armed, at)
     if void:
@@ -257,11 +269,16 @@ def row_of(folder: str, armed: dict[str, Any], look: dict[str, Any] | None = Non
     said = (state.get("modes") or {}).get(mode)
     if not control.is_running(folder) or (state and said is None):
         return dict(
-            row, why=["armed, but no recorder runs: nobody watches this box, and it will not stop itself"]
+            row,
+            why=[
+                "armed, but no recorder runs: nobody watches this box, and it will not stop itself"
+            ],
         )
     if said is None:
         return dict(row, state="armed", why=["the recorder has not looked yet"])
-    row.update({key: said[key] for key in ("state", "limit_s", "stops_in_s", "unknown_s", "idle_s")})
+    row.update(
+        {key: said[key] for key in ("state", "limit_s", "stops_in_s", "unknown_s", "idle_s")}
+    )
     since = state.get("idle_since")
     passed = at.boot - float(state.get("at_boot") or at.boot)
     blind = state.get("unknown_since")

@@ -78,13 +78,18 @@ def judge(
     transfers = sample.get("transfers")
     if transfers is None:
         unknown.append("it is not known whether files are being copied")
-    active += ["files are being copied: %s, pid %d" % (item["name"], item["pid"]) for item in transfers or []]
+    active += [
+        "files are being copied: %s, pid %d" % (item["name"], item["pid"])
+        for item in transfers or []
+    ]
     if sample.get("input_at") is None:
         unknown.append("it is not known when somebody last typed at a terminal")
     session = sample.get("session") or {}
-    if session.get("slurm_error") and signs.get("slurm"):  # a program that was never set up tells nothing
-        unknown.append("Slurm cannot be asked: %s" % session["slurm_error"])
-    active += ["Slurm has the job %s" % job.get("id", "?") for job in session.get("slurm") or []]
+    if session.get("slurm_error") and signs.get(
+        "slurm"
+    ):  # a program that was never set up tells nothing
+        unknown.append(f"Slurm cannot be asked: {session['slurm_error']}")
+    active += [f"Slurm has the job {job.get('id', '?')}" for job in session.get("slurm") or []]
     holders = []
     for process in signs.get("processes") or []:
         share = process.get("cpu_pct") or 0.0
@@ -92,7 +97,7 @@ def judge(
         if demand(process) >= least:
             words = "%s, pid %d, uses %.0f%% of a core" % (process["name"], process["pid"], share)
             if share < least:
-                words += ", and waits for one %.0f%% of the time" % process["waits_pct"]
+                words += f", and waits for one {process['waits_pct']:.0f}% of the time"
             active.append(words)
         elif _holds(process) and (process["pid"], process["ticks"]) not in accepted:
             holders.append(process)
@@ -108,22 +113,22 @@ def demand(process: Mapping[str, Any]) -> float:
 def _judge_card(
     card: Mapping[str, Any], signs: Mapping[str, Any], active: list[str], unknown: list[str]
 ) -> None:
-    name = "GPU %s" % card.get("index", "?")
+    name = f"GPU {card.get('index', '?')}"
     if card.get("error"):
-        unknown.append("%s does not answer: %s" % (name, card["error"]))
+        unknown.append(f"{name} does not answer: {card['error']}")
         return
     share = card.get("util")
     if share is None:
-        unknown.append("%s does not say whether it is busy" % name)
+        unknown.append(f"{name} does not say whether it is busy")
     elif share >= GPU_PCT:
-        active.append("%s is busy: %.0f%%" % (name, share))
+        active.append(f"{name} is busy: {share:.0f}%")
     used = card.get("vram_used")
     if card.get("sim"):
         return
     if used is None:
-        unknown.append("%s does not say how much of its memory is in use" % name)
+        unknown.append(f"{name} does not say how much of its memory is in use")
     elif used >= MUCH_VRAM and not signs.get("named", {}).get(card.get("index")):
-        unknown.append("%s: %.1f GiB are held by an unknown process" % (name, used / 2**30))
+        unknown.append(f"{name}: {used / 2**30:.1f} GiB are held by an unknown process")
 
 
 def _holds(process: Mapping[str, Any]) -> bool:
@@ -173,10 +178,12 @@ class IdleClock:
         slept = passed - (at.awake - last.awake)
         set_by = (at.wall - last.wall) - passed
         if passed < 0 or abs(slept) >= LEAP:
-            return "the machine was suspended for %.0f s" % slept
+            return f"the machine was suspended for {slept:.0f} s"
         if abs(set_by) >= JUMP:
-            return "the clock was set by %+.0f s" % set_by
-        return "nothing was read for %.0f s" % passed if passed > self._gap else ""
+            return f"the clock was set by {set_by:+.0f} s"
+        if passed > self._gap:
+            return f"nothing was read for {passed:.0f} s"
+        return ""
 
     def known_again(self, at: Now, after: float) -> None:
         """Forget that it could not be told, once it was told to be idle for so many seconds."""
@@ -187,11 +194,15 @@ class IdleClock:
         """Return the seconds of idleness; 0 while it works, None while it cannot be told."""
         if self.idle_since is not None:
             return max(0.0, at.boot - self.idle_since)
-        return None if self.unknown_since is not None else 0.0
+        if self.unknown_since is not None:
+            return None
+        return 0.0
 
     def unknown_s(self, at: Now) -> float:
         """Return for how long it could not be told."""
-        return 0.0 if self.unknown_since is None else max(0.0, at.boot - self.unknown_since)
+        if self.unknown_since is None:
+            return 0.0
+        return max(0.0, at.boot - self.unknown_since)
 
 
 if TYPE_CHECKING:
@@ -217,7 +228,9 @@ def retry_after(failures: int) -> float:
     return float(min(LONGEST_RETRY, RETRY * 2 ** min(10, max(0, failures - 1))))
 
 
-def due_when_idle(plan: Mapping[str, Any], idle_since: float | None, inspected: bool) -> float | None:
+def due_when_idle(
+    plan: Mapping[str, Any], idle_since: float | None, inspected: bool
+) -> float | None:
     """Return when an idle box stops, by the clock of its boot; None while it is not idle.
 
     Args:

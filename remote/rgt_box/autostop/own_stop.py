@@ -59,7 +59,10 @@ else:
     Answer = namedtuple("Answer", "proves text")
     Key = namedtuple("Key", "secret instance")
 
-NAMES = {"runpod": ("RUNPOD_API_KEY", "RUNPOD_POD_ID"), "vastai": ("CONTAINER_API_KEY", "CONTAINER_ID")}
+NAMES = {
+    "runpod": ("RUNPOD_API_KEY", "RUNPOD_POD_ID"),
+    "vastai": ("CONTAINER_API_KEY", "CONTAINER_ID"),
+}
 """Kind → the variables that hold the key, and the instance that it is for."""
 HOSTS = {"runpod": "https://api.runpod.io", "vastai": "https://console.vast.ai"}
 ON = {
@@ -125,9 +128,9 @@ def own_key(kind: str, own: Mapping[str, str] | None = None) -> Key:
         secret = given or secret
         if secret and instance:
             if not _IDS[kind].fullmatch(instance):
-                raise NoKey("%s is not an ID: %r" % (names[1], instance[:80]))
+                raise NoKey(f"{names[1]} is not an ID: {instance[:80]!r}")
             return Key(secret, instance)
-    raise NoKey("this box cannot stop itself: %s and %s are not in its environment" % names)
+    raise NoKey("this box cannot stop itself: {} and {} are not in its environment".format(*names))
 
 
 def _given_key(name: str) -> str:
@@ -173,13 +176,15 @@ class OwnStop:
         if self.kind == "command":
             why = _command_unsafe(self._command, list(stop.get("marks") or []) or list(MARKS))
             if why:
-                raise NoKey("this box cannot stop itself: %s" % why)
+                raise NoKey(f"this box cannot stop itself: {why}")
             return
         self._key = own_key(self.kind)
         if self._key.instance != instance:
             raise NoKey(
-                "this box says that it is %s, and not %s: correct the instance in the fleet file"
-                % (self._key.instance, instance[:80])
+                (
+                    f"this box says that it is {self._key.instance}, and not "
+                    f"{instance[:80]}: correct the instance in the fleet file"
+                )
             )
         self._url = _checked_url(str(stop.get("url") or HOSTS[self.kind]))
 
@@ -191,7 +196,7 @@ class OwnStop:
         try:
             status, data = self._send("GET", path % self._key.instance, None)
         except OSError as error:
-            return Seen("unknown", "no answer: %s" % self._clean(error), "")
+            return Seen("unknown", f"no answer: {self._clean(error)}", "")
         if status != 200 or not isinstance(data, dict) or data.get("success") is False:
             return Seen("unknown", "answered %d%s" % (status, self._said(data)), "")
         box = data if self.kind == "runpod" else data.get("instances")
@@ -201,42 +206,57 @@ class OwnStop:
         word = self._clean(state)
         if state in ON[self.kind]:
             if box.get("locked") is True:
-                return Seen("unknown", "the instance is locked: the platform refuses a stop; unlock it", word)
+                return Seen(
+                    "unknown",
+                    "the instance is locked: the platform refuses a stop; unlock it",
+                    word,
+                )
             if box.get("intended_status") == "stopped":
-                return Seen("on", "it is %s, and is being stopped" % word, "")
-            return Seen("on", "it is %s" % word, word)
-        return Seen("off" if state in OFF[self.kind] else "unknown", "it is %s" % word, word)
+                return Seen("on", f"it is {word}, and is being stopped", "")
+            return Seen("on", f"it is {word}", word)
+        return Seen("off" if state in OFF[self.kind] else "unknown", f"it is {word}", word)
 
     def try_right(self) -> tuple[bool, str]:
         """Return whether the key may stop this box, by a call that needs the same right and changes nothing."""
         state, body = TRIALS[self.kind]
         seen = self.read()
         if seen.state != "on":
-            return False, "the box's own key cannot be used: %s" % seen.text
+            return False, f"the box's own key cannot be used: {seen.text}"
         if seen.status != state:
-            return False, "%s; its key can be tried only once it is %s: try again then" % (seen.text, state)
+            return (
+                False,
+                f"{seen.text}; its key can be tried only once it is {state}: try again then",
+            )
         method, path, _ = STOPS[self.kind]
         try:
             status, data = self._send(method, path % self._key.instance, body)
         except OSError as error:
-            return False, "no answer to the trial of its key: %s" % self._clean(error)
+            return False, f"no answer to the trial of its key: {self._clean(error)}"
         text = "%d%s" % (status, self._said(data))
         if self.kind == "runpod" and status == 409:
-            return True, "its key may stop this instance: a start of the running pod was refused (%s)" % text
-        if self.kind == "vastai" and status == 200 and isinstance(data, dict) and data.get("success") is True:
+            return (
+                True,
+                f"its key may stop this instance: a start of the running pod was refused ({text})",
+            )
+        if (
+            self.kind == "vastai"
+            and status == 200
+            and isinstance(data, dict)
+            and data.get("success") is True
+        ):
             return (
                 True,
                 "its key may stop this instance: setting the running instance to running was accepted",
             )
         if status in (401, 403) and not _blocked(data):
-            return False, "its key may read this instance, but not stop it (%s). %s" % (
+            return False, "its key may read this instance, but not stop it ({}). {}".format(
                 text,
                 "Make a key that may stop it, restricted as far as the platform allows, and put it here: "
-                "rgt secret BOX %s" % NAMES[self.kind][0],
+                f"rgt secret BOX {NAMES[self.kind][0]}",
             )
         return (
             False,
-            "nothing proves that its key may stop this instance: its trial was answered with %s" % text,
+            f"nothing proves that its key may stop this instance: its trial was answered with {text}",
         )
 
     def park(self) -> Answer:
@@ -248,7 +268,7 @@ class OwnStop:
             status, data = self._send(method, path % self._key.instance, body)
         except OSError as error:
             # Until the request was written nothing can have come of it; who knows where it broke, asks.
-            return Answer(MAYBE, "no answer: %s" % self._clean(error))
+            return Answer(MAYBE, f"no answer: {self._clean(error)}")
         text = "answered %d%s" % (status, self._said(data))
         wrong = isinstance(data, dict) and (data.get("success") is False or bool(data.get("error")))
         fine = status == 200 and isinstance(data, dict) and not wrong
@@ -272,15 +292,16 @@ class OwnStop:
                 cwd="/",
             )
         except subprocess.TimeoutExpired:
-            return Answer(MAYBE, "%s did not end" % self._command[0])
+            return Answer(MAYBE, f"{self._command[0]} did not end")
         except OSError as error:
-            return Answer(NOTHING, "%s could not be run: %s" % (self._command[0], error.strerror))
+            return Answer(NOTHING, f"{self._command[0]} could not be run: {error.strerror}")
         words = done.stderr.decode("utf-8", "replace")[-200:]
         if done.returncode:
             return Answer(
-                MAYBE, "%s ended with %d %s" % (self._command[0], done.returncode, self._clean(words))
+                MAYBE,
+                "%s ended with %d %s" % (self._command[0], done.returncode, self._clean(words)),
             )
-        return Answer(ACCEPTED, "%s ended with 0" % self._command[0])
+        return Answer(ACCEPTED, f"{self._command[0]} ended with 0")
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
         """Return an answer's status and its JSON, or else its text. No redirect is followed: the key goes to one host.
@@ -292,7 +313,9 @@ class OwnStop:
         from urllib.parse import urlsplit
 
         parts = urlsplit(self._url)
-        maker: Any = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        maker: Any = (
+            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        )
         headers = {
             "Authorization": "Bearer " + self._key.secret,
             "Accept": "application/json",
@@ -321,7 +344,7 @@ class OwnStop:
         if _blocked(data):
             return (
                 ": Cloudflare, in front of the platform, refused this program (error code: 1010), before the key "
-                "was read; a proxy on the way may have changed the User-Agent header %s" % USER_AGENT
+                f"was read; a proxy on the way may have changed the User-Agent header {USER_AGENT}"
             )
         if not isinstance(data, dict):
             return ""
@@ -330,7 +353,9 @@ class OwnStop:
             for key in ("detail", "msg", "error", "message", "status")
             if isinstance(data.get(key), str)
         ]
-        return ": %s" % self._clean(words[0]) if words else ""
+        if words:
+            return f": {self._clean(words[0])}"
+        return ""
 
     def _clean(self, value: Any) -> str:
         """Return a stranger's words: short, printable, and without the key."""
@@ -354,7 +379,7 @@ def _checked_url(url: str) -> str:
     except ValueError:
         fine = False
     if not fine or parts.scheme not in ("https", "http"):
-        raise NoKey("stop.url is not the address of a platform: %r" % url[:200])
+        raise NoKey(f"stop.url is not the address of a platform: {url[:200]!r}")
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         raise NoKey("stop.url must begin with https: the key would be sent in the clear")
     return url.rstrip("/")
@@ -368,21 +393,18 @@ def _command_unsafe(words: list[str], marks: list[str]) -> str:
     try:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode) or not os.access(path, os.X_OK):
-            return "%s cannot be run" % words[0]
+            return f"{words[0]} cannot be run"
         if found.st_uid != 0 or found.st_mode & _OTHERS:
-            return "others than root can write to %s" % words[0]
+            return f"others than root can write to {words[0]}"
         unsafe = ownership.why_unsafe(os.path.dirname(path))
     except OSError as error:
-        return "%s: %s" % (words[0], error.strerror)
+        return f"{words[0]}: {error.strerror}"
     if unsafe:
         return unsafe
     if os.path.basename(path) == "systemctl":
-        return "%s is the system's own command, which does not end billing" % words[0]
+        return f"{words[0]} is the system's own command, which does not end billing"
     if not any(os.path.exists(mark) for mark in marks):
-        return "none of %s is there: this is not the platform that %s belongs to" % (
-            ", ".join(marks),
-            words[0],
-        )
+        return f"none of {', '.join(marks)} is there: this is not the platform that {words[0]} belongs to"
     return ""
 
 

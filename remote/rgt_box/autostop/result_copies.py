@@ -52,26 +52,28 @@ def save(jobs: list[str], patterns: list[str], ignore: list[str], durable: list[
     outside += [path for path in mounts_within(sources, durable) if not _ignored(path, ignore)]
     inside = sum(is_kept(path, durable) for path in sources)
     hidden = [path for run in _found_runs() for path in run.hidden() if not _ignored(path, ignore)]
-    problems = ["%s: is in a container, from where nothing can be copied" % path for path in hidden]
+    problems = [f"{path}: is in a container, from where nothing can be copied" for path in hidden]
     if not outside and not problems:
         return Saved("every known result (%d places) lies where it survives a stop" % inside, [])
     if not durable:
-        return Saved("", [*problems, "no directory survives a stop: %s" % ", ".join(outside[:3])])
+        return Saved("", [*problems, f"no directory survives a stop: {', '.join(outside[:3])}"])
     copied = 0
     cache = hashing.HashCache(hashing.default_path())
     try:
         for path in outside:
-            target = os.path.join(os.path.realpath(durable[0]), FOLDER, os.path.realpath(path).lstrip("/"))
+            target = os.path.join(
+                os.path.realpath(durable[0]), FOLDER, os.path.realpath(path).lstrip("/")
+            )
             if not os.path.isdir(path):
                 target = os.path.dirname(target)
             work = Copy(os.path.realpath(path), target, cache, durable)
             try:
                 work.run_until_steady()
             except mirror.NoRoom as error:
-                problems.append("%s: %s" % (path, error))
+                problems.append(f"{path}: {error}")
             except OSError as error:
                 if os.path.lexists(path):
-                    problems.append("%s: %s" % (path, describe(error)))
+                    problems.append(f"{path}: {describe(error)}")
             problems += work.lost
             copied += work.files
     finally:
@@ -94,7 +96,9 @@ class Copy(mirror.Mirror):
         lost: What could not be copied and is a result, with why.
     """
 
-    def __init__(self, source: str, target: str, cache: hashing.HashCache, durable: list[str]) -> None:
+    def __init__(
+        self, source: str, target: str, cache: hashing.HashCache, durable: list[str]
+    ) -> None:
         kept = [os.path.realpath(path) for path in durable if is_below(path, source)]
         no_storage = map(os.fsdecode, result_walk.read_mounts().pseudo)
         kept += [path for path in no_storage if is_below(path, source)]
@@ -115,7 +119,7 @@ class Copy(mirror.Mirror):
             self.run()
             if not self._gone:
                 return
-        self.lost.append("%s: files came and went while they were copied" % self._top)
+        self.lost.append(f"{self._top}: files came and went while they were copied")
 
     def _one(self, entry: file_tree.Entry) -> dict[str, Any] | None:
         try:
@@ -132,8 +136,10 @@ class Copy(mirror.Mirror):
     def _print(self, row: dict[str, Any]) -> None:
         if row.get("end"):
             self.files = int(row["verified"])
-        elif row.get("status") == "failed" and not any(word in str(row.get("error")) for word in HARMLESS):
-            self.lost.append("%s/%s: %s" % (self._top, row.get("path"), row.get("error")))
+        elif row.get("status") == "failed" and not any(
+            word in str(row.get("error")) for word in HARMLESS
+        ):
+            self.lost.append(f"{self._top}/{row.get('path')}: {row.get('error')}")
 
 
 def sources_of(jobs: list[str], patterns: list[str]) -> list[str]:
@@ -150,7 +156,9 @@ def sources_of(jobs: list[str], patterns: list[str]) -> list[str]:
         work = work_folders.folder_of(job.workdir)
         if work is not None:
             found.append(work[0])
-        found += [job.path(name) for name in ("logs", "job.json", "queue.txt", "state.json", "master.log")]
+        found += [
+            job.path(name) for name in ("logs", "job.json", "queue.txt", "state.json", "master.log")
+        ]
     for pattern in patterns:
         found += glob.glob(os.path.abspath(os.path.expanduser(pattern)), recursive=True)
     for run in _found_runs():
@@ -158,8 +166,14 @@ def sources_of(jobs: list[str], patterns: list[str]) -> list[str]:
         found += [*dirs, *written]
     mounts = result_walk.read_mounts()
     found = [path for path in found if not mounts.is_pseudo(os.fsencode(os.path.realpath(path)))]
-    whole = [path for path in dict.fromkeys(found) if os.path.exists(path) and not _is_everybodys(path)]
-    return [path for path in whole if not any(other != path and is_below(path, other) for other in whole)]
+    whole = [
+        path for path in dict.fromkeys(found) if os.path.exists(path) and not _is_everybodys(path)
+    ]
+    return [
+        path
+        for path in whole
+        if not any(other != path and is_below(path, other) for other in whole)
+    ]
 
 
 def _found_runs() -> list[found_run.Run]:

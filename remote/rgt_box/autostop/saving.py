@@ -41,7 +41,9 @@ TRAINER = re.compile(r"(^|/)(rgt_train(/__main__\.py)?|rgt-train-[0-9a-f]+\.pyz)
 SIGTERM_BIT = 1 << 14
 
 
-def runs_of(sample: Mapping[str, Any], signs: Mapping[str, Any], plan: Mapping[str, Any]) -> list[SavingRun]:
+def runs_of(
+    sample: Mapping[str, Any], signs: Mapping[str, Any], plan: Mapping[str, Any]
+) -> list[SavingRun]:
     """Return what runs now, each once: cells, trainings, and processes that work or hold memory.
 
     What was accepted at arming as an idle process is left out: its memory may be lost.
@@ -85,7 +87,7 @@ def short(cmd: str) -> str:
 def is_ours(pid: int, folders: tuple[str, ...] = ()) -> bool:
     """Tell whether a process is a launch of our trainer, or has one of our callbacks at work, and heeds SIGTERM."""
     words = procstat.cmdline(pid)
-    module = any(word == "-m" and TRAINER.search(after) for word, after in zip(words, words[1:]))  # noqa: B905, RUF007
+    module = any(word == "-m" and TRAINER.search(after) for word, after in zip(words, words[1:]))  # noqa: RUF007
     if module or any(
         TRAINER.search(word) for word in words[1:4] if word.startswith("/") or word.endswith(".pyz")
     ):

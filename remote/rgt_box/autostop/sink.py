@@ -47,7 +47,14 @@ Example: sink < address.txt
 """
 OK, UNDELIVERED, USAGE = 0, 1, 2
 FILE = state_files.SINK
-EVENTS = ("queue-done", "cell-failed", "disk-full", "autostop-warned", "autostop-stopping", "autostop-failed")
+EVENTS = (
+    "queue-done",
+    "cell-failed",
+    "disk-full",
+    "autostop-warned",
+    "autostop-stopping",
+    "autostop-failed",
+)
 TRIES, PAUSES, TIMEOUT = 3, (0.0, 5.0, 30.0), 10.0
 FULL, ROOM = 0.98, 0.95
 """Share of a disk's bytes or inodes at which it is told to be full, and below which it may be told again."""
@@ -84,7 +91,9 @@ class Undelivered(Exception):
 
 def shape_of(host: str) -> str:
     """Return the form of the messages that a host takes; ``webhook`` for the plain object."""
-    return next((shape for shape, hosts in SHAPES if any(_is_of(host, one) for one in hosts)), "webhook")
+    return next(
+        (shape for shape, hosts in SHAPES if any(_is_of(host, one) for one in hosts)), "webhook"
+    )
 
 
 def _is_of(host: str, domain: str) -> bool:
@@ -98,7 +107,7 @@ def message(shape: str, event: dict[str, Any]) -> dict[str, Any]:
         shape: As `shape_of` has it.
         event: ``title``, ``text``, ``box``, ``event``, ``at``.
     """
-    words = "%s\n%s" % (event["title"], event["text"])
+    words = f"{event['title']}\n{event['text']}"
     if shape == "webhook":
         return event
     quiet = words.replace("@", "＠").replace("<", "‹").replace(">", "›")
@@ -109,7 +118,12 @@ def message(shape: str, event: dict[str, Any]) -> dict[str, Any]:
     if shape == "feishu":
         return {"msg_type": "text", "content": {"text": quiet}}
     if shape == "ntfy":
-        return {"title": event["title"], "message": event["text"], "tags": ["warning"], "priority": 4}
+        return {
+            "title": event["title"],
+            "message": event["text"],
+            "tags": ["warning"],
+            "priority": 4,
+        }
     return {"msgtype": "text", "text": {"content": quiet}}
 
 
@@ -133,12 +147,16 @@ def post(address: Address, event: dict[str, Any]) -> str:
     host = checked(address.url)
     shape = shape_of(host)
     url, more = target(shape, address.url)
-    body = json.dumps(dict(message(shape, event), **more), ensure_ascii=False).encode("utf-8", "replace")
+    body = json.dumps(dict(message(shape, event), **more), ensure_ascii=False).encode(
+        "utf-8", "replace"
+    )
     headers = {"Content-Type": "application/json", "User-Agent": USER_AGENT}
     if address.token:
         headers["Authorization"] = "Bearer " + address.token
     parts = urlsplit(url)
-    maker: Any = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    maker: Any = (
+        http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    )
     connection = maker(parts.hostname, parts.port, timeout=TIMEOUT)
     try:
         connection.request(
@@ -149,15 +167,20 @@ def post(address: Address, event: dict[str, Any]) -> str:
     except (OSError, http.client.HTTPException, ValueError) as error:
         # The words of another error may hold the address, which is a password.
         why = (isinstance(error, OSError) and error.strerror) or type(error).__name__
-        raise Undelivered("%s cannot be reached: %s" % (host, why)) from None
+        raise Undelivered(f"{host} cannot be reached: {why}") from None
     finally:
         connection.close()
-    code = next((said[key] for key in ("errcode", "code", "StatusCode") if isinstance(said.get(key), int)), 0)
+    code = next(
+        (said[key] for key in ("errcode", "code", "StatusCode") if isinstance(said.get(key), int)),
+        0,
+    )
     if not 200 <= answer.status < 300:
         final = 300 <= answer.status < 500 and answer.status not in (408, 429)
         raise Undelivered("%s answered %d" % (host, answer.status), final)
     if code and shape in ("feishu", "dingtalk", "wecom"):
-        raise Undelivered("%s answered %d, with the error %d" % (host, answer.status, code), final=True)
+        raise Undelivered(
+            "%s answered %d, with the error %d" % (host, answer.status, code), final=True
+        )
     return "%s answered %d" % (host, answer.status)
 
 
@@ -172,14 +195,20 @@ def checked(url: str) -> str:
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
-        fine = bool(host) and parts.port != 0 and url.isascii() and not any(char <= " " for char in url)
+        fine = (
+            bool(host)
+            and parts.port != 0
+            and url.isascii()
+            and not any(char <= " " for char in url)
+        )
     except ValueError:
         fine, host = False, ""
     if not fine or parts.scheme not in ("https", "http"):
         raise Undelivered("the address is not an https address", final=True)
     if parts.scheme == "http" and host not in LOOPBACK:
         raise Undelivered(
-            "the address must begin with https: it is a password, and would be sent in the clear", final=True
+            "the address must begin with https: it is a password, and would be sent in the clear",
+            final=True,
         )
     return host
 
@@ -207,7 +236,9 @@ def load(folder: str) -> Address | None:
         return None
     found = files.read_json(path, 65536) or {}
     url, token = found.get("url"), found.get("token")
-    return Address(url, token if isinstance(token, str) else "") if isinstance(url, str) and url else None
+    if isinstance(url, str) and url:
+        return Address(url, token if isinstance(token, str) else "")
+    return None
 
 
 class Sender:
@@ -225,8 +256,16 @@ class Sender:
     def tell_full(self, disks: list[dict[str, Any]]) -> None:
         """Send ``disk-full``, once for each time that a disk of a sample fills up."""
         for disk in disks:
-            mount, used, free = str(disk.get("mount")), disk.get("bytes_used"), disk.get("bytes_free")
-            shares = [used / (used + free) if used is not None and free is not None and used + free else 0.0]
+            mount, used, free = (
+                str(disk.get("mount")),
+                disk.get("bytes_used"),
+                disk.get("bytes_free"),
+            )
+            shares = [
+                used / (used + free)
+                if used is not None and free is not None and used + free
+                else 0.0
+            ]
             if disk.get("inodes_total"):
                 shares.append((disk.get("inodes_used") or 0) / disk["inodes_total"])
             if max(shares) < ROOM:
@@ -234,12 +273,18 @@ class Sender:
             elif max(shares) >= FULL and mount not in self._full:
                 self._full.add(mount)
                 what = "bytes" if shares[0] == max(shares) else "inodes"
-                self.send("disk-full", "%s: %.1f%% of its %s are used" % (mount, 100.0 * max(shares), what))
+                self.send(
+                    "disk-full", f"{mount}: {100.0 * max(shares):.1f}% of its {what} are used"
+                )
 
     def send(self, kind: str, text: str) -> bool:
         """Send an event, if it is one of `EVENTS` and there is an address; returns at once, whether it goes out."""
         self._under_way = [child for child in self._under_way if child.poll() is None]
-        if kind not in EVENTS or files.signature(self._path) is None or len(self._under_way) >= MOST_AT_ONCE:
+        if (
+            kind not in EVENTS
+            or files.signature(self._path) is None
+            or len(self._under_way) >= MOST_AT_ONCE
+        ):
             return False
         import subprocess  # here: a box without a sink does without
 
@@ -268,7 +313,7 @@ def event_of(kind: str, text: str) -> dict[str, Any]:
     """Return an event in the form in which it is sent."""
     box = os.uname().nodename
     return {
-        "title": "rgt: %s on %s" % (kind.replace("-", " "), box),
+        "title": f"rgt: {kind.replace('-', ' ')} on {box}",
         "text": "".join(char if char.isprintable() else " " for char in text)[:MOST_TEXT],
         "box": box,
         "event": kind,
@@ -330,10 +375,10 @@ def _keep(folder: str) -> int:
         data = jsonline.line({"url": address.url, "token": address.token})
         files.replace(os.path.join(folder, FILE), data, sync=True)
     except Undelivered as error:
-        print("sink: %s" % error, file=sys.stderr)
+        print(f"sink: {error}", file=sys.stderr)
         return USAGE
     except OSError as error:
-        print("sink: it cannot be saved: %s" % describe(error), file=sys.stderr)
+        print(f"sink: it cannot be saved: {describe(error)}", file=sys.stderr)
         return UNDELIVERED
     jsonline.say(_shown(address))
     return OK

@@ -95,11 +95,11 @@ def carry_out(folder: str, mode: str) -> int:
         stop.run()
         return 0
     except Withdrawn as why:
-        stop.end(WITHDRAWN, "withdrawn", "not stopped: %s" % why)
+        stop.end(WITHDRAWN, "withdrawn", f"not stopped: {why}")
     except Failed as why:
         stop.end(FAILED, "failed", str(why))
     except Exception as error:  # whatever it is, the person must hear that the meter runs on
-        stop.end(FAILED, "failed", "the stop could not be carried out: %s" % describe(error))
+        stop.end(FAILED, "failed", f"the stop could not be carried out: {describe(error)}")
     finally:
         stop.open_seal()
         held.release()
@@ -113,7 +113,9 @@ def _hold(folder: str) -> files.Lock | None:
         try:
             ownership.take(where)
             held = files.Lock(os.path.join(where, LOCK))
-            return held if held.acquire() else None
+            if held.acquire():
+                return held
+            return None
         except OSError:
             continue
     return None
@@ -190,7 +192,9 @@ class Stop:
             proved, text = own_stop.prove(own)
             if proved:
                 return
-        raise Failed("the lease is over, and no run was ended, since this box cannot be stopped: %s" % text)
+        raise Failed(
+            f"the lease is over, and no run was ended, since this box cannot be stopped: {text}"
+        )
 
     def _try(self, own: OwnStop) -> bool:
         """Ask for the stop once; returns whether the box is off."""
@@ -200,15 +204,16 @@ class Stop:
         try:
             self._write(INTENT, strict=True)
         except plan.NoRoom as error:
-            raise Failed("not stopped, since the intent cannot be recorded: %s" % error) from None
+            raise Failed(f"not stopped, since the intent cannot be recorded: {error}") from None
         self._say(
-            "intent", "asking the platform to park %s (try %d)" % (self._armed["instance"], self._tries)
+            "intent",
+            "asking the platform to park %s (try %d)" % (self._armed["instance"], self._tries),
         )
         story.copy(self._folder, self._armed["durable"])
         answer = own.park()
         self._write(ANSWERED, proves=answer.proves, text=answer.text)
         if answer.proves == own_stop.NOTHING:
-            self._say("refused", "the stop was refused, and nothing was done: %s" % answer.text)
+            self._say("refused", f"the stop was refused, and nothing was done: {answer.text}")
             self._write(SAVED)
             return False
         self._say("answered", answer.text)
@@ -225,17 +230,19 @@ class Stop:
             seen = own.read()
             if seen.state == "off":
                 self._write(OFF)
-                self._say("answered", "off: %s" % seen.text)
+                self._say("answered", f"off: {seen.text}")
                 story.copy(self._folder, self._armed["durable"])
                 return True
             if time.monotonic() >= deadline:
                 break
             time.sleep(max(0.05, ASK_EVERY * pace()))
         if seen.state == "on":
-            self._say("refused", "the stop was requested, but the box is still running: %s" % seen.text)
+            self._say(
+                "refused", f"the stop was requested, but the box is still running: {seen.text}"
+            )
             self._write(SAVED)
             return False
-        raise Failed("the outcome of the stop is unknown; it is not sent again: %s" % seen.text)
+        raise Failed(f"the outcome of the stop is unknown; it is not sent again: {seen.text}")
 
     def _write(self, phase: str, strict: bool = False, **more: Any) -> None:
         """Write the journal down.
@@ -243,7 +250,9 @@ class Stop:
         Raises:
             plan.NoRoom: with `strict`, where that is possible nowhere.
         """
-        self._journal = dict(more, id=self._armed["id"], mode=self._mode, phase=phase, tries=self._tries)
+        self._journal = dict(
+            more, id=self._armed["id"], mode=self._mode, phase=phase, tries=self._tries
+        )
         self._journal.update(boot=place.boot_id(), at=round(time.time(), 3))
         try:
             plan.store(self._folder, JOURNAL, self._journal)
@@ -273,7 +282,7 @@ class Stop:
             if not own.acquire():
                 raise Withdrawn(seal.held_words(files.lock_holder(own.path)))
         except OSError as error:
-            raise Failed("cannot be sealed: %s" % describe(error)) from None
+            raise Failed(f"cannot be sealed: {describe(error)}") from None
         own.write(
             {
                 "seal": True,
@@ -290,7 +299,7 @@ class Stop:
         try:
             locks, busy = seal.take_queues(self._armed["jobs"])
         except OSError as error:
-            raise Failed("cannot be sealed: %s" % describe(error)) from None
+            raise Failed(f"cannot be sealed: {describe(error)}") from None
         self._locks += locks
         if busy:
             raise Withdrawn("; ".join(busy[:3]))
@@ -316,7 +325,9 @@ class Stop:
         """
         sampler = Sampler(self._folder, remember=False)
         pattern = self._armed["pattern"] or DEFAULT_PATTERN
-        sampler.configure({"jobs": self._armed["jobs"], "pattern": pattern, "find": True, "mounts": []}, [])
+        sampler.configure(
+            {"jobs": self._armed["jobs"], "pattern": pattern, "find": True, "mounts": []}, []
+        )
         plan = self._armed if self._mode == "idle" else dict(self._armed, jobs=[])
         signs = work_signs.WorkSigns(plan, FILES_WAIT)
         sample, _ = sampler.read(wait=seal.LOOK)
@@ -341,16 +352,22 @@ class Stop:
         sample, signs, sampler = self._look()
         if self._mode == "lease":
             left = [
-                run.name for run in saving.runs_of(sample, signs, self._armed) if not self._accepts(run.name)
+                run.name
+                for run in saving.runs_of(sample, signs, self._armed)
+                if not self._accepts(run.name)
             ]
             blind = sorted(sampler.failing & {"procs", "gpus"})
-            busy = ["%s runs" % name for name in left] + ["cannot be checked: %s" % name for name in blind]
-            busy += ["files are being copied: %s" % item["name"] for item in sample["transfers"]]
+            busy = [f"{name} runs" for name in left] + [
+                f"cannot be checked: {name}" for name in blind
+            ]
+            busy += [f"files are being copied: {item['name']}" for item in sample["transfers"]]
         else:
             accepted = {(pid, ticks) for pid, ticks in self._armed["accepted"]}
             verdict = idle_clock.judge(sample, signs, accepted)
             busy = [*verdict.active, *verdict.unknown]
-            busy += ["%s, pid %d, holds memory" % (row["name"], row["pid"]) for row in verdict.holders]
+            busy += [
+                "%s, pid %d, holds memory" % (row["name"], row["pid"]) for row in verdict.holders
+            ]
             if sample["input_at"] > self._began - seal.INPUT:
                 busy.append("somebody has just typed at a terminal")
             busy += self._new_results()
@@ -366,7 +383,9 @@ class Stop:
             return ["the results could not be checked within %d s" % WALK]
         if before is None and now.at / 1e9 <= self._began - float(self._armed["idle_s"]) + 1.0:
             return []
-        return [] if before == now.mark else ["a result was written: %s" % now.path]
+        if before == now.mark:
+            return []
+        return [f"a result was written: {now.path}"]
 
     def _save_results(self) -> None:
         """Bring what a stop would erase to where it survives.
@@ -379,19 +398,25 @@ class Stop:
         moved = [path for path in durable if now[path] != then.get(path)]
         if moved:
             raise Failed(
-                "not stopped, since this is not the storage that survived when it was armed: %s"
-                % ", ".join(moved)
+                "not stopped, since this is not the storage that survived when it was armed: {}".format(
+                    ", ".join(moved)
+                )
             )
         saved = result_copies.save(
-            self._armed["jobs"], self._armed["results"], self._armed["ignore"], self._armed["durable"]
+            self._armed["jobs"],
+            self._armed["results"],
+            self._armed["ignore"],
+            self._armed["durable"],
         )
         if saved.problems:
-            raise Failed("not stopped, since results could not be saved: %s" % "; ".join(saved.problems[:3]))
+            raise Failed(
+                f"not stopped, since results could not be saved: {'; '.join(saved.problems[:3])}"
+            )
         self._say("mirrored", saved.text)
         failed = story.copy(self._folder, self._armed["durable"])
         if failed and len(failed) == len(self._armed["durable"]):
             raise Failed(
-                "not stopped, since nothing can be written where it survives: %s" % "; ".join(failed)
+                f"not stopped, since nothing can be written where it survives: {'; '.join(failed)}"
             )
 
     def _accepts(self, name: str) -> bool:
@@ -408,11 +433,12 @@ class Stop:
         refused = [run.name for run in runs if not run.saves and not self._accepts(run.name)]
         if refused:
             raise Failed(
-                "the lease is over, and not parked: not known to save on SIGTERM: %s" % ", ".join(refused[:5])
+                f"the lease is over, and not parked: not known to save on SIGTERM: {', '.join(refused[:5])}"
             )
         self._say(
             "stopped-lease",
-            "the lease is over; asked to save: %s" % (", ".join(run.name for run in runs) or "nothing runs"),
+            "the lease is over; asked to save: %s"
+            % (", ".join(run.name for run in runs) or "nothing runs"),
         )
         runners = runner_processes(self._armed["jobs"])
         asked = [*runners, *((run.pid, run.ticks) for run in runs if not run.cell)]
@@ -427,7 +453,7 @@ class Stop:
         left = [run.name for run in runs if run.saves and procstat.is_alive(run.pid, run.ticks)]
         if left:
             raise Failed(
-                "the lease is over, and not parked: did not end after SIGTERM: %s" % ", ".join(left[:5])
+                f"the lease is over, and not parked: did not end after SIGTERM: {', '.join(left[:5])}"
             )
         self._say(
             "terminated",
@@ -453,7 +479,9 @@ class Stop:
 
 def most_of(now: float | None, before: float | None) -> float | None:
     """Return the larger of two readings; None where either is missing."""
-    return None if now is None or before is None else max(now, before)
+    if now is None or before is None:
+        return None
+    return max(now, before)
 
 
 def runner_processes(jobs: list[str]) -> list[tuple[int, int]]:
@@ -462,11 +490,15 @@ def runner_processes(jobs: list[str]) -> list[tuple[int, int]]:
     for folder in jobs:
         job = queue_file.Job(folder)
         paths = [job.path("runner.lock")] if queue_state.is_runner_alive(job) else []
-        names = [name for name in queue_state.lane_names(job) if queue_state.is_lane_alive(job, name)]
+        names = [
+            name for name in queue_state.lane_names(job) if queue_state.is_lane_alive(job, name)
+        ]
         for path in [*paths, *(queue_state.lane_lock_path(job, name) for name in names)]:
             holder: Mapping[str, Any] = files.lock_holder(path)
             pid, ticks = holder.get("pid"), holder.get("ticks")
-            known = isinstance(pid, int) and isinstance(ticks, int) and procstat.is_alive(pid, ticks)
+            known = (
+                isinstance(pid, int) and isinstance(ticks, int) and procstat.is_alive(pid, ticks)
+            )
             if known and ownership.is_own_process(pid or 0):
                 found.append((pid or 0, ticks or 0))
     return found

@@ -30,7 +30,12 @@ def tell(folder: str, event: str, text: str, **more: Any) -> bool:
     """Add a line; False when it could be written nowhere."""
     line = jsonline.line(
         dict(
-            {"at": round(time.time(), 3), "boot": place.boot_id(), "event": event, "text": text[:2000]},
+            {
+                "at": round(time.time(), 3),
+                "boot": place.boot_id(),
+                "event": event,
+                "text": text[:2000],
+            },
             **more,
         )
     )
@@ -81,7 +86,9 @@ def read(folder: str) -> list[dict[str, Any]]:
 def last(folder: str) -> dict[str, Any] | None:
     """Return the newest line, without its boot."""
     lines = read(folder)
-    return {key: lines[-1].get(key) for key in ("at", "event", "text")} if lines else None
+    if lines:
+        return {key: lines[-1].get(key) for key in ("at", "event", "text")}
+    return None
 
 
 def copy(folder: str, durable: list[str]) -> list[str]:
@@ -94,7 +101,7 @@ def copy(folder: str, durable: list[str]) -> list[str]:
             files.replace(path, data, sync=True)
             files.sync(where)
         except OSError as error:
-            failed.append("%s: %s" % (where, error.strerror))
+            failed.append(f"{where}: {error.strerror}")
     return failed
 
 
@@ -133,7 +140,9 @@ class Tail:
             if whole:
                 self._last[path] = whole[whole.rfind(b"\n", 0, -1) + 1 :]
             lines = [
-                line for line in map(jsonline.loads_dict, whole[start:].splitlines()) if line is not None
+                line
+                for line in map(jsonline.loads_dict, whole[start:].splitlines())
+                if line is not None
             ]
             if start == 0 and before is not None:
                 lines = [line for line in lines if float(line.get("at") or 0.0) > self._told]
@@ -198,15 +207,15 @@ def warning_text(plan: Mapping[str, Any], mode: str, stops_in: float, unsaving: 
     """Return the warning, on one line."""
     left = duration_text(stops_in)
     if mode == "idle":
-        words = "Idle for %s, its limit ends in %s" % (duration_text(plan["idle_s"]), left)
+        words = f"Idle for {duration_text(plan['idle_s'])}, its limit ends in {left}"
     else:
-        words = "Lease of %s ends in %s" % (duration_text(plan["lease_s"]), left)
+        words = f"Lease of {duration_text(plan['lease_s'])} ends in {left}"
     if plan["action"] == "ask":
         words += ". This box cannot stop itself: stop it"
     else:
         words += ". This box then parks itself"
     if mode == "lease" and unsaving:
-        words += "; not known to save on SIGTERM: %s" % ", ".join(unsaving[:5])
+        words += f"; not known to save on SIGTERM: {', '.join(unsaving[:5])}"
     return words
 
 
@@ -221,7 +230,7 @@ def write_to_terminals(words: str) -> int:
     ``wall`` reaches those whose login is on record, which in containers are none: so this user's own are written to
     directly, and ``wall`` is left to those of others.
     """
-    message = "\r\nrgt: %s.\r\nTo keep it: %s\r\n" % (_plain(words), _plain(keep_command()))
+    message = f"\r\nrgt: {_plain(words)}.\r\nTo keep it: {_plain(keep_command())}\r\n"
     reached, others = 0, False
     for path in sorted(quiet_signs.terminals()):
         try:

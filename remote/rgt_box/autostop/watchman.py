@@ -127,8 +127,10 @@ class Watchman:
         try:
             self._sink.tell_full(sample.get("disks") or [])
             return self._tick(sample, sampler)
-        except Exception as error:  # what goes wrong here must cost neither the sample nor the recorder
-            text = "autostop: %s" % describe(error)
+        except (
+            Exception
+        ) as error:  # what goes wrong here must cost neither the sample nor the recorder
+            text = f"autostop: {describe(error)}"
             if text != self._trouble:
                 self._trouble = text
                 self._event("autostop-unknown", text, "error")
@@ -162,12 +164,15 @@ class Watchman:
         for mode in list(self._plans):
             why = plan.why_void(self._plans[mode], at)
             if why:
-                disarm(self._folder, [mode], "%s; nothing is armed any more" % why)
+                disarm(self._folder, [mode], f"{why}; nothing is armed any more")
                 self._reload()
 
     def _reload(self) -> None:
         """Take over what is armed, where that has changed."""
-        mark = [files.signature(os.path.join(where, plan.FILE)) for where in state_files.places(self._folder)]
+        mark = [
+            files.signature(os.path.join(where, plan.FILE))
+            for where in state_files.places(self._folder)
+        ]
         if mark == self._mark:
             return
         self._mark = mark
@@ -194,7 +199,9 @@ class Watchman:
 
     def _begin(self) -> None:
         """Look anew with what the plans name together."""
-        from rgt_box.autostop.work_signs import WorkSigns  # here: where nothing is armed, nobody needs it
+        from rgt_box.autostop.work_signs import (
+            WorkSigns,
+        )  # here: where nothing is armed, nobody needs it
 
         both = {
             key: [path for armed in self._plans.values() for path in armed[key]]
@@ -210,7 +217,9 @@ class Watchman:
         assert self._signs is not None
         signs = self._signs.look(at, sample, sampler)
         signs["cards"] = max(int(armed.get("cards") or 0) for armed in self._plans.values())
-        accepted = {(pid, ticks) for armed in self._plans.values() for pid, ticks in armed["accepted"]}
+        accepted = {
+            (pid, ticks) for armed in self._plans.values() for pid, ticks in armed["accepted"]
+        }
         self._verdict = idle_clock.judge(sample, signs, accepted)
         self._clock.feed(at, self._verdict)
         if "idle" in self._plans:
@@ -239,7 +248,7 @@ class Watchman:
             if (card.get("util") or 0.0) >= idle_clock.GPU_PCT and not card.get("error")
         ]
         if busy and not self._verdict.active:
-            words = tuple("GPU %s is busy: %.0f%%" % (card.get("index"), card["util"]) for card in busy)
+            words = tuple(f"GPU {card.get('index')} is busy: {card['util']:.0f}%" for card in busy)
             self._verdict = self._verdict._replace(active=words)
             self._clock.feed(at, self._verdict)
 
@@ -249,19 +258,30 @@ class Watchman:
             return
         armed, count = self._plans[mode], self._counts[mode]
         if mode == "lease" and self._states.get(mode) == "failed" and self._refused():
-            self._stops[mode] = None  # it has been told; as long as they run, nothing will come of it
+            self._stops[mode] = (
+                None  # it has been told; as long as they run, nothing will come of it
+            )
             return
         due = self._due(mode)
-        limit = idle_clock.idle_limit(armed, self._inspected) if mode == "idle" else armed["lease_s"]
+        limit = (
+            idle_clock.idle_limit(armed, self._inspected) if mode == "idle" else armed["lease_s"]
+        )
         step = count.step(at.boot, due, min(armed["warn_s"], limit))
         self._stops[mode] = step.stops_in
         if mode == "idle":
             self._tell_unknown(at)
         if step.action == "withdraw":
             self._states[mode] = "armed"
-            why = "; ".join(self._verdict.active[:2]) if mode == "idle" and due is None else "it was put off"
+            why = (
+                "; ".join(self._verdict.active[:2])
+                if mode == "idle" and due is None
+                else "it was put off"
+            )
             story.tell(
-                self._folder, "withdrawn", "not stopped: %s" % (why or "it is no longer idle"), mode=mode
+                self._folder,
+                "withdrawn",
+                "not stopped: %s" % (why or "it is no longer idle"),
+                mode=mode,
             )
         elif step.action == "warn":
             self._states[mode] = "warned"
@@ -286,7 +306,7 @@ class Watchman:
         if late and "idle" not in self._told:
             self._told.add("idle")
             what = "; ".join(self._verdict.unknown[:3]) or "readings are intermittent"
-            text = "it is not known whether this box is idle, so it will not stop itself: %s" % what
+            text = f"it is not known whether this box is idle, so it will not stop itself: {what}"
             story.tell(self._folder, "unknown", text, mode="idle")
         elif not late:
             self._told.discard("idle")
@@ -298,9 +318,12 @@ class Watchman:
                 self._states[mode] = "asked"
                 what = "The lease is over"
                 if mode == "idle":
-                    what = "Idle for %s" % duration_text(armed["idle_s"])
+                    what = f"Idle for {duration_text(armed['idle_s'])}"
                 story.tell(
-                    self._folder, "asked", "%s. This box cannot stop itself: stop it" % what, mode=mode
+                    self._folder,
+                    "asked",
+                    f"{what}. This box cannot stop itself: stop it",
+                    mode=mode,
                 )
             return
         self._begin_stop(mode, at)
@@ -351,7 +374,9 @@ class Watchman:
 
     def _state(self, mode: str) -> str:
         state = self._states.get(mode, "armed")
-        return "warned" if state == "asked" else state
+        if state == "asked":
+            return "warned"
+        return state
 
     def _why(self) -> list[str]:
         held = [
@@ -369,17 +394,23 @@ class Watchman:
             "state": self._state(mode),
             "idle_s": None if idle is None else round(idle, 1),
             "unknown_s": round(self._clock.unknown_s(at), 1),
-            "limit_s": idle_clock.idle_limit(armed, self._inspected) if mode == "idle" else armed["lease_s"],
+            "limit_s": idle_clock.idle_limit(armed, self._inspected)
+            if mode == "idle"
+            else armed["lease_s"],
             "stops_in_s": None if stops is None else round(stops, 1),
             "kept_until": armed.get("kept_until"),
             "why": [text[:300] for text in self._why()[:3]],
         }
-        return dict(row, unsaving=self._refused()[:HOLDERS]) if mode == "lease" else row
+        if mode == "lease":
+            return dict(row, unsaving=self._refused()[:HOLDERS])
+        return row
 
     def _refused(self) -> list[str]:
         """Return the runs that do not save on SIGTERM, and that nobody has accepted: the lease does not end them."""
         accepted = self._plans["lease"]["accept_unsaving"]
-        return [] if plan.ANY in accepted else [name for name in self._unsaving if name not in accepted]
+        if plan.ANY in accepted:
+            return []
+        return [name for name in self._unsaving if name not in accepted]
 
     def _save(self, at: Now) -> None:
         """Write down how it stands, for ``autostop --status``."""
@@ -419,5 +450,5 @@ def disarm(folder: str, modes: list[str], why: str) -> list[str]:
         if gone:
             plan.save(folder, {mode: armed for mode, armed in plans.items() if mode not in gone})
     for mode in gone:
-        story.tell(folder, "disarmed", "%s: %s" % (mode, why), mode=mode)
+        story.tell(folder, "disarmed", f"{mode}: {why}", mode=mode)
     return gone

@@ -94,7 +94,7 @@ class WorkSigns:
         passed = 0.0 if self._looked is None else at.boot - self._looked
         self._looked = at.boot
         if sampler.failing:
-            unknown.append("cannot be checked: %s" % ", ".join(sorted(sampler.failing)))
+            unknown.append(f"cannot be checked: {', '.join(sorted(sampler.failing))}")
         if procstat.read_stat(1) is None:
             unknown.append("the processes of other users are hidden")
         if sampler.gpu_source == "none" and there_are_cards():
@@ -111,7 +111,7 @@ class WorkSigns:
             active.append("somebody typed at a terminal")
         self._typed = typed
         while self._written:
-            active.append("a result was written: %s" % self._written.pop())
+            active.append(f"a result was written: {self._written.pop()}")
         processes = self._processes(passed, sample, cards)
         # Which of its files is which card a container does not tell: a process with any card open explains them all,
         # for it counts as one that holds memory.
@@ -131,7 +131,8 @@ class WorkSigns:
     def _cards(self, at: Now, sample: Mapping[str, Any]) -> dict[int, set[int]]:
         """Return pid → the cards that it has open, as far as any has memory in use."""
         if not any(
-            int(card.get("vram_used") or 0) and not card.get("sim") for card in sample.get("gpus") or []
+            int(card.get("vram_used") or 0) and not card.get("sim")
+            for card in sample.get("gpus") or []
         ):
             return {}
         if at.boot - self._open[0] >= CARDS_EVERY:
@@ -142,7 +143,8 @@ class WorkSigns:
         self, passed: float, sample: Mapping[str, Any], cards: Mapping[int, set[int]]
     ) -> list[dict[str, Any]]:
         runs = {
-            proc["pid"]: str(proc.get("run") or proc.get("cmd") or "") for proc in sample.get("procs") or []
+            proc["pid"]: str(proc.get("run") or proc.get("cmd") or "")
+            for proc in sample.get("procs") or []
         }
         listed = {
             user["pid"]: user.get("bytes")
@@ -183,7 +185,9 @@ class WorkSigns:
 
 
 def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+    return [
+        int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()
+    ]
 
 
 def read_process(pid: int) -> dict[str, Any] | None:
@@ -225,7 +229,9 @@ def read_process(pid: int) -> dict[str, Any] | None:
 def _waited(pid: int) -> float:
     """Return the second number of ``/proc/PID/schedstat``, in seconds; 0 where the kernel has none (proc(5))."""
     words = (procstat.read_bytes("/proc/%d/schedstat" % pid, 256) or b"").split()
-    return int(words[1]) / 1e9 if len(words) > 1 and words[1].isdigit() else 0.0
+    if len(words) > 1 and words[1].isdigit():
+        return int(words[1]) / 1e9
+    return 0.0
 
 
 def there_are_cards() -> bool:
@@ -240,7 +246,9 @@ def queues(jobs: list[str]) -> list[str]:
         job = queue_file.Job(folder)
         if queue_state.is_runner_alive(job):
             found.append(queue_command.busy(job))
-        found += ["%s is running in a lane of its own" % name for name in queue_command.busy_lanes(job)]
+        found += [
+            f"{name} is running in a lane of its own" for name in queue_command.busy_lanes(job)
+        ]
     return found
 
 
@@ -293,7 +301,11 @@ def result_roots(jobs: list[str], patterns: list[str]) -> list[str]:
     for folder in jobs:
         job = queue_file.Job(folder)
         for cell in queue_state.load_state(job)["cells"]:
-            found += [path for path in (cell.get("out"), cell.get("durable_path")) if isinstance(path, str)]
+            found += [
+                path
+                for path in (cell.get("out"), cell.get("durable_path"))
+                if isinstance(path, str)
+            ]
         for line in job.lines()[0]:
             found += [path for path in (job.out(line.name), job.durable(line.name)) if path]
         work = work_folders.folder_of(job.workdir)
@@ -320,7 +332,10 @@ def _entries(top: str) -> list[Entry]:
         with os.scandir(top) as inside:
             for entry in itertools.islice(inside, FILES_EACH):
                 try:
-                    seen, folder = entry.stat(follow_symlinks=False), entry.is_dir(follow_symlinks=False)
+                    seen, folder = (
+                        entry.stat(follow_symlinks=False),
+                        entry.is_dir(follow_symlinks=False),
+                    )
                 except OSError:
                     continue
                 folder = folder and not result_rules.holds_packages(entry.path)

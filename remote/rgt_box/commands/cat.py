@@ -87,7 +87,7 @@ class ExactReader:
         try:
             self._take(files.open_regular(self.path))
         except OSError as error:
-            raise NotThere("%s: %s" % (self.path, error.strerror)) from error
+            raise NotThere(f"{self.path}: {error.strerror}") from error
 
     def resume(self, cursor: Cursor) -> str | None:
         """Resume behind a cursor: in the file at the path, or in the one that it was moved or copied to.
@@ -111,7 +111,9 @@ class ExactReader:
         inode = self.inode
         if self._moved(cursor):
             return None
-        return "truncated" if inode == cursor.inode else "replaced"
+        if inode == cursor.inode:
+            return "truncated"
+        return "replaced"
 
     def last_lines(self, count: int) -> None:
         """Go to where the last `count` lines begin; an unfinished one counts."""
@@ -149,7 +151,9 @@ class ExactReader:
 
     def read(self, limit: int | None = None) -> bytes:
         """Return the next bytes, up to `limit` as an offset in the file; empty where there are none now."""
-        end = os.fstat(self._fd).st_size if limit is None else min(limit, os.fstat(self._fd).st_size)
+        end = (
+            os.fstat(self._fd).st_size if limit is None else min(limit, os.fstat(self._fd).st_size)
+        )
         data = os.pread(self._fd, min(BLOCK, max(0, end - self.offset)), self.offset)
         self.offset += len(data)
         self._tail = (self._tail + data)[-KEPT:]
@@ -217,7 +221,9 @@ class ExactReader:
         found = list(siblings(self.path))
         for sure in (True, False):
             for candidate, status in found:
-                if (status.st_ino == cursor.inode) is not sure or not (sure or cursor.length >= ENOUGH):
+                if (status.st_ino == cursor.inode) is not sure or not (
+                    sure or cursor.length >= ENOUGH
+                ):
                     continue
                 try:
                     fd = files.open_regular(candidate)

@@ -177,7 +177,10 @@ def named(path: bytes, key: str = "path") -> dict[str, Any]:
     except UnicodeDecodeError:
         import base64
 
-        return {key: path.decode("utf-8", "replace"), key + "_b64": base64.b64encode(path).decode("ascii")}
+        return {
+            key: path.decode("utf-8", "replace"),
+            key + "_b64": base64.b64encode(path).decode("ascii"),
+        }
 
 
 def raw_name(row: dict[str, Any]) -> bytes | None:
@@ -190,10 +193,14 @@ def raw_name(row: dict[str, Any]) -> bytes | None:
             return base64.b64decode(coded, validate=True)
         except ValueError:
             return None
-    return plain.encode("utf-8", "surrogateescape") if isinstance(plain, str) else None
+    if isinstance(plain, str):
+        return plain.encode("utf-8", "surrogateescape")
+    return None
 
 
-def parse_words(argv: list[str], spec: dict[str, str], help_text: str) -> tuple[list[str], dict[str, Any]]:
+def parse_words(
+    argv: list[str], spec: dict[str, str], help_text: str
+) -> tuple[list[str], dict[str, Any]]:
     """Split the words into paths and options; a wrong command line is told on stderr and exits 2.
 
     Args:
@@ -222,5 +229,5 @@ def parse_words(argv: list[str], spec: dict[str, str], help_text: str) -> tuple[
 
 def refuse(text: str) -> int:
     """Say on stderr why nothing was done; returns exit status 2."""
-    print("%s (--help tells more)" % text, file=sys.stderr)
+    print(f"{text} (--help tells more)", file=sys.stderr)
     return 2

@@ -45,7 +45,9 @@ SLOWED = frozenset(("hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal")
 
 
 def _visible(gpu: Gpu) -> Verdict:
-    return (False, gpu["error"]) if gpu.get("error") else (True, gpu.get("name", "GPU"))
+    if gpu.get("error"):
+        return (False, gpu["error"])
+    return (True, gpu.get("name", "GPU"))
 
 
 def _ecc(gpu: Gpu) -> Verdict:
@@ -82,7 +84,9 @@ def _memory(gpu: Gpu) -> Verdict:
     if nobody < UNEXPLAINED:
         return True, "all memory in use has an owner"
     text = "%.1f GiB are held by no process that the driver lists" % (nobody / 2**30)
-    return (False, text) if gpu.get("comparable") else (None, text + "; it may not list all processes here")
+    if gpu.get("comparable"):
+        return (False, text)
+    return (None, text + "; it may not list all processes here")
 
 
 CHECKS: tuple[tuple[str, Callable[[Gpu], Verdict]], ...] = (
@@ -95,7 +99,9 @@ CHECKS: tuple[tuple[str, Callable[[Gpu], Verdict]], ...] = (
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
-    found = options.parse_or_exit(argv, {"--expect": "int", "--hot": "float", "--strict": "flag"}, HELP)
+    found = options.parse_or_exit(
+        argv, {"--expect": "int", "--hot": "float", "--strict": "flag"}, HELP
+    )
     folder = place.state_dir()
     sampler = GpuSampler(None, folder)
     gpus, error = sampler.raw(WAIT)
@@ -113,7 +119,12 @@ def main(argv: list[str]) -> int:
         None if gpus else "no GPU is visible" + "".join("; " + text for text in sampler.limited)
     )
     result = status(rows, problem, found["strict"])
-    report = {"at": round(time.time(), 3), "source": sampler.source, "error": problem, "status": result}
+    report = {
+        "at": round(time.time(), 3),
+        "source": sampler.source,
+        "error": problem,
+        "status": result,
+    }
     jsonline.say(dict(report, checks=rows))
     return result
 
@@ -124,14 +135,19 @@ def examine(gpu: Gpu, hot: float, watch: XidWatch | None) -> list[dict[str, Any]
     if not gpu.get("error"):
         verdicts += [(name, check(gpu)) for name, check in CHECKS]
         verdicts.append(("temperature", _temperature(gpu, hot)))
-    rows = [{"gpu": gpu["index"], "check": name, "ok": ok, "text": text} for name, (ok, text) in verdicts]
+    rows = [
+        {"gpu": gpu["index"], "check": name, "ok": ok, "text": text}
+        for name, (ok, text) in verdicts
+    ]
     rows[0]["vram_total"] = gpu.get("vram_total")
     return rows
 
 
 def _temperature(gpu: Gpu, hot: float) -> Verdict:
     now = gpu.get("temp_c")
-    return (None, "the driver does not say") if now is None else (now < hot, "%g C (limit %g C)" % (now, hot))
+    if now is None:
+        return (None, "the driver does not say")
+    return (now < hot, f"{now:g} C (limit {hot:g} C)")
 
 
 def _xid(gpu: Gpu, watch: XidWatch | None) -> Verdict:
@@ -140,10 +156,12 @@ def _xid(gpu: Gpu, watch: XidWatch | None) -> Verdict:
     if watch.limited:
         return None, watch.limited
     bus = gpu.get("bus", "")
-    number = watch.broken.get(bus, watch.last.get(bus))  # a program's fault after it does not mend the card
+    number = watch.broken.get(
+        bus, watch.last.get(bus)
+    )  # a program's fault after it does not mend the card
     if number is None:
         return True, "none in the kernel log"
-    level, meaning = xid.MEANINGS.get(number, (xid.SOFTWARE, "see %s" % xid.SOURCE))
+    level, meaning = xid.MEANINGS.get(number, (xid.SOFTWARE, f"see {xid.SOURCE}"))
     return level != xid.HARDWARE, "Xid %d, %s" % (number, meaning)
 
 

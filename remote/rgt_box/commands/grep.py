@@ -60,7 +60,9 @@ def lines_backwards(fd: int, budget: Budget) -> Iterator[tuple[int, bytes]]:
         data = block + held
         spans = [match.span() for match in _END.finditer(data)]
         if spans and spans[0][0] == 0 and end > 0 and data[:1] == b"\n":
-            spans = spans[1:]  # its "\r" may be the last byte of the block before: look again with it
+            spans = spans[
+                1:
+            ]  # its "\r" may be the last byte of the block before: look again with it
         stop = len(data)
         for left, right in reversed(spans):
             if not (last and right == len(data)):
@@ -116,7 +118,9 @@ def regions_backwards(fd: int, end: int, budget: Budget) -> Iterator[tuple[int, 
         yield end, held
 
 
-def quick_search(pattern: str, fixed: bool, fold: bool) -> tuple[bytes, re.Pattern[bytes] | None] | None:
+def quick_search(
+    pattern: str, fixed: bool, fold: bool
+) -> tuple[bytes, re.Pattern[bytes] | None] | None:
     """Return how to look for a pattern in many lines at once: a text, or an expression of bytes; None = one by one."""
     raw = pattern.encode("utf-8", "replace")
     if fixed and not (fold and not pattern.isascii()):
@@ -225,7 +229,10 @@ class Search:
                 if self.matches <= self._most and self._room > 0:
                     text = shown(region[left:right].decode("utf-8", "replace"), self._cut)
                     found = dict(
-                        file_tree.named(os.fsencode(path)), offset=start + left, inode=inode, text=text
+                        file_tree.named(os.fsencode(path)),
+                        offset=start + left,
+                        inode=inode,
+                        text=text,
                     )
                     self._room -= len(jsonline.line(found))
                     yield dict(found, before=[], after=[])
@@ -272,7 +279,9 @@ class Search:
 
     def _lines(self, path: str, fd: int) -> Iterator[dict[str, Any]]:
         newer: list[str] = []
-        waiting: list[dict[str, Any]] = []  # matches that lack lines before them, which are read after them
+        waiting: list[
+            dict[str, Any]
+        ] = []  # matches that lack lines before them, which are read after them
         inode = os.fstat(fd).st_ino
         for offset, raw in lines_backwards(fd, self.budget):
             text = raw.decode("utf-8", "replace")
@@ -318,7 +327,7 @@ def main(argv: list[str]) -> int:
         text = re.escape(paths[0]) if found["fixed"] else paths[0]
         pattern = re.compile(text, re.IGNORECASE if found["ignore-case"] else 0)
     except (re.error, RecursionError, OverflowError) as error:
-        return file_tree.refuse("grep: %r is not a regular expression: %s" % (paths[0], error))
+        return file_tree.refuse(f"grep: {paths[0]!r} is not a regular expression: {error}")
     seconds = found["timeout"] or 20.0
     wrong = [name for name in ("max", "limit-mib", "cut", "most-kib") if _given(found[name], 1) < 1]
     if wrong or _given(found["context"], 0) < 0 or not 0 < seconds < 1e6:
@@ -339,17 +348,21 @@ def main(argv: list[str]) -> int:
             if search.stopped:
                 break
     except Slow:
-        search.stopped = "%g seconds" % seconds
+        search.stopped = f"{seconds:g} seconds"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     sys.stdout.buffer.write(jsonline.line(search.row()))
     if not search.files and not search.stopped:
-        return file_tree.refuse("grep: nothing to search in %s" % " ".join(paths[1:]))
-    return 0 if search.matches else 1
+        return file_tree.refuse(f"grep: nothing to search in {' '.join(paths[1:])}")
+    if search.matches:
+        return 0
+    return 1
 
 
 def _given(value: int | None, default: int) -> int:
-    return default if value is None else value
+    if value is None:
+        return default
+    return value
 
 
 def _ring(*_: object) -> None:
@@ -404,4 +417,6 @@ def _rows(region: bytes) -> Iterator[tuple[int, int]]:
 
 def shown(text: str, most: int) -> str:
     """Return a line in the form in which it is shown."""
-    return text if len(text) <= most else text[:most] + CUT
+    if len(text) <= most:
+        return text
+    return text[:most] + CUT

@@ -189,7 +189,7 @@ class HashCache:
 
 
 def _key(stat: os.stat_result) -> str:
-    return ":".join("%x" % number for number in identity(stat))
+    return ":".join(f"{number:x}" for number in identity(stat))
 
 
 def _row(key: str, digest: str) -> bytes:

@@ -37,7 +37,13 @@ cannot be written.
 
 Example: manifest /workspace/runs --out /workspace/manifest.jsonl
 """
-SPEC = {"--out": "str", "--cache": "str", "--no-cache": "flag", "--no-hash": "flag", "--job": "list"}
+SPEC = {
+    "--out": "str",
+    "--cache": "str",
+    "--no-cache": "flag",
+    "--no-hash": "flag",
+    "--job": "list",
+}
 NICE = 10
 """Hashing must not slow the training next to it."""
 
@@ -61,7 +67,9 @@ def main(argv: list[str]) -> int:
     cache: HashCache | None = None
     own_places: frozenset[bytes] = frozenset()
     if found["no-hash"]:
-        own_places = frozenset(os.fsencode(os.path.realpath(at)) for at in results.own_places(found["job"]))
+        own_places = frozenset(
+            os.fsencode(os.path.realpath(at)) for at in results.own_places(found["job"])
+        )
         roots = list(dict.fromkeys(path for root in roots for path in expanded(root)))
     else:
         os.nice(NICE)
@@ -75,20 +83,26 @@ def main(argv: list[str]) -> int:
             _print(roots, cache, counts, sys.stdout.buffer.write, secret_store.inodes(), own_places)
         jsonline.say(counts.row())
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter would complain once more at its end
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), 1
+        )  # or the interpreter would complain once more at its end
         return 1
     except OSError as error:
-        return file_tree.refuse("manifest: %s: %s" % (error.filename or found["out"], describe(error)))
+        return file_tree.refuse(f"manifest: {error.filename or found['out']}: {describe(error)}")
     finally:
         if cache is not None:
             cache.close()
-    return 1 if counts.problems else 0
+    if counts.problems:
+        return 1
+    return 0
 
 
 def expanded(root: str) -> list[str]:
     """Expand ``~`` and globs in a word to paths; the word itself where nothing matches."""
     path = os.path.expanduser(root)
-    return [path] if os.path.lexists(path) else sorted(glob.glob(path)) or [path]
+    if os.path.lexists(path):
+        return [path]
+    return sorted(glob.glob(path)) or [path]
 
 
 def _print(
@@ -110,7 +124,9 @@ def _print(
 
 
 def _to_file(path: str, roots: list[str], cache: HashCache | None, counts: Counts) -> None:
-    temporary = path + ".part"  # always the same name: what a killed run leaves is overwritten by the next
+    temporary = (
+        path + ".part"
+    )  # always the same name: what a killed run leaves is overwritten by the next
     try:
         with open(temporary, "wb") as file:
             stat = os.fstat(file.fileno())
@@ -152,7 +168,10 @@ def rows(
     inside = [path[len(top) :] for path in own_places if path.startswith(top)]
     try:
         for entry in file_tree.walk(root):
-            if any(entry.path == own_path or entry.path.startswith(own_path + b"/") for own_path in inside):
+            if any(
+                entry.path == own_path or entry.path.startswith(own_path + b"/")
+                for own_path in inside
+            ):
                 continue
             if entry.stat is not None and (entry.stat.st_dev, entry.stat.st_ino) in omitted:
                 continue
@@ -165,7 +184,9 @@ def rows(
         yield {"path": ".", "error": describe(error)}
 
 
-def _row(root: str, entry: file_tree.Entry, cache: HashCache | None, counts: Counts) -> dict[str, Any] | None:
+def _row(
+    root: str, entry: file_tree.Entry, cache: HashCache | None, counts: Counts
+) -> dict[str, Any] | None:
     """Return the line of one entry; None for a directory, which its files speak for."""
     row = file_tree.named(entry.path)
     try:
@@ -176,12 +197,18 @@ def _row(root: str, entry: file_tree.Entry, cache: HashCache | None, counts: Cou
         if entry.kind == file_tree.LINK:
             counts.links += 1
             row.update(file_tree.named(entry.target(), "link"))
-            return dict(row, outside=True) if file_tree.leads_outside(root, entry.path) else row
+            if file_tree.leads_outside(root, entry.path):
+                return dict(row, outside=True)
+            return row
     except hashing.Changed as error:
         return dict(row, error=str(error), changed=True)
     except OSError as error:
         return dict(row, error=describe(error))
-    text = "is %s: neither read nor listed" % entry.text if entry.kind == file_tree.SPECIAL else entry.text
+    text = (
+        f"is {entry.text}: neither read nor listed"
+        if entry.kind == file_tree.SPECIAL
+        else entry.text
+    )
     return dict(row, error=text)
 
 

@@ -100,7 +100,9 @@ def main(argv: list[str]) -> int:
     route_error = None
     if found["platform"]:
         # As jobs do, torch included: a module that a hook loads may bring its libraries.
-        env, route_error = job_environment(jsonline.loads_dict(sys.stdin.buffer.read(1 << 20)) or {})
+        env, route_error = job_environment(
+            jsonline.loads_dict(sys.stdin.buffer.read(1 << 20)) or {}
+        )
         os.environ.clear()
         os.environ.update(env)
         urls.append(env.get("HF_ENDPOINT") or HUB)
@@ -113,9 +115,10 @@ def main(argv: list[str]) -> int:
     report.update(gpus())
     # The disk before torch: its import would be measured as well.
     report["disk"] = disk(found["dir"] or os.path.expanduser("~"), found["bytes"] or DISK_BYTES)
-    report["torch"] = (
-        torch(found["python"], max(5.0, until - time.monotonic() - 5.0)) if found["python"] else None
-    )
+    if found["python"]:
+        report["torch"] = torch(found["python"], max(5.0, until - time.monotonic() - 5.0))
+    else:
+        report["torch"] = None
     for thread in asking:
         thread.join(max(0.1, until - time.monotonic()))
     report["net"] = [dict(row) for row in net]
@@ -134,7 +137,9 @@ def job_environment(told: Found) -> tuple[Dict[str, str], str | None]:
     env = queue_file.environment(given) if isinstance(given, dict) else {}
     env = {name: value for name, value in env.items() if name not in off}
     env.update(os.environ)
-    hooks = {key: line for key, line in cell_command.hooks(told.get("hooks")).items() if key not in off}
+    hooks = {
+        key: line for key, line in cell_command.hooks(told.get("hooks")).items() if key not in off
+    }
     show = [sys.executable, "-c", SHOW_ENVIRONMENT]
     words = cell_command.wrapped(show, hooks, env)
     if words == show:
@@ -145,7 +150,7 @@ def job_environment(told: Found) -> tuple[Dict[str, str], str | None]:
             timeout=HOOK_SECONDS, check=False, cwd="/",
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
-        return env, "the platform's hook for jobs: %s" % error
+        return env, f"the platform's hook for jobs: {error}"
     said = done.stderr.decode("utf-8", "replace").strip().splitlines()
     failed = next((line for line in reversed(said) if line.startswith("rgt: ")), None)
     shown = parsed(done.stdout.decode("utf-8", "replace").rpartition("\n")[2])
@@ -157,9 +162,10 @@ def gpus() -> Found:
     try:
         rows, error = GpuSampler(None, place.state_dir()).raw(GPU_WAIT)
     except Exception as trouble:  # what a driver does must not keep the rest from being tried
-        return {"gpus": [], "gpu_error": "%s: %s" % (type(trouble).__name__, trouble)}
+        return {"gpus": [], "gpu_error": f"{type(trouble).__name__}: {trouble}"}
     named = [
-        {"name": gpu.get("name"), "total": gpu.get("vram_total"), "error": gpu.get("error")} for gpu in rows
+        {"name": gpu.get("name"), "total": gpu.get("vram_total"), "error": gpu.get("error")}
+        for gpu in rows
     ]
     return {"gpus": named, "gpu_error": error}
 
@@ -182,7 +188,7 @@ def torch(python: str, seconds: float) -> Found:
                 start_new_session=True,
             )
         except OSError as error:
-            return {"error": "%s cannot be run: %s" % (python, error.strerror), "devices": []}
+            return {"error": f"{python} cannot be run: {error.strerror}", "devices": []}
         late = False
         try:
             status = child.wait(seconds)
@@ -195,15 +201,17 @@ def torch(python: str, seconds: float) -> Found:
         out.seek(0)
         text = out.read(MOST_OUTPUT).decode("utf-8", "replace")
     rows = [row for row in map(parsed, text.splitlines()) if row is not None]
-    told: Found = dict(next((row for row in rows if "torch" in row), {"torch": None, "error": None}))
+    told: Found = dict(
+        next((row for row in rows if "torch" in row), {"torch": None, "error": None})
+    )
     told["count"] = told.pop("devices", None)
     told["devices"] = [row for row in rows if "device" in row]
     told["seconds"] = round(time.monotonic() - begun, 1)
     if late:
-        told["error"] = told.get("error") or "not done within %.0f s" % seconds
+        told["error"] = told.get("error") or f"not done within {seconds:.0f} s"
     elif status and not told.get("error"):
         last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-        told["error"] = "it ended with %s: %s" % (status, last[:200])
+        told["error"] = f"it ended with {status}: {last[:200]}"
     return told
 
 
@@ -224,7 +232,9 @@ def parsed(line: str) -> Found | None:
         found = json.loads(line)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    if isinstance(found, dict):
+        return found
+    return None
 
 
 def disk(folder: str, wanted: int) -> Found:
@@ -253,7 +263,7 @@ def disk(folder: str, wanted: int) -> Found:
             told["read_mbs"] = round(read / max(passed, 1e-6) / 1e6, 1)
             told["bytes"] = written
     except OSError as error:
-        told["error"] = "%s: %s" % (folder, error.strerror or type(error).__name__)
+        told["error"] = f"{folder}: {error.strerror or type(error).__name__}"
     return told
 
 
@@ -309,7 +319,9 @@ def proxy_of(url: str) -> str | None:
         return None
     proxy = urllib.request.getproxies().get(parts.scheme)
     # Without the scheme, and without a name and password.
-    return re.sub(r"^(?:\w+://)?(?:.*@)?|/+$", "", proxy) if proxy else None
+    if proxy:
+        return re.sub(r"^(?:\w+://)?(?:.*@)?|/+$", "", proxy)
+    return None
 
 
 def ask(row: Found) -> None:

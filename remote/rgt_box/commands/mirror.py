@@ -104,7 +104,10 @@ def copy_link(entry: file_tree.Entry, target: bytes) -> dict[str, Any]:
     except OSError:
         pass
     if os.path.lexists(target) and not os.path.islink(target):
-        return {"status": "failed", "error": "something else is in its place; nothing is deleted here"}
+        return {
+            "status": "failed",
+            "error": "something else is in its place; nothing is deleted here",
+        }
     part = os.path.join(os.path.dirname(target), PART)
     files.unlink(part)
     os.symlink(wanted, part)
@@ -131,7 +134,9 @@ def _regular(path: bytes) -> os.stat_result | None:
         found = os.lstat(path)
     except OSError:
         return None
-    return found if stat.S_ISREG(found.st_mode) else None
+    if stat.S_ISREG(found.st_mode):
+        return found
+    return None
 
 
 HELP = """
@@ -168,24 +173,24 @@ def main(argv: list[str]) -> int:
         return file_tree.refuse("mirror: SRC and DST are required")
     source, target = (os.path.realpath(os.path.expanduser(path)) for path in paths)
     if not os.path.exists(source):
-        return file_tree.refuse("mirror: %s does not exist" % source)
+        return file_tree.refuse(f"mirror: {source} does not exist")
     if files.is_below(target, source) or files.is_below(source, target):
-        return file_tree.refuse("mirror: one of %s and %s is inside the other" % (source, target))
+        return file_tree.refuse(f"mirror: one of {source} and {target} is inside the other")
     try:
         held = _lock(target)
     except OSError as error:
-        return file_tree.refuse("mirror: %s: %s" % (error.filename or place.state_dir(), describe(error)))
+        return file_tree.refuse(f"mirror: {error.filename or place.state_dir()}: {describe(error)}")
     if held is None:
-        print("mirror: another mirror to %s is running" % target, file=sys.stderr)
+        print(f"mirror: another mirror to {target} is running", file=sys.stderr)
         return BUSY
     cache = HashCache(None if found["no-cache"] else found["cache"] or default_path())
     try:
         return Mirror(source, target, cache, bool(found["quiet"])).run()
     except NoRoom as error:
-        print("mirror: %s" % error, file=sys.stderr)
+        print(f"mirror: {error}", file=sys.stderr)
         return NO_ROOM
     except OSError as error:
-        return file_tree.refuse("mirror: %s: %s" % (error.filename or target, describe(error)))
+        return file_tree.refuse(f"mirror: {error.filename or target}: {describe(error)}")
     finally:
         cache.close()
         held.release()
@@ -195,9 +200,11 @@ def _lock(target: str) -> files.Lock | None:
     import zlib
 
     ownership.take(place.state_dir())
-    name = "mirror-%08x.lock" % zlib.crc32(os.fsencode(target))
+    name = f"mirror-{zlib.crc32(os.fsencode(target)):08x}.lock"
     held = files.Lock(os.path.join(place.state_dir(), name))
-    return held if held.acquire() else None
+    if held.acquire():
+        return held
+    return None
 
 
 class Mirror:
@@ -244,8 +251,12 @@ class Mirror:
             if row is not None:
                 self._tell(dict(row, path=entry.path))
         ok = not self._counts["failed"]
-        self._print(dict({"end": True, "ok": ok}, **self._counts, source=self._source, target=self._target))
-        return 0 if ok else FAILED
+        self._print(
+            dict({"end": True, "ok": ok}, **self._counts, source=self._source, target=self._target)
+        )
+        if ok:
+            return 0
+        return FAILED
 
     def _one(self, entry: file_tree.Entry) -> dict[str, Any] | None:
         place_of = os.path.join(os.fsencode(self._target), entry.path)
@@ -257,16 +268,20 @@ class Mirror:
             return copy_file(entry, place_of, self._cache)
         if entry.kind == file_tree.LINK:
             if file_tree.leads_outside(self._source, entry.path):
-                return {"status": "failed", "error": "is a link that leads out of %s" % self._source}
+                return {"status": "failed", "error": f"is a link that leads out of {self._source}"}
             return copy_link(entry, place_of)
-        text = "is %s: refused" % entry.text if entry.kind == file_tree.SPECIAL else entry.text
+        text = f"is {entry.text}: refused" if entry.kind == file_tree.SPECIAL else entry.text
         return {"status": "failed", "error": text}
 
     def _foresee(self) -> None:
         """Refuse before the first byte what cannot fit: half a copy helps nobody and fills the disk for others."""
         needed, inodes, largest = 0, 0, 0
         for entry in file_tree.walk(self._source, self._left_out):
-            if entry.stat is None or entry.kind not in (file_tree.FILE, file_tree.FOLDER, file_tree.LINK):
+            if entry.stat is None or entry.kind not in (
+                file_tree.FILE,
+                file_tree.FOLDER,
+                file_tree.LINK,
+            ):
                 continue
             try:
                 there = os.lstat(os.path.join(os.fsencode(self._target), entry.path))
@@ -295,13 +310,17 @@ class Mirror:
                 )
             )
         if where.free_inodes is not None and inodes > where.free_inodes:
-            raise NoRoom("no inodes on %s: %d needed, %d free" % (where.mount, inodes, where.free_inodes))
+            raise NoRoom(
+                "no inodes on %s: %d needed, %d free" % (where.mount, inodes, where.free_inodes)
+            )
 
     def _full(self, entry: file_tree.Entry) -> str:
         """Say what was needed and what is free, at the file for which the disk was full after all."""
         needed = entry.stat.st_size if entry.stat is not None else 0
         where, _ = disk_budget.ask_room(self._target)
-        free = "%d bytes and %s inodes" % (where.free_bytes, where.free_inodes) if where else "unknown"
+        free = (
+            "%d bytes and %s inodes" % (where.free_bytes, where.free_inodes) if where else "unknown"
+        )
         name = entry.path.decode("utf-8", "backslashreplace")
         return "no room for %s: %d bytes and 1 inode needed, %s free" % (name, needed, free)
 

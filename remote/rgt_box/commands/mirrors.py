@@ -38,7 +38,9 @@ KINDS = ("hf", "pip", "conda", "proxy")
 BEGIN, END = b"# >>> rgt mirrors >>>", b"# <<< rgt mirrors <<<"
 JOINED, MADE = b" (the line before had no end)", b" (rgt made this file)"
 _BLOCK = re.compile(
-    rb"(?P<joined>\n)?%s(?P<how>%s|%s)?\n.*?\n%s\n" % tuple(map(re.escape, (BEGIN, JOINED, MADE, END))), re.S
+    rb"(?P<joined>\n)?%s(?P<how>%s|%s)?\n.*?\n%s\n"
+    % tuple(map(re.escape, (BEGIN, JOINED, MADE, END))),
+    re.S,
 )
 START_UP = (".bashrc", ".zshrc")
 OTHERWISE = ".profile"
@@ -49,24 +51,33 @@ def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
     if not argv or argv[0] not in VERBS:
         print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
-        return 0 if argv and argv[0] in ("-h", "--help") else 2
+        if argv and argv[0] in ("-h", "--help"):
+            return 0
+        return 2
     options.parse_or_exit(argv[1:], {}, HELP)
     problems: list[str] = []
     told = {} if argv[0] == "show" else jsonline.loads_dict(sys.stdin.buffer.read(1 << 20)) or {}
     try:
         if argv[0] == "tell":
             env = queue_file.environment(_dict(told.get("env")))
-            queue_file.remember_platform(place.state_dir(), env, cell_command.hooks(told.get("hooks")))
+            queue_file.remember_platform(
+                place.state_dir(), env, cell_command.hooks(told.get("hooks"))
+            )
         elif argv[0] != "show":
             kinds = [kind for kind in told.get("for") or () if kind in KINDS]
             if not kinds:
-                print('mirrors: "for" must name at least one of %s' % ", ".join(KINDS), file=sys.stderr)
+                print(
+                    'mirrors: "for" must name at least one of {}'.format(", ".join(KINDS)),
+                    file=sys.stderr,
+                )
                 return 2
             turn(argv[0] == "on", kinds, told)
     except OSError as error:
-        problems.append("%s: %s" % (error.filename or place.state_dir(), error.strerror or error))
+        problems.append(f"{error.filename or place.state_dir()}: {error.strerror or error}")
     sys.stdout.buffer.write(b"\n" + jsonline.line(dict(state(), problems=problems)))
-    return 1 if problems else 0
+    if problems:
+        return 1
+    return 0
 
 
 def turn(on: bool, kinds: list[str], told: dict[str, Any]) -> None:
@@ -99,17 +110,19 @@ def turn(on: bool, kinds: list[str], told: dict[str, Any]) -> None:
 
 
 def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return value
+    return {}
 
 
 def _lines(env: dict[str, str], hooks: dict[str, Any]) -> list[str]:
-    found = ["export %s=%s" % (name, cell_command.quoted(value)) for name, value in sorted(env.items())]
+    found = [f"export {name}={cell_command.quoted(value)}" for name, value in sorted(env.items())]
     if cell_command.PROXY in hooks:
         found.append(hooks[cell_command.PROXY])
         near = ",".join(cell_command.near_hosts([], hooks, {}))
         found.append(
-            'if [ -n "$http_proxy$https_proxy" ]; then export no_proxy="${no_proxy:+$no_proxy,}%s"; '
-            'export NO_PROXY="$no_proxy"; fi' % near
+            f'if [ -n "$http_proxy$https_proxy" ]; then export no_proxy="${{no_proxy:+$no_proxy,}}{near}"; '
+            'export NO_PROXY="$no_proxy"; fi'
         )
     return found
 
@@ -147,10 +160,25 @@ def put_in(data: bytes | None, path: str) -> bytes | None:
     if data is not None and _BLOCK.search(data):
         return data
     word = cell_command.quoted(path)
-    body = ("if [ -r %s ]; then . %s; fi" % (word, word)).encode("utf-8", "surrogateescape")
+    body = (f"if [ -r {word} ]; then . {word}; fi").encode("utf-8", "surrogateescape")
     joined = data is not None and data != b"" and not data.endswith(b"\n")
-    how = MADE if data is None else JOINED if joined else b""
-    return (data or b"") + (b"\n" if joined else b"") + BEGIN + how + b"\n" + body + b"\n" + END + b"\n"
+    if data is None:
+        how = MADE
+    elif joined:
+        how = JOINED
+    else:
+        how = b""
+    return (
+        (data or b"")
+        + (b"\n" if joined else b"")
+        + BEGIN
+        + how
+        + b"\n"
+        + body
+        + b"\n"
+        + END
+        + b"\n"
+    )
 
 
 def take_out(data: bytes | None) -> bytes | None:
@@ -161,7 +189,9 @@ def take_out(data: bytes | None) -> bytes | None:
     how = found.group("how")
     start = found.start() if how == JOINED or not found.group("joined") else found.start() + 1
     left = data[:start] + data[found.end() :]
-    return None if how == MADE and not left else left
+    if how == MADE and not left:
+        return None
+    return left
 
 
 def _rewrite(path: str, change: Any) -> None:
@@ -174,7 +204,7 @@ def _rewrite(path: str, change: Any) -> None:
     if seen is not None and (not stat.S_ISREG(seen.st_mode) or seen.st_size > MOST):
         raise OSError(22, "no start-up file that rgt would change", path)
     if seen is not None and seen.st_uid != os.geteuid():
-        raise OSError(1, "it belongs to %s" % ownership.user_name(seen.st_uid), path)
+        raise OSError(1, f"it belongs to {ownership.user_name(seen.st_uid)}", path)
     data = None if seen is None else files.read(real, MOST)
     if seen is not None and data is None:
         raise OSError(5, "it cannot be read", path)

@@ -120,7 +120,7 @@ def main(argv: list[str]) -> int:
         pattern = re.compile(found["pattern"] or DEFAULT_PATTERN)
         named = [parse_process("--kill", text) for text in found["kill"]]
     except (re.error, ValueError) as problem:
-        print("%s (--help tells more)" % problem, file=sys.stderr)
+        print(f"{problem} (--help tells more)", file=sys.stderr)
         return UNKNOWN
     gpus, why = GpuSampler(None, place.state_dir()).raw(WAIT)
     holders = survey(gpus, pattern, processes.LiveCells(found["job"]).read())
@@ -145,7 +145,7 @@ def parse_process(option: str, text: str) -> tuple[int, int]:
     """
     pid, separator, start = text.partition(":")
     if not separator or not pid.isdigit() or not start.isdigit():
-        raise ValueError("%s needs PID:START (as reap lists it), not %r" % (option, text))
+        raise ValueError(f"{option} needs PID:START (as reap lists it), not {text!r}")
     return int(pid), int(start)
 
 
@@ -199,7 +199,7 @@ def refuse(holders: list[dict[str, Any]], pid: int, start: int, unverified: bool
     if pid in (1, os.getpid(), os.getppid()) or holder is None:
         return "it has no GPU open"
     if holder["kill"] != "%d:%d" % (pid, start):
-        return "it is another process now: it started at %s" % holder["kill"].partition(":")[2]
+        return f"it is another process now: it started at {holder['kill'].partition(':')[2]}"
     if holder["training"] or holder["run"]:
         return "it is the training"
     if holder["orphan"] is False:
@@ -215,4 +215,6 @@ def status(report: dict[str, Any]) -> int:
     left = [holder for holder in report["holders"] if holder["kill"] not in ended]
     if report["refused"] or any(holder["orphan"] for holder in left):
         return TROUBLE
-    return UNKNOWN if report["why"] and not ended else OK
+    if report["why"] and not ended:
+        return UNKNOWN
+    return OK

@@ -53,7 +53,9 @@ def _read_checkpoint(folder: str, path: bytes, listing: Listing) -> None:
     base = path[: -len(CHECKPOINT)]
     for name, facts in listed.items():
         known = facts if isinstance(facts, dict) else {}
-        listing.add(base + os.fsencode(name), known.get("size"), known.get("sha256"), os.fsdecode(path))
+        listing.add(
+            base + os.fsencode(name), known.get("size"), known.get("sha256"), os.fsdecode(path)
+        )
 
 
 def _has_only_crc(facts: dict[str, Any]) -> bool:
@@ -76,11 +78,15 @@ def prove(folder: str, keep: list[str]) -> dict[str, Any]:
         keep: What the job keeps: of these even a manifest cannot excuse an empty file.
     """
     try:
-        entries = [(entry.path, entry.kind, entry.stat, entry.text) for entry in file_tree.walk(folder)]
+        entries = [
+            (entry.path, entry.kind, entry.stat, entry.text) for entry in file_tree.walk(folder)
+        ]
     except OSError as error:
         return _say(UNREADABLE, describe(error), [])
     sizes = {
-        path: stat.st_size for path, kind, stat, _ in entries if kind == file_tree.FILE and stat is not None
+        path: stat.st_size
+        for path, kind, stat, _ in entries
+        if kind == file_tree.FILE and stat is not None
     }
     broken = [path for path, kind, _, _ in entries if kind == file_tree.ERROR]
     facts = {"files": len(sizes), "bytes": sum(sizes.values())}
@@ -111,7 +117,10 @@ def _compare(folder: str, sizes: dict[bytes, int], listed: Listing) -> dict[str,
     altered = []
     for path, (size, digest) in sorted(listed.entries.items()):
         try:
-            same = sizes[path] == size and hashing.of_path(os.path.join(os.fsencode(folder), path)) == digest
+            same = (
+                sizes[path] == size
+                and hashing.of_path(os.path.join(os.fsencode(folder), path)) == digest
+            )
         except OSError as error:
             return _say(UNREADABLE, describe(error), [path])
         if not same:
@@ -169,7 +178,9 @@ def main(argv: list[str]) -> int:
     bad = [status for status in report["counts"] if status != OK]
     if set(bad) - set(UNKNOWN):
         return 1
-    return 2 if bad or report["problems"] else 0
+    if bad or report["problems"]:
+        return 2
+    return 0
 
 
 def reconcile(jobs: list[Job], durable: str | None = None) -> dict[str, Any]:
@@ -185,7 +196,7 @@ def reconcile(jobs: list[Job], durable: str | None = None) -> dict[str, Any]:
     for job in jobs:
         lines, _ = job.roster()
         if not lines:
-            problems.append("%s: has no cells or cannot be read" % job.path("queue.txt"))
+            problems.append(f"{job.path('queue.txt')}: has no cells or cannot be read")
         problem = _unreachable(job, lines, durable)
         if problem:
             problems.append(problem)
@@ -209,7 +220,9 @@ def target(job: Job, name: str, durable: str | None) -> str | None:
     if durable is None:
         return job.durable(name)
     folder = os.path.abspath(os.path.expanduser(durable))
-    return folder.replace("{name}", name) if "{name}" in folder else os.path.join(folder, name)
+    if "{name}" in folder:
+        return folder.replace("{name}", name)
+    return os.path.join(folder, name)
 
 
 def _unreachable(job: Job, lines: list[Line], durable: str | None) -> str | None:
@@ -218,15 +231,15 @@ def _unreachable(job: Job, lines: list[Line], durable: str | None) -> str | None
         return None
     first = target(job, lines[0].name, durable)
     if first is None:
-        return "%s: names no durable directory; give --durable DIR" % job.source.where("durable")
+        return f"{job.source.where('durable')}: names no durable directory; give --durable DIR"
     base = os.path.dirname(first)
     _, error = disk_budget.ask_room(base)
     if error:
-        return "%s: %s" % (base, error)
+        return f"{base}: {error}"
     known = queue_state.load_state(job)["cells"]
     copied = any(cell.get("durable") == "verified" for cell in known)
     if not os.path.isdir(base) and (copied or not known):
-        return "%s is not there; is its storage mounted?" % base
+        return f"{base} is not there; is its storage mounted?"
     return None
 
 
@@ -234,7 +247,12 @@ def _cell(
     job: Job, line: Line, known: dict[str, dict[str, Any]], folder: str | None, problem: str | None
 ) -> dict[str, Any]:
     state = known.get(line.name)
-    cell: dict[str, Any] = {"name": line.name, "job": job.folder, "line": line.number, "durable": folder}
+    cell: dict[str, Any] = {
+        "name": line.name,
+        "job": job.folder,
+        "line": line.number,
+        "durable": folder,
+    }
     cell["state"] = state.get("state") if state else None
     if line.twin is not None:
         return dict(
@@ -248,7 +266,7 @@ def _cell(
         return dict(cell, **_absent(state, bool(known)))
     found = prove(folder, [str(path) for path in job.settings["keep"]])
     if found["status"] == OK and state is not None and state.get("state") != "done":
-        found.update(status="not-done", reason="the queue calls it %s" % state.get("state"))
+        found.update(status="not-done", reason=f"the queue calls it {state.get('state')}")
     return dict(cell, **found)
 
 
@@ -258,8 +276,8 @@ def _absent(state: dict[str, Any] | None, any_known: bool) -> dict[str, Any]:
         return {"status": "never-ran", "reason": "it was never attempted"}
     if state is None:
         return {"status": MISSING, "reason": "no copy, and no state.json says whether it ever ran"}
-    reason = ": %s" % state["reason"] if state.get("reason") else ""
-    return {"status": MISSING, "reason": "no copy; the queue calls it %s%s" % (state["state"], reason)}
+    reason = f": {state['reason']}" if state.get("reason") else ""
+    return {"status": MISSING, "reason": f"no copy; the queue calls it {state['state']}{reason}"}
 
 
 def _claim(cell: dict[str, Any], owners: dict[str, dict[str, Any]]) -> None:
@@ -281,5 +299,7 @@ def extra(owners: dict[str, dict[str, Any]]) -> list[str]:
             names = sorted(os.listdir(base))
         except OSError:
             continue
-        found += [path for path in (os.path.join(base, name) for name in names) if path not in owners]
+        found += [
+            path for path in (os.path.join(base, name) for name in names) if path not in owners
+        ]
     return found[:100]

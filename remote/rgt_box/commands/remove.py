@@ -70,7 +70,9 @@ def look_for_namers(
         text = _ask(["kubectl", "get", "jobs,pods", "-o", "json", "--request-timeout=5s"])
         if text is None:
             doubts.append("kubectl is installed, but Kubernetes does not say what its Pods run")
-        found += [Namer(name, "a Kubernetes Job or Pod", "pod") for name in names if name in (text or "")]
+        found += [
+            Namer(name, "a Kubernetes Job or Pod", "pod") for name in names if name in (text or "")
+        ]
     if background.which("crontab"):
         text = _ask(["crontab", "-l"]) or ""  # it fails, too, where there is none
         found += [Namer(name, "the crontab", "") for name in names if name in text]
@@ -93,17 +95,15 @@ def shared_with(folder: str, own: str) -> str | None:
     table = disks.mount_table()
     mount, kind = disks.mount_of(disks.resolve(folder, table), table)
     if kind not in disks.LOCAL:
-        return "%s is on %s (%s), which other hosts may share" % (
-            folder,
-            kind or "an unknown file system",
-            mount,
-        )
+        return f"{folder} is on {kind or 'an unknown file system'} ({mount}), which other hosts may share"
     try:
         others = [name for name in sorted(os.listdir(folder)) if name.startswith("host-")]
     except OSError:
         return None
     others = [name[5:] for name in others if os.path.join(folder, name) != own]
-    return "another host has its history there: %s" % ", ".join(others[:3]) if others else None
+    if others:
+        return f"another host has its history there: {', '.join(others[:3])}"
+    return None
 
 
 def _processes(paths: list[str], texts: tuple[str, ...]) -> Iterator[Namer]:
@@ -119,21 +119,25 @@ def _processes(paths: list[str], texts: tuple[str, ...]) -> Iterator[Namer]:
             "utf-8", "replace"
         )
         for text in texts:
-            if any(_says(word, text) for word in (*words, environment, *_in_full(pid, words, text))):
+            if any(
+                _says(word, text) for word in (*words, environment, *_in_full(pid, words, text))
+            ):
                 yield Namer(text, "process %d" % pid, "", pid)
         for path in paths:
             name = os.path.basename(path)
             verb = ""
             for at, word in enumerate(words):
-                if word.endswith(name) and _means(pid, word, path):  # else a shell that only speaks of it
+                if word.endswith(name) and _means(
+                    pid, word, path
+                ):  # else a shell that only speaks of it
                     verb = words[at + 1] if at + 1 < len(words) else ""
                     break
             else:
                 text = " ".join(words) + " " + environment
-                tokens = re.findall(r"[^\s'\"=:]*%s" % re.escape(name), text) if name in text else []
+                tokens = re.findall(rf"[^\s'\"=:]*{re.escape(name)}", text) if name in text else []
                 if not any(_means(pid, token, path) for token in tokens):
                     continue
-            yield Namer(name, "process %d%s" % (pid, " (%s)" % verb if verb else ""), verb, pid)
+            yield Namer(name, "process %d%s" % (pid, f" ({verb})" if verb else ""), verb, pid)
 
 
 def _is_landing(words: list[str]) -> bool:
@@ -142,21 +146,25 @@ def _is_landing(words: list[str]) -> bool:
     It ends at once, and a client that was told of an agent which has gone since puts it there again.
     """
     return any(
-        words[at] in ("look", "write") and ZIPAPP.match(words[at + 1]) and DIGEST.match(words[at + 2])
+        words[at] in ("look", "write")
+        and ZIPAPP.match(words[at + 1])
+        and DIGEST.match(words[at + 2])
         for at in range(len(words) - 2)
     )
 
 
 def _says(said: str, text: str) -> bool:
     """Tell whether an absolute path, or one below it, stands in a text."""
-    return text in said and re.search(r"%s(?![\w.\-])" % re.escape(text), said) is not None
+    return text in said and re.search(rf"{re.escape(text)}(?![\w.\-])", said) is not None
 
 
 def _in_full(pid: int, words: list[str], text: str) -> list[str]:
     """Return the words of a command line that may be a relative path to it, from the root on."""
     near = [word for word in words if os.path.basename(text) in word and not word.startswith("/")]
     try:
-        return [os.path.normpath(os.path.join(os.readlink("/proc/%d/cwd" % pid), word)) for word in near]
+        return [
+            os.path.normpath(os.path.join(os.readlink("/proc/%d/cwd" % pid), word)) for word in near
+        ]
     except OSError:
         return []
 
@@ -170,7 +178,11 @@ def _means(pid: int, text: str, path: str) -> bool:
         # Its files cannot be looked into, or have gone: then it is this user's own that is in doubt. What is not
         # there in the tree that is ours, too, is no other name of a file that is.
         try:
-            gone = isinstance(error, FileNotFoundError) and text.startswith("/") and os.path.exists(path)
+            gone = (
+                isinstance(error, FileNotFoundError)
+                and text.startswith("/")
+                and os.path.exists(path)
+            )
             if gone and os.path.samefile("/proc/%d/root" % pid, "/"):
                 return False
             return os.stat("/proc/%d" % pid).st_uid == os.geteuid()
@@ -193,12 +205,16 @@ def _batch_script(job: str, names: list[str]) -> list[Namer]:
         return []
     path = os.path.join(folder, detach.SCRIPT)
     text = (files.read(path, LONGEST) or b"").decode("utf-8", "replace")
-    return [Namer(name, "%s, whose queue is not finished" % path, "") for name in names if name in text]
+    return [
+        Namer(name, f"{path}, whose queue is not finished", "") for name in names if name in text
+    ]
 
 
 def _slurm(names: list[str], doubts: list[str]) -> Iterator[Namer]:
     try:
-        status, text, words = detach.ask_slurm(["squeue", "-h", "-u", "%d" % os.getuid(), "-o", "%A"], "/")
+        status, text, words = detach.ask_slurm(
+            ["squeue", "-h", "-u", "%d" % os.getuid(), "-o", "%A"], "/"
+        )
     except detach.SlurmRefused as error:
         status, text, words = 1, "", str(error)
     if status:
@@ -211,11 +227,11 @@ def _slurm(names: list[str], doubts: list[str]) -> Iterator[Namer]:
     for job in jobs[:MOST_JOBS]:
         script = _ask(["scontrol", "write", "batch_script", job, "-"])
         if script is None:
-            doubts.append("Slurm does not show the script of job %s" % job)
+            doubts.append(f"Slurm does not show the script of job {job}")
             continue
         for name in names:
             if name in script:
-                yield Namer(name, "Slurm job %s" % job, "slurm")
+                yield Namer(name, f"Slurm job {job}", "slurm")
 
 
 def _ask(words: list[str]) -> str | None:
@@ -256,7 +272,9 @@ RING = re.compile(r"\d+\.seg|spare-\d+")
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
-    found = options.parse_or_exit(argv, {"--old": "flag", "--dry-run": "flag", "--job": "list"}, HELP)
+    found = options.parse_or_exit(
+        argv, {"--old": "flag", "--dry-run": "flag", "--job": "list"}, HELP
+    )
     sys.dont_write_bytecode = True  # else they would be back at the end
     state = place.state_dir()
     packed = list(zipapps([landing.home(), *landing.spares()]))
@@ -271,12 +289,22 @@ def main(argv: list[str]) -> int:
     for path in packed:
         name = os.path.basename(path)
         if not found["old"] or (name.startswith("rgt-box-") and name != own):
-            who = [namer.who for namer in naming if namer.file == name and not 0 < namer.pid == recorder]
+            who = [
+                namer.who
+                for namer in naming
+                if namer.file == name and not 0 < namer.pid == recorder
+            ]
             in_home = path.startswith(landing.home() + os.sep)
             doubt = ([shared] if shared and in_home else []) + doubts
             why = "; ".join(["in use by " + text for text in who[:3]] or doubt[:1])
-            rows.append(row(path, "the agent" if name.startswith("rgt-box-") else "the trainer", why or None))
-            rows += [row(code, "its compiled modules") for code in compiled(path)]  # nobody depends on them
+            rows.append(
+                row(
+                    path, "the agent" if name.startswith("rgt-box-") else "the trainer", why or None
+                )
+            )
+            rows += [
+                row(code, "its compiled modules") for code in compiled(path)
+            ]  # nobody depends on them
     failed: list[str] = []
     gone = 0
     for item in rows:
@@ -287,7 +315,9 @@ def main(argv: list[str]) -> int:
         for folder in folders(state):
             _rmdir(folder)
     jsonline.say({"refused": refused, "failed": failed, "bytes": gone})
-    return 1 if refused or failed or any(item["kept"] for item in rows) else 0
+    if refused or failed or any(item["kept"] for item in rows):
+        return 1
+    return 0
 
 
 def recorder_of(state: str) -> int:
@@ -300,20 +330,20 @@ def live(naming: list[Namer], jobs: list[str]) -> Iterator[str]:
     """Yield what prevents removing anything: a queue, or somebody who is watching."""
     for job in jobs:
         if queue_state.is_runner_alive(queue_file.Job(job)):
-            yield "the queue in %s is running" % job
+            yield f"the queue in {job} is running"
     for namer in naming:
         if namer.verb in ("slurm", "pod") and namer.file.startswith("rgt-box-"):
-            yield "%s will run the agent when its turn comes" % namer.who
+            yield f"{namer.who} will run the agent when its turn comes"
         elif namer.verb == "watch":
-            yield "another rgt is watching this box (%s): quit it first" % namer.who
+            yield f"another rgt is watching this box ({namer.who}): quit it first"
         elif namer.verb not in ("", "record") and namer.file.startswith("rgt-box-"):
-            yield "the agent is busy: %s" % namer.who
+            yield f"the agent is busy: {namer.who}"
 
 
 def armed(state: str) -> Iterator[str]:
     """Yield what would be lost although it was promised: nobody would park the machine, and its meter would run."""
     for mode in armed_plan.load(state):
-        yield "the box is armed to stop itself (%s): disarm it first (rgt autostop BOX --disarm)" % mode
+        yield f"the box is armed to stop itself ({mode}): disarm it first (rgt autostop BOX --disarm)"
 
 
 def zipapps(places: list[str]) -> Iterator[str]:
@@ -348,13 +378,17 @@ def kept_by_rgt(state: str, shared: bool) -> Iterator[dict[str, Any]]:
     """
     old = landing.home()
     theirs = shared or files.is_locked(os.path.join(old, place.LOCK))
-    for folder in dict.fromkeys([*state_files.places(state), *([] if theirs else [old]), *landing.spares()]):
+    for folder in dict.fromkeys(
+        [*state_files.places(state), *([] if theirs else [old]), *landing.spares()]
+    ):
         ring = os.path.join(folder, "ring")
         if _is_own(ring, stat.S_ISDIR) and _names(ring):
             yield row(ring, "the history")
         for name in _names(folder):
             path = os.path.join(folder, name)
-            if STATE.fullmatch(name) and (_is_own(path, stat.S_ISREG) or _is_own(path, stat.S_ISFIFO)):
+            if STATE.fullmatch(name) and (
+                _is_own(path, stat.S_ISREG) or _is_own(path, stat.S_ISFIFO)
+            ):
                 yield row(path, "its notes")
 
 
@@ -364,7 +398,7 @@ def others(state: str) -> Iterator[dict[str, Any]]:
         path = os.path.join(landing.home(), name)
         if name.startswith("host-") and path != state and _is_own(path, stat.S_ISDIR):
             size = row(os.path.join(path, "ring"), "")["bytes"]
-            yield dict(row(path, "the history", "it belongs to %s" % name[5:]), bytes=size)
+            yield dict(row(path, "the history", f"it belongs to {name[5:]}"), bytes=size)
 
 
 def folders(state: str) -> list[str]:
@@ -394,7 +428,7 @@ def remove(path: str, failed: list[str]) -> bool:
         except FileNotFoundError:
             pass  # that one has gone by itself
         except OSError as error:
-            failed.append("%s: %s" % (error.filename or path, error.strerror))
+            failed.append(f"{error.filename or path}: {error.strerror}")
             return False
     return True
 

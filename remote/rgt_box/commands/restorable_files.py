@@ -74,7 +74,9 @@ class WorkTree:
         self._start = root.rstrip(b"/") + b"/"
         self._blobs: dict[bytes, str] = {}
         self._left = MOST_HASHED
-        with contextlib.suppress(OSError):  # a full disk: nothing of the tree is taken for reproducible
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk: nothing of the tree is taken for reproducible
             self._read()
 
     def is_reproducible(self, path: bytes, seen: os.stat_result) -> bool:
@@ -105,13 +107,15 @@ class WorkTree:
         known = [
             sha
             for ref, sha in refs.items()
-            if any(ref.startswith("refs/remotes/%s/" % one) for one in remotes)
+            if any(ref.startswith(f"refs/remotes/{one}/") for one in remotes)
         ]
         head = _head(folder, refs)
         git = which("git")
         if head is None or git is None or not known:
             return
-        own = [sha for ref, sha in refs.items() if not ref.startswith(("refs/remotes/", "refs/tags/"))]
+        own = [
+            sha for ref, sha in refs.items() if not ref.startswith(("refs/remotes/", "refs/tags/"))
+        ]
         own += _heads_of_others(folder)
         own += _STASHED.findall(_text(folder, "logs", "refs", "stash"))
         place = own_temporary.make()
@@ -144,7 +148,10 @@ class _Git:
         self._program = program
         for name in ("refs", "objects"):
             os.mkdir(os.path.join(place, name))
-        for name, text in (("HEAD", "ref: refs/heads/none\n"), ("config", "[core]\n\tbare = true\n")):
+        for name, text in (
+            ("HEAD", "ref: refs/heads/none\n"),
+            ("config", "[core]\n\tbare = true\n"),
+        ):
             with open(os.path.join(place, name), "w") as file:
                 file.write(text)
         self._place = place
@@ -168,7 +175,9 @@ class _Git:
             )
         except (OSError, subprocess.SubprocessError):
             return None
-        return done.stdout if done.returncode == 0 else None
+        if done.returncode == 0:
+            return done.stdout
+        return None
 
 
 def _text(*parts: str) -> str:
@@ -177,7 +186,11 @@ def _text(*parts: str) -> str:
 
 def _head(folder: str, refs: dict[str, str]) -> str | None:
     text = _text(folder, "HEAD").strip()
-    return refs.get(text[5:].strip()) if text.startswith("ref: ") else text if _SHA.fullmatch(text) else None
+    if text.startswith("ref: "):
+        return refs.get(text[5:].strip())
+    if _SHA.fullmatch(text):
+        return text
+    return None
 
 
 def _heads_of_others(folder: str) -> list[str]:
@@ -247,7 +260,11 @@ def python_packages(prefix: str) -> PathSet:
 
 def may_be_prefix(folders: list[str]) -> bool:
     """Tell whether a directory with these in it may be one that `python_packages` knows something about."""
-    return "lib" in folders or "conda-meta" in folders or any(name.endswith(DIST_INFO) for name in folders)
+    return (
+        "lib" in folders
+        or "conda-meta" in folders
+        or any(name.endswith(DIST_INFO) for name in folders)
+    )
 
 
 def _at_root(root: str, paths: Iterable[bytes]) -> Iterator[bytes]:
@@ -258,7 +275,7 @@ def _at_root(root: str, paths: Iterable[bytes]) -> Iterator[bytes]:
             target = os.path.join(
                 "/", os.readlink(link)
             )  # from this root, which may be another than the system's
-            moved[os.fsencode("/%s/" % name)] = os.fsencode(os.path.normpath(target)) + b"/"
+            moved[os.fsencode(f"/{name}/")] = os.fsencode(os.path.normpath(target)) + b"/"
     top = os.fsencode(root.rstrip("/"))
     for path in paths:
         first = path[: path.find(b"/", 1) + 1]
@@ -269,7 +286,9 @@ def _system_paths(root: str) -> Iterator[bytes]:
     for name in glob.iglob(os.path.join(glob.escape(root), "var/lib/dpkg/info/*.list")):
         yield from (files.read(name, MOST_BYTES) or b"").splitlines()
     folder = b""
-    for row in (files.read(os.path.join(root, "lib/apk/db/installed"), MOST_BYTES) or b"").splitlines():
+    for row in (
+        files.read(os.path.join(root, "lib/apk/db/installed"), MOST_BYTES) or b""
+    ).splitlines():
         if row.startswith(b"F:"):
             folder = row[2:]
         elif row.startswith(b"R:"):
@@ -304,7 +323,9 @@ def _python_paths(prefix: bytes) -> Iterator[bytes]:
             yield os.path.join(prefix, path)
     inside = prefix + b"/"
     for pattern in (b"lib*/python*/*-packages", b""):
-        for record in glob.iglob(os.path.join(glob.escape(prefix), pattern, b"*.dist-info", b"RECORD")):
+        for record in glob.iglob(
+            os.path.join(glob.escape(prefix), pattern, b"*.dist-info", b"RECORD")
+        ):
             packages = os.path.dirname(os.path.dirname(record))
             for path in record_files(files.read(os.fsdecode(record), MOST_BYTES) or b""):
                 found = os.path.join(packages, path)

@@ -85,7 +85,13 @@ class Group:
 
 def file_digest(path: bytes, seen: os.stat_result) -> int:
     """Return a number for a file in its present state: its path, size, times and inode."""
-    text = b"%s\0%d\0%d\0%d\0%d" % (path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino)
+    text = b"%s\0%d\0%d\0%d\0%d" % (
+        path,
+        seen.st_size,
+        seen.st_mtime_ns,
+        seen.st_ctime_ns,
+        seen.st_ino,
+    )
     return int.from_bytes(hashlib.sha256(text).digest(), "big")
 
 
@@ -224,7 +230,9 @@ class Level:
         """Its files can be as old as the image: it is on no disk of its own."""
         self.is_read_only: bool = above is not None and above.is_read_only
         """The box cannot write to it, so its files are as old as they look."""
-        self.listed: tuple[restorable_files.PathSet, ...] = above.listed if above is not None else ()
+        self.listed: tuple[restorable_files.PathSet, ...] = (
+            above.listed if above is not None else ()
+        )
         self.parts: frozenset[str] = frozenset()
         """What belongs to the Python environment that this is, or is in."""
         self.part = ""
@@ -350,18 +358,17 @@ class Walk:
         if path in self.mounts.pseudo and above is not None:
             return None
         if path in self._survives:
-            self.skips.name("outlives the instance: %s" % shown(path))
+            self.skips.name(f"outlives the instance: {shown(path)}")
             return None
         level = Level(path, above)
         self._judge(level, above)
         if above is None:
             level.listed = (restorable_files.system_packages(os.fsdecode(path)),)
         try:
-            level.fd = (
-                os.open(path, OPEN)
-                if above is None
-                else os.open(os.path.basename(path), OPEN, dir_fd=above.fd)
-            )
+            if above is None:
+                level.fd = os.open(path, OPEN)
+            else:
+                level.fd = os.open(os.path.basename(path), OPEN, dir_fd=above.fd)
         except OSError as error:
             if error.errno not in _GONE:
                 self._closed(level, error)
@@ -427,9 +434,9 @@ class Walk:
     def _closed(self, level: Level, error: OSError) -> None:
         """Say that a directory cannot be looked into; what the system keeps to itself is no riddle."""
         if level.ignored is not None:
-            self.skips.name("ignored: %s" % level.ignored)
+            self.skips.name(f"ignored: {level.ignored}")
         elif level.rule is not None:
-            self.skips.name("%s, not readable by this user" % level.rule.name)
+            self.skips.name(f"{level.rule.name}, not readable by this user")
         else:
             self._problem(level.path, describe(error), level)
 
@@ -443,12 +450,16 @@ class Walk:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.name)
                 except OSError as error:
-                    self._problem(os.path.join(level.path, os.fsencode(entry.name)), describe(error), level)
+                    self._problem(
+                        os.path.join(level.path, os.fsencode(entry.name)), describe(error), level
+                    )
         if ".git" in folders and level.rule is None and not level.all_count:
             level.tree, level.bundle = restorable_files.WorkTree(level.path), level.path
         if not level.all_count and not level.parts:
             has_config = _is_file(level.fd, result_rules.VENV)
-            level.parts = result_rules.environment_parts([*folders, *[result_rules.VENV] * has_config])
+            level.parts = result_rules.environment_parts(
+                [*folders, *[result_rules.VENV] * has_config]
+            )
         level.has_records = push_staging.FOLDER in folders
         if restorable_files.may_be_prefix(folders):
             level.listed += (restorable_files.python_packages(os.fsdecode(level.path)),)
@@ -467,7 +478,9 @@ class Walk:
                 except FileNotFoundError:
                     continue
                 except OSError as error:
-                    self._problem(os.path.join(level.path, os.fsencode(entry.name)), describe(error), level)
+                    self._problem(
+                        os.path.join(level.path, os.fsencode(entry.name)), describe(error), level
+                    )
         self._count(level, files)
         folders.sort()
         level.names = iter(folders)
@@ -477,7 +490,7 @@ class Walk:
             path = os.path.join(level.path, os.fsencode(name))
             ignored = level.ignored or (self._ignored(path) if self._ignore else None)
             if ignored is not None:
-                rule: Rule | None = result_rules.Rule("ignored: %s" % ignored, True, True)
+                rule: Rule | None = result_rules.Rule(f"ignored: {ignored}", True, True)
             else:
                 rule = self._rule_of_file(level, name, path, seen)
             if rule is not None and (rule.hides or not result_rules.looks_like_result(name)):
@@ -492,13 +505,19 @@ class Walk:
     def _note_link(self, level: Level, name: str) -> None:
         """Do nothing with a symbolic link: the walk follows none."""
 
-    def _rule_of_file(self, level: Level, name: str, path: bytes, seen: os.stat_result) -> Rule | None:
+    def _rule_of_file(
+        self, level: Level, name: str, path: bytes, seen: os.stat_result
+    ) -> Rule | None:
         """Return why a file is no result; None = it is one."""
         if path in self._own:
             return result_rules.OWN
         if level.pushed is not None and level.pushed.is_unchanged(path, seen):
             return result_rules.PUSHED
-        if level.tree is not None and not level.all_count and level.tree.is_reproducible(path, seen):
+        if (
+            level.tree is not None
+            and not level.all_count
+            and level.tree.is_reproducible(path, seen)
+        ):
             return result_rules.CLONED
         if level.rule is not None and level.rule.hides and level.rule.proved:
             return level.rule
@@ -547,7 +566,7 @@ class Walk:
         return level.group
 
     def _problem(self, path: bytes, text: str, level: Level) -> None:
-        words = "%s: %s" % (shown(path), text)
+        words = f"{shown(path)}: {text}"
         group = self._group(level)
         group.problem = group.problem or words
         if len(self.problems) < MOST_PROBLEMS:
@@ -621,7 +640,9 @@ def _is_file(folder: int, name: str) -> bool:
 
 
 def _depth(path: bytes) -> int:
-    return path.count(b"/") if path != b"/" else 0
+    if path != b"/":
+        return path.count(b"/")
+    return 0
 
 
 def shown(path: bytes) -> str:

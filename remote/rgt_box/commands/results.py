@@ -78,7 +78,7 @@ def main(argv: list[str]) -> int:
     found = options.parse_or_exit(argv, SPEC, HELP)
     why = unusable(found)
     if why:
-        print("%s (--help tells more)" % why, file=sys.stderr)
+        print(f"{why} (--help tells more)", file=sys.stderr)
         return 2
     os.nice(NICE)
     looked = Look(found)
@@ -99,7 +99,9 @@ def main(argv: list[str]) -> int:
 def unusable(found: dict[str, Any]) -> str:
     """Return what is wrong with parsed options; "" = nothing."""
     since = found["since"]
-    return "" if since is None or 0 <= since < 1e11 else "--since must be seconds since 1970, not %r" % since
+    if since is None or 0 <= since < 1e11:
+        return ""
+    return f"--since must be seconds since 1970, not {since!r}"
 
 
 def look(found: dict[str, Any]) -> dict[str, Any]:
@@ -163,7 +165,7 @@ def files_of_job(job: queue_file.Job, folder: str) -> tuple[list[tuple[str, floa
         if "stamp" in row:
             files.append((path, row["stamp"][2] / 10**9))
         elif "error" in row:
-            problems.append("%s: %s" % (path, row["error"]))
+            problems.append(f"{path}: {row['error']}")
 
     write_files(walk, roots(), {os.fsencode(folder)}, {os.fsencode(folder)}, take)
     return files, problems
@@ -182,7 +184,7 @@ def owners_of(jobs: list[str], runs: list[str], results: list[str]) -> result_wa
         _of_job(owners, job)
     for pattern in runs:
         for path in _matching(pattern):
-            owners.add(path, "run %s" % os.path.basename(os.path.normpath(path)))
+            owners.add(path, f"run {os.path.basename(os.path.normpath(path))}")
     for raw in state_files.read_json(place.state_dir(), state_files.FOUND).get("runs") or []:
         run = found_run.load(raw)
         if run is not None:
@@ -191,7 +193,7 @@ def owners_of(jobs: list[str], runs: list[str], results: list[str]) -> result_wa
         inside = "\0"
         for path in _matching(pattern):
             if not (path + "/").startswith(inside):  # of "DIR/**" the directory alone says it all
-                owners.add(path, "results %s" % pattern)
+                owners.add(path, f"results {pattern}")
                 inside = path.rstrip("/") + "/" if os.path.isdir(path) else inside
     work_folders.claim(owners, loaded)
     return owners
@@ -210,8 +212,8 @@ def _of_job(owners: result_walk.Owners, job: queue_file.Job) -> None:
     for name, paths in places.items():
         for path in paths:
             if isinstance(path, str) and os.path.isdir(path):
-                owners.add(path, "cell %s" % name)
-    owner = "job %s" % job.folder
+                owners.add(path, f"cell {name}")
+    owner = f"job {job.folder}"
     for path in (job.path("logs"), job.path(queue_state.FOLDER), job.path("queue.txt")):
         owners.add(path, owner)
     for line in job.lines()[0]:
@@ -222,7 +224,7 @@ def _of_found(owners: result_walk.Owners, run: found_run.Run) -> None:
     """A found run has the directories that it was told to write to, and those of its metrics and logs."""
     dirs, files = run.written()
     for path in [*filter(os.path.isdir, dirs), *files]:
-        owners.add(path, "run %s" % run.name)
+        owners.add(path, f"run {run.name}")
 
 
 def own_places(jobs: list[str]) -> tuple[str, ...]:
@@ -263,7 +265,7 @@ def contradiction(since: float, now: float, roots: list[str], jobs: list[str]) -
     for what, at in witnesses(roots, jobs):
         if at < since - CLOCK_SLACK_S:
             text = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))
-            return "%s is older than the machine: of %s, by the box's clock" % (what, text)
+            return f"{what} is older than the machine: of {text}, by the box's clock"
     return ""
 
 
@@ -289,7 +291,8 @@ def witnesses(roots: list[str], jobs: list[str]) -> Iterator[tuple[str, float]]:
         "the agent of rgt", _inside(landing.home()) if _is_on_root(landing.home(), roots) else []
     )
     yield from _changed(
-        "a job", [os.path.join(folder, "job.json") for folder in folders if _is_on_root(folder, roots)]
+        "a job",
+        [os.path.join(folder, "job.json") for folder in folders if _is_on_root(folder, roots)],
     )
     if not _is_on_root(state, roots):
         return
@@ -396,7 +399,11 @@ def _nearest(path: bytes, folders: frozenset[bytes]) -> bytes | None:
 
 
 def write_files(
-    walk: Files, roots: list[str], known: set[bytes], chosen: set[bytes], write: Callable[[bytes], Any]
+    walk: Files,
+    roots: list[str],
+    known: set[bytes],
+    chosen: set[bytes],
+    write: Callable[[bytes], Any],
 ) -> None:
     """Walk again, and write the lines of the files of the chosen directories, and the last line.
 

@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
         if results.unusable(found):
             raise ValueError(results.unusable(found))
     except (ValueError, re.error) as error:
-        print("%s (--help tells more)" % error, file=sys.stderr)
+        print(f"{error} (--help tells more)", file=sys.stderr)
         return UNUSABLE
     # A look that hangs, as on a network disk that is gone, must not hold the queues for ever: this ends the process.
     signal.alarm(LONGEST)
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> int:
             return HELD
         locks, busy = take_queues(found["job"])
     except OSError as error:
-        print("cannot be sealed: %s: %s" % (error.filename or "a lock", describe(error)), file=sys.stderr)
+        print(f"cannot be sealed: {error.filename or 'a lock'}: {describe(error)}", file=sys.stderr)
         return UNUSABLE
     busy += look(found)
     os.nice(results.NICE)
@@ -127,12 +127,16 @@ def take_queues(jobs: list[str]) -> tuple[list[files.Lock], list[str]]:
             continue  # no queue, and no runner without one
         held = files.Lock(job.path("runner.lock"))
         if held.acquire(1.0):
-            held.write({"seal": True, "pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())})
+            held.write(
+                {"seal": True, "pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())}
+            )
             locks.append(held)
         else:
             busy.append(queue_command.busy(job))
         # After the lock: a lane that begins now sees it and stays out.
-        busy += ["%s is running in a lane of its own" % name for name in queue_command.busy_lanes(job)]
+        busy += [
+            f"{name} is running in a lane of its own" for name in queue_command.busy_lanes(job)
+        ]
     return locks, busy
 
 
@@ -144,11 +148,14 @@ def look(found: dict[str, Any]) -> list[str]:
     sampler.configure({"jobs": found["job"], "pattern": pattern, "find": True, "mounts": []}, [])
     fields, events = sampler.read(wait=patience(LOOK))
     blind = [event["text"] for event in events if event["kind"] == "sampler-failed"]
-    busy = ["cannot be checked: %s" % text for text in blind]
+    busy = [f"cannot be checked: {text}" for text in blind]
     known = set()
     for proc in fields.get("procs", []):
         known.add(proc["pid"])
-        busy.append("a training process is alive: pid %d, %s" % (proc["pid"], proc.get("run") or proc["cmd"]))
+        busy.append(
+            "a training process is alive: pid %d, %s"
+            % (proc["pid"], proc.get("run") or proc["cmd"])
+        )
     for raw in state_files.read_json(state, state_files.FOUND).get("runs") or []:
         pid, ticks = raw.get("pid"), raw.get("ticks")
         if (
@@ -186,10 +193,19 @@ def gpu_users(gpus: list[dict[str, Any]], known: set[int]) -> Iterator[str]:
         trains = bool(users) and all(user.get("mapped") and user["pid"] in known for user in users)
         if trains and gpu.unexplained(card) < gpu.UNEXPLAINED:
             continue
-        named = [user["pid"] for user in [*users, *(card.get("orphans") or [])] if user["pid"] not in known]
-        who = "pid %s" % ", ".join(map(str, named)) if named else "an unknown process"
-        share = "%.0f%%" % card["util"] if card.get("util") is not None else "unknown"
-        yield "GPU %d: %.1f GiB are held by %s, utilisation %s" % (card["index"], used / 2**30, who, share)
+        named = [
+            user["pid"]
+            for user in [*users, *(card.get("orphans") or [])]
+            if user["pid"] not in known
+        ]
+        who = f"pid {', '.join(map(str, named))}" if named else "an unknown process"
+        share = f"{card['util']:.0f}%" if card.get("util") is not None else "unknown"
+        yield "GPU %d: %.1f GiB are held by %s, utilisation %s" % (
+            card["index"],
+            used / 2**30,
+            who,
+            share,
+        )
 
 
 def hold(locks: list[files.Lock], nonce: str, seconds: float) -> None:
@@ -213,7 +229,12 @@ def hold(locks: list[files.Lock], nonce: str, seconds: float) -> None:
             os.dup2(null, target)
         os.chdir("/")
         until = time.time() + seconds
-        value = {"seal": True, "pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid()), "until": until}
+        value = {
+            "seal": True,
+            "pid": os.getpid(),
+            "ticks": procstat.start_ticks(os.getpid()),
+            "until": until,
+        }
         for lock in locks:
             lock.write(dict(value, nonce=nonce) if lock is locks[0] else value)
         deadline = time.monotonic() + seconds
@@ -241,7 +262,9 @@ def unseal(argv: list[str]) -> int:
     # Who may write to the file says which process is to end.
     holder = files.lock_holder(path) if ownership.is_ours(path) and files.is_locked(path) else {}
     pid, ticks = holder.get("pid"), holder.get("ticks")
-    opened = holder.get("nonce") == words[0] and isinstance(pid, int) and procstat.is_alive(pid, ticks)
+    opened = (
+        holder.get("nonce") == words[0] and isinstance(pid, int) and procstat.is_alive(pid, ticks)
+    )
     if opened:
         try:
             os.kill(int(pid or 0), signal.SIGTERM)

@@ -72,7 +72,9 @@ def main(argv: list[str]) -> int:
             server.answer(line)
         server.flush()
     except (BrokenPipeError, ConnectionResetError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter would complain once more at its end
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), 1
+        )  # or the interpreter would complain once more at its end
     finally:
         server.close()
     return 0
@@ -167,7 +169,11 @@ class Server:
 
     def _verb(self, number: int, request: dict[str, Any]) -> None:
         name, words = VERBS.get(str(request["verb"])), request.get("words")
-        if name is None or not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        if (
+            name is None
+            or not isinstance(words, list)
+            or not all(isinstance(word, str) for word in words)
+        ):
             return self._say({"id": number, "error": "send: no such verb"})
         status = [1]
 
@@ -204,7 +210,10 @@ class Server:
             self._send(fd, number, found, start, end)
 
     def _refuse_other(self, number: int, listed: Any, found: os.stat_result) -> None:
-        row: dict[str, Any] = {"id": number, "error": "another file has taken its place since it was listed"}
+        row: dict[str, Any] = {
+            "id": number,
+            "error": "another file has taken its place since it was listed",
+        }
         if isinstance(listed, list) and listed[:1] == [found.st_dev]:
             row["stamp"] = stamp(found)  # saved again by rename, as trainers do
         self._say(row)
@@ -276,7 +285,9 @@ class Server:
                 except OSError as error:
                     if error.errno not in NO_SENDFILE:
                         raise
-                    self._copied = True  # this file system, or what standard output is, cannot do it
+                    self._copied = (
+                        True  # this file system, or what standard output is, cannot do it
+                    )
                     continue
                 at += count
                 if count:
@@ -341,4 +352,6 @@ def _stamp_text(found: os.stat_result) -> bytes:
 
 
 def _whole(value: Any, default: int) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return default

@@ -132,7 +132,8 @@ def main(argv: list[str]) -> int:
         return OK
     if wanted != (target.pid, target.ticks):
         return _refuse(
-            "%s is another process now, %d:%d; nothing was sent" % (found["run"], target.pid, target.ticks)
+            "%s is another process now, %d:%d; nothing was sent"
+            % (found["run"], target.pid, target.ticks)
         )
     wait = WAIT_S if found["wait"] is None else found["wait"]
     if found["after-checkpoint"] and not _await_save(target, wait):
@@ -169,12 +170,14 @@ def _of_job(folder: str, found: list[str]) -> Target | None:
             return None
         pid, ticks = works, procstat.start_ticks(works)
     name = os.path.basename(folder)
-    names = [name, folder, *cells.values(), *("%s/%s" % (name, one) for one in cells.values()), *found]
+    names = [name, folder, *cells.values(), *(f"{name}/{one}" for one in cells.values()), *found]
     target = Target(names, pid, int(ticks or 0), works or pid)
     watch = JobWatch(folder)
     frame = watch.poll() or {}
     target.job, target.cell = job, cell
-    target.waiting = [one["name"] for one in frame.get("cells", []) if one.get("state") == "waiting"]
+    target.waiting = [
+        one["name"] for one in frame.get("cells", []) if one.get("state") == "waiting"
+    ]
     out = job.out(cell) if cell else None
     if out:
         target.search = lambda: watch.checkpoints(cell, out)
@@ -184,8 +187,12 @@ def _of_job(folder: str, found: list[str]) -> Target | None:
 def _of_found(run: found_run.Run) -> Target:
     target = Target([run.name], run.pid, run.ticks, run.pid)
     target.command = run.command
-    roots = dict.fromkeys([*run.dirs, *map(os.path.dirname, run.files), *([run.cwd] if run.cwd else [])])
-    target.search = lambda: CheckpointWatch(run.name, *(CheckpointSearch(root, run.since) for root in roots))
+    roots = dict.fromkeys(
+        [*run.dirs, *map(os.path.dirname, run.files), *([run.cwd] if run.cwd else [])]
+    )
+    target.search = lambda: CheckpointWatch(
+        run.name, *(CheckpointSearch(root, run.since) for root in roots)
+    )
     return target
 
 
@@ -201,11 +208,13 @@ def _is_called(target: Target, name: str) -> bool:
 
 def _which(name: str, mine: list[Target], targets: list[Target]) -> str:
     if mine:
-        choices = [target.job.folder if target.job is not None else target.names[0] for target in mine]
-        return "%s is the name of several: %s; say which" % (name, ", ".join(choices))
+        choices = [
+            target.job.folder if target.job is not None else target.names[0] for target in mine
+        ]
+        return f"{name} is the name of several: {', '.join(choices)}; say which"
     running = ", ".join(sorted(target.names[0] for target in targets))
     what = "there runs: " + running if running else "no other run is known here"
-    return "no run of the name %s is alive on this box; %s" % (name, what)
+    return f"no run of the name {name} is alive on this box; {what}"
 
 
 def _await_save(target: Target, seconds: float) -> bool:
@@ -220,7 +229,10 @@ def _await_save(target: Target, seconds: float) -> bool:
         if newest is not None and newest["at"] > since:
             return True
         time.sleep(SAVE_POLL_S)
-    print("stop: no checkpoint within %d s: it runs on, and nothing was sent" % seconds, file=sys.stderr)
+    print(
+        "stop: no checkpoint within %d s: it runs on, and nothing was sent" % seconds,
+        file=sys.stderr,
+    )
     return False
 
 
@@ -254,7 +266,9 @@ def _end(target: Target, seconds: float) -> int:
         cell: dict[str, Any] = next((one for one in cells if one["name"] == target.cell), {})
         row.update({key: cell.get(key) for key in ("state", "exit_code", "reason")})
     jsonline.say(jsonline.compact(row))
-    return OK if ended else FAILED
+    if ended:
+        return OK
+    return FAILED
 
 
 def _await_end(fd: int | None, target: Target, seconds: float) -> bool:
@@ -272,5 +286,5 @@ def _await_end(fd: int | None, target: Target, seconds: float) -> bool:
 
 
 def _refuse(text: str) -> int:
-    print("stop: %s" % text, file=sys.stderr)
+    print(f"stop: {text}", file=sys.stderr)
     return USAGE

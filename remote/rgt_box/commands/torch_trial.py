@@ -74,7 +74,7 @@ def device(torch: Any, index: int) -> Dict[str, object]:
     wrong = float((product[:8].float().cpu() - part).abs().max())
     # Half precision is good for about three digits of sums of this size.
     if not wrong <= 0.02 * float(part.abs().max()):
-        told["error"] = "the product of two matrices is wrong by %g" % wrong
+        told["error"] = f"the product of two matrices is wrong by {wrong:g}"
     host = torch.empty(COPY_BYTES, dtype=torch.uint8).pin_memory()
     there = torch.empty(COPY_BYTES, dtype=torch.uint8, device=place)
     for name, copy in (
@@ -103,7 +103,7 @@ def timed(work: Callable[[], object], wait: Callable[[], object]) -> tuple[int, 
 
 def words(error: BaseException) -> str:
     """Return an error in one line."""
-    return ("%s: %s" % (type(error).__name__, " ".join(str(error).split())))[:300]
+    return (f"{type(error).__name__}: {' '.join(str(error).split())}")[:300]
 
 
 def say(found: dict[str, object]) -> None:

@@ -52,7 +52,7 @@ def claim(owners: result_walk.Owners, jobs: list[queue_file.Job]) -> None:
         # Also cells that are no longer in the queue have written there.
         cells = {line.name for line in job.lines()[0]}
         cells.update(str(cell["name"]) for cell in queue_state.load_state(job)["cells"])
-        owner = "job %s" % job.folder
+        owner = f"job {job.folder}"
         if is_pushed and len(workers) == 1 and len(cells) == 1:
-            owner = "cell %s" % cells.pop()
+            owner = f"cell {cells.pop()}"
         owners.add(folder, owner, shared=True)

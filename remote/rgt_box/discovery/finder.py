@@ -38,7 +38,9 @@ def look(run: Run, table: Table, nodes: Mapping[int, Node], below: Mapping[int, 
         run.silent = NO_ACCESS
         return
     near = _near(run, table, nodes, below)
-    streams = process_tree.follow_streams(run.pid, mine, near, {pid: _name(nodes[pid]) for pid in near})
+    streams = process_tree.follow_streams(
+        run.pid, mine, near, {pid: _name(nodes[pid]) for pid in near}
+    )
     inside = procstat.root_of(run.pid)
     logs = [
         inside + path if path.startswith("/") and path not in streams.deleted else path
@@ -54,10 +56,14 @@ def look(run: Run, table: Table, nodes: Mapping[int, Node], below: Mapping[int, 
 
 
 def _name(node: Node) -> str:
-    return os.path.basename(node.words[0]) if node.words else ""
+    if node.words:
+        return os.path.basename(node.words[0])
+    return ""
 
 
-def _near(run: Run, table: Table, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) -> list[int]:
+def _near(
+    run: Run, table: Table, nodes: Mapping[int, Node], below: Mapping[int, list[int]]
+) -> list[int]:
     """Return the processes that may read what the run prints: those of its shell, and of its process group."""
     known = table.known(run.pid)
     found = table.group(known.stat.group) if known is not None else []
@@ -70,7 +76,11 @@ def _near(run: Run, table: Table, nodes: Mapping[int, Node], below: Mapping[int,
 
 def _writers(run: Run, nodes: Mapping[int, Node]) -> list[int]:
     """Return the processes of a run that may write metrics: not what a loader forked, as long as others are there."""
-    first = [pid for pid in run.pids if pid == run.pid or nodes[nodes[pid].ppid].words != nodes[pid].words]
+    first = [
+        pid
+        for pid in run.pids
+        if pid == run.pid or nodes[nodes[pid].ppid].words != nodes[pid].words
+    ]
     return (first + [pid for pid in run.pids if pid not in first])[:PROCESSES]
 
 
@@ -81,7 +91,11 @@ def _sort_in(run: Run, inside: str, item: Open, logs: list[str]) -> None:
     if process_tree.is_metrics(item.target):
         if path not in run.files and len(run.files) < FILES:
             run.files.append(path)
-    elif process_tree.is_log(item.target) and path not in logs and os.path.basename(path) not in WANDB_OWN:
+    elif (
+        process_tree.is_log(item.target)
+        and path not in logs
+        and os.path.basename(path) not in WANDB_OWN
+    ):
         logs.append(path)
 
 
@@ -98,16 +112,20 @@ def _silence(run: Run, streams: Streams) -> str:
         return "no log file: %s" % (streams.other or "its output is closed")
     if run.session == "tmux" and run.pane:
         return (
-            "no log file; it prints to tmux pane %s, whose screen is shown as far as tmux keeps it: use tmux pipe-pane "
-            "-t %s 'cat >> FILE' to keep every line" % (run.place or run.pane, run.pane)
+            f"no log file; it prints to tmux pane {run.place or run.pane}, "
+            f"whose screen is shown as far as tmux keeps it: use tmux pipe-pane -t {run.pane} 'cat >> FILE' to keep every line"
         )
     if run.session == "tmux":
         return (
             "no log file; it prints to a tmux that is not asked, because it is another user's or a container's: "
             "2>&1 | tee FILE would keep its lines"
         )
-    how = "C-a H logs a screen window" if run.session == "screen" else "2>&1 | tee FILE would keep its lines"
-    return "no log file: it prints to the terminal %s, which cannot be read; %s" % (streams.terminal[5:], how)
+    how = (
+        "C-a H logs a screen window"
+        if run.session == "screen"
+        else "2>&1 | tee FILE would keep its lines"
+    )
+    return f"no log file: it prints to the terminal {streams.terminal[5:]}, which cannot be read; {how}"
 
 
 PERIOD = 10.0
@@ -139,7 +157,9 @@ def every() -> float:
         seconds = float(os.environ.get("RGT_FIND_SECONDS", ""))
     except ValueError:
         return PERIOD
-    return min(max(seconds, SOONEST), LATEST) if seconds == seconds else PERIOD
+    if seconds == seconds:
+        return min(max(seconds, SOONEST), LATEST)
+    return PERIOD
 
 
 class Finder:
@@ -176,7 +196,9 @@ class Finder:
         self.events: list[dict[str, str]] = []
         self.changed = bool(self._runs)
 
-    def rows(self, pids: Collection[int], cells: Mapping[int, str]) -> dict[int, tuple[int, list[str], str]]:
+    def rows(
+        self, pids: Collection[int], cells: Mapping[int, str]
+    ) -> dict[int, tuple[int, list[str], str]]:
         """Return pid → (start in ticks, command line, name of the run) of the processes that are worth a row.
 
         Args:
@@ -219,7 +241,11 @@ class Finder:
             if cells_of.session_of(run.pid) in cells:
                 del self._runs[run.name]
         if self._queued is not None:
-            named = [run.name for run in self._runs.values() if run.job and self._queued.is_named(run.job)]
+            named = [
+                run.name
+                for run in self._runs.values()
+                if run.job and self._queued.is_named(run.job)
+            ]
             for name in named:
                 del self._runs[name]
 
@@ -262,7 +288,9 @@ class Finder:
             if at in cells or at not in nodes:
                 break
             at = nodes[at].ppid
-        return at if at in cells else cells_of.session_of(root) or 0
+        if at in cells:
+            return at
+        return cells_of.session_of(root) or 0
 
     def _is_fresh_cell(self, root: int) -> bool:
         """Tell whether the next look will know better whose a training is: a runner started it, and just now.
@@ -270,14 +298,20 @@ class Finder:
         Its environment may be anybody's, so it only delays the answer.
         """
         known = self._table.known(root)
-        age = time.time() - self._table.boot - known.stat.start / procstat.CLOCK_TICKS if known else 0.0
+        age = (
+            time.time() - self._table.boot - known.stat.start / procstat.CLOCK_TICKS
+            if known
+            else 0.0
+        )
         if age > max(RUNNER_WRITES_S, self._every):
             return False
         return not RUNNERS.isdisjoint(found_run.environ(root) or {})
 
     def _awaits_queue(self, run: Run) -> bool:
         """Note how the queue says that a run of a job ended; True while its runner has not written that yet."""
-        cell = self._queued.cell(run.job, run.cell) if self._queued is not None and run.job else None
+        cell = (
+            self._queued.cell(run.job, run.cell) if self._queued is not None and run.job else None
+        )
         if cell is None or run.exit_code is not None:
             return False
         if cell.get("state") in ("running", "waiting"):
@@ -305,12 +339,20 @@ class Finder:
         alive = {run.name for run in self._live()}
         name = training_commands.choose(known.command, cwd, taken, alive)
         started = self._table.boot + known.stat.start / procstat.CLOCK_TICKS
-        run = Run(name, training_commands.key(known.command, cwd), root, known.stat.start, round(started, 2))
+        run = Run(
+            name,
+            training_commands.key(known.command, cwd),
+            root,
+            known.stat.start,
+            round(started, 2),
+        )
         run.command = " ".join(masking.masked(known.words))[:MAX_COMMAND]
         run.why, run.cwd = known.why or other.why, cwd
         run.user = ownership.user_of(root)
         if cwd is None:
-            run.notes.append("its directory cannot be read: it is %s's" % (run.user or "another user"))
+            run.notes.append(
+                "its directory cannot be read: it is %s's" % (run.user or "another user")
+            )
         lives = found_run.life_of(root, _chain(root, nodes))
         run.session, run.place, run.socket, run.pane = lives
         return run
@@ -334,7 +376,7 @@ class Finder:
         if new:
             self._say("training-found", summary(run))
             if run.silent:
-                self._say("no-log", "%s: %s" % (run.name, run.silent), "warn")
+                self._say("no-log", f"{run.name}: {run.silent}", "warn")
 
     def _read_script(self, run: Run) -> None:
         """Look at the script once: `marks` is a list from then on."""
@@ -352,7 +394,11 @@ class Finder:
             return
         del self._scripts[key]
         said = said or {}
-        run.marks, run.uses, run.cache = said.get("marks", []), said.get("uses", []), said.get("cache")
+        run.marks, run.uses, run.cache = (
+            said.get("marks", []),
+            said.get("uses", []),
+            said.get("cache"),
+        )
 
     def _end(self, run: Run) -> None:
         now = time.time()
@@ -390,7 +436,9 @@ class Finder:
         self._scripts = {key: look for key, look in self._scripts.items() if key in live}
         ended = [run for run in self._runs.values() if run.ended is not None]
         ended.sort(key=lambda run: run.ended or 0.0)
-        old = [run for run in ended if time.time() - (run.ended or 0.0) > FORGET] + ended[:-REMEMBERED]
+        old = [run for run in ended if time.time() - (run.ended or 0.0) > FORGET] + ended[
+            :-REMEMBERED
+        ]
         for run in old:
             self._runs.pop(run.name, None)
 

@@ -108,7 +108,9 @@ class Run:
 
     def succeed(self, old: Run) -> None:
         """Take over what is known of the same training before it was started again."""
-        self.lives = (old.lives + [[old.started, old.seen if old.ended is None else old.ended]])[-MOST_LIVES:]
+        self.lives = (old.lives + [[old.started, old.seen if old.ended is None else old.ended]])[
+            -MOST_LIVES:
+        ]
         self.files = list(old.files)
         self.world_before = old.world or old.world_before
 
@@ -120,7 +122,9 @@ class Run:
     @property
     def since(self) -> float:
         """When it was started for the first time."""
-        return self.lives[0][0] if self.lives else self.started
+        if self.lives:
+            return self.lives[0][0]
+        return self.started
 
     def written(self) -> tuple[list[str], list[str]]:
         """Return the directories that it was told to write to, and its metrics and logs: those that this box can read.
@@ -130,7 +134,11 @@ class Run:
         in a container: see `hidden`.
         """
         here = (os.path.expanduser("~"), self.cwd)
-        dirs = [path for path in self.dirs if not _is_of_process(path) and os.path.realpath(path) not in here]
+        dirs = [
+            path
+            for path in self.dirs
+            if not _is_of_process(path) and os.path.realpath(path) not in here
+        ]
         return dirs, [path for path in [*self.files, *self.logs] if not _is_of_process(path)]
 
     def hidden(self) -> list[str]:
@@ -156,27 +164,50 @@ def load(raw: Any) -> Run | None:
     key, pid, ticks, started = (raw.get(field) for field in ("key", "pid", "ticks", "started"))
     if not (isinstance(key, int) and isinstance(pid, int) and isinstance(ticks, int)):
         return None
-    run = Run(raw["name"], key, pid, ticks, float(started) if isinstance(started, (int, float)) else 0.0)
+    run = Run(
+        raw["name"], key, pid, ticks, float(started) if isinstance(started, (int, float)) else 0.0
+    )
     for field in FIELDS:
         have, value = getattr(run, field), raw.get(field)
-        if value is not None and (have is None or isinstance(value, type(have)) or isinstance(have, float)):
+        if value is not None and (
+            have is None or isinstance(value, type(have)) or isinstance(have, float)
+        ):
             setattr(run, field, value)
     return run
 
 
 def summary(run: Run) -> str:
     """Return a run in one line, for an event."""
-    where = " in %s" % run.cwd if run.cwd else ""
+    where = f" in {run.cwd}" if run.cwd else ""
     lives = run.session + (" " + run.place if run.place else "")
-    text = "%s: pid %d (%s)%s: %s; found because %s" % (run.name, run.pid, lives, where, run.command, run.why)
-    return text + ("; log %s" % run.logs[0] if run.logs else "")
+    text = "%s: pid %d (%s)%s: %s; found because %s" % (
+        run.name,
+        run.pid,
+        lives,
+        where,
+        run.command,
+        run.why,
+    )
+    return text + (f"; log {run.logs[0]}" if run.logs else "")
 
 
 _PANE, _NUMBER = re.compile(r"%\d{1,9}"), re.compile(r"\d{1,18}")
 _JOB = re.compile(r"/job_(\d+)")
-_CONTAINER = re.compile(r"(?:docker|libpod|cri-containerd|crio|containerd|kubepods)[^\n]*?([0-9a-f]{64})")
+_CONTAINER = re.compile(
+    r"(?:docker|libpod|cri-containerd|crio|containerd|kubepods)[^\n]*?([0-9a-f]{64})"
+)
 _SERVICE = re.compile(r"/([\w@.\-\\:]+)\.service(?:/|$)")
-_OWN_SERVICES = ("ssh", "sshd", "cron", "crond", "user@", "slurmd", "slurmstepd", "docker", "containerd")
+_OWN_SERVICES = (
+    "ssh",
+    "sshd",
+    "cron",
+    "crond",
+    "user@",
+    "slurmd",
+    "slurmstepd",
+    "docker",
+    "containerd",
+)
 HUP = 1
 """Bit of SIGHUP in a signal mask."""
 
@@ -243,13 +274,17 @@ def _plain(pid: int) -> Life:
         return Life("unknown", None)
     if ignored and int(ignored.group(1), 16) & HUP:
         return Life("nohup", None)
-    return Life("shell", _terminal(terminal)) if terminal else Life("detached", None)
+    if terminal:
+        return Life("shell", _terminal(terminal))
+    return Life("detached", None)
 
 
 def _terminal(number: int) -> str | None:
     """Return the name of a terminal by its device number (Unix 98 pseudo terminals have the majors 136 to 143)."""
     major, minor = os.major(number), os.minor(number)
-    return "pts/%d" % (minor + 256 * (major - 136)) if 136 <= major <= 143 else None
+    if 136 <= major <= 143:
+        return "pts/%d" % (minor + 256 * (major - 136))
+    return None
 
 
 TIMEOUT, FIRST_ANSWER = 5.0, 0.5
@@ -329,7 +364,11 @@ def _piped(run: Run, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) 
         if any(item.target.startswith("/dev/pts/") for item in files):
             continue
         queue += below.get(pid, [])[: max(0, 64 - len(queue))]
-        found += [item.target for item in files if item.fd > 0 and item.writes and process_tree.is_file(item)]
+        found += [
+            item.target
+            for item in files
+            if item.fd > 0 and item.writes and process_tree.is_file(item)
+        ]
     return list(dict.fromkeys(found))
 
 
@@ -399,7 +438,7 @@ class Jobs:
         if not state or state in NOT_ENDED:
             return False
         self._jobs.pop(run.place, None)
-        note = "Slurm job %s: %s" % (run.place, state)
+        note = f"Slurm job {run.place}: {state}"
         if note not in run.notes:
             run.notes.append(note)
         run.outcome = state

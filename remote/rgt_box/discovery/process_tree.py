@@ -65,7 +65,12 @@ def root_of(pid: int, nodes: Mapping[int, Node]) -> int:
 def _first_task(root: int, top: int, nodes: Mapping[int, Node]) -> int:
     """Slurm's daemon starts every task of a step itself: those of one command line are one run, by the first."""
     above = nodes.get(nodes[top].ppid)
-    if top != root or above is None or not above.words or not above.words[0].startswith("slurmstepd"):
+    if (
+        top != root
+        or above is None
+        or not above.words
+        or not above.words[0].startswith("slurmstepd")
+    ):
         return root
     words = nodes[root].words
     return min(pid for pid, node in nodes.items() if node.ppid == above.pid and node.words == words)
@@ -132,7 +137,9 @@ class Known:
 
     __slots__ = ("command", "due", "looks", "stat", "why", "words")
 
-    def __init__(self, stat: procstat.Stat, words: list[str], command: training_commands.Command) -> None:
+    def __init__(
+        self, stat: procstat.Stat, words: list[str], command: training_commands.Command
+    ) -> None:
         self.stat, self.words, self.command = stat, words, command
         self.looks = self.due = 0
         self.why = ""
@@ -203,7 +210,12 @@ class Table:
             return
         known.why = known.command.why
         kind = known.command.kind
-        if known.why or kind not in UNDECIDED or (kind == "other" and not full) or known.looks < known.due:
+        if (
+            known.why
+            or kind not in UNDECIDED
+            or (kind == "other" and not full)
+            or known.looks < known.due
+        ):
             return
         # Ever more seldom: what has not begun to train within minutes hardly ever does.
         known.due = known.looks + max(1, known.looks // 2)
@@ -259,10 +271,24 @@ MOST_OPEN_FILES = 4096
 
 _NO_PLACE = ("/dev/", "/proc/", "/sys/", "/memfd:", "/run/", "/anon_hugepage", "/SYSV", "/[")
 _TEXT = re.compile(
-    r"(?:.*\.(?:log|out|err|txt)(?:[.\-_]\d[\w\-:.]*)?|.*(?:stdout|stderr|console)[^/.]*|nohup\.out)$", re.I
+    r"(?:.*\.(?:log|out|err|txt)(?:[.\-_]\d[\w\-:.]*)?|.*(?:stdout|stderr|console)[^/.]*|nohup\.out)$",
+    re.I,
 )
 _WRITERS = frozenset(
-    ("tee", "ts", "cat", "sed", "awk", "gawk", "mawk", "grep", "rotatelogs", "multilog", "svlogd", "cronolog")
+    (
+        "tee",
+        "ts",
+        "cat",
+        "sed",
+        "awk",
+        "gawk",
+        "mawk",
+        "grep",
+        "rotatelogs",
+        "multilog",
+        "svlogd",
+        "cronolog",
+    )
 )
 
 
@@ -287,7 +313,9 @@ def read_open_files(pid: int) -> list[Open] | None:
         except (OSError, ValueError):
             continue
         deleted = target.endswith(DELETED)
-        found.append(Open(int(name), target[: -len(DELETED)] if deleted else target, writes, deleted))
+        found.append(
+            Open(int(name), target[: -len(DELETED)] if deleted else target, writes, deleted)
+        )
     return found
 
 
@@ -333,7 +361,9 @@ class Streams:
             self.logs.append(path)
 
 
-def follow_streams(pid: int, files: list[Open], near: list[int], words_of: dict[int, str]) -> Streams:
+def follow_streams(
+    pid: int, files: list[Open], near: list[int], words_of: dict[int, str]
+) -> Streams:
     """Follow the standard output and error of a process, also through pipes to ``tee`` and the like.
 
     Args:
@@ -366,7 +396,8 @@ def _stream(
         reader = _reader(pid, item.target, near) if depth < 3 else None
         if reader is None:
             found.other = (
-                found.other or "its output goes through a pipe to a program that could not be identified"
+                found.other
+                or "its output goes through a pipe to a program that could not be identified"
             )
             return
         _through(reader, near, words_of, found, depth)
@@ -384,7 +415,11 @@ def _reader(pid: int, pipe: str, near: list[int]) -> tuple[int, list[Open]] | No
 
 
 def _through(
-    reader: tuple[int, list[Open]], near: list[int], words_of: dict[int, str], found: Streams, depth: int
+    reader: tuple[int, list[Open]],
+    near: list[int],
+    words_of: dict[int, str],
+    found: Streams,
+    depth: int,
 ) -> None:
     pid, files = reader
     before = len(found.logs)
@@ -395,7 +430,9 @@ def _through(
         if item.fd == 1 and (len(found.logs) == before or item.target.startswith("/dev/pts/")):
             _stream(pid, item, near, words_of, found, depth + 1)
     if len(found.logs) == before and not found.terminal and words_of.get(pid) not in _WRITERS:
-        found.other = found.other or "its output goes to %s" % (words_of.get(pid) or "another program")
+        found.other = found.other or "its output goes to %s" % (
+            words_of.get(pid) or "another program"
+        )
 
 
 BUSY_CORES = 0.5
@@ -410,7 +447,9 @@ def cards() -> bool:
     """Tell whether this box has device files of NVIDIA's cards."""
     folder, start = os.path.split(device_prefix())
     try:
-        return any(name.startswith(start) and name[len(start) :].isdigit() for name in os.listdir(folder))
+        return any(
+            name.startswith(start) and name[len(start) :].isdigit() for name in os.listdir(folder)
+        )
     except OSError:
         return False
 
@@ -429,8 +468,12 @@ def why_it_trains(
     """
     cpu = stat.cpu / procstat.CLOCK_TICKS
     if command.kind == "other":
-        heavy = has_cards and (stat.rss > HEAVY_RSS or cpu > HEAVY_CPU) and program(words) not in TOOLS
-        return by_files(stat.pid, has_cards, False) if heavy else ""
+        heavy = (
+            has_cards and (stat.rss > HEAVY_RSS or cpu > HEAVY_CPU) and program(words) not in TOOLS
+        )
+        if heavy:
+            return by_files(stat.pid, has_cards, False)
+        return ""
     found = by_files(stat.pid, has_cards, command.kind == "python")
     if found or command.kind == "kernel":
         return found
@@ -446,9 +489,15 @@ def by_files(pid: int, has_cards: bool, metrics: bool) -> str:
     for item in read_open_files(pid) or []:
         rest = item.target[len(start) :]
         if has_cards and item.target.startswith(start) and rest.isdigit():
-            return "it holds GPU %s" % rest
-        if metrics and item.writes and is_file(item) and _sure(item.target) and is_metrics(item.target):
-            return "it writes %s" % os.path.basename(item.target)
+            return f"it holds GPU {rest}"
+        if (
+            metrics
+            and item.writes
+            and is_file(item)
+            and _sure(item.target)
+            and is_metrics(item.target)
+        ):
+            return f"it writes {os.path.basename(item.target)}"
     return ""
 
 

@@ -82,7 +82,10 @@ class Claims:
         if opened:
             return opened[-1]  # a restart that goes on in the same file
         told = [
-            (len(folder), run.name) for run in self._runs for folder in run.dirs if is_below(path, folder)
+            (len(folder), run.name)
+            for run in self._runs
+            for folder in run.dirs
+            if is_below(path, folder)
         ]
         longest = max((length for length, _ in told), default=0)
         names = {name for length, name in told if length == longest}
@@ -94,7 +97,9 @@ class Claims:
             for file in run.files
             if os.path.dirname(file) == os.path.dirname(path) != run.cwd
         }
-        return beside.pop() if not names and len(beside) == 1 else None
+        if not names and len(beside) == 1:
+            return beside.pop()
+        return None
 
 
 WALK_EVERY, WALK_MOST = 10.0, 120.0
@@ -103,7 +108,18 @@ COST = 500.0
 """… and in between so many times as long as a walk takes."""
 MOST_ROOTS = 8
 SHALLOW = GENTLE._replace(depth=3, entries=1500)
-HOMES = ("/root", "/home", "/workspace", "/mnt", "/data", "/tmp", "/opt", "/srv", "/scratch", "/content")
+HOMES = (
+    "/root",
+    "/home",
+    "/workspace",
+    "/mnt",
+    "/data",
+    "/tmp",
+    "/opt",
+    "/srv",
+    "/scratch",
+    "/content",
+)
 """Directories that hold everything of a box: only what stands near their top is looked at."""
 
 
@@ -146,14 +162,20 @@ class RunSources:
         for path in run.files:
             kind = self._kind(path, candidates(path))
             if kind is not None:
-                found[path] = Source(path, kind[0], run_name(self._base(path), path, kind[0]), kind[1])
+                found[path] = Source(
+                    path, kind[0], run_name(self._base(path), path, kind[0]), kind[1]
+                )
         for root in self.roots():
             for source in self._walk(root):
-                if source.kind != "console" and self._claims.is_mine(run, source.path, source.mtime):
+                if source.kind != "console" and self._claims.is_mine(
+                    run, source.path, source.mtime
+                ):
                     found[source.path] = source
         # A directory of event files is read as a whole: the files in it are not read once more by themselves.
         whole = {source.path for source in found.values() if source.kind == "tensorboard_dir"}
-        sources = _renamed([source for path, source in found.items() if os.path.dirname(path) not in whole])
+        sources = _renamed(
+            [source for path, source in found.items() if os.path.dirname(path) not in whole]
+        )
         self.own = {source.run: source.path for source in sources if source.kind == "rgt"}
         # What is printed says the same, less exactly, and is dear to read.
         better = any(preference(source.kind) < preference("console") for source in sources)
@@ -166,7 +188,9 @@ class RunSources:
 
     def _base(self, path: str) -> str:
         cwd = self._run.cwd
-        return cwd if cwd and is_below(path, cwd) else os.path.dirname(path)
+        if cwd and is_below(path, cwd):
+            return cwd
+        return os.path.dirname(path)
 
     def _kind(self, path: str, kinds: tuple[str, ...]) -> tuple[str, float] | None:
         """Return (kind, mtime) of a file; it is looked into until it is known."""
@@ -176,17 +200,25 @@ class RunSources:
                 return None
             version = (status.st_ino, status.st_size)
             known = self._kinds.get(path)
-            if known is None or known[0][0] != version[0] or (known[1] is None and known[0] != version):
+            if (
+                known is None
+                or known[0][0] != version[0]
+                or (known[1] is None and known[0] != version)
+            ):
                 known = self._kinds[path] = version, identify(path, kinds)
         except OSError:
             return None
-        return None if known[1] is None else (known[1], status.st_mtime)
+        if known[1] is None:
+            return None
+        return (known[1], status.st_mtime)
 
     def roots(self) -> list[str]:
         """Return the directories below which to look: told ones, those of open files, and where the training runs."""
         run = self._run
         roots: list[str] = []
-        for path in sorted({*run.dirs, *map(os.path.dirname, run.files)} - {run.cwd or "", "/"}, key=len):
+        for path in sorted(
+            {*run.dirs, *map(os.path.dirname, run.files)} - {run.cwd or "", "/"}, key=len
+        ):
             if not any(is_below(path, root) for root in roots):
                 roots.append(path)
         return roots[:MOST_ROOTS] + ([run.cwd] if run.cwd and run.cwd != "/" else [])
@@ -218,4 +250,7 @@ def _renamed(sources: list[Source]) -> list[Source]:
 
 def natural(text: str) -> list[tuple[int, str]]:
     """Return a sort key by which ``fold_2`` comes before ``fold_10``."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d{1,18}|\D+", text)]
+    return [
+        (int(part), "") if part.isdigit() else (-1, part)
+        for part in re.findall(r"\d{1,18}|\D+", text)
+    ]

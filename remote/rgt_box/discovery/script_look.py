@@ -26,7 +26,7 @@ FRAMEWORKS = {
     "pytorch_lightning": "pytorch-lightning", "torchdata": "torchdata", "deepspeed": "deepspeed",
 }  # fmt: skip
 """Module → distribution."""
-_IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+(%s)\b" % "|".join(FRAMEWORKS), re.M)
+_IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+({})\b".format("|".join(FRAMEWORKS)), re.M)
 
 MARKS = {
     "resume": r"resume_from_checkpoint(?!\s*=\s*(?:None|False)\b)|get_last_checkpoint|\bckpt_path\s*=(?!\s*None\b)"
@@ -63,9 +63,10 @@ def look(
     """
     command = training_commands.read(words)
     text = script_text(command.script, cwd, inside)
-    said = "%s\n%s" % (" ".join(words), text or "")
+    said = f"{' '.join(words)}\n{text or ''}"
     modules = sorted(
-        set(_IMPORT.findall(text or "")) | ({"deepspeed"} if _MARKS["DeepSpeed"].search(said) else set())
+        set(_IMPORT.findall(text or ""))
+        | ({"deepspeed"} if _MARKS["DeepSpeed"].search(said) else set())
     )
     found: dict[str, Any] = {}
     if text is not None:
@@ -73,7 +74,7 @@ def look(
     if modules:
         versions = installed(site_packages(pid, words, env, inside))
         names = [FRAMEWORKS[module] for module in modules]
-        found["uses"] = [("%s %s" % (name, versions.get(name, ""))).rstrip() for name in names]
+        found["uses"] = [(f"{name} {versions.get(name, '')}").rstrip() for name in names]
     if {"transformers", "trl", "accelerate"} & set(modules):
         found["cache"] = hub_cache(env)
     return found
@@ -87,10 +88,14 @@ def script_text(script: str, cwd: str | None, inside: str) -> str | None:
         text = files.read(inside + os.path.normpath(os.path.join(cwd or "/", script)), LARGEST)
     except ValueError:  # a NUL in its name
         return None
-    return None if text is None else text.decode("utf-8", "replace")
+    if text is None:
+        return None
+    return text.decode("utf-8", "replace")
 
 
-def site_packages(pid: int, words: list[str], env: Mapping[str, str], inside: str = "") -> list[str]:
+def site_packages(
+    pid: int, words: list[str], env: Mapping[str, str], inside: str = ""
+) -> list[str]:
     """Return the directories in which the packages of a process's Python are likely to be, at most four."""
     try:
         program = os.readlink("/proc/%d/exe" % pid)
@@ -123,7 +128,7 @@ def installed(folders: list[str]) -> dict[str, str]:
     for folder in folders:
         try:
             with os.scandir(folder) as entries:
-                for _, entry in zip(range(INSTALLED), entries):  # noqa: B905
+                for _, entry in zip(range(INSTALLED), entries):
                     match = _DIST.fullmatch(entry.name)
                     name = match.group(1).replace("_", "-").lower() if match else ""
                     if match and name in wanted:
@@ -142,8 +147,12 @@ def hub_cache(env: Mapping[str, str]) -> str | None:
         return env["HF_HUB_CACHE"]
     if env.get("HF_HOME"):
         return os.path.join(env["HF_HOME"], "hub")
-    above = env.get("XDG_CACHE_HOME") or (os.path.join(env["HOME"], ".cache") if env.get("HOME") else None)
-    return os.path.join(above, "huggingface", "hub") if above else None
+    above = env.get("XDG_CACHE_HOME") or (
+        os.path.join(env["HOME"], ".cache") if env.get("HOME") else None
+    )
+    if above:
+        return os.path.join(above, "huggingface", "hub")
+    return None
 
 
 def world_of(pids: list[int], started: float) -> int | None:

@@ -42,7 +42,9 @@ STARTERS = {
     "fabric": frozenset(("run",)),
     "horovodrun": ANY,
     "lightning": frozenset(("run", "fit")),
-    "litgpt": frozenset(("pretrain", "finetune", "finetune_lora", "finetune_full", "finetune_adapter")),
+    "litgpt": frozenset(
+        ("pretrain", "finetune", "finetune_lora", "finetune_full", "finetune_adapter")
+    ),
     "llamafactory-cli": frozenset(("train",)),
     "mpiexec": ANY,
     "mpirun": ANY,
@@ -159,8 +161,14 @@ def speaks_of_training(name: str) -> bool:
     """Tell whether the base name of a script or module does so."""
     if EXAMPLES.fullmatch(name):
         return True
-    parts = [part for part in re.split(r"[^a-z]+", re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()) if part]
-    return any(part in TRAINING or part.startswith(("train", "pretrain", "finetun")) for part in parts)
+    parts = [
+        part
+        for part in re.split(r"[^a-z]+", re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower())
+        if part
+    ]
+    return any(
+        part in TRAINING or part.startswith(("train", "pretrain", "finetun")) for part in parts
+    )
 
 
 PYTHON = re.compile(r"(?:i?python[\d.]*(?:-dbg|t)?|pypy[\d.]*)$", re.I)
@@ -202,7 +210,9 @@ def _python(words: list[str]) -> Command:
         return Command("kernel", script, args, "")
     if script in TRANSPARENT or stem in TRANSPARENT:
         inner = follower(args)
-        return _script(inner, args[args.index(inner) + 1 :]) if inner else Command("python", script, args, "")
+        if inner:
+            return _script(inner, args[args.index(inner) + 1 :])
+        return Command("python", script, args, "")
     if is_module and script in MODULES:
         return _started(MODULES[script], args) or Command("python", script, args, "")
     if stem in CARRIERS:
@@ -237,7 +247,7 @@ def _started(name: str, args: list[str]) -> Command | None:
         return None
     script = follower(args)
     rest = args[args.index(script) + 1 :] if script else args
-    why = "" if name in UNSPECIFIC else "%s starts it" % name
+    why = "" if name in UNSPECIFIC else f"{name} starts it"
     return Command("starter", script or name, rest, why)
 
 
@@ -306,7 +316,7 @@ def written_dirs(args: list[str], cwd: str) -> list[str]:
 
 def lasting(args: list[str]) -> list[str]:
     """Return the arguments that distinguish trainings: not those that only say how one is resumed."""
-    return ["%s=%s" % pair for pair in pairs(args) if not _CONTINUED.fullmatch(pair[0])]
+    return ["{}={}".format(*pair) for pair in pairs(args) if not _CONTINUED.fullmatch(pair[0])]
 
 
 def hint(args: list[str]) -> str:
@@ -319,7 +329,12 @@ def hint(args: list[str]) -> str:
         if value and _DIR.fullmatch(name.lstrip("-")):
             return os.path.basename(os.path.normpath(value))
     for name, value in found:
-        text = value if _CONFIG.fullmatch(name) else ("" if value else name)
+        if _CONFIG.fullmatch(name):
+            text = value
+        elif value:
+            text = ""
+        else:
+            text = name
         if text and (_CONFIG.fullmatch(name) or _FILE.match(text)):
             return os.path.splitext(os.path.basename(text))[0]
     return ""
@@ -337,11 +352,18 @@ def plain(text: str) -> str:
 def base(command: Command, cwd: str | None) -> str:
     """Return ``DIRECTORY/SCRIPT``; only the script where the directory is unknown."""
     script = os.path.basename(command.script)
-    stem = "python" if script == "-c" else (script[:-3] if script.endswith(".py") else script)
+    if script == "-c":
+        stem = "python"
+    elif script.endswith(".py"):
+        stem = script[:-3]
+    else:
+        stem = script
     if stem == "__main__":
         stem = os.path.basename(os.path.dirname(command.script)) or stem
     folder = os.path.basename((cwd or "").rstrip("/"))
-    return "%s/%s" % (plain(folder), plain(stem)) if folder else plain(stem)
+    if folder:
+        return f"{plain(folder)}/{plain(stem)}"
+    return plain(stem)
 
 
 def key(command: Command, cwd: str | None) -> int:
@@ -367,6 +389,6 @@ def choose(command: Command, cwd: str | None, taken: dict[str, int], alive: set[
     tries = [first]
     more = plain(hint(command.args)) if hint(command.args) else ""
     if more and more != "run":
-        tries.append("%s:%s" % (first, more))
+        tries.append(f"{first}:{more}")
     tries += ["%s~%d" % (tries[-1], number) for number in range(2, len(taken) + 3)]
     return next(name for name in tries if name not in taken)

@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from rgt_box.metrics.console_formats import BY_NAME
     from rgt_box.metrics.console_lines import Row, clean
     from rgt_box.metrics.discover import Finder, run_name
-    from rgt_box.metrics.formats import BY_KIND, candidates, identify, open_reader, open_source, preference
+    from rgt_box.metrics.formats import (
+        BY_KIND,
+        candidates,
+        identify,
+        open_reader,
+        open_source,
+        preference,
+    )
     from rgt_box.metrics.jsonl import EVENTS
     from rgt_box.metrics.merging import (
         MAX_SERIES,
@@ -29,7 +36,15 @@ if TYPE_CHECKING:
         read_all,
     )
     from rgt_box.metrics.metric_names import MOST_FIGURES, Naming, choose, figure
-    from rgt_box.metrics.reader_base import MAX_LINE, MAX_TAGS, PROBLEMS, TOTAL, Batch, Point, Reader
+    from rgt_box.metrics.reader_base import (
+        MAX_LINE,
+        MAX_TAGS,
+        PROBLEMS,
+        TOTAL,
+        Batch,
+        Point,
+        Reader,
+    )
     from rgt_box.metrics.rows import clock, flatten, number, position, whole
     from rgt_box.metrics.scalars_command import main
     from rgt_box.metrics.tensorboard import EventDirectory

@@ -59,7 +59,9 @@ class Chooser:
 
     def pack(self) -> dict[str, Any]:
         """Return the state, fit for JSON; empty parts are left out."""
-        ranks = {rank: {k: v for k, v in states.items() if v} for rank, states in self._ranks.items()}
+        ranks = {
+            rank: {k: v for k, v in states.items() if v} for rank, states in self._ranks.items()
+        }
         state = {
             "chosen": self.chosen,
             "ranks": {rank: states for rank, states in ranks.items() if states},
@@ -80,7 +82,9 @@ class Chooser:
             Rows of the chosen format, and whether it was chosen over another just now.
         """
         found = self._offer(rank, text)
-        return ([], False) if found is None else self._hit(_key(found[0].name, rank, found[1]), found[1])
+        if found is None:
+            return ([], False)
+        return self._hit(_key(found[0].name, rank, found[1]), found[1])
 
     def _offer(self, rank: str, text: str) -> tuple[LineFormat, list[Row]] | None:
         low = text.lower()
@@ -129,7 +133,9 @@ class Chooser:
         if not self.chosen or _tier(key) > _tier(self.chosen):
             return FIRST
         (name, _, stream), (chosen, _, now) = key.split(JOINT), self.chosen.split(JOINT)
-        return OTHER_RANK if (name, stream) == (chosen, now) else OTHER
+        if (name, stream) == (chosen, now):
+            return OTHER_RANK
+        return OTHER
 
     def _take(self, key: str) -> tuple[list[Row], bool]:
         rows, over = self._held[key], bool(self.chosen)
@@ -152,7 +158,9 @@ class Chooser:
             return []
         best = [key for key in self._held if self._votes.get(key) and _tier(key) >= BAR]
         best.sort(key=lambda key: (-_tier(key), -self._votes[key]))
-        return self._take(best[0])[0] if best else []
+        if best:
+            return self._take(best[0])[0]
+        return []
 
     def flush(self) -> list[Row]:
         """At the very end: give out what the formats hold back, then `settle`."""
@@ -172,7 +180,9 @@ def _key(name: str, rank: str, rows: list[Row]) -> str:
 
 def _tier(key: str) -> int:
     each = BY_NAME.get(key.partition(JOINT)[0])
-    return GENERIC if each is None else each.tier
+    if each is None:
+        return GENERIC
+    return each.tier
 
 
 def _place(row: Row) -> tuple[str, float]:
@@ -220,7 +230,9 @@ class ConsoleReader(Appended):
         state["console"] = chooser.pack()
         self.source = "console:" + chooser.format if chooser.format else "console"
 
-    def _pieces(self, data: bytes, chooser: Chooser, state: dict[str, Any], batch: Batch, limit: int) -> int:
+    def _pieces(
+        self, data: bytes, chooser: Chooser, state: dict[str, Any], batch: Batch, limit: int
+    ) -> int:
         """Take the pieces of `data`; return how many bytes were taken."""
         if state.get("skip") and data[0] in b"\r\n":
             del state["skip"]
@@ -238,7 +250,7 @@ class ConsoleReader(Appended):
         rows, over = chooser.feed(rank, text)
         place = rows[0].place() if over else None
         if place is not None:
-            batch.start(place[1], "the output is now read as %s" % chooser.format)
+            batch.start(place[1], f"the output is now read as {chooser.format}")
             state.pop("total", None)
         _add(batch, rows, state)
 

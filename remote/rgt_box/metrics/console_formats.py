@@ -41,7 +41,9 @@ NANOGPT = LineFormat(
     ("iter ", "step "),
     "iter 10: loss 9.4102, time 135.12ms, mfu 41.22%",
     any_of(
-        Shape(r"^iter (?P<step>\d{1,15}): loss (?P<loss>{N}), time [\d.]{1,20}ms(?:, mfu (?P<mfu>{N})%)?"),
+        Shape(
+            r"^iter (?P<step>\d{1,15}): loss (?P<loss>{N}), time [\d.]{1,20}ms(?:, mfu (?P<mfu>{N})%)?"
+        ),
         # Both are means over some batches, so the first is not the curve of the training loss.
         Shape(
             r"^step (?P<step>\d{1,15}): train loss (?P<train>{N}), val loss (?P<val_loss>{N})",
@@ -113,7 +115,9 @@ def _megatron(line: str, _: Dict[str, Any]) -> List[Row]:
     row = _ITERATION.read(line)
     if row is None:
         row = _VALIDATION.read(line)
-        return [] if row is None else [row]
+        if row is None:
+            return []
+        return [row]
     if row.values.get(_MEGATRON_NAN, 0.0) > 0.0 and "lm loss" not in row.values:
         row.values["lm loss"] = float("nan")
     return [row]
@@ -142,7 +146,9 @@ MEGATRON = LineFormat(
 
 _HEAD = r"\| epoch (?P<epoch>\d{1,9})(?: \| valid on '[^']{0,80}' subset)?"
 _INNER = Shape(
-    r"\| train_inner " + _HEAD + r":\s{1,20}\d{1,15} / \d{1,15} (?P<rest>.*)", equals, step_key="num_updates"
+    r"\| train_inner " + _HEAD + r":\s{1,20}\d{1,15} / \d{1,15} (?P<rest>.*)",
+    equals,
+    step_key="num_updates",
 )
 _FAIRSEQ_EPOCH = Shape(r"\| train " + _HEAD + r" (?P<rest>\| .*)", equals, step_key="num_updates")
 _VALID = Shape(
@@ -158,7 +164,9 @@ def _fairseq(line: str, _: Dict[str, Any]) -> List[Row]:
     row = _INNER.read(line) or _VALID.read(line)
     if row is None:
         row = _means(_FAIRSEQ_EPOCH.read(line)) or _fairseq_json(line)
-    return [] if row is None else [row]
+    if row is None:
+        return []
+    return [row]
 
 
 def _means(row: Optional[Row]) -> Optional[Row]:
@@ -189,7 +197,9 @@ def _fairseq_json(line: str) -> Optional[Row]:
     row = Row(values, None if updates is None else whole(repr(updates)), epoch)
     if not values or not row.place():
         return None
-    return _means(row) if split == "train" else row
+    if split == "train":
+        return _means(row)
+    return row
 
 
 FAIRSEQ = LineFormat(
@@ -215,11 +225,17 @@ OPENRLHF = LineFormat(
     ("global step ",),
     "2026-08-13 19:25:45 INFO ✨ Global step 5: {'policy_loss': 0.0123, 'reward': 0.5, 'actor_lr': 5e-07}",
     any_of(
-        Shape(r"Global step (?P<step>\d{1,15}): \{(?P<rest>.*)\}", dictionary, names={"actor_lr": "actor/lr"})
+        Shape(
+            r"Global step (?P<step>\d{1,15}): \{(?P<rest>.*)\}",
+            dictionary,
+            names={"actor_lr": "actor/lr"},
+        )
     ),
 )
 
-_ds_pairs = re.compile(r"([a-z][\w/]{0,40}(?: [a-z]\w{0,40})?(?: \([a-z]{1,3}\))?): (%s)" % NUM, re.I).findall
+_ds_pairs = re.compile(
+    rf"([a-z][\w/]{{0,40}}(?: [a-z]\w{{0,40}})?(?: \([a-z]{{1,3}}\))?): ({NUM})", re.I
+).findall
 
 DEEPSPEED = LineFormat(
     "deepspeed",
@@ -229,7 +245,10 @@ DEEPSPEED = LineFormat(
     any_of(
         Shape(r"\bsteps: (?P<step>\d{1,15}) (?P<rest>loss: {N}.*)", _ds_pairs),
         # The engine prints these below any trainer.
-        Shape(r"\[Rank \d{1,6}\] step=(?P<step>\d{1,15}), skipped=\d{1,15}, lr=\[(?P<lr>{N})", weak=True),
+        Shape(
+            r"\[Rank \d{1,6}\] step=(?P<step>\d{1,15}), skipped=\d{1,15}, lr=\[(?P<lr>{N})",
+            weak=True,
+        ),
         Shape(
             r"/global_step=(?P<step>\d{1,15}), RunningAvgSamplesPerSec={N}, CurrSamplesPerSec=(?P<rate>{N})",
             names={"rate": "samples/sec"},
@@ -239,11 +258,11 @@ DEEPSPEED = LineFormat(
 )
 
 _RGT = re.compile(
-    r"^step (\d{1,15})  epoch (\d{1,9})  (loss %s(?:  [a-z_]\w{0,40} %s)*)(?:  ([\d.]{1,20})([kM]?) (\w{1,20})/s)?\s*$"
-    % (NUM, NUM),
+    rf"^step (\d{{1,15}})  epoch (\d{{1,9}})  (loss {NUM}(?:  [a-z_]\w{{0,40}} {NUM})*)"
+    r"(?:  ([\d.]{1,20})([kM]?) (\w{1,20})/s)?\s*$",
     re.I,
 )
-_RGT_PAIR = re.compile(r"([A-Za-z_]\w{0,40}) (%s)" % NUM, re.I)
+_RGT_PAIR = re.compile(rf"([A-Za-z_]\w{{0,40}}) ({NUM})", re.I)
 _UNITS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "m": 1e6}
 
 
@@ -284,7 +303,7 @@ def _mmengine(line: str, state: Dict[str, Any]) -> List[Row]:
     unit, split, a, _, c, d, rest = found.groups()
     values = {tag: decimal(text) for tag, text in colons(rest) if tag not in _MM_DROP}
     if split in ("val", "test"):
-        values = {("%s/%s" % (split, tag) if "loss" in tag else tag): y for tag, y in values.items()}
+        values = {(f"{split}/{tag}" if "loss" in tag else tag): y for tag, y in values.items()}
         if all(tag in _MM_IDLE for tag in values):
             return []
         epoch = float(a) if unit == "Epoch" else None
@@ -311,7 +330,8 @@ MMENGINE = LineFormat(
 )
 
 _YOLO = re.compile(
-    r"^\s{1,20}(\d{1,9})/(\d{1,9})\s{1,20}[\d.]{1,20}G?((?:\s{1,20}%s){3,20})\s{0,9}:?" % NUM, re.I
+    rf"^\s{{1,20}}(\d{{1,9}})/(\d{{1,9}})\s{{1,20}}[\d.]{{1,20}}G?((?:\s{{1,20}}{NUM}){{3,20}})\s{{0,9}}:?",
+    re.I,
 )
 _YOLO_HEADER = re.compile(r"^\s{1,20}Epoch\s{1,20}GPU_mem\s{1,20}(.{1,300})$")
 _YOLO_NUMBER = re.compile(NUM, re.I)
@@ -329,12 +349,17 @@ def _ultralytics(line: str, state: Dict[str, Any]) -> List[Row]:
         return []
     losses = {
         "train/" + name: decimal(text)
-        for name, text in zip(names, _YOLO_NUMBER.findall(found.group(3)))  # noqa: B905 (3.10)
+        for name, text in zip(names, _YOLO_NUMBER.findall(found.group(3)))
         if name.endswith("loss")
     }
     if not losses:
         return []
-    return [Row(dict(losses, **{"train/loss": round(sum(losses.values()), 8)}), epoch=float(found.group(1)))]
+    return [
+        Row(
+            dict(losses, **{"train/loss": round(sum(losses.values()), 8)}),
+            epoch=float(found.group(1)),
+        )
+    ]
 
 
 ULTRALYTICS = LineFormat(
@@ -346,7 +371,7 @@ ULTRALYTICS = LineFormat(
 )
 
 _MNIST = re.compile(
-    r"^Train Epoch: (\d{1,9}) \[\s{0,9}(\d{1,12})/(\d{1,12}) \(\s{0,3}\d{1,3}%%\)\]\s{1,8}Loss: (%s)" % NUM,
+    rf"^Train Epoch: (\d{{1,9}}) \[\s{{0,9}}(\d{{1,12}})/(\d{{1,12}}) \(\s{{0,3}}\d{{1,3}}%\)\]\s{{1,8}}Loss: ({NUM})",
     re.I,
 )
 
@@ -371,7 +396,7 @@ _METERS = re.compile(
     r"^(?:Epoch: \[(\d{1,9})\]|Train: (\d{1,9}) )\s{0,4}\[\s{0,12}(\d{1,12})/(\d{1,12})"
     r"(?: \(\s{0,3}\d{1,3}%\))?\]\s(.*)"
 )
-_METER = re.compile(r"(?:^|\s)(Loss|Acc@[15]|LR|Time|Data):?\s{1,4}(%s)" % NUM, re.I)
+_METER = re.compile(rf"(?:^|\s)(Loss|Acc@[15]|LR|Time|Data):?\s{{1,4}}({NUM})", re.I)
 
 
 def _meters(line: str, _: Dict[str, Any]) -> List[Row]:
@@ -385,7 +410,9 @@ def _meters(line: str, _: Dict[str, Any]) -> List[Row]:
         for tag, y in _METER.findall(found.group(5))
     }
     step = epoch * int(found.group(4)) + int(found.group(3))
-    return [Row(values, step, float(epoch))] if "loss" in values and step < 10**15 else []
+    if "loss" in values and step < 10**15:
+        return [Row(values, step, float(epoch))]
+    return []
 
 
 METERS = LineFormat(
@@ -433,7 +460,7 @@ KERAS = LineFormat(
 )
 
 _RICH = re.compile(r"^Epoch (\d{1,9})/\d{1,9} {1,4}[━╸╺]{1,200} (\d{1,12})/(\d{1,12}) ")
-_RICH_VALUE = re.compile(r"^ {20,400}([A-Za-z_][\w/.\-]{0,80}): (%s)\s*$" % NUM, re.I)
+_RICH_VALUE = re.compile(rf"^ {{20,400}}([A-Za-z_][\w/.\-]{{0,80}}): ({NUM})\s*$", re.I)
 
 
 def _rich(line: str, state: Dict[str, Any]) -> List[Row]:
@@ -473,12 +500,12 @@ _EPOCH = re.compile(
 )
 _LOSS = re.compile(
     r"(?<![\w/.\-])((?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test|lm|ce|total|avg|mean)[ _/.-]?)?"
-    r"(?:loss|nll|perplexity|ppl|bpb))\b\s{0,4}(?:[:=]|is\b)?\s{0,4}(%s)(?!\s{0,2}%%)" % NUM,
+    rf"(?:loss|nll|perplexity|ppl|bpb))\b\s{{0,4}}(?:[:=]|is\b)?\s{{0,4}}({NUM})(?!\s{{0,2}}%)",
     re.I,
 )
 _OTHER = re.compile(
     r"(?<![\w/.\-])(lr|learning[ _]rate|grad[ _]?norm|gnorm|tok(?:ens)?/s(?:ec)?|samples/s(?:ec)?)\b"
-    r"\s{0,4}[:=]?\s{0,4}(%s)" % NUM,
+    rf"\s{{0,4}}[:=]?\s{{0,4}}({NUM})",
     re.I,
 )
 _NAMES = {
@@ -516,7 +543,9 @@ def _generic(line: str, state: Dict[str, Any]) -> List[Row]:
     for found in _OTHER.finditer(line):
         values.setdefault(_name(found.group(1)), decimal(found.group(2)))
     if step is None:
-        return [Row(values, epoch=float(epoch.group(1)))] if epoch else []
+        if epoch:
+            return [Row(values, epoch=float(epoch.group(1)))]
+        return []
     at = int(step.group(1).replace(",", ""))
     steps, whole_run = int(step.group(2) or 0), None
     if epoch and steps and at <= steps and epoch.group(1).isdigit():
@@ -530,7 +559,9 @@ def _generic(line: str, state: Dict[str, Any]) -> List[Row]:
         state["anew"] = state.get("anew", False) or at < state.get("at", 0)
         state["at"] = at
         whole_run = steps if at <= steps and not state["anew"] else 0
-    return [Row(values, at, total=whole_run)] if at < 10**15 else []
+    if at < 10**15:
+        return [Row(values, at, total=whole_run)]
+    return []
 
 
 def _name(text: str) -> str:

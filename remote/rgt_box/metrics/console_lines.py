@@ -55,7 +55,9 @@ class Row:
             return "step", self.step
         if self.epoch is not None and math.isfinite(self.epoch):
             return "epoch", self.epoch
-        return None if self.samples is None else ("samples", self.samples)
+        if self.samples is None:
+            return None
+        return ("samples", self.samples)
 
     def pack(self) -> list[Any]:
         """Return the row as JSON can keep it; `unpack` is its reverse."""
@@ -74,7 +76,7 @@ class Row:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return "Row(%r, step=%r, epoch=%r, samples=%r)" % (self.values, self.step, self.epoch, self.samples)
+        return f"Row({self.values!r}, step={self.step!r}, epoch={self.epoch!r}, samples={self.samples!r})"
 
 
 class LineFormat:
@@ -118,7 +120,7 @@ def decimal(text: str) -> float:
     return float(text.replace(",", ""))
 
 
-_ALONE = re.compile(r"\s{0,40}(%s)\s{0,40}$" % NUM, re.I)
+_ALONE = re.compile(rf"\s{{0,40}}({NUM})\s{{0,40}}$", re.I)
 
 
 def pipes(rest: str) -> List[Tuple[str, str]]:
@@ -183,7 +185,9 @@ class Shape:
         if match is None:
             return None
         groups = match.groupdict()
-        pairs: Dict[str, Any] = {k: v for k, v in groups.items() if v is not None and k not in _PLACES}
+        pairs: Dict[str, Any] = {
+            k: v for k, v in groups.items() if v is not None and k not in _PLACES
+        }
         if "name" in pairs and "value" in pairs:
             pairs[pairs.pop("name")] = pairs.pop("value")
         if self._pairs is not None and groups.get("rest"):
@@ -203,13 +207,17 @@ class Shape:
             epoch=None if epoch is None else decimal(epoch),
             weak=self._weak,
         )
-        return row if values and row.place() else None
+        if values and row.place():
+            return row
+        return None
 
 
 def whole(text: str) -> Optional[int]:
     """Return a step as an integer; None for one that is no number of steps."""
     value = decimal(text)
-    return int(value) if 0 <= value < 1e15 else None
+    if 0 <= value < 1e15:
+        return int(value)
+    return None
 
 
 def any_of(*shapes: Shape) -> Parse:
@@ -230,7 +238,9 @@ CAP = 8192
 
 PIECE = re.compile(rb"[^\r\n]+")
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x08\x00]")
+_ANSI = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x08\x00]"
+)
 """Escape sequences, and the backspaces with which Keras takes its bar back."""
 
 _RANK = re.compile(
@@ -293,8 +303,8 @@ _BARE = re.compile(
 )
 """A bar without a total."""
 _PAIR = re.compile(
-    r"(?:^|,\s{0,9}|\s)([A-Za-z_][\w/.\-]{0,80}(?: [A-Za-z_][\w/.\-]{0,80}){0,3})\s{0,9}[=:]\s{0,9}(%s)"
-    % NUM,
+    rf"(?:^|,\s{{0,9}}|\s)([A-Za-z_][\w/.\-]{{0,80}}(?: [A-Za-z_][\w/.\-]{{0,80}}){{0,3}})"
+    rf"\s{{0,9}}[=:]\s{{0,9}}({NUM})",
     re.I,
 )
 _SCALE = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -303,8 +313,10 @@ _NOT_TRAINING = re.compile(
     re.I,
 )
 _NOT_STEPS = ("examples/s", "B/s", "files/s", "tokens/s")
-_EPOCH = re.compile(r"^\W*Epoch:?\s{0,4}\[?(\d{1,9})(?:(?:\s?/\s?|\s{1,4}of\s{1,4})(\d{1,9}))?\]?", re.I)
-_TUNE = re.compile(r"^(\d{1,9})\|(\d{1,15})\|Loss: (%s)" % NUM, re.I)
+_EPOCH = re.compile(
+    r"^\W*Epoch:?\s{0,4}\[?(\d{1,9})(?:(?:\s?/\s?|\s{1,4}of\s{1,4})(\d{1,9}))?\]?", re.I
+)
+_TUNE = re.compile(rf"^(\d{{1,9}})\|(\d{{1,15}})\|Loss: ({NUM})", re.I)
 _NUMBER = re.compile(NUM, re.I)
 _WORDLESS = re.compile(r"[\W\d_]+")
 MOST_BARS = 8
@@ -335,7 +347,9 @@ def bar_at(line: str) -> Optional[Bar]:
 
 def _count(text: str) -> Optional[float]:
     try:
-        return float(text[:-1]) * _SCALE[text[-1]] if text[-1] in _SCALE else float(text)
+        if text[-1] in _SCALE:
+            return float(text[:-1]) * _SCALE[text[-1]]
+        return float(text)
     except ValueError:
         return None
 
@@ -389,7 +403,9 @@ def _lightning(line: str, state: Dict[str, Any]) -> List[Row]:
     first = _first(epoch, epochs is not None, "v_num=" in bar.post, state)
     step = (epoch - first) * bar.total + bar.n
     total = int(epochs) * bar.total if epochs else 0.0
-    return [Row(values, int(step), total=total if step <= total < 1e15 else 0.0)] if step < 1e15 else []
+    if step < 1e15:
+        return [Row(values, int(step), total=total if step <= total < 1e15 else 0.0)]
+    return []
 
 
 def _first(epoch: int, counted: bool, lightning: bool, state: Dict[str, Any]) -> int:
@@ -425,7 +441,9 @@ def _tqdm(line: str, state: Dict[str, Any]) -> List[Row]:
     step = base + bar.n
     # A bar that has begun anew is one of several, and nobody says of how many.
     whole = bar.total if not base and bar.n <= bar.total < 1e15 else 0.0
-    return [Row(values, int(step), stream=stream, total=whole)] if step < 1e15 else []
+    if step < 1e15:
+        return [Row(values, int(step), stream=stream, total=whole)]
+    return []
 
 
 LIGHTNING = LineFormat(
@@ -460,7 +478,11 @@ def _read(found: Optional[re.Match[str]]) -> Optional[Row]:
         return None
     values = {key: decimal(text) for key, text in dictionary(found.group(1))}
     epoch = values.pop("epoch", None)
-    if epoch is None or not math.isfinite(epoch) or ("train_runtime" in values and "train_loss" in values):
+    if (
+        epoch is None
+        or not math.isfinite(epoch)
+        or ("train_runtime" in values and "train_loss" in values)
+    ):
         return None
     if not any(key.endswith("loss") or key.startswith(("reward", "objective/")) for key in values):
         return None
@@ -508,12 +530,16 @@ def _advance(n: float, total: float, desc: str, state: Dict[str, Any]) -> List[R
 def flush(state: Dict[str, Any]) -> List[Row]:
     """Give out the dictionary that waits for its bar, without a step."""
     packed = state.pop("row", None)
-    return [] if packed is None else [Row.unpack(packed)]
+    if packed is None:
+        return []
+    return [Row.unpack(packed)]
 
 
 def _llamafactory(line: str, _: Dict[str, Any]) -> List[Row]:
     row = _read(_CALLBACK.search(line))
-    return [] if row is None else [row]
+    if row is None:
+        return []
+    return [row]
 
 
 LLAMAFACTORY = LineFormat(

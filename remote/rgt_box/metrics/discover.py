@@ -100,7 +100,11 @@ def run_name(root: str, path: str, kind: str) -> str:
     parts = [part for part in parts if part not in ("", ".")]
     if kind == "mlflow_files" and "metrics" in parts:
         parts = parts[: parts.index("metrics")]
-    elif kind in ("tensorboard", "tensorboard_dir") and parts and parts[-1] in ("train", "validation"):
+    elif (
+        kind in ("tensorboard", "tensorboard_dir")
+        and parts
+        and parts[-1] in ("train", "validation")
+    ):
         parts.pop()
     while parts and _MADE.fullmatch(parts[-1]):
         parts.pop()
@@ -160,7 +164,11 @@ class Finder:
                 found.append(source)
         found = _newest(_latest_state(_event_dirs(self.root, found)))
         found.sort(
-            key=lambda source: (self._order.get(source.path, len(self._order)), source.mtime, source.path)
+            key=lambda source: (
+                self._order.get(source.path, len(self._order)),
+                source.mtime,
+                source.path,
+            )
         )
         for source in found:
             self._order.setdefault(source.path, len(self._order))
@@ -175,7 +183,11 @@ class Finder:
         while level:
             below: list[tuple[str, int, int]] = []
             for path, depth, device in level:
-                if self._clock() > self._deadline or self._entries > self._limits.entries or len(hits) > HITS:
+                if (
+                    self._clock() > self._deadline
+                    or self._entries > self._limits.entries
+                    or len(hits) > HITS
+                ):
                     self.cut = "size" if self._clock() <= self._deadline else "time"
                     self._folders = known
                     return hits[:HITS]
@@ -189,7 +201,10 @@ class Finder:
                 folder = known[path] = self._list(path, status)
                 hits += [os.path.join(path, name) for name in folder.files]
                 if depth < self._limits.depth:
-                    below += [(os.path.join(path, name), depth + 1, status.st_dev) for name in folder.folders]
+                    below += [
+                        (os.path.join(path, name), depth + 1, status.st_dev)
+                        for name in folder.folders
+                    ]
                     links += [(os.path.join(path, name), depth + 1, -1) for name in folder.links]
             level = below
             if not level:
@@ -229,13 +244,19 @@ class Finder:
                 return None
             version = (status.st_ino, status.st_size, status.st_mtime_ns)
             known = self._kinds.get(path)
-            if known is None or known[0][0] != version[0] or (known[1] is None and known[0] != version):
+            if (
+                known is None
+                or known[0][0] != version[0]
+                or (known[1] is None and known[0] != version)
+            ):
                 known = self._kinds[path] = version, identify(path, candidates(path))
         except OSError:
             self._kinds.pop(path, None)
             return None
         kind = known[1]
-        return None if kind is None else Source(path, kind, run_name(self.root, path, kind), status.st_mtime)
+        if kind is None:
+            return None
+        return Source(path, kind, run_name(self.root, path, kind), status.st_mtime)
 
 
 def _sort_in(folder: _Folder, path: str, entry: os.DirEntry[str], limits: Limits) -> None:

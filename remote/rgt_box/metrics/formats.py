@@ -100,7 +100,9 @@ def _verl(path: str, name: str, head: bytes) -> bool:
 
 def _jsonl(path: str, name: str, head: bytes) -> bool:
     row = _row(head)
-    return any(key in row for key in _STEPS) and any(type(value) in (int, float) for value in row.values())
+    return any(key in row for key in _STEPS) and any(
+        type(value) in (int, float) for value in row.values()
+    )
 
 
 def _header(head: bytes) -> list[str]:
@@ -114,12 +116,14 @@ def _header(head: bytes) -> list[str]:
 
 def _deepspeed(path: str, name: str, head: bytes) -> bool:
     names = _header(head)
-    return len(names) == 2 and names[0] == "step" and name.endswith("samples_%s.csv" % names[1])
+    return len(names) == 2 and names[0] == "step" and name.endswith(f"samples_{names[1]}.csv")
 
 
 def _ultralytics(path: str, name: str, head: bytes) -> bool:
     names = _header(head)
-    return "epoch" in names and any(each.startswith("train/") and each.endswith("_loss") for each in names)
+    return "epoch" in names and any(
+        each.startswith("train/") and each.endswith("_loss") for each in names
+    )
 
 
 def _lightning(path: str, name: str, head: bytes) -> bool:
@@ -218,7 +222,9 @@ def candidates(path: str) -> tuple[str, ...]:
     if name == "scalars.json":
         return ()
     if not (_KNOWN.match(name) or _KNOWN_INSIDE.match(inside)):
-        return ("mlflow_files",) if "/metrics/" in folder + "/" else ()
+        if "/metrics/" in folder + "/":
+            return ("mlflow_files",)
+        return ()
     found = {
         kind
         for pattern, kinds in _BY_NAME.items()
@@ -260,7 +266,9 @@ def identify(path: str, kinds: tuple[str, ...] | None = None) -> str | None:
 def preference(kind: str) -> int:
     """Return how much a kind is preferred, 0 the most; ``console:FORMAT`` counts as a console."""
     found = BY_KIND.get(kind.partition(":")[0])
-    return max(each.rank for each in FORMATS) if found is None else found.rank
+    if found is None:
+        return max(each.rank for each in FORMATS)
+    return found.rank
 
 
 def open_reader(kind: str, path: str) -> Reader:

@@ -22,7 +22,17 @@ import zlib
 from rgt_box.files import open_regular
 from rgt_box.metrics import rows
 from rgt_box.metrics.metric_names import STEP_KEYS
-from rgt_box.metrics.reader_base import BUDGET, MAX_TAGS, STEP, TOTAL, WINDOW, Lines, Point, Reader, Window
+from rgt_box.metrics.reader_base import (
+    BUDGET,
+    MAX_TAGS,
+    STEP,
+    TOTAL,
+    WINDOW,
+    Lines,
+    Point,
+    Reader,
+    Window,
+)
 from rgt_box.metrics.rows import Layout, clock, flatten, position, whole
 
 TYPE_CHECKING = False
@@ -147,7 +157,9 @@ def decode_row(raw: bytes) -> dict[str, Any] | None:
         row = decode(raw.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
-    return row if isinstance(row, dict) else None
+    if isinstance(row, dict):
+        return row
+    return None
 
 
 CHUNK = 64 << 10
@@ -276,7 +288,7 @@ class TrainerState(Reader):
         except EOFError:
             pass  # it is being written: the next version has the rest
         except ValueError as error:
-            batch.problem(history.at, "log_history: %s" % error)
+            batch.problem(history.at, f"log_history: {error}")
 
 
 def planned(window: Window, state: dict[str, Any], at: int, batch: Batch) -> None:
@@ -296,7 +308,9 @@ def renewed(window: Window, state: dict[str, Any], batch: Batch) -> dict[str, An
         return {}
     known = state.get("offset", 0) - state.get("start", 0)
     if known > 0:
-        same = start + known <= window.size and checksum(window, start, start + known) == state["crc"]
+        same = (
+            start + known <= window.size and checksum(window, start, start + known) == state["crc"]
+        )
         if same:
             return {**state, "start": start, "offset": start + known, "done": False}
         if not closes(window, start):
@@ -312,7 +326,9 @@ def opening(window: Window) -> int | None:
     if at < 0:
         return None
     at = data.find(b"[", at, at + len(KEY) + 100)
-    return None if at < 0 else at + 1
+    if at < 0:
+        return None
+    return at + 1
 
 
 def closes(window: Window, at: int) -> bool:
@@ -405,23 +421,23 @@ def read_wait(row: dict[str, Any], step: float, at: float | None) -> dict[str, A
 def _failure(row: dict[str, Any]) -> str:
     text = str(row.get("error") or "")
     if row.get("resource"):
-        text += " (%s of %s)" % (row["resource"], row.get("mount") or "the disk")
+        text += f" ({row['resource']} of {row.get('mount') or 'the disk'})"
     return text.strip()
 
 
 def _hold(row: dict[str, Any]) -> str:
-    return "%s steps are not saved; it waits up to %s for room, with its work in memory" % (
+    return "{} steps are not saved; it waits up to {} for room, with its work in memory".format(
         row.get("unsaved", "?"), _minutes(row),
     )  # fmt: skip
 
 
 def _given_up(row: dict[str, Any]) -> str:
-    why = ": %s" % row["error"] if row.get("error") else ""
-    return "it gave up saving, %s steps are lost%s" % (row.get("unsaved", "?"), why)
+    why = f": {row['error']}" if row.get("error") else ""
+    return f"it gave up saving, {row.get('unsaved', '?')} steps are lost{why}"
 
 
 def _mirror_wait(row: dict[str, Any]) -> str:
-    return "it waits up to %s for the mirror %s: %s is not there" % (
+    return "it waits up to {} for the mirror {}: {} is not there".format(
         _minutes(row), row.get("url", "?"), row.get("left", "a checkpoint"),
     )  # fmt: skip
 
@@ -430,7 +446,9 @@ def _minutes(row: dict[str, Any]) -> str:
     limit = row.get("limit_s")
     if not isinstance(limit, (int, float)):
         return "?"
-    return "%.0f s" % limit if limit < 120 else "%.0f min" % (limit / 60)
+    if limit < 120:
+        return f"{limit:.0f} s"
+    return "%.0f min" % (limit / 60)
 
 
 _WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -438,12 +456,14 @@ _WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
     "given-up": _given_up,
     "mirror-wait": _mirror_wait,
     "checkpoint-recovered": lambda row: "saved again",
-    "mirror-failed": lambda row: "mirror %s: %s" % (row.get("url", "?"), row.get("error", "?")),
-    "nonfinite": lambda row: "skipped, loss %s, gradient norm %s" % (row.get("loss"), row.get("grad_norm")),
+    "mirror-failed": lambda row: f"mirror {row.get('url', '?')}: {row.get('error', '?')}",
+    "nonfinite": lambda row: (
+        f"skipped, loss {row.get('loss')}, gradient norm {row.get('grad_norm')}"
+    ),
     "spike": lambda row: (
-        "loss %s, the median is %s: %s" % (row.get("loss"), row.get("median"), row.get("action"))
+        f"loss {row.get('loss')}, the median is {row.get('median')}: {row.get('action')}"
     ),
     "left-out": lambda row: "left out",
-    "stalled": lambda row: "no step for %s s; stacks in %s" % (row.get("seconds"), row.get("path")),
-    "stop": lambda row: "stopped: %s" % row.get("reason"),
+    "stalled": lambda row: f"no step for {row.get('seconds')} s; stacks in {row.get('path')}",
+    "stop": lambda row: f"stopped: {row.get('reason')}",
 }

@@ -165,7 +165,9 @@ class Store:
         series.add(point.x, point.y, point.at)
 
 
-def read_all(reader: Reader, limit: int = POINTS, rounds: int = 10000) -> tuple[Store, list[Problem]]:
+def read_all(
+    reader: Reader, limit: int = POINTS, rounds: int = 10000
+) -> tuple[Store, list[Problem]]:
     """Read a file to its present end.
 
     Returns:
@@ -207,7 +209,7 @@ class Curve:
 
     def points(self) -> list[tuple[float, float, float | None]]:
         """Return (x, y, wall time) of every point, x increasing."""
-        return [point for part in self.parts for point in zip(part.xs, part.ys, part.ats)]  # noqa: B905 (3.10)
+        return [point for part in self.parts for point in zip(part.xs, part.ys, part.ats)]
 
     def columns(self) -> tuple[list[float], list[float], list[float | None]]:
         """Return the same as three lists of its own."""
@@ -258,7 +260,9 @@ def _metrics(offer: Offer, group: str) -> dict[str, tuple[str, Part]]:
         for kind in AXES:
             series = offer.series.get((group, tag, kind))
             if series is not None and series.xs:
-                part = Part(offer.path, offer.kind, tag, series.xs, series.ys, series.ats, series.breaks)
+                part = Part(
+                    offer.path, offer.kind, tag, series.xs, series.ys, series.ats, series.breaks
+                )
                 found[metric] = kind, part
                 break
     return found
@@ -277,7 +281,9 @@ def _stack(stack: list[tuple[int, str, Part]], ratio: float | None) -> Curve | N
         for part in [part for each, part in same if each == rank]:
             tier = _cut(tier, part.xs[0]) + [part]
         parts = _cut(tier, parts[0].xs[0]) + parts if parts else tier
-    return Curve(x_kind, parts) if parts else None
+    if parts:
+        return Curve(x_kind, parts)
+    return None
 
 
 def _cut(parts: list[Part], x: float) -> list[Part]:
@@ -288,7 +294,9 @@ def _cut(parts: list[Part], x: float) -> list[Part]:
         if keep:
             breaks = [each for each in part.breaks if each < x]
             kept.append(
-                part._replace(xs=part.xs[:keep], ys=part.ys[:keep], ats=part.ats[:keep], breaks=breaks)
+                part._replace(
+                    xs=part.xs[:keep], ys=part.ys[:keep], ats=part.ats[:keep], breaks=breaks
+                )
             )
     return kept
 
@@ -309,7 +317,7 @@ def _by_step(each: tuple[int, str, Part], ratio: float) -> tuple[int, str, Part]
     if kind != "epoch" or part.kind not in ("console:hf", "console:llamafactory"):
         return each
     move: Callable[[float], float] = lambda x: float(round(x * ratio))  # noqa: E731
-    points = {move(x): (y, at) for x, y, at in zip(part.xs, part.ys, part.ats)}  # noqa: B905 (3.10)
+    points = {move(x): (y, at) for x, y, at in zip(part.xs, part.ys, part.ats)}
     xs = sorted(points)
     return (
         rank,
@@ -338,7 +346,7 @@ class News:
     def __init__(self, sent: Sequence[tuple[float, float]], curve: Curve) -> None:
         points = curve.points()
         keep = 0
-        for (x, y), (now, value, _) in zip(sent, points):  # noqa: B905 (3.10)
+        for (x, y), (now, value, _) in zip(sent, points):
             if x != now or (y != value and (y == y or value == value)):
                 break
             keep += 1

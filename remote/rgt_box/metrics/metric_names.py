@@ -155,7 +155,9 @@ def may_be_one(tag: str) -> bool:
 def figure(tag: str) -> str | None:
     """Return the name under which `tag` is shown in addition to the metrics; None where it is not shown."""
     name = tag.strip()
-    return _BEFORE.sub("", name) if len(name) <= 200 and FIGURE.search(name.lower()) else None
+    if len(name) <= 200 and FIGURE.search(name.lower()):
+        return _BEFORE.sub("", name)
+    return None
 
 
 class Naming:
@@ -203,7 +205,9 @@ class Naming:
         if self._sounds is None:
             self._sounds = {side: self._only_loss(side) for side in (False, True)}
         evaluated = name.startswith(EVALUATION)
-        return ("eval_loss" if evaluated else "loss") if self._sounds[evaluated] == name else None
+        if self._sounds[evaluated] == name:
+            return "eval_loss" if evaluated else "loss"
+        return None
 
     def _only_loss(self, evaluated: bool) -> str | None:
         """Return the only name that sounds like the loss; None when there are several, or a well-known one."""
@@ -219,7 +223,9 @@ class Naming:
             and not (tag.endswith("_step") and tag[: -len("_step")] in self._tags)
             and not any(fnmatchcase(tag, pattern) for pattern in NEVER)
         ]
-        return found[0] if len(found) == 1 else None
+        if len(found) == 1:
+            return found[0]
+        return None
 
 
 def choose(tags: Iterable[str], directory: str = "") -> dict[str, str]:
@@ -232,7 +238,11 @@ def choose(tags: Iterable[str], directory: str = "") -> dict[str, str]:
         metric = naming.metric(tag)
         if metric is None:
             metric = figure(tag)
-            if metric is None or metric in NAMES or (metric not in found and figures == MOST_FIGURES):
+            if (
+                metric is None
+                or metric in NAMES
+                or (metric not in found and figures == MOST_FIGURES)
+            ):
                 continue
             figures += metric not in found
         place = rank(tag, metric) if metric in NAMES else 0

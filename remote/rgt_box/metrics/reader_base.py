@@ -159,7 +159,7 @@ class Reader:
         except Exception as error:
             # The last line of defence: a file that confuses a reader must not end the agent.
             batch = Batch(self.path, cursor)
-            batch.problem(0, "%s: %s" % (type(error).__name__, error))
+            batch.problem(0, f"{type(error).__name__}: {error}")
         return batch
 
     def _read(self, batch: Batch, limit: int) -> None:
@@ -279,7 +279,9 @@ class Lines(Appended):
             offset = self._lines(data[:end], offset, state, batch, limit)
         state["offset"] = offset
 
-    def _lines(self, data: bytes, offset: int, state: dict[str, Any], batch: Batch, limit: int) -> int:
+    def _lines(
+        self, data: bytes, offset: int, state: dict[str, Any], batch: Batch, limit: int
+    ) -> int:
         """Take the lines of `data`; return the offset behind the last one that was taken."""
         place = 0
         while place < len(data) and not self._is_full(batch, limit):

@@ -41,7 +41,9 @@ def number(value: Any) -> float | None:
         try:
             return float(value)
         except OverflowError:
-            return float("inf") if value > 0 else float("-inf")
+            if value > 0:
+                return float("inf")
+            return float("-inf")
     if kind is str and value and len(value) <= MAX_DIGITS and "_" not in value:
         try:
             return float(value.replace(",", ""))
@@ -54,18 +56,26 @@ def spelled(value: float) -> float | str:
     """Return a number as JSON can hold it: NaN and infinities as words."""
     if math.isfinite(value):
         return value
-    return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    if math.isnan(value):
+        return "nan"
+    if value > 0:
+        return "inf"
+    return "-inf"
 
 
 def whole(text: str) -> int | float:
     """Decode a JSON integer in bounded time: what exceeds 64 bits is a float anyway."""
-    return int(text) if len(text) < 20 else float(text[:MAX_DIGITS])
+    if len(text) < 20:
+        return int(text)
+    return float(text[:MAX_DIGITS])
 
 
 def position(value: Any) -> float | None:
     """Return a finite x; None otherwise."""
     found = number(value)
-    return found if found is not None and abs(found) < 2.0**63 else None
+    if found is not None and abs(found) < 2.0**63:
+        return found
+    return None
 
 
 def clock(value: Any) -> float | None:
@@ -73,7 +83,9 @@ def clock(value: Any) -> float | None:
     found = number(value)
     if found is None or not CLOCK_FLOOR < found < 1e15:
         return None
-    return found / 1000.0 if found > 1e11 else found
+    if found > 1e11:
+        return found / 1000.0
+    return found
 
 
 def flatten(row: dict[str, Any], limit: int, joint: str = "/") -> dict[str, Any]:
@@ -103,7 +115,9 @@ NAN = float("nan")
 def axis_name(name: str) -> str:
     """Return the normalised key if `name` gives a row's position, however it is written (``Step``)."""
     lower = name.lower()
-    return lower if lower in AXES else name
+    if lower in AXES:
+        return lower
+    return name
 
 
 class Layout:
@@ -168,7 +182,9 @@ def place(row: dict[str, Any], layout: Layout, state: dict[str, Any]) -> tuple[s
             last = state.get("x")
             for key in layout.once:
                 row.pop(key, None)
-            return None if last is None else (STEP, last)
+            if last is None:
+                return None
+            return (STEP, last)
     for key in EPOCH_KEYS:
         x = position(row.get(key))
         if x is not None:
@@ -177,7 +193,12 @@ def place(row: dict[str, Any], layout: Layout, state: dict[str, Any]) -> tuple[s
 
 
 def add(
-    row: dict[str, Any], where: tuple[str, float], layout: Layout, batch: Batch, offset: int, group: str = ""
+    row: dict[str, Any],
+    where: tuple[str, float],
+    layout: Layout,
+    batch: Batch,
+    offset: int,
+    group: str = "",
 ) -> None:
     """Add every metric of `row` to `batch` as a point at `where`; the hidden NaN of transformers is uncovered."""
     kind, x = where

@@ -89,7 +89,9 @@ def directory(source: Source) -> str:
 
 def whole(x: float) -> float:
     """Return a whole x as an integer."""
-    return int(x) if math.isfinite(x) and x == int(x) else x
+    if math.isfinite(x) and x == int(x):
+        return int(x)
+    return x
 
 
 def as_json(reading: Reading, key: Key, series: Series, metric: str | None) -> dict[str, Any]:
@@ -99,7 +101,7 @@ def as_json(reading: Reading, key: Key, series: Series, metric: str | None) -> d
     return {
         "file": reading.source.path,
         "source": reading.name,
-        "tag": "%s:%s" % (group, tag) if several else tag,
+        "tag": f"{group}:{tag}" if several else tag,
         "metric": metric,
         "x": kind,
         "points": len(series.xs),
@@ -127,8 +129,12 @@ def sources(path: str) -> tuple[list[Source], str]:
 def table(readings: list[Reading], root: str) -> list[str]:
     """Return the lines of the table; ``*`` marks the series that a curve of its run is drawn from."""
     curves = merge([reading.offer() for reading in readings])
-    drawn = {(part.path, part.tag, curve.x_kind) for curve in curves.values() for part in curve.parts}
-    rows = [("", "METRIC", "TAG", "X", "POINTS", "NOT FINITE", "LAST X", "LAST Y", "SOURCE", "FILE")]
+    drawn = {
+        (part.path, part.tag, curve.x_kind) for curve in curves.values() for part in curve.parts
+    }
+    rows = [
+        ("", "METRIC", "TAG", "X", "POINTS", "NOT FINITE", "LAST X", "LAST Y", "SOURCE", "FILE")
+    ]
     for reading in readings:
         for key, series, metric in reading.rows():
             line = as_json(reading, key, series, metric)
@@ -142,14 +148,16 @@ def table(readings: list[Reading], root: str) -> list[str]:
                     line["x"],
                     str(line["points"]),
                     str(line["nonfinite"] or "-"),
-                    "%.10g" % x,
-                    y if isinstance(y, str) else "%.6g" % y,
+                    f"{x:.10g}",
+                    y if isinstance(y, str) else f"{y:.6g}",
                     line["source"],
                     shown(os.path.relpath(file, root) if os.path.isdir(root) else file),
                 )
             )
     widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]  # noqa: B905
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
+    ]
 
 
 def shown(text: str) -> str:
@@ -168,7 +176,9 @@ def main(argv: list[str]) -> int:
         2 for a wrong command line or a path that cannot be read.
     """
     paths = [word for word in argv if not word.startswith("-")]
-    given = options.parse_or_exit([word for word in argv if word.startswith("-")], {"--json": "flag"}, HELP)
+    given = options.parse_or_exit(
+        [word for word in argv if word.startswith("-")], {"--json": "flag"}, HELP
+    )
     if len(paths) != 1:
         _tell("one PATH is needed (--help tells more)")
         return WRONG
@@ -177,12 +187,16 @@ def main(argv: list[str]) -> int:
     try:
         found, cut = sources(path)
     except OSError as error:
-        _tell("%s: %s" % (path, error.strerror or error))
+        _tell(f"{path}: {error.strerror or error}")
         return WRONG
     readings = [Reading(source) for source in found]
     sqlite_child.child.close()
     _complain(path, readings, cut)
-    readings = [reading for reading in readings if any(series.xs for series in reading.store.series.values())]
+    readings = [
+        reading
+        for reading in readings
+        if any(series.xs for series in reading.store.series.values())
+    ]
     if not readings:
         return NOTHING
     try:
@@ -193,7 +207,7 @@ def main(argv: list[str]) -> int:
         # Or the interpreter complains at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # who closes a pipe early knows it
-            _tell("rgt: cannot write to standard output: %s" % error.strerror)
+            _tell(f"rgt: cannot write to standard output: {error.strerror}")
         return NOTHING
     return FOUND
 
@@ -218,10 +232,10 @@ def _complain(path: str, readings: list[Reading], cut: str) -> None:
             _tell("%s: at %d: %s" % (problem.path, problem.offset, problem.reason))
         empty = empty and not any(series.xs for series in reading.store.series.values())
     if cut:
-        _tell("%s: not everything was looked at (limit on %s)" % (path, cut))
+        _tell(f"{path}: not everything was looked at (limit on {cut})")
     if empty:
         what = "anything below it" if os.path.isdir(path) else "this file"
-        _tell("%s: no reader knows %s: no scalars found" % (path, what))
+        _tell(f"{path}: no reader knows {what}: no scalars found")
 
 
 if __name__ == "__main__":

@@ -50,7 +50,9 @@ class Confined(Reader):
             return
         except Ended as error:
             self._until = time.monotonic() + self._rest
-            batch.problem(0, "left alone for %d s, since reading it failed: %s" % (self._rest, error))
+            batch.problem(
+                0, "left alone for %d s, since reading it failed: %s" % (self._rest, error)
+            )
             self._rest = min(LONGEST_REST, 2 * self._rest)
             return
         self._rest = REST

@@ -81,7 +81,10 @@ class Snapshot:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.db.close()
         self._remove()
@@ -145,7 +148,7 @@ def connect(path: str, options: str) -> sqlite3.Connection:
     import sqlite3
     from urllib.parse import quote
 
-    db = sqlite3.connect("file:%s?%s" % (quote(os.path.abspath(path)), options), uri=True, timeout=0.2)
+    db = sqlite3.connect(f"file:{quote(os.path.abspath(path))}?{options}", uri=True, timeout=0.2)
     left = [STEPS]
 
     def tick() -> int:
@@ -164,7 +167,9 @@ def connect(path: str, options: str) -> sqlite3.Connection:
 
 def authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
     """Tell SQLite what a statement may do: read columns, by the few functions that ours use; 0 = yes, 1 = no."""
-    return 0 if action in (SELECT, READ) or (action == FUNCTION and second in FUNCTIONS) else 1
+    if action in (SELECT, READ) or (action == FUNCTION and second in FUNCTIONS):
+        return 0
+    return 1
 
 
 def schema(path: str) -> str:
@@ -173,7 +178,9 @@ def schema(path: str) -> str:
 
     try:
         with Snapshot(path) as snapshot:
-            rows = snapshot.db.execute("SELECT sql FROM sqlite_master WHERE type = 'table' LIMIT 200")
+            rows = snapshot.db.execute(
+                "SELECT sql FROM sqlite_master WHERE type = 'table' LIMIT 200"
+            )
             return "\n".join(str(row[0])[:LONGEST] for row in rows)
     except (OSError, ValueError, BusyError, sqlite3.Error):
         return ""
@@ -274,7 +281,7 @@ class Database(Reader):
         except sqlite3.Error as error:
             batch.forget()
             if version(self.path) == now and "locked" not in str(error):
-                batch.problem(state.get("id", 0), "database: %s" % error)
+                batch.problem(state.get("id", 0), f"database: {error}")
             return
         except ValueError as error:
             batch.problem(0, str(error))
@@ -307,6 +314,8 @@ class Database(Reader):
         (last,) = db.execute("SELECT max(rowid) FROM metrics").fetchone()
         return bool((last or 0) >= state.get("id", 0))
 
-    def _query(self, db: sqlite3.Connection, state: dict[str, Any], batch: Batch, limit: int) -> None:
+    def _query(
+        self, db: sqlite3.Connection, state: dict[str, Any], batch: Batch, limit: int
+    ) -> None:
         """Read rows behind ``state["id"]``, move it, set ``batch.more``."""
         raise NotImplementedError

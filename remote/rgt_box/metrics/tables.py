@@ -71,7 +71,7 @@ class Table(Lines):
         if len(values) != len(self._names):
             batch.problem(offset, "%d cells under %d names" % (len(values), len(self._names)))
             return
-        row: dict[str, Any] = dict(zip(self._names, values))  # noqa: B905 (3.10)
+        row: dict[str, Any] = dict(zip(self._names, values))
         for name, prefix in SUMS.get(self.source, ()):
             add_sum(row, name, prefix)
         where = rows.place(row, self._layout, state)

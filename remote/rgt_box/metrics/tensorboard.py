@@ -123,12 +123,16 @@ def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]
 
 def signed(value: int) -> int:
     """Return an int32 or int64 from its varint."""
-    return value - (1 << 64) if value >> 63 else value
+    if value >> 63:
+        return value - (1 << 64)
+    return value
 
 
 NOTHING = Event(0.0, 0, False, [])
 _FORMATS = "1:<f 2:<d 3:<i 4:<B 5:<h 6:<b 9:<q 10:<? 17:<H 19:<e 22:<I 23:<Q"
-CONTENT = {int(dtype): form for dtype, _, form in (each.partition(":") for each in _FORMATS.split())}
+CONTENT = {
+    int(dtype): form for dtype, _, form in (each.partition(":") for each in _FORMATS.split())
+}
 """dtype → one element of ``tensor_content``."""
 BFLOAT16, HALF = 14, 19
 FLOATS, DOUBLES, HALVES = 5, 6, 13
@@ -193,7 +197,9 @@ def scalar(data: bytes, at: int, end: int) -> tuple[str, float] | None:
             return None
     if value is None and tensor is not None:
         value = element(data, tensor[0], tensor[1])
-    return None if value is None else (tag, value)
+    if value is None:
+        return None
+    return (tag, value)
 
 
 def plugin(data: bytes, at: int, end: int) -> bytes:
@@ -222,13 +228,21 @@ def element(data: bytes, at: int, end: int) -> float | None:
             if len(found) > 1:
                 return None
     if dtype == BFLOAT16:
-        bits = content if len(content) == 2 else b"".join(int(each).to_bytes(2, "little") for each in found)
-        return float(unpack_from("<f", b"\0\0" + bits)[0]) if bits else None
+        bits = (
+            content
+            if len(content) == 2
+            else b"".join(int(each).to_bytes(2, "little") for each in found)
+        )
+        if bits:
+            return float(unpack_from("<f", b"\0\0" + bits)[0])
+        return None
     if dtype not in CONTENT:
         return None
     if content:
         form = CONTENT[dtype]
-        return float(unpack_from(form, content)[0]) if len(content) == calcsize(form) else None
+        if len(content) == calcsize(form):
+            return float(unpack_from(form, content)[0])
+        return None
     if not found:
         return None
     if dtype == HALF:
@@ -242,7 +256,9 @@ def numbers(data: bytes, form: str, kind: int, at: int, end: int) -> list[float]
         return [signed(at)]
     if form:
         size = calcsize(form)
-        return [unpack_from(form, data, place)[0] for place in range(at, min(end, at + 2 * size), size)]
+        return [
+            unpack_from(form, data, place)[0] for place in range(at, min(end, at + 2 * size), size)
+        ]
     found: list[float] = []
     while at < end and len(found) < 2:
         value, at = varint(data, at)
@@ -307,7 +323,9 @@ class EventFile(Appended):
                 if after - base > len(data):
                     base, at, data = offset, 0, window.at(offset, WINDOW)
                 record = data[at + HEADER : at + HEADER + length]
-                self._record(record, unpack_from("<I", data, at + HEADER + length)[0], offset, batch, held)
+                self._record(
+                    record, unpack_from("<I", data, at + HEADER + length)[0], offset, batch, held
+                )
             offset = after
         state["offset"] = held.settle(offset)
 
@@ -318,7 +336,9 @@ class EventFile(Appended):
         """Return where to go on behind a header that is wrong; None when that is not known (yet)."""
         if state.get("stuck") == window.size:
             return None
-        batch.problem(offset, "record header damaged" if length is None else "record of %d bytes" % length)
+        batch.problem(
+            offset, "record header damaged" if length is None else "record of %d bytes" % length
+        )
         found = resync(window, offset)
         if found is None:
             state["stuck"] = window.size  # look again when there is more
@@ -329,7 +349,7 @@ class EventFile(Appended):
         try:
             event, wrong = decode(record), ""
         except (ValueError, IndexError) as error:
-            event, wrong = NOTHING, "no event: %s" % error
+            event, wrong = NOTHING, f"no event: {error}"
         if not (event.values or event.start or wrong):
             return
         if masked(record) != crc:
@@ -346,7 +366,9 @@ class EventFile(Appended):
                 kind = axis(tag)
                 if len(self._axes) < MAX_TAGS:
                     self._axes[tag] = kind
-            batch.points.append(Point(tag, kind, x, held.see(tag, x, y, offset), event.wall or None))
+            batch.points.append(
+                Point(tag, kind, x, held.see(tag, x, y, offset), event.wall or None)
+            )
 
 
 def resync(window: Window, offset: int) -> int | None:
@@ -403,7 +425,9 @@ class EventDirectory(Reader):
             self._files(names, cursors, batch, limit)
         batch.cursor = {"files": cursors}
 
-    def _files(self, names: list[str], cursors: dict[str, Cursor], batch: Batch, limit: int) -> bool:
+    def _files(
+        self, names: list[str], cursors: dict[str, Cursor], batch: Batch, limit: int
+    ) -> bool:
         """Read on in each file; False when one has to be read anew."""
         for name in names:
             reader = self._readers.get(name)

@@ -46,7 +46,9 @@ class MlflowDatabase(Database):
 
     source = "mlflow"
 
-    def _query(self, db: sqlite3.Connection, state: dict[str, Any], batch: Batch, limit: int) -> None:
+    def _query(
+        self, db: sqlite3.Connection, state: dict[str, Any], batch: Batch, limit: int
+    ) -> None:
         limit = max(limit, LEAST)
         held = Held(state, batch)
         counts: dict[tuple[str, str], int] = {}
@@ -126,8 +128,12 @@ class TrackioDatabase(Database):
 
     source = "trackio"
 
-    def _query(self, db: sqlite3.Connection, state: dict[str, Any], batch: Batch, limit: int) -> None:
-        runs: dict[str, dict[str, Any]] = {name: dict(each) for name, each in state.get("runs", {}).items()}
+    def _query(
+        self, db: sqlite3.Connection, state: dict[str, Any], batch: Batch, limit: int
+    ) -> None:
+        runs: dict[str, dict[str, Any]] = {
+            name: dict(each) for name, each in state.get("runs", {}).items()
+        }
         state["runs"] = runs
         for key, stamp, run, step, metrics in db.execute(TRACKIO_ROWS, (MAX_JSON, state["id"])):
             if len(batch.points) >= limit:
@@ -155,7 +161,9 @@ class TrackioDatabase(Database):
     def _anew(self, upgrade: Upgrade, state: dict[str, Any]) -> None:
         runs = state["runs"]
         state.clear()
-        state.update(id=0, runs={name: {"key": each["key"]} for name, each in runs.items() if "key" in each})
+        state.update(
+            id=0, runs={name: {"key": each["key"]} for name, each in runs.items() if "key" in each}
+        )
 
 
 def seconds(stamp: Any) -> float | None:
@@ -183,10 +191,14 @@ class AiToolkitDatabase(Database):
     def _goes_on(self, db: sqlite3.Connection, state: dict[str, Any]) -> bool:
         if not state.get("wall"):
             return True
-        found = db.execute("SELECT wall_time FROM steps WHERE step = ?", (state.get("id"),)).fetchone()
+        found = db.execute(
+            "SELECT wall_time FROM steps WHERE step = ?", (state.get("id"),)
+        ).fetchone()
         return found is not None and found[0] == state["wall"]
 
-    def _query(self, db: sqlite3.Connection, state: dict[str, Any], batch: Batch, limit: int) -> None:
+    def _query(
+        self, db: sqlite3.Connection, state: dict[str, Any], batch: Batch, limit: int
+    ) -> None:
         last = state["id"] = state.get("id", -1) if state.get("wall") else -1
         for step, key, real, text, wall in db.execute(AITOOLKIT_ROWS, (last,)):
             if step != last and len(batch.points) >= limit:

@@ -74,7 +74,9 @@ def chunk(data: bytes, base: int, offset: int) -> Chunk | None:
     crc, length, kind = unpack_from("<IHB", data, at)
     next_block = offset + left
     if kind == EMPTY and not crc and not length:
-        return Chunk(EMPTY, b"", next_block) if next_block - base < len(data) else None
+        if next_block - base < len(data):
+            return Chunk(EMPTY, b"", next_block)
+        return None
     if not FULL <= kind <= LAST or HEADER + length > left:
         return Chunk(DAMAGED, b"", next_block)
     end = at + HEADER + length
@@ -156,7 +158,7 @@ class WandbFile(Appended):
         try:
             row = history(data)
         except (ValueError, IndexError) as error:
-            batch.problem(offset, "no record: %s" % error)
+            batch.problem(offset, f"no record: {error}")
             return
         where = rows.place(row, LAYOUT, state)
         if where is not None:

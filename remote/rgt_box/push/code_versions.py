@@ -50,7 +50,11 @@ def records(place: str) -> dict[str, dict[str, Any]]:
         version = name[:-5]
         if name.endswith(".json") and os.path.isdir(os.path.join(place, version)):
             told = files.read_json(os.path.join(place, FOLDER, name), push_staging.MOST)
-            if told is not None and told.get("version") == version and isinstance(told.get("files"), list):
+            if (
+                told is not None
+                and told.get("version") == version
+                and isinstance(told.get("files"), list)
+            ):
                 found[version] = told
     return found
 
@@ -72,7 +76,9 @@ def changed(folder: str, manifest: Manifest, cache: hashing.HashCache) -> list[s
         for path, _, digest, _, _ in manifest.files
         if not push_staging.is_right(os.path.join(folder, path), digest, cache)
     ]
-    return found + [path for path, target in manifest.links if _target(os.path.join(folder, path)) != target]
+    return found + [
+        path for path, target in manifest.links if _target(os.path.join(folder, path)) != target
+    ]
 
 
 def _target(path: str) -> str | None:
@@ -87,14 +93,11 @@ def in_the_way(manifest: Manifest) -> str:
     path = os.path.join(manifest.place, manifest.name)
     target = _target(path)
     if target is None and os.path.lexists(path):
-        return (
-            "%s already exists and is not a link of rgt's: push under another name, or to another directory"
-            % path
-        )
+        return f"{path} already exists and is not a link of rgt's: push under another name, or to another directory"
     if target is not None and target not in records(manifest.place):
         known = os.path.join(manifest.place, FOLDER, target + ".json")
         if "/" in target or not os.path.lexists(known):
-            return "%s is a link to %s, which rgt did not make: push under another name" % (path, target)
+            return f"{path} is a link to {target}, which rgt did not make: push under another name"
     return ""
 
 
@@ -190,7 +193,9 @@ def listed(place: str, jobs: list[str], shared_too: bool = False) -> list[dict[s
     """
     known = records(place)
     paths = {version: os.path.join(place, version) for version in known}
-    links = {str(told.get("name")): os.path.join(place, str(told.get("name"))) for told in known.values()}
+    links = {
+        str(told.get("name")): os.path.join(place, str(told.get("name"))) for told in known.values()
+    }
     held = users(list(paths.values()), jobs, tuple(links.values()))
     shared = "" if shared_too else _shared(place)
     rows = []
@@ -198,11 +203,11 @@ def listed(place: str, jobs: list[str], shared_too: bool = False) -> list[dict[s
         path, name = paths[version], str(told.get("name"))
         current = _target(links[name]) == version
         added = extra(path, told)
-        why = ["it is the newest: %s points to it" % links[name]] if current else []
+        why = [f"it is the newest: {links[name]} points to it"] if current else []
         why += held.of(path) + [
-            "%s: it is not known which version that means" % who for who in held.of(links[name])
+            f"{who}: it is not known which version that means" for who in held.of(links[name])
         ]
-        why += ["it contains files that were not pushed: %s" % ", ".join(added[:3])] if added else []
+        why += [f"it contains files that were not pushed: {', '.join(added[:3])}"] if added else []
         why += [shared] if shared else []
         why += held.doubts
         rows.append(
@@ -225,10 +230,7 @@ def _shared(place: str) -> str:
     mount, kind = disks.mount_of(disks.resolve(place, table), table)
     if kind in disks.LOCAL:
         return ""
-    return "%s (%s) may be mounted on other machines, which may run it" % (
-        mount,
-        kind or "an unknown file system",
-    )
+    return f"{mount} ({kind or 'an unknown file system'}) may be mounted on other machines, which may run it"
 
 
 def extra(folder: str, told: dict[str, Any]) -> list[str]:
@@ -264,7 +266,7 @@ def prune(place: str, rows: list[dict[str, Any]], jobs: list[str]) -> list[dict[
         if row["kept"]:
             continue
         told = files.read_json(record_path(place, row["version"]), push_staging.MOST)
-        aside = os.path.join(place, FOLDER, "out-%s" % row["version"])
+        aside = os.path.join(place, FOLDER, f"out-{row['version']}")
         try:
             os.rename(row["path"], aside)
         except OSError as error:
@@ -300,7 +302,9 @@ def unfinished(place: str, now: float, remove: bool) -> list[dict[str, Any]]:
             continue
         if remove:
             push_staging.clear(path)
-        found.append({"path": path, "bytes": weight, "removed": remove and not os.path.lexists(path)})
+        found.append(
+            {"path": path, "bytes": weight, "removed": remove and not os.path.lexists(path)}
+        )
     return found
 
 
@@ -309,7 +313,9 @@ def _weight(path: str) -> tuple[int, float]:
     for folder, _, names in os.walk(path):
         for name in [".", *names]:
             seen = os.lstat(os.path.join(folder, name))
-            newest = max(newest, seen.st_mtime if name == "." or folder.endswith(push_staging.BLOBS) else 0.0)
+            newest = max(
+                newest, seen.st_mtime if name == "." or folder.endswith(push_staging.BLOBS) else 0.0
+            )
             total += seen.st_blocks * 512
     return total, newest
 
@@ -405,15 +411,19 @@ def _targets(pid: int) -> Iterator[tuple[str, str]]:
 
 
 def _plain(target: str) -> str:
-    return target[: -len(_GONE)] if target.endswith(_GONE) else target
+    if target.endswith(_GONE):
+        return target[: -len(_GONE)]
+    return target
 
 
 def _doubt(pid: int, found: Held) -> None:
-    name = (procstat.read_bytes("/proc/%d/comm" % pid, 64) or b"").decode("utf-8", "replace").strip()
+    name = (
+        (procstat.read_bytes("/proc/%d/comm" % pid, 64) or b"").decode("utf-8", "replace").strip()
+    )
     owners = ownership.uids(pid)
     if not owners or 0 in owners or name in _HIDDEN or name.startswith("sshd"):
         return  # root's own daemons and those that let nobody look in run none of this user's files
-    whose = "" if owners[0] == os.geteuid() else " of %s" % ownership.user_name(owners[0])
+    whose = "" if owners[0] == os.geteuid() else f" of {ownership.user_name(owners[0])}"
     doubt = "what process %d (%s)%s uses cannot be inspected" % (pid, name or "unnamed", whose)
     if len(found.doubts) < 3 and doubt not in found.doubts:
         found.doubts.append(doubt)
@@ -435,14 +445,14 @@ def users(paths: list[str], jobs: list[str], links: tuple[str, ...] = ()) -> Hel
         by_name.setdefault(os.path.basename(path), []).append(path)
     for namer in naming:
         for path in by_name.get(namer.file, []):
-            found.add(path, "%s names it" % namer.who)
+            found.add(path, f"{namer.who} names it")
     for job in jobs:
         try:
             for path in (*paths, *links):
                 if _named_in(job, path):
-                    found.add(path, "the job in %s names it" % job)
+                    found.add(path, f"the job in {job} names it")
         except OSError as error:
-            found.doubts.append("what the job in %s names cannot be read: %s" % (job, error.strerror))
+            found.doubts.append(f"what the job in {job} names cannot be read: {error.strerror}")
     return found
 
 
@@ -453,7 +463,9 @@ def _named_in(job: str, path: str) -> bool:
         OSError: one of them cannot be read, is no regular file, or too large.
     """
     folder = os.path.abspath(os.path.expanduser(job))
-    name = re.compile(rb"(?<![\w.\-])%s(?![\w.\-])" % re.escape(os.fsencode(os.path.basename(path))))
+    name = re.compile(
+        rb"(?<![\w.\-])%s(?![\w.\-])" % re.escape(os.fsencode(os.path.basename(path)))
+    )
     for file in ("job.json", "queue.txt", "indexes.json"):
         try:
             with open(files.open_regular(os.path.join(folder, file)), "rb") as source:

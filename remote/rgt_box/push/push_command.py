@@ -38,7 +38,13 @@ push of the same is running, 74 no room.
 
 Example: push list --place ~/rgt-code
 """
-SPEC = {"--staging": "str", "--place": "str", "--job": "list", "--shared": "flag", "--dry-run": "flag"}
+SPEC = {
+    "--staging": "str",
+    "--place": "str",
+    "--job": "list",
+    "--shared": "flag",
+    "--dry-run": "flag",
+}
 USAGE, BUSY, NO_ROOM = 2, 3, 74
 TAKE_WAITS_S = 20.0
 """For the end of another take of the same: a push that was killed just now has bytes under way still."""
@@ -57,21 +63,30 @@ def main(argv: list[str]) -> int:
     }
     if not argv or argv[0] not in actions:
         print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
-        return 0 if argv and argv[0] in ("-h", "--help") else USAGE
+        if argv and argv[0] in ("-h", "--help"):
+            return 0
+        return USAGE
     found = options.parse_or_exit(argv[1:], SPEC, HELP)
-    needs = "staging" if argv[0] in ("take", "publish") else "place" if argv[0] in ("list", "prune") else ""
+    if argv[0] in ("take", "publish"):
+        needs = "staging"
+    elif argv[0] in ("list", "prune"):
+        needs = "place"
+    else:
+        needs = ""
     if needs and not found[needs]:
-        print("push: --%s DIR is missing" % needs, file=sys.stderr)
+        print(f"push: --{needs} DIR is missing", file=sys.stderr)
         return USAGE
     try:
         return actions[argv[0]](found)
     except (BadManifest, ValueError, TypeError) as error:
-        print("push: %s" % error, file=sys.stderr)
+        print(f"push: {error}", file=sys.stderr)
         return USAGE
     except OSError as error:
         where = error.filename or found["staging"] or found["place"] or ""
-        print("push: %s: %s" % (where, background.describe(error)), file=sys.stderr)
-        return NO_ROOM if error.errno in FULL else USAGE
+        print(f"push: {where}: {background.describe(error)}", file=sys.stderr)
+        if error.errno in FULL:
+            return NO_ROOM
+        return USAGE
 
 
 def plan(_: dict[str, Any]) -> int:
@@ -96,9 +111,10 @@ def plan(_: dict[str, Any]) -> int:
             return 0
         answer["there"] = code_versions.whole(manifest.place, manifest, cache)
         digests = [] if answer["there"] else digests
-        making = (
-            0 if answer["there"] else len(manifest.files) + len(manifest.links) + len(manifest.folders()) + 8
-        )
+        if answer["there"]:
+            making = 0
+        else:
+            making = len(manifest.files) + len(manifest.links) + len(manifest.folders()) + 8
     else:
         found = sort(manifest, cache)
         answer.update(refused=found.refused, same=len(found.same))
@@ -107,7 +123,11 @@ def plan(_: dict[str, Any]) -> int:
         making = len(going) + len(manifest.folders()) + 8
     wanted = push_staging.wanted(manifest, digests, cache)
     sizes = manifest.sizes()
-    copies = sum(row[1] for row in manifest.files) - sum(sizes.values()) if manifest.kind == "code" else 0
+    copies = (
+        sum(row[1] for row in manifest.files) - sum(sizes.values())
+        if manifest.kind == "code"
+        else 0
+    )
     needed = sum(sizes[digest] - have for digest, have in wanted) + (copies if digests else 0)
     answer["room"] = push_staging.room(manifest, needed, making if digests else 0)
     if is_short(answer["room"]) or (told or {}).get("dry_run"):
@@ -129,7 +149,8 @@ def is_short(room: dict[str, Any]) -> bool:
         return True
     inodes = room["free_inodes"]
     return bool(
-        room["needed_bytes"] > room["free_bytes"] or (inodes is not None and room["needed_inodes"] > inodes)
+        room["needed_bytes"] > room["free_bytes"]
+        or (inodes is not None and room["needed_inodes"] > inodes)
     )
 
 
@@ -150,7 +171,7 @@ def publish(found: dict[str, Any]) -> int:
     manifest = push_staging.load(found["staging"])
     held = files.Lock(os.path.join(manifest.place, push_staging.FOLDER, "publish.lock"))
     if not held.acquire(60.0):
-        print("push: another push to %s is being published" % manifest.place, file=sys.stderr)
+        print(f"push: another push to {manifest.place} is being published", file=sys.stderr)
         return BUSY
     cache = HashCache(default_path())
     answer: dict[str, Any] = {"damaged": [], "refused": [], "same": 0, "placed": 0}
@@ -167,7 +188,9 @@ def publish(found: dict[str, Any]) -> int:
     if code:
         why = code_versions.in_the_way(manifest)
         version = there or code_versions.publish(manifest)
-        answer.update(path=os.path.join(manifest.place, version), placed=len(going), same=len(manifest.files))
+        answer.update(
+            path=os.path.join(manifest.place, version), placed=len(going), same=len(manifest.files)
+        )
         answer["same"] -= answer["placed"]
         if why:
             answer["refused"] = [[manifest.name, why]]
@@ -176,7 +199,9 @@ def publish(found: dict[str, Any]) -> int:
             answer["link"] = os.path.join(manifest.place, manifest.name)
     else:
         done = publish_data(manifest, cache)
-        answer.update(path=manifest.place, placed=len(done.going), same=len(done.same), refused=done.refused)
+        answer.update(
+            path=manifest.place, placed=len(done.going), same=len(done.same), refused=done.refused
+        )
     cache.close()
     push_staging.clear(manifest.staging)
     push_staging.say(answer)
@@ -289,21 +314,19 @@ def _why_not(place: str, target: str, link: str | None = None) -> str:
     folder = os.path.dirname(target)
     real, inside = os.path.realpath(folder), os.path.realpath(place)
     if not files.is_below(real, inside):
-        return "%s is a link that leads out of %s" % (folder, place)
+        return f"{folder} is a link that leads out of {place}"
     while not os.path.lexists(real):
         real = os.path.dirname(real)
     if not os.path.isdir(real):
-        return "%s is not a directory" % real
+        return f"{real} is not a directory"
     try:
         seen = os.lstat(target)
     except OSError:
         return ""
     if link is not None:
-        return (
-            ""
-            if stat.S_ISLNK(seen.st_mode) and os.readlink(target) == link
-            else "something else is in its place"
-        )
+        if stat.S_ISLNK(seen.st_mode) and os.readlink(target) == link:
+            return ""
+        return "something else is in its place"
     if not stat.S_ISREG(seen.st_mode):
         return "what is there is not a regular file"
     return ""

@@ -62,13 +62,13 @@ class Manifest:
             raise BadManifest("not the manifest of a push")
         self.place = os.path.abspath(os.path.expanduser(place))
         if not place.startswith(("/", "~")):
-            raise BadManifest("%s is not an absolute path" % place)
+            raise BadManifest(f"{place} is not an absolute path")
         self.files: list[tuple[str, int, str, int, bool]] = []
         self.links: list[tuple[str, str]] = []
         self.replace = told.get("replace") is True
         for path, size, digest, mtime, executable in told.get("files") or []:
             if not DIGEST.fullmatch(digest) or int(size) < 0:
-                raise BadManifest("invalid size or hash: %s" % path)
+                raise BadManifest(f"invalid size or hash: {path}")
             self.files.append((_inside(path), int(size), digest, int(mtime), bool(executable)))
         for path, target in told.get("links") or []:
             self.links.append((_inside(path), str(target)))
@@ -76,12 +76,12 @@ class Manifest:
     @property
     def version(self) -> str:
         """Return the name of the code's directory."""
-        return "%s-%s" % (self.name, self.digest[:SHORT])
+        return f"{self.name}-{self.digest[:SHORT]}"
 
     @property
     def staging(self) -> str:
         """Return where it waits."""
-        return os.path.join(self.place, FOLDER, "in-%s" % self.version)
+        return os.path.join(self.place, FOLDER, f"in-{self.version}")
 
     def sizes(self) -> dict[str, int]:
         """Return SHA-256 → bytes, each content once."""
@@ -99,8 +99,14 @@ class Manifest:
 
 def _inside(path: Any) -> str:
     parts = str(path).split("/")
-    if path != str(path) or not path or {"", ".", ".."} & set(parts) or parts[0] == FOLDER or "\0" in path:
-        raise BadManifest("not a path below the directory: %s" % path)
+    if (
+        path != str(path)
+        or not path
+        or {"", ".", ".."} & set(parts)
+        or parts[0] == FOLDER
+        or "\0" in path
+    ):
+        raise BadManifest(f"not a path below the directory: {path}")
     return str(path)
 
 
@@ -112,10 +118,10 @@ def load(staging: str) -> Manifest:
     """
     told = files.read_json(os.path.join(staging, MANIFEST), MOST)
     if told is None:
-        raise BadManifest("%s is missing: push again" % os.path.join(staging, MANIFEST))
+        raise BadManifest(f"{os.path.join(staging, MANIFEST)} is missing: push again")
     found = Manifest(told)
     if found.staging != os.path.abspath(staging):
-        raise BadManifest("%s was meant for %s" % (staging, found.staging))
+        raise BadManifest(f"{staging} was meant for {found.staging}")
     return found
 
 
@@ -148,7 +154,9 @@ def length(path: str) -> int:
         seen = os.lstat(path)
     except OSError:
         return -1
-    return seen.st_size if stat.S_ISREG(seen.st_mode) else -1
+    if stat.S_ISREG(seen.st_mode):
+        return seen.st_size
+    return -1
 
 
 def is_right(path: str, digest: str, cache: hashing.HashCache) -> bool:
@@ -166,7 +174,9 @@ def is_right(path: str, digest: str, cache: hashing.HashCache) -> bool:
     return known == digest
 
 
-def wanted(manifest: Manifest, digests: list[str], cache: hashing.HashCache) -> list[tuple[str, int]]:
+def wanted(
+    manifest: Manifest, digests: list[str], cache: hashing.HashCache
+) -> list[tuple[str, int]]:
     """Return which contents are still to be sent, and how many bytes of each are here."""
     sizes, found = manifest.sizes(), []
     for digest in digests:
@@ -192,7 +202,9 @@ def room(manifest: Manifest, needed: int, inodes: int) -> dict[str, Any]:
     found = {"needed_bytes": needed, "needed_inodes": inodes}
     if where is None:
         return dict(found, error=error or "does not answer")
-    return dict(found, mount=where.mount, free_bytes=where.free_bytes, free_inodes=where.free_inodes)
+    return dict(
+        found, mount=where.mount, free_bytes=where.free_bytes, free_inodes=where.free_inodes
+    )
 
 
 def take(staging: str, source: BinaryIO) -> int:
@@ -216,7 +228,9 @@ def take(staging: str, source: BinaryIO) -> int:
         have = max(0, length(path))
         if not 0 <= offset <= have <= offset + count <= sizes.get(digest, -1):
             raise BadManifest("%s from byte %d on was not requested" % (digest[:SHORT], offset))
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
         try:
             while count:
                 data = source.read(min(CHUNK, count))
@@ -315,7 +329,9 @@ class PushedFiles:
         self.folder = folder
         self._start = os.fsencode(folder).rstrip(b"/") + b"/"
         self._files = {os.fsencode(row[0]): row for row in record["files"]}
-        self._links = {os.fsencode(row[0]): os.fsencode(row[1]) for row in record.get("links") or []}
+        self._links = {
+            os.fsencode(row[0]): os.fsencode(row[1]) for row in record.get("links") or []
+        }
 
     def is_unchanged(self, path: bytes, seen: os.stat_result) -> bool:
         """Return whether a regular file is one that was pushed, with the same content.

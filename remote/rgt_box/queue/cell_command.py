@@ -48,7 +48,9 @@ def hooks(told: Any) -> dict[str, Any]:
                 found[key] = line
         near = told.get("no_proxy")
         if isinstance(near, list):
-            found["no_proxy"] = [name for name in near if isinstance(name, str) and _DOMAIN.match(name)]
+            found["no_proxy"] = [
+                name for name in near if isinstance(name, str) and _DOMAIN.match(name)
+            ]
     return found
 
 
@@ -70,18 +72,23 @@ def wrapped(words: list[str], told: dict[str, Any], env: dict[str, str]) -> list
             line = re.sub(r"^source(?=\s)", ".", line)
         if line.split()[0] == "module":
             script += _MODULES
-        script += '%s\nrgt_hook=$?\n[ "$rgt_hook" = 0 ] || echo %s "(exit $rgt_hook)" >&2\n' % (
+        script += '{}\nrgt_hook=$?\n[ "$rgt_hook" = 0 ] || echo {} "(exit $rgt_hook)" >&2\n'.format(
             line,
-            quoted("rgt: the platform's hook failed: %s" % line),
+            quoted(f"rgt: the platform's hook failed: {line}"),
         )
     if PROXY in told:
         near = ",".join(near_hosts(words, told, env))
-        script += 'if [ -n "$http_proxy$https_proxy$HTTP_PROXY$HTTPS_PROXY$all_proxy$ALL_PROXY" ]; then\n'
         script += (
-            '  no_proxy="${no_proxy:+$no_proxy,}%s"; NO_PROXY="$no_proxy"; export no_proxy NO_PROXY\nfi\n'
-            % near
+            'if [ -n "$http_proxy$https_proxy$HTTP_PROXY$HTTPS_PROXY$all_proxy$ALL_PROXY" ]; then\n'
         )
-    return [shell or "/bin/sh", "-c", script + 'unset rgt_hook rgt_init\nexec "$@"', "rgt-cell", *words]
+        script += f'  no_proxy="${{no_proxy:+$no_proxy,}}{near}"; NO_PROXY="$no_proxy"; export no_proxy NO_PROXY\nfi\n'
+    return [
+        shell or "/bin/sh",
+        "-c",
+        script + 'unset rgt_hook rgt_init\nexec "$@"',
+        "rgt-cell",
+        *words,
+    ]
 
 
 def near_hosts(words: list[str], told: dict[str, Any], env: dict[str, str]) -> list[str]:
@@ -136,7 +143,9 @@ def fill_words(words: list[str], values: dict[str, str]) -> list[str]:
 def _is_script(words: list[str], at: int) -> bool:
     """Tell whether a word is what a shell gets by ``-c``, also ``-lc``."""
     return (
-        at > 1 and bool(re.match(r"-[a-z]*c$", words[at - 1])) and os.path.basename(words[at - 2]) in _SHELLS
+        at > 1
+        and bool(re.match(r"-[a-z]*c$", words[at - 1]))
+        and os.path.basename(words[at - 2]) in _SHELLS
     )
 
 
@@ -164,21 +173,21 @@ def check_line(line: str, values: dict[str, str]) -> None:
     """
     for match in _VARIABLE.finditer(line):
         name = match.group(1) or match.group(2)
-        if name not in values and name != SMOKE and not re.search(r"\b%s=" % name, line):
+        if name not in values and name != SMOKE and not re.search(rf"\b{name}=", line):
             raise WrongVariable(_unknown(name, values))
     for match in _IN_SINGLE_QUOTES.finditer(line):
         inside = match.group(1) or ""
         # With blanks it is a line for something else, such as trap or another shell.
         if _VARIABLE.search(inside) and not re.search(r"\s", inside):
             raise WrongVariable(
-                'in single quotes a shell leaves %s as it is: write "%s", in double quotes' % (inside, inside)
+                f'in single quotes a shell leaves {inside} as it is: write "{inside}", in double quotes'
             )
 
 
 def _unknown(name: str, values: dict[str, str]) -> str:
     if name == SMOKE:
-        return "$%s is set for the smoke command alone" % name
-    return "rgt sets no $%s for a command; it sets %s" % (
+        return f"${name} is set for the smoke command alone"
+    return "rgt sets no ${} for a command; it sets {}".format(
         name,
-        " and ".join("$%s" % each for each in sorted(values)),
+        " and ".join(f"${each}" for each in sorted(values)),
     )

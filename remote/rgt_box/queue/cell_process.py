@@ -56,13 +56,15 @@ def python_hint(path: str) -> str:
     """
     if which("python", path) or not which("python3", path):
         return ""
-    return "there is no python on this box, but a %s: write python3" % which("python3", path)
+    return f"there is no python on this box, but a {which('python3', path)}: write python3"
 
 
 def python_missed(status: int, tail: bytes, path: str) -> str:
     """Return `python_hint` for a command that ended because it found no ``python``; "" if that was not the reason."""
     hint = python_hint(path) if status == MISSING and _NO_PYTHON.search(tail) else ""
-    return ": %s" % hint if hint else ""
+    if hint:
+        return f": {hint}"
+    return ""
 
 
 def judge(
@@ -81,7 +83,11 @@ def judge(
         ``state`` (done, failed or interrupted), ``exit_code``, ``signal`` and ``reason``.
     """
     name = signal_name(-status) if status < 0 else None
-    found: dict[str, Any] = {"exit_code": status if status >= 0 else None, "signal": name, "reason": None}
+    found: dict[str, Any] = {
+        "exit_code": status if status >= 0 else None,
+        "signal": name,
+        "reason": None,
+    }
     if status == 0:
         return dict(found, state="done")
     how = _how(status, name, oom, tail) + python_missed(status, tail, path)
@@ -89,11 +95,13 @@ def judge(
         return dict(
             found,
             state="interrupted",
-            reason="the queue was stopped by %s; the cell ended: %s" % (stopped_by, how),
+            reason=f"the queue was stopped by {stopped_by}; the cell ended: {how}",
         )
     if status == PREEMPTED:
         return dict(
-            found, state="interrupted", reason="preempted (exit 75): it saved and wants to be launched again"
+            found,
+            state="interrupted",
+            reason="preempted (exit 75): it saved and wants to be launched again",
         )
     return dict(found, state="failed", reason=how)
 
@@ -102,12 +110,14 @@ def _how(status: int, name: str | None, oom: str | None, tail: bytes) -> str:
     """Return the end in words. Only the kernel's own counter makes it an out-of-memory kill."""
     if status == -signal.SIGKILL:
         if oom:
-            return "killed by the kernel: %s" % oom
-        doubt = "" if oom == "" else "; whether the kernel did it for lack of memory is not known here"
-        return "killed by SIGKILL (9)%s" % doubt
+            return f"killed by the kernel: {oom}"
+        doubt = (
+            "" if oom == "" else "; whether the kernel did it for lack of memory is not known here"
+        )
+        return f"killed by SIGKILL (9){doubt}"
     how = "killed by %s (%d)" % (name, -status) if name else "exit %d" % status
     if oom:
-        return "%s: a process inside was killed by the kernel: %s" % (how, oom)
+        return f"{how}: a process inside was killed by the kernel: {oom}"
     inside = status - 128 if 128 < status < 193 else 0
     if not inside and says_killed(tail):
         how += ', and its log ends with a bare "Killed"'
@@ -119,7 +129,9 @@ def _how(status: int, name: str | None, oom: str | None, tail: bytes) -> str:
 
 def shown_exit(status: int) -> int:
     """Return the number for ``FINISHED … exit=N``: a signal counts 128 + its number, as in a shell."""
-    return status if status >= 0 else 128 - status
+    if status >= 0:
+        return status
+    return 128 - status
 
 
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -138,7 +150,9 @@ def block_signals() -> None:
 def next_signal(timeout: float) -> int | None:
     """Wait for a stop signal or the end of a child; returns a stop signal, None for all else."""
     got = signal.sigtimedwait(set(STOP) | {signal.SIGCHLD}, timeout)
-    return got.si_signo if got is not None and got.si_signo in STOP else None
+    if got is not None and got.si_signo in STOP:
+        return got.si_signo
+    return None
 
 
 class Process:
@@ -157,7 +171,9 @@ class Process:
         OSError: when no process can be made.
     """
 
-    def __init__(self, words: list[str], cwd: str, env: dict[str, str], log: str, nice: int) -> None:
+    def __init__(
+        self, words: list[str], cwd: str, env: dict[str, str], log: str, nice: int
+    ) -> None:
         try:
             out = files.open_appending(log, 0o644)
         except OSError:
@@ -206,7 +222,9 @@ class Process:
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if not pid:
             return None
-        return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        if os.WIFSIGNALED(status):
+            return -os.WTERMSIG(status)
+        return os.WEXITSTATUS(status)
 
 
 def _become(
@@ -234,7 +252,7 @@ def _become(
         os.execvpe(words[0], words, env)
     except OSError as error:
         status = MISSING if error.errno == errno.ENOENT else NOT_EXECUTABLE
-        os.write(2, ("cannot start %s: %s\n" % (words[0], error)).encode("utf-8", "replace"))
+        os.write(2, (f"cannot start {words[0]}: {error}\n").encode("utf-8", "replace"))
     finally:
         os._exit(status)
 
@@ -324,7 +342,9 @@ class Memory:
             data = procstat.read_bytes(os.path.join(level, self._names["limit"])) or b""
             if data.strip().isdigit():
                 limits.append(int(data))
-        return min(limits) if min(limits) < NO_LIMIT else None
+        if min(limits) < NO_LIMIT:
+            return min(limits)
+        return None
 
 
 class OomWatch:
@@ -342,5 +362,9 @@ class OomWatch:
         if now <= self._before:
             return ""
         limit = self._memory.limit()
-        where = "limit %.1f GiB" % (limit / 2**30) if limit else "no limit is set: the host itself ran out"
-        return "out of memory in the container (%s)" % where
+        where = (
+            "limit %.1f GiB" % (limit / 2**30)
+            if limit
+            else "no limit is set: the host itself ran out"
+        )
+        return f"out of memory in the container ({where})"

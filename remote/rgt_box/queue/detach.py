@@ -42,7 +42,7 @@ def start_in_tmux(job: Job, words: list[str]) -> str | None:
         ownership.take(place.state_dir())
         os.mkfifo(fifo, 0o600)
     except OSError as error:
-        print("%s: %s: not in tmux" % (error.filename, error.strerror), file=sys.stderr)
+        print(f"{error.filename}: {error.strerror}: not in tmux", file=sys.stderr)
         return None
     try:
         wanted = session_name(job.folder)
@@ -55,7 +55,9 @@ def start_in_tmux(job: Job, words: list[str]) -> str | None:
                 stderr=subprocess.PIPE,
             )
             if done.returncode == 0:
-                return name if _send_environment(fifo) else None
+                if _send_environment(fifo):
+                    return name
+                return None
             if b"duplicate" not in done.stderr:
                 print(done.stderr.decode("utf-8", "replace").strip(), file=sys.stderr)
                 return None
@@ -120,15 +122,17 @@ def slurm_script(job: Job, words: list[str], indexes: list[int] | None = None) -
     options = [str(option) for option in job.settings["sbatch"]]
     for text in options + [job.folder]:
         if "\n" in text or "\r" in text:
-            raise SlurmRefused("%r contains a line break, which a batch script cannot" % text)
+            raise SlurmRefused(f"{text!r} contains a line break, which a batch script cannot")
     return SLURM_HEAD % {
         "name": session_name(job.folder),
         # Slurm fills in %x and %j; a percent sign of the path itself is doubled.
-        "output": _quoted(job.path("runner.out").replace("%", "%%") + ("" if indexes is None else ".%a")),
+        "output": _quoted(
+            job.path("runner.out").replace("%", "%%") + ("" if indexes is None else ".%a")
+        ),
         "array": ""
         if indexes is None
         else "#SBATCH --array=%s%%%d\n" % (ranges(indexes), job.settings["parallel"]),
-        "own": "".join("#SBATCH %s\n" % option for option in options),
+        "own": "".join(f"#SBATCH {option}\n" for option in options),
         "words": " ".join(queue_file.quoted(word) for word in words),
     }
 
@@ -145,7 +149,9 @@ def ranges(indexes: list[int]) -> str:
 
 
 def _quoted(text: str) -> str:
-    return '"%s"' % text if " " in text else text
+    if " " in text:
+        return f'"{text}"'
+    return text
 
 
 def submit_to_slurm(job: Job, words: list[str], indexes: list[int] | None = None) -> str:
@@ -159,7 +165,7 @@ def submit_to_slurm(job: Job, words: list[str], indexes: list[int] | None = None
     try:
         files.replace(path, text.encode("utf-8", "surrogateescape"), sync=True, mode=0o755)
     except OSError as error:
-        raise SlurmRefused("%s: %s" % (path, error.strerror)) from error
+        raise SlurmRefused(f"{path}: {error.strerror}") from error
     status, out, err = ask_slurm(["sbatch", "--parsable", path], job.folder)
     number = out.strip().split(";")[0]
     if status or not number.isdigit():
@@ -181,7 +187,9 @@ def waiting_in_slurm(job: Job) -> tuple[str, str] | None:
     if status and "invalid job id" not in err.lower():
         raise SlurmRefused("squeue: %s" % (err.strip() or "exit %d" % status))
     state = ", ".join(sorted(set(out.split())))
-    return (number, state) if state and not status else None
+    if state and not status:
+        return (number, state)
+    return None
 
 
 def ask_slurm(words: list[str], folder: str) -> tuple[int, str, str]:
@@ -204,11 +212,15 @@ def ask_slurm(words: list[str], folder: str) -> tuple[int, str, str]:
         )
     except OSError as error:
         raise SlurmRefused(
-            "%s: %s; is this a login node of the cluster?" % (words[0], error.strerror)
+            f"{words[0]}: {error.strerror}; is this a login node of the cluster?"
         ) from error
     except subprocess.TimeoutExpired:
         raise SlurmRefused("%s did not answer within %d s" % (words[0], ANSWERS_WITHIN)) from None
-    return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+    return (
+        done.returncode,
+        done.stdout.decode("utf-8", "replace"),
+        done.stderr.decode("utf-8", "replace"),
+    )
 
 
 FINAL = (1, 2, 3, 4, 74)
@@ -249,22 +261,31 @@ def kubernetes_manifest(
     places = [place for _, place in mounts]
     twice = sorted({place for place in places if places.count(place) > 1})
     if twice:
-        raise WrongManifest("two claims are mounted at %s: give each its own /MOUNT" % ", ".join(twice))
+        raise WrongManifest(
+            f"two claims are mounted at {', '.join(twice)}: give each its own /MOUNT"
+        )
     if not any(files.is_below(job.folder, place) for place in places):
         raise WrongManifest(
-            "no --claim NAME:/MOUNT holds the job directory %s: the pod would not see it" % job.folder
+            f"no --claim NAME:/MOUNT holds the job directory {job.folder}: the pod would not see it"
         )
     volumes = {
-        name: "vol-%d" % number for number, name in enumerate(dict.fromkeys(name for name, _ in mounts))
+        name: "vol-%d" % number
+        for number, name in enumerate(dict.fromkeys(name for name, _ in mounts))
     }
     held: list[dict[str, Any]] = [
-        {"name": volume, "persistentVolumeClaim": {"claimName": name}} for name, volume in volumes.items()
+        {"name": volume, "persistentVolumeClaim": {"claimName": name}}
+        for name, volume in volumes.items()
     ]
     mounted = [{"name": volumes[name], "mountPath": place} for name, place in mounts]
     if SHARED_MEMORY not in places:
         held.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
         mounted.append({"name": "shm", "mountPath": SHARED_MEMORY})
-    container: dict[str, Any] = {"name": "runner", "image": image, "command": words, "volumeMounts": mounted}
+    container: dict[str, Any] = {
+        "name": "runner",
+        "image": image,
+        "command": words,
+        "volumeMounts": mounted,
+    }
     if gpus:
         container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
     pod = {
@@ -275,7 +296,12 @@ def kubernetes_manifest(
         "volumes": held,
     }
     spec = dict(fan_out(job, cells), template={"spec": pod})
-    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job_name(job.folder)}, "spec": spec}
+    body = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": job_name(job.folder)},
+        "spec": spec,
+    }
     return "# kubectl apply -f FILE\n" + "\n".join(yaml(body)) + "\n"
 
 
@@ -289,8 +315,8 @@ def _mount(claim: str) -> tuple[str, str]:
     mount = mount.rstrip("/")
     if not CLAIM.fullmatch(name) or len(name) > 253 or not mount.startswith("/") or ":" in mount:
         raise WrongManifest(
-            "--claim %s: write NAME:/MOUNT, the name in lower case letters, digits, - and ., the mount below / and "
-            "without a colon" % claim
+            f"--claim {claim}: write NAME:/MOUNT, the name in lower case letters, digits, - and ., "
+            "the mount below / and without a colon"
         )
     return name, mount
 
@@ -302,7 +328,10 @@ def fan_out(job: Job, cells: int) -> dict[str, Any]:
     others with it (``backoffLimitPerIndex`` and ``FailIndex``: Kubernetes 1.29 or newer; stable since 1.33).
     """
     final = {"containerName": "runner", "operator": "In", "values": list(FINAL)}
-    disrupted = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    disrupted = {
+        "action": "Ignore",
+        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+    }
     at_once = int(job.settings["parallel"])
     if at_once == 1:
         return {
@@ -329,7 +358,7 @@ def job_name(folder: str) -> str:
     text = re.sub(r"[^a-z0-9]+", "-", folder.rstrip("/").rpartition("/")[2].lower()).strip("-")
     digest = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:8]
     room = LONGEST_NAME - len("rgt--" + digest) - len("-%d" % MOST_PODS)
-    return "rgt-%s-%s" % ((text or "job")[:room].rstrip("-"), digest)
+    return f"rgt-{(text or 'job')[:room].rstrip('-')}-{digest}"
 
 
 def yaml(value: Any, indent: str = "") -> list[str]:
@@ -415,7 +444,7 @@ def _print(job: queue_file.Job, found: dict[str, Any], words: list[str]) -> int:
             job, inside, found["image"], found["claim"], found["gpus"] or 0, len(cells)
         )
     else:
-        return _refuse("--print takes slurm or k8s, not %s" % found["print"])
+        return _refuse(f"--print takes slurm or k8s, not {found['print']}")
     sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
     return 0
 
@@ -423,7 +452,7 @@ def _print(job: queue_file.Job, found: dict[str, Any], words: list[str]) -> int:
 def _start(job: queue_file.Job, words: list[str]) -> int:
     who = queue_state.who_holds(job)
     if who == "seal":
-        return _refuse("%s is sealed for a billing action; the seal expires by itself" % job.folder)
+        return _refuse(f"{job.folder} is sealed for a billing action; the seal expires by itself")
     if who:
         return _tell("running", None, _runner_pid(job))
     problems = queue_check.check_queue(job).problems
@@ -433,11 +462,15 @@ def _start(job: queue_file.Job, words: list[str]) -> int:
     how = job.settings["detach"]
     if how == "slurm":
         queued = waiting_in_slurm(job)
-        return _tell("slurm", queued[0] if queued else submit_to_slurm(job, words, _indexes(job)), None)
+        return _tell(
+            "slurm", queued[0] if queued else submit_to_slurm(job, words, _indexes(job)), None
+        )
     before = files.signature(job.path("state.json"))
     session = start_in_tmux(job, words) if how != "setsid" and which("tmux") else None
     if session is None and how == "tmux":
-        return _refuse('"detach" in job.json asks for tmux, which is not installed here or refuses to start')
+        return _refuse(
+            '"detach" in job.json asks for tmux, which is not installed here or refuses to start'
+        )
     if session is None:
         from rgt_box.recorder.control import detach  # here: only this path forks
 
@@ -462,11 +495,11 @@ def freeze(job: queue_file.Job) -> list[str]:
     try:
         return queue_state.freeze(job)
     except (OSError, ValueError) as error:
-        raise SlurmRefused("the table of tasks and cells could not be written: %s" % error) from error
+        raise SlurmRefused(f"the table of tasks and cells could not be written: {error}") from error
 
 
 def _refuse(text: str) -> int:
-    print("detach: %s" % text, file=sys.stderr)
+    print(f"detach: {text}", file=sys.stderr)
     return 2
 
 
@@ -482,14 +515,16 @@ def _await(job: queue_file.Job, how: str, session: str | None, before: Any) -> i
             return _tell("ended", session, queue_state.load_state(job).get("runner_pid"))
         time.sleep(0.02)
     out = job.path("runner.out")
-    hint = "; see %s" % out if os.path.exists(out) else ""
+    hint = f"; see {out}" if os.path.exists(out) else ""
     print("the runner did not start within %d s%s" % (STARTED_WITHIN, hint), file=sys.stderr)
     return 1
 
 
 def _runner_pid(job: queue_file.Job) -> int | None:
     pid = files.lock_holder(job.path("runner.lock")).get("pid")
-    return pid if isinstance(pid, int) else None
+    if isinstance(pid, int):
+        return pid
+    return None
 
 
 def _tell(how: str, session: str | None, pid: int | None) -> int:

@@ -63,9 +63,16 @@ def _ask(path: str) -> Room:
 
 def newest_checkpoint(outs: list[str]) -> tuple[str, int, int] | None:
     """Return (path, bytes, inodes) of the newest checkpoint in any of the run directories; None = there is none."""
-    found = [one for out in outs for one in CheckpointSearch(out, waits=False).poll() if not one.unfinished]
+    found = [
+        one
+        for out in outs
+        for one in CheckpointSearch(out, waits=False).poll()
+        if not one.unfinished
+    ]
     newest = max(found, key=lambda one: one.at, default=None)
-    return None if newest is None else (newest.path, newest.bytes, newest.inodes)
+    if newest is None:
+        return None
+    return (newest.path, newest.bytes, newest.inodes)
 
 
 NEITHER = "%s: the budget in %s is not checked: no checkpoint found and no %s; set it (rgt run: --ckpt-size)"
@@ -85,17 +92,21 @@ class Size:
 
     def __init__(self, job: Job, unit: str, found: tuple[str, int, int] | None) -> None:
         self.unit = unit
-        self.scratch = int(job.settings["scratch_%s" % unit] or 0)
-        self.each: int | None = job.settings["ckpt_%s" % unit]
+        self.scratch = int(job.settings[f"scratch_{unit}"] or 0)
+        self.each: int | None = job.settings[f"ckpt_{unit}"]
         self.one: int | None = None if found is None else found[1] if unit == "bytes" else found[2]
-        self.source = '"ckpt_%s" in job.json' % unit
+        self.source = f'"ckpt_{unit}" in job.json'
         if self.each is None and found is not None:
             self.each = found[1] if unit == "bytes" else found[2]
-            self.source = 'the newest checkpoint, %s; "ckpt_%s" in job.json overrides it' % (found[0], unit)
+            self.source = (
+                f'the newest checkpoint, {found[0]}; "ckpt_{unit}" in job.json overrides it'
+            )
 
     def show(self, number: int) -> str:
         """Return an amount in words."""
-        return size_text(number) if self.unit == "bytes" else "%d inodes" % number
+        if self.unit == "bytes":
+            return size_text(number)
+        return "%d inodes" % number
 
 
 class Demand:
@@ -109,7 +120,9 @@ class Demand:
 
     def free(self, unit: str) -> int | None:
         """Return what is free, None where that is no limit."""
-        return self.where.free_bytes if unit == "bytes" else self.where.free_inodes
+        if unit == "bytes":
+            return self.where.free_bytes
+        return self.where.free_inodes
 
 
 def check_budget(
@@ -130,7 +143,7 @@ def check_budget(
     found = newest_checkpoint(outs) if None in known or job.settings["prune"] else None
     sizes = [Size(job, unit, found) for unit in ("bytes", "inodes")]
     unknown = [size.unit for size in sizes if size.each is None]
-    keys = " and ".join('"ckpt_%s"' % unit for unit in unknown)
+    keys = " and ".join(f'"ckpt_{unit}"' for unit in unknown)
     notes = [NEITHER % (job.source.where("out"), " and ".join(unknown), keys)] if unknown else []
     problems: list[str] = []
     demands: dict[int, Demand] = {}
@@ -141,8 +154,8 @@ def check_budget(
         where, error = ask_room(os.path.dirname(first))
         if where is None:
             problems.append(
-                '%s: the disk of "%s" (%s) does not answer: %s; mount it again'
-                % (job.source.where(key), key, os.path.dirname(first), error)
+                f'{job.source.where(key)}: the disk of "{key}" ({os.path.dirname(first)}) does not answer: '
+                f"{error}; mount it again"
             )
             continue
         demand = demands.setdefault(where.device, Demand(where))
@@ -170,16 +183,17 @@ def _add(demand: Demand, size: Size, job: Job, lines: list[Line], key: str) -> N
     elif size.each:
         amount = size.each * len(lines)
         demand.words[size.unit].append(
-            "%d %s × %s" % (len(lines), "cell" if len(lines) == 1 else "cells", size.show(size.each))
+            "%d %s × %s"
+            % (len(lines), "cell" if len(lines) == 1 else "cells", size.show(size.each))
         )
     if key == "out":
         held = _held(size, job, lines)
         amount -= held
         if held:
-            demand.words[size.unit].append("less %s already there" % size.show(held))
+            demand.words[size.unit].append(f"less {size.show(held)} already there")
         amount += size.scratch
         if size.scratch:
-            demand.words[size.unit].append("%s scratch" % size.show(size.scratch))
+            demand.words[size.unit].append(f"{size.show(size.scratch)} scratch")
     demand.amounts[size.unit] += amount
 
 
@@ -187,7 +201,7 @@ def _give_back(demand: Demand, size: Size, reclaimable: tuple[int, int]) -> None
     amount = reclaimable[0 if size.unit == "bytes" else 1]
     if amount:
         demand.amounts[size.unit] -= amount
-        demand.words[size.unit].append("less %s that finished cells give back" % size.show(amount))
+        demand.words[size.unit].append(f"less {size.show(amount)} that finished cells give back")
 
 
 def _held(size: Size, job: Job, lines: list[Line]) -> int:
@@ -202,13 +216,12 @@ def _short(demand: Demand, size: Size, job: Job) -> list[str]:
     free, needed = demand.free(size.unit), demand.amounts[size.unit]
     if free is None or needed <= free:
         return []
-    stated = job.settings["ckpt_%s" % size.unit] is not None
+    stated = job.settings[f"ckpt_{size.unit}"] is not None
     return [
-        "%s: does not fit: the disk of %s (%s) has %s free, %s needed (%s; checkpoint size from %s); "
-        "free %s there, or take cells out of the queue"
-        % (
-            job.source.where("ckpt_%s" % size.unit if stated else demand.keys[0]),
-            " and ".join('"%s"' % key for key in demand.keys),
+        "{}: does not fit: the disk of {} ({}) has {} free, {} needed ({}; checkpoint size from {}); "
+        "free {} there, or take cells out of the queue".format(
+            job.source.where(f"ckpt_{size.unit}" if stated else demand.keys[0]),
+            " and ".join(f'"{key}"' for key in demand.keys),
             demand.where.mount,
             size.show(free),
             size.show(needed),

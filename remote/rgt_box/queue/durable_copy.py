@@ -66,7 +66,9 @@ def copy_verified(
         os.makedirs(temporary)
         kept = [path for path in keep if os.path.exists(os.path.join(out, path))]
         pairs = [
-            pair for path in kept for pair in _files(os.path.join(out, path), os.path.join(temporary, path))
+            pair
+            for path in kept
+            for pair in _files(os.path.join(out, path), os.path.join(temporary, path))
         ]
         if not pairs:
             kept = []  # directories alone are no result
@@ -85,11 +87,11 @@ def copy_verified(
             hashing.sync_folder(folder)
         for copy, digest, _ in copies:
             if _digest(copy) != digest:
-                raise CopyFailed("%s reads back different from what was written" % copy)
+                raise CopyFailed(f"{copy} reads back different from what was written")
         _publish(temporary, target)
         return kept
     except OSError as error:
-        raise CopyFailed("%s: %s" % (error.filename or target, error.strerror or error)) from error
+        raise CopyFailed(f"{error.filename or target}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -129,7 +131,7 @@ def _files(source: str, copy: str) -> list[tuple[Source, str]]:
     """
     if not os.path.isdir(source):
         if not os.path.isfile(source):
-            raise CopyFailed("%s is not a regular file" % source)
+            raise CopyFailed(f"{source} is not a regular file")
         os.makedirs(os.path.dirname(copy), exist_ok=True)
         return [(Source(source), copy)]
     pairs: list[tuple[Source, str]] = []
@@ -143,7 +145,9 @@ def _files(source: str, copy: str) -> list[tuple[Source, str]]:
             continue
         seen[this] = seen.get(this, 0) + 1
         if seen[this] > NAMES:
-            raise CopyFailed("%s: links lead there under more than %d names; remove some" % (folder, NAMES))
+            raise CopyFailed(
+                "%s: links lead there under more than %d names; remove some" % (folder, NAMES)
+            )
         os.makedirs(to, exist_ok=True)
         for name in sorted(os.listdir(folder)):
             file = Source(os.path.join(folder, name))
@@ -164,7 +168,7 @@ def _foresee(pairs: list[tuple[Source, str]], temporary: str) -> None:
     where, _ = disk_budget.ask_room(temporary)
     if where is not None and needed > where.free_bytes:
         words = (temporary, size_text(needed), size_text(where.free_bytes))
-        raise CopyFailed("%s: No space left on device: %s needed, %s free" % words)
+        raise CopyFailed("{}: No space left on device: {} needed, {} free".format(*words))
 
 
 def _copy(source: Source, copy: str) -> tuple[str, int]:
@@ -207,7 +211,7 @@ class Listing:
         if isinstance(size, int) and isinstance(digest, str) and len(digest) == 64:
             self.entries[path] = (size, digest)
         else:
-            self.problem = "%s is damaged" % where
+            self.problem = f"{where} is damaged"
 
 
 def read_manifest(copy: str) -> Listing:
@@ -222,7 +226,7 @@ def read_manifest(copy: str) -> Listing:
         if path is not None and "sha256" in row:
             listing.add(path, row.get("size"), row.get("sha256"), MANIFEST)
     if not ended:
-        listing.problem = "%s is cut off" % MANIFEST
+        listing.problem = f"{MANIFEST} is cut off"
     return listing
 
 
@@ -232,7 +236,9 @@ def _write_manifest(temporary: str, target: str, copies: list[tuple[str, str, in
     total = 0
     for copy, digest, size in sorted(copies):
         path = os.fsencode(os.path.relpath(copy, temporary))
-        rows.append(dict(file_tree.named(path), size=size, sha256=digest, mtime=os.stat(copy).st_mtime))
+        rows.append(
+            dict(file_tree.named(path), size=size, sha256=digest, mtime=os.stat(copy).st_mtime)
+        )
         total += size
     rows.append({"end": True, "files": len(copies), "bytes": total, "links": 0, "problems": 0})
     path_of = os.path.join(temporary, MANIFEST)
@@ -294,7 +300,9 @@ def removable(job: Job, cells: list[dict[str, Any]]) -> list[Removable]:
     """Return the checkpoints that could be removed, by name and size alone; those of the oldest cell come first."""
     if not job.settings["prune"]:
         return []
-    done = [cell for cell in cells if cell.get("state") == "done" and cell.get("durable") == "verified"]
+    done = [
+        cell for cell in cells if cell.get("state") == "done" and cell.get("durable") == "verified"
+    ]
     found: list[Removable] = []
     for cell in sorted(done, key=lambda cell: float(cell.get("ended") or 0.0)):
         out, copy = cell.get("out"), cell.get("durable_path")
@@ -346,18 +354,18 @@ def remove(one: Removable) -> str | None:
     for path, copy, _, sha256 in one.files:
         try:
             if os.path.samefile(path, copy):
-                return "%s is the same file as its copy" % path
+                return f"{path} is the same file as its copy"
             if hashing.of_path(copy) != sha256:
-                return "%s is not what was copied there" % copy
+                return f"{copy} is not what was copied there"
             if hashing.of_path(path) != sha256:
-                return "%s is not what was copied" % path
+                return f"{path} is not what was copied"
         except OSError as error:
-            return "%s: %s" % (error.filename or copy, error.strerror or error)
+            return f"{error.filename or copy}: {error.strerror or error}"
     for path, _, _, _ in one.files:
         try:
             os.unlink(path)
         except OSError as error:
-            return "%s: %s" % (path, error.strerror or error)
+            return f"{path}: {error.strerror or error}"
     if os.path.isdir(one.path):
         for folder, _, _ in os.walk(one.path, topdown=False):
             try:

@@ -28,7 +28,9 @@ SWEEP_VALUES = {OUT: "{out}", CELL: "{name}"}
 """What stands for the variables that each cell has, in a command that no shell sees."""
 DISTINCT_FIELDS = ("cfg", "name", "out")
 """Fields that differ from cell to cell."""
-QUEUE_HEAD = b"# One cell a line: CONFIG TASK [EPOCHS]. CONFIG is relative to the job's working directory.\n"
+QUEUE_HEAD = (
+    b"# One cell a line: CONFIG TASK [EPOCHS]. CONFIG is relative to the job's working directory.\n"
+)
 LAUNCH_LOCK = "launch.lock"
 """Held while a job is launched: its smoke command runs before there is a runner."""
 
@@ -44,7 +46,7 @@ def folder_of(name: str) -> str:
         NotMade: for what is no name.
     """
     if not NAME.fullmatch(name):
-        raise NotMade("%r is not a valid job name; use letters, digits, '.', '_' and '-'" % name)
+        raise NotMade(f"{name!r} is not a valid job name; use letters, digits, '.', '_' and '-'")
     return os.path.join(os.path.expanduser(queue_file.JOBS), name)
 
 
@@ -74,7 +76,7 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
     before = None if there is None else there["workdir"]
     workdir = os.path.abspath(os.path.expanduser(str(asked.get("workdir") or before or "~")))
     if not os.path.isdir(workdir):
-        raise NotMade("%s is not a directory on the box; create it, or name another one" % workdir)
+        raise NotMade(f"{workdir} is not a directory on the box; create it, or name another one")
     queue_file.remember_platform(
         place.state_dir(),
         queue_file.environment(_object(asked, "platform_env")),
@@ -90,7 +92,9 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
         "durable": _durable(asked, workdir, notes),
         "keep": asked.get("keep") or ["."],
         "ignore": [
-            path for path in asked.get("ignore") or [] if isinstance(path, str) and path.startswith("/")
+            path
+            for path in asked.get("ignore") or []
+            if isinstance(path, str) and path.startswith("/")
         ],
         "env": dict(path_of(asked), **{OUT: out}, **env),
         "retries": asked.get("retries") or 0,
@@ -102,9 +106,13 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
         "same_command": asked.get("same_command"),
     }
     content = {
-        "job.json": jsonline.line({key: value for key, value in settings.items() if value is not None}),
-        "%s.cmd" % name: (_shown(asked) + "\n").encode("utf-8", "surrogateescape"),
-        "queue.txt": ("%s/%s/%s.cmd %s %d\n" % (queue_file.JOBS, name, name, TASK, EPOCHS)).encode(),
+        "job.json": jsonline.line(
+            {key: value for key, value in settings.items() if value is not None}
+        ),
+        f"{name}.cmd": (_shown(asked) + "\n").encode("utf-8", "surrogateescape"),
+        "queue.txt": (
+            "%s/%s/%s.cmd %s %d\n" % (queue_file.JOBS, name, name, TASK, EPOCHS)
+        ).encode(),
     }
     try:
         os.makedirs(out, exist_ok=True)
@@ -116,7 +124,9 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
     except FileExistsError:
         return existing(folder, asked) or {"folder": folder, "made": False, "same": False}
     except OSError as error:
-        raise NotMade("%s: %s; nothing was created" % (error.filename or folder, describe(error))) from error
+        raise NotMade(
+            f"{error.filename or folder}: {describe(error)}; nothing was created"
+        ) from error
     return {
         "folder": folder, "made": there is None, "same": True, "same_command": True, "out": out, "workdir": workdir,
         "durable": settings["durable"], "notes": notes,
@@ -144,8 +154,8 @@ def refuse_secrets(asked: dict[str, Any]) -> None:
         why = masking.why_secret(name, value)
         if why:
             raise NotMade(
-                "%s looks like a secret, by its %s: it would be stored in job.json, and come home with every pull; "
-                "give it with --secret %s" % (name, why, name)
+                f"{name} looks like a secret, by its {why}: it would be stored in job.json, "
+                f"and come home with every pull; give it with --secret {name}"
             )
     for text in (_shown(asked), str(asked.get("smoke") or "")):
         if masking.has_shape(text):
@@ -236,7 +246,9 @@ def _shown(asked: dict[str, Any]) -> str:
 
 def _object(asked: dict[str, Any], key: str) -> dict[str, Any]:
     value = asked.get(key)
-    return value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return value
+    return {}
 
 
 def base_of(asked: dict[str, Any], notes: list[str]) -> str:
@@ -246,7 +258,7 @@ def base_of(asked: dict[str, Any], notes: list[str]) -> str:
         if os.path.isdir(data):
             return data
         notes.append(
-            "%s, the platform's data disk, is not there: the run is kept in the home directory" % data
+            f"{data}, the platform's data disk, is not there: the run is kept in the home directory"
         )
     return os.path.expanduser("~")
 
@@ -255,14 +267,15 @@ def _durable(asked: dict[str, Any], workdir: str, notes: list[str]) -> str | Non
     durable = asked.get("durable")
     if not isinstance(durable, str) or not durable:
         return None
-    from rgt_box.commands import work_folders  # it loads much: only where there is a durable directory
+    from rgt_box.commands import (
+        work_folders,
+    )  # it loads much: only where there is a durable directory
 
     named = any(OUT in text for text in (_shown(asked), *_object(asked, "env").values()))
     if not named and work_folders.folder_of(workdir) is None:
         notes.append(
-            "no durable copy is made: the command does not name $%s, and %s, where it works, is not the job's alone: "
-            "push the code (--push) or name a directory (--in), so that it is known which files it writes"
-            % (OUT, workdir)
+            f"no durable copy is made: the command does not name ${OUT}, and {workdir}, where it works, "
+            "is not the job's alone: push the code (--push) or name a directory (--in), so that it is known which files it writes"
         )
         return None
     return os.path.join(os.path.expanduser(durable), "runs", "{name}")
@@ -271,12 +284,13 @@ def _durable(asked: dict[str, Any], workdir: str, notes: list[str]) -> str | Non
 def path_of(asked: dict[str, Any]) -> dict[str, str]:
     """Return PATH with the platform's interpreters in front, as an environment."""
     paths = asked.get("paths")
-    first = (
-        [path for path in paths if isinstance(path, str) and os.path.isdir(path)]
-        if isinstance(paths, list)
-        else []
-    )
-    return {"PATH": ":".join([*first, os.environ.get("PATH", os.defpath)])} if first else {}
+    if isinstance(paths, list):
+        first = [path for path in paths if isinstance(path, str) and os.path.isdir(path)]
+    else:
+        first = []
+    if first:
+        return {"PATH": ":".join([*first, os.environ.get("PATH", os.defpath)])}
+    return {}
 
 
 def publish(folder: str, content: dict[str, bytes]) -> None:
@@ -325,7 +339,7 @@ def make_sweep(asked: dict[str, Any]) -> dict[str, Any]:
     folder = folder_of(str(asked.get("name")))
     workdir = os.path.abspath(os.path.expanduser(str(asked.get("workdir") or "~")))
     if not os.path.isdir(workdir):
-        raise NotMade("%s is not a directory on the box; create it, or name another one" % workdir)
+        raise NotMade(f"{workdir} is not a directory on the box; create it, or name another one")
     try:
         words = _template(asked)
     except cell_command.WrongVariable as error:
@@ -336,8 +350,8 @@ def make_sweep(asked: dict[str, Any]) -> dict[str, Any]:
         return _answer(folder, made=False, notes=[])
     if there is not None and is_taken(queue_file.Job(folder)):
         raise NotMade(
-            "%s has begun, with another command or other code: its cells would no longer be comparable. "
-            "Choose another name" % folder
+            f"{folder} has begun, with another command or other code: its cells would no longer be comparable. "
+            "Choose another name"
         )
     notes = _notes(words)
     queue_file.remember_platform(
@@ -351,7 +365,9 @@ def make_sweep(asked: dict[str, Any]) -> dict[str, Any]:
         "command": words,
         "workdir": workdir,
         "out": os.path.join(runs, "{name}"),
-        "durable": os.path.join(os.path.expanduser(durable), "runs", os.path.basename(folder), "{name}")
+        "durable": os.path.join(
+            os.path.expanduser(durable), "runs", os.path.basename(folder), "{name}"
+        )
         if isinstance(durable, str) and durable
         else None,
         "keep": asked.get("keep") or ["."],
@@ -369,7 +385,9 @@ def make_sweep(asked: dict[str, Any]) -> dict[str, Any]:
         else:
             files.replace(os.path.join(folder, "job.json"), job_json, sync=True)
     except OSError as error:
-        raise NotMade("%s: %s; nothing was created" % (error.filename or folder, error.strerror)) from error
+        raise NotMade(
+            f"{error.filename or folder}: {error.strerror}; nothing was created"
+        ) from error
     return _answer(folder, made=True, notes=notes)
 
 
@@ -377,12 +395,14 @@ def _template(asked: dict[str, Any]) -> list[str]:
     found = command(asked, SWEEP_VALUES)
     unknown = sorted({field for word in found for field in queue_file.unknown_fields(word)})
     if unknown:
-        known = " ".join("{%s}" % name for name in queue_file.FIELDS)
+        known = " ".join(f"{{{name}}}" for name in queue_file.FIELDS)
         raise NotMade(
-            "the command has the unknown field {%s}; the fields are %s; write {{%s}} for literal braces"
-            % (unknown[0], known, unknown[0])
+            (
+                f"the command has the unknown field {{{unknown[0]}}}; the fields are "
+                f"{known}; write {{{{{unknown[0]}}}}} for literal braces"
+            )
         )
-    if not any("{%s}" % field in word for field in DISTINCT_FIELDS for word in found):
+    if not any(f"{{{field}}}" in word for field in DISTINCT_FIELDS for word in found):
         raise NotMade(
             "the command names neither {cfg} nor {name}: every cell would run the same. Write {cfg} where the "
             "config's path belongs, as in: python train.py --config {cfg}"
@@ -394,8 +414,8 @@ def _notes(words: list[str]) -> list[str]:
     if any("{out}" in word or "{name}" in word or OUT in word for word in words):
         return []
     return [
-        "the command names neither {out} nor $%s: unless each config has a directory of its own for results, the cells "
-        "overwrite each other" % OUT
+        f"the command names neither {{out}} nor ${OUT}: unless each config has a directory of its own for results, "
+        "the cells overwrite each other"
     ]
 
 

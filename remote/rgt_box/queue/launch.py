@@ -13,7 +13,15 @@ from rgt_box import files, jsonline, options, ownership, place, procstat, secret
 from rgt_box.background import describe
 from rgt_box.metrics import formats
 from rgt_box.metrics.jsonl import RunMetrics
-from rgt_box.queue import cell_command, cell_process, detach, job_making, queue_check, queue_file, queue_state
+from rgt_box.queue import (
+    cell_command,
+    cell_process,
+    detach,
+    job_making,
+    queue_check,
+    queue_file,
+    queue_state,
+)
 from rgt_box.queue.queue_file import Job
 from rgt_box.recorder import state_files
 from rgt_box.sampling.processes import SMOKE
@@ -56,7 +64,14 @@ LOG = "smoke.log"
 MAKING_LOCK, MAKING_WAITS_S = "jobs.lock", 30.0
 """In the state directory: held while a job is looked for and made, so that two launches of one command see each
 other."""
-ALIVE, QUEUED, DONE, DIED, TROUBLE, STILL = "alive", "queued", "done", "died", "trouble", "not-started"
+ALIVE, QUEUED, DONE, DIED, TROUBLE, STILL = (
+    "alive",
+    "queued",
+    "done",
+    "died",
+    "trouble",
+    "not-started",
+)
 """What `Beginning.watch` finds. Trouble: it lives, and its log ends in a traceback. Not started: no cell has had its
 turn, and nobody is at work."""
 BEGUN_WELL = (ALIVE, QUEUED, DONE)
@@ -81,7 +96,9 @@ def main(argv: list[str]) -> int:
         if found["find"]:
             job_making.check(asked)
             known = job_making.find_job(asked)
-            _tell({"phase": "job", "folder": known.same, "begun": known.begun, "others": known.others})
+            _tell(
+                {"phase": "job", "folder": known.same, "begun": known.begun, "others": known.others}
+            )
             return OK
         made, held = _make(asked)
         _tell(dict(made, phase="job"))
@@ -93,7 +110,7 @@ def main(argv: list[str]) -> int:
     except job_making.NotMade as error:
         return _refuse(str(error))
     except OSError as error:
-        return _refuse("%s: %s" % (error.filename or found["job"] or "job", describe(error)))
+        return _refuse(f"{error.filename or found['job'] or 'job'}: {describe(error)}")
 
 
 def _make(asked: dict[str, Any]) -> tuple[dict[str, Any], files.Lock | None]:
@@ -106,7 +123,7 @@ def _make(asked: dict[str, Any]) -> tuple[dict[str, Any], files.Lock | None]:
     making = files.Lock(os.path.join(place.state_dir(), MAKING_LOCK))
     if not making.acquire(MAKING_WAITS_S):
         raise job_making.NotMade(
-            "another rgt is making a job on this box, for more than %g s" % MAKING_WAITS_S
+            f"another rgt is making a job on this box, for more than {MAKING_WAITS_S:g} s"
         )
     try:
         known = job_making.find_job(asked)
@@ -114,7 +131,12 @@ def _make(asked: dict[str, Any]) -> tuple[dict[str, Any], files.Lock | None]:
             if known.same is not None and known.begun:
                 return job_making.existing(known.same, asked) or {}, None
             if known.others:
-                return {"folder": known.same, "made": False, "same": False, "others": known.others}, None
+                return {
+                    "folder": known.same,
+                    "made": False,
+                    "same": False,
+                    "others": known.others,
+                }, None
         made = job_making.make(asked)
         if not made["same"]:
             return made, None
@@ -139,7 +161,7 @@ def _put_secrets(folder: str, asked: dict[str, Any]) -> None:
             secret_store.put(str(name), data, None, folder, list(asked.get("outlives") or []))
         except secret_store.Refused as error:
             raise job_making.NotMade(
-                "the secret %s was not stored, and nothing was started: %s" % (name, error)
+                f"the secret {name} was not stored, and nothing was started: {error}"
             ) from error
 
 
@@ -160,11 +182,11 @@ def launch(
         held: Its launch lock, if this process has it; it is released here.
     """
     if not os.path.isdir(job.folder):
-        return _refuse("%s is not a directory" % job.folder)
+        return _refuse(f"{job.folder} is not a directory")
     if held is None:
         held = files.Lock(job.path(job_making.LAUNCH_LOCK))
         if not held.acquire(_smoke_seconds(found) + SECONDS):
-            return _refuse("%s is being launched by another process" % job.folder)
+            return _refuse(f"{job.folder} is being launched by another process")
     try:
         slurm = job.settings["detach"] == "slurm"
         if job_making.has_begun(job) if once else queue_state.is_runner_alive(job):
@@ -177,7 +199,9 @@ def launch(
         if code != OK:
             return code
         beginning = Beginning(job, fresh=True)
-        code = detach.main(["--job", job.folder] + (["--", "--from", found["from"]] if found["from"] else []))
+        code = detach.main(
+            ["--job", job.folder] + (["--", "--from", found["from"]] if found["from"] else [])
+        )
         sys.stdout.buffer.flush()
     finally:
         held.release()
@@ -187,7 +211,9 @@ def launch(
 def _begins(job: queue_file.Job, beginning: Beginning, seconds: float, slurm: bool) -> int:
     found = beginning.watch(seconds, (lambda: in_slurm(job)) if slurm else None)
     _tell(dict(found, phase="begins"))
-    return OK if found["verdict"] in BEGUN_WELL else FAILED
+    if found["verdict"] in BEGUN_WELL:
+        return OK
+    return FAILED
 
 
 def in_slurm(job: queue_file.Job) -> tuple[str, str] | None:
@@ -202,15 +228,24 @@ def _check(job: queue_file.Job, start: str | None) -> int:
     checked = queue_check.check_queue(job, start)
     env = {**os.environ, **job.settings["env"]}
     # A platform's hook may bring its own Python, and so may the node that Slurm chooses.
-    hooked = {cell_command.ENV, cell_command.PROXY} & queue_file.platform_hooks(place.state_dir()).keys()
+    hooked = {cell_command.ENV, cell_command.PROXY} & queue_file.platform_hooks(
+        place.state_dir()
+    ).keys()
     fixed = not hooked and job.settings["detach"] != "slurm"
     if fixed and queue_file.command_words(job.settings["command"])[:1] == ["python"]:
         hint = cell_process.python_hint(env.get("PATH", os.defpath))
         checked.problems += [hint] if hint else []
     _tell(
-        {"phase": "check", "cells": len(checked.lines), "problems": checked.problems, "notes": checked.notes}
+        {
+            "phase": "check",
+            "cells": len(checked.lines),
+            "problems": checked.problems,
+            "notes": checked.notes,
+        }
     )
-    return USAGE if checked.problems else OK
+    if checked.problems:
+        return USAGE
+    return OK
 
 
 def smoke_words(job: queue_file.Job) -> list[str] | None:
@@ -225,7 +260,10 @@ def smoke_words(job: queue_file.Job) -> list[str] | None:
     for at, word in enumerate(words):
         base = os.path.basename(word)
         if word == "rgt_train" or (base.startswith("rgt-train-") and base.endswith(".pyz")):
-            return [queue_file.fill_template(one, {"py": py}) for one in words[: at + 1]] + ["--smoke", "2"]
+            return [queue_file.fill_template(one, {"py": py}) for one in words[: at + 1]] + [
+                "--smoke",
+                "2",
+            ]
     return None
 
 
@@ -238,17 +276,25 @@ def _smoke(job: queue_file.Job, found: dict[str, Any]) -> int:
     if words is None:
         _tell({"phase": "smoke", "known": False})
         return OK
-    digest = "%08x" % zlib.crc32(
-        jsonline.dumps({"words": words, "command": job.settings["command"], "env": job.settings["env"]})
+    digest = "{:08x}".format(
+        zlib.crc32(
+            jsonline.dumps(
+                {"words": words, "command": job.settings["command"], "env": job.settings["env"]}
+            )
+        )
     )
     before = files.read_json(job.path(SMOKE)) or {}
     if before.get("digest") == digest and before.get("ok") is True:
         _tell({"phase": "smoke", "known": True, "ok": True, "before": True})
         return OK
     row = dict(run_smoke(job, words, _smoke_seconds(found)), phase="smoke", known=True)
-    files.write_json(job.path(SMOKE), {"digest": digest, "ok": row["ok"], "at": round(time.time(), 3)})
+    files.write_json(
+        job.path(SMOKE), {"digest": digest, "ok": row["ok"], "at": round(time.time(), 3)}
+    )
     _tell(row)
-    return OK if row["ok"] else FAILED
+    if row["ok"]:
+        return OK
+    return FAILED
 
 
 def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str, Any]:
@@ -274,7 +320,7 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str
                 start_new_session=True,
             )
         except OSError as error:
-            reason = "could not be started: %s" % describe(error)
+            reason = f"could not be started: {describe(error)}"
         else:
             # So that the recorder knows whose process it is.
             running = {"pid": child.pid, "ticks": procstat.start_ticks(child.pid)}
@@ -282,7 +328,7 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str
             try:
                 status = child.wait(seconds)
             except subprocess.TimeoutExpired:
-                reason = "did not end within %g s" % seconds
+                reason = f"did not end within {seconds:g} s"
             finally:
                 try:
                     os.killpg(child.pid, signal.SIGKILL)  # what it has left behind as well
@@ -301,18 +347,23 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str
 
 
 def _smoke_seconds(found: dict[str, Any]) -> float:
-    return SMOKE_S if found["smoke-seconds"] is None else float(found["smoke-seconds"])
+    if found["smoke-seconds"] is None:
+        return SMOKE_S
+    return float(found["smoke-seconds"])
 
 
 def _refuse(text: str) -> int:
-    print("launch: %s" % text, file=sys.stderr)
+    print(f"launch: {text}", file=sys.stderr)
     return USAGE
 
 
 def _tell(row: dict[str, Any]) -> None:
     masker = secret_store.Masker()
     if masker.refresh():  # it may tell the last lines of a log
-        row = {key: masker.mask(value) if isinstance(value, str) else value for key, value in row.items()}
+        row = {
+            key: masker.mask(value) if isinstance(value, str) else value
+            for key, value in row.items()
+        }
         if isinstance(row.get("tail"), list):
             row["tail"] = [masker.mask(str(line)) for line in row["tail"]]
     jsonline.say(row)
@@ -345,8 +396,11 @@ class Beginning:
 
     def _readers(self, name: str, fresh: bool) -> list[list[Any]]:
         path, log = os.path.join(self._job.out(name) or "", "metrics.jsonl"), self._job.log(name)
-        found: list[list[Any]] = [[RunMetrics(path), None], [formats.open_reader("console", log), None]]
-        for one, file in zip(found, (path, log)):  # noqa: B905 (3.10 has strict=)
+        found: list[list[Any]] = [
+            [RunMetrics(path), None],
+            [formats.open_reader("console", log), None],
+        ]
+        for one, file in zip(found, (path, log)):
             seen = files.signature(file) if fresh else None
             if seen is not None:
                 one[1] = {"inode": seen[0], "offset": seen[1]}
@@ -380,7 +434,10 @@ class Beginning:
     def _look(self, slurm: Any) -> dict[str, Any]:
         frame = queue_state.queue_frame(self._job, self._job.folder)
         cell = self._newest(frame["cells"])
-        found: dict[str, Any] = {"slurm": list(slurm) if slurm else None, "pid": frame.get("runner_pid")}
+        found: dict[str, Any] = {
+            "slurm": list(slurm) if slurm else None,
+            "pid": frame.get("runner_pid"),
+        }
         if cell is None:
             if slurm:
                 return dict(found, verdict=QUEUED, sure=False)
@@ -389,17 +446,24 @@ class Beginning:
             verdict = DONE if frame.get("done") else STILL
             reasons = [one["reason"] for one in frame["cells"] if one.get("reason")]
             return dict(
-                found, verdict=verdict, reason=reasons[0] if reasons else frame.get("error"), sure=True
+                found,
+                verdict=verdict,
+                reason=reasons[0] if reasons else frame.get("error"),
+                sure=True,
             )
         found.update(self._of(cell))
         state = cell.get("state")
         if state == "running":
             stuck = found["traceback"]
             return dict(
-                found, verdict=TROUBLE if stuck else ALIVE, sure=found["step"] is not None and not stuck
+                found,
+                verdict=TROUBLE if stuck else ALIVE,
+                sure=found["step"] is not None and not stuck,
             )
         if state == "done":
-            return dict(found, verdict=DONE if queue_state.is_over(frame["cells"]) else ALIVE, sure=True)
+            return dict(
+                found, verdict=DONE if queue_state.is_over(frame["cells"]) else ALIVE, sure=True
+            )
         # Between two attempts of a cell the runner is alive, and tries again.
         again = bool(frame.get("runner_alive")) and int(cell.get("attempts") or 0) <= int(
             self._job.settings["retries"]
@@ -462,7 +526,10 @@ def _goes_on(tail: bytes) -> bool:
     """Tell whether what was printed last is not the traceback: a handled one is followed by other lines."""
     behind = tail[tail.rindex(TRACEBACK) + len(TRACEBACK) :].splitlines()
     # The frames are indented, the error itself is the one line that is not; a program that goes on prints more.
-    return sum(bool(line.strip()) and not line.startswith((b" ", b"\t")) for line in behind) > MESSAGE_LINES
+    return (
+        sum(bool(line.strip()) and not line.startswith((b" ", b"\t")) for line in behind)
+        > MESSAGE_LINES
+    )
 
 
 MESSAGE_LINES = 8

@@ -24,7 +24,9 @@ def line_end_candidates(job: Job, lines: list[Line]) -> list[str]:
     found = [job.path("queue.txt")] + [job.config(line) for line in lines]
     if lines and not job.problems:
         words = {word for line in lines for word in job.command(line)}
-        paths = [os.path.join(job.workdir, word) for word in sorted(words) if word and "\0" not in word]
+        paths = [
+            os.path.join(job.workdir, word) for word in sorted(words) if word and "\0" not in word
+        ]
         found += [path for path in paths if path.endswith(SCRIPTS) or _has_shebang(path)]
     return list(dict.fromkeys(found))
 
@@ -45,7 +47,9 @@ def first_carriage_return(path: str) -> int | None:
     if data.startswith(BOM):
         return 1
     at = data.find(b"\r\n") if b"\r\n" in data else data.find(b"\r")
-    return None if at < 0 else data.count(b"\n", 0, at) + 1
+    if at < 0:
+        return None
+    return data.count(b"\n", 0, at) + 1
 
 
 def line_end_problem(path: str, number: int) -> str:
@@ -53,7 +57,7 @@ def line_end_problem(path: str, number: int) -> str:
     marked = (_text(path) or b"").startswith(BOM)
     script = r"1s/^\xef\xbb\xbf//;s/\r$//" if marked else r"s/\r$//"
     what = "begins with a byte-order mark" if marked else "has Windows line endings"
-    command = "sed -i '%s' %s" % (script, queue_file.quoted(path))
+    command = f"sed -i '{script}' {queue_file.quoted(path)}"
     return "%s:%d: %s; fix: %s (or queue check --fix)" % (path, number, what, command)
 
 
@@ -67,7 +71,11 @@ def fix_line_ends(path: str) -> None:
     data = _text(real)
     if data is None:
         return
-    clean = data[len(BOM) if data.startswith(BOM) else 0 :].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    clean = (
+        data[len(BOM) if data.startswith(BOM) else 0 :]
+        .replace(b"\r\n", b"\n")
+        .replace(b"\r", b"\n")
+    )
     mode = stat.S_IMODE(os.stat(real).st_mode)
     files.replace(real, clean, sync=True, mode=mode & 0o700 | 0o600)
     os.chmod(real, mode)  # once more: the mode that a file is made with is cut by the umask
@@ -75,7 +83,9 @@ def fix_line_ends(path: str) -> None:
 
 def _text(path: str) -> bytes | None:
     data = files.read(path, MOST)
-    return None if data is None or b"\0" in data else data
+    if data is None or b"\0" in data:
+        return None
+    return data
 
 
 class Checked:
@@ -107,7 +117,9 @@ def check_queue(job: Job, start: str | None = None) -> Checked:
     found = Checked(job)
     if not os.path.isdir(job.workdir):
         found.problems.append(
-            '%s: "workdir" %s is not a directory; make it' % (job.source.where("workdir"), job.workdir)
+            '{}: "workdir" {} is not a directory; make it'.format(
+                job.source.where("workdir"), job.workdir
+            )
         )
     for line in found.lines:
         path = job.config(line)
@@ -125,9 +137,11 @@ def check_queue(job: Job, start: str | None = None) -> Checked:
         try:
             found.first = first_line(job, found.lines, start)
         except ValueError as error:
-            found.problems.append("--from %s: %s" % (start, error))
+            found.problems.append(f"--from {start}: {error}")
     if not found.lines and not found.problems:
-        found.problems.append("%s:1: has no cells; write <cfg> <task> [epochs]" % job.path("queue.txt"))
+        found.problems.append(
+            f"{job.path('queue.txt')}:1: has no cells; write <cfg> <task> [epochs]"
+        )
     if job.settings["out"]:
         found.problems += shared_out_problems(job, found.lines)
     pending = to_run(job, [line for line in found.lines if line.number >= found.first])
@@ -135,8 +149,8 @@ def check_queue(job: Job, start: str | None = None) -> Checked:
         spare = durable_copy.removable(job, queue_state.load_state(job)["cells"])
         if spare:
             found.notes.append(
-                '"prune": %s may be removed when a cell needs room: all but the best of each, after their copies '
-                "were proved again (nothing is removed now)" % durable_copy.summary(spare)
+                f'"prune": {durable_copy.summary(spare)} may be removed when a cell needs room: all but the best of each, after their copies '
+                "were proved again (nothing is removed now)"
             )
         amounts = (sum(one.bytes for one in spare), sum(len(one.files) for one in spare))
         problems, notes = disk_budget.check_budget(job, pending, amounts)
@@ -166,12 +180,11 @@ def first_line(job: Job, lines: list[Line], start: str) -> int:
         ends = places[-1].number + 1 if places else 0
         named.add(places[int(start)].number if int(start) < len(places) else ends)
     if len(named) > 1:
-        where = (
-            "is the name of one cell and the position of another"
-            if counted
-            else "matches lines %s" % ", ".join(map(str, sorted(named)))
-        )
-        raise ValueError("%s; give the config as it is written in the queue" % where)
+        if counted:
+            where = "is the name of one cell and the position of another"
+        else:
+            where = f"matches lines {', '.join(map(str, sorted(named)))}"
+        raise ValueError(f"{where}; give the config as it is written in the queue")
     if not named:
         raise ValueError("no cell has this name, and the queue has only %d" % len(places))
     return named.pop()
@@ -199,8 +212,10 @@ def shared_out_problems(job: Job, lines: list[Line]) -> list[str]:
             found = _shared_folder(mine[key], _written_folders(other, key, theirs))
             if found is not None:
                 problems.append(
-                    '%s: "%s": cell %s would write to %s, where cell %s of the job %s writes: name another "%s", or '
-                    "remove that job if it is over" % (job.source.where(key), key, *found, folder, key)
+                    '{}: "{}": cell {} would write to {}, where cell {} of the job {} writes: name another "{}", or '
+                    "remove that job if it is over".format(
+                        job.source.where(key), key, *found, folder, key
+                    )
                 )
                 break
     return problems
@@ -233,7 +248,9 @@ def _other_jobs(job: Job) -> list[str]:
     here = os.path.realpath(job.folder)
     found: dict[str, str] = {}
     tops = dict.fromkeys([os.path.expanduser(JOBS), os.path.dirname(job.folder)])
-    paths = [os.path.join(top, name) for top in tops for name in _visible_names(top)] + state_files.known()
+    paths = [
+        os.path.join(top, name) for top in tops for name in _visible_names(top)
+    ] + state_files.known()
     for path in paths[:MOST_JOBS]:
         real = os.path.realpath(path)
         if real != here and os.path.isfile(os.path.join(real, "job.json")):

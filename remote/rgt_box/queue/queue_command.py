@@ -38,19 +38,19 @@ def requeue_after(status: int) -> int:
         return status
     again = os.environ.get("SLURM_RESTART_COUNT", "0")
     if again.isdigit() and int(again) >= MOST:
-        print("not requeued: Slurm has already restarted this job %s times" % again, flush=True)
+        print(f"not requeued: Slurm has already restarted this job {again} times", flush=True)
         return status
     told = _ask(["scontrol", "--oneliner", "show", "job", number])
     found = slurm_record(number, told)
     if found is None:
-        print("not requeued: scontrol show job %s: %s" % (number, told[:500]), flush=True)
+        print(f"not requeued: scontrol show job {number}: {told[:500]}", flush=True)
         return status
     name, state = found
     if state != "RUNNING":
-        print("not requeued: job %s is %s" % (name, state), flush=True)
+        print(f"not requeued: job {name} is {state}", flush=True)
         return status
     done = _ask(["scontrol", "requeue", name])
-    print("requeued in Slurm" if done == "" else "scontrol requeue: %s" % done, flush=True)
+    print("requeued in Slurm" if done == "" else f"scontrol requeue: {done}", flush=True)
     return status
 
 
@@ -68,7 +68,7 @@ def slurm_record(number: str, listing: str) -> tuple[str, str] | None:
         found = _RECORD.match(line)
         if found and found.group("number") == number:
             array, task = found.group("array"), found.group("task")
-            return ("%s_%s" % (array, task) if array and task else number), found.group("state")
+            return (f"{array}_{task}" if array and task else number), found.group("state")
     return None
 
 
@@ -103,7 +103,9 @@ def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
 
     checked = queue_check.check_queue(job)
     if checked.problems:
-        print("\n".join(checked.problems).encode("utf-8", "replace").decode("utf-8"), file=sys.stderr)
+        print(
+            "\n".join(checked.problems).encode("utf-8", "replace").decode("utf-8"), file=sys.stderr
+        )
         return USAGE
     index = which(found["index"])
     present = [line.name for line in checked.lines]
@@ -114,20 +116,22 @@ def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
         return USAGE
     if index is None or not 0 <= index < len(cells):
         told = found["index"] if index is None else index
-        print("--index %s: the queue has the cells 0 to %d" % (told, len(cells) - 1), file=sys.stderr)
+        print(
+            "--index %s: the queue has the cells 0 to %d" % (told, len(cells) - 1), file=sys.stderr
+        )
         return USAGE
     name = cells[index]
     if name not in present:
-        print("%s: its line is no longer in queue.txt; there is nothing to run" % name, flush=True)
+        print(f"{name}: its line is no longer in queue.txt; there is nothing to run", flush=True)
         return 0
     os.makedirs(queue_state.lanes_folder(job), exist_ok=True)
     held = files.Lock(queue_state.lane_lock_path(job, name))
     if not held.acquire(1.0):
-        print("%s is already running: its lane is locked" % name, file=sys.stderr)
+        print(f"{name} is already running: its lane is locked", file=sys.stderr)
         return BUSY
     held.write({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())})
     if files.is_locked(job.path("runner.lock")):
-        words = "a runner is at work on the whole queue of %s" % job.folder
+        words = f"a runner is at work on the whole queue of {job.folder}"
         print(busy(job) if queue_state.is_sealed(job) else words, file=sys.stderr)
         return BUSY
     state_files.register_job(job.folder)
@@ -140,7 +144,9 @@ def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
 def which(given: str | None) -> int | None:
     """Return the number of the cell, from 0: as given, or from the engine's environment; None where neither says."""
     if given not in (None, "auto"):
-        return int(given) if str(given).isdecimal() else None
+        if str(given).isdecimal():
+            return int(given)
+        return None
     for name in AUTO:
         value = os.environ.get(name, "")
         if value.isdecimal():
@@ -213,7 +219,9 @@ def main(argv: list[str]) -> int:
     }
     if not argv or argv[0] not in (*actions, "list", "new"):
         print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
-        return 0 if argv and argv[0] in ("-h", "--help") else USAGE
+        if argv and argv[0] in ("-h", "--help"):
+            return 0
+        return USAGE
     if argv[0] == "new":
         return new()
     found = options.parse_or_exit(argv[1:], SPEC, HELP)
@@ -227,7 +235,10 @@ def main(argv: list[str]) -> int:
     try:
         return actions[argv[0]](queue_file.Job(found["job"]), found)
     except OSError as error:  # a pipe or a directory where a file or folder of the job belongs
-        print("queue: %s: %s" % (error.filename or found["job"], background.describe(error)), file=sys.stderr)
+        print(
+            f"queue: {error.filename or found['job']}: {background.describe(error)}",
+            file=sys.stderr,
+        )
         return USAGE
 
 
@@ -236,7 +247,9 @@ def list_jobs() -> int:
     from rgt_box.queue import job_making
     from rgt_box.recorder import state_files
 
-    launched = [job for job in state_files.LaunchedJobs(place.state_dir()).read() if os.path.isdir(job)]
+    launched = [
+        job for job in state_files.LaunchedJobs(place.state_dir()).read() if os.path.isdir(job)
+    ]
     jsonline.say({"jobs": list(dict.fromkeys([*job_making.job_folders(), *launched]))})
     return 0
 
@@ -252,7 +265,9 @@ def status(job: queue_file.Job, _: dict[str, Any]) -> int:
         if waits is not None:
             cell["wait"] = jsonline.compact(waits)
     jsonline.say(frame)
-    return 0 if not job.problems else USAGE
+    if not job.problems:
+        return 0
+    return USAGE
 
 
 def wait(job: queue_file.Job, found: dict[str, Any]) -> int:
@@ -262,7 +277,9 @@ def wait(job: queue_file.Job, found: dict[str, Any]) -> int:
     seconds = 60.0 if found["seconds"] is None else found["seconds"]
     slurm = (lambda: launch.in_slurm(job)) if job.settings["detach"] == "slurm" else None
     jsonline.say(launch.await_end(job, seconds, slurm))
-    return 0 if not job.problems else USAGE
+    if not job.problems:
+        return 0
+    return USAGE
 
 
 def new() -> int:
@@ -275,7 +292,7 @@ def new() -> int:
             raise job_making.NotMade("standard input is not a JSON object")
         jsonline.say(job_making.make_sweep(asked))
     except job_making.NotMade as error:
-        print("queue new: %s" % error, file=sys.stderr)
+        print(f"queue new: {error}", file=sys.stderr)
         return USAGE
     return 0
 
@@ -286,10 +303,10 @@ def edit(job: queue_file.Job, found: dict[str, Any], action: str) -> int:
 
     if not os.path.isfile(job.path("job.json")):
         words = (
-            "there is no job %s on this box; make it first: rgt queue BOX new %s --push . -- "
-            "'python train.py --config {cfg}'" % (job.folder, os.path.basename(job.folder))
+            f"there is no job {job.folder} on this box; make it first: rgt queue BOX new {os.path.basename(job.folder)} --push . -- "
+            "'python train.py --config {cfg}'"
         )
-        print("queue %s: %s" % (action, words), file=sys.stderr)
+        print(f"queue {action}: {words}", file=sys.stderr)
         return USAGE
     try:
         if action == "add":
@@ -299,10 +316,12 @@ def edit(job: queue_file.Job, found: dict[str, Any], action: str) -> int:
         else:
             done = queue_edit.take_out(job, found["cell"], found["why"] or "taken out")
     except queue_edit.NotEdited as error:
-        print("queue %s: %s" % (action, error), file=sys.stderr)
+        print(f"queue {action}: {error}", file=sys.stderr)
         return USAGE
     jsonline.say(done)
-    return 1 if done.get("kept") else 0
+    if done.get("kept"):
+        return 1
+    return 0
 
 
 def check(job: queue_file.Job, found: dict[str, Any]) -> int:
@@ -311,7 +330,7 @@ def check(job: queue_file.Job, found: dict[str, Any]) -> int:
     fixed: list[str] = []
     if found["fix"] and checked.crlf:
         if files.is_locked(job.path("runner.lock")):
-            print("%s; nothing was fixed" % busy(job), file=sys.stderr)
+            print(f"{busy(job)}; nothing was fixed", file=sys.stderr)
             return BUSY
         fixed, problems = mend(checked.crlf)
         checked = queue_check.check_queue(queue_file.Job(job.folder), found["from"])
@@ -321,13 +340,15 @@ def check(job: queue_file.Job, found: dict[str, Any]) -> int:
         shown.update(problems=checked.problems, notes=checked.notes, fixed=fixed)
         jsonline.say(shown)
     else:
-        rows = ["fixed: %s" % path for path in fixed] + checked.problems
-        rows += ["note: %s" % note for note in checked.notes]
+        rows = [f"fixed: {path}" for path in fixed] + checked.problems
+        rows += [f"note: {note}" for note in checked.notes]
         if not checked.problems:
             count = len(checked.lines)
             rows.append("%d cell%s, nothing wrong" % (count, "" if count == 1 else "s"))
         print(printable(rows))
-    return USAGE if checked.problems else 0
+    if checked.problems:
+        return USAGE
+    return 0
 
 
 def mend(paths: list[str]) -> tuple[list[str], list[str]]:
@@ -338,7 +359,7 @@ def mend(paths: list[str]) -> tuple[list[str], list[str]]:
             queue_check.fix_line_ends(path)
             fixed.append(path)
         except OSError as error:
-            problems.append("%s: could not be fixed: %s" % (path, background.describe(error)))
+            problems.append(f"{path}: could not be fixed: {background.describe(error)}")
     return fixed, problems
 
 
@@ -357,11 +378,13 @@ def run(job: queue_file.Job, found: dict[str, Any]) -> int:
         print(printable(checked.problems), file=sys.stderr)
         return USAGE
     told = queue_file.platform_environment(place.state_dir())
-    names = sorted(name for name in told if name not in os.environ and name not in job.settings["env"])
+    names = sorted(
+        name for name in told if name not in os.environ and name not in job.settings["env"]
+    )
     if names:
-        checked.notes.append("set by the platform's profile: %s" % ", ".join(names))
+        checked.notes.append(f"set by the platform's profile: {', '.join(names)}")
     for note in checked.notes:
-        print("note: %s" % note, flush=True)
+        print(f"note: {note}", flush=True)
     held = files.Lock(job.path("runner.lock"))
     if not held.acquire(1.0):
         print(busy(job), file=sys.stderr)
@@ -369,7 +392,7 @@ def run(job: queue_file.Job, found: dict[str, Any]) -> int:
     held.write({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())})
     lanes = busy_lanes(job)
     if lanes:
-        print("running in lanes of their own: %s" % ", ".join(lanes), file=sys.stderr)
+        print(f"running in lanes of their own: {', '.join(lanes)}", file=sys.stderr)
         return BUSY
     state_files.register_job(job.folder)
     cell_process.block_signals()
@@ -388,9 +411,9 @@ def cell(job: queue_file.Job, found: dict[str, Any]) -> int:
 def busy(job: queue_file.Job) -> str:
     """Say that a runner is alive, and which; or that nothing may begin."""
     if queue_state.is_sealed(job):
-        return "%s is sealed for a billing action; the seal expires by itself" % job.folder
+        return f"{job.folder} is sealed for a billing action; the seal expires by itself"
     pid = files.lock_holder(job.path("runner.lock")).get("pid")
-    return "a runner (pid %s) is already at work on %s" % (pid or "unknown", job.folder)
+    return f"a runner (pid {pid or 'unknown'}) is already at work on {job.folder}"
 
 
 def load_environment(path: str) -> None:

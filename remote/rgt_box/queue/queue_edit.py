@@ -46,7 +46,11 @@ def add(job: Job, data: bytes) -> dict[str, Any]:
             known = present.get(line.name)
             if known is None:
                 fresh.append(rows[line.number - 1])
-            elif (known.cfg, known.task, job.epochs(known)) == (line.cfg, line.task, job.epochs(line)):
+            elif (known.cfg, known.task, job.epochs(known)) == (
+                line.cfg,
+                line.task,
+                job.epochs(line),
+            ):
                 there.append(line.name)
             else:
                 raise NotEdited(
@@ -101,7 +105,7 @@ def take_out(job: Job, names: list[str], why: str) -> dict[str, Any]:
                 continue
             how = state.get(name, {}).get("state")
             if how in ("running", "done"):
-                kept[name] = "it is %s" % how
+                kept[name] = f"it is {how}"
                 continue
             mark = b"# %s: " % why.encode("utf-8", "replace").replace(b"\n", b" ")
             rows[line.number - 1] = mark + rows[line.number - 1]
@@ -116,7 +120,7 @@ def take_out(job: Job, names: list[str], why: str) -> dict[str, Any]:
 def _held(job: Job) -> files.Lock:
     held = files.Lock(job.path(LOCK))
     if not held.acquire(10.0):
-        raise NotEdited("%s is being edited by another process" % job.path("queue.txt"))
+        raise NotEdited(f"{job.path('queue.txt')} is being edited by another process")
     return held
 
 
@@ -132,14 +136,18 @@ def again(job: Job, names: list[str]) -> dict[str, Any]:
     """
     held = files.Lock(job.path("runner.lock"))
     if not held.acquire(1.0):
-        raise NotEdited("a runner is at work on %s, or it is sealed; nothing was changed" % job.folder)
+        raise NotEdited(
+            f"a runner is at work on {job.folder}, or it is sealed; nothing was changed"
+        )
     try:
         state = queue_state.load_state(job)
         known = queue_state.by_name(state)
         found = [name for name in names if name in known]
         for name in found:
             known[name].update(
-                state="interrupted", durable="pending", reason="its result was lost: it will run again"
+                state="interrupted",
+                durable="pending",
+                reason="its result was lost: it will run again",
             )
         if found:
             for name in found:

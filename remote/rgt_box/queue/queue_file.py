@@ -31,14 +31,16 @@ def fill_template(template: str, values: dict[str, str]) -> str:
 
     def put(match: re.Match[str]) -> str:
         escaped, name = match.groups()
-        return "{%s}" % escaped if escaped else values.get(name, match.group(0))
+        if escaped:
+            return f"{{{escaped}}}"
+        return values.get(name, match.group(0))
 
     return _FIELD.sub(put, template)
 
 
 def escaped(text: str) -> str:
     """Return a template that fills in to exactly this text, braces and all."""
-    return _FIELD.sub(lambda match: "{%s}" % match.group(0), text)
+    return _FIELD.sub(lambda match: f"{{{match.group(0)}}}", text)
 
 
 def unknown_fields(template: str, known: tuple[str, ...] = FIELDS) -> list[str]:
@@ -119,7 +121,7 @@ class Settings:
         self._text = ""
         raw = files.read(path, 1 << 20)
         if raw is None:
-            self.problems.append("%s is missing or cannot be read; write one (docs/jobs.md)" % path)
+            self.problems.append(f"{path} is missing or cannot be read; write one (docs/jobs.md)")
             return
         self._text = raw.decode("utf-8-sig", "replace")
         self._read()
@@ -134,15 +136,19 @@ class Settings:
         except RecursionError:
             data = None
         if not isinstance(data, dict):
-            self.problems.append("%s:1: is not a JSON object; begin with { and end with }" % self.path)
+            self.problems.append(
+                f"{self.path}:1: is not a JSON object; begin with {{ and end with }}"
+            )
             return
         for key, value in data.items():
             if key not in KEYS or value is None:
                 continue  # a newer client may know more
             kinds = KEYS[key][0]
             if not isinstance(value, kinds) or isinstance(value, bool):
-                named = " or ".join(WORDS[kind] for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
-                self.say(key, "must be %s, not %s" % (named, json.dumps(value)[:60]))
+                named = " or ".join(
+                    WORDS[kind] for kind in (kinds if isinstance(kinds, tuple) else (kinds,))
+                )
+                self.say(key, f"must be {named}, not {json.dumps(value)[:60]}")
                 continue
             self.values[key] = value
         self._check_paths()
@@ -150,11 +156,11 @@ class Settings:
 
     def say(self, key: str, text: str) -> None:
         """Add a problem of one key."""
-        self.problems.append('%s: "%s" %s' % (self.where(key), key, text))
+        self.problems.append(f'{self.where(key)}: "{key}" {text}')
 
     def where(self, key: str) -> str:
         """Return ``FILE:LINE`` of a key; of the file's first line where the key is not in it."""
-        found = re.search(r'"%s"\s*:' % re.escape(key), self._text)
+        found = re.search(rf'"{re.escape(key)}"\s*:', self._text)
         return "%s:%d" % (self.path, self._text.count("\n", 0, found.start()) + 1 if found else 1)
 
     def _check_paths(self) -> None:
@@ -167,41 +173,52 @@ class Settings:
             if "{name}" not in text:
                 self.say(key, "needs {name}, or all cells would share one directory")
             for field in unknown_fields(text, PATH_FIELDS):
-                self.say(key, "has the unknown field {%s}; it may use {name} only" % field)
+                self.say(key, f"has the unknown field {{{field}}}; it may use {{name}} only")
         for kept in self.values["keep"]:
-            if not isinstance(kept, str) or kept.startswith("/") or ".." in kept.split("/") or kept == "":
-                self.say("keep", 'must hold paths below "out", not %r' % (kept,))
+            if (
+                not isinstance(kept, str)
+                or kept.startswith("/")
+                or ".." in kept.split("/")
+                or kept == ""
+            ):
+                self.say("keep", f'must hold paths below "out", not {kept!r}')
         for ignored in self.values["ignore"]:
             if not isinstance(ignored, str) or not ignored.startswith("/"):
-                self.say("ignore", "must hold absolute paths, globs allowed, not %r" % (ignored,))
+                self.say("ignore", f"must hold absolute paths, globs allowed, not {ignored!r}")
 
     def _check_rest(self) -> None:
         try:
             command = command_words(self.values["command"])
         except ValueError as error:
             command = ["?"]
-            self.say("command", "cannot be split into words (%s); close the quote or write a list" % error)
+            self.say(
+                "command", f"cannot be split into words ({error}); close the quote or write a list"
+            )
         if not command or not command[0]:
             self.say("command", "is empty; leave it out to run the trainer, or name a program")
         for field in sorted({field for word in command for field in unknown_fields(word)}):
-            known = " ".join("{%s}" % name for name in FIELDS)
-            hint = "the fields are %s; write {{%s}} for literal braces" % (known, field)
-            self.say("command", "has the unknown field {%s}; %s" % (field, hint))
+            known = " ".join(f"{{{name}}}" for name in FIELDS)
+            hint = f"the fields are {known}; write {{{{{field}}}}} for literal braces"
+            self.say("command", f"has the unknown field {{{field}}}; {hint}")
         if self.values["detach"] not in DETACH:
             self.say(
-                "detach", "must be one of %s, not %r" % (", ".join(DETACH), str(self.values["detach"])[:40])
+                "detach",
+                f"must be one of {', '.join(DETACH)}, not {str(self.values['detach'])[:40]!r}",
             )
         if self.values["on_sigterm"] not in (None, ON_SIGTERM):
-            self.say("on_sigterm", 'must be "%s", or be left out' % ON_SIGTERM)
+            self.say("on_sigterm", f'must be "{ON_SIGTERM}", or be left out')
         if self.values["prune"] not in (None, PRUNE):
-            self.say("prune", 'must be "%s", or be left out' % PRUNE)
+            self.say("prune", f'must be "{PRUNE}", or be left out')
         if self.values["prune"] and not self.values["durable"]:
-            self.say("prune", 'needs "durable": only what has a verified copy there is ever removed')
+            self.say(
+                "prune", 'needs "durable": only what has a verified copy there is ever removed'
+            )
         if self.values["parallel"] < 1:
             self.say("parallel", "must be 1 or more")
         elif self.values["parallel"] > 1 and self.values["detach"] in ("tmux", "setsid"):
             self.say(
-                "parallel", 'needs "detach": "slurm", or a Kubernetes Job: cells on one box run one at a time'
+                "parallel",
+                'needs "detach": "slurm", or a Kubernetes Job: cells on one box run one at a time',
             )
         for key in SIZES + ("retries",):
             if (self.values[key] or 0) < 0:
@@ -248,22 +265,24 @@ def scan(data: bytes, path: str) -> tuple[list[Line], list[str]]:
     found: list[Line] = []
     problems: list[str] = []
     if b"\0" in data:
-        return [], ["%s:1: is not plain text (UTF-16, by the look of it); save it as UTF-8" % path]
+        return [], [f"{path}:1: is not plain text (UTF-16, by the look of it); save it as UTF-8"]
     names: dict[str, Line] = {}
     for number, raw in enumerate(data[len(BOM) if data.startswith(BOM) else 0 :].split(b"\n"), 1):
         where = "%s:%d" % (path, number)
         try:
             words = raw.split(b"#", 1)[0].decode("utf-8").split()
         except UnicodeDecodeError:
-            problems.append("%s: is not UTF-8; rename the config and write its name in UTF-8" % where)
+            problems.append(f"{where}: is not UTF-8; rename the config and write its name in UTF-8")
             continue
         if not words:
             continue
         if len(words) not in (2, 3):
             problems.append("%s: %d words; write <cfg> <task> [epochs]" % (where, len(words)))
             continue
-        if len(words) == 3 and not (words[2].isdigit() and words[2].isascii() and int(words[2]) > 0):
-            problems.append("%s: epochs must be a whole number above 0, not %r" % (where, words[2]))
+        if len(words) == 3 and not (
+            words[2].isdigit() and words[2].isascii() and int(words[2]) > 0
+        ):
+            problems.append(f"{where}: epochs must be a whole number above 0, not {words[2]!r}")
             continue
         line = Line(number, words[0], words[1], int(words[2]) if len(words) == 3 else None)
         line.twin = names.setdefault(line.name, line)
@@ -319,7 +338,7 @@ class Job:
         path = self.path("queue.txt")
         data = files.read(path)
         if data is None:
-            return [], ["%s is missing or cannot be read; write one line for each cell" % path]
+            return [], [f"{path} is missing or cannot be read; write one line for each cell"]
         return scan(data, path)
 
     def commented(self) -> list[Line]:
@@ -331,7 +350,9 @@ class Job:
     def workdir(self) -> str:
         """Where cells start."""
         own = self.settings["workdir"]
-        return os.path.join(self.folder, os.path.expanduser(own)) if own else self.folder
+        if own:
+            return os.path.join(self.folder, os.path.expanduser(own))
+        return self.folder
 
     def config(self, line: Line) -> str:
         """Return the path of a cell's config."""
@@ -362,7 +383,9 @@ class Job:
 
     def epochs(self, line: Line) -> int:
         """Return how many epochs a cell is to run."""
-        return int(self.settings["default_epochs"]) if line.epochs is None else line.epochs
+        if line.epochs is None:
+            return int(self.settings["default_epochs"])
+        return line.epochs
 
     def command(self, line: Line) -> list[str]:
         """Return the command of a cell, with every field filled in."""
@@ -392,7 +415,9 @@ def environment(told: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def remember_platform(folder: str, env: dict[str, str] | None, hooks: dict[str, Any] | None) -> None:
+def remember_platform(
+    folder: str, env: dict[str, str] | None, hooks: dict[str, Any] | None
+) -> None:
     """Keep the platform's environment and hooks for the cells that are started from now on, by whomever.
 
     Args:
@@ -403,7 +428,9 @@ def remember_platform(folder: str, env: dict[str, str] | None, hooks: dict[str, 
     path = os.path.join(folder, ENVIRONMENT)
     known = _told(folder)
     wanted = dict(known)
-    wanted.update({} if env is None else {"env": env}, **({} if hooks is None else {"hooks": hooks}))
+    wanted.update(
+        {} if env is None else {"env": env}, **({} if hooks is None else {"hooks": hooks})
+    )
     if wanted == known:
         return
     try:
@@ -431,7 +458,9 @@ def platform_hooks(folder: str) -> dict[str, Any]:
 
     off = turned_off(folder)
     return {
-        key: value for key, value in cell_command.hooks(_told(folder).get("hooks")).items() if key not in off
+        key: value
+        for key, value in cell_command.hooks(_told(folder).get("hooks")).items()
+        if key not in off
     }
 
 
@@ -442,7 +471,9 @@ OFF = "mirrors.json"
 def turned_off(folder: str) -> list[str]:
     """Return the names of variables and hooks that cells do not get."""
     off = (files.read_json(os.path.join(folder, OFF), 65536) or {}).get("off")
-    return [name for name in off if isinstance(name, str)] if isinstance(off, list) else []
+    if isinstance(off, list):
+        return [name for name in off if isinstance(name, str)]
+    return []
 
 
 NAMES = {

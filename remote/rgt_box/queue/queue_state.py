@@ -46,7 +46,7 @@ def frozen(job: Job) -> list[str] | None:
     cells = (jsonline.loads_dict(data or b"") or {}).get("cells")
     if not isinstance(cells, list) or not all(isinstance(name, str) for name in cells):
         raise ValueError(
-            "%s is damaged; tasks that wait need it: restore it from the submission" % job.path(INDEXES)
+            f"{job.path(INDEXES)} is damaged; tasks that wait need it: restore it from the submission"
         )
     return [str(name) for name in cells]
 
@@ -60,7 +60,7 @@ def freeze(job: Job) -> list[str]:
     """
     held = files.Lock(job.path("indexes.lock"))
     if not held.acquire(FREEZING_WAIT):
-        raise ValueError("another submission of %s is in progress" % job.folder)
+        raise ValueError(f"another submission of {job.folder} is in progress")
     try:
         before = frozen(job) or []
         names = before + [line.name for line in job.lines()[0] if line.name not in before]
@@ -110,7 +110,9 @@ def read_lanes(job: Job) -> dict[str, dict[str, Any]]:
     return found
 
 
-def lay_over(cells: list[dict[str, Any]], at: Any, found: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+def lay_over(
+    cells: list[dict[str, Any]], at: Any, found: dict[str, dict[str, Any]]
+) -> list[dict[str, Any]]:
     """Return the cells with those of newer lanes in their place.
 
     Args:
@@ -121,7 +123,9 @@ def lay_over(cells: list[dict[str, Any]], at: Any, found: dict[str, dict[str, An
     newer: dict[str, dict[str, Any]] = {}
     for name, state in found.items():
         mine = [
-            cell for cell in state.get("cells") or [] if isinstance(cell, dict) and cell.get("name") == name
+            cell
+            for cell in state.get("cells") or []
+            if isinstance(cell, dict) and cell.get("name") == name
         ]
         if mine and float(state.get("at") or 0.0) > float(at or 0.0):
             newer[name] = mine[0]
@@ -166,14 +170,22 @@ def new_cell(job: Job, line: Line) -> dict[str, Any]:
     }
 
 
-def merged_cells(job: Job, known: dict[str, dict[str, Any]], lines: list[Line]) -> list[dict[str, Any]]:
+def merged_cells(
+    job: Job, known: dict[str, dict[str, Any]], lines: list[Line]
+) -> list[dict[str, Any]]:
     """Return one cell per queue line, in its order, keeping what is known by name."""
     cells = []
     for line in lines:
         cell = new_cell(job, line)
         before = known.get(line.name)
         if before is not None:
-            cell.update({key: value for key, value in before.items() if key not in ("cfg", "task", "epochs")})
+            cell.update(
+                {
+                    key: value
+                    for key, value in before.items()
+                    if key not in ("cfg", "task", "epochs")
+                }
+            )
         cells.append(cell)
     return cells
 
@@ -220,7 +232,9 @@ def who_holds(job: Job) -> str:
         holder = files.lock_holder(path)
         pid = holder.get("pid")
         if isinstance(pid, int) and procstat.is_alive(pid, holder.get("ticks")):
-            return "seal" if holder.get("seal") else "runner"
+            if holder.get("seal"):
+                return "seal"
+            return "runner"
         written, now = files.signature(path), time.monotonic()
         until = now + TELLS_WITHIN if until is None else until
         if now >= until or _silent.get(path) == written:
@@ -256,12 +270,16 @@ def queue_frame(job: Job, path: str) -> dict[str, Any]:
         alive = is_runner_alive(job)
         cells = merged_cells(job, by_name(state), lines)
         at_work = {name for name in lane_names(job) if is_lane_alive(job, name)}
-        left = [cell for cell in cells if cell["state"] == "running" and cell["name"] not in at_work]
+        left = [
+            cell for cell in cells if cell["state"] == "running" and cell["name"] not in at_work
+        ]
         if alive or not left:
             break
     else:
         for cell in left:
-            cell.update(state="interrupted", reason="the runner is gone; launch it again to continue")
+            cell.update(
+                state="interrupted", reason="the runner is gone; launch it again to continue"
+            )
     shown = [jsonline.compact({key: cell.get(key) for key in CELL_FIELDS}) for cell in cells]
     problems = job.problems + problems
     return jsonline.compact(
@@ -274,7 +292,9 @@ def queue_frame(job: Job, path: str) -> dict[str, Any]:
             "runner_alive": alive or bool(at_work),
             "done": bool(state.get("done")) and is_over(cells),
             "error": "; ".join(problems) or state.get("error"),
-            "same_command": (files.read_json(job.path("job.json"), 1 << 20) or {}).get("same_command"),
+            "same_command": (files.read_json(job.path("job.json"), 1 << 20) or {}).get(
+                "same_command"
+            ),
         }
     )
 
@@ -285,10 +305,25 @@ def shortened(frame: dict[str, Any], most: int) -> dict[str, Any]:
     A queue of which some cells were left out might pass for done. One that is too long even so has no cells, and
     an error.
     """
-    keep = ("name", "cfg", "task", "epochs", "state", "attempts", "exit_code", "signal", "durable", "best")
+    keep = (
+        "name",
+        "cfg",
+        "task",
+        "epochs",
+        "state",
+        "attempts",
+        "exit_code",
+        "signal",
+        "durable",
+        "best",
+    )
     for less in (("durable_path", "told"), ("durable_path", "told", "out", "log"), None):
         cells = [
-            {key: value for key, value in cell.items() if (key in keep if less is None else key not in less)}
+            {
+                key: value
+                for key, value in cell.items()
+                if (key in keep if less is None else key not in less)
+            }
             for cell in frame["cells"]
         ]
         found = dict(frame, cells=cells)
@@ -322,17 +357,17 @@ def store_state(path: str, state: dict[str, Any]) -> str | None:
         return None
     except OSError as error:
         if error.errno not in FULL:
-            return "state.json: %s" % error.strerror
+            return f"state.json: {error.strerror}"
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     except OSError as error:
-        return "state.json: %s" % error.strerror
+        return f"state.json: {error.strerror}"
     try:
         os.pwrite(fd, data, 0)
         os.fsync(fd)
         return None
     except OSError as error:
-        return "state.json: %s" % error.strerror
+        return f"state.json: {error.strerror}"
     finally:
         os.close(fd)
 
@@ -376,7 +411,9 @@ class Journal:
 
     def everyone(self) -> list[dict[str, Any]]:
         """Return all cells of the queue, also those of other lanes."""
-        found: list[dict[str, Any]] = load_state(self._job)["cells"] if self._only else self.state["cells"]
+        found: list[dict[str, Any]] = (
+            load_state(self._job)["cells"] if self._only else self.state["cells"]
+        )
         return found
 
     def cell(self, name: str) -> dict[str, Any]:
@@ -411,7 +448,7 @@ class Journal:
             finally:
                 os.close(fd)
         except OSError as error:
-            print("master.log: %s" % error.strerror, file=sys.stderr, flush=True)
+            print(f"master.log: {error.strerror}", file=sys.stderr, flush=True)
 
 
 def now() -> float:
@@ -438,4 +475,7 @@ def withdraw_stop(job: Job) -> None:
 def is_stopped_by_person(job: Job) -> bool:
     """Tell whether a person has asked this runner to stop; a note for an earlier runner does not count."""
     pid = os.getpid()
-    return files.read_json(job.path(STOP_REQUEST)) == {"pid": pid, "ticks": procstat.start_ticks(pid)}
+    return files.read_json(job.path(STOP_REQUEST)) == {
+        "pid": pid,
+        "ticks": procstat.start_ticks(pid),
+    }

@@ -13,7 +13,14 @@ from rgt_wire.shared_text import duration_text, size_text
 
 from rgt_box import files, place, procstat, secret_store
 from rgt_box.background import describe
-from rgt_box.queue import cell_command, cell_process, disk_budget, durable_copy, queue_file, queue_state
+from rgt_box.queue import (
+    cell_command,
+    cell_process,
+    disk_budget,
+    durable_copy,
+    queue_file,
+    queue_state,
+)
 from rgt_box.queue.queue_file import Job, Line
 from rgt_box.queue.queue_state import Journal, now
 
@@ -100,7 +107,9 @@ def run_attempt(job: Job, line: Line, words: list[str], journal: Journal) -> int
         The signal that the runner was stopped with meanwhile, if any.
     """
     cell = journal.cell(line.name)
-    cell.update(state="running", attempts=int(cell.get("attempts") or 0) + 1, started=now(), ended=None)
+    cell.update(
+        state="running", attempts=int(cell.get("attempts") or 0) + 1, started=now(), ended=None
+    )
     cell.update(exit_code=None, signal=None, reason=None, pruned=None)
     note_config(job, line, cell)
     journal.mark("START %s attempt=%d" % (line.name, cell["attempts"]))
@@ -111,12 +120,14 @@ def run_attempt(job: Job, line: Line, words: list[str], journal: Journal) -> int
         secrets, notes = secret_store.of_job(job.folder)
         env.update(secrets)
         for note in notes:
-            journal.say("%s: %s" % (line.name, note))
+            journal.say(f"{line.name}: {note}")
         hooked = cell_command.wrapped(words, queue_file.platform_hooks(place.state_dir()), env)
         child = cell_process.Process(hooked, job.workdir, env, log, int(job.settings["nice"]))
     except OSError as error:
-        reason = "could not be started: %s" % describe(error)
-        cell.update(state="failed", exit_code=cell_process.NOT_EXECUTABLE, ended=now(), reason=reason)
+        reason = f"could not be started: {describe(error)}"
+        cell.update(
+            state="failed", exit_code=cell_process.NOT_EXECUTABLE, ended=now(), reason=reason
+        )
         journal.mark("FINISHED %s exit=%d" % (line.name, cell_process.NOT_EXECUTABLE))
         return None
     journal.state.update(cell_pid=child.pid, cell_ticks=child.ticks)
@@ -159,10 +170,13 @@ def _flag(cell: dict[str, Any], journal: Journal) -> None:
     """Say what is odd about a cell that ended by itself."""
     if cell["state"] == "interrupted":
         return
-    found = [unusual_flag(cell, journal.everyone()), CHANGED if cell.get("config_changed") else None]
+    found = [
+        unusual_flag(cell, journal.everyone()),
+        CHANGED if cell.get("config_changed") else None,
+    ]
     cell["flag"] = "; ".join(text for text in found if text) or None
     if cell["flag"]:
-        journal.say("%s: %s" % (cell["name"], cell["flag"]))
+        journal.say(f"{cell['name']}: {cell['flag']}")
 
 
 def written_files(job: Job, since: float) -> tuple[str, tuple[str, ...]]:
@@ -175,7 +189,10 @@ def written_files(job: Job, since: float) -> tuple[str, tuple[str, ...]]:
     Raises:
         rgt_box.queue.durable_copy.CopyFailed: they cannot all be listed.
     """
-    from rgt_box.commands import results, work_folders  # it loads much: only where there is a copy to make
+    from rgt_box.commands import (
+        results,
+        work_folders,
+    )  # it loads much: only where there is a copy to make
 
     found = work_folders.folder_of(job.workdir)
     if found is None:
@@ -187,7 +204,9 @@ def written_files(job: Job, since: float) -> tuple[str, tuple[str, ...]]:
     if problems:
         raise durable_copy.CopyFailed(problems[0])
     own = {job.path(name) for name in BOOKKEEPING}
-    return folder, tuple(path for path, changed in files_there if changed >= since and path not in own)
+    return folder, tuple(
+        path for path, changed in files_there if changed >= since and path not in own
+    )
 
 
 def keep_result(job: Job, line: Line, since: float) -> dict[str, Any]:
@@ -207,10 +226,14 @@ def keep_result(job: Job, line: Line, since: float) -> dict[str, Any]:
             out, list(job.settings["keep"]), target, job.log(line.name), work, written
         )
     except durable_copy.CopyFailed as error:
-        return {"state": "failed", "durable": "failed", "reason": "the durable copy failed: %s" % error}
+        return {
+            "state": "failed",
+            "durable": "failed",
+            "reason": f"the durable copy failed: {error}",
+        }
     if not kept:
-        places = " or %s" % work if work else ""
-        reason = "it ended with 0 but left nothing to keep in %s%s" % (out, places)
+        places = f" or {work}" if work else ""
+        reason = f"it ended with 0 but left nothing to keep in {out}{places}"
         return {"state": "failed", "durable": "failed", "reason": reason}
     return {"state": "done", "durable": "verified", "durable_path": target}
 
@@ -218,7 +241,9 @@ def keep_result(job: Job, line: Line, since: float) -> dict[str, Any]:
 def cell_environment(job: Job, line: Line) -> dict[str, str]:
     """Return the environment of a cell: the platform's, over it the runner's, over it the job's own."""
     env = queue_file.platform_environment(place.state_dir())
-    env.update(os.environ, PYTHONUNBUFFERED="1", RGT_CELL=line.name, RGT_OUT=job.out(line.name) or "")
+    env.update(
+        os.environ, PYTHONUNBUFFERED="1", RGT_CELL=line.name, RGT_OUT=job.out(line.name) or ""
+    )
     env.update({str(key): str(value) for key, value in job.settings["env"].items()})
     return env
 
@@ -278,7 +303,7 @@ class Runner:
         cells = self._journal.reread()
         if cells and all(cell["state"] == "done" for cell in cells):
             what = "every cell of this queue" if self._only is None else self._only
-            self._journal.say("%s is done already" % what)
+            self._journal.say(f"{what} is done already")
             self._finish()
             return OK
         tried: set[str] = set()
@@ -304,13 +329,17 @@ class Runner:
         cells = self._journal.reread()
         return [
             (line, cell)
-            for line, cell in zip(self._journal.lines, cells)  # noqa: B905 (3.10 has strict=)
+            for line, cell in zip(self._journal.lines, cells)
             if (line.number < self._first) == left_alone
         ]
 
     def _left_out(self) -> list[str]:
         """Return the cells before the first one to run that have not had their turn."""
-        return [line.name for line, cell in self._mine(left_alone=True) if not queue_state.is_over([cell])]
+        return [
+            line.name
+            for line, cell in self._mine(left_alone=True)
+            if not queue_state.is_over([cell])
+        ]
 
     def _repair(self) -> int:
         """Make good what a runner that died left behind; returns a stop signal that came meanwhile, else 0."""
@@ -321,8 +350,10 @@ class Runner:
                 continue
             if isinstance(pid, int) and procstat.is_alive(pid, ticks):
                 state.update(cell_pid=pid, cell_ticks=ticks)
-                cell["reason"] = "left running (pid %d) by a runner that died; waiting for it to end" % pid
-                journal.say("%s: %s" % (cell["name"], cell["reason"]))
+                cell["reason"] = (
+                    "left running (pid %d) by a runner that died; waiting for it to end" % pid
+                )
+                journal.say(f"{cell['name']}: {cell['reason']}")
                 journal.save()
                 stopped = cell_process.wait_for_orphan(pid, ticks)
                 del state["cell_pid"], state["cell_ticks"]
@@ -342,17 +373,17 @@ class Runner:
             problems = self._make_room(line, problems)
         if not problems:
             return None
-        self._journal.cell(line.name)["reason"] = "not started: %s" % "; ".join(problems)
-        self._journal.mark("STOPPED before %s: %s" % (line.name, "; ".join(problems)))
+        self._journal.cell(line.name)["reason"] = f"not started: {'; '.join(problems)}"
+        self._journal.mark(f"STOPPED before {line.name}: {'; '.join(problems)}")
         return NO_ROOM
 
     def _make_room(self, line: Line, problems: list[str]) -> list[str]:
         """Remove checkpoints of finished cells until a cell fits; returns what is wrong then."""
         for one in durable_copy.removable(self._job, self._journal.everyone()):
-            what = "%s of %s: %s" % (size_text(one.bytes), one.cell, one.path)
-            self._journal.mark("PRUNE %s (room for %s)" % (what, line.name))
+            what = f"{size_text(one.bytes)} of {one.cell}: {one.path}"
+            self._journal.mark(f"PRUNE {what} (room for {line.name})")
             why = durable_copy.remove(one)
-            self._journal.mark("KEPT %s: %s" % (one.path, why) if why else "PRUNED %s" % what)
+            self._journal.mark(f"KEPT {one.path}: {why}" if why else f"PRUNED {what}")
             if why:
                 continue
             cell = queue_state.by_name(self._journal.state).get(one.cell)
@@ -382,7 +413,7 @@ class Runner:
             if note_config(self._job, line, cell):
                 cell["reason"] += "; not retried: its config has been changed since"
                 return None
-            self._journal.say("%s failed (%s); trying again" % (line.name, cell["reason"]))
+            self._journal.say(f"{line.name} failed ({cell['reason']}); trying again")
         return None
 
     def _finish(self) -> int:
@@ -390,22 +421,28 @@ class Runner:
         if self._only is not None:
             self._journal.save()
             self._close_queue()
-            return FAILED if any(cell["state"] == "failed" for cell in cells) else OK
+            if any(cell["state"] == "failed" for cell in cells):
+                return FAILED
+            return OK
         left_out = self._left_out()
         if left_out:
-            self._journal.mark("QUEUE NOT DONE: left out with --from: %s" % ", ".join(left_out))
+            self._journal.mark(f"QUEUE NOT DONE: left out with --from: {', '.join(left_out)}")
         else:
             self._journal.state["done"] = True
             self._journal.mark("QUEUE DONE")
         self._journal.save()
         if any(cell["state"] == "failed" for _, cell in self._mine()):
             return FAILED
-        return LEFT_OUT if left_out else OK
+        if left_out:
+            return LEFT_OUT
+        return OK
 
     def _reopen_queue(self) -> None:
         """Take back that the queue is done where this cell is to run once more, so that its end is told again."""
         whole = Journal(self._job)
-        if queue_state.load_state(self._job).get("done") and not queue_state.is_over(whole.reread()):
+        if queue_state.load_state(self._job).get("done") and not queue_state.is_over(
+            whole.reread()
+        ):
             with_lock = files.Lock(self._job.path(queue_state.FOLDER, "closing.lock"))
             if with_lock.acquire(CLOSING_WAIT):
                 whole.state.update(runner_pid=None, runner_alive=False)

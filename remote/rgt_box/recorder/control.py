@@ -54,18 +54,25 @@ def detach(words: list[str], log: str | None = None) -> None:
 def status(folder: str) -> dict[str, Any] | None:
     """Return the status of the live recorder; None when there is none or it is not ready yet."""
     found = state_files.read_status(folder, state_files.STATUS)
-    return None if found is None or found.get("error") else found
+    if found is None or found.get("error"):
+        return None
+    return found
 
 
 def failure(folder: str) -> str | None:
     """Return why the last recorder could not write, if that is what ended it."""
     error = state_files.read_json(folder, state_files.STATUS).get("error")
-    return str(error) if error else None
+    if error:
+        return str(error)
+    return None
 
 
 def is_running(folder: str) -> bool:
     """Tell whether a recorder holds the lock."""
-    return any(files.is_locked(os.path.join(where, state_files.LOCK)) for where in state_files.places(folder))
+    return any(
+        files.is_locked(os.path.join(where, state_files.LOCK))
+        for where in state_files.places(folder)
+    )
 
 
 def elsewhere(folder: str) -> str | None:
@@ -73,7 +80,9 @@ def elsewhere(folder: str) -> str | None:
     owner = files.read_json(os.path.join(folder, place.OWNER), 4096)
     if owner is None or owner == place.identity() or not is_running(folder):
         return None
-    return "%s is in use by the recorder of %s; set another RGT_STATE_DIR here" % (folder, owner.get("host"))
+    return (
+        f"{folder} is in use by the recorder of {owner.get('host')}; set another RGT_STATE_DIR here"
+    )
 
 
 def signal_recorder(folder: str, number: int) -> bool:
@@ -118,7 +127,9 @@ def ensure(folder: str, idle_hours: float | None = None) -> dict[str, Any] | Non
     found: dict[str, Any] | None = None
     for _ in range(TRIES):
         if is_running(folder):
-            found = status(folder) or _await_status(folder, state_files.read_json(folder, state_files.STATUS))
+            found = status(folder) or _await_status(
+                folder, state_files.read_json(folder, state_files.STATUS)
+            )
             if found is not None and not state_files.is_older(found):
                 return found
             if found is not None and not stop(folder):
@@ -135,7 +146,7 @@ def _start(folder: str, idle_hours: float | None) -> dict[str, Any] | None:
         return None
     words = place.command("record", "--foreground")
     if idle_hours is not None:
-        words += ["--idle-hours", "%g" % idle_hours]
+        words += ["--idle-hours", f"{idle_hours:g}"]
     # It stays where it is: by now it may be of a recorder that somebody else has started, who writes it once.
     before = state_files.read_json(folder, state_files.STATUS)
     detach(words)
@@ -149,7 +160,7 @@ def unwritable(folder: str) -> str | None:
         files.replace(os.path.join(folder, "probe"), b"probe\n")
         files.unlink(os.path.join(folder, "probe"))
     except OSError as error:
-        return "the ring in %s cannot be written: %s" % (folder, error.strerror)
+        return f"the ring in {folder} cannot be written: {error.strerror}"
     return None
 
 
@@ -186,10 +197,14 @@ class Watchers:
         places = state_files.places(self._folder)
         signature = [files.signature(where) for where in places]
         if signature != self._signature or None in signature:
-            self._entries = [entry for entry in map(self._load, self._paths(places)) if entry is not None]
+            self._entries = [
+                entry for entry in map(self._load, self._paths(places)) if entry is not None
+            ]
             self._entries.sort(key=lambda entry: (int(entry["ticks"]), int(entry["pid"])))
             self._signature = signature
-        alive = [entry for entry in self._entries if procstat.is_alive(entry["pid"], entry["ticks"])]
+        alive = [
+            entry for entry in self._entries if procstat.is_alive(entry["pid"], entry["ticks"])
+        ]
         if len(alive) != len(self._entries):
             for entry in self._entries:
                 if entry not in alive:
@@ -202,7 +217,9 @@ class Watchers:
         found = []
         for folder in places:
             try:
-                found += [os.path.join(folder, name) for name in os.listdir(folder) if _NAME.match(name)]
+                found += [
+                    os.path.join(folder, name) for name in os.listdir(folder) if _NAME.match(name)
+                ]
             except OSError:
                 continue
         return found
@@ -210,7 +227,11 @@ class Watchers:
     @staticmethod
     def _load(path: str) -> dict[str, Any] | None:
         entry = files.read_json(path)
-        if entry is None or not isinstance(entry.get("pid"), int) or not isinstance(entry.get("ticks"), int):
+        if (
+            entry is None
+            or not isinstance(entry.get("pid"), int)
+            or not isinstance(entry.get("ticks"), int)
+        ):
             return None
         return entry
 
@@ -218,7 +239,9 @@ class Watchers:
 def has_live_watcher(folder: str) -> bool:
     """Tell whether a client watches through this state directory. Only reads."""
     entries = map(Watchers._load, Watchers._paths(state_files.places(folder)))
-    return any(entry is not None and procstat.is_alive(entry["pid"], entry["ticks"]) for entry in entries)
+    return any(
+        entry is not None and procstat.is_alive(entry["pid"], entry["ticks"]) for entry in entries
+    )
 
 
 def entry_name(pid: int) -> str:
@@ -260,7 +283,9 @@ def merge_configs(entries: list[dict[str, Any]], last: dict[str, Any]) -> dict[s
     intervals = [float(config["interval"]) for config in configs if config.get("interval")]
     merged["interval"] = clamp_interval(min(intervals)) if intervals else 1.0
     for key in LISTS:
-        merged[key] = list(dict.fromkeys(str(item) for config in configs for item in config.get(key) or []))
+        merged[key] = list(
+            dict.fromkeys(str(item) for config in configs for item in config.get(key) or [])
+        )
     for key in LATEST:
         values = [config.get(key) for config in configs if config.get(key)]
         merged[key] = values[-1] if values else None

@@ -71,7 +71,9 @@ class QueueLog:
                 if path in self._known:
                     events += transitions(self._known[path], now, cells)
                 elif launched is not None:
-                    before = [cell for cell in cells if float(cell.get("started") or 0.0) < launched]
+                    before = [
+                        cell for cell in cells if float(cell.get("started") or 0.0) < launched
+                    ]
                     events += transitions(standing({"cells": before}), now, cells)
                 self._known[path] = now
         self._taken = frames
@@ -82,7 +84,10 @@ class QueueLog:
 
 def standing(frame: dict[str, Any]) -> dict[str, Any]:
     """Return what of a queue is compared: per cell its state and how often it ran, and whether all is done."""
-    cells = {cell["name"]: [cell.get("state"), cell.get("attempts") or 0] for cell in frame.get("cells", [])}
+    cells = {
+        cell["name"]: [cell.get("state"), cell.get("attempts") or 0]
+        for cell in frame.get("cells", [])
+    }
     return {"cells": cells, "done": bool(frame.get("done"))}
 
 
@@ -97,12 +102,16 @@ def transitions(
         was, ran = before.get(name) or ["waiting", 0]
         started, ended = float(cell.get("started") or 0.0), float(cell.get("ended") or 0.0)
         if attempts > ran or (state == "running" and was != "running"):
-            found.append((started, ("cell-running", "%s: running, attempt %d" % (name, attempts), "info")))
+            found.append(
+                (started, ("cell-running", "%s: running, attempt %d" % (name, attempts), "info"))
+            )
         if state != "running" and (state != was or attempts > ran):
-            why = [str(cell[key]) for key in ("reason", "signal") if cell.get(key) and state != "done"]
+            why = [
+                str(cell[key]) for key in ("reason", "signal") if cell.get(key) and state != "done"
+            ]
             if cell.get("exit_code") is not None:
                 why.append("exit %d" % cell["exit_code"])
-            text = "%s: %s" % (name, ", ".join([state] + why))
+            text = f"{name}: {', '.join([state] + why)}"
             found.append((max(started, ended), ("cell-" + state, text, LEVELS.get(state, "info"))))
     found.sort(key=lambda item: item[0])  # stable: a start stays before the end of the same second
     events = [event for _, event in found]
@@ -144,7 +153,9 @@ class Recorder:
         self._clock = ClockWatch()
         self._jobs = JobLooks(folder)
         self._written: list[str] = []
-        self._sampler = Sampler(folder, store.last_sample.get("mem", {}).get("oom_kills"), jobs=self._jobs)
+        self._sampler = Sampler(
+            folder, store.last_sample.get("mem", {}).get("oom_kills"), jobs=self._jobs
+        )
         self._watched = time.monotonic()
         self._live: list[dict[str, Any]] = []
         self._unwatched_since: float | None = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -179,10 +190,10 @@ class Recorder:
                 return
             due = min(due, time.monotonic())
             if not self._armed and not os.path.exists(place.root()):
-                self.event("agent-stopped", "its agent file is gone: %s" % place.root(), "warn")
+                self.event("agent-stopped", f"its agent file is gone: {place.root()}", "warn")
                 return
             if not self._armed and time.monotonic() - self._watched > self._idle_hours * 3600.0:
-                self.event("agent-stopped", "nobody has watched for %g hours" % self._idle_hours)
+                self.event("agent-stopped", f"nobody has watched for {self._idle_hours:g} hours")
                 return
 
     def _watch_over(self) -> None:
@@ -200,7 +211,7 @@ class Recorder:
         """Record what is no reading: a clock that was set, cells that began or ended, where history is kept."""
         jump = self._clock.look()
         if jump:
-            self.event("clock-jumped", "the box's clock was changed by %+.0f s" % jump, "warn")
+            self.event("clock-jumped", f"the box's clock was changed by {jump:+.0f} s", "warn")
         for kind, text, level in self._jobs.poll(self._config["jobs"]):
             self.event(kind, text, level)
         try:
@@ -324,9 +335,13 @@ def hold(folder: str) -> files.Lock | None:
         if memory is None:
             raise
         held = files.Lock(os.path.join(memory, LOCK))
-        return held if held.acquire() else None
+        if held.acquire():
+            return held
+        return None
     memory = state_files.ram(folder)
-    return None if memory is not None and files.is_locked(os.path.join(memory, LOCK)) else held
+    if memory is not None and files.is_locked(os.path.join(memory, LOCK)):
+        return None
+    return held
 
 
 def serve(folder: str, idle_hours: float = IDLE_HOURS) -> int:
@@ -345,7 +360,7 @@ def serve(folder: str, idle_hours: float = IDLE_HOURS) -> int:
         claim(held)
         Recorder(folder, Store(folder, place.boot_id()), idle_hours, held).run()
     except (OSError, ValueError) as error:
-        text = "the ring in %s cannot be written: %s" % (folder, background.describe(error))
+        text = f"the ring in {folder} cannot be written: {background.describe(error)}"
         write_status(folder, dict(describe_self(), error=text))
         print(text, file=sys.stderr)
         return UNUSABLE

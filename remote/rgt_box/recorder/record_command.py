@@ -34,7 +34,9 @@ def main(argv: list[str]) -> int:
     found = options.parse_or_exit(argv, spec, HELP)
     folder = place.state_dir()
     if found["foreground"]:
-        from rgt_box.recorder import daemon  # here: who only starts it does without all the samplers
+        from rgt_box.recorder import (
+            daemon,
+        )  # here: who only starts it does without all the samplers
 
         bytecode.begin_anew("record", *argv)
         return daemon.serve(folder, found["idle-hours"] or daemon.IDLE_HOURS)
@@ -47,7 +49,9 @@ def main(argv: list[str]) -> int:
             return 0
         print("the recorder did not stop", file=sys.stderr)
         return 1
-    state = control.status(folder) if found["status"] else control.ensure(folder, found["idle-hours"])
+    state = (
+        control.status(folder) if found["status"] else control.ensure(folder, found["idle-hours"])
+    )
     if state is None:
         print(control.failure(folder) or "no recorder is running", file=sys.stderr)
         return 1
@@ -78,7 +82,9 @@ def list_recorders() -> list[dict[str, Any]]:
 def _state_directory(pid: int) -> str | None:
     """Return the directory whose recorder lock this process holds; None when it is no recorder of this user."""
     try:
-        if os.stat("/proc/%d" % pid).st_uid != os.getuid() or "--foreground" not in procstat.cmdline(pid):
+        if os.stat(
+            "/proc/%d" % pid
+        ).st_uid != os.getuid() or "--foreground" not in procstat.cmdline(pid):
             return None
         descriptors = os.listdir("/proc/%d/fd" % pid)
     except OSError:

@@ -333,7 +333,12 @@ class RingReader:
             seq = max(seq, first - 1)
         same = [number for number, name, first in headers if name == boot and first <= seq + 1]
         older = [number for number, name, _ in headers if name == boot]
-        start = same[-1] if same else (older[0] if older else headers[0][0])
+        if same:
+            start = same[-1]
+        elif older:
+            start = older[0]
+        else:
+            start = headers[0][0]
         self._next = (boot, seq + 1)
         self._open(start)
 
@@ -350,7 +355,9 @@ class RingReader:
             found, after = read_records(self._fd, self._number, self._position, limit)
             if not self._is_current():
                 if not self._open_next(self._number):
-                    if not segment_numbers(self._folder):  # taken away; a new ring would count from 1
+                    if not segment_numbers(
+                        self._folder
+                    ):  # taken away; a new ring would count from 1
                         self._close()
                         self._number = -1
                     return []

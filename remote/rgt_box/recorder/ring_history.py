@@ -93,13 +93,12 @@ class Store:
             raise error
         self.trouble = background.describe(error)
         self._tried = time.monotonic()
-        ring = Ring(os.path.join(memory, RING), self._boot, min(state_files.RAM_BYTES, ring_bytes()))
+        ring = Ring(
+            os.path.join(memory, RING), self._boot, min(state_files.RAM_BYTES, ring_bytes())
+        )
         found = newest(self._path)
         ring.skip_to(max(last, found[1] if found and found[0] == self._boot else 0))
-        text = "%s cannot be written (%s): history is kept in memory until it can" % (
-            self._path,
-            self.trouble,
-        )
+        text = f"{self._path} cannot be written ({self.trouble}): history is kept in memory until it can"
         self.news.append(("history-in-memory", text, "warn"))
         return ring
 
@@ -118,7 +117,7 @@ class Store:
         self._ring, self.trouble = ring, None
         ring.skip_to(last)
         self.news.append(
-            ("history-on-disk", "%s can be written again; nothing was lost" % self._path, "info")
+            ("history-on-disk", f"{self._path} can be written again; nothing was lost", "info")
         )
 
     def _take_over(self) -> Ring | None:
@@ -181,7 +180,9 @@ class ChainReader:
         if boot is None and memory is not None:
             found = newest(os.path.join(memory, RING))
             if found is not None:
-                firsts = [oldest(os.path.join(place, RING), found[0]) for place in (self._folder, memory)]
+                firsts = [
+                    oldest(os.path.join(place, RING), found[0]) for place in (self._folder, memory)
+                ]
                 first = min(number for number in firsts if number is not None)
                 boot, seq = found[0], max(found[1] - HISTORY, first - 1)
         self._at = (boot, seq)
@@ -243,7 +244,10 @@ class Row:
         return [
             self.at,
             self.count,
-            [have and [round(have[0], 1), round(have[1] / have[3], 1), round(have[2], 1)] for have in values],
+            [
+                have and [round(have[0], 1), round(have[1] / have[3], 1), round(have[2], 1)]
+                for have in values
+            ],
         ]
 
 
@@ -307,21 +311,25 @@ def figures(sample: dict[str, Any]) -> dict[str, float]:
     mem = sample.get("mem") or {}
     found: dict[str, float | None] = {
         "util": sum(utils) / len(utils) if utils else None,
-        "vram": share([gpu.get("vram_used") for gpu in gpus], [gpu.get("vram_total") for gpu in gpus]),
-        "cgroup": share([max(0, (mem.get("used") or 0) - (mem.get("cache") or 0))], [mem.get("limit")]),
+        "vram": share(
+            [gpu.get("vram_used") for gpu in gpus], [gpu.get("vram_total") for gpu in gpus]
+        ),
+        "cgroup": share(
+            [max(0, (mem.get("used") or 0) - (mem.get("cache") or 0))], [mem.get("limit")]
+        ),
     }
     for gpu in gpus[:MOST_CARDS] if len(gpus) > 1 else ():
         card = gpu.get("index")
-        found["util:%s" % card] = gpu.get("util")
-        found["vram:%s" % card] = share([gpu.get("vram_used")], [gpu.get("vram_total")])
-        found["temp:%s" % card] = gpu.get("temp_c")
-        found["power:%s" % card] = share([gpu.get("power_w")], [gpu.get("power_limit_w")])
+        found[f"util:{card}"] = gpu.get("util")
+        found[f"vram:{card}"] = share([gpu.get("vram_used")], [gpu.get("vram_total")])
+        found[f"temp:{card}"] = gpu.get("temp_c")
+        found[f"power:{card}"] = share([gpu.get("power_w")], [gpu.get("power_limit_w")])
     for disk in sample.get("disks") or []:
         for name, part, whole in (
             ("disk", "bytes_used", "bytes_total"),
             ("inodes", "inodes_used", "inodes_total"),
         ):
-            found["%s:%s" % (name, disk.get("mount"))] = share([disk.get(part)], [disk.get(whole)])
+            found[f"{name}:{disk.get('mount')}"] = share([disk.get(part)], [disk.get(whole)])
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -59,7 +59,7 @@ def _name_in_memory(folder: str, which: tuple[int, int] | None, life: str) -> st
 
     Containers may share /dev/shm, and have the same path to a state directory: by the life of the box they differ.
     """
-    whose = "%s\0%s" % (os.path.realpath(folder), life)
+    whose = f"{os.path.realpath(folder)}\0{life}"
     return "rgt-%d-%08x" % (os.getuid(), zlib.crc32(whose.encode("utf-8", "surrogateescape")))
 
 
@@ -76,12 +76,16 @@ def places(folder: str) -> list[str]:
     """Return the directories that may hold files of the recorder, the lasting one first, where that is this user's."""
     memory = ram(folder)
     lasting = [] if ownership.is_another_users(folder) else [folder]
-    return lasting if memory is None else [*lasting, memory]
+    if memory is None:
+        return lasting
+    return [*lasting, memory]
 
 
 def is_there(folder: str, names: tuple[str, ...]) -> bool:
     """Tell whether one of these files is there."""
-    return any(files.signature(os.path.join(where, name)) for where in places(folder) for name in names)
+    return any(
+        files.signature(os.path.join(where, name)) for where in places(folder) for name in names
+    )
 
 
 def forget_hosts(folder: str) -> None:
@@ -92,7 +96,9 @@ def forget_hosts(folder: str) -> None:
             written = max(os.stat(item).st_mtime for item in [path, *_inside(path), *_inside(ring)])
         except OSError:
             continue  # another host removes it just now
-        if time.time() - written > FORGET_HOSTS and not files.is_locked(os.path.join(path, place.LOCK)):
+        if time.time() - written > FORGET_HOSTS and not files.is_locked(
+            os.path.join(path, place.LOCK)
+        ):
             import shutil  # here: it brings three packers along, and most recorders forget nobody
 
             shutil.rmtree(path, ignore_errors=True)
@@ -253,7 +259,9 @@ def known() -> list[str]:
 def _read(folder: str) -> dict[str, float]:
     jobs = read_json(folder, JOBS_FILE).get("jobs")
     rows = jobs.items() if isinstance(jobs, dict) else ()
-    return {path: float(at) for path, at in rows if isinstance(at, (int, float)) and os.path.isabs(path)}
+    return {
+        path: float(at) for path, at in rows if isinstance(at, (int, float)) and os.path.isabs(path)
+    }
 
 
 class LaunchedJobs:

@@ -82,7 +82,9 @@ def levels(root: str, mount: str, path: str) -> list[str]:
     return found + [mount]
 
 
-def find(controller: str, own: dict[str, str], mounts: list[tuple[str, str, str, set[str]]]) -> Place | None:
+def find(
+    controller: str, own: dict[str, str], mounts: list[tuple[str, str, str, set[str]]]
+) -> Place | None:
     """Locate `controller` (``memory``, ``cpu``): version 1 where it is mounted there, else version 2."""
     for root, mount, kind, options in mounts:
         if kind == "cgroup" and controller in options and controller in own:
@@ -127,14 +129,18 @@ class KeptFile:
         """Return the content as one number; None for ``max``, text or an unreadable file."""
         data = self.read()
         try:
-            return int(data) if data else None
+            if data:
+                return int(data)
+            return None
         except ValueError:
             return None
 
     def fields(self, names: tuple[str, ...] = ()) -> dict[str, int]:
         """Return a file of ``name number`` rows as a dictionary; of a long one only the rows that are named."""
         data = self.read() or b""
-        return pick_fields(data, names) if names else parse_fields(data)
+        if names:
+            return pick_fields(data, names)
+        return parse_fields(data)
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -161,7 +167,9 @@ def parse_fields(data: bytes) -> dict[str, int]:
 
 def pick_fields(data: bytes, names: tuple[str, ...]) -> dict[str, int]:
     """Parse the rows of these names, as `parse_fields` does: a tenth of the work where there are fifty others."""
-    rows = re.findall(r"^(%s):?[ \t]+(\d+)(?!\S)" % "|".join(names), data.decode("ascii", "replace"), re.M)
+    rows = re.findall(
+        r"^({}):?[ \t]+(\d+)(?!\S)".format("|".join(names)), data.decode("ascii", "replace"), re.M
+    )
     return {name: int(number) for name, number in rows}
 
 
@@ -212,11 +220,14 @@ class MemorySampler:
         if place is None:
             return
         names = FILES[place.version]
-        usable = [level for level in place.levels if os.path.exists(os.path.join(level, names["used"]))]
+        usable = [
+            level for level in place.levels if os.path.exists(os.path.join(level, names["used"]))
+        ]
         if usable:
             self._version = place.version
             level = min(
-                usable, key=lambda path: _limit(KeptFile(os.path.join(path, names["limit"]))) or NO_LIMIT
+                usable,
+                key=lambda path: _limit(KeptFile(os.path.join(path, names["limit"]))) or NO_LIMIT,
             )
             self._files = {key: KeptFile(os.path.join(level, name)) for key, name in names.items()}
             # Version 1 counts a kill in the victim's own group alone, version 2 in all groups above it, too.
@@ -251,19 +262,25 @@ class MemorySampler:
     def _kills(self) -> int | None:
         counts = [file.fields().get("oom_kill") for file in [self._files["events"], *self._below]]
         known = [count for count in counts if count is not None]
-        return sum(known) if known else None
+        if known:
+            return sum(known)
+        return None
 
     def _swap(self, used: int | None, limit: int | None) -> dict[str, int | None]:
         swap, most = self._files["swap"].number(), _limit(self._files["swap_limit"])
         if self._version == 1 and swap is not None:
-            swap = max(0, swap - (used or 0))  # read at two moments: the difference may fall below 0
+            swap = max(
+                0, swap - (used or 0)
+            )  # read at two moments: the difference may fall below 0
             most = None if most is None or limit is None else max(0, most - limit)
         return {"swap_used": swap, "swap_limit": most}
 
 
 def _limit(file: KeptFile) -> int | None:
     number = file.number()
-    return None if number is None or number >= NO_LIMIT else number
+    if number is None or number >= NO_LIMIT:
+        return None
+    return number
 
 
 def oom_event(before: int | None, mem: dict[str, Any]) -> str | None:
@@ -272,7 +289,9 @@ def oom_event(before: int | None, mem: dict[str, Any]) -> str | None:
     if now is None or before is None or now <= before:
         return None
     limit = mem.get("limit")
-    where = "the container's limit of %.1f GiB" % (limit / 2**30) if limit else "the memory of the host"
+    where = (
+        "the container's limit of %.1f GiB" % (limit / 2**30) if limit else "the memory of the host"
+    )
     return "the kernel killed %d process%s: out of memory at %s" % (
         now - before,
         "es" * (now - before > 1),
@@ -295,7 +314,9 @@ class CpuSampler:
         self._version = place.version if place else None
         self._levels = place.levels if place else []
         names = QUOTA_FILES[self._version or 2]
-        self._files = [[KeptFile(os.path.join(level, name)) for name in names] for level in self._levels]
+        self._files = [
+            [KeptFile(os.path.join(level, name)) for name in names] for level in self._levels
+        ]
         self._stat = KeptFile(os.path.join(self._levels[0], "cpu.stat")) if self._levels else None
         self._last: tuple[int, int] | None = None
         self._ticks: list[int] = []
@@ -320,14 +341,19 @@ class CpuSampler:
         )
 
     def _stolen(self) -> float | None:
-        before, self._ticks = self._ticks, processor_ticks(procstat.read_bytes("/proc/stat", 256) or b"")
+        before, self._ticks = (
+            self._ticks,
+            processor_ticks(procstat.read_bytes("/proc/stat", 256) or b""),
+        )
         return stolen_pct(before, self._ticks)
 
     def _quota(self, files: list[KeptFile]) -> float | None:
         if self._version == 2:
             return parse_max(files[0].read() or b"")
         quota, period = files[0].number(), files[1].number()
-        return round(quota / period, 3) if quota and period and quota > 0 else None
+        if quota and period and quota > 0:
+            return round(quota / period, 3)
+        return None
 
     def _throttled(self, fields: dict[str, int]) -> float | None:
         if "nr_periods" not in fields:
@@ -356,7 +382,9 @@ def throttled_pct(before: tuple[int, int] | None, now: tuple[int, int]) -> float
 def processor_ticks(data: bytes) -> list[int]:
     """Return user, nice, system, idle, iowait, irq, softirq and steal (proc_stat(5)); [] where they are not told."""
     words = data.split(b"\n", 1)[0].split()
-    return [int(word) for word in words[1:9]] if len(words) > 8 and words[0] == b"cpu" else []
+    if len(words) > 8 and words[0] == b"cpu":
+        return [int(word) for word in words[1:9]]
+    return []
 
 
 def stolen_pct(before: list[int], now: list[int]) -> float | None:
@@ -420,7 +448,9 @@ class ThreadWatch:
         self._last = float("-inf")
         self._told = False
 
-    def poll(self, procs: list[dict[str, Any]], cpu: dict[str, Any], now: float | None = None) -> str | None:
+    def poll(
+        self, procs: list[dict[str, Any]], cpu: dict[str, Any], now: float | None = None
+    ) -> str | None:
         """Return the text of an event when it is due.
 
         Args:

@@ -46,7 +46,11 @@ def mount_table() -> Table:
     """Return (mount point, type) of every mount, later ones (which cover earlier ones) last."""
     text = (procstat.read_whole("/proc/self/mounts") or b"").decode("utf-8", "replace")
     rows = [row.split() for row in text.splitlines()]
-    return [(unescape(row[1]), row[0] if row[0] == DEMO_DISK else row[2]) for row in rows if len(row) >= 3]
+    return [
+        (unescape(row[1]), row[0] if row[0] == DEMO_DISK else row[2])
+        for row in rows
+        if len(row) >= 3
+    ]
 
 
 EVERY_DATA_MOUNT = "*"
@@ -68,7 +72,9 @@ SHARES_OF_DATA = frozenset(
         "wekafs",
     )
 )
-NO_FUSE_OF_DATA = frozenset(("fuse.lxcfs", "fuse.gvfsd-fuse", "fuse.portal", "fuse.snapfuse", "fuse.fusectl"))
+NO_FUSE_OF_DATA = frozenset(
+    ("fuse.lxcfs", "fuse.gvfsd-fuse", "fuse.portal", "fuse.snapfuse", "fuse.fusectl")
+)
 SYSTEM_PLACES = (
     "/boot",
     "/snap",
@@ -111,7 +117,9 @@ def data_mounts(text: str) -> list[str]:
 
 def _file_system(source: str, kind: str) -> str:
     """Return what has one free space: of ZFS, whose file systems share it, the pool."""
-    return source.partition("/")[0] if kind == "zfs" else source
+    if kind == "zfs":
+        return source.partition("/")[0]
+    return source
 
 
 def mount_of(path: str, mounts: Table) -> tuple[str, str]:
@@ -196,7 +204,9 @@ class Node:
         self.children: list[Node] = []
 
 
-def scan(root: str, max_entries: int = MAX_ENTRIES, max_seconds: float = MAX_SECONDS) -> list[dict[str, Any]]:
+def scan(
+    root: str, max_entries: int = MAX_ENTRIES, max_seconds: float = MAX_SECONDS
+) -> list[dict[str, Any]]:
     """Return the top ``InodeHog`` objects below `root`, on its own file system only.
 
     Breadth first, so that a walk cut short by its bounds has at least seen the upper levels.
@@ -204,7 +214,9 @@ def scan(root: str, max_entries: int = MAX_ENTRIES, max_seconds: float = MAX_SEC
     _be_nice()
     top = Node(root)
     walk(top, max_entries, max_seconds)
-    return [{"path": node.path, "inodes": inodes, "bytes": size} for node, inodes, size in choose(top)]
+    return [
+        {"path": node.path, "inodes": inodes, "bytes": size} for node, inodes, size in choose(top)
+    ]
 
 
 def walk(top: Node, max_entries: int, max_seconds: float) -> None:
@@ -277,7 +289,9 @@ def choose(top: Node, limit: int = TOP) -> list[tuple[Node, int, int]]:
         while True:
             node = path[-1]
             children = [child for child in node.children if id(child) not in taken]
-            largest = max(children, key=lambda child: left.get(id(child), (child.inodes, 0))[0], default=None)
+            largest = max(
+                children, key=lambda child: left.get(id(child), (child.inodes, 0))[0], default=None
+            )
             if largest is None:
                 break
             held = left.get(id(largest), (largest.inodes, 0))[0]
@@ -348,7 +362,9 @@ class DiskSampler:
 
     def read(self, wait: float = 0.0) -> list[dict[str, Any]]:
         """Return the ``disks`` list of a sample; a mount that does not answer has an error."""
-        if self._changes.any():  # what was local a moment ago may now be covered by a mount that hangs
+        if (
+            self._changes.any()
+        ):  # what was local a moment ago may now be covered by a mount that hangs
             self.configure(*self._wanted)
         return [mount.read(wait) for mount in self._mounts]
 
@@ -412,7 +428,9 @@ class Mount:
 
 def ratio(part: int | None, whole: int | None) -> float:
     """Return part/whole, 0 where either is unknown."""
-    return part / whole if part is not None and whole else 0.0
+    if part is not None and whole:
+        return part / whole
+    return 0.0
 
 
 def fields_of(stat: os.statvfs_result) -> dict[str, Any]:

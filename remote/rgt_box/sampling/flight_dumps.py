@@ -37,7 +37,9 @@ def places(env: Mapping[str, str], rank: int) -> list[str]:
     """Return where the dump of a rank is, by its environment."""
     told = [env[name] for name in NAMES if env.get(name)]
     cache = env.get("XDG_CACHE_HOME") or os.path.join(env.get("HOME") or "/tmp", ".cache")
-    return ["%s%d" % (prefix, rank) for prefix in told or (os.path.join(cache, DEFAULT), OLD_DEFAULT)]
+    return [
+        "%s%d" % (prefix, rank) for prefix in told or (os.path.join(cache, DEFAULT), OLD_DEFAULT)
+    ]
 
 
 class FlightDumps:
@@ -70,7 +72,10 @@ class FlightDumps:
         known = self._told.get(path)
         if known is None or known[0] != stamp:
             try:
-                known = self._told[path] = (stamp, self._child.ask({"flight": path, "stamp": stamp})["told"])
+                known = self._told[path] = (
+                    stamp,
+                    self._child.ask({"flight": path, "stamp": stamp})["told"],
+                )
             except Later:
                 return None
             except (Ended, OSError):  # what ends the child once would do so again
@@ -121,7 +126,7 @@ def loads(data: bytes) -> Any:
         """Loads numbers, texts, lists and dictionaries: what a pickle would call it has to name first."""
 
         def find_class(self, module: str, name: str) -> Any:
-            raise pickle.UnpicklingError("%s.%s" % (module, name))
+            raise pickle.UnpicklingError(f"{module}.{name}")
 
     return Plain(io.BytesIO(data)).load()
 
@@ -148,7 +153,11 @@ def cut(value: Any) -> dict[str, Any] | None:
         through = [entry for entry in calls if _done(entry)][-1:]
         waits = [entry for entry in calls if not _done(entry)]
         picked = through + waits[:1] + waits[-1:]
-        told += [entry for at, entry in enumerate(picked) if not any(entry is other for other in picked[:at])]
+        told += [
+            entry
+            for at, entry in enumerate(picked)
+            if not any(entry is other for other in picked[:at])
+        ]
     if not all(map(_done, messages)):
         told += messages
     config = value.get("pg_config")
@@ -159,8 +168,12 @@ def cut(value: Any) -> dict[str, Any] | None:
         "entries": [_short(entry) for entry in told],
         "pg_config": {
             str(name)[:LONGEST]: {"ranks": group["ranks"]}
-            for name, group in list(config.items() if isinstance(config, dict) else ())[:MOST_GROUPS]
-            if isinstance(group, dict) and isinstance(group.get("ranks"), str) and len(group["ranks"]) <= 4096
+            for name, group in list(config.items() if isinstance(config, dict) else ())[
+                :MOST_GROUPS
+            ]
+            if isinstance(group, dict)
+            and isinstance(group.get("ranks"), str)
+            and len(group["ranks"]) <= 4096
         },
     }
 
@@ -183,7 +196,11 @@ def _short(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _plain(value: Any, depth: int = 2) -> Any:
     if isinstance(value, (list, tuple)):
-        return [_plain(item, depth - 1) for item in value[: MOST_LISTED + 1]] if depth else None
+        if depth:
+            return [_plain(item, depth - 1) for item in value[: MOST_LISTED + 1]]
+        return None
     if isinstance(value, str):
         return value[:LONGEST]
-    return value if type(value) in (int, bool) and abs(value) < 1 << 53 else None
+    if type(value) in (int, bool) and abs(value) < 1 << 53:
+        return value
+    return None

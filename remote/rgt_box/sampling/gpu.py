@@ -101,7 +101,9 @@ def map_pids(gpus: list[dict[str, Any]], start: str, initial: bool) -> bool | No
         return all(gpu.get("listed") for gpu in gpus) or None
     if not listed:
         return None
-    proven = all(gpu.get("minor", gpu["index"]) in open_cards(user["pid"], start) for gpu, user in listed)
+    proven = all(
+        gpu.get("minor", gpu["index"]) in open_cards(user["pid"], start) for gpu, user in listed
+    )
     for _, user in listed:
         _mark(user, proven)
     return proven
@@ -142,9 +144,12 @@ def orphans(gpus: list[dict[str, Any]], held: dict[int, set[int]]) -> dict[int, 
         held: What `holders` found.
     """
     known = {user["pid"] for gpu in gpus for user in gpu.get("procs") or []}
-    unknown = [pid for pid in sorted(held) if pid not in known and not is_onlooker(procstat.cmdline(pid))]
+    unknown = [
+        pid for pid in sorted(held) if pid not in known and not is_onlooker(procstat.cmdline(pid))
+    ]
     return {
-        gpu["index"]: [pid for pid in unknown if gpu.get("minor", gpu["index"]) in held[pid]] for gpu in gpus
+        gpu["index"]: [pid for pid in unknown if gpu.get("minor", gpu["index"]) in held[pid]]
+        for gpu in gpus
     }
 
 
@@ -194,7 +199,7 @@ class Trace:
             "sim": True,
         }
         if rows:
-            shown.update(zip(TRACE_ROW, rows[second % len(rows)]))  # noqa: B905 (strict= needs Python 3.10)
+            shown.update(zip(TRACE_ROW, rows[second % len(rows)]))
         return {key: value for key, value in shown.items() if value is not None}
 
 
@@ -206,7 +211,7 @@ def load_trace(path: str) -> Trace:
     """
     data = files.read_json(path)
     if data is None:
-        raise ValueError("%s is missing or is not a JSON object" % path)
+        raise ValueError(f"{path} is missing or is not a JSON object")
     return Trace(data)
 
 
@@ -235,9 +240,7 @@ USERS_EVERY, HOLDERS_EVERY = 10.0, 60.0
 UNEXPLAINED = 1 << 30
 """Bytes that nobody listed accounts for, from which on holders are looked for; the driver itself needs less."""
 
-FOREIGN = (
-    "GPU processes: the driver reports them with the PIDs of another namespace, which are shown as they are"
-)
+FOREIGN = "GPU processes: the driver reports them with the PIDs of another namespace, which are shown as they are"
 SILENT = "GPU processes: the driver does not list who uses the memory, as is usual in containers"
 
 
@@ -284,7 +287,9 @@ class GpuSampler:
             return "ascend"
         if trace:
             self._trace = self._try("GPU trace", lambda: load_trace(trace))
-        return "sim" if self._trace else "none"
+        if self._trace:
+            return "sim"
+        return "none"
 
     def _try(self, what: str, make: Any) -> Any:
         try:
@@ -292,7 +297,7 @@ class GpuSampler:
         except gpu_nvml.NoNvml:
             return None
         except Exception as error:  # a broken driver or trace must not cost the other samplers
-            self._problems.append("%s: %s" % (what, background.describe(error)))
+            self._problems.append(f"{what}: {background.describe(error)}")
             return None
 
     @property
@@ -317,7 +322,9 @@ class GpuSampler:
         found, error = self._job.poll(wait)
         return [dict(gpu) for gpu in found or []], error
 
-    def read(self, at: float, procs: list[dict[str, Any]], wait: float = 0.0) -> list[dict[str, Any]]:
+    def read(
+        self, at: float, procs: list[dict[str, Any]], wait: float = 0.0
+    ) -> list[dict[str, Any]]:
         """Return the ``gpus`` list of a sample.
 
         Args:
@@ -398,7 +405,9 @@ class Users:
 def _named(gpu: dict[str, Any]) -> dict[str, Any]:
     names = throttle_names(gpu.get("throttle_mask") or 0)
     shown = {key: value for key, value in gpu.items() if key not in INTERNAL}
-    return dict(shown, throttle=names) if names else shown
+    if names:
+        return dict(shown, throttle=names)
+    return shown
 
 
 def throttle_names(mask: int) -> list[str]:

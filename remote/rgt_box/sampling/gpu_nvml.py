@@ -32,7 +32,9 @@ def _ecc(kind: str) -> Read:
 
     def read(nvml: Any, handle: Any) -> dict[str, Any]:
         # The volatile counters begin at the load of the driver: an old card's whole life says little of this run.
-        errors = nvml.nvmlDeviceGetTotalEccErrors(handle, getattr(nvml, constant), nvml.NVML_VOLATILE_ECC)
+        errors = nvml.nvmlDeviceGetTotalEccErrors(
+            handle, getattr(nvml, constant), nvml.NVML_VOLATILE_ECC
+        )
         return {field: int(errors)}
 
     return read
@@ -51,14 +53,19 @@ def _processes(nvml: Any, handle: Any) -> dict[str, Any]:
             known = found.get(int(process.pid))
             found[int(process.pid)] = known if used is None else max(int(used), known or 0)
     # "listed" tells an empty list, which means something, from one that could not be had.
-    return {"listed": unsupported < 2, "procs": [{"pid": pid, "bytes": found[pid]} for pid in sorted(found)]}
+    return {
+        "listed": unsupported < 2,
+        "procs": [{"pid": pid, "bytes": found[pid]} for pid in sorted(found)],
+    }
 
 
 def _listed(nvml: Any, handle: Any, kind: str) -> list[Any] | None:
     # By version: the binding refuses the plain name where the library is older than itself.
     for version in ("v3", "v2"):
         try:
-            found: list[Any] = getattr(nvml, "nvmlDeviceGet%sRunningProcesses_%s" % (kind, version))(handle)
+            found: list[Any] = getattr(nvml, f"nvmlDeviceGet{kind}RunningProcesses_{version}")(
+                handle
+            )
             return found
         except nvml.NVMLError as error:
             if not is_unsupported(nvml, error):
@@ -83,7 +90,9 @@ def _nvlinks(nvml: Any, handle: Any) -> dict[str, Any]:
                 break  # a card without links is not asked for each of them
             continue
         there += 1
-    return {"nvlinks": there, "nvlinks_up": up} if there else {}
+    if there:
+        return {"nvlinks": there, "nvlinks_up": up}
+    return {}
 
 
 def _slices(nvml: Any, handle: Any) -> dict[str, Any]:
@@ -101,13 +110,18 @@ def _slices(nvml: Any, handle: Any) -> dict[str, Any]:
             raise
         name = _text(nvml.nvmlDeviceGetName(part)) or ""
         # The name of a part is the card's and its own: "NVIDIA A100-SXM4-80GB MIG 1g.10gb".
-        slice_ = {"name": name.rpartition("MIG ")[2] or "?", "uuid": _text(nvml.nvmlDeviceGetUUID(part))}
+        slice_ = {
+            "name": name.rpartition("MIG ")[2] or "?",
+            "uuid": _text(nvml.nvmlDeviceGetUUID(part)),
+        }
         found.append(jsonline.compact(dict(slice_, **_memory(nvml, part))))
     return {"mig": found}
 
 
 CONSTANT: Table = (
-    lambda nvml, handle: {"clock_max_mhz": nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)},
+    lambda nvml, handle: {
+        "clock_max_mhz": nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)
+    },
     lambda nvml, handle: {"bus": procstat.pci_address(nvml.nvmlDeviceGetPciInfo(handle).busId)},
     lambda nvml, handle: {"uuid": _text(nvml.nvmlDeviceGetUUID(handle))},
     lambda nvml, handle: {"minor": nvml.nvmlDeviceGetMinorNumber(handle)},
@@ -124,11 +138,15 @@ CONSTANT: Table = (
 FAST: Table = (
     lambda nvml, handle: {"util": nvml.nvmlDeviceGetUtilizationRates(handle).gpu},
     _memory,
-    lambda nvml, handle: {"temp_c": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)},
+    lambda nvml, handle: {
+        "temp_c": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+    },
     lambda nvml, handle: {"power_w": nvml.nvmlDeviceGetPowerUsage(handle) / 1000.0},
     lambda nvml, handle: {"power_limit_w": nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000.0},
     lambda nvml, handle: {"clock_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)},
-    lambda nvml, handle: {"throttle_mask": int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))},
+    lambda nvml, handle: {
+        "throttle_mask": int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+    },
 )
 """Asked for every sample."""
 
@@ -166,7 +184,7 @@ def load(state_dir: str) -> Any:
     import importlib.machinery
     import importlib.util
 
-    cached = os.path.join(state_dir, "pynvml-%s-%s.pyc" % (place.digest(), sys.implementation.cache_tag))
+    cached = os.path.join(state_dir, f"pynvml-{place.digest()}-{sys.implementation.cache_tag}.pyc")
     if place.digest() != "dev" and not ownership.is_ours(cached):
         _compile(cached)
     if ownership.is_ours(cached):  # it is run
@@ -243,7 +261,9 @@ class Nvml:
         Exception: what NVML says where neither it nor the kernel knows of a card.
     """
 
-    def __init__(self, state_dir: str, binding: Any = None, cards: str = procstat.NVIDIA_CARDS) -> None:
+    def __init__(
+        self, state_dir: str, binding: Any = None, cards: str = procstat.NVIDIA_CARDS
+    ) -> None:
         self._nvml = binding or _binding(state_dir)
         self._cards = cards
         self._constant: dict[int, dict[str, Any]] = {}
@@ -267,7 +287,12 @@ class Nvml:
             cards = procstat.nvidia_cards(self._cards) or [{"name": "GPU"}]
             return [
                 jsonline.compact(
-                    {"index": n, "name": card["name"], "bus": card.get("bus"), "error": self._problem}
+                    {
+                        "index": n,
+                        "name": card["name"],
+                        "bus": card.get("bus"),
+                        "error": self._problem,
+                    }
                 )
                 for n, card in enumerate(cards)
             ]

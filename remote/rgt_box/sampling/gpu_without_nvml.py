@@ -68,7 +68,9 @@ class Amd:
 def _is_amd(folder: str) -> bool:
     # A card without VRAM counters is driven by something else, or is a display alone.
     vendor = procstat.read_bytes(os.path.join(folder, "vendor"), 64) or b""
-    return vendor.strip() == AMD_VENDOR and os.path.exists(os.path.join(folder, "mem_info_vram_total"))
+    return vendor.strip() == AMD_VENDOR and os.path.exists(
+        os.path.join(folder, "mem_info_vram_total")
+    )
 
 
 class Card:
@@ -76,14 +78,22 @@ class Card:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._files = [(field, KeptFile(self._path(name)), factor) for field, name, factor in NUMBERS]
+        self._files = [
+            (field, KeptFile(self._path(name)), factor) for field, name, factor in NUMBERS
+        ]
         # "AMD Instinct MI300X": only server cards carry a product name.
         product = (
-            (procstat.read_bytes(self._path("product_name"), 256) or b"").decode("utf-8", "replace").strip()
+            (procstat.read_bytes(self._path("product_name"), 256) or b"")
+            .decode("utf-8", "replace")
+            .strip()
         )
-        device = (procstat.read_bytes(self._path("device"), 64) or b"").decode("ascii", "replace").strip()
+        device = (
+            (procstat.read_bytes(self._path("device"), 64) or b"")
+            .decode("ascii", "replace")
+            .strip()
+        )
         self._constant = {
-            "name": product or ("AMD GPU %s" % device).strip(),
+            "name": product or (f"AMD GPU {device}").strip(),
             "bus": procstat.pci_address(os.path.basename(os.path.realpath(folder))),
             "clock_max_mhz": highest_clock(procstat.read_bytes(self._path("pp_dpm_sclk")) or b""),
         }
@@ -117,13 +127,17 @@ class Card:
 def highest_clock(text: bytes) -> int | None:
     """Return the largest clock of ``pp_dpm_sclk`` (rows like ``1: 2100Mhz *``)."""
     clocks = [int(clock) for clock in re.findall(rb":\s*(\d+)\s*mhz", text.lower())]
-    return max(clocks) if clocks else None
+    if clocks:
+        return max(clocks)
+    return None
 
 
 def generation(text: bytes) -> int | None:
     """Return the PCIe generation of ``16.0 GT/s PCIe``."""
     words = text.decode("ascii", "replace").split()
-    return GENERATIONS.get(words[0]) if words else None
+    if words:
+        return GENERATIONS.get(words[0])
+    return None
 
 
 def ecc(text: bytes) -> dict[str, int]:
@@ -152,7 +166,7 @@ def read_ascend() -> list[dict[str, Any]]:
     """
     found = parse_npu_smi(background.run_program([NPU_SMI, "info"], NPU_SMI_TIMEOUT))
     if not found:
-        raise RuntimeError("%s failed or printed an unknown table" % NPU_SMI)
+        raise RuntimeError(f"{NPU_SMI} failed or printed an unknown table")
     return found
 
 
@@ -195,7 +209,7 @@ def _chip(upper: list[str], lower: list[str], count: int) -> dict[str, Any]:
             "temp_c": _number(temperature),
             "power_w": _number(power),
             "bus": procstat.pci_address(lower[1]),
-            "error": None if upper[1] == "OK" else "npu-smi reports health: %s" % upper[1][:80],
+            "error": None if upper[1] == "OK" else f"npu-smi reports health: {upper[1][:80]}",
         }
     )
 
@@ -290,7 +304,9 @@ class Smi:
     def _cards(self) -> list[dict[str, Any]]:
         for columns in self._queries:
             query = "--query-gpu=" + ",".join(name for name, _, _ in columns)
-            text = background.run_program([SMI_PROGRAM, query, "--format=csv,noheader,nounits"], SMI_TIMEOUT)
+            text = background.run_program(
+                [SMI_PROGRAM, query, "--format=csv,noheader,nounits"], SMI_TIMEOUT
+            )
             if text.strip():
                 self._queries = [columns]
                 return parse_smi(text, columns)
@@ -300,8 +316,12 @@ class Smi:
 
 def _users() -> dict[str, list[dict[str, Any]]] | None:
     query = "--query-compute-apps=gpu_bus_id,pid,used_memory"
-    text = background.try_program([SMI_PROGRAM, query, "--format=csv,noheader,nounits"], SMI_TIMEOUT)
-    return None if text is None else parse_users(text)
+    text = background.try_program(
+        [SMI_PROGRAM, query, "--format=csv,noheader,nounits"], SMI_TIMEOUT
+    )
+    if text is None:
+        return None
+    return parse_users(text)
 
 
 def parse_users(text: str) -> dict[str, list[dict[str, Any]]]:
@@ -321,14 +341,16 @@ def parse_smi(text: str, columns: Columns = SMI_COLUMNS) -> list[dict[str, Any]]
     found = []
     for row in text.splitlines():
         cells = [cell.strip() for cell in row.split(",")]
-        pairs = zip(cells, columns)  # noqa: B905 (strict= needs Python 3.10)
+        pairs = zip(cells, columns)
         values = {field: _convert(cell, field, factor) for cell, (_, field, factor) in pairs}
         if values.get("index") is None:
             continue
         if "lost" in row.lower() or "unknown error" in row.lower():
-            values["error"] = "nvidia-smi reports: %s" % row.strip()[:200]
+            values["error"] = f"nvidia-smi reports: {row.strip()[:200]}"
         values["name"] = values.get("name") or "GPU"
-        values["uuid"] = uuid if (uuid := values.get("uuid") or "").startswith(("GPU-", "MIG-")) else None
+        values["uuid"] = (
+            uuid if (uuid := values.get("uuid") or "").startswith(("GPU-", "MIG-")) else None
+        )
         values["bus"] = procstat.pci_address(values.get("bus"))
         found.append(jsonline.compact(values))
     return found
@@ -343,4 +365,6 @@ def _convert(cell: str, field: str, factor: float) -> Any:
         number = float(cell) * factor
     except ValueError:
         return None
-    return int(number) if field in WHOLE_NUMBERS else number
+    if field in WHOLE_NUMBERS:
+        return int(number)
+    return number

@@ -36,7 +36,9 @@ def address(env: Mapping[str, str]) -> list[str] | None:
     if env.get("NCCL_RAS_ENABLE") == "0":
         return None
     found = _ADDRESS.fullmatch(env.get("NCCL_RAS_ADDR", ""))
-    return ["-h", found[1].strip("[]"), "-p", found[2]] if found else []
+    if found:
+        return ["-h", found[1].strip("[]"), "-p", found[2]]
+    return []
 
 
 def child() -> Child:
@@ -72,7 +74,11 @@ class RasWatch:
         if stood < STANDS_S:
             self._first, self._told, self._done = None, None, False
             return None
-        if self._done or now < self._until or (self._first is not None and now - self._first[0] < APART_S):
+        if (
+            self._done
+            or now < self._until
+            or (self._first is not None and now - self._first[0] < APART_S)
+        ):
             return self._told
         counts, told = self._ask(ranks, world, where)
         if counts is None or (self._first is not None and counts != self._first[1]):
@@ -88,7 +94,11 @@ class RasWatch:
         self, ranks: Mapping[int, int], world: int, where: Sequence[str]
     ) -> tuple[Any, dict[str, Any] | None]:
         program = background.which(PROGRAM)
-        if program is None or not all(map(ownership.is_own_process, ranks)) or not any(map(has_nccl, ranks)):
+        if (
+            program is None
+            or not all(map(ownership.is_own_process, ranks))
+            or not any(map(has_nccl, ranks))
+        ):
             return None, None
         if ownership.why_unsafe(os.path.dirname(os.path.realpath(program))):
             return None, None
@@ -127,7 +137,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     return {"counts": counts, "told": told}
 
 
-def cut(value: Any, pids: Mapping[int, int], world: int) -> tuple[dict[str, Any] | None, list[Any] | None]:
+def cut(
+    value: Any, pids: Mapping[int, int], world: int
+) -> tuple[dict[str, Any] | None, list[Any] | None]:
     """Return what of an answer names a rank, by its number in the launch, and the counts to compare two answers by.
 
     What is of none of these processes is another job's.
@@ -149,19 +161,26 @@ def cut(value: Any, pids: Mapping[int, int], world: int) -> tuple[dict[str, Any]
         odd: dict[int, dict[str, Any]] = {}
         for what in sorted({what for one in ranks for what in one["collective_counts"]}):
             done = [one["collective_counts"].get(what, 0) for one in ranks]
-            behind = [one for one, count in zip(ranks, done) if count == min(done)]  # noqa: B905 (3.10)
-            ahead = [one for one, count in zip(ranks, done) if count == max(done)]  # noqa: B905 (3.10)
+            behind = [one for one, count in zip(ranks, done) if count == min(done)]
+            ahead = [one for one, count in zip(ranks, done) if count == max(done)]
             if min(done) < max(done):
                 for one in behind[:MOST_RANKS] + ahead[:1]:
                     row = odd.setdefault(one["rank"], dict(one, collective_counts={}))
                     row["collective_counts"][what] = one["collective_counts"].get(what, 0)
         if odd or missing:
             groups.append(
-                {"size": group["size"], "ranks": list(odd.values()), "missing_ranks": missing[:MOST_RANKS]}
+                {
+                    "size": group["size"],
+                    "ranks": list(odd.values()),
+                    "missing_ranks": missing[:MOST_RANKS],
+                }
             )
     if not counts:
         return None, None
-    found = {"nccl_version": str(value.get("nccl_version"))[:LONGEST], "communicators": groups[:MOST_GROUPS]}
+    found = {
+        "nccl_version": str(value.get("nccl_version"))[:LONGEST],
+        "communicators": groups[:MOST_GROUPS],
+    }
     return (found if groups else None), counts
 
 
@@ -173,5 +192,7 @@ def _row(one: dict[str, Any]) -> dict[str, Any]:
         "host": str(one["host"])[:LONGEST],
         "nvml_dev": int(one["nvml_dev"]),
         "status": {"considered_dead": status.get("considered_dead") is True},
-        "collective_counts": {str(what)[:LONGEST]: int(count) for what, count in list(counts.items())[:64]},
+        "collective_counts": {
+            str(what)[:LONGEST]: int(count) for what, count in list(counts.items())[:64]
+        },
     }

@@ -45,7 +45,7 @@ class LiveCells:
                 continue
             pid = process.get("pid")
             if isinstance(pid, int) and procstat.is_alive(pid, process.get("ticks")):
-                found[pid] = "%s (smoke)" % os.path.basename(folder)
+                found[pid] = f"{os.path.basename(folder)} (smoke)"
         return found
 
     def _state(self, path: str) -> dict[str, Any]:
@@ -63,7 +63,11 @@ class LiveCells:
                 names = os.listdir(os.path.join(folder, "lanes"))
             except OSError:
                 continue
-            found += [os.path.join(folder, "lanes", name) for name in sorted(names) if name.endswith(".json")]
+            found += [
+                os.path.join(folder, "lanes", name)
+                for name in sorted(names)
+                if name.endswith(".json")
+            ]
         return found
 
 
@@ -109,7 +113,9 @@ def is_helper(words: list[str]) -> bool:
 
 def program(words: list[str]) -> str:
     """Return the name of the program of a command line: ``tmux`` for ``tmux: server``, ``bash`` for ``-bash``."""
-    return os.path.basename(words[0]).lstrip("-").split(":")[0] if words else ""
+    if words:
+        return os.path.basename(words[0]).lstrip("-").split(":")[0]
+    return ""
 
 
 def is_training(words: list[str], pattern: re.Pattern[str]) -> bool:
@@ -136,8 +142,12 @@ def omp_threads(pid: int) -> int | None:
     """Return ``OMP_NUM_THREADS`` of a process's environment; None where it is not set, or not ours to read."""
     for word in (procstat.read_whole("/proc/%d/environ" % pid, 1 << 20) or b"").split(b"\0"):
         if word.startswith(b"OMP_NUM_THREADS="):
-            first = word[16:].split(b",")[0].strip()  # a list has a number for each level of nesting
-            return int(first) if first.isdigit() and len(first) < 7 else None
+            first = (
+                word[16:].split(b",")[0].strip()
+            )  # a list has a number for each level of nesting
+            if first.isdigit() and len(first) < 7:
+                return int(first)
+            return None
     return None
 
 
@@ -146,7 +156,9 @@ def user_of(pid: int) -> int | None:
     for row in (procstat.read_bytes("/proc/%d/status" % pid, 4096) or b"").splitlines():
         if row.startswith(b"Uid:"):
             numbers = row.split()[1:]
-            return int(numbers[1]) if len(numbers) > 1 and numbers[1].isdigit() else None
+            if len(numbers) > 1 and numbers[1].isdigit():
+                return int(numbers[1])
+            return None
     return None
 
 
@@ -262,7 +274,9 @@ class ProcSampler:
         started = self._boot + stat.start / procstat.CLOCK_TICKS
         busy = None
         if before is not None and now > before[0]:
-            busy = round((stat.cpu - before[1]) / procstat.CLOCK_TICKS / (now - before[0]) * 100.0, 1)
+            busy = round(
+                (stat.cpu - before[1]) / procstat.CLOCK_TICKS / (now - before[0]) * 100.0, 1
+            )
         return jsonline.compact(
             {
                 "pid": stat.pid,
@@ -323,7 +337,9 @@ class ProcSampler:
         if known is not None and (known.words, known.run) == (words, run):
             return known
         ticks = procstat.start_ticks(pid)
-        return None if ticks is None else Tracked(ticks, words, run)
+        if ticks is None:
+            return None
+        return Tracked(ticks, words, run)
 
 
 def new_workers() -> dict[str, Any]:

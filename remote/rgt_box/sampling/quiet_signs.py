@@ -46,7 +46,9 @@ def transfer_name(words: list[str]) -> str | None:
     """
     if any(AGENT.search(word) for word in words[:5]):
         verb = next((word for word in words[1:7] if word in _OWN_TRANSFERS), None)
-        return "rgt %s" % verb if verb else None
+        if verb:
+            return f"rgt {verb}"
+        return None
     if words and words[0].endswith("@internal-sftp"):  # sshd's own title for it
         return SFTP
     name, rest = program(words), words[1:]
@@ -61,7 +63,9 @@ def transfer_name(words: list[str]) -> str | None:
     if not needed:
         return name
     word = next((word for word in rest if word in needed), None)
-    return "%s %s" % (name, word) if word else None
+    if word:
+        return f"{name} {word}"
+    return None
 
 
 @functools.lru_cache(maxsize=512)
@@ -110,7 +114,11 @@ def transfers(lines: Mapping[int, bytes] | None = None) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for pid in sorted(lines, reverse=True):
         name = _name_of(lines[pid])
-        if name is None or procstat.start_ticks(pid) is None or (name == SFTP and not _serves_file(pid)):
+        if (
+            name is None
+            or procstat.start_ticks(pid) is None
+            or (name == SFTP and not _serves_file(pid))
+        ):
             continue
         found.append({"pid": pid, "name": name})
         if len(found) >= MOST:
@@ -133,7 +141,11 @@ def _serves_file(pid: int) -> bool:
         except OSError:
             continue
         # The file itself is not asked: it may lie on a mount that hangs.
-        if target.startswith("/") and not target.startswith(_NO_STORAGE) and not _is_listed(pid, name):
+        if (
+            target.startswith("/")
+            and not target.startswith(_NO_STORAGE)
+            and not _is_listed(pid, name)
+        ):
             return True
     return False
 
@@ -141,7 +153,9 @@ def _serves_file(pid: int) -> bool:
 def _is_listed(pid: int, number: str) -> bool:
     """Tell whether an open file is a directory, by the flags that it was opened with: proc_pid_fdinfo(5)."""
     told = re.search(
-        rb"^flags:\s*([0-7]+)", procstat.read_bytes("/proc/%d/fdinfo/%s" % (pid, number)) or b"", re.M
+        rb"^flags:\s*([0-7]+)",
+        procstat.read_bytes("/proc/%d/fdinfo/%s" % (pid, number)) or b"",
+        re.M,
     )
     return bool(told and int(told.group(1), 8) & os.O_DIRECTORY)
 
@@ -177,7 +191,10 @@ def input_at(paths: Iterable[str] | None = None, lines: Mapping[int, bytes] | No
             read.append((seen.st_atime, seen.st_rdev))
     now = time.time()
     fresh = any(now - at < FRESH for at, _ in read)
-    ours = _of_rgt(CommandLines().read() if lines is None else lines) if fresh else frozenset()
+    if fresh:
+        ours = _of_rgt(CommandLines().read() if lines is None else lines)
+    else:
+        ours = frozenset()
     return max((at for at, device in read if device not in ours), default=0.0)
 
 

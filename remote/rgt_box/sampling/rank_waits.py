@@ -46,7 +46,9 @@ LAUNCHES = (
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "", ("SLURM_JOB_ID", "SLURM_STEP_ID")),
 )  # fmt: skip
 """Names of rank, number of ranks, both on this machine, and of what tells one launch from another, by launcher."""
-LAUNCHER = re.compile(r"(?:^|[/\s])(?:torchrun|accelerate|deepspeed)\b|torch\.distributed\.(?:run|launch)\b")
+LAUNCHER = re.compile(
+    r"(?:^|[/\s])(?:torchrun|accelerate|deepspeed)\b|torch\.distributed\.(?:run|launch)\b"
+)
 """A launcher may be given a rank itself, that of its machine; what it starts then has ``LOCAL_RANK`` as well."""
 DUMP_WAIT = 0.1
 """Seconds that it is waited for whether there is a dump."""
@@ -83,22 +85,28 @@ class Member:
                  "still_since", "world")  # fmt: skip
 
     def __init__(self, started: float, env: Mapping[str, str], launch: tuple[Any, ...]) -> None:
-        from rgt_box.sampling import flight_dumps, nccl_ras  # here: a process that is no rank does without
+        from rgt_box.sampling import (
+            flight_dumps,
+            nccl_ras,
+        )  # here: a process that is no rank does without
 
         rank, world, local, local_world, names = launch
         self.started = started
         self.rank, self.world = int(env[rank]), int(env[world])
         place, count = _number(env.get(local)), _number(env.get(local_world))
-        self.siblings = (
-            frozenset(range(self.rank - place, self.rank - place + count))
-            if place is not None
+        if (
+            place is not None
             and count is not None
             and place <= self.rank
             and place < count <= min(self.world, MOST_LOCAL)
-            else frozenset()
+        ):
+            self.siblings = frozenset(range(self.rank - place, self.rank - place + count))
+        else:
+            self.siblings = frozenset()
+        told = "\0".join(f"{name}={env.get(name, '')}" for name in names)
+        self.group = "{:08x}".format(
+            zlib.crc32(("%d\0%s" % (self.world, told)).encode("utf-8", "replace"))
         )
-        told = "\0".join("%s=%s" % (name, env.get(name, "")) for name in names)
-        self.group = "%08x" % zlib.crc32(("%d\0%s" % (self.world, told)).encode("utf-8", "replace"))
         self.dumps = flight_dumps.places(env, self.rank)
         self.dump: str | None = None
         self.flight: dict[str, Any] | None = None
@@ -189,7 +197,9 @@ class RankWatch:
         for proc in procs:
             pid, key = proc["pid"], (proc["started"], proc["cmd"])
             known = before.get(pid)
-            self._known[pid] = known if known is not None and known[0] == key else (key, read(pid, *key))
+            self._known[pid] = (
+                known if known is not None and known[0] == key else (key, read(pid, *key))
+            )
         firsts = self._firsts(procs)
         due = now - self._looked >= PERIOD - 0.5
         if due:
@@ -212,14 +222,17 @@ class RankWatch:
 
         wanted, self._flights = self._wanted, self._flights or flight_dumps.FlightDumps()
         for member in wanted:
-            member.dump = next((path for path in member.dumps if _newer(path, member.started)), None)
+            member.dump = next(
+                (path for path in member.dumps if _newer(path, member.started)), None
+            )
         suspect = {member.group for member in wanted if member.stands() >= SUSPECT_S}
         read = [member for member in wanted if member.dump is not None and member.group in suspect]
         self._flights.forget(member.dump for member in read if member.dump is not None)
         for member in wanted:
-            member.flight = (
-                self._flights.read(member.dump) if member in read and member.dump is not None else None
-            )
+            if member in read and member.dump is not None:
+                member.flight = self._flights.read(member.dump)
+            else:
+                member.flight = None
         self._ask_nccl(wanted)
 
     def _ask_nccl(self, wanted: list[Member]) -> None:
@@ -230,7 +243,9 @@ class RankWatch:
         groups: dict[str, list[Member]] = {}
         for member in wanted:
             groups.setdefault(member.group, []).append(member)
-        self._ras = {group: self._ras.get(group) or nccl_ras.RasWatch(self._ras_child) for group in groups}
+        self._ras = {
+            group: self._ras.get(group) or nccl_ras.RasWatch(self._ras_child) for group in groups
+        }
         for group, members in groups.items():
             first = min(members, key=lambda member: member.rank)
             if first.ras_at is not None:
@@ -254,7 +269,11 @@ class RankWatch:
             groups.setdefault(member.group, []).append((proc, member))
         self._seen = {group: self._seen.get(group, {}) for group in groups}
         for group, both in groups.items():
-            alive = {member.rank: proc["pid"] for proc, member in both if proc.get("state") not in ("Z", "X")}
+            alive = {
+                member.rank: proc["pid"]
+                for proc, member in both
+                if proc.get("state") not in ("Z", "X")
+            }
             seen = self._seen[group]
             seen.update(alive)
             expected = set().union(*(member.siblings for _, member in both))
@@ -280,7 +299,9 @@ def read(pid: int, started: float, cmd: str) -> Member | None:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and re.fullmatch("[0-9]{1,7}", text) else None
+    if text is not None and re.fullmatch("[0-9]{1,7}", text):
+        return int(text)
+    return None
 
 
 def ran(pid: int) -> tuple[int, int] | None:
@@ -300,8 +321,12 @@ def ran(pid: int) -> tuple[int, int] | None:
 
 def waits_in(pid: int) -> str | None:
     """Return the function of the kernel in which the main thread sleeps (proc(5), ``wchan``); None = not told."""
-    text = (procstat.read_bytes("/proc/%d/wchan" % pid, 128) or b"").decode("ascii", "replace").strip()
-    return text if text not in ("", "0") else None
+    text = (
+        (procstat.read_bytes("/proc/%d/wchan" % pid, 128) or b"").decode("ascii", "replace").strip()
+    )
+    if text not in ("", "0"):
+        return text
+    return None
 
 
 def stack_of(pid: int) -> str:
@@ -328,8 +353,8 @@ def find_heartbeat(pid: int) -> str | None:
     folder = "/proc/%d/fd" % pid
     try:
         with os.scandir(folder) as entries:
-            for _, entry in zip(range(MOST_OPEN), entries):  # noqa: B905
-                path = "%s/%s" % (folder, entry.name)
+            for _, entry in zip(range(MOST_OPEN), entries):
+                path = f"{folder}/{entry.name}"
                 if _leads(path):
                     return path
     except OSError:
@@ -354,7 +379,9 @@ def read_phase(path: str, rank: int, world: int) -> dict[str, Any] | None:
     if not _leads(path):
         return None
     try:
-        fd = files.open_regular(path)  # in a mount namespace of his own anybody may call a device so
+        fd = files.open_regular(
+            path
+        )  # in a mount namespace of his own anybody may call a device so
     except OSError:
         return None
     try:

@@ -104,7 +104,7 @@ class Sampler:
             try:
                 re.compile(pattern)
             except re.error as error:
-                self._limited = ["pattern: %s; using %s" % (error, DEFAULT_PATTERN)]
+                self._limited = [f"pattern: {error}; using {DEFAULT_PATTERN}"]
                 pattern = DEFAULT_PATTERN
             self._find(pattern, bool(config.get("find")))
             found = self.finder.rows if self.finder is not None else None
@@ -118,15 +118,20 @@ class Sampler:
             return
         from rgt_box.discovery.finder import Finder  # here: who names what to watch never needs it
 
-        kept = (
-            self.finder.report() if self.finder is not None else state_files.read_json(self._state_dir, FOUND)
+        if self.finder is not None:
+            kept = self.finder.report()
+        else:
+            kept = state_files.read_json(self._state_dir, FOUND)
+        self.finder = Finder(
+            None if pattern == DEFAULT_PATTERN else re.compile(pattern), kept, self._jobs
         )
-        self.finder = Finder(None if pattern == DEFAULT_PATTERN else re.compile(pattern), kept, self._jobs)
 
     @property
     def gpu_source(self) -> str:
         """nvml, smi, amd, ascend, sim or none."""
-        return self._gpu.source if self._gpu else "none"
+        if self._gpu:
+            return self._gpu.source
+        return "none"
 
     @property
     def failing(self) -> set[str]:
@@ -168,7 +173,7 @@ class Sampler:
                 self._failing.discard(key)
             except Exception as error:  # one broken reading must not cost the sample
                 if key not in self._failing:
-                    text = "%s: %s" % (key, describe(error))
+                    text = f"{key}: {describe(error)}"
                     events.append({"kind": "sampler-failed", "text": text, "level": "warn"})
                 self._failing.add(key)
             if key == "procs":
@@ -186,11 +191,15 @@ class Sampler:
                 events.append({"kind": "sampler-failed", "text": describe(error), "level": "warn"})
             self._failing.add("events")
         told = {key: value for key, value in fields.items() if value not in ([], {})}
-        return dict(told, **signs), events  # no transfer is news, too: of an older agent it is not known
+        return dict(
+            told, **signs
+        ), events  # no transfer is news, too: of an older agent it is not known
 
     def _look_at_ranks(self, procs: list[dict[str, Any]]) -> None:
         if procs and self._ranks is None:
-            from rgt_box.sampling.rank_waits import RankWatch  # here: where nothing trains, nobody needs it
+            from rgt_box.sampling.rank_waits import (
+                RankWatch,
+            )  # here: where nothing trains, nobody needs it
 
             self._ranks = RankWatch()
         if self._ranks is not None:
@@ -206,7 +215,11 @@ class Sampler:
         broken = {gpu["index"]: gpu["error"] for gpu in fields.get("gpus", []) if gpu.get("error")}
         for index in sorted(set(broken) - self._gpu_errors):
             events.append(
-                {"kind": "gpu-error", "text": "GPU %d: %s" % (index, broken[index]), "level": "error"}
+                {
+                    "kind": "gpu-error",
+                    "text": "GPU %d: %s" % (index, broken[index]),
+                    "level": "error",
+                }
             )
         self._gpu_errors = set(broken)
         if oversubscribed(procs, cpu):
@@ -263,7 +276,7 @@ def main(argv: list[str]) -> int:
     frame["agent_rss"] = procstat.resident(os.getpid())
     jsonline.say(frame)
     for text in sampler.limited:
-        print("limited: %s" % text, file=sys.stderr)
+        print(f"limited: {text}", file=sys.stderr)
     return 0
 
 
@@ -282,7 +295,9 @@ def slurm_jobs() -> list[dict[str, Any]]:
         TimeoutError: when it hangs.
         RuntimeError: when it fails, as it does where no controller answers.
     """
-    text = background.try_program([SQUEUE, "-h", "-u", str(os.getuid()), "-o", SQUEUE_FORMAT], SQUEUE_TIMEOUT)
+    text = background.try_program(
+        [SQUEUE, "-h", "-u", str(os.getuid()), "-o", SQUEUE_FORMAT], SQUEUE_TIMEOUT
+    )
     if text is None:
         raise RuntimeError("squeue failed: no answer from Slurm's controller")
     return parse_squeue(text)[:MOST_JOBS]
@@ -297,7 +312,9 @@ def parse_squeue(text: str) -> list[dict[str, Any]]:
             job, state, used, left, reason, name = cells
             fields = {"id": job, "name": name[:200], "state": state, "reason": reason[:200] or None}
             found.append(
-                jsonline.compact(dict(fields, elapsed_s=slurm_seconds(used), left_s=slurm_seconds(left)))
+                jsonline.compact(
+                    dict(fields, elapsed_s=slurm_seconds(used), left_s=slurm_seconds(left))
+                )
             )
     return found
 

@@ -58,7 +58,9 @@ MEANINGS: dict[int, tuple[str, str]] = {
 }
 """Number → (level of the event, short meaning): only the ones that people meet."""
 
-LINE = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f]+(?::[0-9A-Fa-f.]+)+)[^)]*\): (\d+)(?:,\s*(.*))?")
+LINE = re.compile(
+    r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f]+(?::[0-9A-Fa-f.]+)+)[^)]*\): (\d+)(?:,\s*(.*))?"
+)
 
 
 class Xid:
@@ -85,7 +87,9 @@ class Xid:
     def meaning(self) -> str:
         """Return it in words."""
         known = MEANINGS.get(self.number)
-        return known[1] if known else self.detail[:120] or "see %s" % SOURCE
+        if known:
+            return known[1]
+        return self.detail[:120] or f"see {SOURCE}"
 
 
 def parse(text: str, at_us: int = 0) -> Xid | None:
@@ -238,7 +242,7 @@ def open_log(word: bytes) -> Kmsg | Dmesg:
     try:
         return Dmesg(word)
     except (OSError, TimeoutError):
-        raise Unreadable("the kernel log is unreadable (%s)" % reason) from None
+        raise Unreadable(f"the kernel log is unreadable ({reason})") from None
 
 
 QUIET = 60.0
@@ -277,7 +281,7 @@ class XidWatch:
         try:
             self._log = open_log(b"NVRM: Xid")
         except Unreadable as error:
-            self.limited = "Xid: %s" % error
+            self.limited = f"Xid: {error}"
 
     def poll(self, indexes: dict[str, int]) -> list[dict[str, str]]:
         """Return the events that are due.
@@ -300,7 +304,9 @@ class XidWatch:
         if newest > self._told:
             self._told = newest
             self._save()
-        return self._due(indexes) if self._pending else []
+        if self._pending:
+            return self._due(indexes)
+        return []
 
     def _due(self, indexes: dict[str, int]) -> list[dict[str, str]]:
         now = time.monotonic()
@@ -310,7 +316,11 @@ class XidWatch:
             reports = self._pending.pop(key)
             self._quiet[key] = now
             events.append(
-                {"kind": "xid", "text": words(reports, indexes.get(key[0])), "level": reports[-1].level}
+                {
+                    "kind": "xid",
+                    "text": words(reports, indexes.get(key[0])),
+                    "level": reports[-1].level,
+                }
             )
         return events
 
@@ -327,20 +337,22 @@ class XidWatch:
 def words(reports: list[Xid], index: int | None) -> str:
     """Return the text of an event for reports of one GPU and number."""
     report = reports[-1]
-    gpu = "GPU %s (%s)" % ("?" if index is None else index, report.bus or "unknown address")
+    gpu = f"GPU {'?' if index is None else index} ({report.bus or 'unknown address'})"
     text = "%s: Xid %d, %s" % (gpu, report.number, report.meaning)
     if report.detail and report.detail[:120] != report.meaning:
-        text += " [%s]" % report.detail[:160]
+        text += f" [{report.detail[:160]}]"
     if len(reports) > 1:
         text += ", %d times" % len(reports)
     age = age_s(report.at_us)
-    return text + (", %s ago" % _span(age) if age is not None and age > OLD_S else "")
+    return text + (f", {_span(age)} ago" if age is not None and age > OLD_S else "")
 
 
 def age_s(at_us: int) -> float | None:
     """Return how long ago a time of the kernel's clock was; None where /proc/uptime cannot be read."""
     up = (procstat.read_bytes("/proc/uptime", 128) or b"").split()
-    return max(0.0, float(up[0]) - at_us / 1e6) if up else None
+    if up:
+        return max(0.0, float(up[0]) - at_us / 1e6)
+    return None
 
 
 def _span(seconds: float) -> str:

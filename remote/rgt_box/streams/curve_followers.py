@@ -124,7 +124,10 @@ class SentCurve:
         self._cursor = cursor
         self._xs: list[float] = []
         self._ys: list[float] = []
-        self._counted, self._sum = 0, 0  # behind the newest points, which are those that are corrected
+        self._counted, self._sum = (
+            0,
+            0,
+        )  # behind the newest points, which are those that are corrected
 
     def news(self, curve: Curve) -> tuple[int, list[tuple[float, float, float | None]], bool]:
         """Return (how many points stay, those that follow, whether a segment begins at the first of them)."""
@@ -135,11 +138,13 @@ class SentCurve:
             if count <= len(xs) and known == 1 + _sum(0, xs[:count], ys[:count]):
                 self._xs, self._ys = xs[:count], ys[:count]
         keep = len(self._xs)
-        if xs[:keep] == self._xs and ys[:keep] == self._ys:  # as nearly always: points were only added
-            points = list(zip(xs[keep:], ys[keep:], ats[keep:]))  # noqa: B905 (3.10)
+        if (
+            xs[:keep] == self._xs and ys[:keep] == self._ys
+        ):  # as nearly always: points were only added
+            points = list(zip(xs[keep:], ys[keep:], ats[keep:]))
             resumes = 0 < keep < len(xs) and xs[keep] in curve.breaks()
         else:
-            found = News(list(zip(self._xs, self._ys)), curve)  # noqa: B905 (3.10)
+            found = News(list(zip(self._xs, self._ys)), curve)
             keep, points, resumes = found.keep, found.points, found.resumes
         self._xs, self._ys = xs, ys
         if keep < self._counted:
@@ -154,7 +159,7 @@ class SentCurve:
 
 
 def _sum(before: int, xs: list[float], ys: list[float]) -> int:
-    return zlib.crc32(array("d", [value for point in zip(xs, ys) for value in point]), before)  # noqa: B905 (3.10)
+    return zlib.crc32(array("d", [value for point in zip(xs, ys) for value in point]), before)
 
 
 class FoundScalars:
@@ -216,9 +221,12 @@ class FoundScalars:
     def _look(self) -> Iterator[dict[str, Any]]:
         if FoundSource.total > MOST_POINTS and not self._told:
             self._told = self._read_all = True
-            text = "%s: the curves of this box have more than %d points: what comes now is not shown" % (
-                self.name,
-                MOST_POINTS,
+            text = (
+                "%s: the curves of this box have more than %d points: what comes now is not shown"
+                % (
+                    self.name,
+                    MOST_POINTS,
+                )
             )
             return iter([{"t": "event", "kind": "curves-cut", "level": "warn", "text": text}])
         now = time.monotonic()
@@ -248,7 +256,9 @@ class FoundScalars:
         began = time.monotonic()
         runs = self._merged()
         cost, self._cost = self._cost, time.monotonic() - began
-        self._due = now + PATIENCE * min(cost, self._cost)  # not of the first time, which loads what it needs
+        self._due = now + PATIENCE * min(
+            cost, self._cost
+        )  # not of the first time, which loads what it needs
         return chain(notes, self._frames(runs))
 
     def _scan(self) -> None:
@@ -267,7 +277,9 @@ class FoundScalars:
     def _console_source(path: str) -> list[Source]:
         try:
             kind = identify(path, candidates(path))
-            return [] if kind is None else [Source(path, kind, "", os.stat(path).st_mtime)]
+            if kind is None:
+                return []
+            return [Source(path, kind, "", os.stat(path).st_mtime)]
         except OSError:
             return []
 
@@ -295,8 +307,10 @@ class FoundScalars:
                 if metric in curves and curves[metric].x_kind == curves[lead].x_kind:
                     yield from self._frames_of(run, metric, curves[metric], metric == lead)
 
-    def _frames_of(self, run: str, metric: str, curve: Curve, lead: bool) -> Iterator[dict[str, Any]]:
-        source = "%s#%s" % (os.path.join(self.root, run) if run else self.root, metric)
+    def _frames_of(
+        self, run: str, metric: str, curve: Curve, lead: bool
+    ) -> Iterator[dict[str, Any]]:
+        source = f"{os.path.join(self.root, run) if run else self.root}#{metric}"
         if (run, metric) not in self._curves:
             self._curves[run, metric] = SentCurve(self._cursors.pop(source, None))
         sent = self._curves[run, metric]
@@ -305,12 +319,17 @@ class FoundScalars:
         written = _written(curve.source.path)
         for at in range(0, len(points), POINTS):
             part = points[at : at + POINTS]
-            frame: dict[str, Any] = {"t": "scalar", "run": "%s/%s" % (self.name, run) if run else self.name}
+            frame: dict[str, Any] = {
+                "t": "scalar",
+                "run": f"{self.name}/{run}" if run else self.name,
+            }
             end = start + at + len(part)
             frame.update(source=source, inode=sent.mark(end), start=start + at, end=end)
             if written is not None and points[-1][2] is None:
                 frame["written"] = written
-            frame["points"] = [point(start + at + n, each, curve.x_kind, name) for n, each in enumerate(part)]
+            frame["points"] = [
+                point(start + at + n, each, curve.x_kind, name) for n, each in enumerate(part)
+            ]
             if resumes and lead and at == 0:
                 frame["resumes"] = [[frame["points"][0][0], "started again"]]
             yield frame
@@ -375,7 +394,10 @@ class ScalarFollower:
         except OSError:
             return None, []
         before = self._cursor
-        if before is not None and (named.st_ino, named.st_size) == (before["inode"], before["offset"]):
+        if before is not None and (named.st_ino, named.st_size) == (
+            before["inode"],
+            before["offset"],
+        ):
             return None, []
         batch = self._reader.read(before, ROWS)
         self._cursor = now = batch.cursor
@@ -404,7 +426,7 @@ class ScalarFollower:
 def _rows(batch: Batch) -> list[list[Point]]:
     """Return the rows with a whole step, as their points."""
     ends = [*batch.rows[1:], len(batch.points)]
-    rows = [batch.points[at:end] for at, end in zip(batch.rows, ends)]  # noqa: B905 (3.10)
+    rows = [batch.points[at:end] for at, end in zip(batch.rows, ends)]
     return [row for row in rows if row and row[0].x_kind == "step" and _is_whole(row[0].x)]
 
 

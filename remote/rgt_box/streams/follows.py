@@ -191,7 +191,9 @@ class Follows:
         if self._trainings is None:
             if not report.get("runs"):
                 return
-            from rgt_box.streams.trainings import Trainings  # here: most boxes with jobs never need it
+            from rgt_box.streams.trainings import (
+                Trainings,
+            )  # here: most boxes with jobs never need it
 
             self._trainings = Trainings(self._scalar_cursors)
         self._trainings.take(report)
@@ -204,7 +206,9 @@ class Follows:
             self._logs.pop(name).close()
         self._unwanted.add(path)
 
-    def _ask(self, what: str, poll: Callable[[], Any], nothing: Any, frames: list[dict[str, Any]]) -> Any:
+    def _ask(
+        self, what: str, poll: Callable[[], Any], nothing: Any, frames: list[dict[str, Any]]
+    ) -> Any:
         """Ask one follower. What it dies of costs the others nothing, and is told once as long as it is the same.
 
         Args:
@@ -221,7 +225,7 @@ class Follows:
             if self._failures.get(what) != text:
                 self._failures[what] = text
                 event = {"t": "event", "kind": "follow-failed", "level": "error"}
-                frames.append(dict(event, text="%s cannot be followed: %s" % (what, text)))
+                frames.append(dict(event, text=f"{what} cannot be followed: {text}"))
             return nothing
         self._failures.pop(what, None)
         return found
@@ -280,7 +284,9 @@ class Follows:
                 continue
             frame, events = self._ask(source, run.poll, (None, []), frames)
             frames += [frame] if frame else []
-            frames += [dict(event, t="event", text="%s: %s" % (run.run, event["text"])) for event in events]
+            frames += [
+                dict(event, t="event", text=f"{run.run}: {event['text']}") for event in events
+            ]
             if frame:
                 self._scalars[source] = self._scalars.pop(source)
         for out, found in list(self._found.items()):
@@ -310,7 +316,9 @@ class Follows:
         for wanted in self._config["runs"]:
             self.at = wanted
             for path in expand(wanted):
-                self._add_run(os.path.basename(os.path.normpath(path)), os.path.normpath(path), None, None)
+                self._add_run(
+                    os.path.basename(os.path.normpath(path)), os.path.normpath(path), None, None
+                )
         for wanted in self._wanted:
             self.at = wanted
             for path in expand(wanted):
@@ -348,13 +356,16 @@ class Follows:
 
             self._found[out] = FoundScalars(name, out, console, self._scalar_cursors)
         if out not in self._checkpoints:
-            self._checkpoints[out] = (
-                CheckpointWatch(name, CheckpointSearch(out)) if job is None else job.checkpoints(name, out)
-            )
+            if job is None:
+                self._checkpoints[out] = CheckpointWatch(name, CheckpointSearch(out))
+            else:
+                self._checkpoints[out] = job.checkpoints(name, out)
 
     def _add_log(self, path: str) -> None:
         if path not in self._logs and path not in self._unwanted and len(self._logs) < MOST_LOGS:
-            self._logs[path] = LogFollower(path, self._log_cursors.pop(path, None), self._config["tail"])
+            self._logs[path] = LogFollower(
+                path, self._log_cursors.pop(path, None), self._config["tail"]
+            )
 
     def _let_go(self, name: str) -> None:
         log = self._logs.get(name)
@@ -388,4 +399,6 @@ def _exists(out: str, console: str | None) -> bool:
 def expand(pattern: str) -> list[str]:
     """Return the files of a glob; a plain path is returned whether it exists or not."""
     full = os.path.expanduser(pattern)
-    return sorted(glob.glob(full))[:MOST_LOGS] if glob.has_magic(full) else [full]
+    if glob.has_magic(full):
+        return sorted(glob.glob(full))[:MOST_LOGS]
+    return [full]

@@ -54,8 +54,12 @@ class JobWatch:
         self._seen = seen
         self._read = Job(self.given)
         frame = queue_state.queue_frame(self._job, self.given)
-        self.runs = [(cell["name"], cell["out"]) for cell in frame.get("cells", []) if cell.get("out")]
-        self.running = {cell["name"] for cell in frame.get("cells", []) if cell.get("state") == "running"}
+        self.runs = [
+            (cell["name"], cell["out"]) for cell in frame.get("cells", []) if cell.get("out")
+        ]
+        self.running = {
+            cell["name"] for cell in frame.get("cells", []) if cell.get("state") == "running"
+        }
         comparable = dict(frame, at=None)
         if comparable == self._sent:
             return None
@@ -108,7 +112,10 @@ class CheckpointWatch:
     """
 
     def __init__(
-        self, run: str, *searches: CheckpointSearch, is_mine: Callable[[str, float], bool] | None = None
+        self,
+        run: str,
+        *searches: CheckpointSearch,
+        is_mine: Callable[[str, float], bool] | None = None,
     ) -> None:
         self.run, self._searches, self._is_mine = run, searches, is_mine
         self._sent: dict[str, Any] = {"items": [], "writing": []}
@@ -121,12 +128,16 @@ class CheckpointWatch:
     def poll(self) -> dict[str, Any] | None:
         """Return a ``ckpt`` frame when the list changed since the last call, else None."""
         by_path = {one.path: one for search in self._searches for one in search.poll()}
-        found = sorted(by_path.values(), key=lambda one: (one.at, -1 if one.step is None else one.step))
+        found = sorted(
+            by_path.values(), key=lambda one: (one.at, -1 if one.step is None else one.step)
+        )
         if self._is_mine is not None:
             found = [one for one in found if self._is_mine(one.path, one.at)]
         body = {
             "items": [_item(one) for one in found if not one.unfinished][-MOST:],
-            "writing": [dict(_item(one), why=one.unfinished) for one in found if one.unfinished][-MOST:],
+            "writing": [dict(_item(one), why=one.unfinished) for one in found if one.unfinished][
+                -MOST:
+            ],
         }
         if body == self._sent:
             return None

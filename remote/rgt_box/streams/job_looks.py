@@ -34,7 +34,9 @@ class JobLook:
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(os.path.expanduser(path))
-        from rgt_box.streams.job_files import JobWatch  # here: a box without a job does without its readers
+        from rgt_box.streams.job_files import (
+            JobWatch,
+        )  # here: a box without a job does without its readers
 
         self._job, self._live = JobWatch(path), LiveCells([path])
         self._newest: dict[str, Any] | None = None
@@ -66,9 +68,9 @@ class JobLook:
             return []
         self.hangs = not self.hangs
         if self.hangs:
-            text = "%s: %s; what its queue does is not known meanwhile" % (self.path, error)
+            text = f"{self.path}: {error}; what its queue does is not known meanwhile"
             return [("files-hang", text, "warn")]
-        return [("files-answer", "%s: answers again" % self.path, "info")]
+        return [("files-answer", f"{self.path}: answers again", "info")]
 
     @property
     def written(self) -> list[str]:
@@ -109,7 +111,9 @@ class JobLooks:
             if path not in self._named and not self._is_over(path, at):
                 looks[path] = self._all.get(path) or JobLook(path)
         self._all = looks
-        until = time.monotonic() + (FIRST if any(look.is_new for look in looks.values()) else PATIENCE)
+        until = time.monotonic() + (
+            FIRST if any(look.is_new for look in looks.values()) else PATIENCE
+        )
         events = []
         for look in looks.values():
             news = look.poll(max(0.0, until - time.monotonic()))
@@ -158,4 +162,6 @@ class JobLooks:
 
     def written(self) -> list[str]:
         """Return the directories whose mounts matter."""
-        return [path for look in self._all.values() if look.path in self._named for path in look.written]
+        return [
+            path for look in self._all.values() if look.path in self._named for path in look.written
+        ]

@@ -25,7 +25,9 @@ def siblings(path: str) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the files whose names continue that of `path`."""
     folder, base = os.path.split(path)
     try:
-        names = [name for name in os.listdir(folder or ".") if name.startswith(base) and name != base]
+        names = [
+            name for name in os.listdir(folder or ".") if name.startswith(base) and name != base
+        ]
     except OSError:
         return
     for name in sorted(names)[-MOST_SIBLINGS:]:
@@ -104,7 +106,9 @@ class Splitter:
     def partial(self) -> str:
         """The unfinished line as it would be shown now; "" where there is none."""
         head = clean(self._head) if self._head else ""
-        return head if len(head) <= MAX_PARTIAL else head[:MAX_PARTIAL] + CUT
+        if len(head) <= MAX_PARTIAL:
+            return head
+        return head[:MAX_PARTIAL] + CUT
 
     def finish(self) -> str:
         """Take the unfinished line for complete: nothing will follow it."""
@@ -175,7 +179,9 @@ def fitting(data: bytes) -> bytes:
     if len(data) <= SURE:
         return data
     most = len(data) + (WIDEST - 1) * len(data.translate(None, PLAIN))
-    return data if most <= WIDEST * SURE else data[:SURE]
+    if most <= WIDEST * SURE:
+        return data
+    return data[:SURE]
 
 
 class LogFollower:
@@ -232,7 +238,9 @@ class LogFollower:
                 self._start(0, reset=True)
             frame = self._next(size)
             if frame is None and not self._skipping_to and self._rotated():
-                frame = self._next(os.fstat(self._fd).st_size)  # what came before the new file was begun
+                frame = self._next(
+                    os.fstat(self._fd).st_size
+                )  # what came before the new file was begun
                 if frame is None and self._read >= os.fstat(self._fd).st_size:
                     return self._leave()
             if frame is not None and not self._told_age and self._read >= size:
@@ -256,20 +264,29 @@ class LogFollower:
             self._fd, self._inode = following, os.fstat(following).st_ino
             self._start(0, reset=True)
             return self.poll()
-        return self.poll() if os.path.exists(self.path) else None
+        if os.path.exists(self.path):
+            return self.poll()
+        return None
 
     def _empty(self, size: int) -> dict[str, Any] | None:
         """Return a frame without lines, once, for a file in which nothing has ever been written."""
         if not self._tells_empty:
             return None
         self._tells_empty = False
-        return self._frame(0, []) if size == 0 else None
+        if size == 0:
+            return self._frame(0, [])
+        return None
 
     def _unfinished(self) -> dict[str, Any] | None:
         """Return a frame for a line that has been unfinished for a while, such as a progress bar."""
         text = self._splitter.partial
         now = time.monotonic()
-        if not text or text == self._partial or now - self._changed < PARTIAL_AFTER or self._skipping_to:
+        if (
+            not text
+            or text == self._partial
+            or now - self._changed < PARTIAL_AFTER
+            or self._skipping_to
+        ):
             return None
         frame = self._frame(self._base + self._splitter.done, [])
         self._partial = frame["partial"] = text
@@ -413,12 +430,16 @@ class LogFollower:
     @property
     def cursor(self) -> tuple[int, int] | None:
         """The cursor for a later follower to resume from; None while no file is open."""
-        return (self._inode, self._base + self._splitter.done) if self._fd >= 0 else None
+        if self._fd >= 0:
+            return (self._inode, self._base + self._splitter.done)
+        return None
 
     @property
     def inode(self) -> int:
         """Inode of the open file; 0 while there is none."""
-        return self._inode if self._fd >= 0 else 0
+        if self._fd >= 0:
+            return self._inode
+        return 0
 
     def close(self) -> None:
         """Close the file."""
@@ -444,4 +465,6 @@ def tail_offset(fd: int, size: int, lines: int) -> int:
             end = newline
             oldest = position - step + newline + 1
         position -= step
-    return oldest if floor else 0
+    if floor:
+        return oldest
+    return 0

@@ -38,7 +38,9 @@ class RingSource:
     def floor(self) -> tuple[str, int] | None:
         """Return where the newest `HISTORY` records begin."""
         found = self._reader.newest()
-        return None if found is None else (found[0], found[1] - HISTORY + 1)
+        if found is None:
+            return None
+        return (found[0], found[1] - HISTORY + 1)
 
     def read(self, limit: int) -> list[Record]:
         """Return new records, about `limit` bytes of them."""
@@ -115,7 +117,9 @@ class LocalSource:
     def found(self, at_once: bool = False) -> dict[str, Any] | None:
         """Return which trainings there are, when that changed since the last call."""
         finder = self._sampler.finder
-        return finder.report() if finder is not None and finder.changed else None
+        if finder is not None and finder.changed:
+            return finder.report()
+        return None
 
     def floor(self) -> None:
         """Nothing is kept, so there is nothing to leave out."""
@@ -129,7 +133,7 @@ class LocalSource:
         news, self._news = self._news + self._look(), []
         fields, events = self._sampler.read()
         told = ("kind", "text", "level")
-        events += [dict(zip(told, event)) for event in news]  # noqa: B905 (3.10 has strict=)
+        events += [dict(zip(told, event)) for event in news]
         records = []
         for event in events:
             records.append(self._record(False, dict({"t": "event", "at": fields["at"]}, **event)))
@@ -172,7 +176,7 @@ def open_source(
         or "the recorder did not start"
     )
     local = LocalSource(folder, config, after)
-    limited = local.limited + ["no recorder: %s; what happens while nobody watches is not kept" % why]
+    limited = local.limited + [f"no recorder: {why}; what happens while nobody watches is not kept"]
     return local, {"gpu_source": local.gpu_source, "limited": limited}, why
 
 
@@ -201,7 +205,9 @@ class Coalescer:
             records: In order.
             lagging: True to keep only the newest sample (and every event).
         """
-        newest = max((index for index, record in enumerate(records) if record.is_sample), default=-1)
+        newest = max(
+            (index for index, record in enumerate(records) if record.is_sample), default=-1
+        )
         lines = []
         for index, record in enumerate(records):
             self._skipped += record.skipped

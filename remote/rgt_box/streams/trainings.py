@@ -58,7 +58,9 @@ class PaneLog:
         words = ["display-message", "-p", "-t", pane, "#{window_activity}", ";"]
         words += ["capture-pane", "-p", "-J", "-t", pane, "-S", "-%d" % PANE_LINES]
         self._asking = Background(
-            lambda: (time.monotonic(), ask_tmux(socket, words, PANE_TIMEOUT)), PANE_PERIOD, PANE_TIMEOUT * 2
+            lambda: (time.monotonic(), ask_tmux(socket, words, PANE_TIMEOUT)),
+            PANE_PERIOD,
+            PANE_TIMEOUT * 2,
         )
         self.was_read = False
         self._seen: list[str] = []
@@ -205,13 +207,15 @@ class Training:
         own = self._sources.own
         if not own:
             saved = self._find_checkpoints()
-            return [*frames, saved] if saved else frames
+            if saved:
+                return [*frames, saved]
+            return frames
         frames = []  # what our own trainer writes says all that is found beside it
         for sub, path in own.items():
             if len(frames) >= BUDGET:
                 break
             if path not in self._own:
-                name = "%s/%s" % (self.run.name, sub) if sub else self.run.name
+                name = f"{self.run.name}/{sub}" if sub else self.run.name
                 self._own[path] = ScalarFollower(name, path, self._cursors.pop(path, None))
                 self._saved[path] = CheckpointWatch(name, CheckpointSearch(os.path.dirname(path)))
             frames += self._read_own(path)
@@ -252,7 +256,7 @@ class Training:
         for _ in range(OWN_BATCHES):
             frame, events = self._own[path].poll()
             frames += [
-                dict(event, t="event", text="%s: %s" % (self.run.name, event["text"])) for event in events
+                dict(event, t="event", text=f"{self.run.name}: {event['text']}") for event in events
             ]
             if frame is None:
                 break
@@ -272,17 +276,18 @@ class Training:
         if run.silent and run.silent not in notes:
             notes.append(run.silent)
         notes += [
-            "%s was deleted while it is written to: it is gone when the training ends" % name
+            f"{name} was deleted while it is written to: it is gone when the training ends"
             for name in run.deleted.values()
         ]
         if self._sources.cut:
             notes.append(
-                "metrics were searched for in only a part of %s" % ", ".join(sorted(self._sources.cut))
+                f"metrics were searched for in only a part of {', '.join(sorted(self._sources.cut))}"
             )
         if torn:
             notes.append(
-                "%s may be another training's that runs in the same directory: not shown"
-                % ", ".join(sorted(torn)[:3])
+                "{} may be another training's that runs in the same directory: not shown".format(
+                    ", ".join(sorted(torn)[:3])
+                )
             )
         return jsonline.compact(
             {
@@ -321,7 +326,9 @@ class Training:
 
 def _shown(run: Run, path: str) -> str | None:
     name = run.deleted.get(path)
-    return None if name is None else name + " (deleted)"
+    if name is None:
+        return None
+    return name + " (deleted)"
 
 
 EVERY = 2.0
@@ -361,7 +368,9 @@ class Trainings:
 
     def logs(self) -> list[Log]:
         """Return the logs to be followed."""
-        return [log for training in self._followed() for log in training.logs if not training.is_over]
+        return [
+            log for training in self._followed() for log in training.logs if not training.is_over
+        ]
 
     def finished(self) -> list[str]:
         """Return what frames call the logs to which nothing comes any more."""
@@ -393,10 +402,15 @@ class Trainings:
         frames: list[dict[str, Any]] = []
         for training in self._followed():
             frames += ask(training.run.name, training.poll, [])
-        told = [training.describe(self._claims.torn.get(name, set())) for name, training in self._all.items()]
+        told = [
+            training.describe(self._claims.torn.get(name, set()))
+            for name, training in self._all.items()
+        ]
         if told != (self._sent or []):
             self._sent = told
-            frames.insert(0, {"t": "found", "boot": self._boot, "at": round(time.time(), 3), "runs": told})
+            frames.insert(
+                0, {"t": "found", "boot": self._boot, "at": round(time.time(), 3), "runs": told}
+            )
         return frames
 
     @property

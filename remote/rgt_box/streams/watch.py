@@ -126,7 +126,9 @@ class Watch:
                 self._event(frame["kind"], frame["level"], frame["text"], frame.get("at"))
             elif frame["t"] == "looked":
                 self._outbox.put(
-                    jsonline.line({"t": "pong", "id": 0, "at": round(time.time(), 3), "looked": True})
+                    jsonline.line(
+                        {"t": "pong", "id": 0, "at": round(time.time(), 3), "looked": True}
+                    )
                 )
             else:
                 self._put(frame)
@@ -206,7 +208,9 @@ class Watch:
             op = control_line["op"]
             if op == "ping":
                 self._outbox.put(
-                    jsonline.line({"t": "pong", "id": control_line["id"], "at": round(time.time(), 3)})
+                    jsonline.line(
+                        {"t": "pong", "id": control_line["id"], "at": round(time.time(), 3)}
+                    )
                 )
             elif op == "interval":
                 self._config["interval"] = control_line["seconds"]
@@ -281,7 +285,12 @@ def main(argv: list[str]) -> int:
         line, rest = _first_line()
         config = parse_config(line)
     except BadConfig as problem:
-        event: dict[str, Any] = {"t": "event", "boot": place.boot_id(), "seq": 0, "at": round(time.time(), 3)}
+        event: dict[str, Any] = {
+            "t": "event",
+            "boot": place.boot_id(),
+            "seq": 0,
+            "at": round(time.time(), 3),
+        }
         event.update(kind="bad-config", text=str(problem), level="error")
         jsonline.say(event)
         return 2
@@ -372,7 +381,9 @@ def parse_control(line: bytes) -> dict[str, Any] | None:
     except BadConfig:
         return None
     if op in ("follow", "unfollow"):
-        return {"op": op, "path": raw["path"]} if isinstance(raw.get("path"), str) and raw["path"] else None
+        if isinstance(raw.get("path"), str) and raw["path"]:
+            return {"op": op, "path": raw["path"]}
+        return None
     number = raw.get("id")
     return {"op": op, "id": number if isinstance(number, int) else 0}
 
@@ -384,35 +395,43 @@ def _interval(value: Any, most: float = 0.0) -> float:
         or not math.isfinite(value)
         or value <= 0
     ):
-        raise BadConfig("%r is not a number of seconds above 0" % (value,))
-    return min(most, float(value)) if most else clamp_interval(float(value))
+        raise BadConfig(f"{value!r} is not a number of seconds above 0")
+    if most:
+        return min(most, float(value))
+    return clamp_interval(float(value))
 
 
 def _strings(raw: dict[str, Any], key: str) -> list[str]:
     value = raw.get(key) or []
-    if not isinstance(value, list) or any(not isinstance(item, str) or "\0" in item for item in value):
-        raise BadConfig("%s must be a list of strings" % key)
+    if not isinstance(value, list) or any(
+        not isinstance(item, str) or "\0" in item for item in value
+    ):
+        raise BadConfig(f"{key} must be a list of strings")
     return value
 
 
 def _text(raw: dict[str, Any], key: str, default: str | None) -> str | None:
     value = raw.get(key, default)
     if value is not None and (not isinstance(value, str) or "\0" in value):
-        raise BadConfig("%s must be a string" % key)
+        raise BadConfig(f"{key} must be a string")
     return value
 
 
 def _integer(raw: dict[str, Any], key: str, default: int) -> int:
     value = raw.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise BadConfig("%s must be a whole number" % key)
+        raise BadConfig(f"{key} must be a whole number")
     return value
 
 
 def _sample_cursor(value: Any) -> dict[str, Any] | None:
     if value is None:
         return None
-    if isinstance(value, dict) and isinstance(value.get("boot"), str) and isinstance(value.get("seq"), int):
+    if (
+        isinstance(value, dict)
+        and isinstance(value.get("boot"), str)
+        and isinstance(value.get("seq"), int)
+    ):
         return {"boot": value["boot"], "seq": value["seq"]}
     raise BadConfig('samples_after must be {"boot": …, "seq": …}')
 
@@ -423,7 +442,10 @@ def _history(value: Any) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         raise BadConfig('history must be {"seconds": …, "points": …}')
     points = _integer(value, "points", 240)
-    return {"seconds": _interval(value.get("seconds"), MAX_PAST), "points": min(MAX_POINTS, max(1, points))}
+    return {
+        "seconds": _interval(value.get("seconds"), MAX_PAST),
+        "points": min(MAX_POINTS, max(1, points)),
+    }
 
 
 def _environment(value: Any) -> dict[str, str] | None:
@@ -437,12 +459,12 @@ def _environment(value: Any) -> dict[str, str] | None:
 def _cursors(raw: dict[str, Any], key: str) -> dict[str, tuple[int, int]]:
     value = raw.get(key) or {}
     if not isinstance(value, dict):
-        raise BadConfig("%s must be an object" % key)
+        raise BadConfig(f"{key} must be an object")
     found = {}
     for path, cursor in value.items():
         inode = cursor.get("inode") if isinstance(cursor, dict) else None
         offset = cursor.get("offset") if isinstance(cursor, dict) else None
         if not isinstance(inode, int) or not isinstance(offset, int) or offset < 0:
-            raise BadConfig('%s: %s must be {"inode": …, "offset": …}' % (key, path))
+            raise BadConfig(f'{key}: {path} must be {{"inode": …, "offset": …}}')
         found[path] = (inode, offset)
     return found

@@ -33,4 +33,6 @@ def resume(trainer: Any, *arguments: Any, **named: Any) -> Any:
     )
 
 
-__getattr__ = imported_later(__name__, {"huggingface": "RgtCallback", "lightning": "RgtLightningCallback"})
+__getattr__ = imported_later(
+    __name__, {"huggingface": "RgtCallback", "lightning": "RgtLightningCallback"}
+)

@@ -125,7 +125,12 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         self._go_on(control, evaluated=True)
 
     def on_log(
-        self, args: Any, state: Any, control: Any, logs: Optional[Mapping[str, Any]] = None, **kwargs: Any
+        self,
+        args: Any,
+        state: Any,
+        control: Any,
+        logs: Optional[Mapping[str, Any]] = None,
+        **kwargs: Any,
     ) -> None:
         """Append a point."""
         self._go_on(control)

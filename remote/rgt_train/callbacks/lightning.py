@@ -16,7 +16,15 @@ from rgt_train import exits
 from rgt_train.callbacks.proven import newest_good
 from rgt_train.callbacks.recorder import Recorder, StepPhases, describe, plain
 from rgt_train.checkpoint.diskio import StrPath
-from rgt_train.ranks.heartbeat import BACKWARD, CHECKPOINT, DATA, EVALUATION, FORWARD, LOOP, OPTIMIZER
+from rgt_train.ranks.heartbeat import (
+    BACKWARD,
+    CHECKPOINT,
+    DATA,
+    EVALUATION,
+    FORWARD,
+    LOOP,
+    OPTIMIZER,
+)
 
 
 class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
@@ -96,7 +104,9 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         """Note that it waits for its data."""
         self._phases.beat.enter(DATA)
 
-    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
         """Note that it has its data."""
         self._phases.beat.enter(FORWARD)
 
@@ -169,12 +179,16 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         self._phases.beat.enter(DATA)
         if self._recorder is None or trainer.sanity_checking:
             return
-        self._recorder.point(int(trainer.global_step), self._epoch(trainer), dict(trainer.callback_metrics))
+        self._recorder.point(
+            int(trainer.global_step), self._epoch(trainer), dict(trainer.callback_metrics)
+        )
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Tell what ended it."""
         self._phases.end()
-        self._end(trainer, exception.cause if isinstance(exception, exits.Stop) else describe(exception))
+        self._end(
+            trainer, exception.cause if isinstance(exception, exits.Stop) else describe(exception)
+        )
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Note that the loop is over; Lightning may write its last checkpoint behind this."""
@@ -191,7 +205,9 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         step = int(trainer.global_step)
         path = os.path.join(recorder.out, "stopped", f"step={step}.ckpt")
         trainer.save_checkpoint(path)
-        recorder.checkpoint(step, path, getattr(trainer.checkpoint_callback, "best_model_path", "") or None)
+        recorder.checkpoint(
+            step, path, getattr(trainer.checkpoint_callback, "best_model_path", "") or None
+        )
         for older in glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "*.ckpt")):
             if older != path:
                 os.unlink(older)
@@ -214,13 +230,19 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
                 if self._told.get(path) != stamp and self._recorder is not None:
                     self._told[path] = stamp
                     # Lightning saves behind this callback, so that it is seen one step later.
-                    step = int(getattr(callback, "_last_global_step_saved", 0) or trainer.global_step)
-                    self._recorder.checkpoint(step, path, getattr(callback, "best_model_path", "") or None)
+                    step = int(
+                        getattr(callback, "_last_global_step_saved", 0) or trainer.global_step
+                    )
+                    self._recorder.checkpoint(
+                        step, path, getattr(callback, "best_model_path", "") or None
+                    )
 
     @staticmethod
     def _total(trainer: Any) -> int:
         total = trainer.estimated_stepping_batches
-        return int(total) if total != float("inf") else 0
+        if total != float("inf"):
+            return int(total)
+        return 0
 
     @staticmethod
     def _epoch(trainer: Any) -> float:
@@ -232,7 +254,9 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
 def _state(callback: Any) -> Optional[Tuple[Any, ...]]:
     """Return what changes in a `ModelCheckpoint` when it saves; None for another kind, which is looked at always."""
     step = getattr(callback, "_last_global_step_saved", None)
-    return None if step is None else (step, getattr(callback, "_last_checkpoint_saved", ""))
+    if step is None:
+        return None
+    return (step, getattr(callback, "_last_checkpoint_saved", ""))
 
 
 def _written(callback: Any) -> Iterator[Tuple[str, Tuple[int, ...]]]:
@@ -241,7 +265,9 @@ def _written(callback: Any) -> Iterator[Tuple[str, Tuple[int, ...]]]:
     A link is another name of one of them.
     """
     names = ("best_model_path", "last_model_path", "_last_checkpoint_saved")
-    paths = [getattr(callback, name, "") for name in names] + list(getattr(callback, "best_k_models", ()))
+    paths = [getattr(callback, name, "") for name in names] + list(
+        getattr(callback, "best_k_models", ())
+    )
     for path in dict.fromkeys(str(path) for path in paths if path):
         try:
             found = os.lstat(path)

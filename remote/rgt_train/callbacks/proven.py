@@ -13,7 +13,14 @@ from urllib.parse import quote, unquote
 
 from rgt_train import exits
 from rgt_train.checkpoint import manifest, mirror_worker
-from rgt_train.checkpoint.diskio import StrPath, Unreadable, fsync_dir, make_dirs, remove, replace_file
+from rgt_train.checkpoint.diskio import (
+    StrPath,
+    Unreadable,
+    fsync_dir,
+    make_dirs,
+    remove,
+    replace_file,
+)
 from rgt_train.checkpoint.manifest import Damaged
 from rgt_train.checkpoint.mirror_places import MANIFEST, Place, fetch, open_place, steps
 from rgt_train.checkpoint.mirror_worker import download_logs, manifest_of
@@ -42,7 +49,9 @@ class Proof:
     note: bytes
 
 
-def prove(out: StrPath, step: int, path: StrPath, best: Optional[StrPath] = None, attempt: int = 0) -> Proof:
+def prove(
+    out: StrPath, step: int, path: StrPath, best: Optional[StrPath] = None, attempt: int = 0
+) -> Proof:
     """Bring a checkpoint onto the disk and note its checksums; from then on `newest_good` knows it.
 
     Args:
@@ -126,7 +135,9 @@ def _newest(out: StrPath, there: Iterator[str], told: List[str]) -> Optional[Tup
         told.append(f"{path}: {complaint}")
         say(f"rgt: passed over {told[-1]}")
     known = {os.path.abspath(path) for _, path, _ in notes}
-    told += [f"{path}: no checksums were noted" for path in there if os.path.abspath(path) not in known]
+    told += [
+        f"{path}: no checksums were noted" for path in there if os.path.abspath(path) not in known
+    ]
     return None
 
 
@@ -154,7 +165,9 @@ def _newer(
         if logs:
             say(f"rgt: fetched {' and '.join(logs)} from the mirror {mirror}")
         if holder is not None:
-            with suppress(OSError):  # a mirror that is full can be read all the same; the next copy notes it
+            with suppress(
+                OSError
+            ):  # a mirror that is full can be read all the same; the next copy notes it
                 mirror_worker.take(place, os.fspath(out), holder)
     except OSError as error:
         if found is None:
@@ -192,7 +205,9 @@ def _fetch(place: Place, name: str, out: StrPath) -> str:
         os.rename(target, aside)
     make_dirs(os.path.dirname(target))
     _keep(out, kept, note)
-    os.rename(os.path.join(staged, os.path.basename(target)) if body.get("single") else staged, target)
+    os.rename(
+        os.path.join(staged, os.path.basename(target)) if body.get("single") else staged, target
+    )
     fsync_dir(os.path.dirname(target))
     remove(staged)
     say(f"rgt: fetched {name} from the mirror {place.url} to {target}")
@@ -253,9 +268,7 @@ def _complaint(path: str, files: Mapping[str, Any]) -> str:
     try:
         found = dict(_files(path))
         if set(found) != set(files):
-            return (
-                f"other files than were written: {', '.join(map(unquote, sorted(set(found) ^ set(files))))}"
-            )
+            return f"other files than were written: {', '.join(map(unquote, sorted(set(found) ^ set(files))))}"
         for name, facts in files.items():
             if _facts(found[name], facts["chunk"]) != facts:
                 return f"{unquote(name)} is not what was written"
@@ -266,7 +279,10 @@ def _complaint(path: str, files: Mapping[str, Any]) -> str:
 
 def _facts(file: str, chunk: int = manifest.CHUNK) -> Dict[str, Any]:
     size = os.path.getsize(file)
-    sums = [manifest.crc32_in(file, begin, min(chunk, size - begin))[0] for begin in range(0, size, chunk)]
+    sums = [
+        manifest.crc32_in(file, begin, min(chunk, size - begin))[0]
+        for begin in range(0, size, chunk)
+    ]
     return {"size": size, "crc32": sums, "chunk": chunk}
 
 
@@ -282,7 +298,9 @@ def _files(path: str) -> Iterator[Tuple[str, str]]:
 
 def _flat(name: str) -> str:
     """Return the name of a file without folders, as `unquote` reads it back; none is that of the manifest."""
-    return "%6Danifest.json" if name == MANIFEST else quote(name, safe=_PLAIN)
+    if name == MANIFEST:
+        return "%6Danifest.json"
+    return quote(name, safe=_PLAIN)
 
 
 def _notes(out: StrPath) -> Iterator[Tuple[str, Dict[str, Any]]]:
@@ -295,7 +313,15 @@ def _notes(out: StrPath) -> Iterator[Tuple[str, Dict[str, Any]]]:
         try:
             with open(os.path.join(folder, name), "rb") as file:
                 yield os.path.join(folder, name), _body(file.read())
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, Damaged, exits.UsageError):
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            Damaged,
+            exits.UsageError,
+        ):
             continue  # a note that is cut off proves nothing
 
 

@@ -80,7 +80,9 @@ class Recorder:
             self._report.event("start", 0, total_steps=total_steps)
         else:
             lost = max(0, (logged or 0) - step)
-            self._report.event("resume", step, reason="unknown", total_steps=total_steps, lost_steps=lost)
+            self._report.event(
+                "resume", step, reason="unknown", total_steps=total_steps, lost_steps=lost
+            )
 
     def heed_signals(self) -> None:
         """Take signals in from now on, until the end."""
@@ -90,7 +92,9 @@ class Recorder:
     @property
     def asked(self) -> Optional[str]:
         """The signal that asks for the end, if one does."""
-        return self.stop.name if self.stop is not None else None
+        if self.stop is not None:
+            return self.stop.name
+        return None
 
     def point(self, step: int, epoch: float, values: Mapping[str, Any]) -> None:
         """Append what is a number in `values`; a loss that is not finite becomes an event, too."""
@@ -103,7 +107,9 @@ class Recorder:
         norm = numbers.get("grad_norm", 0.0)
         if not (math.isfinite(loss) and math.isfinite(norm)):
             self._bad += 1
-            self._report.event("nonfinite", step, loss=loss, grad_norm=norm, row=self._bad, total=self._bad)
+            self._report.event(
+                "nonfinite", step, loss=loss, grad_norm=norm, row=self._bad, total=self._bad
+            )
 
     def poll(self) -> None:
         """Let the copy to the mirror make progress; called after each step."""
@@ -245,7 +251,10 @@ class StepPhases:
             if torch.is_grad_enabled():
                 self.beat.go(BACKWARD)
 
-        self._handles += [model.register_forward_pre_hook(begins), model.register_forward_hook(ends)]
+        self._handles += [
+            model.register_forward_pre_hook(begins),
+            model.register_forward_hook(ends),
+        ]
 
     def stepped(self, step: int) -> None:
         """Note that so many optimizer steps are done."""

@@ -214,7 +214,9 @@ class AsyncSaver:
         collected.document["compared"] = WHOLE if witness.whole else SAMPLED
         text = collected.text()
         regions = [(region.file, region.offset, region.size) for region in arena.layout.regions]
-        job = Job(request.kind, request.step, request.about, regions, STATE_FILE, begun, request.give_up)
+        job = Job(
+            request.kind, request.step, request.about, regions, STATE_FILE, begun, request.give_up
+        )
         self._needs = job.needs(len(text))
         if self._background:
             with suppress(OSError):  # told when the snapshot is handed over
@@ -243,7 +245,9 @@ class AsyncSaver:
         last = self._last
         self._start_writer()
         job = replace(last.job, begun=time.monotonic(), give_up=give_up)
-        flight = self._flight = _Flight(last.request, job, last.text, threading.Event(), judged=True)
+        flight = self._flight = _Flight(
+            last.request, job, last.text, threading.Event(), judged=True
+        )
         self._copied(flight, None)
         if not self._background:
             self._write_here(flight)
@@ -378,7 +382,9 @@ class AsyncSaver:
         assert done is not None, "written by the writer, or here"
         self._count_deaths(done)
         if done.path is not None and flight.request.kind == STEP:
-            self._store.anchor = os.path.basename(done.path)  # known to the next writer, should this one die
+            self._store.anchor = os.path.basename(
+                done.path
+            )  # known to the next writer, should this one die
         notes = (*self._notes, *done.notes)
         self._notes.clear()
         times = flight.stall_s, flight.waited_s, done.durable_s
@@ -411,9 +417,13 @@ class AsyncSaver:
 
     def _without_writer(self, why: object) -> None:
         self._background = False
-        self._notes.append(f"no writer process ({why}): from now on the training waits for each save")
+        self._notes.append(
+            f"no writer process ({why}): from now on the training waits for each save"
+        )
 
 
 def _group(key: str) -> str:
     """Return what is copied in one way: an EMA, an optimizer, the weights of a model."""
-    return key.split("/", 1)[0] if "/" in key else "weights"
+    if "/" in key:
+        return key.split("/", 1)[0]
+    return "weights"

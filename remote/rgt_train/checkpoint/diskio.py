@@ -202,7 +202,9 @@ def open_file(path: str) -> int:
     Raises:
         OSError: It is not there, or no regular file (EISDIR, whatever it is).
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not keep us waiting
+    fd = os.open(
+        path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+    )  # a pipe must not keep us waiting
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise IsADirectoryError(errno.EISDIR, "not a regular file", path)

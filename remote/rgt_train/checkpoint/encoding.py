@@ -57,7 +57,9 @@ def _rows(shape: Sequence[int]) -> Tuple[int, ...]:
 def _dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
     """Say whether every place of the memory is used exactly once. The stride of a dimension of 1 means nothing."""
     step = 1
-    for each, length in sorted((each, length) for each, length in zip(stride, shape) if length != 1):  # noqa: B905
+    for each, length in sorted(
+        (each, length) for each, length in zip(stride, shape) if length != 1
+    ):
         if each != step:
             return False
         step *= length
@@ -115,9 +117,14 @@ def encode(value: Any, put: Put, path: str = "") -> Any:
         return _encode_dict(value, put, path)
     if isinstance(value, (list, tuple)) and type(value) in _SEQUENCES:
         items = [encode(item, put, f"{path}/{number}") for number, item in enumerate(value)]
-        return items if type(value) is list else {_TAG: _SEQUENCES[type(value)], "of": items}
+        if type(value) is list:
+            return items
+        return {_TAG: _SEQUENCES[type(value)], "of": items}
     if isinstance(value, (set, frozenset)):
-        items = [encode(item, put, f"{path}/{number}") for number, item in enumerate(sorted(value, key=repr))]
+        items = [
+            encode(item, put, f"{path}/{number}")
+            for number, item in enumerate(sorted(value, key=repr))
+        ]
         return {_TAG: type(value).__name__, "of": items}
     return _encode_rare(value, put, path)
 
@@ -149,17 +156,23 @@ def decode(value: Any, get: Get) -> Any:
 
 def _encode_dict(value: Dict[Any, Any], put: Put, path: str) -> Any:
     if type(value) not in (dict, OrderedDict, Counter) and not hasattr(value, "default_factory"):
-        raise CannotStore(f"{path or 'the state'} is a {type(value).__name__}, which cannot be stored")
+        raise CannotStore(
+            f"{path or 'the state'} is a {type(value).__name__}, which cannot be stored"
+        )
     kind = _DICTS.get(type(value), "dict")
     if kind == "dict" and all(type(key) is str for key in value) and _TAG not in value:
-        return {key: encode(item, put, f"{path}/{key}" if path else key) for key, item in value.items()}
+        return {
+            key: encode(item, put, f"{path}/{key}" if path else key) for key, item in value.items()
+        }
     pairs: List[Tuple[Any, Any]] = []
     for key, item in value.items():
         if not isinstance(key, (str, int, float, bool, tuple, type(None))):
             raise CannotStore(
                 f"{path or 'the state'} has a key of type {type(key).__name__}, which cannot be stored"
             )
-        pairs.append((encode(key, put, path), encode(item, put, f"{path}/{key}" if path else str(key))))
+        pairs.append(
+            (encode(key, put, path), encode(item, put, f"{path}/{key}" if path else str(key)))
+        )
     return {_TAG: kind, "of": pairs}
 
 
@@ -178,7 +191,9 @@ def _encode_rare(value: Any, put: Put, path: str) -> Any:
     if isinstance(value, complex):
         return {_TAG: "complex", "of": [value.real, value.imag]}
     if isinstance(value, (int, float)):  # an IntEnum or the like: its number is what counts
-        return int(value) if isinstance(value, int) else float(value)
+        if isinstance(value, int):
+            return int(value)
+        return float(value)
     raise CannotStore(
         f"{path or 'the state'} is a {type(value).__module__}.{type(value).__qualname__}; only tensors, "
         "numbers, text and containers of them can be stored safely"
@@ -189,7 +204,9 @@ def _from_numpy(array: Any, path: str) -> torch.Tensor:
     try:
         return torch.from_numpy(array.copy())
     except TypeError as error:
-        raise CannotStore(f"{path or 'the state'} is a NumPy array of {array.dtype}: {error}") from error
+        raise CannotStore(
+            f"{path or 'the state'} is a NumPy array of {array.dtype}: {error}"
+        ) from error
 
 
 def _plain_number(value: Any, path: str) -> Any:
@@ -199,7 +216,9 @@ def _plain_number(value: Any, path: str) -> Any:
         raise CannotStore(
             f"{path or 'the state'} is a NumPy {value.dtype}, which has more digits than can be stored"
         )
-    return [number.real, number.imag] if isinstance(number, complex) else number
+    if isinstance(number, complex):
+        return [number.real, number.imag]
+    return number
 
 
 def _number_back(content: Any) -> Any:
@@ -229,8 +248,12 @@ _DECODERS: Dict[str, Callable[[Any, Get], Any]] = {
     "set": lambda items, get: {decode(item, get) for item in items},
     "frozenset": lambda items, get: frozenset(decode(item, get) for item in items),
     "dict": lambda pairs, get: {decode(key, get): decode(item, get) for key, item in pairs},
-    "counter": lambda pairs, get: Counter({decode(key, get): decode(item, get) for key, item in pairs}),
-    "ordered": lambda pairs, get: OrderedDict((decode(key, get), decode(item, get)) for key, item in pairs),
+    "counter": lambda pairs, get: Counter(
+        {decode(key, get): decode(item, get) for key, item in pairs}
+    ),
+    "ordered": lambda pairs, get: OrderedDict(
+        (decode(key, get), decode(item, get)) for key, item in pairs
+    ),
     "bytes": lambda text, get: base64.b64decode(text),
     "complex": lambda parts, get: complex(*parts),
     "dtype": lambda name, get: _dtype(name),

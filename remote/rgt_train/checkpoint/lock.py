@@ -36,7 +36,9 @@ def started(pid: int) -> Optional[int]:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+    if fields[0] in (b"Z", b"X"):
+        return None
+    return int(fields[19])
 
 
 def describe(pid: int) -> Dict[str, Any]:
@@ -47,7 +49,9 @@ def describe(pid: int) -> Dict[str, Any]:
 def alive(facts: Mapping[str, Any]) -> bool:
     """Say whether the process that `describe` described still runs on this machine."""
     known = facts.get("start")
-    return known is not None and facts.get("boot") == boot_id() and started(int(facts["pid"])) == known
+    return (
+        known is not None and facts.get("boot") == boot_id() and started(int(facts["pid"])) == known
+    )
 
 
 def dying(facts: Mapping[str, Any]) -> bool:
@@ -70,7 +74,9 @@ def is_dying(stat: bytes, status: bytes) -> bool:
         status: Its ``/proc/PID/status``.
     """
     flags = int(stat.rpartition(b")")[2].split()[6])
-    lines = [line.split() for line in status.splitlines() if line.startswith((b"SigPnd:", b"ShdPnd:"))]
+    lines = [
+        line.split() for line in status.splitlines() if line.startswith((b"SigPnd:", b"ShdPnd:"))
+    ]
     killed = any(int(mask, 16) & 1 << (signal.SIGKILL - 1) for _, mask in lines)
     return killed or bool(flags & _PF_EXITING)
 
@@ -188,7 +194,12 @@ class RunLock:
                 self._fence(former)
                 if self._orphaned:
                     begun = time.monotonic()
-            limit = _FENCE_S if self._orphaned else _DYING_S if dying(former) else 0.0
+            if self._orphaned:
+                limit = _FENCE_S
+            elif dying(former):
+                limit = _DYING_S
+            else:
+                limit = 0.0
             if time.monotonic() - begun >= limit:
                 return False
             time.sleep(_POLL_S)

@@ -47,7 +47,9 @@ def crc32_in(path: str, begin: int, length: int) -> Tuple[str, int]:
     """
     found = done = 0
     buffer = memoryview(bytearray(min(_PIECE, length)))
-    fd = diskio.open_file(path)  # one for each piece of work: their read-ahead does not disturb each other
+    fd = diskio.open_file(
+        path
+    )  # one for each piece of work: their read-ahead does not disturb each other
     try:
         while done < length:
             piece = buffer[: length - done]
@@ -113,7 +115,9 @@ def in_parallel(tasks: Sequence[Callable[[], None]], threads: int) -> None:
             except BaseException as error:
                 errors.append(error)
 
-    helpers = [threading.Thread(target=work, daemon=True) for _ in range(min(threads, len(tasks)) - 1)]
+    helpers = [
+        threading.Thread(target=work, daemon=True) for _ in range(min(threads, len(tasks)) - 1)
+    ]
     for helper in helpers:
         helper.start()
     work()
@@ -316,7 +320,9 @@ def _checks(place: str, name: str, facts: Mapping[str, Any]) -> List[Callable[[]
         if count != end - begin:
             raise Damaged(f"{name}: ends at byte {begin + count}, {size} were written")
         if found != expected[number]:
-            raise Damaged(f"{name}: crc32 {found} of bytes {begin} to {end}, {expected[number]} was written")
+            raise Damaged(
+                f"{name}: crc32 {found} of bytes {begin} to {end}, {expected[number]} was written"
+            )
 
     return [bind(check, number) for number in range(len(expected))]
 

@@ -11,7 +11,18 @@ are the names of the model's own weights, so these are looked for.
 
 from __future__ import annotations
 
-from typing import Any, Container, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Container,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import torch
 
@@ -78,7 +89,9 @@ def compare(
             problems.append(f"{len(absent)} {kind}: {', '.join(absent[:_MOST_NAMES])}{more}")
     both = [(name, saved[name], tensor) for name, tensor in wanted.items() if name in saved]
     shapes = [
-        f"{name} {tuple(old.shape)} → {tuple(new.shape)}" for name, old, new in both if old.shape != new.shape
+        f"{name} {tuple(old.shape)} → {tuple(new.shape)}"
+        for name, old, new in both
+        if old.shape != new.shape
     ]
     dtypes = [
         f"{name} {old.dtype} → {new.dtype}".replace("torch.", "")
@@ -88,7 +101,9 @@ def compare(
     for kind, other in (("shape", shapes), ("dtype", dtypes)):
         if other:
             more = f" and {len(other) - _MOST_NAMES} more" if len(other) > _MOST_NAMES else ""
-            problems.append(f"{len(other)} of another {kind}: {', '.join(other[:_MOST_NAMES])}{more}")
+            problems.append(
+                f"{len(other)} of another {kind}: {', '.join(other[:_MOST_NAMES])}{more}"
+            )
     return problems
 
 
@@ -109,7 +124,9 @@ def _bare(key: str, added: List[Tuple[str, str]]) -> str:
     parts = key.split(".")
     for path, attribute in added:
         depth = len(path.split(".")) if path else 0
-        if parts[:depth] == (path.split(".") if path else []) and parts[depth : depth + 1] == [attribute]:
+        if parts[:depth] == (path.split(".") if path else []) and parts[depth : depth + 1] == [
+            attribute
+        ]:
             drop.add(depth)
     return ".".join(part for number, part in enumerate(parts) if number not in drop)
 
@@ -125,7 +142,9 @@ def flags(models: Mapping[str, torch.nn.Module]) -> Dict[str, List[str]]:
     }
 
 
-def put_back(models: Mapping[str, torch.nn.Module], saved: Mapping[str, Sequence[str]]) -> List[str]:
+def put_back(
+    models: Mapping[str, torch.nn.Module], saved: Mapping[str, Sequence[str]]
+) -> List[str]:
     """Let the parameters take gradients as they did when `flags` was asked; return what that changed, in words."""
     changed: Dict[bool, List[str]] = {False: [], True: []}
     for name, frozen in saved.items():
@@ -134,7 +153,9 @@ def put_back(models: Mapping[str, torch.nn.Module], saved: Mapping[str, Sequence
             if parameter.requires_grad != wanted:
                 parameter.requires_grad_(wanted)
                 changed[wanted].append(key)
-    return [_words(how, names) for how, names in zip(("frozen", "trained"), changed.values()) if names]  # noqa: B905
+    return [
+        _words(how, names) for how, names in zip(("frozen", "trained"), changed.values()) if names
+    ]
 
 
 def unlock(models: Mapping[str, torch.nn.Module], names: Container[str]) -> None:
@@ -159,8 +180,8 @@ def uncast(optimizer: Any, saved: Mapping[str, Any]) -> None:
     back with 16 bits.
     """
     here, there = getattr(optimizer, "param_groups", ()), saved.get("param_groups", ())
-    for group, old in zip(here, there):  # noqa: B905  torch has refused another number of them
-        for parameter, number in zip(group["params"], old["params"]):  # noqa: B905  likewise
+    for group, old in zip(here, there):
+        for parameter, number in zip(group["params"], old["params"]):
             values = optimizer.state.get(parameter, {})
             for key, value in saved.get("state", {}).get(number, {}).items():
                 if key in values:
@@ -196,7 +217,9 @@ def _differences(saved: Any, here: Any, path: str) -> Iterator[str]:
 def _children(value: Any) -> List[Tuple[Any, Any]]:
     if isinstance(value, Mapping):
         return list(value.items())
-    return list(enumerate(value)) if isinstance(value, (list, tuple)) else []
+    if isinstance(value, (list, tuple)):
+        return list(enumerate(value))
+    return []
 
 
 def _difference(saved: torch.Tensor, here: Any) -> str:
@@ -206,7 +229,9 @@ def _difference(saved: torch.Tensor, here: Any) -> str:
         return f"{saved.dtype} → {here.dtype}".replace("torch.", "")
     if here.shape != saved.shape:
         return f"{tuple(saved.shape)} → {tuple(here.shape)}"
-    return "" if torch.equal(_raw(saved), _raw(here)) else "has other bits"
+    if torch.equal(_raw(saved), _raw(here)):
+        return ""
+    return "has other bits"
 
 
 def _raw(tensor: torch.Tensor) -> torch.Tensor:
@@ -217,9 +242,13 @@ def _raw(tensor: torch.Tensor) -> torch.Tensor:
 def _uncast(saved: Any, found: Any) -> Any:
     """Return `found` with the tensors of `saved` where the dtype is another one."""
     if isinstance(saved, torch.Tensor) and isinstance(found, torch.Tensor):
-        return found if saved.dtype == found.dtype else saved.to(found.device)
+        if saved.dtype == found.dtype:
+            return found
+        return saved.to(found.device)
     if isinstance(saved, dict) and isinstance(found, dict):
-        found.update({key: _uncast(value, found[key]) for key, value in saved.items() if key in found})
+        found.update(
+            {key: _uncast(value, found[key]) for key, value in saved.items() if key in found}
+        )
     elif type(saved) is type(found) and type(saved) in (list, tuple) and len(saved) == len(found):
         return type(saved)(map(_uncast, saved, found))
     return found
@@ -239,7 +268,9 @@ def parts(objects: Mapping[str, Any]) -> List[str]:
     return sorted(name for name in objects if name == PART or name.startswith(f"{PART}."))
 
 
-def replaced(models: Mapping[str, Weights], states: Mapping[str, Any]) -> Tuple[Dict[str, Weights], str]:
+def replaced(
+    models: Mapping[str, Weights], states: Mapping[str, Any]
+) -> Tuple[Dict[str, Weights], str]:
     """Return the weights with the averaged ones in place of those that were trained, and what they are, in words.
 
     Args:
@@ -256,16 +287,22 @@ def replaced(models: Mapping[str, Weights], states: Mapping[str, Any]) -> Tuple[
     result = {name: {**weights, **found.get(name, {})} for name, weights in models.items()}
     if all(set(weights) == set(found.get(name, {})) for name, weights in models.items()):
         return result, "averaged weights"
-    return result, ", ".join(_told(name, weights, found.get(name, {})) for name, weights in models.items())
+    return result, ", ".join(
+        _told(name, weights, found.get(name, {})) for name, weights in models.items()
+    )
 
 
 def _model_of(part: str, state: Any, models: Mapping[str, Weights]) -> str:
     """Return the model whose averages a part keeps: that of its name, else the one whose names it has."""
     own = part[len(PART) + 1 :]
-    fitting = [name for name in ([own] if own in models else models) if by_name(state, models[name])]
+    fitting = [
+        name for name in ([own] if own in models else models) if by_name(state, models[name])
+    ]
     if len(fitting) == 1:
         return fitting[0]
-    why = f"fits {' and '.join(fitting)}" if fitting else "has no weights under the names of a model"
+    why = (
+        f"fits {' and '.join(fitting)}" if fitting else "has no weights under the names of a model"
+    )
     raise UsageError(
         f"{part} keeps averaged weights, but {why}: --raw writes the weights that were trained instead"
     )
@@ -285,7 +322,11 @@ def by_name(state: Any, model: Mapping[str, torch.Tensor], depth: int = _DEPTH) 
     for key, value in state.items():
         name = _unwrapped(key, model)
         own = model.get(name)
-        if isinstance(own, torch.Tensor) and isinstance(value, torch.Tensor) and value.shape == own.shape:
+        if (
+            isinstance(own, torch.Tensor)
+            and isinstance(value, torch.Tensor)
+            and value.shape == own.shape
+        ):
             found[name] = value
     inside = [by_name(value, model, depth - 1) for value in state.values()] if depth else []
     return max([found, *inside], key=len)

@@ -93,7 +93,9 @@ class Mirror:
                 f"{self._store.out} has no checkpoint, and the mirror {self._url} does not answer: "
                 f"{answer['error']}. Mend it, or launch without it to start from step 0"
             )
-        self._report.say(f"mirror {self._url} does not answer: {answer['error']}; going on with what is here")
+        self._report.say(
+            f"mirror {self._url} does not answer: {answer['error']}; going on with what is here"
+        )
         return None
 
     def forget(self, first: int) -> None:
@@ -112,7 +114,9 @@ class Mirror:
         """Copy a checkpoint that is on the disk now, when its turn comes."""
         kind = "best" if saved.path == self._store.best else "step"
         attempt = int(saved.manifest.get("attempt", self._store.attempt))
-        name = os.path.basename(saved.path) if kind == "step" else f"best-{saved.step:08d}-a{attempt}"
+        name = (
+            os.path.basename(saved.path) if kind == "step" else f"best-{saved.step:08d}-a{attempt}"
+        )
         self._waiting[kind] = _Errand(saved.path, name, saved.step)
         self.poll()
 
@@ -181,8 +185,12 @@ class Mirror:
         left = [*([self._current[1]] if self._current else []), *self._waiting.values()]
         names = ", ".join(errand.name for errand in left)
         step = max((errand.step for errand in left), default=0)
-        self._report.say(f"waiting for the mirror, up to {seconds:.0f} s: {names} is on the local disk only")
-        self._report.event("mirror-wait", step, url=self._url, left=names, limit_s=round(seconds, 1))
+        self._report.say(
+            f"waiting for the mirror, up to {seconds:.0f} s: {names} is on the local disk only"
+        )
+        self._report.event(
+            "mirror-wait", step, url=self._url, left=names, limit_s=round(seconds, 1)
+        )
 
     def close(self) -> None:
         """End the helper."""
@@ -216,7 +224,9 @@ class Mirror:
             policy = self._store.policy
             paths = {"path": errand.path, "name": errand.name}
             do = "logs" if kind == "logs" else "copy"
-            self._send({"do": do, **paths, "last": policy.last, "hours": policy.hours, **errand.more})
+            self._send(
+                {"do": do, **paths, "last": policy.last, "hours": policy.hours, **errand.more}
+            )
             self._current = (kind, errand)
         except OSError as error:
             self._failed(kind, errand, f"{type(error).__name__}: {error}")
@@ -250,6 +260,8 @@ class Mirror:
         self._waiting.setdefault(kind, errand)
         self._retry_at = time.monotonic() + RETRY_S
         if not self._failing:
-            self._report.say(f"mirror failed at {errand.name}: {why}; trying again every {RETRY_S:.0f} s")
+            self._report.say(
+                f"mirror failed at {errand.name}: {why}; trying again every {RETRY_S:.0f} s"
+            )
             self._report.event("mirror-failed", errand.step, url=self._url, error=why)
         self._failing = True

@@ -168,7 +168,9 @@ class Folder:
 
     def __init__(self, path: str) -> None:
         if not os.path.isabs(path):
-            raise UsageError(f"mirror {path}: give an absolute path, or a URL such as s3://bucket/run")
+            raise UsageError(
+                f"mirror {path}: give an absolute path, or a URL such as s3://bucket/run"
+            )
         self.url = path
         if not os.path.isdir(path):
             if os.path.lexists(path):
@@ -223,7 +225,9 @@ class Folder:
     def sweep(self) -> None:
         """Delete what copies that were killed left half done, or half deleted."""
         for name in os.listdir(self.url):
-            if any(name.startswith(kind) and is_ours(name[len(kind) :]) for kind in (".tmp-", ".old-")):
+            if any(
+                name.startswith(kind) and is_ours(name[len(kind) :]) for kind in (".tmp-", ".old-")
+            ):
                 remove(os.path.join(self.url, name))
 
     def note(self, file: str = OWNER) -> bytes:
@@ -270,7 +274,9 @@ class Objects:
         try:
             core = import_module("fsspec.core")
         except ImportError as error:
-            raise UsageError(f"mirror {url} needs fsspec: pip install fsspec, and s3fs for s3://") from error
+            raise UsageError(
+                f"mirror {url} needs fsspec: pip install fsspec, and s3fs for s3://"
+            ) from error
         try:
             self._fs, self._root = _told(lambda: core.url_to_fs(self.url, use_listings_cache=False))
         except (ImportError, ValueError) as error:

@@ -30,7 +30,15 @@ from rgt_train.checkpoint import diskio, manifest, store, writer
 from rgt_train.checkpoint import mirror_places as places
 from rgt_train.checkpoint.diskio import Unreadable, fsync_dir, make_dirs, remove, replace_file
 from rgt_train.checkpoint.manifest import Damaged
-from rgt_train.checkpoint.mirror_places import MANIFEST, OWNER, Place, bests, fetch, open_place, steps
+from rgt_train.checkpoint.mirror_places import (
+    MANIFEST,
+    OWNER,
+    Place,
+    bests,
+    fetch,
+    open_place,
+    steps,
+)
 from rgt_train.checkpoint.store import Item, Policy, Store
 from rgt_train.checkpoint.writer import die_with_parent
 from rgt_train.exits import UsageError
@@ -116,7 +124,9 @@ def _own_id(out: str) -> str:
 
 def _has_checkpoints(out: str) -> bool:
     store = Store(out, 0)
-    return bool(store.items()) or diskio.is_dir(store.best) or diskio.is_dir(os.path.join(out, PROVEN))
+    return (
+        bool(store.items()) or diskio.is_dir(store.best) or diskio.is_dir(os.path.join(out, PROVEN))
+    )
 
 
 def _decode(raw: bytes, where: str) -> Optional[Owner]:
@@ -124,7 +134,9 @@ def _decode(raw: bytes, where: str) -> Optional[Owner]:
         return None
     try:
         body = json.loads(raw)
-        return Owner(str(body["run"]), str(body["launch"]), str(body["where"]), float(body["since"]))
+        return Owner(
+            str(body["run"]), str(body["launch"]), str(body["where"]), float(body["since"])
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"{where} cannot be understood ({error!r}): it says whose mirror it is; remove it if it is this run's"
@@ -154,7 +166,12 @@ def prune(place: Place, policy: Policy, spare: str, keep: Sequence[int] = ()) ->
 
 
 def with_room(
-    place: Place, policy: Policy, spare: str, says: List[str], work: Callable[[], T], keep: Sequence[int] = ()
+    place: Place,
+    policy: Policy,
+    spare: str,
+    says: List[str],
+    work: Callable[[], T],
+    keep: Sequence[int] = (),
 ) -> T:
     """Return ``work()``; while the place is full, give the least valuable up and do it again.
 
@@ -189,7 +206,9 @@ def _least(place: Place, policy: Policy, spare: str, keep: Sequence[int]) -> Opt
 
 def _dated(place: Place, policy: Policy, names: List[str]) -> List[Item]:
     known = steps(names)
-    return [_with_time(place, item) for item in known] if policy.hours else known
+    if policy.hours:
+        return [_with_time(place, item) for item in known]
+    return known
 
 
 def _with_time(place: Place, item: Item) -> Item:
@@ -343,10 +362,15 @@ def main() -> None:
             held = bool(fields["held"])
             try:
                 if errands is None:
-                    errands = Errands(open_place(fields["url"]), fields["out"], fields["launch"], held=held)
+                    errands = Errands(
+                        open_place(fields["url"]), fields["out"], fields["launch"], held=held
+                    )
                 answer = errands.do(fields)
             except (OSError, Damaged, UsageError) as error:
-                answer = {"error": f"{type(error).__name__}: {error}", "usage": isinstance(error, UsageError)}
+                answer = {
+                    "error": f"{type(error).__name__}: {error}",
+                    "usage": isinstance(error, UsageError),
+                }
             writer.send(sock, {**answer, "held": errands.held if errands is not None else held})
     except writer.Closed:
         os._exit(0)
@@ -391,7 +415,11 @@ class Errands:
         if not self._swept:
             self._place.sweep()
             self._swept = True
-        foreign = Foreign(fields["files"], fields["manifest"], fields["keep"]) if "files" in fields else None
+        foreign = (
+            Foreign(fields["files"], fields["manifest"], fields["keep"])
+            if "files" in fields
+            else None
+        )
         done = copy(self._place, fields["path"], name, policy, says, foreign)
         try:
             keep_logs(self._place, self._out)
@@ -412,7 +440,9 @@ class Errands:
     def _download(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
         path, says = download(self._place, Store(self._out, fields["attempt"]), fields["local"])
         if owner is not None:
-            with suppress(OSError):  # a mirror that is full can be read all the same; the next copy notes it
+            with suppress(
+                OSError
+            ):  # a mirror that is full can be read all the same; the next copy notes it
                 take(self._place, self._out, owner)
                 self.held = True
         return {"path": path, "says": says, "logs": download_logs(self._place, self._out)}

@@ -17,7 +17,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from rgt_train.checkpoint import manifest
-from rgt_train.checkpoint.diskio import Unreadable, fsync_dir, remove, replace_file, write_file, write_region
+from rgt_train.checkpoint.diskio import (
+    Unreadable,
+    fsync_dir,
+    remove,
+    replace_file,
+    write_file,
+    write_region,
+)
 from rgt_train.checkpoint.store import POINTER, Checkpoint, Store, describe, read_space, reserve
 
 
@@ -39,7 +46,9 @@ class Draft:
         self._facts: Optional[Mapping[str, Any]] = None
 
     @classmethod
-    def create(cls, store: Store, kind: str, step: int, need_bytes: int, need_inodes: int) -> "Draft":
+    def create(
+        cls, store: Store, kind: str, step: int, need_bytes: int, need_inodes: int
+    ) -> "Draft":
         """Look whether there is room, and make the temporary directory.
 
         Raises:
@@ -48,7 +57,9 @@ class Draft:
         path = store.temporary(kind, step)
         if not (store.rooted and os.path.isdir(store.root)):
             os.makedirs(store.root, exist_ok=True)
-            fsync_dir(store.out)  # also where it is there: whoever made it may have been killed before this
+            fsync_dir(
+                store.out
+            )  # also where it is there: whoever made it may have been killed before this
             store.rooted = True
         store.sweep()
         # Looked at before the directory takes an inode of its own.
@@ -79,7 +90,9 @@ class Draft:
             self._facts = manifest.read(self.path, pauses=())
         except Unreadable as refused:
             raise refused.error from refused
-        except manifest.Damaged as damage:  # written a moment ago: the disk's failure, and told as one
+        except (
+            manifest.Damaged
+        ) as damage:  # written a moment ago: the disk's failure, and told as one
             number = getattr(damage.__cause__, "errno", None) or errno.EIO
             place = os.path.join(self.path, manifest.NAME)
             raise OSError(number, os.strerror(number), place) from damage
@@ -176,7 +189,9 @@ class Job:
 
     def needs(self, inline_bytes: int) -> Tuple[int, int]:
         """Return the bytes and inodes it takes: files, manifest, directory, pointer."""
-        return sum(size for _, _, size in self.regions) + inline_bytes + _OVERHEAD, len(self.regions) + 4
+        return sum(size for _, _, size in self.regions) + inline_bytes + _OVERHEAD, len(
+            self.regions
+        ) + 4
 
 
 @dataclass(frozen=True)
@@ -212,7 +227,9 @@ class Done:
         kind, number, text, name = self.error
         if number is None:
             return (Mishap if kind in MISHAPS else RuntimeError)(f"{kind}: {text}")
-        return OSError(number, text, name) if name else OSError(number, text)
+        if name:
+            return OSError(number, text, name)
+        return OSError(number, text)
 
 
 class Spoilt(RuntimeError):
@@ -220,7 +237,11 @@ class Spoilt(RuntimeError):
 
 
 def perform(
-    store: Store, job: Job, memory: memoryview, inline: bytes, good: Callable[[], bool] = lambda: True
+    store: Store,
+    job: Job,
+    memory: memoryview,
+    inline: bytes,
+    good: Callable[[], bool] = lambda: True,
 ) -> Done:
     """Make, publish, then prune. Where the disk is full, what is worth less goes first.
 
@@ -264,7 +285,9 @@ def room_made(store: Store, step: int, give_up: bool) -> Optional[str]:
     return note or (None if given_up is None else f"no room for step {step}: gave up {given_up}")
 
 
-def _make(store: Store, job: Job, memory: memoryview, inline: bytes, good: Callable[[], bool]) -> Checkpoint:
+def _make(
+    store: Store, job: Job, memory: memoryview, inline: bytes, good: Callable[[], bool]
+) -> Checkpoint:
     draft = Draft.create(store, job.kind, job.step, *job.needs(len(inline)))
     try:
         hashing = _Hashing(job, memory, inline)
@@ -323,4 +346,6 @@ class _Hashing(threading.Thread):
 
 
 def _name_of(error: OSError) -> Optional[str]:
-    return None if error.filename is None else os.fsdecode(error.filename)
+    if error.filename is None:
+        return None
+    return os.fsdecode(error.filename)

@@ -82,7 +82,8 @@ def guarantee(
     """
     weighty = {key for key in {**old, **new} if key not in _HARMLESS}
     differs = changes(
-        {k: v for k, v in old.items() if k in weighty}, {k: v for k, v in new.items() if k in weighty}
+        {k: v for k, v in old.items() if k in weighty},
+        {k: v for k, v in new.items() if k in weighty},
     )
     timed = "cudnn benchmark is on: each launch picks its kernels again, by their speed"
     doubts = [lost, differs, timed if new.get("cudnn benchmark") else ""]
@@ -102,7 +103,9 @@ def guarantee(
 def _deterministic() -> Any:
     """Return True, False, or ``warn only``, which computes as it would without and merely complains."""
     asked = torch.are_deterministic_algorithms_enabled()
-    return "warn only" if asked and torch.is_deterministic_algorithms_warn_only_enabled() else asked
+    if asked and torch.is_deterministic_algorithms_warn_only_enabled():
+        return "warn only"
+    return asked
 
 
 def _capability() -> str:
@@ -135,7 +138,9 @@ class Hyperparameters:
         declared: What goes into the checkpoints: what the code says, but for what the checkpoint has won over.
     """
 
-    def __init__(self, others: Mapping[str, Any], optimizers: Set[str], schedules: Set[str]) -> None:
+    def __init__(
+        self, others: Mapping[str, Any], optimizers: Set[str], schedules: Set[str]
+    ) -> None:
         self._others, self._optimizers, self._schedules = others, optimizers, schedules
         self._raw: Dict[Tuple[str, str], Any] = {}
         self.declared: Declared = {
@@ -152,7 +157,9 @@ class Hyperparameters:
         known = {_word(key) for part in self.declared.values() for key in part["values"]}
         for name in names:
             if name not in known:
-                raise UsageError(f"override: there is no {name!r}; known are {', '.join(sorted(known))}")
+                raise UsageError(
+                    f"override: there is no {name!r}; known are {', '.join(sorted(known))}"
+                )
 
     def refuse(self, saved: Declared, where: str) -> None:
         """See that the state of each optimizer is given to one of its own kind.
@@ -234,7 +241,9 @@ class Hyperparameters:
             if all(key in values and values[key] == each[0].get(key, _MISSING) for values in each):
                 found[key] = each[0][key]
             else:
-                found.update({_key(n, key): values[key] for n, values in enumerate(each) if key in values})
+                found.update(
+                    {_key(n, key): values[key] for n, values in enumerate(each) if key in values}
+                )
         return found
 
     def _take(self, name: str, key: str, was: Any) -> None:
@@ -251,7 +260,9 @@ class Hyperparameters:
             elif number in (None, at):
                 _put(group, word.split("/"), now)
 
-    def _take_rate(self, optimizer: Any, at: int, group: Dict[str, Any], was: Any, now: Any) -> None:
+    def _take_rate(
+        self, optimizer: Any, at: int, group: Dict[str, Any], was: Any, now: Any
+    ) -> None:
         """Give a group the rate of the code, as far along its schedule as it is."""
         rate = now
         if "initial_lr" in group:
@@ -263,7 +274,9 @@ class Hyperparameters:
             group["lr"] = rate
         for name in self._schedules:
             for schedule in _schedules(self._others[name]):
-                if getattr(schedule, "optimizer", None) is optimizer and hasattr(schedule, "base_lrs"):
+                if getattr(schedule, "optimizer", None) is optimizer and hasattr(
+                    schedule, "base_lrs"
+                ):
                     schedule.base_lrs[at] = now
                     schedule._last_lr[at] = rate
 
@@ -287,7 +300,9 @@ def _plain(value: Any) -> Any:
         value = sorted(value.elements())
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if isinstance(value, (list, tuple)) and all(isinstance(v, (bool, int, float, str)) for v in value):
+    if isinstance(value, (list, tuple)) and all(
+        isinstance(v, (bool, int, float, str)) for v in value
+    ):
         return list(value)
     return _MISSING
 
@@ -312,7 +327,9 @@ def _key(number: int, key: str) -> str:
 def _group(key: str) -> "Tuple[Optional[int], str]":
     """Return the number of the group that a key is of, None for all of them, and the key without it."""
     words = key.split(" ", 3)
-    return (int(words[2]), words[3]) if words[:2] == ["of", "group"] else (None, key)
+    if words[:2] == ["of", "group"]:
+        return (int(words[2]), words[3])
+    return (None, key)
 
 
 def _word(key: str) -> str:
@@ -333,11 +350,15 @@ def _schedules(schedule: Any) -> Iterator[Any]:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
 
 
 def _an(kind: str) -> str:
-    return f"an {kind}" if kind[:1] in "AEIOU" or kind[:3] in ("SGD", "RMS", "NAd", "LBF") else f"a {kind}"
+    if kind[:1] in "AEIOU" or kind[:3] in ("SGD", "RMS", "NAd", "LBF"):
+        return f"an {kind}"
+    return f"a {kind}"
 
 
 Tensors = Dict[str, torch.Tensor]
@@ -374,14 +395,18 @@ class Restored:
         states = document["rng"]
         alike = self._old.get("ranks", 1) == here["ranks"] and rank < len(states)
         self.rng: Optional[Dict[str, Any]] = states[rank] if alike else None
-        self.changed = changes(document["settings"], encoding.encode(dict(settings), no_tensor, "settings"))
+        self.changed = changes(
+            document["settings"], encoding.encode(dict(settings), no_tensor, "settings")
+        )
         if self.rng is not None:
             parts.append(f"random state of {', '.join(self.rng)}")
 
     @property
     def not_restored(self) -> List[str]:
         """What could not be restored, in words."""
-        random = [] if self.rng is not None else ["random state (another number of ranks): seeded again"]
+        random = (
+            [] if self.rng is not None else ["random state (another number of ranks): seeded again"]
+        )
         return [*random, *(rng.missing(self.rng) if self.rng else []), *self._inexact]
 
     def guarantee(self) -> str:

@@ -69,7 +69,11 @@ def load_finished(store: Store, persister: Persister, state: RunState, step: int
 
 
 def load_latest(
-    store: Store, persister: Persister, state: RunState, report: Report, mirror: Optional[Mirror] = None
+    store: Store,
+    persister: Persister,
+    state: RunState,
+    report: Report,
+    mirror: Optional[Mirror] = None,
 ) -> Tuple[Optional[Checkpoint], Optional[Restored]]:
     """Clean up, load the newest checkpoint whose every byte is right, and tell about it.
 
@@ -100,7 +104,9 @@ def load_latest(
             f"no checkpoint in {store.out} is good, and none was deleted: {'; '.join(complaints)}. Look at the disk "
             f"and launch again. To start from step 0, give another --out, or move {store.root} and {store.best} away"
         )
-    remove(result_path(store.out))  # a result that is there belongs to fewer epochs than are asked for now
+    remove(
+        result_path(store.out)
+    )  # a result that is there belongs to fewer epochs than are asked for now
     if found is None:
         return None, None
     path, restored = found
@@ -150,7 +156,9 @@ def announce(
         for difference in restored.told:
             report.say(f"resume: {difference}")
         report.say(f"resume: {restored.guarantee()}")
-    report.event("resume", progress.step, reason=cause or "killed", total_steps=total_steps, lost_steps=lost)
+    report.event(
+        "resume", progress.step, reason=cause or "killed", total_steps=total_steps, lost_steps=lost
+    )
 
 
 def mend_best(store: Store, progress: Progress, report: Report) -> None:
@@ -200,7 +208,9 @@ class Pending:
         rng: The random state that is still to be put back.
     """
 
-    def __init__(self, state: RunState, restored: Optional[Restored], seed: Optional[int] = None) -> None:
+    def __init__(
+        self, state: RunState, restored: Optional[Restored], seed: Optional[int] = None
+    ) -> None:
         self._state = state
         self.rng = restored.rng if restored is not None else None
         self._grads = dict(restored.grads) if restored is not None else {}

@@ -165,7 +165,9 @@ def _header(entries: Mapping[str, Any], other: Mapping[str, str]) -> bytes:
 _ALIGN = 8
 
 
-def write(path: StrPath, tensors: Mapping[str, torch.Tensor], about: Mapping[str, str]) -> Tuple[int, int]:
+def write(
+    path: StrPath, tensors: Mapping[str, torch.Tensor], about: Mapping[str, str]
+) -> Tuple[int, int]:
     """Write `tensors` to `path`, replacing a file there only when the new one is completely on disk.
 
     Args:
@@ -203,7 +205,9 @@ def write(path: StrPath, tensors: Mapping[str, torch.Tensor], about: Mapping[str
     return len(order), size
 
 
-def _header_of(tensors: Mapping[str, torch.Tensor], about: Mapping[str, str]) -> Tuple[bytes, List[str]]:
+def _header_of(
+    tensors: Mapping[str, torch.Tensor], about: Mapping[str, str]
+) -> Tuple[bytes, List[str]]:
     # Widest first: without gaps, every tensor still starts at a multiple of its item size.
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header: Dict[str, Any] = {"__metadata__": {str(k): str(v) for k, v in about.items()}}
@@ -423,7 +427,11 @@ def _unfit(tensor: torch.Tensor) -> str:
         return "is on the meta device, without values: materialise it, or make it a non-persistent buffer"
     if tensor.layout is not torch.strided:
         return f"is a {tensor.layout} tensor, which cannot be stored by a single process"
-    if tensor.is_quantized or type(tensor).__name__ == "DTensor" or hasattr(tensor, "__tensor_flatten__"):
+    if (
+        tensor.is_quantized
+        or type(tensor).__name__ == "DTensor"
+        or hasattr(tensor, "__tensor_flatten__")
+    ):
         return f"is a {type(tensor).__name__} tensor, which cannot be stored by a single process"
     return ""
 
@@ -458,7 +466,9 @@ class Loaded:
                         self._tensors[name] = read(views[name])
             self.document: Dict[str, Any] = json.loads(bytes(views[STATE_FILE]))
         except (KeyError, ValueError) as error:
-            raise UsageError(f"{directory} is intact but cannot be understood: {error!r}") from error
+            raise UsageError(
+                f"{directory} is intact but cannot be understood: {error!r}"
+            ) from error
 
     def tensors(self, file: str) -> Dict[str, torch.Tensor]:
         """Return name → tensor of one file; they are the file's own bytes: read them only, before `close`."""

@@ -56,7 +56,9 @@ class Telling:
             mount, place = left.mount if left else None, str(error.filename or place)
         self._report.say(raw)
         self._report.say(f"checkpoint save failed at step {step}: {why}; {good}")
-        self._report.event("checkpoint-failed", step, path=place, error=raw, resource=what, mount=mount)
+        self._report.event(
+            "checkpoint-failed", step, path=place, error=raw, resource=what, mount=mount
+        )
 
     def holding(self, step: int, unsaved: int, most: int, limit_s: float) -> None:
         """Tell that the training waits until there is room."""
@@ -81,7 +83,9 @@ class Telling:
             f"giving up at step {step}: saving fails again and again, and not because of the disk: "
             f"{type(error).__name__}: {error}; {good}, {unsaved} steps are lost. Mend that and launch the same command"
         )
-        self._report.event("given-up", step, unsaved=unsaved, error=f"{type(error).__name__}: {error}")
+        self._report.event(
+            "given-up", step, unsaved=unsaved, error=f"{type(error).__name__}: {error}"
+        )
 
     @staticmethod
     def replace(path: str, body: Mapping[str, Any]) -> Optional[OSError]:
@@ -340,7 +344,9 @@ class Saver:
         elif isinstance(outcome.error, AssertionError):
             raise outcome.error
         elif outcome.error is not None or outcome.checkpoint is None:
-            self._failed(outcome.request.step, outcome.error or RuntimeError("nothing was published"))
+            self._failed(
+                outcome.request.step, outcome.error or RuntimeError("nothing was published")
+            )
         elif outcome.request.kind == BEST:
             self._best = None
             best = outcome.request.about["best"]
@@ -368,7 +374,9 @@ class Saver:
             self._report.say(f"checkpoint saved again at step {saved.step}")
             self._report.event("checkpoint-recovered", saved.step)
         choice = self._cadence.choice()
-        if not self._said or not 0.67 <= choice.steps / self._said <= 1.5:  # told again only where it moved
+        if (
+            not self._said or not 0.67 <= choice.steps / self._said <= 1.5
+        ):  # told again only where it moved
             self._said = choice.steps
             self._report.say(f"saving {choice.reason}")
         self.on_saved(saved)
@@ -377,7 +385,9 @@ class Saver:
         self.failing = True
         self._retry_at = time.monotonic() + RETRY_S
         self._mistake = error
-        self._mistakes = 0 if isinstance(error, (OSError, MemoryError, Mishap)) else self._mistakes + 1
+        self._mistakes = (
+            0 if isinstance(error, (OSError, MemoryError, Mishap)) else self._mistakes + 1
+        )
         self._telling.failed(step, error, self._good())
 
     def _end_by_mistake(self, step: int) -> None:

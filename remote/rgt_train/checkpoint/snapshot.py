@@ -131,7 +131,7 @@ class Witness:
 
     def others(self, tensors: Sequence[torch.Tensor]) -> List[int]:
         """Return the numbers of those of `tensors` that hold something else now, as far as it knows."""
-        pairs = zip(self._taken, self._held)  # noqa: B905  made together
+        pairs = zip(self._taken, self._held)
         return [number for number, held in pairs if not self._holds(tensors[number], held)]
 
     def _part(self, tensor: torch.Tensor) -> Union[bytes, torch.Tensor]:
@@ -141,11 +141,9 @@ class Witness:
             self.moves.append((window, held))
             return held
         # Of a tensor without gaps its memory, which is several times as fast as to let torch cut and copy it.
-        return (
-            self._memory(tensor)
-            if tensor.is_contiguous()
-            else _window(tensor, self._share, self._most).clone()
-        )
+        if tensor.is_contiguous():
+            return self._memory(tensor)
+        return _window(tensor, self._share, self._most).clone()
 
     def _holds(self, tensor: torch.Tensor, held: Union[bytes, torch.Tensor]) -> bool:
         if isinstance(held, bytes):
@@ -155,7 +153,9 @@ class Witness:
     def _memory(self, tensor: torch.Tensor) -> bytes:
         length = min(tensor.nbytes, self._most)
         begin = int(self._share * (tensor.nbytes - length))
-        return ctypes.string_at(tensor.data_ptr() + begin, length) if length else b""
+        if length:
+            return ctypes.string_at(tensor.data_ptr() + begin, length)
+        return b""
 
 
 class Copy:
@@ -249,20 +249,22 @@ class Copy:
         if self._settled:
             return
         self._settled = True
-        pairs = zip(self._later, self._versions)  # noqa: B905  made together
+        pairs = zip(self._later, self._versions)
         torn = [pair.name for pair, version in pairs if version_of(pair.source) != version]
         self._judged(Torn(torn) if torn else self._compare())
 
     def _compare(self) -> Optional[BaseException]:
         if self._digests:
             self._over.wait()
-        pairs = zip(self._all, self._digests)  # noqa: B905  made together, or no digests at all
+        pairs = zip(self._all, self._digests)
         other = [pair for pair, digest in pairs if digest_of(pair.target) != digest]
         if any(pair not in self._later for pair in other):
             return AssertionError(
                 f"{PARANOID}: the snapshot of {other[0].name} is not what it was at its step"
             )
-        return Torn([pair.name for pair in other]) if other else None
+        if other:
+            return Torn([pair.name for pair in other])
+        return None
 
 
 def copy_all(pairs: Sequence[Pair]) -> None:
@@ -274,7 +276,7 @@ def copy_all(pairs: Sequence[Pair]) -> None:
         try:
             torch._foreach_copy_(targets, sources)
         except (AttributeError, RuntimeError, TypeError):
-            for target, source in zip(targets, sources):  # noqa: B905  made together
+            for target, source in zip(targets, sources):
                 target.copy_(source)
 
 
@@ -295,7 +297,9 @@ def paranoid() -> bool:
 def _on_gpu(now: Iterable[Pair], later: Iterable[Pair], moves: Iterable[Move]) -> Optional[GpuCopy]:
     here = [*moves, *((pair.source, pair.target) for pair in now if pair.source.is_cuda)]
     there = [(pair.source, pair.target) for pair in later if pair.source.is_cuda]
-    return GpuCopy(here, there) if here or there else None
+    if here or there:
+        return GpuCopy(here, there)
+    return None
 
 
 def _window(tensor: torch.Tensor, share: float, most: int) -> torch.Tensor:
@@ -332,11 +336,15 @@ class BackwardHooks:
 
     def __init__(self, models: Mapping[str, torch.nn.Module], call: Callable[[], None]) -> None:
         found: List[Any] = [
-            p for model in models.values() for p in model.parameters() if p.requires_grad and p.is_leaf
+            p
+            for model in models.values()
+            for p in model.parameters()
+            if p.requires_grad and p.is_leaf
         ]
         apart = max(1, len(found) // LOOKS)
         self._hooked: List[Any] = [
-            parameter.register_post_accumulate_grad_hook(lambda _: call()) for parameter in found[::apart]
+            parameter.register_post_accumulate_grad_hook(lambda _: call())
+            for parameter in found[::apart]
         ]
 
     def close(self) -> None:

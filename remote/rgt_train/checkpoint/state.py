@@ -77,7 +77,9 @@ class EpochEnd:
             for group in getattr(others[name], "param_groups", []):
                 kept = {key: value for key, value in group.items() if key != "params"}
                 self._groups.append((group, copy.deepcopy(kept)))
-        self._parts = {name: part for name, part in {**others, **models}.items() if name not in small}
+        self._parts = {
+            name: part for name, part in {**others, **models}.items() if name not in small
+        }
         found = self._look()
         self._versions = {path: version_of(tensor) for path, tensor in found.items()}
         self._witness = Witness([_local(tensor) for tensor in found.values()])
@@ -94,7 +96,10 @@ class EpochEnd:
     @contextmanager
     def settings(self) -> Iterator[None]:
         """Give the optimizers the hyperparameters that were kept, for a moment."""
-        now = [({key: group[key] for key in kept if key in group}, group) for group, kept in self._groups]
+        now = [
+            ({key: group[key] for key in kept if key in group}, group)
+            for group, kept in self._groups
+        ]
         try:
             for group, kept in self._groups:
                 group.update(kept)
@@ -111,7 +116,9 @@ class EpochEnd:
             others = self._witness.others([_local(now[path]) for path in self._versions])
             unlike = {list(self._versions)[number] for number in others}
             told = self._versions.items()
-            names = [path for path, version in told if path in unlike or version_of(now[path]) != version]
+            names = [
+                path for path, version in told if path in unlike or version_of(now[path]) != version
+            ]
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         return ", ".join(names[:_SHOWN]) + more
 
@@ -126,8 +133,14 @@ class EpochEnd:
 def _local(tensor: Any) -> torch.Tensor:
     """Return the memory that stands for `tensor` here: this rank's part of a sharded one, none where it has none."""
     found: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    plain = found.layout is torch.strided and not found.is_meta and not hasattr(found, "__tensor_flatten__")
-    return found if plain else torch.empty(0)
+    plain = (
+        found.layout is torch.strided
+        and not found.is_meta
+        and not hasattr(found, "__tensor_flatten__")
+    )
+    if plain:
+        return found
+    return torch.empty(0)
 
 
 def _tensors(path: str, value: Any) -> Iterator[Tuple[str, torch.Tensor]]:
@@ -246,7 +259,9 @@ class RunState:
     @property
     def declared(self) -> Declared:
         """What the code says of the hyperparameters, for a checkpoint."""
-        return self.hyperparameters.declared if self.hyperparameters else {}
+        if self.hyperparameters:
+            return self.hyperparameters.declared
+        return {}
 
     def refuse(self, document: Mapping[str, Any], where: str) -> None:
         """See that the optimizers are of the classes that the state in the checkpoint `where` is of.
@@ -302,22 +317,30 @@ class RunState:
             random: The random state of this process; None takes it as it is.
         """
         live = {name for name, other in self.others.items() if isinstance(other, torch.nn.Module)}
-        watched = {name: self.others[name] for name in live | self.small | self.optimizers | self.steady}
-        self.epoch_end = EpochEnd(self.models, watched, self.small, self.optimizers, random or rng.capture())
+        watched = {
+            name: self.others[name] for name in live | self.small | self.optimizers | self.steady
+        }
+        self.epoch_end = EpochEnd(
+            self.models, watched, self.small, self.optimizers, random or rng.capture()
+        )
 
     def state_of(self, name: str) -> Dict[str, Any]:
         """Return the state of one of the `others`."""
-        return (
-            self.epoch_end.of(name, self.others[name]) if self.epoch_end else self.others[name].state_dict()
-        )
+        if self.epoch_end:
+            return self.epoch_end.of(name, self.others[name])
+        return self.others[name].state_dict()
 
     def epoch_end_settings(self) -> "AbstractContextManager[None]":
         """Give the optimizers the hyperparameters of the end of the epoch, if it is kept, for a moment."""
-        return self.epoch_end.settings() if self.epoch_end else nullcontext()
+        if self.epoch_end:
+            return self.epoch_end.settings()
+        return nullcontext()
 
     def random_here(self) -> Dict[str, Any]:
         """Return the random state of this process."""
-        return self.epoch_end.random if self.epoch_end else rng.capture()
+        if self.epoch_end:
+            return self.epoch_end.random
+        return rng.capture()
 
     def restore(self, loaded: Loaded) -> Restored:
         """Put everything back but random state and gradients, which the caller does last.
@@ -369,7 +392,15 @@ class RunState:
         grads = loaded.value(document["grads"], TRAINER_FILE, own=True) if document["grads"] else {}
         told, doubts = self.settle(document)
         return Restored(
-            done, document, environment(self.world), self.settings, grads, self.rank, inexact, told, doubts
+            done,
+            document,
+            environment(self.world),
+            self.settings,
+            grads,
+            self.rank,
+            inexact,
+            told,
+            doubts,
         )
 
     def give_grads(self, grads: Mapping[str, Tensors]) -> None:
@@ -402,7 +433,9 @@ class RunState:
             moments = getattr(self.others[name], "state", {})
             for group in getattr(self.others[name], "param_groups", []):
                 for parameter in group["params"]:
-                    if parameter.requires_grad and (parameter.grad is not None or moments.get(parameter)):
+                    if parameter.requires_grad and (
+                        parameter.grad is not None or moments.get(parameter)
+                    ):
                         found.add(_address(parameter))
         return found
 
@@ -438,7 +471,9 @@ def _address(tensor: torch.Tensor) -> int:
 
 def _check_fit(name: str, model: torch.nn.Module, saved: Mapping[str, Any], where: str) -> None:
     names = matching.bare_names(model)
-    here = {key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
+    here = {
+        key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)
+    }
     tensors = {key: value for key, value in saved.items() if isinstance(value, torch.Tensor)}
     problems = matching.compare(tensors, here, names)
     if problems:
@@ -457,11 +492,15 @@ def _load_other(name: str, other: Stateful, saved: Dict[str, Any], where: str) -
         doubt: str = getattr(
             other, "doubt", ""
         )  # asked for its state before its first batch, it would begin to read
-        return [doubt] if doubt else []
+        if doubt:
+            return [doubt]
+        return []
     if isinstance(saved.get("param_groups"), list):
         matching.uncast(other, saved)
     changed = matching.differences(saved, other.state_dict(), name)
-    return [changed] if changed else []
+    if changed:
+        return [changed]
+    return []
 
 
 def load_into(
@@ -581,7 +620,9 @@ def check(model: Any, parts: Mapping[str, Any]) -> None:
                     f'{where} is a {type(one).__name__}: give several by name, as {kind}={{"a": …, "b": …}}, so that a '
                     "resume knows which is which"
                 )
-            if one is not None and not (hasattr(one, "state_dict") and hasattr(one, "load_state_dict")):
+            if one is not None and not (
+                hasattr(one, "state_dict") and hasattr(one, "load_state_dict")
+            ):
                 raise UsageError(
                     f"{where} is a {type(one).__name__}, which has no state_dict and load_state_dict"
                 )

@@ -102,7 +102,9 @@ def by_value(items: Sequence[Item], policy: Policy, anchor: str = "") -> List[It
     kept: "set[str]" = set()
     ranked: List[Item] = []
     for _, rule in RULES:
-        chosen = [item for item in items if item.name in rule(items, policy) and item.name not in kept]
+        chosen = [
+            item for item in items if item.name in rule(items, policy) and item.name not in kept
+        ]
         kept.update(item.name for item in chosen)
         if rule is not _anchor:
             ranked = [item for item in chosen if item not in ranked] + ranked
@@ -132,7 +134,9 @@ class Space:
         """Return ``inodes`` or ``bytes`` where less than the need is free, else None."""
         if self.inodes_free is not None and self.inodes_free < need_inodes:
             return "inodes"
-        return "bytes" if self.bytes_free < need_bytes else None
+        if self.bytes_free < need_bytes:
+            return "bytes"
+        return None
 
 
 def read_space(path: StrPath) -> Space:
@@ -184,7 +188,9 @@ def why_failed(error: OSError, space: Optional[Space], need_bytes: int, need_ino
     used = _percent(space.bytes_total - space.bytes_free, space.bytes_total)
     if what == "inodes" and space.inodes_total is not None and space.inodes_free is not None:
         taken = space.inodes_total - space.inodes_free
-        return f"no inodes left on {mount} ({taken:,} of {space.inodes_total:,} used; bytes {used}%)"
+        return (
+            f"no inodes left on {mount} ({taken:,} of {space.inodes_total:,} used; bytes {used}%)"
+        )
     inodes = ""
     if space.inodes_total is not None and space.inodes_free is not None:
         inodes = f"; inodes {_percent(space.inodes_total - space.inodes_free, space.inodes_total)}%"
@@ -214,7 +220,9 @@ def reserve(directory: StrPath, need_bytes: int) -> None:
 
 
 def _percent(part: int, whole: int) -> int:
-    return round(100 * part / whole) if whole else 0
+    if whole:
+        return round(100 * part / whole)
+    return 0
 
 
 def _mount_of(path: str) -> str:
@@ -289,7 +297,9 @@ class Store:
             match = _STEP.match(name)
             if match:
                 step, attempt, serial = (int(group or 0) for group in match.groups())
-                found.append(Item(step, attempt, serial, name, _written_at(os.path.join(self.root, name))))
+                found.append(
+                    Item(step, attempt, serial, name, _written_at(os.path.join(self.root, name)))
+                )
         return sorted(found)
 
     def steps(self) -> List[int]:
@@ -472,7 +482,9 @@ class Store:
                 manifest.verify(path)
                 os.rename(path, self.best)
                 return
-        for name in old:  # it was published once, and its successor never was: nothing else is left of it
+        for (
+            name
+        ) in old:  # it was published once, and its successor never was: nothing else is left of it
             with suppress(OSError):
                 os.rename(os.path.join(self.root, name), self.best)
 

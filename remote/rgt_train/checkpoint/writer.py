@@ -33,7 +33,9 @@ class Closed(ConnectionError):
     """The other side is gone."""
 
 
-def send(sock: socket.socket, fields: Mapping[str, Any], raw: bytes = b"", fd: Optional[int] = None) -> None:
+def send(
+    sock: socket.socket, fields: Mapping[str, Any], raw: bytes = b"", fd: Optional[int] = None
+) -> None:
     """Send one message, with a descriptor if wanted.
 
     Raises:
@@ -167,7 +169,9 @@ class _Verdict:
         """
         if self._told is None:
             message = self._reader.read(block=True)
-            assert message is not None and message[0]["do"] == "judge", "the next message after a job"
+            assert message is not None and message[0]["do"] == "judge", (
+                "the next message after a job"
+            )
             self._told = bool(message[0]["good"])
         return self._told
 

@@ -188,12 +188,18 @@ def _difference(saved: Any, here: Any, path: str) -> Optional[str]:
     """Return the first place where two states differ, in words; None where they do not."""
     if isinstance(saved, Mapping) and isinstance(here, Mapping):
         pairs: Any = [(key, saved.get(key), here.get(key)) for key in {**saved, **here}]
-    elif isinstance(saved, (list, tuple)) and isinstance(here, (list, tuple)) and len(saved) == len(here):
-        pairs = [(number, *pair) for number, pair in enumerate(zip(saved, here))]  # noqa: B905
+    elif (
+        isinstance(saved, (list, tuple))
+        and isinstance(here, (list, tuple))
+        and len(saved) == len(here)
+    ):
+        pairs = [(number, *pair) for number, pair in enumerate(zip(saved, here))]
     else:
         saved, here = (each.tolist() if hasattr(each, "tolist") else each for each in (saved, here))
         alike = saved == here or repr(saved) == repr(here)  # NaN is like NaN
-        return None if alike else f"{path or 'its state'} was {saved!r:.80}, is {here!r:.80}"
+        if alike:
+            return None
+        return f"{path or 'its state'} was {saved!r:.80}, is {here!r:.80}"
     told = (_difference(old, new, f"{path}/{key}".lstrip("/")) for key, old, new in pairs)
     return next((each for each in told if each), None)
 
@@ -240,7 +246,12 @@ class DataPosition:
         restore_rng: Callable[[], None],
     ) -> None:
         self.sampler, self.stream = sampler, stream
-        self._progress, self._rank, self._world, self._restore_rng = progress, rank, world, restore_rng
+        self._progress, self._rank, self._world, self._restore_rng = (
+            progress,
+            rank,
+            world,
+            restore_rng,
+        )
         self.entered = False
         self.asked = False
         self.total = total
@@ -281,7 +292,12 @@ class DataPosition:
     def parts(self, loader: Iterable[Any]) -> Iterator[Tuple[Any, Part]]:
         """Yield each batch of `loader` with what this rank's part of it counts."""
         own = loader if isinstance(loader, BatchPlan) else getattr(loader, "batch_sampler", None)
-        plan = own if isinstance(own, BatchPlan) else self._plans[-1] if self._plans else None
+        if isinstance(own, BatchPlan):
+            plan = own
+        elif self._plans:
+            plan = self._plans[-1]
+        else:
+            plan = None
         for position, batch in enumerate(loader):
             assert plan is not None, "the loader has run.batches()"
             yield batch, Part(max(1, plan.real(position)), plan.share(position))
@@ -396,7 +412,9 @@ class DataPosition:
         p = self._progress
         if not self.entered and p.done_steps >= self.planned:
             return Position(p.epoch + 1, seeded=self._seeded)
-        return Position(p.epoch, p.done_steps, p.micro, self._left_out(), self._seeded, self.planned)
+        return Position(
+            p.epoch, p.done_steps, p.micro, self._left_out(), self._seeded, self.planned
+        )
 
     def _left_out(self) -> Set[int]:
         """Return the steps of this epoch, from 0, that are not trained on."""

@@ -60,7 +60,9 @@ def restore(state: Mapping[str, Any]) -> None:
     random.setstate((version, tuple(words), gauss))
     torch.set_rng_state(_tensor(state["torch"]))
     if "numpy" in state and find_spec("numpy") is not None:
-        numpy: Any = import_module("numpy")  # not imported yet, perhaps: it will be where it was used before
+        numpy: Any = import_module(
+            "numpy"
+        )  # not imported yet, perhaps: it will be where it was used before
         kind, keys, position, has_gauss, cached = state["numpy"]
         array = numpy.array(keys, dtype=numpy.uint32)
         numpy.random.set_state((kind, array, position, has_gauss, cached))
@@ -69,7 +71,9 @@ def restore(state: Mapping[str, Any]) -> None:
 
 
 def _devices() -> int:
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if torch.cuda.is_available():
+        return torch.cuda.device_count()
+    return 0
 
 
 def _text(state: torch.Tensor) -> str:

@@ -85,7 +85,12 @@ class EpochSampler:
                 "samples, batch_size and accumulate must be positive, "
                 f"not {samples}, {batch_size}, {accumulate}"
             )
-        self.samples, self.batch_size, self.seed, self.accumulate = samples, batch_size, seed, accumulate
+        self.samples, self.batch_size, self.seed, self.accumulate = (
+            samples,
+            batch_size,
+            seed,
+            accumulate,
+        )
         self.count = -(-samples // batch_size)
         """Batches of an epoch."""
         available = max(1, self.count // accumulate)
@@ -115,7 +120,9 @@ class EpochSampler:
         whole = self.steps_per_epoch if steps is None else steps
         last = min(whole * self.accumulate, self.count)
         first = done_steps * self.accumulate
-        return [number for number in range(first, last) if number // self.accumulate not in left_out]
+        return [
+            number for number in range(first, last) if number // self.accumulate not in left_out
+        ]
 
     def cut(self, order: torch.Tensor, number: int) -> List[int]:
         """Return the samples of batch `number` of an epoch with this `order`."""
@@ -131,7 +138,9 @@ class EpochSampler:
         """Return the number of samples in batch `number` of `epoch`."""
         return max(0, min(self.batch_size, self.samples - number * self.batch_size))
 
-    def batches(self, epoch: int, done_steps: int = 0, left_out: Container[int] = ()) -> Iterator[List[int]]:
+    def batches(
+        self, epoch: int, done_steps: int = 0, left_out: Container[int] = ()
+    ) -> Iterator[List[int]]:
         """Yield the batches of `epoch` that `numbers` names, for a single rank."""
         cut = self.cutter(epoch)
         for number in self.numbers(done_steps, left_out):
@@ -266,7 +275,9 @@ class BatchPlan:
 
     def _look(self, at: Position) -> None:
         self._at = at
-        left_out = {step for step in at.left_out if at.done_steps <= step < self._sampler.steps_per_epoch}
+        left_out = {
+            step for step in at.left_out if at.done_steps <= step < self._sampler.steps_per_epoch
+        }
         self._numbers = self._sampler.numbers(at.done_steps, left_out, at.steps)[at.skip :]
 
     def _batches(self, at: Position, numbers: List[int], *, told: bool) -> Iterator[List[int]]:
@@ -275,11 +286,19 @@ class BatchPlan:
         self._before_first()
         for asked, number in enumerate(numbers, at.skip):
             steps = asked // self._sampler.window  # that must be done by now, if nobody reads ahead
-            if not self.ahead and 0 < steps <= _LOOKS and self._where().done_steps - at.done_steps < steps:
+            if (
+                not self.ahead
+                and 0 < steps <= _LOOKS
+                and self._where().done_steps - at.done_steps < steps
+            ):
                 self.ahead = True
             mine = self._slice(cut(number))
             if mine:
-                yield [SampleIndex(index, self._sampler.seed, epoch) for index in mine] if told else mine
+                yield (
+                    [SampleIndex(index, self._sampler.seed, epoch) for index in mine]
+                    if told
+                    else mine
+                )
 
     def _sizes(self, position: int) -> Tuple[int, int]:
         whole = self._sampler.size(self._numbers[position], self._at.epoch)
@@ -323,7 +342,11 @@ def random_state_of(seed: int, *, put_back: bool = True) -> Iterator[None]:
 
 
 def _capture(numpy: Any) -> Tuple[Any, torch.Tensor, Any]:
-    return random.getstate(), torch.default_generator.get_state(), numpy.random.get_state() if numpy else None
+    return (
+        random.getstate(),
+        torch.default_generator.get_state(),
+        numpy.random.get_state() if numpy else None,
+    )
 
 
 class Seeded(Dataset[Any]):
@@ -379,7 +402,13 @@ class OwnOrder(EpochSampler):
     """
 
     def __init__(
-        self, source: Order, batch_size: int, seed: int, *, steps_per_epoch: Optional[int], accumulate: int
+        self,
+        source: Order,
+        batch_size: int,
+        seed: int,
+        *,
+        steps_per_epoch: Optional[int],
+        accumulate: int,
     ) -> None:
         if isinstance(source, DistributedSampler):
             raise UsageError(
@@ -396,7 +425,9 @@ class OwnOrder(EpochSampler):
                 "own, which a resume could not put back. Seed it in set_epoch(epoch), or give a function of the epoch"
             )
         self._digest = zlib.crc32(repr(first).encode())
-        super().__init__(len(first), 1, seed, steps_per_epoch=steps_per_epoch, accumulate=accumulate)
+        super().__init__(
+            len(first), 1, seed, steps_per_epoch=steps_per_epoch, accumulate=accumulate
+        )
         self.samples, self.batch_size = sum(len(batch) for batch in first), batch_size
 
     def cutter(self, epoch: int) -> Callable[[int], List[int]]:
@@ -424,7 +455,9 @@ class OwnOrder(EpochSampler):
 
     def _batches_of(self, epoch: int) -> List[List[int]]:
         if epoch not in self._made:
-            kept = [(number, batches) for number, batches in self._made.items() if number == epoch - 1]
+            kept = [
+                (number, batches) for number, batches in self._made.items() if number == epoch - 1
+            ]
             self._made = {**dict(kept), epoch: self._make(epoch)}
         return self._made[epoch]
 
@@ -442,7 +475,9 @@ class OwnOrder(EpochSampler):
         if batches and len(batches) < len(drawn):
             raise UsageError("sampler gives both indices and lists of them")
         indices = [entry for entry in drawn if isinstance(entry, int)]
-        return batches or [indices[at : at + self._size] for at in range(0, len(indices), self._size)]
+        return batches or [
+            indices[at : at + self._size] for at in range(0, len(indices), self._size)
+        ]
 
 
 def _parts(source: Any) -> Iterator[Any]:
@@ -458,7 +493,9 @@ def _plain(entry: Any) -> Union[int, List[int]]:
     try:
         return int(entry)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"sampler gives {entry!r:.80}, neither an index nor a list of them") from error
+        raise UsageError(
+            f"sampler gives {entry!r:.80}, neither an index nor a list of them"
+        ) from error
 
 
 def order_of(
@@ -476,7 +513,9 @@ def order_of(
         UsageError: It makes no order.
     """
     if sampler is not None and samples:
-        raise UsageError("give samples or sampler, not both: a sampler says itself how many there are")
+        raise UsageError(
+            "give samples or sampler, not both: a sampler says itself how many there are"
+        )
     if sampler is None and samples == 0 and (steps_per_epoch or max_steps):
         steps_per_epoch = steps_per_epoch or max_steps or 1
         samples = steps_per_epoch * accumulate * batch_size
@@ -488,20 +527,28 @@ def order_of(
             raise UsageError(f"{name} is {value!r}: it must be a whole number, at least 1")
     try:
         if sampler is not None:
-            return OwnOrder(sampler, batch_size, seed, steps_per_epoch=steps_per_epoch, accumulate=accumulate)
-        return EpochSampler(samples, batch_size, seed, steps_per_epoch=steps_per_epoch, accumulate=accumulate)
+            return OwnOrder(
+                sampler, batch_size, seed, steps_per_epoch=steps_per_epoch, accumulate=accumulate
+            )
+        return EpochSampler(
+            samples, batch_size, seed, steps_per_epoch=steps_per_epoch, accumulate=accumulate
+        )
     except ValueError as error:
         raise UsageError(str(error)) from error
 
 
-def lengths(epochs: Optional[int], max_steps: Optional[int], steps_per_epoch: int) -> "tuple[int, int]":
+def lengths(
+    epochs: Optional[int], max_steps: Optional[int], steps_per_epoch: int
+) -> "tuple[int, int]":
     """Return how many epochs and how many steps a run has in all.
 
     Raises:
         UsageError: Neither is given, or one is not positive.
     """
     for name, value in (("epochs", epochs), ("max_steps", max_steps)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, int) or value < 1
+        ):
             raise UsageError(f"{name} is {value!r}: it must be a whole number, at least 1")
     if epochs is None and max_steps is None:
         raise UsageError("give Run(…) epochs, max_steps, or both")

@@ -62,12 +62,16 @@ def ranks_of(given: Optional[Ranks]) -> Ranks:
         return given
     dist: Any = sys.modules.get("torch.distributed")
     joined = dist is not None and dist.is_available() and dist.is_initialized()
-    return distributed() if joined or (launch.by_torchrun() and launch.read().world > 1) else Alone()
+    if joined or (launch.by_torchrun() and launch.read().world > 1):
+        return distributed()
+    return Alone()
 
 
 def is_sharded(models: Mapping[str, torch.nn.Module]) -> bool:
     """Say whether any parameter is held in parts by several ranks (`fully_shard`)."""
-    return any(type(p).__name__ == "DTensor" for model in models.values() for p in model.parameters())
+    return any(
+        type(p).__name__ == "DTensor" for model in models.values() for p in model.parameters()
+    )
 
 
 def persister(
@@ -176,13 +180,17 @@ def join(kind: str) -> Ranks:
             )
         return Alone()
     if launch.read().launcher == "alone":
-        raise UsageError(f"parallel is {kind}: launch it with torchrun --nproc-per-node N -m rgt_train …")
+        raise UsageError(
+            f"parallel is {kind}: launch it with torchrun --nproc-per-node N -m rgt_train …"
+        )
     if kind == "hsdp" and world % 2:
         raise UsageError(f"hsdp needs an even number of ranks, not {world}")
     return distributed()
 
 
-def wrap(model: nn.Module, kind: str, ranks: Ranks, dtype: Optional[torch.dtype] = None) -> nn.Module:
+def wrap(
+    model: nn.Module, kind: str, ranks: Ranks, dtype: Optional[torch.dtype] = None
+) -> nn.Module:
     """Return `model` as the ranks hold it: whole on each, in parts, or in parts twice (``hsdp``).
 
     Args:
@@ -202,7 +210,9 @@ def wrap(model: nn.Module, kind: str, ranks: Ranks, dtype: Optional[torch.dtype]
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype and torch.float32)
     device: Any = next(model.parameters()).device.type
     if kind == "hsdp":
-        mesh = init_device_mesh(device, (2, ranks.world // 2), mesh_dim_names=("replicate", "shard"))
+        mesh = init_device_mesh(
+            device, (2, ranks.world // 2), mesh_dim_names=("replicate", "shard")
+        )
     else:
         mesh = init_device_mesh(device, (ranks.world,), mesh_dim_names=("shard",))
     for block in _blocks(model):
@@ -219,7 +229,9 @@ def norm_of(model: nn.Module) -> float:
 
 def _blocks(model: nn.Module) -> List[nn.Module]:
     """Return what is gathered one after the other: the layers of its lists."""
-    lists = [module for module in model.modules() if isinstance(module, (nn.ModuleList, nn.Sequential))]
+    lists = [
+        module for module in model.modules() if isinstance(module, (nn.ModuleList, nn.Sequential))
+    ]
     return [layer for each in lists[:1] for layer in each if any(True for _ in layer.parameters())]
 
 
@@ -258,5 +270,9 @@ def of_deepspeed(engine: Any) -> Dict[str, Any]:
             f"DeepSpeed ZeRO stage {stage} keeps state of its own form on each rank: save it by "
             "engine.save_checkpoint, or shard with torch's fully_shard, whose state this run can save and move"
         )
-    found = {"model": engine.module, "optimizer": engine.optimizer, "scheduler": engine.lr_scheduler}
+    found = {
+        "model": engine.module,
+        "optimizer": engine.optimizer,
+        "scheduler": engine.lr_scheduler,
+    }
     return {name: part for name, part in found.items() if part is not None}

@@ -142,7 +142,9 @@ class _Unpickler(pickle.Unpickler):
             return STANDS_FOR[module, name]
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             return getattr(torch, name)
-        raise Foreign(f"asks for {module}.{name}, which no checkpoint that this version knows holds")
+        raise Foreign(
+            f"asks for {module}.{name}, which no checkpoint that this version knows holds"
+        )
 
 
 def parse(data: bytes, where: str = METADATA) -> Metadata:
@@ -175,8 +177,12 @@ def _metadata(found: Any) -> Metadata:
         _odd("the whole", found)
     tensors: Dict[str, Any] = {}
     for name, entry in _field(found, "state_dict_metadata", dict).items():
-        tensors[_be(name, str)] = BytesStorageMetadata() if type(entry) is _Bytes else _tensor(entry)
-    where = {_index(key): _storage(entry) for key, entry in _field(found, "storage_data", dict).items()}
+        tensors[_be(name, str)] = (
+            BytesStorageMetadata() if type(entry) is _Bytes else _tensor(entry)
+        )
+    where = {
+        _index(key): _storage(entry) for key, entry in _field(found, "storage_data", dict).items()
+    }
     metadata = Metadata(state_dict_metadata=tensors, storage_data=where)
     version = found.state.get("version")
     if version is not None:
@@ -210,7 +216,11 @@ def _properties(record: Any) -> TensorProperties:
 def _memory_format(encoding: Any) -> torch.memory_format:
     if type(encoding) is _MemoryFormat and len(encoding.said) == 1:
         member: Any = _be(encoding.said[0], int)
-    elif type(encoding) is _Attribute and len(encoding.said) == 2 and encoding.said[0] is _MemoryFormat:
+    elif (
+        type(encoding) is _Attribute
+        and len(encoding.said) == 2
+        and encoding.said[0] is _MemoryFormat
+    ):
         member = _be(encoding.said[1], str)
     else:
         _odd("a memory format", getattr(encoding, "said", encoding))
@@ -261,7 +271,9 @@ def _be(value: Any, kind: Type[T]) -> T:
 
 
 def _odd(what: str, found: Any) -> NoReturn:
-    raise Damaged(f"{METADATA} holds a {type(found).__name__} ({str(found)[:80]!r}) where {what} belongs")
+    raise Damaged(
+        f"{METADATA} holds a {type(found).__name__} ({str(found)[:80]!r}) where {what} belongs"
+    )
 
 
 class SafeReader(FileSystemReader):
@@ -329,7 +341,8 @@ def objects(directory: str, document: Mapping[str, Any], names: Iterable[str]) -
     wanted = sorted(names)
     found = _read(directory, [f"{OBJECTS}{name}/" for name in wanted]) if wanted else {}
     return {
-        name: encoding.decode(document["objects"][name], lambda key: found[OBJECTS + key]) for name in wanted
+        name: encoding.decode(document["objects"][name], lambda key: found[OBJECTS + key])
+        for name in wanted
     }
 
 

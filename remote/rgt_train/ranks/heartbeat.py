@@ -24,7 +24,9 @@ PHASES = (
 )  # fmt: skip
 """``loop`` is the code of the loop where nothing tells more: forward, backward, or its own loading. The numbers of
 these names are what stands in the page: append only."""
-LOOP, DATA, FORWARD, BACKWARD, COLLECTIVE, OPTIMIZER, CHECKPOINT, EVALUATION, START, END = range(len(PHASES))
+LOOP, DATA, FORWARD, BACKWARD, COLLECTIVE, OPTIMIZER, CHECKPOINT, EVALUATION, START, END = range(
+    len(PHASES)
+)
 ASIDE = frozenset((CHECKPOINT, EVALUATION, START, END))
 """Phases that belong to no step: a wait for another rank in them is theirs."""
 
@@ -133,7 +135,13 @@ class Heartbeat:
         elif self._steps == 2:  # the first one compiles, and fills caches
             self._usual = self._slowest = max(0, took)
         page = self._page
-        page[3], page[4], page[5], page[6], page[7] = step, now, self._usual, self._slowest, self._steps
+        page[3], page[4], page[5], page[6], page[7] = (
+            step,
+            now,
+            self._usual,
+            self._slowest,
+            self._steps,
+        )
 
     def taken(self) -> List[float]:
         """Return the seconds of each phase since this was last asked."""
@@ -153,8 +161,13 @@ def optimizer_hooks(beat: Heartbeat, optimizers: Iterable[Any]) -> Callable[[], 
 
     handles: List[Any] = []
     for optimizer in optimizers:
-        if hasattr(optimizer, "register_step_pre_hook") and hasattr(optimizer, "register_step_post_hook"):
-            handles += [optimizer.register_step_pre_hook(begin), optimizer.register_step_post_hook(end)]
+        if hasattr(optimizer, "register_step_pre_hook") and hasattr(
+            optimizer, "register_step_post_hook"
+        ):
+            handles += [
+                optimizer.register_step_pre_hook(begin),
+                optimizer.register_step_post_hook(end),
+            ]
 
     def remove() -> None:
         while handles:

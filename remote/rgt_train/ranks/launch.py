@@ -313,7 +313,9 @@ class Coordinator:
         agreements take this one for dead, and a signal to one of them would not be obeyed before its end.
         """
         self.heard()
-        return bool(self.order("alive")) if self.leading else self.asked()
+        if self.leading:
+            return bool(self.order("alive"))
+        return self.asked()
 
     def blame(self, error: BaseException) -> str:
         """Say which ranks are missing where an error comes from that; empty for every other error."""
@@ -396,7 +398,8 @@ def agreed(ranks: Ranks, work: Callable[[], T]) -> T:
         mine = error
     found: List[Complaint] = ranks.all_gather(None if mine is None else _complaint(mine))
     worst = next(
-        (each for kind in ("other", *_KINDS) for each in enumerate(found) if _is(each[1], kind)), None
+        (each for kind in ("other", *_KINDS) for each in enumerate(found) if _is(each[1], kind)),
+        None,
     )
     if worst is not None:
         raise _error(*worst, mine) from mine
@@ -418,9 +421,13 @@ def _error(rank: int, complaint: Complaint, mine: Optional[Exception]) -> BaseEx
     kind, text = complaint
     if kind == "other":
         alike = mine is not None and _complaint(mine) == complaint
-        return everywhere(mine) if alike and mine is not None else RanksError(f"rank {rank} failed: {text}")
+        if alike and mine is not None:
+            return everywhere(mine)
+        return RanksError(f"rank {rank} failed: {text}")
     found = _KINDS[kind](text if rank == 0 else f"{text} (found by rank {rank})")
-    return found if kind in _TOLD else everywhere(found)
+    if kind in _TOLD:
+        return found
+    return everywhere(found)
 
 
 class StandIn:

@@ -130,7 +130,9 @@ def of_tensor(tensor: torch.Tensor) -> int:
     It detects accidents, not forgery. Compare those of tensors on the same kind of device only.
     """
     data = tensor.detach()
-    return of_memory(data.contiguous()) if data.device.type == "cpu" else weighted(data)
+    if data.device.type == "cpu":
+        return of_memory(data.contiguous())
+    return weighted(data)
 
 
 def of_memory(tensor: torch.Tensor) -> int:
@@ -197,7 +199,9 @@ def differences(
 
 
 def prints(
-    models: Mapping[str, torch.nn.Module], optimizers: Mapping[str, Any], averaging: Mapping[str, Any]
+    models: Mapping[str, torch.nn.Module],
+    optimizers: Mapping[str, Any],
+    averaging: Mapping[str, Any],
 ) -> Prints:
     """Return the fingerprint of each parameter, its average, and each tensor of an optimizer.
 
@@ -218,7 +222,9 @@ def prints(
             encoding.encode(optimizer.state_dict(), put, name)
     for name, keeper in averaging.items():
         for model in models.values():
-            for key, average in by_name(keeper.state_dict(), dict(matching.parameters(model))).items():
+            for key, average in by_name(
+                keeper.state_dict(), dict(matching.parameters(model))
+            ).items():
                 put(f"{name}/{key}", average)
     return found
 
@@ -228,7 +234,7 @@ def part_of(tensor: Any) -> Tuple[torch.Tensor, str]:
     if local(tensor):
         return tensor, ""
     place = tensor.device_mesh.get_coordinate() or ()
-    where = [str(at) for at, how in zip(place, tensor.placements) if how.is_shard()]  # noqa: B905  as long as the mesh
+    where = [str(at) for at, how in zip(place, tensor.placements) if how.is_shard()]
     return tensor.to_local(), SHARD + ".".join(where) if where else ""
 
 
@@ -247,9 +253,13 @@ def judge(seen: Sequence[Tuple[int, Prints]]) -> List[str]:
             continue
         names = sorted(whole ^ {name for name in found if SHARD not in name})
         if names:
-            out.append(f"rank {rank} and rank 0 do not have the same tensors: {names[0]}{_more(names)}")
+            out.append(
+                f"rank {rank} and rank 0 do not have the same tensors: {names[0]}{_more(names)}"
+            )
             continue
-        names = [name for name in found if first.setdefault(name, (rank, found[name]))[1] != found[name]]
+        names = [
+            name for name in found if first.setdefault(name, (rank, found[name]))[1] != found[name]
+        ]
         if names:
             other = first[names[0]][0]
             out.append(f"rank {rank} has other bits than rank {other} in {names[0]}{_more(names)}")
@@ -257,7 +267,9 @@ def judge(seen: Sequence[Tuple[int, Prints]]) -> List[str]:
 
 
 def _more(names: Sequence[str]) -> str:
-    return f" and {len(names) - 1} more" if len(names) > 1 else ""
+    if len(names) > 1:
+        return f" and {len(names) - 1} more"
+    return ""
 
 
 class Checks:

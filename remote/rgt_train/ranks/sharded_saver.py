@@ -61,9 +61,17 @@ class Failed:
         while cause is not None and not isinstance(cause, OSError):
             cause = cause.__cause__ or cause.__context__
         if isinstance(cause, OSError):
-            return cls(cause.errno, str(cause.strerror), cause.filename and os.fsdecode(cause.filename), rank)
+            return cls(
+                cause.errno,
+                str(cause.strerror),
+                cause.filename and os.fsdecode(cause.filename),
+                rank,
+            )
         return cls(
-            None, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}", None, rank
+            None,
+            f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+            None,
+            rank,
         )
 
     def error(self) -> BaseException:
@@ -71,7 +79,9 @@ class Failed:
         text = self.text if self.rank == 0 else f"{self.text} (rank {self.rank})"
         if self.number is None:
             return RuntimeError(text)
-        return OSError(self.number, text, self.path) if self.path else OSError(self.number, text)
+        if self.path:
+            return OSError(self.number, text, self.path)
+        return OSError(self.number, text)
 
 
 class Publisher:
@@ -100,20 +110,28 @@ class Publisher:
     def open(self) -> Tuple[str, Optional[Failed]]:
         """Make room and a directory; return it, or why there is none."""
         try:
-            self._draft = Draft.create(self._store, self._request.kind, self._request.step, *self._needs)
+            self._draft = Draft.create(
+                self._store, self._request.kind, self._request.step, *self._needs
+            )
             return self._draft.path, None
         except Exception as error:
             self._draft = None
             return "", Failed.of(error, 0)
 
     def conclude(
-        self, failed: Optional[Failed], found: Optional[Sequence[Tuple[Mapping[str, Any], Optional[Failed]]]]
+        self,
+        failed: Optional[Failed],
+        found: Optional[Sequence[Tuple[Mapping[str, Any], Optional[Failed]]]],
     ) -> bool:
         """Publish what the ranks have written, or drop it. Returns whether to write once more."""
-        failures = [each for each in (failed, *(error for _, error in found or ())) if each is not None]
+        failures = [
+            each for each in (failed, *(error for _, error in found or ())) if each is not None
+        ]
         if not failures:
             try:
-                self._publish({name: facts for each, _ in found or () for name, facts in each.items()})
+                self._publish(
+                    {name: facts for each, _ in found or () for name, facts in each.items()}
+                )
                 return False
             except Exception as error:
                 failures = [Failed.of(error, 0)]
@@ -180,7 +198,9 @@ class ShardedPersister:
         background: Whether the training goes on while the files are written.
     """
 
-    def __init__(self, store: Store, ranks: Any, checks: Checks, *, background: bool = True) -> None:
+    def __init__(
+        self, store: Store, ranks: Any, checks: Checks, *, background: bool = True
+    ) -> None:
         self._store, self._ranks, self._checks, self._background = store, ranks, checks, background
         self._stage = sharded_state.Stage()
         self._flight: Optional[_Flight] = None
@@ -247,7 +267,9 @@ class ShardedPersister:
         if flight.thread is not None:
             flight.thread.join(None if self._ranks.world == 1 else _CLOSE_S)
             if flight.thread.is_alive():
-                lost = RanksError(f"the other ranks did not end the save of step {flight.request.step}")
+                lost = RanksError(
+                    f"the other ranks did not end the save of step {flight.request.step}"
+                )
                 flight.outcome = Outcome(flight.request, None, lost, flight.stall_s)
         return self._landed(flight)
 
@@ -278,7 +300,9 @@ class ShardedPersister:
         if flight is not None and flight.thread is not None:
             flight.thread.join(_CLOSE_S)
 
-    def _copy(self, state: RunState, random: Optional[List[Any]]) -> Tuple[Dict[str, torch.Tensor], bytes]:
+    def _copy(
+        self, state: RunState, random: Optional[List[Any]]
+    ) -> Tuple[Dict[str, torch.Tensor], bytes]:
         """Return what this rank has to write; only the writer has a text."""
         try:
             taken = sharded_state.take(state)
@@ -312,7 +336,9 @@ class ShardedPersister:
 
     def _launch(self, flight: _Flight) -> None:
         self._flight = flight
-        flight.thread = threading.Thread(target=self._fly, args=(flight,), name="rgt-save", daemon=True)
+        flight.thread = threading.Thread(
+            target=self._fly, args=(flight,), name="rgt-save", daemon=True
+        )
         flight.thread.start()
         if not self._background:
             flight.thread.join()
@@ -321,7 +347,9 @@ class ShardedPersister:
         """Write until it is published or there is no hope. Runs on every rank, in a thread."""
         try:
             group = self._ranks.background()
-            publisher = Publisher(self._store, flight.request, self._needs) if group.is_writer else None
+            publisher = (
+                Publisher(self._store, flight.request, self._needs) if group.is_writer else None
+            )
             again = True
             while again:
                 path, error = group.share(publisher.open() if publisher else None)
@@ -383,7 +411,9 @@ def _verified(directory: str, rank: int, world: int) -> Dict[str, Any]:
     try:
         document: Dict[str, Any] = json.loads(bytes(verified.views[STATE_FILE]))
     except (KeyError, ValueError) as error:
-        raise exits.UsageError(f"{directory} is intact but cannot be understood: {error!r}") from error
+        raise exits.UsageError(
+            f"{directory} is intact but cannot be understood: {error!r}"
+        ) from error
     finally:
         verified.release()
     return document

@@ -50,7 +50,8 @@ Plain = Dict[str, Any]
 
 
 def collect(
-    models: Mapping[str, torch.nn.Module], optimizers: Mapping[str, Tuple[str, torch.optim.Optimizer]]
+    models: Mapping[str, torch.nn.Module],
+    optimizers: Mapping[str, Tuple[str, torch.optim.Optimizer]],
 ) -> Tuple[Tensors, Plain]:
     """Return the tensors and the plain values of models and optimizers. Collective.
 
@@ -66,7 +67,9 @@ def collect(
     for name, model in models.items():
         _sort(name, get_model_state_dict(model), tensors, plain)
     for name, (owner, optimizer) in optimizers.items():
-        _sort(name, get_optimizer_state_dict(models[owner], optimizer, options=FLAT), tensors, plain)
+        _sort(
+            name, get_optimizer_state_dict(models[owner], optimizer, options=FLAT), tensors, plain
+        )
     return tensors, plain
 
 
@@ -89,7 +92,9 @@ def put_into(
         try:
             set_optimizer_state_dict(models[owner], optimizer, _of(both, name), options=FLAT)
         except (RuntimeError, KeyError, ValueError, AssertionError) as error:
-            raise UsageError(f"{name} of the checkpoint does not fit this {name}: {error}") from error
+            raise UsageError(
+                f"{name} of the checkpoint does not fit this {name}: {error}"
+            ) from error
 
 
 def problems(name: str, saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:
@@ -100,7 +105,9 @@ def problems(name: str, saved: Mapping[str, Any], here: Mapping[str, Any]) -> No
     """
     missing, extra = sorted(set(here) - set(saved)), sorted(set(saved) - set(here))
     if missing or extra:
-        raise UsageError(f"{name} does not fit: missing {listed(missing)}; unexpected {listed(extra)}")
+        raise UsageError(
+            f"{name} does not fit: missing {listed(missing)}; unexpected {listed(extra)}"
+        )
 
 
 def listed(names: List[str]) -> str:
@@ -190,7 +197,9 @@ def take(state: RunState) -> Taken:
         return path
 
     try:
-        others = {name: other for name, other in state.others.items() if name not in state.optimizers}
+        others = {
+            name: other for name, other in state.others.items() if name not in state.optimizers
+        }
         objects = {name: encoding.encode(state.state_of(name), put, name) for name in others}
     except (encoding.CannotStore, ValueError) as error:
         raise UsageError(f"this state cannot be stored safely: {error}") from error
@@ -255,7 +264,11 @@ class Stage:
 
 
 def put_back_all(
-    state: RunState, taken: Taken, document: Mapping[str, Any], loaded: Mapping[str, torch.Tensor], where: str
+    state: RunState,
+    taken: Taken,
+    document: Mapping[str, Any],
+    loaded: Mapping[str, torch.Tensor],
+    where: str,
 ) -> Restored:
     """Put a loaded state into the objects of the run, all but the random state. Collective.
 
@@ -294,7 +307,9 @@ def put_back_all(
 def trained(names: Iterable[str]) -> Set[str]:
     """Return the parameters that the optimizers have state of, in a checkpoint with tensors of these `names`."""
     behind = (
-        name.split("/state.", 1)[1] for name in names if name.startswith("optimizer") and "/state." in name
+        name.split("/state.", 1)[1]
+        for name in names
+        if name.startswith("optimizer") and "/state." in name
     )
     return {name.rsplit(".", 1)[0] for name in behind}
 
@@ -312,11 +327,15 @@ def check_data(state: RunState, document: Mapping[str, Any], where: str) -> None
         )
     here = {name for name in state.others if name not in state.optimizers}
     if set(document["objects"]) != here:
-        raise UsageError(f"{where} has the parts {sorted(document['objects'])}, this run has {sorted(here)}")
+        raise UsageError(
+            f"{where} has the parts {sorted(document['objects'])}, this run has {sorted(here)}"
+        )
     state.refuse(document, where)
 
 
-def check_names(saved: Mapping[str, Tuple[int, ...]], here: Mapping[str, torch.Tensor], where: str) -> None:
+def check_names(
+    saved: Mapping[str, Tuple[int, ...]], here: Mapping[str, torch.Tensor], where: str
+) -> None:
     """See that names and shapes of a checkpoint are those of this run.
 
     Raises:
@@ -403,7 +422,12 @@ def _own_buffers(state: RunState, tensors: Mapping[str, torch.Tensor]) -> Dict[s
 
 
 def _kind(tensor: Any) -> "tuple[Any, ...]":
-    return tuple(tensor.shape), tensor.dtype, tuple(_local(tensor).shape), getattr(tensor, "placements", None)
+    return (
+        tuple(tensor.shape),
+        tensor.dtype,
+        tuple(_local(tensor).shape),
+        getattr(tensor, "placements", None),
+    )
 
 
 def _local(tensor: Any) -> torch.Tensor:

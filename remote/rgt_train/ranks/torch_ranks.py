@@ -75,22 +75,30 @@ class RollCall:
     def absent(self, patience_s: float = PATIENCE_S) -> Optional[List[int]]:
         """Return the ranks that have not come to where this one is; None where the store does not answer."""
         found: List[List[int]] = []
-        asking = threading.Thread(target=self._ask, args=(found, time.monotonic() + patience_s), daemon=True)
+        asking = threading.Thread(
+            target=self._ask, args=(found, time.monotonic() + patience_s), daemon=True
+        )
         asking.start()
         asking.join(patience_s + ANSWER_S)
-        return found[-1] if found else None
+        if found:
+            return found[-1]
+        return None
 
     def _ask(self, found: List[List[int]], deadline: float) -> None:
         with suppress(RuntimeError):
             while True:
-                found.append([rank for rank in range(self._world) if self._count_of(rank) < self._count])
+                found.append(
+                    [rank for rank in range(self._world) if self._count_of(rank) < self._count]
+                )
                 if not found[-1] or time.monotonic() >= deadline:
                     return
                 time.sleep(_POLL_S)
 
     def _count_of(self, rank: int) -> int:
         key = self._key(rank)
-        return int(self._store.get(key)) if self._store.check([key]) else 0
+        if self._store.check([key]):
+            return int(self._store.get(key))
+        return 0
 
     def _key(self, rank: int) -> str:
         return f"rgt-came/{self._name}/{rank}"
@@ -135,7 +143,10 @@ def strangers() -> int:
     api.PyInterpreterState_Main.restype = ctypes.c_void_p
     api.PyInterpreterState_ThreadHead.restype = ctypes.c_void_p
     api.PyThreadState_Next.restype = ctypes.c_void_p
-    found, state = 0, api.PyInterpreterState_ThreadHead(ctypes.c_void_p(api.PyInterpreterState_Main()))
+    found, state = (
+        0,
+        api.PyInterpreterState_ThreadHead(ctypes.c_void_p(api.PyInterpreterState_Main())),
+    )
     while state:
         found += 1
         state = api.PyThreadState_Next(ctypes.c_void_p(state))
@@ -148,7 +159,9 @@ that one rank does alone: the first batch, a compilation, an evaluation that onl
 JOIN_S = 300.0
 """Time for all ranks to find each other."""
 PR_SET_PDEATHSIG = 1
-_ERRORS_OF_TORCH: "tuple[type[BaseException], ...]" = (dist.DistError,) if hasattr(dist, "DistError") else ()
+_ERRORS_OF_TORCH: "tuple[type[BaseException], ...]" = (
+    (dist.DistError,) if hasattr(dist, "DistError") else ()
+)
 _PLACE = re.compile(r"^\[/[^\]]*\] *")
 
 
@@ -168,10 +181,16 @@ class TorchRanks:
         RanksError: The other ranks did not come.
     """
 
-    def __init__(self, how: Optional[launch.Launch] = None, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, how: Optional[launch.Launch] = None, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
         self._joined = not dist.is_initialized()
         if how is None:
-            how = launch.read() if self._joined else launch.of_group(dist.get_rank(), dist.get_world_size())
+            how = (
+                launch.read()
+                if self._joined
+                else launch.of_group(dist.get_rank(), dist.get_world_size())
+            )
         self.launch = how
         self.rank, self.world, self.nodes = how.rank, how.world, how.nodes
         self.device = bind(how.local_rank) if how.launcher != launch.GROUP else here()
@@ -212,7 +231,7 @@ class TorchRanks:
         mine = torch.tensor(list(values), dtype=torch.float64)
         found = [torch.empty_like(mine) for _ in range(self.world)]
         self._call(lambda: dist.all_gather(found, mine, group=self._group))
-        return [sum(column) / self.world for column in zip(*(each.tolist() for each in found))]  # noqa: B905
+        return [sum(column) / self.world for column in zip(*(each.tolist() for each in found))]
 
     def gather(self, value: Any) -> Optional[List[Any]]:
         """Return the values of all ranks, by rank, on the writer; None elsewhere."""
@@ -283,7 +302,11 @@ class TorchRanks:
         timeout = timedelta(seconds=max(JOIN_S, self._timeout.total_seconds()))
         try:
             dist.init_process_group(
-                backend, store=_store(how, timeout), rank=how.rank, world_size=how.world, timeout=timeout
+                backend,
+                store=_store(how, timeout),
+                rank=how.rank,
+                world_size=how.world,
+                timeout=timeout,
             )
         except (RuntimeError, ValueError) as error:
             where = f"{how.address}:{how.port}"
@@ -298,7 +321,9 @@ class TorchRanks:
             collective()
         except RuntimeError as error:
             missing = in_words(self._roll.absent(), self._timeout.total_seconds())
-            raise RanksError(f"rank {self.rank} of {self.world}: {missing}: {_first_line(error)}") from error
+            raise RanksError(
+                f"rank {self.rank} of {self.world}: {missing}: {_first_line(error)}"
+            ) from error
         finally:
             self.beat.enter(before)
 
@@ -357,7 +382,9 @@ def die_with_parent() -> None:
 def _first_line(error: BaseException) -> str:
     """Return the first line without the place in torch's sources that some begin with."""
     rows = _PLACE.sub("", str(error).strip()).splitlines()
-    return rows[0] if rows else type(error).__name__
+    if rows:
+        return rows[0]
+    return type(error).__name__
 
 
 class _Level(Joinable):
@@ -388,7 +415,9 @@ class _Hook(JoinHook):
         rank = dist.get_rank(group)
         root = torch.tensor(rank if is_last_joiner else -1, device=self._level.join_device)
         dist.all_reduce(root, op=dist.ReduceOp.MAX, group=group)
-        held = [{name: part.state_dict() for name, part in parts.items()} if rank == int(root) else None]
+        held = [
+            {name: part.state_dict() for name, part in parts.items()} if rank == int(root) else None
+        ]
         source = dist.get_global_rank(group, int(root))
         dist.broadcast_object_list(held, src=source, group=group, device=self._level.join_device)
         if rank != int(root):

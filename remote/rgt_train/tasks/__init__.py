@@ -40,7 +40,11 @@ class Task(Protocol):
         """Return a new model; draws its weights from torch's global random state."""
 
     def loss(
-        self, model: torch.nn.Module, indices: List[int], seed_of: Callable[[int], int], device: torch.device
+        self,
+        model: torch.nn.Module,
+        indices: List[int],
+        seed_of: Callable[[int], int],
+        device: torch.device,
     ) -> torch.Tensor:
         """Return the mean loss of the samples `indices`, a scalar with gradient.
 
@@ -76,7 +80,9 @@ def ema_decay_of(task: Any) -> float:
 def scores_of(task: Any, model: torch.nn.Module, device: torch.device) -> Dict[str, float]:
     """Return further numbers of a validated model; empty where the task has none."""
     scores = getattr(task, "scores", None)
-    return dict(scores(model, device)) if scores is not None else {}
+    if scores is not None:
+        return dict(scores(model, device))
+    return {}
 
 
 def make(config: Config) -> Task:
@@ -112,7 +118,9 @@ def own_fields(name: str) -> Sequence[Field]:
 def _split(name: str) -> Tuple[str, str]:
     module, _, attribute = name.partition(":")
     if not (attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))):
-        raise UsageError(f"task {name}: a task of your own is module:Class, such as mytasks.audio:Speech")
+        raise UsageError(
+            f"task {name}: a task of your own is module:Class, such as mytasks.audio:Speech"
+        )
     return module, attribute
 
 
@@ -130,5 +138,7 @@ def _load(module: str, attribute: str, name: str) -> Any:
         raise UsageError(f"task {name}: {getattr(loaded, '__file__', module)} has no {attribute!r}")
     missing = [method for method in _NEEDED if not callable(getattr(found, method, None))]
     if missing:
-        raise UsageError(f"task {name}: {attribute} has no method {', '.join(missing)} (see docs/trainer.md)")
+        raise UsageError(
+            f"task {name}: {attribute} has no method {', '.join(missing)} (see docs/trainer.md)"
+        )
     return found

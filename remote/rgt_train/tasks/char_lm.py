@@ -26,8 +26,30 @@ ALPHABET = "\n .,abcdefghijklmnopqrstuvwxyz"
 _RULES: Dict[str, Tuple[str, ...]] = {
     "S": ("N V N P.", "P, N V N.", "N V N that V N.", "N V N and N V N."),
     "N": ("the A B", "a A B", "the B", "every B", "the A B of the B"),
-    "A": ("old", "quiet", "green", "broken", "heavy", "early", "little", "narrow", "bright", "hungry"),
-    "B": ("river", "engine", "garden", "letter", "winter", "captain", "bridge", "lantern", "market", "fox"),
+    "A": (
+        "old",
+        "quiet",
+        "green",
+        "broken",
+        "heavy",
+        "early",
+        "little",
+        "narrow",
+        "bright",
+        "hungry",
+    ),
+    "B": (
+        "river",
+        "engine",
+        "garden",
+        "letter",
+        "winter",
+        "captain",
+        "bridge",
+        "lantern",
+        "market",
+        "fox",
+    ),
     "V": ("sees", "follows", "carries", "forgets", "paints", "hears", "leaves", "finds"),
     "P": ("near N", "before N", "under N", "without N", "after a long day"),
 }
@@ -81,11 +103,15 @@ class Rows:
     def at(self, indices: Sequence[int]) -> "Rows":
         """Return the rows `indices`."""
         chosen = torch.as_tensor(indices, dtype=torch.int64)
-        return Rows(self.tokens[chosen], self.labels[chosen], self.positions[chosen], self.segments[chosen])
+        return Rows(
+            self.tokens[chosen], self.labels[chosen], self.positions[chosen], self.segments[chosen]
+        )
 
     def to(self, device: torch.device) -> "Rows":
         """Return the rows on `device`."""
-        return Rows(*(t.to(device) for t in (self.tokens, self.labels, self.positions, self.segments)))
+        return Rows(
+            *(t.to(device) for t in (self.tokens, self.labels, self.positions, self.segments))
+        )
 
     @property
     def scored(self) -> int:
@@ -130,7 +156,9 @@ def lay_out(
                 rows.append(_Row(length, pad))
             stop = min(start + rows[-1].room, last)
             hidden = max(0, min(given, stop) - start)
-            rows[-1].add(whole[start:stop], [IGNORE] * hidden + whole[start + 1 + hidden : stop + 1])
+            rows[-1].add(
+                whole[start:stop], [IGNORE] * hidden + whole[start + 1 + hidden : stop + 1]
+            )
             start = stop
     return Rows(*(torch.tensor([row.columns[kind] for row in rows]) for kind in range(4)))
 
@@ -149,7 +177,7 @@ class _Row:
         """Put a piece, not longer than `room`, behind what is there."""
         size, at = len(tokens), self._used
         pieces = (tokens, labels, list(range(size)), [self._segments] * size)
-        for column, piece in zip(self.columns, pieces):  # noqa: B905  Python 3.8
+        for column, piece in zip(self.columns, pieces):
             column[at : at + size] = piece
         self._used, self._segments = at + size, self._segments + 1
 
@@ -203,13 +231,19 @@ class Block(nn.Module):
         self.heads = heads
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Map (batch, time, width) to the same shape; `mask` says who may attend to whom."""
         b, t, c = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = (
+            self.qkv(self.norm1(x))
+            .view(b, t, 3, self.heads, c // self.heads)
+            .permute(2, 0, 3, 1, 4)
+        )
         mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         x = x + self.drop(self.out(mixed.transpose(1, 2).reshape(b, t, c)))
         return cast(torch.Tensor, x + self.drop(self.mlp(self.norm2(x))))
@@ -238,7 +272,9 @@ class CharTransformer(nn.Module):
         nn.init.normal_(self.token.weight, std=0.02)
         nn.init.normal_(self.place.weight, std=0.02)
 
-    def forward(self, tokens: torch.Tensor, positions: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, tokens: torch.Tensor, positions: torch.Tensor, segments: torch.Tensor
+    ) -> torch.Tensor:
         """Map ids (batch, time) to logits (batch, time, vocabulary); see `rgt_train.tasks.char_lm`."""
         x = self.token(tokens) + self.place(positions)
         mask = allowed(segments)
@@ -298,12 +334,18 @@ class CharLM:
     def __init__(self, config: Config) -> None:
         self._config = config
         if config.int("width") % config.int("heads"):
-            raise UsageError(f"width {config.int('width')} must be a multiple of heads {config.int('heads')}")
+            raise UsageError(
+                f"width {config.int('width')} must be a multiple of heads {config.int('heads')}"
+            )
         self._context, self._z = config.int("context"), config.float("z_loss")
         seed, pack = config.int("seed"), config.str("layout") == "pack"
         held_out = _encode(documents(2 * _VALIDATION_ROWS * self._context, mix(seed, 2)))
         rows = lay_out(
-            _encode(documents(config.int("corpus"), mix(seed, 1))), self._context, END, PAD, pack=pack
+            _encode(documents(config.int("corpus"), mix(seed, 1))),
+            self._context,
+            END,
+            PAD,
+            pack=pack,
         )
         # A packed row that is not full is the last one: without it the loss of every batch is a mean over characters.
         self._train = rows.at(range(len(rows) - 1)) if pack and len(rows) > 1 else rows
@@ -319,11 +361,20 @@ class CharLM:
         """Return a new transformer."""
         c = self._config
         return CharTransformer(
-            PAD + 1, c.int("width"), c.int("layers"), c.int("heads"), self._context, c.float("dropout")
+            PAD + 1,
+            c.int("width"),
+            c.int("layers"),
+            c.int("heads"),
+            self._context,
+            c.float("dropout"),
         )
 
     def loss(
-        self, model: nn.Module, indices: List[int], seed_of: Callable[[int], int], device: torch.device
+        self,
+        model: nn.Module,
+        indices: List[int],
+        seed_of: Callable[[int], int],
+        device: torch.device,
     ) -> torch.Tensor:
         """Return the cross entropy in nats a character; nothing is augmented.
 

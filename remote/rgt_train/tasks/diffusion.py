@@ -57,7 +57,9 @@ class NoiseSchedule:
             return (noisy - s * predicted) / a, predicted
         return predicted, (noisy - a * predicted) / s
 
-    def noise_of(self, noisy: torch.Tensor, clean: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
+    def noise_of(
+        self, noisy: torch.Tensor, clean: torch.Tensor, level: torch.Tensor
+    ) -> torch.Tensor:
         """Return the noise that makes `noisy` of `clean`."""
         a, s = self.at(level)
         return (noisy - a * clean) / s
@@ -77,12 +79,14 @@ class NoiseSchedule:
     def at(self, level: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
         """Return a and s of each row's level, (n, 1) each."""
         where = level.to(self.a.device)
-        return self.a[where].unsqueeze(1).to(level.device), self.s[where].unsqueeze(1).to(level.device)
+        return self.a[where].unsqueeze(1).to(level.device), self.s[where].unsqueeze(1).to(
+            level.device
+        )
 
     def descent(self, steps: int) -> Iterator[Tuple[int, int]]:
         """Yield (level, next level) from the noisiest to clean in `steps` steps; -1 stands for clean."""
         levels = torch.linspace(self.levels - 1, 0, min(steps, self.levels)).round().long().tolist()
-        yield from zip(levels, [*levels[1:], -1])  # noqa: B905  Python 3.8
+        yield from zip(levels, [*levels[1:], -1])
 
 
 def _cosine(levels: int) -> torch.Tensor:
@@ -121,7 +125,9 @@ class Denoiser(nn.Module):
         self.enter, self.kind = nn.Linear(2, width), nn.Embedding(classes + 1, width)
         self.level = nn.Linear(32, width)
         self.layers = nn.ModuleList(
-            nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
+            nn.Sequential(
+                nn.LayerNorm(width), nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width)
+            )
             for _ in range(layers)
         )
         self.leave = nn.Linear(width, 2)
@@ -209,7 +215,11 @@ class Diffusion:
         return Denoiser(c.int("width"), c.int("layers"), c.int("modes"), self.schedule)
 
     def loss(
-        self, model: nn.Module, indices: List[int], seed_of: Callable[[int], int], device: torch.device
+        self,
+        model: nn.Module,
+        indices: List[int],
+        seed_of: Callable[[int], int],
+        device: torch.device,
     ) -> torch.Tensor:
         """Return the weighted mean square error at random levels, with the class hidden now and then."""
         clean, kinds = self._train[indices].to(device), self._kinds[indices].to(device)

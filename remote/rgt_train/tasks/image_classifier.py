@@ -29,7 +29,10 @@ def draw(
         rarity: How much rarer each shape is than the one before it, from 0 to below 1.
     """
     axis = torch.arange(size, dtype=torch.float32)
-    images, labels = torch.empty(len(seeds), 1, size, size), torch.empty(len(seeds), dtype=torch.int64)
+    images, labels = (
+        torch.empty(len(seeds), 1, size, size),
+        torch.empty(len(seeds), dtype=torch.int64),
+    )
     odds = [(1 - rarity) ** kind for kind in range(len(SHAPES))]
     for row, seed in enumerate(seeds):
         throw = random.Random(seed)
@@ -118,7 +121,9 @@ class ImageClassifier:
         # Statistics of training images alone, used for every image from then on.
         images, labels = self._draw(self._train_seeds(range(min(_MEASURED, self.samples))))
         self.mean, self.std = float(images.mean()), float(images.std())
-        self.class_weights = _balanced(labels) if config.bool("balance") else torch.ones(len(SHAPES))
+        self.class_weights = (
+            _balanced(labels) if config.bool("balance") else torch.ones(len(SHAPES))
+        )
 
     def model(self) -> nn.Module:
         """Return a new network."""
@@ -128,7 +133,11 @@ class ImageClassifier:
     def norm(self) -> str:
         """``batch`` or ``group``: what the config's ``auto`` comes to."""
         chosen, batch = self._config.str("norm"), self._config.int("batch")
-        return chosen if chosen != "auto" else "batch" if batch >= LEAST_FOR_BATCH_NORM else "group"
+        if chosen != "auto":
+            return chosen
+        if batch >= LEAST_FOR_BATCH_NORM:
+            return "batch"
+        return "group"
 
     def normalize(self, images: torch.Tensor) -> torch.Tensor:
         """Return `images` with about zero mean and unit deviation."""
@@ -144,7 +153,11 @@ class ImageClassifier:
         return turned
 
     def loss(
-        self, model: nn.Module, indices: List[int], seed_of: Callable[[int], int], device: torch.device
+        self,
+        model: nn.Module,
+        indices: List[int],
+        seed_of: Callable[[int], int],
+        device: torch.device,
     ) -> torch.Tensor:
         """Return the mean cross entropy of augmented images, smoothed and weighted as the config says.
 
@@ -184,7 +197,9 @@ class ImageClassifier:
         self, model: nn.Module, device: torch.device
     ) -> Iterator["tuple[torch.Tensor, torch.Tensor]"]:
         for batch in range(_BATCHES):
-            images, labels = self._draw([mix(self._seed, 2, _BATCH * batch + i) for i in range(_BATCH)])
+            images, labels = self._draw(
+                [mix(self._seed, 2, _BATCH * batch + i) for i in range(_BATCH)]
+            )
             yield model(self.normalize(images).to(device)), labels.to(device)
 
     def _train_seeds(self, indices: Sequence[int]) -> List[int]:
@@ -196,7 +211,9 @@ class ImageClassifier:
 
 
 def _norm(kind: str, channels: int) -> nn.Module:
-    return nn.BatchNorm2d(channels) if kind == "batch" else nn.GroupNorm(4, channels)
+    if kind == "batch":
+        return nn.BatchNorm2d(channels)
+    return nn.GroupNorm(4, channels)
 
 
 def _balanced(labels: torch.Tensor) -> torch.Tensor:

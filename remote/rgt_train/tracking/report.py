@@ -66,7 +66,11 @@ class Tracker:
 
     def __init__(self, module: Any, launch: Launch, arguments: Mapping[str, Any]) -> None:
         self._run = module.init(
-            project=launch.project, name=launch.identity, config=launch.settings, resume="allow", **arguments
+            project=launch.project,
+            name=launch.identity,
+            config=launch.settings,
+            resume="allow",
+            **arguments,
         )
         self._log: Callable[[Dict[str, float]], Any] = getattr(self._run, "log", module.log)
         self._finish: Callable[[], Any] = getattr(self._run, "finish", module.finish)
@@ -129,7 +133,9 @@ def open_sinks(names: Sequence[str], launch: Launch, say: Callable[[str], None])
         except UsageError:
             raise
         except Exception as error:
-            say(f"logger {name} could not be opened and is left out: {type(error).__name__}: {error}")
+            say(
+                f"logger {name} could not be opened and is left out: {type(error).__name__}: {error}"
+            )
     return sinks
 
 
@@ -267,7 +273,11 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+        if math.isnan(value):
+            return "nan"
+        if value > 0:
+            return "inf"
+        return "-inf"
     return value
 
 
@@ -298,13 +308,15 @@ class Patched:
         for place in range(len(template) - 1, (min(wanted) if wanted else len(template)) - 1, -1):
             if place in wanted:
                 self.tables.append(_spread(bits))
-            bits = [TABLE[value & 255] ^ (value >> 8) for value in bits]  # one byte further from the end
+            bits = [
+                TABLE[value & 255] ^ (value >> 8) for value in bits
+            ]  # one byte further from the end
         self.tables.reverse()
 
     def crc(self, changing: bytes) -> int:
         """Return the CRC of the record that has `changing` at the places."""
         value = self._fixed
-        for table, byte in zip(self.tables, changing):  # noqa: B905  Python 3.8; made together
+        for table, byte in zip(self.tables, changing):
             value ^= table[byte]
         return value
 
@@ -347,7 +359,9 @@ class EventFile:
         self._file.append_bytes(record_of(head + b"\x1a" + _sized(_VERSION)))
         if step > 0:
             self._file.append_bytes(
-                record_of(head + b"\x10" + _varint(step + 1) + b"\x3a" + _sized(b"\x08" + _varint(_START)))
+                record_of(
+                    head + b"\x10" + _varint(step + 1) + b"\x3a" + _sized(b"\x08" + _varint(_START))
+                )
             )
 
     def point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
@@ -410,7 +424,9 @@ class _Template:
 
 
 def _as_float32(value: float) -> float:
-    return max(-_FLOAT_MAX, min(_FLOAT_MAX, value)) if math.isfinite(value) else value
+    if math.isfinite(value):
+        return max(-_FLOAT_MAX, min(_FLOAT_MAX, value))
+    return value
 
 
 def _sized(data: bytes) -> bytes:

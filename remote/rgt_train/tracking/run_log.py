@@ -67,9 +67,13 @@ class Past:
 
     def expect(self, prior: AssumedMtbf, nodes: int = 1) -> Failures:
         """Return how often a job on `nodes` machines is expected to fail, from what was seen and the prior."""
-        node_s = (3600 * prior.hours * prior.failures + self.up_s) / (prior.failures + self.failures)
+        node_s = (3600 * prior.hours * prior.failures + self.up_s) / (
+            prior.failures + self.failures
+        )
         seen = f"{self.failures} seen in {self.up_s / 3600:.1f} h here, {prior.why} assumed before"
-        return Failures(node_s / max(1, nodes), seen if self.attempts else f"assumed of {prior.why}")
+        return Failures(
+            node_s / max(1, nodes), seen if self.attempts else f"assumed of {prior.why}"
+        )
 
 
 class RunLog:
@@ -99,7 +103,13 @@ class RunLog:
     def end(self, step: int, cause: str) -> None:
         """Note how this attempt ends."""
         self._add(
-            {"event": "end", "attempt": self.attempt, "step": step, "cause": cause, "time": time.time()}
+            {
+                "event": "end",
+                "attempt": self.attempt,
+                "step": step,
+                "cause": cause,
+                "time": time.time(),
+            }
         )
 
     def close(self) -> None:
@@ -126,7 +136,9 @@ def _read(path: str, last_seen: Optional[float]) -> Past:
         except (ValueError, KeyError, TypeError):
             continue
         if event == "start":
-            spans.append(_Span(at, at, nodes, step, log_every if isinstance(log_every, int) else None))
+            spans.append(
+                _Span(at, at, nodes, step, log_every if isinstance(log_every, int) else None)
+            )
         elif spans and event in ("alive", "end"):
             spans[-1].end, spans[-1].step = at, max(step, spans[-1].step)
             if event == "end":
@@ -138,7 +150,9 @@ def _read(path: str, last_seen: Optional[float]) -> Past:
     return Past(
         attempts=len(spans),
         cause=spans[-1].cause or "killed",
-        up_s=sum(max(0.0, span.end - span.begin) * span.nodes for span in spans),  # a clock may step back
+        up_s=sum(
+            max(0.0, span.end - span.begin) * span.nodes for span in spans
+        ),  # a clock may step back
         failures=sum(span.cause not in WANTED for span in spans),
         step=spans[-1].step,
         log_every=spans[-1].log_every,
@@ -286,4 +300,6 @@ def _git(folder: str, words: Sequence[str]) -> Optional[bytes]:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout if done.returncode == 0 else None
+    if done.returncode == 0:
+        return done.stdout
+    return None

@@ -20,7 +20,15 @@ from rgt_tui.cli.autostop.autostop_arguments import (
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.gathering import settled_fleet
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import columns, complain, interactive, print_json, print_lines, types, waiting
+from rgt_tui.cli.printing import (
+    columns,
+    complain,
+    interactive,
+    print_json,
+    print_lines,
+    types,
+    waiting,
+)
 from rgt_tui.fleet import Fleet, GateClosed, reached
 from rgt_tui.fleet.autostop import ARMED, ArmedBook
 from rgt_tui.fleet.autostop.arming import Arming, NotNamed, Rehearsal, Wish
@@ -136,7 +144,9 @@ def _arm(arguments: ArmingArguments, wish: Wish) -> int:
         return USAGE
     spec = open_box(arguments, trusted=True)
     readonly = arguments.readonly
-    known = tuple(known_objections(spec, load_profile(spec.profile), wish.action, readonly=readonly))
+    known = tuple(
+        known_objections(spec, load_profile(spec.profile), wish.action, readonly=readonly)
+    )
     if known:  # nobody need be asked
         return _refused(arguments, spec, wish, known, None, FAILED)
     return running.run_on_box(spec.name, _rehearsed(arguments, spec, wish))
@@ -162,7 +172,9 @@ async def _rehearsed(arguments: ArmingArguments, spec: BoxSpec, wish: Wish) -> i
         return _refused(arguments, spec, wish, (str(error),), None, code)
 
 
-async def _decide(arguments: ArmingArguments, fleet: Fleet, arming: Arming, spec: BoxSpec, wish: Wish) -> int:
+async def _decide(
+    arguments: ArmingArguments, fleet: Fleet, arming: Arming, spec: BoxSpec, wish: Wish
+) -> int:
     found = await arming.rehearse(spec, wish)
     if found.reasons:
         return _refused(arguments, spec, wish, found.reasons, found, FAILED)
@@ -178,7 +190,9 @@ async def _decide(arguments: ArmingArguments, fleet: Fleet, arming: Arming, spec
     try:
         answer = await arming.arm(found, typed)
     except (GateClosed, AuditFailed) as closed:
-        reasons = closed.reasons if isinstance(closed, GateClosed) else (f"{closed}. Nothing was sent.",)
+        reasons = (
+            closed.reasons if isinstance(closed, GateClosed) else (f"{closed}. Nothing was sent.",)
+        )
         return _refused(arguments, spec, wish, reasons, found, FAILED)
     except BoxError as error:
         why = f"{error}; whether it is armed is not known: rgt autostop {spec.name} --status"
@@ -208,7 +222,13 @@ def _refused(
     code: int,
 ) -> int:
     if arguments.json:
-        bare = {"ok": False, "reasons": reasons, "box": spec.name, "mode": wish.mode, "action": wish.action}
+        bare = {
+            "ok": False,
+            "reasons": reasons,
+            "box": spec.name,
+            "mode": wish.mode,
+            "action": wish.action,
+        }
         body = bare if found is None else {**body_of(found, ok=False), "reasons": reasons}
         print_json({**body, "armed": False, "exit": code})
         return code
@@ -233,7 +253,9 @@ async def _keep(arguments: KeepArguments, spec: BoxSpec) -> int:
             async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as way:
                 status = await keeping.keep(way, arguments.length)
     except (GateClosed, AuditFailed) as closed:
-        reasons = closed.reasons if isinstance(closed, GateClosed) else (f"{closed}. Nothing was sent.",)
+        reasons = (
+            closed.reasons if isinstance(closed, GateClosed) else (f"{closed}. Nothing was sent.",)
+        )
         if arguments.json:
             body = {"ok": False, "box": spec.name, "reasons": reasons, "exit": FAILED}
             print_json(body)
@@ -289,7 +311,11 @@ def show_rehearsal(found: Rehearsal, now: float) -> None:
 def _sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
     wish, review, request = found.wish, found.review, found.request
     status = found.answer.status if found.answer is not None else AutostopStatus()
-    when = f"when idle for {age(wish.limit_s)}" if wish.mode is Mode.IDLE else f"after {age(wish.limit_s)}"
+    when = (
+        f"when idle for {age(wish.limit_s)}"
+        if wish.mode is Mode.IDLE
+        else f"after {age(wish.limit_s)}"
+    )
     does = "parks itself" if wish.action is EndsBy.PARK else "notifies you and stops nothing,"
     label = f" ({review.native_label})" if review is not None and wish.action is EndsBy.PARK else ""
     yield found.spec.name, (f"{does}{label} {when}",)
@@ -305,20 +331,28 @@ def _sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
         )
     yield "holds", found.promises
     if wish.action is EndsBy.PARK:
-        proof = status.key.text if status.key is not None else f"not asked; it would be {found.key_proof}"
+        proof = (
+            status.key.text
+            if status.key is not None
+            else f"not asked; it would be {found.key_proof}"
+        )
         yield "its own key", (found.key_words, f"proof: {proof}")
     if found.answer is not None and wish.mode is Mode.IDLE:
         yield "blocks it now", status.why or ("nothing: it is idle",)
         yield (
             "holds memory",
-            tuple(_holder(one, request.accept_holders if request else ()) for one in status.holders),
+            tuple(
+                _holder(one, request.accept_holders if request else ()) for one in status.holders
+            ),
         )
     if wish.mode is Mode.LEASE and wish.action is EndsBy.PARK:
         yield "saves at SIGTERM", status.saving or ("no run is known to",)
         yield (
             "does not",
             tuple(
-                f"{one}: accepted" if one in wish.accept else f"{one}, as far as known: {UNACCEPTED}"
+                f"{one}: accepted"
+                if one in wish.accept
+                else f"{one}, as far as known: {UNACCEPTED}"
                 for one in status.unsaving
             ),
         )
@@ -334,23 +368,31 @@ def _sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
 
 def _holder(one: IdleHolder, accepted: Sequence[object]) -> str:
     held = "" if one.bytes is None else f", {size(one.bytes)}"
-    word = (
-        "accepted"
-        if one.id in accepted
-        else f"keeps it from being idle; --accept {one.pid} says that it may end"
-    )
+    if one.id in accepted:
+        word = "accepted"
+    else:
+        word = f"keeps it from being idle; --accept {one.pid} says that it may end"
     return f"pid {one.pid} {one.cmd}{held}: {word}"
 
 
 def status_body(box: str, status: AutostopStatus, story: Sequence[StopEvent]) -> dict[str, Any]:
     """Return what scripts read of a box's own stop."""
     # The status names the box that it was armed as: none, where it is not armed.
-    return {"ok": True, **msgspec.to_builtins(status), "box": box, "story": msgspec.to_builtins(story)}
+    return {
+        "ok": True,
+        **msgspec.to_builtins(status),
+        "box": box,
+        "story": msgspec.to_builtins(story),
+    }
 
 
 def show_status(box: str, status: AutostopStatus, story: Sequence[StopEvent]) -> None:
     """Print the status of a box's own stop, and its newest story."""
-    shown = [one for one in (status, status.lease) if one is not None and (one.armed or one.state != "none")]
+    shown = [
+        one
+        for one in (status, status.lease)
+        if one is not None and (one.armed or one.state != "none")
+    ]
     if not shown:
         print_lines(f"{box}: not armed: it does not stop itself")
     for one in shown:

@@ -59,7 +59,10 @@ class AutostopArguments(ArmingArguments):
     disarm = flag("disarm it: it no longer stops itself")
     action: str = ENDING
     inspect = option(
-        "TIME", duration, "when a cell fails, wait this long for somebody to look (default 0)", default=0.0
+        "TIME",
+        duration,
+        "when a cell fails, wait this long for somebody to look (default 0)",
+        default=0.0,
     )
     accept = list_option(
         "PID",
@@ -82,7 +85,10 @@ class LeaseArguments(ArmingArguments):
     length: float = positional("TIME", "from now on: 8h, 90m, 1h30", type=duration)
     action: str = ENDING
     accept = list_option(
-        "RUN", "runs that do not save on SIGTERM, and may be ended anyway", nargs="+", action="store"
+        "RUN",
+        "runs that do not save on SIGTERM, and may be ended anyway",
+        nargs="+",
+        action="store",
     )
 
 

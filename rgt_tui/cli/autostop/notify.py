@@ -45,7 +45,11 @@ def _read(with_token: bool) -> tuple[Secret, Secret | None]:
         else:
             lines.append(sys.stdin.readline(LONGEST).strip())
     address = lines[0]
-    if not address.startswith(("https://", "http://")) or not address.isprintable() or " " in address:
+    if (
+        not address.startswith(("https://", "http://"))
+        or not address.isprintable()
+        or " " in address
+    ):
         raise ValueError(
             "there was no address on standard input: one line, https://… (and the token in a second one, with --token)"
         )
@@ -62,7 +66,11 @@ async def _notify(
     with waiting(f"asking {spec.name} …"):
         async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as way:
             done = await sink(way, words, address, token)
-    said = [clean(told.decode(errors="replace")) for raw in done.out.splitlines() if (told := record(raw))]
+    said = [
+        clean(told.decode(errors="replace"))
+        for raw in done.out.splitlines()
+        if (told := record(raw))
+    ]
     code = OK if done.status == 0 else FAILED
     text = " ".join(said[-1:]) or done.words or ("done" if code == OK else f"exit {done.status}")
     if arguments.json:

@@ -16,7 +16,15 @@ from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import complain, print_json, print_lines
 from rgt_tui.cli.set_up import box_files
 from rgt_tui.fleet import noted, reached
-from rgt_tui.fleet.pushes import Arrived, PushChoice, Versions, code_place, prune_code, push_tree, versions_of
+from rgt_tui.fleet.pushes import (
+    Arrived,
+    PushChoice,
+    Versions,
+    code_place,
+    prune_code,
+    push_tree,
+    versions_of,
+)
 from rgt_tui.model import BoxSpec, Profile
 from rgt_tui.profiles import age, how_many, load_profile, size
 from rgt_tui.ssh import Deployed
@@ -42,7 +50,9 @@ def run_push(arguments: PushArguments) -> int:
 
 def _wrong(arguments: PushArguments) -> str:
     if arguments.list_only or arguments.prune:
-        return "--list and --prune take no PATH" if arguments.paths else ""
+        if arguments.paths:
+            return "--list and --prune take no PATH"
+        return ""
     if not arguments.paths:
         return "say what to push: rgt push BOX PATH, or --trainer, --list, --prune"
     if arguments.to is not None and not arguments.to.startswith(("/", "~/")):
@@ -66,7 +76,10 @@ async def _push(arguments: PushArguments, spec: BoxSpec, fleet: Path) -> int:
         fleet=fleet,
     )
     code = OK
-    async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (connection, deployed):
+    async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (
+        connection,
+        deployed,
+    ):
         for path in arguments.paths:
             line = ProgressLine()
             try:
@@ -115,7 +128,11 @@ async def noted_push(
 
         arrived = await push_tree(*way, profile, path, choice, tree=tree, progress=tell)
         what = f"{how_many(arrived.files, 'file')}, {size(arrived.bytes)} verified, {arrived.same:,} there already"
-        refused = f"{len(arrived.refused):,} not replaced: {arrived.refused[0][0]}" if arrived.refused else ""
+        refused = (
+            f"{len(arrived.refused):,} not replaced: {arrived.refused[0][0]}"
+            if arrived.refused
+            else ""
+        )
         page.end(refused or what, whole=not arrived.refused, to=arrived.path)
         return arrived
 
@@ -155,7 +172,9 @@ def progress_text(done: int, total: int, seconds: float) -> str:
 def lines(box: str, arrived: Arrived) -> list[str]:
     """Return what is printed of a push, one line for each thing."""
     would = "would be " if arrived.dry_run else ""
-    sent = f"{size(arrived.sent)} {would}sent" + (f" by {arrived.carrier}" if arrived.carrier else "")
+    sent = f"{size(arrived.sent)} {would}sent" + (
+        f" by {arrived.carrier}" if arrived.carrier else ""
+    )
     found = [
         f"{box}: {arrived.path}",
         f"  sha256    {arrived.digest}",
@@ -163,7 +182,9 @@ def lines(box: str, arrived: Arrived) -> list[str]:
     ]
     if arrived.link:
         found.append(f"  link      {arrived.link}")
-    found += [f"  left out  {left_out.path} ({left_out.why})" for left_out in _shown(arrived.left_out)]
+    found += [
+        f"  left out  {left_out.path} ({left_out.why})" for left_out in _shown(arrived.left_out)
+    ]
     rest = len(arrived.left_out) - len(_shown(arrived.left_out))
     return found + ([f"  left out  {rest:,} more (--json names all)"] if rest else [])
 
@@ -194,7 +215,10 @@ def doubts(arrived: Arrived) -> list[str]:
 
 async def _versions(arguments: PushArguments, spec: BoxSpec) -> int:
     place = arguments.to or code_place(load_profile(spec.profile))
-    async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (connection, deployed):
+    async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (
+        connection,
+        deployed,
+    ):
         if arguments.list_only:
             return _tell(arguments, spec, await versions_of(connection, deployed, spec, place))
         shared = arguments.shared
@@ -204,7 +228,9 @@ async def _versions(arguments: PushArguments, spec: BoxSpec) -> int:
             return _tell(arguments, spec, found)
         if not arguments.yes and not arguments.json:
             _tell(arguments, spec, found)
-        if not box_files.agreed(arguments, f"Remove {how_many(len(going), 'version')} from {spec.name}?"):
+        if not box_files.agreed(
+            arguments, f"Remove {how_many(len(going), 'version')} from {spec.name}?"
+        ):
             return FAILED
         return _tell(
             arguments,
@@ -220,8 +246,17 @@ def _tell(arguments: PushArguments, spec: BoxSpec, found: Versions) -> int:
     print_lines(f"{spec.name}: {how_many(len(found.versions), 'version')} of code in {found.place}")
     now = time.time()
     for each in found.versions:
-        when = "at an unknown time" if each.pushed is None else f"{age(max(0.0, now - each.pushed))} ago"
-        word = "removed" if each.removed else "kept" if each.kept else "unused"
+        when = (
+            "at an unknown time"
+            if each.pushed is None
+            else f"{age(max(0.0, now - each.pushed))} ago"
+        )
+        if each.removed:
+            word = "removed"
+        elif each.kept:
+            word = "kept"
+        else:
+            word = "unused"
         why = f": {each.kept}" if each.kept else ""
         print_lines(f"  {word:<8}  {each.path}  {size(each.bytes)}, pushed {when}{why}")
     for part in found.unfinished:

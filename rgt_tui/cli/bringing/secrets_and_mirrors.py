@@ -33,7 +33,13 @@ from rgt_tui.profiles import how_many, load_profile
 MOST_SECRET_BYTES = 64 << 10
 VARIABLES = {
     "hf": ("HF_ENDPOINT", "HF_HUB_DISABLE_XET", "HF_HUB_ENABLE_HF_TRANSFER"),
-    "pip": ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "UV_INDEX_URL", "UV_DEFAULT_INDEX"),
+    "pip": (
+        "PIP_INDEX_URL",
+        "PIP_EXTRA_INDEX_URL",
+        "PIP_TRUSTED_HOST",
+        "UV_INDEX_URL",
+        "UV_DEFAULT_INDEX",
+    ),
     "conda": ("CONDA_CHANNELS", "CONDA_CHANNEL_ALIAS", "CONDA_DEFAULT_CHANNELS"),
 }
 """Kind → the variables of a profile's environment that are about it; the first of each is the mirror itself."""
@@ -66,13 +72,18 @@ def read_value(name: str) -> Secret | None:
     else:
         text = sys.stdin.buffer.read(MOST_SECRET_BYTES + 1)
         text = text.removesuffix(b"\n").removesuffix(b"\r")
-    return Secret(text.decode("utf-8", "surrogateescape")) if text else None
+    if text:
+        return Secret(text.decode("utf-8", "surrogateescape"))
+    return None
 
 
 async def _send_secret(arguments: SecretArguments, spec: BoxSpec, value: Secret | None) -> int:
     durable = durable_dirs(spec, load_profile(spec.profile))
     outlives = [word for path in durable for word in ("--durable", path)]
-    async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (connection, deployed):
+    async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (
+        connection,
+        deployed,
+    ):
         if arguments.list_only:
             kept = await ask_secret(connection, deployed, "list", *outlives)
             jobs = [word for job in spec.jobs for word in ("--job", job)]
@@ -85,7 +96,9 @@ async def _send_secret(arguments: SecretArguments, spec: BoxSpec, value: Secret 
         if arguments.remove:
             return _tell(arguments, spec, await ask_secret(connection, deployed, "remove", *words))
         words += [*(["--to", arguments.to] if arguments.to else []), *outlives]
-        return _tell(arguments, spec, await ask_secret(connection, deployed, "put", *words, value=value))
+        return _tell(
+            arguments, spec, await ask_secret(connection, deployed, "put", *words, value=value)
+        )
 
 
 def _tell(arguments: SecretArguments, spec: BoxSpec, answer: SecretAnswer) -> int:
@@ -105,7 +118,9 @@ ALL_JOBS = "*"
 
 
 def _whose(row: KeptSecret) -> str:
-    return "cells of every job" if row.job == ALL_JOBS else f"cells of {row.job}"
+    if row.job == ALL_JOBS:
+        return "cells of every job"
+    return f"cells of {row.job}"
 
 
 def secret_lines(box: str, answer: SecretAnswer) -> list[str]:
@@ -117,11 +132,17 @@ def secret_lines(box: str, answer: SecretAnswer) -> list[str]:
     found += [f"{box}: removed {row.path}" for row in answer.removed]
     for row in answer.secrets:
         whose = _whose(row) if row.job else "file"
-        found.append(f"{box}: {row.name}  {row.path}  ({whose}){f': {row.problem}' if row.problem else ''}")
+        found.append(
+            f"{box}: {row.name}  {row.path}  ({whose}){f': {row.problem}' if row.problem else ''}"
+        )
     for token in answer.found:
-        found.append(f"{box}: found {token.path}: {token.why}; {token.open or 'this user alone may read it'}")
+        found.append(
+            f"{box}: found {token.path}: {token.why}; {token.open or 'this user alone may read it'}"
+        )
     return found or (
-        [] if answer.refused else [f"{box}: no secret is kept there, and none is in the usual places"]
+        []
+        if answer.refused
+        else [f"{box}: no secret is kept there, and none is in the usual places"]
     )
 
 
@@ -152,7 +173,11 @@ def mirror_facts(profile: Profile) -> tuple[MirrorFact, ...]:
     own, network = profile.overrides, profile.network
     found = []
     for kind, names in VARIABLES.items():
-        env = {name: own.env[name] for name in names if name in own.env} if _has(own.env, names) else {}
+        env = (
+            {name: own.env[name] for name in names if name in own.env}
+            if _has(own.env, names)
+            else {}
+        )
         hand = tuple(text for text in network.mirrors if _speaks_of(kind, text)) if not env else ()
         found.append(MirrorFact(kind=kind, env=env, by_hand=hand))
     hand = (network.proxy_note,) if network.proxy_note and own.proxy_hook is None else ()
@@ -161,11 +186,15 @@ def mirror_facts(profile: Profile) -> tuple[MirrorFact, ...]:
 
 
 def _has(env: dict[str, str], names: tuple[str, ...]) -> bool:
-    return names[0] in env or (names[0].startswith(("PIP", "CONDA")) and any(name in env for name in names))
+    return names[0] in env or (
+        names[0].startswith(("PIP", "CONDA")) and any(name in env for name in names)
+    )
 
 
 def _speaks_of(kind: str, text: str) -> bool:
-    return (kind in ("pip", "conda") and kind in text.lower()) or (kind == "hf" and "HF_ENDPOINT" in text)
+    return (kind in ("pip", "conda") and kind in text.lower()) or (
+        kind == "hf" and "HF_ENDPOINT" in text
+    )
 
 
 def run_mirrors(arguments: MirrorsArguments) -> int:
@@ -179,12 +208,16 @@ def run_mirrors(arguments: MirrorsArguments) -> int:
     profile = load_profile(spec.profile)
     facts = {fact.kind: fact for fact in mirror_facts(profile) if fact.kind in kinds}
     if arguments.on:
-        lacking = [kind for kind in arguments.kinds or () if kind not in facts or not facts[kind].settable]
+        lacking = [
+            kind for kind in arguments.kinds or () if kind not in facts or not facts[kind].settable
+        ]
         for kind in lacking:
             complain(f"{spec.name}: {without(kind, facts.get(kind), profile)}")
         if lacking or not any(fact.settable for fact in facts.values()):
             if not lacking:
-                complain(f"{spec.name}: no mirror is known for {profile.name} that rgt could turn on")
+                complain(
+                    f"{spec.name}: no mirror is known for {profile.name} that rgt could turn on"
+                )
             return FAILED
     return running.run_on_box(spec.name, _turn_mirrors(arguments, spec, profile, facts, kinds))
 
@@ -203,7 +236,12 @@ async def _turn_mirrors(
     facts: dict[str, MirrorFact],
     kinds: tuple[str, ...],
 ) -> int:
-    verb = "on" if arguments.on else "off" if arguments.off else "show"
+    if arguments.on:
+        verb = "on"
+    elif arguments.off:
+        verb = "off"
+    else:
+        verb = "show"
     told: dict[str, Any] = {}
     if verb != "show":
         chosen = [fact for fact in facts.values() if fact.settable]
@@ -214,7 +252,10 @@ async def _turn_mirrors(
             if (fact := facts.get("proxy")) is not None and fact.hook
             else {},
         }
-    async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (connection, deployed):
+    async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (
+        connection,
+        deployed,
+    ):
         state = await tell_platform(connection, deployed, profile)
         if verb != "show":
             state = await ask_mirrors(connection, deployed, verb, told)
@@ -226,10 +267,14 @@ async def _turn_mirrors(
             print_lines(line)
     for problem in state.problems:
         complain(f"{spec.name}: {problem}")
-    return FAILED if state.problems else OK
+    if state.problems:
+        return FAILED
+    return OK
 
 
-def mirror_lines(name: str, profile: Profile, facts: dict[str, MirrorFact], state: MirrorState) -> list[str]:
+def mirror_lines(
+    name: str, profile: Profile, facts: dict[str, MirrorFact], state: MirrorState
+) -> list[str]:
     """Return what is printed, one line for each thing."""
     found = [f"{name}: {profile.name}, {how_many(len(facts), 'kind')} of mirror or proxy known"]
     if not facts:
@@ -242,7 +287,11 @@ def mirror_lines(name: str, profile: Profile, facts: dict[str, MirrorFact], stat
         if fact.settable:
             jobs = all(state.jobs.env.get(key) == value for key, value in fact.env.items())
             jobs = jobs and (fact.hook is None or state.jobs.hooks.get("proxy") == fact.hook)
-            where = [word for word, yes in (("jobs", jobs), ("login", fact.kind in state.login.kinds)) if yes]
+            where = [
+                word
+                for word, yes in (("jobs", jobs), ("login", fact.kind in state.login.kinds))
+                if yes
+            ]
             found.append(
                 f"  {fact.kind:<6} {'on for ' + ' and '.join(where) if where else 'off':<20} {'; '.join(what)}"
             )

@@ -24,7 +24,9 @@ NOWHERE = "invalid"
 
 def run_import(arguments: ImportArguments) -> int:
     """List or add, from ssh_config or from accounts; return the exit status."""
-    return import_hosts(arguments) if arguments.sources is None else import_machines(arguments)
+    if arguments.sources is None:
+        return import_hosts(arguments)
+    return import_machines(arguments)
 
 
 def import_machines(arguments: ImportArguments) -> int:
@@ -60,7 +62,9 @@ def import_machines(arguments: ImportArguments) -> int:
     if not arguments.json:
         _say_costs(bills)
     if not tables:
-        complain(f"nothing to import: every machine of {', '.join(sources)} that matches is a box already")
+        complain(
+            f"nothing to import: every machine of {', '.join(sources)} that matches is a box already"
+        )
         return FAILED
     return show_or_write(arguments, {name: values for name, (_, values) in tables.items()})
 
@@ -73,7 +77,9 @@ def check_kinds(kinds: Sequence[str]) -> None:
     """
     for kind in kinds:
         if kind not in KINDS:
-            raise FleetFileError(f"there is no provider {clean(kind)!r}; there are: {', '.join(KINDS)}")
+            raise FleetFileError(
+                f"there is no provider {clean(kind)!r}; there are: {', '.join(KINDS)}"
+            )
 
 
 def known_boxes(place: Place) -> tuple[tuple[BoxSpec, ...], tuple[BoxSpec, ...]]:
@@ -84,7 +90,9 @@ def known_boxes(place: Place) -> tuple[tuple[BoxSpec, ...], tuple[BoxSpec, ...]]
         OSError: it cannot be read.
     """
     # One that names no box yet, as `rgt init` writes it, has nothing to read; what is wrong with it is said by reading.
-    if not place.path.exists() or not re.search(rb"^\s*\[?boxes", place.path.read_bytes(), re.MULTILINE):
+    if not place.path.exists() or not re.search(
+        rb"^\s*\[?boxes", place.path.read_bytes(), re.MULTILINE
+    ):
         return (), ()
     return load_fleet(place.path), open_place(place, os.environ).boxes
 
@@ -130,7 +138,9 @@ def tables_of(
 
 def _name(thing: Unlisted, found: Mapping[str, object], taken: Container[str]) -> str:
     """Return a name for a box that nothing has yet: the machine's own, as far as it can be one."""
-    plain = [re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:48] for text in (thing.name, thing.id)]
+    plain = [
+        re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:48] for text in (thing.name, thing.id)
+    ]
     first = next((text for text in plain if loading.NAME.fullmatch(text)), thing.kind)
     number, name = 1, first
     while name in found or name in taken:
@@ -143,7 +153,12 @@ def box_values(bill: AccountBill, thing: Unlisted) -> dict[str, Any]:
     """Return the keys of a box for a machine; without an address rgt takes the one that the provider tells."""
     nowhere = f"{re.sub(r'[^A-Za-z0-9-]+', '-', thing.id).strip('-')[:60] or 'machine'}.{NOWHERE}"
     host = thing.host if thing.host and loading.BOX["host"](thing.host) is None else None
-    provider = {"kind": bill.kind, "instance": thing.id, "base_url": bill.base_url, "key_env": bill.key_env}
+    provider = {
+        "kind": bill.kind,
+        "instance": thing.id,
+        "base_url": bill.base_url,
+        "key_env": bill.key_env,
+    }
     values = {
         "host": host or nowhere,
         "port": thing.port if host else None,

@@ -47,9 +47,24 @@ from rgt_tui.model import (
     Wish,
     clean,
 )
-from rgt_tui.profiles import FIRST_CONTACT, ProfileError, before_renting, load_profile, money, platform_page
+from rgt_tui.profiles import (
+    FIRST_CONTACT,
+    ProfileError,
+    before_renting,
+    load_profile,
+    money,
+    platform_page,
+)
 from rgt_tui.providers import Instance, Market
-from rgt_tui.ssh import BoxError, CatFailed, CommandFailed, ConfigError, DeployFailed, NoCommands, NoPython
+from rgt_tui.ssh import (
+    BoxError,
+    CatFailed,
+    CommandFailed,
+    ConfigError,
+    DeployFailed,
+    NoCommands,
+    NoPython,
+)
 
 MEET_SECONDS = 120.0
 """For the first login: sshd may answer before the machine has the key."""
@@ -129,7 +144,9 @@ async def bring_in(
             lambda before, after: doubts.append(keep_trust(before, after)),
         )
     except FleetFileError as error:
-        complain(f"{machine.id} is rented and BILLS, and could not be written into the fleet file: {error}")
+        complain(
+            f"{machine.id} is rented and BILLS, and could not be written into the fleet file: {error}"
+        )
         complain(f"correct that; then rgt up {name} resumes, and rents nothing again")
         return Arrived(code=UNCONFIRMED, reasons=(str(error),), machine=machine)
     await rental.listed(creation, name, token, machine.id, str(place.path))
@@ -157,13 +174,24 @@ def _is_script(arguments: UpArguments) -> bool:
 def values_of(newcomer: Newcomer, machine: Instance) -> dict[str, Any]:
     """Return the keys of the box."""
     ref = newcomer.ref
-    bill = AccountBill(kind=ref.kind, account=ref.account, base_url=ref.base_url, key_env=ref.key_env)
+    bill = AccountBill(
+        kind=ref.kind, account=ref.account, base_url=ref.base_url, key_env=ref.key_env
+    )
     thing = Unlisted(
-        kind=ref.kind, what=MACHINE, id=machine.id, host=machine.host, port=machine.port, user=machine.user
+        kind=ref.kind,
+        what=MACHINE,
+        id=machine.id,
+        host=machine.host,
+        port=machine.port,
+        user=machine.user,
     )
     agreed = msgspec.structs.asdict(agreement(newcomer.offer, newcomer.wish))
     values = box_values(bill, thing)
-    private = Path(newcomer.identity).expanduser().absolute().with_suffix("") if newcomer.identity else None
+    private = (
+        Path(newcomer.identity).expanduser().absolute().with_suffix("")
+        if newcomer.identity
+        else None
+    )
     if private is not None and private.is_file():
         values["identity"] = str(private)
     values["asked"] = {key: value for key, value in agreed.items() if value is not None}
@@ -184,19 +212,33 @@ async def _meet(
     return (UNCONFIRMED if reasons else OK), reasons
 
 
-async def _tried(arguments: UpArguments, spec: BoxSpec, say: Callable[[str], None]) -> tuple[str, ...]:
+async def _tried(
+    arguments: UpArguments, spec: BoxSpec, say: Callable[[str], None]
+) -> tuple[str, ...]:
     """Try the machine before money runs; return what refuses it. What could not be tried refuses nothing."""
     try:
         with waiting(f"trying {spec.name} …"):
-            found = await measure(spec, quick=True, accept_new_host_keys=arguments.accept_new_host_key)
-    except (BoxError, ConfigError, CatFailed, CommandFailed, DeployFailed, NoCommands, NoPython) as error:
+            found = await measure(
+                spec, quick=True, accept_new_host_keys=arguments.accept_new_host_key
+            )
+    except (
+        BoxError,
+        ConfigError,
+        CatFailed,
+        CommandFailed,
+        DeployFailed,
+        NoCommands,
+        NoPython,
+    ) as error:
         say(f"{spec.name} could not be tried ({error}); rgt check-box {spec.name} does")
         return ()
     rows = judge(found, expected_of(spec), load_checks(checks_path(os.environ)), spec.profile)
     for row in rows:
         if row.verdict is Verdict.DOUBTFUL:
             say(f"doubtful: {row.id}: {row.text}; {row.advice}")
-    return tuple(f"{row.id}: {row.text}; {row.advice}" for row in rows if row.verdict is Verdict.REFUSE)
+    return tuple(
+        f"{row.id}: {row.text}; {row.advice}" for row in rows if row.verdict is Verdict.REFUSE
+    )
 
 
 async def _login(arguments: UpArguments, spec: BoxSpec) -> tuple[Link, str]:
@@ -250,15 +292,24 @@ async def _answer(fleet: Fleet, questions: TerminalQuestions, question: Question
     fleet.answer(question.id, await questions.ask(question))
 
 
-async def _offer_end(arguments: UpArguments, spec: BoxSpec, reasons: tuple[str, ...], code: int) -> int:
+async def _offer_end(
+    arguments: UpArguments, spec: BoxSpec, reasons: tuple[str, ...], code: int
+) -> int:
     """Let the person end a machine that is not what was agreed, or does not answer; return the exit status."""
     for reason in reasons:
         complain(f"{spec.name}: {reason}")
-    if prompt('it is new and holds no result: type "end" to destroy it, anything else to keep it: ') != "end":
+    if (
+        prompt(
+            'it is new and holds no result: type "end" to destroy it, anything else to keep it: '
+        )
+        != "end"
+    ):
         complain(f"kept, and it bills: rgt down {spec.name} --destroy ends it")
         return code
     ended = await end_fresh_box(spec, arguments.accept_new_host_key, arguments.readonly)
-    return FAILED if ended == OK else UNCONFIRMED
+    if ended == OK:
+        return FAILED
+    return UNCONFIRMED
 
 
 def first_contact_lines(platform: str) -> list[str]:
@@ -282,7 +333,9 @@ def progress(*, as_json: bool) -> Callable[[str], None]:
         print_lines(text)
         sys.stdout.flush()
 
-    return complain if as_json else say
+    if as_json:
+        return complain
+    return say
 
 
 def write_lines(lines: Iterable[str]) -> None:

@@ -42,7 +42,9 @@ def run_bid(arguments: BidArguments) -> int:
     _, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
     run = _Run(arguments, spec.name, None if spec.asked is None else spec.asked.max_per_hour)
     if spec.provider is None:
-        return run.end(USAGE, f"{spec.name} has no provider in the fleet file, so its bid cannot be read")
+        return run.end(
+            USAGE, f"{spec.name} has no provider in the fleet file, so its bid cannot be read"
+        )
     return running.run_on_box(spec.name, run.change_bid(spec.provider))
 
 
@@ -62,7 +64,9 @@ class _Run:
         try:
             bidder = bidder_of(providers.account(ref))
             if bidder is None:
-                return self.end(FAILED, f"{ref.kind} has no call that changes a bid; use its console")
+                return self.end(
+                    FAILED, f"{ref.kind} has no call that changes a bid; use its console"
+                )
             return await self._change(bidder, ref)
         except UnknownProvider as error:
             return self.end(USAGE, str(error))
@@ -114,7 +118,9 @@ class _Run:
     async def _send(self, bidder: Bidder, case: BidCase, token: str, permit: RentPermit) -> int:
         try:
             self._record(
-                AuditEvent.REQUESTED, case.bid.instance, bidder.describe_bid(case.bid.instance, case.price)
+                AuditEvent.REQUESTED,
+                case.bid.instance,
+                bidder.describe_bid(case.bid.instance, case.price),
             )
         except AuditFailed as error:
             return self.end(FAILED, str(error), "nothing was sent")
@@ -125,7 +131,9 @@ class _Run:
             self._note(AuditEvent.ANSWER, case.bid.instance, str(error))
             if refused:
                 return self.end(FAILED, f"refused, the bid is as it was: {error}")
-            return self.end(UNCONFIRMED, f"sent, and its outcome is unknown; run rgt bid again: {error}")
+            return self.end(
+                UNCONFIRMED, f"sent, and its outcome is unknown; run rgt bid again: {error}"
+            )
         self._note(AuditEvent.ANSWER, case.bid.instance, said)
         return await self._confirm(bidder, case)
 
@@ -142,7 +150,9 @@ class _Run:
                 continue
             if bid.per_hour is not None and abs(bid.per_hour - case.price) < 1e-6:
                 if not self._arguments.json:
-                    state = "OUTBID: it rests, and its disk is charged" if bid.outbid else bid.status
+                    state = (
+                        "OUTBID: it rests, and its disk is charged" if bid.outbid else bid.status
+                    )
                     print_lines(f"changed: {case.price:g} {bid.currency}/h; {state}")
                 return self.end(OK)
             why = f"the platform shows {bid.per_hour} {bid.currency}/h"

@@ -67,4 +67,6 @@ async def _check(arguments: CheckBoxArguments, spec: BoxSpec, expected: Expected
 
 def exit_status(rows: tuple[Row, ...]) -> int:
     """Return the exit status: what is only doubtful is for a person to weigh."""
-    return FAILED if any(row.verdict is Verdict.REFUSE for row in rows) else OK
+    if any(row.verdict is Verdict.REFUSE for row in rows):
+        return FAILED
+    return OK

@@ -38,7 +38,17 @@ from rgt_tui.fleet.renting import (
     search,
 )
 from rgt_tui.fleet.renting.rental import Creation, market_of, ref_of, renting_accounts
-from rgt_tui.gate import JOURNAL, ActionState, AuditLog, Held, Journal, JournalFailed, OpenAction, boot, words
+from rgt_tui.gate import (
+    JOURNAL,
+    ActionState,
+    AuditLog,
+    Held,
+    Journal,
+    JournalFailed,
+    OpenAction,
+    boot,
+    words,
+)
 from rgt_tui.gate.audit import default_path
 from rgt_tui.model import ProviderRef, RentReview, Wish, steady
 from rgt_tui.providers import ProviderError, Providers
@@ -142,7 +152,9 @@ def public_key(named: str | None, home: Path) -> str:
             "--key FILE names another"
         ) from None
     if "PRIVATE" in text or len(text.splitlines()) != 1 or len(text.split()) < 2:
-        raise FleetFileError(f"{path} is not a public key (one line such as `ssh-ed25519 AAAA… you@here`)")
+        raise FleetFileError(
+            f"{path} is not a public key (one line such as `ssh-ed25519 AAAA… you@here`)"
+        )
     return text
 
 
@@ -152,7 +164,9 @@ def no_offer(found: Search) -> tuple[tuple[str, ...], int]:
     if found.answered:
         reasons.append(f"nothing that fits is offered now by {', '.join(found.answered)}")
     if found.unanswered:
-        reasons.append(f"no answer from {', '.join(found.unanswered)}: what is offered there is not known")
+        reasons.append(
+            f"no answer from {', '.join(found.unanswered)}: what is offered there is not known"
+        )
         return tuple(reasons), UNREACHABLE
     unfit = [one.kind for one in found.troubles if one.refused and not one.no_market]
     keyless = list(dict.fromkeys(one.kind for one in found.troubles if one.no_key))
@@ -197,7 +211,9 @@ async def _up(arguments: UpArguments, place: Place, refs: Sequence[ProviderRef])
 class _Run:
     """One run of the command."""
 
-    def __init__(self, arguments: UpArguments, place: Place, providers: Providers, rental: Rental) -> None:
+    def __init__(
+        self, arguments: UpArguments, place: Place, providers: Providers, rental: Rental
+    ) -> None:
         self._arguments = arguments
         self._name = arguments.name
         self._place = place
@@ -234,8 +250,12 @@ class _Run:
         if self._arguments.dry_run:
             self._show(review, found)
             return OK
-        code = await self._take(candidate, wish, token, self._arguments.confirm or "", review, found)
-        return FAILED if code is None else code
+        code = await self._take(
+            candidate, wish, token, self._arguments.confirm or "", review, found
+        )
+        if code is None:
+            return FAILED
+        return code
 
     async def _ask(self, found: Search, wish: Wish) -> int:
         """Go through the candidates with a person, until one is taken."""
@@ -290,7 +310,9 @@ class _Run:
                 say=self._say,
             )
             if taken.outcome is Outcome.RENTED:
-                return await self._bring(creation, candidate.ref, taken, wish, candidate, token, review)
+                return await self._bring(
+                    creation, candidate.ref, taken, wish, candidate, token, review
+                )
             if taken.outcome is Outcome.UNKNOWN:
                 return self._unknown(taken, review, found, token)
         if taken.outcome is Outcome.NOTHING and more:
@@ -298,7 +320,9 @@ class _Run:
             return None
         return self._refused(taken.reasons, review, found, FAILED)
 
-    def _unknown(self, taken: Taken, review: RentReview | None, found: Search | None, token: str) -> int:
+    def _unknown(
+        self, taken: Taken, review: RentReview | None, found: Search | None, token: str
+    ) -> int:
         settle = f"if the console shows none: rgt up {self._name} --written-off {token}"
         reasons = (*taken.reasons, settle)
         if self._arguments.json:
@@ -333,7 +357,13 @@ class _Run:
         )
         if self._arguments.json:
             answer_json(
-                self._name, review, None, arrived.reasons, arrived.code, token=token, machine=arrived.machine
+                self._name,
+                review,
+                None,
+                arrived.reasons,
+                arrived.code,
+                token=token,
+                machine=arrived.machine,
             )
         return arrived.code
 
@@ -360,10 +390,13 @@ class _Run:
         """Note that a person says that nothing came of a creation; only where the list does not say otherwise."""
         token = self._arguments.written_off or ""
         action = next(
-            (one for one in begun if one.first.rent is not None and one.first.rent.token == token), None
+            (one for one in begun if one.first.rent is not None and one.first.rent.token == token),
+            None,
         )
         if action is None:
-            complain(f"no creation of {self._name} with the token {token} is open; rgt audit lists what is")
+            complain(
+                f"no creation of {self._name} with the token {token} is open; rgt audit lists what is"
+            )
             return FAILED
         ref = ref_of(action)
         with self._rental.held(ref, self._name) as creation:
@@ -376,7 +409,9 @@ class _Run:
                 ids = ", ".join(one.id for one in found)
                 complain(f"{ids} holds the token and bills: rgt up {self._name} takes it in")
                 return FAILED
-            await self._rental.write_off(creation, self._name, token, "a person says that nothing was rented")
+            await self._rental.write_off(
+                creation, self._name, token, "a person says that nothing was rented"
+            )
         self._say(f"{self._name}: written off; rgt audit keeps it")
         return OK
 

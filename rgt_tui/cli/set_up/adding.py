@@ -18,7 +18,14 @@ from rgt_tui.cli.opening import rgt_with
 from rgt_tui.cli.printing import complain, expanded_here, print_lines
 from rgt_tui.cli.set_up.set_up_arguments import AddArguments, ImportArguments, InitArguments
 from rgt_tui.files import note_written
-from rgt_tui.fleet.config import FleetFileError, Place, find_place, load_fleet, loading, working_directory
+from rgt_tui.fleet.config import (
+    FleetFileError,
+    Place,
+    find_place,
+    load_fleet,
+    loading,
+    working_directory,
+)
 from rgt_tui.fleet.config.editing import add_boxes, box_table, write_atomically
 from rgt_tui.fleet.config.loading import FILE_NAME, VARIABLE, Source
 from rgt_tui.fleet.config.trusted import default_path, renew
@@ -100,7 +107,9 @@ def _option(word: str, rest: list[str]) -> list[tuple[str, Any]]:
             return _long(value)
         if letter in "LD":
             tunnel = pasted_tunnel(letter, value)
-            return [] if tunnel is None else [("tunnels", str(tunnel))]
+            if tunnel is None:
+                return []
+            return [("tunnels", str(tunnel))]
         if letter == "J":
             raise NotSsh(
                 f"-J {value}: put it into an entry of ~/.ssh/config (Host ALIAS, ProxyJump {value}), "
@@ -167,7 +176,9 @@ def guess_profile(host: str) -> str | None:
 
 def target(named: str | None) -> Place:
     """Return the fleet file to add to: the one that is meant, else a new ``rgt.toml`` here."""
-    return find_place(named, os.environ, working_directory()) or Place(Path("rgt.toml"), lies_there=True)
+    return find_place(named, os.environ, working_directory()) or Place(
+        Path("rgt.toml"), lies_there=True
+    )
 
 
 def say(path: Path | None, tables: Mapping[str, Mapping[str, Any]]) -> None:
@@ -188,7 +199,9 @@ def keep_trust(before: Source | None, after: Source) -> str | None:
     return f"{why}: rgt trust {shlex.quote(str(after.path))}"
 
 
-def write(named: str | None, tables: Mapping[str, Mapping[str, Any]], *, as_json: bool = False) -> int:
+def write(
+    named: str | None, tables: Mapping[str, Mapping[str, Any]], *, as_json: bool = False
+) -> int:
     """Add boxes; return the exit code.
 
     Args:
@@ -197,13 +210,19 @@ def write(named: str | None, tables: Mapping[str, Mapping[str, Any]], *, as_json
         as_json: Print JSON objects instead of tables.
     """
     path, lies_there = target(named)
-    ordered = {name: {key: table[key] for key in ORDER if key in table} for name, table in tables.items()}
+    ordered = {
+        name: {key: table[key] for key in ORDER if key in table} for name, table in tables.items()
+    }
     doubts: list[str | None] = []
     try:
-        config = add_boxes(path, ordered, lambda before, after: doubts.append(keep_trust(before, after)))
+        config = add_boxes(
+            path, ordered, lambda before, after: doubts.append(keep_trust(before, after))
+        )
     except FleetFileError as error:
         complain(error)
-        return FAILED if isinstance(error.__cause__, OSError) else USAGE
+        if isinstance(error.__cause__, OSError):
+            return FAILED
+        return USAGE
     for warning in (*config.warnings, *(doubt for doubt in doubts if doubt and lies_there)):
         complain(warning)
     if as_json:
@@ -263,7 +282,9 @@ TEMPLATE = """\
 
 def run_init(arguments: InitArguments) -> int:
     """Write the file; return the exit code."""
-    path = Path(arguments.path or arguments.fleet or os.environ.get(VARIABLE) or FILE_NAME).expanduser()
+    path = Path(
+        arguments.path or arguments.fleet or os.environ.get(VARIABLE) or FILE_NAME
+    ).expanduser()
     try:
         write_atomically(path, TEMPLATE, exclusive=True)
     except FileExistsError:
@@ -303,7 +324,9 @@ def run_add(arguments: AddArguments) -> int:
     except NotSsh as error:
         complain(error)
         return USAGE
-    values |= {key: getattr(arguments, key) for key in KEYS if getattr(arguments, key) not in (None, [])}
+    values |= {
+        key: getattr(arguments, key) for key in KEYS if getattr(arguments, key) not in (None, [])
+    }
     for key in LOCAL_FILES:
         if key in values:
             values[key] = anchored(values[key])
@@ -316,7 +339,14 @@ def run_add(arguments: AddArguments) -> int:
     return write(arguments.fleet, {arguments.name: values}, as_json=arguments.json)
 
 
-GIT_HOSTS = ("github.com", "gitlab.com", "bitbucket.org", "ssh.dev.azure.com", "git.sr.ht", "codeberg.org")
+GIT_HOSTS = (
+    "github.com",
+    "gitlab.com",
+    "bitbucket.org",
+    "ssh.dev.azure.com",
+    "git.sr.ht",
+    "codeberg.org",
+)
 """Hosts that people have in ssh_config and that are no boxes; a pattern that names one takes it all the same."""
 
 
@@ -333,7 +363,9 @@ def import_hosts(arguments: ImportArguments) -> int:
         return FAILED
     if not tables:
         where = arguments.config or "ssh_config"
-        complain(f"nothing to import: no host in {where} matches, or all that match are in the fleet file")
+        complain(
+            f"nothing to import: no host in {where} matches, or all that match are in the fleet file"
+        )
         return FAILED
     return show_or_write(arguments, tables)
 
@@ -387,10 +419,17 @@ def host_tables(
         hosts = dict(zip(names, threads.map(host_of, names), strict=True))
     for alias in names:
         wanted = [pattern for pattern in patterns if fnmatchcase(alias, pattern)]
-        name = (
-            alias if loading.NAME.fullmatch(alias) else re.sub(r"[^A-Za-z0-9._-]+", "-", alias).strip("-._")
-        )
-        if (patterns and not wanted) or alias in taken or name in taken or name in found or not name:
+        if loading.NAME.fullmatch(alias):
+            name = alias
+        else:
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", alias).strip("-._")
+        if (
+            (patterns and not wanted)
+            or alias in taken
+            or name in taken
+            or name in found
+            or not name
+        ):
             continue
         if (wrong := loading.BOX["host"](alias)) is not None:
             complain(f"{alias!r} was left out: {wrong}; give that host a plain name in ssh_config")

@@ -87,7 +87,9 @@ def run_agent(arguments: AgentArguments) -> int:
     try:
         # A pipe that nobody reads is not waited for.
         fd = os.open(
-            arguments.out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK, 0o666
+            arguments.out,
+            os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK,
+            0o666,
         )
         os.set_blocking(fd, True)
         with os.fdopen(fd, "wb") as file:
@@ -105,7 +107,9 @@ def run_remove(arguments: RemoveArguments) -> int:
 
     if arguments.only_forget:
         nothing = Removal((), (), 0)
-        if not arguments.dry_run and not agreed(arguments, f"Remove {spec.name} from {config.path}?"):
+        if not arguments.dry_run and not agreed(
+            arguments, f"Remove {spec.name} from {config.path}?"
+        ):
             return FAILED
         return _forget(arguments, spec, nothing)
 
@@ -115,7 +119,11 @@ def run_remove(arguments: RemoveArguments) -> int:
 
 async def _remove(arguments: RemoveArguments, spec: BoxSpec) -> int:
     found = await _removal(arguments, spec, dry_run=True)
-    if not arguments.dry_run and not found.refused and any(thing.kept is None for thing in found.things):
+    if (
+        not arguments.dry_run
+        and not found.refused
+        and any(thing.kept is None for thing in found.things)
+    ):
         if not arguments.yes and not arguments.json:
             _print(spec.name, found, dry_run=True)
         if not agreed(arguments, f"Remove this from {spec.name}?"):
@@ -177,7 +185,9 @@ def _tell(arguments: RemoveArguments, spec: BoxSpec, found: Removal, *, forgotte
         print_json(body)
     elif not arguments.only_forget:
         _print(spec.name, found, dry_run=arguments.dry_run)
-    return OK if found.whole else FAILED
+    if found.whole:
+        return OK
+    return FAILED
 
 
 def _print(name: str, found: Removal, *, dry_run: bool) -> None:
@@ -187,7 +197,9 @@ def _print(name: str, found: Removal, *, dry_run: bool) -> None:
         return
     going = [thing for thing in found.things if thing.kept is None]
     said = "would be removed" if dry_run else "removed"
-    sys.stdout.write(f"{name}: {size(found.bytes)} {said}\n" if going else f"{name}: nothing to remove\n")
+    sys.stdout.write(
+        f"{name}: {size(found.bytes)} {said}\n" if going else f"{name}: nothing to remove\n"
+    )
     for thing in found.things:
         if thing.kept is None:
             print_lines(f"  {size(thing.bytes):>8}  {thing.path}  ({thing.what})")

@@ -53,7 +53,9 @@ async def _examine(arguments: DoctorArguments) -> int:
     findings += await _boxes(specs, arguments)
     if not arguments.json:
         print_lines(summary(findings))
-    return FAILED if any(finding.status == "fail" for finding in findings) else OK
+    if any(finding.status == "fail" for finding in findings):
+        return FAILED
+    return OK
 
 
 async def _boxes(specs: Sequence[BoxSpec], arguments: DoctorArguments) -> list[Finding]:
@@ -90,7 +92,10 @@ def _print(finding: Finding, as_json: bool) -> None:
 
 def summary(findings: Sequence[Finding]) -> str:
     """Return the last line: how many of each."""
-    counts = {word: sum(f.status.value == word for f in findings) for word in ("ok", "warn", "fail", "skip")}
+    counts = {
+        word: sum(f.status.value == word for f in findings)
+        for word in ("ok", "warn", "fail", "skip")
+    }
     return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 
 
@@ -160,7 +165,12 @@ async def _record(arguments: DoctorArguments, ref: ProviderRef, path: Path) -> i
         complain(f"not answered as expected: {failure}")
     if arguments.json:
         print_json(
-            {"file": str(path), "kind": ref.kind, "exchanges": len(found.exchanges), "failed": found.failed}
+            {
+                "file": str(path),
+                "kind": ref.kind,
+                "exchanges": len(found.exchanges),
+                "failed": found.failed,
+            }
         )
         return OK
     print_lines(

@@ -88,7 +88,11 @@ def disk(disks: tuple[Disk, ...]) -> Judged:
         return Status.WARN, "no file system could be read", ""
     worst, text = max(shares)
     if worst >= FULL_PCT:
-        return Status.FAIL, f"{text} used", "free some space, or enlarge it: a checkpoint would not fit"
+        return (
+            Status.FAIL,
+            f"{text} used",
+            "free some space, or enlarge it: a checkpoint would not fit",
+        )
     if worst >= NEARLY_PCT:
         return Status.WARN, f"{text} used", "free some space before the next run"
     return Status.OK, f"fullest: {text} used", ""
@@ -96,7 +100,10 @@ def disk(disks: tuple[Disk, ...]) -> Judged:
 
 def clock(at: float, before: float, after: float) -> Judged:
     """The box's clock, as exactly as the time that the question took allows."""
-    skew = 0.0 if before <= at <= after else at - (before if at < before else after)
+    if before <= at <= after:
+        skew = 0.0
+    else:
+        skew = at - (before if at < before else after)
     if abs(skew) >= SKEW_FAIL_S:
         return (
             Status.FAIL,
@@ -118,7 +125,9 @@ def mounts(disks: tuple[Disk, ...], named: tuple[str, ...], by_person: bool) -> 
     missing = [mount for mount in named if mount not in found or found[mount].error is not None]
     if not missing:
         return Status.OK, ", ".join(named) or "none named", ""
-    reasons = [f"{mount}: {found[mount].error if mount in found else 'not there'}" for mount in missing]
+    reasons = [
+        f"{mount}: {found[mount].error if mount in found else 'not there'}" for mount in missing
+    ]
     if by_person:
         return Status.FAIL, "; ".join(reasons), "mount it, or correct `mounts` for this box"
     return Status.WARN, "; ".join(reasons), "the profile expects it; set `mounts` to what there is"
@@ -130,7 +139,9 @@ def gpu(sample: Sample) -> Judged:
         return Status.WARN, "no GPU found", "is this a box without a GPU, or is the driver missing?"
     broken = [f"GPU {gpu.index}: {gpu.error}" for gpu in sample.gpus if gpu.error]
     names = ", ".join(dict.fromkeys(gpu.name for gpu in sample.gpus))
-    text = f"{len(sample.gpus)} × {names}" + (" (replayed from a trace)" if sample.gpus[0].sim else "")
+    text = f"{len(sample.gpus)} × {names}" + (
+        " (replayed from a trace)" if sample.gpus[0].sim else ""
+    )
     if broken:
         return (
             Status.FAIL,
@@ -172,9 +183,12 @@ class BoxDoctor:
             self._broke_off(f"no result within {seconds:g} s", "try again with a longer --timeout")
         except (asyncssh.Error, OSError, BoxError) as error:
             self._broke_off(str(error) or type(error).__name__, "try again; it broke off here")
-        except Exception as error:  # one box must not keep the findings of all the others from being told
+        except (
+            Exception
+        ) as error:  # one box must not keep the findings of all the others from being told
             self._broke_off(
-                f"rgt: {type(error).__name__}: {error}", "this is a bug in rgt; please report this line"
+                f"rgt: {type(error).__name__}: {error}",
+                "this is a bug in rgt; please report this line",
             )
         for check in BOX_CHECKS:
             if check not in self._found:
@@ -194,7 +208,12 @@ class BoxDoctor:
         try:
             steps = await asyncio.to_thread(hops, self._spec, self._profile.launch.user)
         except BoxError as error:
-            self._put("dns", Status.FAIL, str(error), "correct the entry in ssh_config or in the fleet file")
+            self._put(
+                "dns",
+                Status.FAIL,
+                str(error),
+                "correct the entry in ssh_config or in the fleet file",
+            )
             return
         if not await self._way(steps[0].host, alone=len(steps) == 1):
             return
@@ -247,7 +266,12 @@ class BoxDoctor:
             return False
         place = f"{self._elsewhere.host}:{self._elsewhere.port}"
         text = f"{text}; {meter.source} says that it is now at {place}"
-        self._put(check, Status.WARN, text, "rgt finds it there; put that host and port into the fleet file")
+        self._put(
+            check,
+            Status.WARN,
+            text,
+            "rgt finds it there; put that host and port into the fleet file",
+        )
         if check == "dns":
             self._put("tcp", Status.SKIP, f"{place} is tried instead")
         return True
@@ -299,7 +323,10 @@ class BoxDoctor:
             deployed = await deploy(connection, build_agent(), pythons)
         except NoPython as error:
             self._put(
-                "python", Status.FAIL, str(error), "install Python 3.8 or newer, or name one with `python`"
+                "python",
+                Status.FAIL,
+                str(error),
+                "install Python 3.8 or newer, or name one with `python`",
             )
             return None
         except NoCommands as error:
@@ -322,7 +349,9 @@ class BoxDoctor:
         return deployed
 
     async def _sample(self, connection: asyncssh.SSHClientConnection, deployed: Deployed) -> None:
-        named = self._spec.mounts or tuple(mount for tier in self._profile.tiers for mount in tier.mounts)
+        named = self._spec.mounts or tuple(
+            mount for tier in self._profile.tiers for mount in tier.mounts
+        )
         words = [
             word
             for mount in dict.fromkeys((*watched_mounts(self._spec.mounts, self._profile), "~"))
@@ -339,7 +368,9 @@ class BoxDoctor:
                 name="taking a sample",
             )
             after = time.time()
-            line = done.out.strip().rpartition(b"\n")[2]  # start-up files of the shell may print before it
+            line = done.out.strip().rpartition(b"\n")[
+                2
+            ]  # start-up files of the shell may print before it
             sample = cleaned(msgspec.json.decode(record(line) or line, type=Sample))
         except CommandFailed as error:
             advice = "a disk or network file system there may hang; what prints in ~/.bashrc?"
@@ -347,22 +378,38 @@ class BoxDoctor:
             return
         except (msgspec.DecodeError, RecursionError) as error:
             said = done.words or error
-            self._put("agent", Status.FAIL, f"the agent sends no sample: {said}", "please report this line")
+            self._put(
+                "agent",
+                Status.FAIL,
+                f"the agent sends no sample: {said}",
+                "please report this line",
+            )
             return
-        for check, (status, text, advice) in judge(sample, self._spec, named, before, after).items():
+        for check, (status, text, advice) in judge(
+            sample, self._spec, named, before, after
+        ).items():
             self._put(check, status, text, advice)
 
-    async def _recorders(self, connection: asyncssh.SSHClientConnection, deployed: Deployed) -> None:
+    async def _recorders(
+        self, connection: asyncssh.SSHClientConnection, deployed: Deployed
+    ) -> None:
         command = deployed.command(*LIST_RECORDERS)
         done = await run(
-            connection, command, seconds=COMMAND_SECONDS, most_bytes=MOST_BYTES, name="listing its recorders"
+            connection,
+            command,
+            seconds=COMMAND_SECONDS,
+            most_bytes=MOST_BYTES,
+            name="listing its recorders",
         )
         try:
             lines = filter(None, map(record, done.out.splitlines()))
             found = [cleaned(msgspec.json.decode(line, type=ListedRecorder)) for line in lines]
         except (msgspec.DecodeError, RecursionError) as error:
             self._put(
-                "recorders", Status.WARN, f"the agent sends no list: {error}", "please report this line"
+                "recorders",
+                Status.WARN,
+                f"the agent sends no list: {error}",
+                "please report this line",
             )
             return
         if done.status != 0:
@@ -376,7 +423,9 @@ class BoxDoctor:
         if self._spec.profile != GENERIC or self._spec.untrusted:
             self._put("platform", Status.OK, f"{self._profile.name}, as the fleet file has it")
             return
-        told = (await self._text(connection, WHERE, "looking for what the box calls itself")).splitlines()
+        told = (
+            await self._text(connection, WHERE, "looking for what the box calls itself")
+        ).splitlines()
         found = recognised(told, told)
         if found is None:
             self._put("platform", Status.OK, "nothing there says which platform it is")
@@ -399,7 +448,9 @@ class BoxDoctor:
     async def _text(connection: asyncssh.SSHClientConnection, command: str, name: str) -> str:
         """Return what a command of sh prints, whatever the login shell is, and prints before it."""
         command = f"sh -c {shlex.quote(f'echo; echo {BEGIN}; {command}')}"
-        done = await run(connection, command, seconds=COMMAND_SECONDS, most_bytes=MOST_BYTES, name=name)
+        done = await run(
+            connection, command, seconds=COMMAND_SECONDS, most_bytes=MOST_BYTES, name=name
+        )
         return done.out.decode("utf-8", "replace").rpartition(f"{BEGIN}\n")[2]
 
 
@@ -424,7 +475,9 @@ class ListedRecorder(msgspec.Struct, frozen=True):
         return in_use or self.unwatched_s is None or self.unwatched_s < LONG_UNWATCHED_S
 
 
-def judge_recorders(found: Sequence[ListedRecorder], command: Callable[..., str]) -> tuple[Status, str, str]:
+def judge_recorders(
+    found: Sequence[ListedRecorder], command: Callable[..., str]
+) -> tuple[Status, str, str]:
     """Return status, text and advice.
 
     Args:

@@ -87,15 +87,21 @@ def terminal() -> Finding:
     """Whether the dashboard can be drawn here."""
     name = "client.terminal"
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return Finding(name, Status.SKIP, "not a terminal; the dashboard needs one, the commands do not")
+        return Finding(
+            name, Status.SKIP, "not a terminal; the dashboard needs one, the commands do not"
+        )
     kind = os.environ.get("TERM", "")
     size = shutil.get_terminal_size()
     if kind in ("", *DUMB):
-        return Finding(name, Status.FAIL, f"TERM is {kind!r}", "set TERM, e.g. export TERM=xterm-256color")
+        return Finding(
+            name, Status.FAIL, f"TERM is {kind!r}", "set TERM, e.g. export TERM=xterm-256color"
+        )
     encoding = (sys.stdout.encoding or "").lower()
     if encoding.replace("-", "") != "utf8":
         advice = "use a UTF-8 locale, e.g. export LC_ALL=C.UTF-8"
-        return Finding(name, Status.WARN, f"the terminal's encoding is {encoding or 'unknown'}", advice)
+        return Finding(
+            name, Status.WARN, f"the terminal's encoding is {encoding or 'unknown'}", advice
+        )
     colours = os.environ.get("COLORTERM") in ("truecolor", "24bit")
     text = f"{kind}, {size.columns}×{size.lines}, {'24-bit colours' if colours else 'colours as TERM says'}"
     if size.columns < SMALLEST[0] or size.lines < SMALLEST[1]:
@@ -119,7 +125,10 @@ async def ssh_agent() -> Finding:
     except (OSError, asyncssh.Error, ValueError, TimeoutError) as error:
         words = str(error) or f"no answer within {AGENT_SECONDS:g} s"
         return Finding(
-            name, Status.WARN, f"the agent at {path} does not answer: {words}", "start a new ssh-agent"
+            name,
+            Status.WARN,
+            f"the agent at {path} does not answer: {words}",
+            "start a new ssh-agent",
         )
     if not keys:
         return Finding(name, Status.WARN, "the agent has no key", "ssh-add ~/.ssh/id_ed25519")
@@ -135,11 +144,16 @@ def ssh_config() -> Finding:
         notes = resolve(Wanted(NOBODY), around).notes
     except ConfigError as error:
         return Finding(
-            name, Status.FAIL, str(error), "correct that line; `ssh -G HOST` shows what OpenSSH makes of it"
+            name,
+            Status.FAIL,
+            str(error),
+            "correct that line; `ssh -G HOST` shows what OpenSSH makes of it",
         )
     text = "; ".join((f"{how_many(len(found), 'host')} named", *notes))
     if NO_SSH in notes:
-        return Finding(name, Status.WARN, text, "install OpenSSH's client, e.g. apt install openssh-client")
+        return Finding(
+            name, Status.WARN, text, "install OpenSSH's client, e.g. apt install openssh-client"
+        )
     return Finding(name, Status.OK, text)
 
 
@@ -187,7 +201,9 @@ def secrets(config: FleetConfig | None, env: Mapping[str, str]) -> Finding:
         )
     if found:
         loose = "; ".join(text for _, text in found)
-        return Finding(name, Status.WARN, loose, "chmod 600 the file; name the right one if it is not a key")
+        return Finding(
+            name, Status.WARN, loose, "chmod 600 the file; name the right one if it is not a key"
+        )
     return Finding(name, Status.OK, f"{len(named)} named, all present" if named else "none named")
 
 
@@ -204,7 +220,9 @@ class _Named(NamedTuple):
 def _named(config: FleetConfig) -> Iterator[_Named]:
     for spec in config.boxes:
         if spec.provider is not None and spec.provider.key_env:
-            yield _Named(f"boxes.{spec.name}.provider", "key_env", spec.provider.key_env, "variable")
+            yield _Named(
+                f"boxes.{spec.name}.provider", "key_env", spec.provider.key_env, "variable"
+            )
         if spec.identity:
             yield _Named(f"boxes.{spec.name}", "identity", spec.identity, "identity")
     for place, sink in enumerate(config.alerts.sinks):
@@ -224,7 +242,9 @@ def _problem(item: _Named, env: Mapping[str, str]) -> tuple[Status, str] | None:
         shown = f"{item.value!r}, which" if usual_name(item.value) else "a variable that"
         return Status.FAIL, f"{who} names {shown} is not set"
     found = _key_problem(item.value, env) if item.what == "identity" else _file_problem(item.value)
-    return None if found is None else (found[0], f"{who} = {item.value!r}: {found[1]}")
+    if found is None:
+        return None
+    return (found[0], f"{who} = {item.value!r}: {found[1]}")
 
 
 def _key_problem(value: str, env: Mapping[str, str]) -> tuple[Status, str] | None:
@@ -235,8 +255,12 @@ def _key_problem(value: str, env: Mapping[str, str]) -> tuple[Status, str] | Non
     except ValueError as error:
         return Status.FAIL, str(error)
     if found.missing:
-        return None if found.public is not None else (Status.FAIL, found.problem or "there is no such file")
-    return None if found.problem is None else (Status.WARN, found.problem)
+        if found.public is not None:
+            return None
+        return (Status.FAIL, found.problem or "there is no such file")
+    if found.problem is None:
+        return None
+    return (Status.WARN, found.problem)
 
 
 def _file_problem(value: str) -> tuple[Status, str] | None:
@@ -247,4 +271,6 @@ def _file_problem(value: str) -> tuple[Status, str] | None:
         return Status.FAIL, getattr(error, "strerror", None) or str(error)
     if not os.access(file, os.R_OK):
         return Status.FAIL, "cannot be read"
-    return (Status.WARN, f"others can read it (mode {mode:o})") if mode & 0o077 else None
+    if mode & 0o077:
+        return (Status.WARN, f"others can read it (mode {mode:o})")
+    return None

@@ -8,7 +8,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rgt_tui.cli.set_up.adding import ORDER, NotSsh, anchored, guess_profile, host_tables, parse_target
+from rgt_tui.cli.set_up.adding import (
+    ORDER,
+    NotSsh,
+    anchored,
+    guess_profile,
+    host_tables,
+    parse_target,
+)
 from rgt_tui.fleet import Account, Beginnings, FleetSource
 from rgt_tui.fleet.config import FleetConfig, FleetFileError, Place, loading, open_place
 from rgt_tui.fleet.config.editing import add_boxes
@@ -70,7 +77,9 @@ class FirstFleet:
             return ReplayFleet(RECORDING, loop=True)
 
         self._made = recorded if why else real
-        return f"a recording of the demo: {why.partition(';')[0]}" if why else "the demo's boxes are starting"
+        if why:
+            return f"a recording of the demo: {why.partition(';')[0]}"
+        return "the demo's boxes are starting"
 
     async def take_hosts(self) -> str:
         """Write all hosts of ssh_config."""
@@ -82,7 +91,11 @@ class FirstFleet:
         from rgt_tui.fleet import ask_accounts
 
         bills = await ask_accounts(accounts_of([kind], []), [])
-        failed = [f"{bill.kind}: {bill.machines_error}" for bill in bills if bill.machines_error is not None]
+        failed = [
+            f"{bill.kind}: {bill.machines_error}"
+            for bill in bills
+            if bill.machines_error is not None
+        ]
         if failed:
             raise FleetFileError("; ".join(failed))
         tables = {name: values for name, (_, values) in tables_of(bills, (), ()).items()}
@@ -104,7 +117,10 @@ class FirstFleet:
         return await self._take({box_name(values["host"]): values})
 
     async def _take(self, tables: Mapping[str, Mapping[str, Any]]) -> str:
-        ordered = {name: {key: table[key] for key in ORDER if key in table} for name, table in tables.items()}
+        ordered = {
+            name: {key: table[key] for key in ORDER if key in table}
+            for name, table in tables.items()
+        }
         if not ordered:
             raise FleetFileError("there is nothing to take; nothing was written")
         config = await asyncio.to_thread(self._write, ordered)
@@ -125,4 +141,6 @@ class FirstFleet:
 def box_name(host: str) -> str:
     """Return a name for the box of a host: its first label, or ``box`` where that is a number."""
     label = re.sub(r"[^A-Za-z0-9._-]+", "-", host.partition(".")[0]).strip("-._")
-    return "box" if label.isdecimal() or not loading.NAME.fullmatch(label) else label
+    if label.isdecimal() or not loading.NAME.fullmatch(label):
+        return "box"
+    return label

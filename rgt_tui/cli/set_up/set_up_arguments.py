@@ -46,7 +46,9 @@ class DemoArguments(Arguments):
     )
     json = flag("print one JSON object on the last line")
     port_base = option("PORT", port, "first SSH port (default: any free)")
-    follow_advice = flag("remove what fills the disk once rgt has said so (otherwise that is yours to do)")
+    follow_advice = flag(
+        "remove what fills the disk once rgt has said so (otherwise that is yours to do)"
+    )
     fleet_only = flag("run the boxes alone, for another rgt to watch")
     write_fleet = text_option("FILE", "with --fleet-only: write the fleet file there")
 
@@ -54,9 +56,7 @@ class DemoArguments(Arguments):
 class InitArguments(FleetArguments):
     """Arguments of ``rgt init``."""
 
-    about = (
-        "Write a starter fleet file, everything explained in comments. An existing file is never overwritten."
-    )
+    about = "Write a starter fleet file, everything explained in comments. An existing file is never overwritten."
     examples = ("rgt init", "rgt init --path ~/.config/rgt/fleet.toml")
     path = text_option(
         "FILE", "where to write it (default: what --fleet or RGT_FLEET names, else ./rgt.toml)"
@@ -138,9 +138,16 @@ class TrustArguments(FleetArguments):
     ask whether it may act: run the programs, send the keys and read the files that it names. Until then, only
     the names and hosts of its boxes count. Only this path, with exactly what was shown, becomes trusted.
     """
-    examples = ("rgt trust", "rgt trust ~/exp/rgt.toml --yes", "rgt trust --list", "rgt trust --revoke")
+    examples = (
+        "rgt trust",
+        "rgt trust ~/exp/rgt.toml --yes",
+        "rgt trust --list",
+        "rgt trust --revoke",
+    )
     one_of = ("yes list_only revoke",)
-    file: str | None = positional("FILE", "the fleet file (default: the one that is found)", nargs="?")
+    file: str | None = positional(
+        "FILE", "the fleet file (default: the one that is found)", nargs="?"
+    )
     yes = flag("trust what is shown without asking")
     list_only = flag("list what is trusted", "--list")
     revoke = flag("stop trusting it")

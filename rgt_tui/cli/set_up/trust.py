@@ -26,7 +26,12 @@ def run_trust(arguments: TrustArguments) -> int:
         place = meant(arguments)
         if arguments.file is None and place is None:
             raise FleetFileError(NONE_FOUND)
-        path = Path(arguments.file).expanduser() if arguments.file else place.path if place else Path()
+        if arguments.file:
+            path = Path(arguments.file).expanduser()
+        elif place:
+            path = place.path
+        else:
+            path = Path()
         if arguments.revoke:
             return _revoke(book, path, as_json=arguments.json)
         return _trust(book, path, yes=arguments.yes, as_json=arguments.json)
@@ -64,7 +69,9 @@ def _revoke(book: Path, path: Path, *, as_json: bool) -> int:
         print_lines(f"{real} is no longer trusted")
     else:
         complain(f"{real} was not trusted; rgt trust --list shows what is")
-    return OK if was else FAILED
+    if was:
+        return OK
+    return FAILED
 
 
 def _trust(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
@@ -79,7 +86,9 @@ def _trust(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
         for line in _shown(str(source.real), known, entry):
             out.write(line + "\n")
         out.write("\nTrusted, it\n")
-        for line in trusted.asks(config) or ("looks at its boxes, and does nothing else on this machine",):
+        for line in trusted.asks(config) or (
+            "looks at its boxes, and does nothing else on this machine",
+        ):
             out.write(f"  - {visible(line)}\n")
         out.flush()
         if not yes and not _agreed(source.real):
@@ -87,9 +96,16 @@ def _trust(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
             return FAILED
         # What was shown, not what stands there by now.
         trusted.trust(book, source.real, entry)
-        print_lines(f"{source.real} is trusted with this content; rgt trust --revoke ends that", out=out)
+        print_lines(
+            f"{source.real} is trusted with this content; rgt trust --revoke ends that", out=out
+        )
     if as_json:
-        _json(str(source.real), trusted=True, since=entry.at if known is None or why else known.at, why=None)
+        _json(
+            str(source.real),
+            trusted=True,
+            since=entry.at if known is None or why else known.at,
+            why=None,
+        )
     return OK
 
 
@@ -123,14 +139,22 @@ def _compared(path: str, before: Seen | None, now: Seen) -> Iterator[str]:
         yield from (f"  {visible(line)}" for line in now.text.rstrip("\n").split("\n"))
     else:
         old, new = before.text.split("\n"), now.text.split("\n")
-        lines = list(unified_diff(old, new, f"{path} as it was trusted", f"{path} as it is now", lineterm=""))
-        yield from (visible(line) for line in lines or [f"{path}: only its line endings have changed"])
+        lines = list(
+            unified_diff(old, new, f"{path} as it was trusted", f"{path} as it is now", lineterm="")
+        )
+        yield from (
+            visible(line) for line in lines or [f"{path}: only its line endings have changed"]
+        )
 
 
 def visible(text: str) -> str:
     """Return a line with everything that does not show, or that turns text around, as an escape: nothing may hide."""
     return "".join(
-        char if char.isprintable() else "    " if char == "\t" else char.encode("unicode_escape").decode()
+        char
+        if char.isprintable()
+        else "    "
+        if char == "\t"
+        else char.encode("unicode_escape").decode()
         for char in text
     )
 

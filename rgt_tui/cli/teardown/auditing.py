@@ -43,7 +43,9 @@ def run_audit(arguments: AuditArguments) -> int:
     if arguments.seen is not None:
         return _settle(log, journal, arguments.box, arguments.seen)
     if arguments.receipt is not None:
-        return _receipt(ReceiptBook(log.path.parent / RECEIPTS), arguments.receipt, as_json=arguments.json)
+        return _receipt(
+            ReceiptBook(log.path.parent / RECEIPTS), arguments.receipt, as_json=arguments.json
+        )
     try:
         if arguments.verify:
             return _verify(log, as_json=arguments.json)
@@ -60,7 +62,9 @@ def run_audit(arguments: AuditArguments) -> int:
             _print_open(action, as_json=arguments.json)
     for problem in problems:
         complain(problem)
-    return USAGE if problems else OK
+    if problems:
+        return USAGE
+    return OK
 
 
 def _receipt(book: ReceiptBook, box: str, *, as_json: bool) -> int:
@@ -93,7 +97,9 @@ def _settle(log: AuditLog, journal: Journal, box: str | None, seen: str) -> int:
     if not mine:
         for problem in problems or (f"nothing of {box} is open",):
             complain(problem)
-        return USAGE if problems else FAILED
+        if problems:
+            return USAGE
+        return FAILED
     state = ActionState.OFF if seen == "off" else ActionState.FAILED
     for one in mine:
         first = one.first
@@ -112,7 +118,9 @@ def _settle(log: AuditLog, journal: Journal, box: str | None, seen: str) -> int:
                 )
                 if held.earlier is not None:
                     held.settle(state, text, audit=line)
-                    ReceiptBook(log.path.parent / RECEIPTS).finish(first.action, state, time.time(), text)
+                    ReceiptBook(log.path.parent / RECEIPTS).finish(
+                        first.action, state, time.time(), text
+                    )
         except (AuditFailed, JournalFailed, Held) as error:
             complain(error)
             return FAILED
@@ -125,7 +133,9 @@ def _print(line: AuditLine, *, as_json: bool) -> None:
         known = msgspec.to_builtins(line.entry) if line.entry is not None else {}
         print_json({"line": line.number, **known})
         return
-    print_lines(_row(line.entry) if line.entry is not None else f"line {line.number}: it cannot be read")
+    print_lines(
+        _row(line.entry) if line.entry is not None else f"line {line.number}: it cannot be read"
+    )
 
 
 def _row(entry: AuditEntry) -> str:
@@ -144,7 +154,9 @@ def _print_open(action: OpenAction, *, as_json: bool) -> None:
         }  # fmt: skip
         print_json(body)
         return
-    print_lines(f"OPEN: {words(action)}; rgt asks the provider while it runs, and sends nothing again")
+    print_lines(
+        f"OPEN: {words(action)}; rgt asks the provider while it runs, and sends nothing again"
+    )
 
 
 def _verify(log: AuditLog, *, as_json: bool) -> int:
@@ -157,4 +169,6 @@ def _verify(log: AuditLog, *, as_json: bool) -> int:
         print_json(body)
     else:
         print_lines(f"{log.path}: {chain_words(chain)}")
-    return OK if chain.broken is None else FAILED
+    if chain.broken is None:
+        return OK
+    return FAILED

@@ -13,12 +13,30 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.cli.gathering import settled_fleet
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import columns, complain, interactive, print_json, print_lines, types, waiting
+from rgt_tui.cli.printing import (
+    columns,
+    complain,
+    interactive,
+    print_json,
+    print_lines,
+    types,
+    waiting,
+)
 from rgt_tui.cli.teardown.auditing import print_receipt
 from rgt_tui.cli.teardown.money_arguments import DownArguments
 from rgt_tui.fleet import Fleet, GateClosed, Given
 from rgt_tui.gate import RESULTS
-from rgt_tui.model import BoxSpec, EvidenceItem, Link, Review, StopPhase, StopProgress, Verb, clean, steady
+from rgt_tui.model import (
+    BoxSpec,
+    EvidenceItem,
+    Link,
+    Review,
+    StopPhase,
+    StopProgress,
+    Verb,
+    clean,
+    steady,
+)
 from rgt_tui.profiles import action_for, age, by_hand, lacking, money, size
 
 FRESH_SECONDS = 20.0
@@ -35,7 +53,9 @@ def run_down(arguments: DownArguments) -> int:
     if arguments.done:
         return running.run_on_box(spec.name, _done(arguments, spec))
     if arguments.verb is None:
-        complain(f"say what is to become of {spec.name}: --park keeps its disks, --destroy ends it for good")
+        complain(
+            f"say what is to become of {spec.name}: --park keeps its disks, --destroy ends it for good"
+        )
         return USAGE
     return running.run_on_box(spec.name, _down(arguments, spec, Verb(arguments.verb)))
 
@@ -45,7 +65,9 @@ def _contradiction(arguments: DownArguments) -> str:
     if arguments.done:
         others = ("dry_run", "confirm", "evidence", "forfeit", "ignore", "unprotect")
         extra = any(getattr(arguments, name) for name in others)
-        return "--done sends nothing and needs no evidence: leave the other options out" if extra else ""
+        if extra:
+            return "--done sends nothing and needs no evidence: leave the other options out"
+        return ""
     if (arguments.confirm is None) != (arguments.evidence is None):
         return "--confirm and --evidence belong together: run it with --dry-run --json first, which prints the digest"
     if arguments.dry_run and arguments.confirm is not None:
@@ -64,7 +86,9 @@ async def _down(arguments: DownArguments, spec: BoxSpec, verb: Verb) -> int:
         return await _decide(arguments, fleet, spec, verb, ordered_at)
 
 
-def _settled_fleet(arguments: DownArguments, spec: BoxSpec, doing: str) -> AbstractAsyncContextManager[Fleet]:
+def _settled_fleet(
+    arguments: DownArguments, spec: BoxSpec, doing: str
+) -> AbstractAsyncContextManager[Fleet]:
     return settled_fleet(
         spec,
         doing,
@@ -77,11 +101,15 @@ def _settled_fleet(arguments: DownArguments, spec: BoxSpec, doing: str) -> Abstr
 async def _done(arguments: DownArguments, spec: BoxSpec) -> int:
     """Close what waits for a click on the console by the person's word, unless the box still answers."""
     try:
-        async with _settled_fleet(arguments, spec, f"checking whether {spec.name} still answers …") as fleet:
+        async with _settled_fleet(
+            arguments, spec, f"checking whether {spec.name} still answers …"
+        ) as fleet:
             step = await fleet.done(spec.name)
             if arguments.json:
                 receipt = await fleet.receipt(spec.name)
-                print_json({"ok": True, "exit": OK, "box": spec.name, "steps": [step], "receipt": receipt})
+                print_json(
+                    {"ok": True, "exit": OK, "box": spec.name, "steps": [step], "receipt": receipt}
+                )
             else:
                 print_lines(f"{step.phase:<12} {step.text}")
                 await _print_receipt(fleet, spec.name)
@@ -103,7 +131,11 @@ async def _print_receipt(fleet: Fleet, box: str) -> None:
 
 
 async def _decide(
-    arguments: DownArguments, fleet: Fleet, spec: BoxSpec, verb: Verb, ordered_at: float | None = None
+    arguments: DownArguments,
+    fleet: Fleet,
+    spec: BoxSpec,
+    verb: Verb,
+    ordered_at: float | None = None,
 ) -> int:
     given = Given(
         forfeits=frozenset(arguments.forfeit),
@@ -119,15 +151,21 @@ async def _decide(
             told = tuple(f"{label}: {text}" for label, text in by_hand(action_for(profile, verb)))
             reasons = (*reasons, *(told or (lacking(profile, verb),)))
         return _refused(arguments, spec, verb, reasons, None, FAILED)
-    unknown = sorted(key for key in given["forfeits"] | given["ignored"] if _is_unknown(key, review))
+    unknown = sorted(
+        key for key in given["forfeits"] | given["ignored"] if _is_unknown(key, review)
+    )
     # With a digest it was no slip: what the dry run had is no longer there, and the gate says so.
     if unknown and arguments.evidence is None:
         known = ", ".join(item.key for item in review.items if item.blocks or item.forfeited)
-        complain(f"{spec.name}: no item of the evidence is called {', '.join(unknown)}; there are: {known}")
+        complain(
+            f"{spec.name}: no item of the evidence is called {', '.join(unknown)}; there are: {known}"
+        )
         return USAGE
     if review.refusals:
         away = _away(fleet, spec)
-        return _refused(arguments, spec, verb, review.refusals, review, UNREACHABLE if away else FAILED)
+        return _refused(
+            arguments, spec, verb, review.refusals, review, UNREACHABLE if away else FAILED
+        )
     if arguments.dry_run:
         if arguments.json:
             print_json({**_body(review, True, ()), "exit": OK})
@@ -197,7 +235,12 @@ async def _send(
 ) -> int:
     steps: list[StopProgress] = []
     call = fleet.execute(
-        review.box, review.verb, typed, evidence_digest=arguments.evidence, ordered_at=ordered_at, **given
+        review.box,
+        review.verb,
+        typed,
+        evidence_digest=arguments.evidence,
+        ordered_at=ordered_at,
+        **given,
     )
     try:
         async for step in call:
@@ -217,7 +260,9 @@ async def _send(
     if StopPhase.YOURS in [step.phase for step in steps]:
         complain(f"{review.box}: open until you say that it is done: rgt down {review.box} --done")
     elif code == UNCONFIRMED:
-        complain(f"{review.box}: sent, and not confirmed; rgt audit --box {review.box} shows its state")
+        complain(
+            f"{review.box}: sent, and not confirmed; rgt audit --box {review.box} shows its state"
+        )
     return code
 
 
@@ -226,7 +271,9 @@ def status_of(steps: Sequence[StopProgress]) -> int:
     phases = [step.phase for step in steps]
     if StopPhase.METER_OFF in phases:
         return OK
-    return UNCONFIRMED if set(phases) - {StopPhase.FAILED} else FAILED
+    if set(phases) - {StopPhase.FAILED}:
+        return UNCONFIRMED
+    return FAILED
 
 
 def _refused(
@@ -238,12 +285,23 @@ def _refused(
     code: int,
 ) -> int:
     if arguments.json:
-        name = spec.name if spec is not None else review.box if review is not None else ""
-        body = (
-            {"ok": False, "reasons": reasons, "digest": "", "request": "", "box": name, "verb": verb}
-            if review is None
-            else _body(review, False, reasons)
-        )
+        if spec is not None:
+            name = spec.name
+        elif review is not None:
+            name = review.box
+        else:
+            name = ""
+        if review is None:
+            body = {
+                "ok": False,
+                "reasons": reasons,
+                "digest": "",
+                "request": "",
+                "box": name,
+                "verb": verb,
+            }
+        else:
+            body = _body(review, False, reasons)
         print_json({**body, "exit": code})
         return code
     if review is not None:
@@ -297,7 +355,8 @@ def _body(review: Review, ok: bool, reasons: tuple[str, ...]) -> dict[str, objec
         "how": review.how,
         "dangers": review.dangers,
         "items": [
-            {**msgspec.structs.asdict(item), "age_s": review.age(item, review.at)} for item in review.items
+            {**msgspec.structs.asdict(item), "age_s": review.age(item, review.at)}
+            for item in review.items
         ],
     }
 
@@ -309,7 +368,9 @@ def _show(review: Review, out: TextIO | None = None) -> None:
     says = "seen from here:" if review.by_hand else "the provider says"
     print_lines(f"{name}: {says} {review.status}", "", out=out)
     now = f"{money(review.per_hour, review.currency, review.at_least)}/h"
-    spent = money(review.spent, review.currency, review.spent_at_least, estimated=review.spent_estimated)
+    spent = money(
+        review.spent, review.currency, review.spent_at_least, estimated=review.spent_estimated
+    )
     so_far = f"{spent} so far"
     for title, texts in (
         ("now", (f"{now}, {so_far}",)),

@@ -122,9 +122,12 @@ class DownArguments(BoxArguments):
     confirm = text_option("PHRASE", "what a person would type, for a script")
     evidence = text_option("DIGEST", "the digest of the dry run that is confirmed")
     forfeit = list_option(
-        "KEY", "give up by name what an item of the evidence protects (repeatable; the phrase becomes longer)"
+        "KEY",
+        "give up by name what an item of the evidence protects (repeatable; the phrase becomes longer)",
     )
-    ignore = list_option("KEY", "say by name that files that nobody owns are no result (repeatable)")
+    ignore = list_option(
+        "KEY", "say by name that files that nobody owns are no result (repeatable)"
+    )
     unprotect = option("PHRASE", str, "for a box that the fleet file calls protected", default="")
     readonly = READONLY
     fleet = FLEET
@@ -151,7 +154,9 @@ class UpArguments(ConnectedArguments):
     )
     name: str = positional("NAME", "what the fleet file will call the box")
     gpu = option(
-        "GPU[:N]", gpu_wish, "model, memory or both (A100, A100:80GB, 24GB+), and how many (default 1)"
+        "GPU[:N]",
+        gpu_wish,
+        "model, memory or both (A100, A100:80GB, 24GB+), and how many (default 1)",
     )
     max_price = option("P", price, "the most per hour, compute and disk together")
     currency = option("C", currency, "currency of --max-price (default USD)", default="USD")
@@ -178,12 +183,17 @@ class UpArguments(ConnectedArguments):
         "when it continues an earlier one: look for its machine for this long (default: until 10 minutes after it "
         "was sent, at least 30 s)",
     )
-    check = flag("do not try the machine (GPUs, CUDA, disk) once it answers", "--no-check", initial=True)
+    check = flag(
+        "do not try the machine (GPUs, CUDA, disk) once it answers", "--no-check", initial=True
+    )
     readonly = READONLY
     fleet = FLEET
     accept_new_host_key = HOST_KEY
     timeout = option(
-        "TIME", duration, "wait at most this long for the machine's SSH (default 10m)", default=600.0
+        "TIME",
+        duration,
+        "wait at most this long for the machine's SSH (default 10m)",
+        default=600.0,
     )
     json = flag("print one JSON object")
 
@@ -218,9 +228,13 @@ class CheckBoxArguments(BoxArguments):
     """
     examples = ("rgt check-box train-a", "rgt check-box lab --expect A100:2 --json")
     expect = option(
-        "GPU[:N]", gpu_wish, "the GPUs that it must have (default: what the fleet file says it was rented as)"
+        "GPU[:N]",
+        gpu_wish,
+        "the GPUs that it must have (default: what the fleet file says it was rented as)",
     )
-    quick = flag("leave the network out and write little; it does not count as a measurement for others")
+    quick = flag(
+        "leave the network out and write little; it does not count as a measurement for others"
+    )
     fleet = FLEET
     accept_new_host_key = HOST_KEY
     timeout = timeout_option(90.0)
@@ -254,7 +268,9 @@ class AuditArguments(FleetArguments):
         "still bills",
         complete=box_names,
     )
-    json = flag("print one JSON object per line; with --verify: one: ok, lines, begins, broken, reason, torn")
+    json = flag(
+        "print one JSON object per line; with --verify: one: ok, lines, begins, broken, reason, torn"
+    )
 
 
 class ProfilesArguments(Arguments):
@@ -306,7 +322,9 @@ class PullArguments(BoxArguments):
         "rgt pull lab --dry-run",
         "rgt pull lab --limit 20M --streams 2",
     )
-    paths: list[str] = positional("PATH", "on the box; globs allowed (default: its results)", nargs="*")
+    paths: list[str] = positional(
+        "PATH", "on the box; globs allowed (default: its results)", nargs="*"
+    )
     dest = text_option("DIR", "where to (default: ./pulled/BOX)")
     dry_run = flag("only say what would be pulled")
     limit = option("RATE", byte_rate, "at most so many bytes per second: 500K, 20M, 1G")
@@ -332,6 +350,8 @@ class VerifyArguments(Arguments):
     examples = ("rgt verify pulled/lab", "rgt verify pulled/lab --expect 12 --json")
     directory: str = positional("DIR", "the directory")
     expect = option("N", count, "how many complete checkpoints there must be, at least")
-    renew = flag("leave out what the last verification found: files were changed or removed on purpose")
+    renew = flag(
+        "leave out what the last verification found: files were changed or removed on purpose"
+    )
     no_torch = flag("do not load files of torch.save with torch")
     json = flag("print one JSON object: ok, files, bytes, errors (path, reason) and more")

@@ -32,7 +32,12 @@ def run_profiles(arguments: ProfilesArguments) -> int:
     """List platforms, show one, check their sources, or list danger clocks; return the exit code."""
     words = arguments.words
     # A bare name shows that platform, as ``rgt profiles NAME`` always has.
-    action = words[0] if words and words[0] in ACTIONS else ("show" if words else "list")
+    if words and words[0] in ACTIONS:
+        action = words[0]
+    elif words:
+        action = "show"
+    else:
+        action = "list"
     names = words[1:] if words[:1] == [action] else words
     if action != "check" and (arguments.as_of is not None or arguments.max_age is not None):
         complain("--as-of and --max-age are for rgt profiles check")
@@ -41,7 +46,9 @@ def run_profiles(arguments: ProfilesArguments) -> int:
         complain(f"show which platform? known: {', '.join(all_profiles())}")
         return USAGE
     try:
-        profiles = [load_profile(name) for name in dict.fromkeys(names)] or list(all_profiles().values())
+        profiles = [load_profile(name) for name in dict.fromkeys(names)] or list(
+            all_profiles().values()
+        )
     except ProfileError as error:
         complain(error)
         return USAGE
@@ -111,7 +118,9 @@ def page_lines(profile: Profile) -> Iterator[str]:
 def alert_title(alert: str) -> str | None:
     """Return the title of an alert."""
     row = BY_ID.get(alert)
-    return row.title if row is not None else None
+    if row is not None:
+        return row.title
+    return None
 
 
 def _told(rows: Iterable[PageRow]) -> Iterator[str]:
@@ -142,7 +151,9 @@ def _check(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
         warned = len(found.shortfalls) - failed
         counted = f"{found.facts} facts about money or data in {len(profiles)} profiles"
         _print([f"{counted}, as of {as_of.isoformat()}: {failed} fail, {warned} to look at"])
-    return FAILED if found.fails else OK
+    if found.fails:
+        return FAILED
+    return OK
 
 
 def _clocks(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:

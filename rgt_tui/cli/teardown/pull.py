@@ -72,7 +72,9 @@ async def _work(spec: BoxSpec, request: PullRequest, *, as_json: bool) -> int:
             complain(f"{spec.name}: {error}")
             return FAILED
     tell(report, as_json=as_json)
-    return OK if report.complete else FAILED
+    if report.complete:
+        return OK
+    return FAILED
 
 
 async def _noted_pull(spec: BoxSpec, request: PullRequest, display: Display) -> PullReport:
@@ -86,7 +88,9 @@ async def _noted_pull(spec: BoxSpec, request: PullRequest, display: Display) -> 
             display.show(progress)
 
         def planned(plan: Plan, listing: Listing, traffic: str) -> None:
-            page.plan(f"{len(plan.steps):,} of {how_many(len(listing.files), 'file')}, {size(plan.bytes)}")
+            page.plan(
+                f"{len(plan.steps):,} of {how_many(len(listing.files), 'file')}, {size(plan.bytes)}"
+            )
             display.planned(plan, listing, traffic)
 
         report = await pull(spec, request, show, planned)
@@ -141,7 +145,9 @@ class Display:
         if self._json:
             return
         said = f"{self._name}: {how_many(len(listing.files), 'file')}, {size(listing.bytes)}"
-        said += f"; here already: {len(plan.same):,}; to fetch: {len(plan.steps):,}, {size(plan.bytes)}"
+        said += (
+            f"; here already: {len(plan.same):,}; to fetch: {len(plan.steps):,}, {size(plan.bytes)}"
+        )
         if plan.present:
             said += f" (of that at most {size(plan.present)} from an earlier pull)"
         self._say(said)
@@ -196,7 +202,10 @@ def drawn(name: str, progress: PullProgress) -> RenderableType:
 
     row = Table.grid(padding=(0, 1))
     bar = ProgressBar(total=1.0, completed=progress.share, width=20)
-    cells: list[RenderableType] = [Text(f"{name}:"), *([bar] if progress.phase == "pulling" else [])]
+    cells: list[RenderableType] = [
+        Text(f"{name}:"),
+        *([bar] if progress.phase == "pulling" else []),
+    ]
     row.add_row(*cells, Text(in_words(progress)))
     return row
 
@@ -216,7 +225,9 @@ def tell(report: PullReport, *, as_json: bool) -> None:
     )
     if report.carrier:
         complain(f"{name}: through rgt's own SSH client, which is slower: {report.carrier}")
-    _list(name, "not pulled", ((row.path, row.reason) for row in report.refused), len(report.refused))
+    _list(
+        name, "not pulled", ((row.path, row.reason) for row in report.refused), len(report.refused)
+    )
     _list(name, "beside", ((row.path, row.reason) for row in report.beside), len(report.beside))
     links = ((path, f"is a link to {target}: not followed") for path, target in report.links)
     _list(name, "link", links, len(report.links))
@@ -236,7 +247,9 @@ def tell(report: PullReport, *, as_json: bool) -> None:
     if report.left_out:
         largest = sorted(report.left_out, key=lambda rule: -rule.bytes)[:RULES_SHOWN]
         rules = ", ".join(f"{rule.rule} ({size(rule.bytes)})" for rule in largest)
-        print_lines(f"{name}: no results, by their place: {rules}; `results` in the fleet file adds files")
+        print_lines(
+            f"{name}: no results, by their place: {rules}; `results` in the fleet file adds files"
+        )
     if report.unclaimed:
         _tell_unclaimed(report)
     if report.uncounted:
@@ -249,13 +262,17 @@ def _tell_unclaimed(report: PullReport) -> None:
     directories = how_many(len(groups), "directory", "directories")
     total = f"{size(sum(group.bytes for group in groups))} in {directories}"
     if not report.too_much_unclaimed:
-        print_lines(f"{name}: not pulled, claimed by no job, run or `results`: {total}: rgt pull {name} PATH")
+        print_lines(
+            f"{name}: not pulled, claimed by no job, run or `results`: {total}: rgt pull {name} PATH"
+        )
         return
     complain(
         f"{name}: incomplete: {total} claimed by no job, run or `results`; rgt pull {name} PATH brings one, `results` "
         "in the fleet file always brings it, `ignore` never"
     )
-    rows = [(group.path, f"{how_many(group.files, 'file')}, {size(group.bytes)}") for group in groups]
+    rows = [
+        (group.path, f"{how_many(group.files, 'file')}, {size(group.bytes)}") for group in groups
+    ]
     _list(name, "unclaimed", rows, len(rows))
 
 

@@ -15,7 +15,15 @@ from rgt_tui.cli.teardown.money_arguments import VerifyArguments
 from rgt_tui.files import state_directory
 from rgt_tui.model import clean, pct
 from rgt_tui.profiles import how_many
-from rgt_tui.transfer import Copied, FolderRow, LedgerError, NotVerifiable, Verification, copies, verify
+from rgt_tui.transfer import (
+    Copied,
+    FolderRow,
+    LedgerError,
+    NotVerifiable,
+    Verification,
+    copies,
+    verify,
+)
 
 STYLES = {"complete": "green", "unproven": "yellow", "error": "bold red"}
 MOST_LINES = 200
@@ -45,7 +53,9 @@ def run_verify(arguments: VerifyArguments) -> int:
         sys.stdout.buffer.flush()
     else:
         sys.stdout.write(as_text(found))
-    return OK if found.ok else FAILED
+    if found.ok:
+        return OK
+    return FAILED
 
 
 def pulled() -> Iterator[Copied | FolderRow]:
@@ -92,7 +102,9 @@ def as_text(found: Verification) -> str:
         if count > MOST_LINES:
             shown.append(f"… and {count - MOST_LINES} more of the kind {kind}\n")
     if found.no_torch:
-        shown.append(f"files of torch.save were looked at, but not loaded: {clean(found.no_torch)}\n")
+        shown.append(
+            f"files of torch.save were looked at, but not loaded: {clean(found.no_torch)}\n"
+        )
     if found.only_hashed:
         files = "1 file was" if found.only_hashed == 1 else f"{found.only_hashed:,} files were"
         shown.append(f"{files} only hashed: nothing says what should be in it\n")

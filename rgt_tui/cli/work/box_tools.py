@@ -70,7 +70,9 @@ def _gpus_as_asked(row: Row, spec: BoxSpec) -> Row:
                 asked.gpu, 1, [(text(check, "text"), total if isinstance(total, int) else None)]
             )
             said = other or f"{text(check, 'text')}, as asked for"
-            checks.append({"gpu": check.get("gpu"), "check": "model", "ok": other is None, "text": said})
+            checks.append(
+                {"gpu": check.get("gpu"), "check": "model", "ok": other is None, "text": said}
+            )
     wrong = any(check.get("ok") is False for check in checks)
     return {**row, "checks": checks, "status": FAILED if wrong else row.get("status")}
 
@@ -180,7 +182,9 @@ TOOLS = {
 def _run(name: str, arguments: ToolArguments) -> int:
     spec = open_box(arguments, trusted=True)
     if isinstance(arguments, GrepArguments) and not arguments.paths and not logs_of(spec):
-        complain(f"{spec.name}: the fleet file names no logs and no jobs there: say where to search")
+        complain(
+            f"{spec.name}: the fleet file names no logs and no jobs there: say where to search"
+        )
         return USAGE
     if isinstance(arguments, ReapArguments) and arguments.kill is not None:
         return running.run_on_box(spec.name, _end(arguments, spec))
@@ -235,7 +239,9 @@ async def _asked(tool: Tool, words: list[str], arguments: ToolArguments, spec: B
         answer = await ask(connection, deployed, words, seconds=arguments.timeout, each=show)
     if answer.words and answer.status:
         complain(f"{spec.name}: {answer.words}")
-    return msgspec.structs.replace(answer, status=status[-1]) if status else answer
+    if status:
+        return msgspec.structs.replace(answer, status=status[-1])
+    return answer
 
 
 async def _end(arguments: ReapArguments, spec: BoxSpec) -> int:
@@ -264,7 +270,9 @@ async def _end(arguments: ReapArguments, spec: BoxSpec) -> int:
         print_lines(*(f"ended     {name}" for name in ended))
     for refusal in rows_of(answer.last, "refused"):
         complain(f"{spec.name}: {text(refusal, 'kill')} was not ended: {text(refusal, 'why')}")
-    return OK if ended else (answer.status or FAILED)
+    if ended:
+        return OK
+    return answer.status or FAILED
 
 
 def typed(arguments: ReapArguments | QueueArguments, name: str, what: str) -> bool:
@@ -291,7 +299,12 @@ def run_stop(arguments: StopArguments) -> int:
 
 
 async def _stop(arguments: StopArguments, spec: BoxSpec) -> int:
-    words = ["stop", "--run", arguments.run, *(word for job in spec.jobs for word in ("--job", job))]
+    words = [
+        "stop",
+        "--run",
+        arguments.run,
+        *(word for job in spec.jobs for word in ("--job", job)),
+    ]
     accept = arguments.accept_new_host_key
 
     def show(row: Row) -> None:
@@ -311,10 +324,16 @@ async def _stop(arguments: StopArguments, spec: BoxSpec) -> int:
         if not arguments.yes and not _is_confirmed(arguments, spec):
             return FAILED
         words += ["--end", text(found, "end")]
-        words += ["--after-checkpoint", "--wait", f"{arguments.wait:g}"] if arguments.after_checkpoint else []
+        words += (
+            ["--after-checkpoint", "--wait", f"{arguments.wait:g}"]
+            if arguments.after_checkpoint
+            else []
+        )
         words += [] if arguments.seconds is None else ["--seconds", f"{arguments.seconds:g}"]
         limit = (
-            CONNECT_S + (arguments.seconds or 600.0) + (arguments.wait if arguments.after_checkpoint else 0.0)
+            CONNECT_S
+            + (arguments.seconds or 600.0)
+            + (arguments.wait if arguments.after_checkpoint else 0.0)
         )
         done = await ask(
             connection,
@@ -365,12 +384,16 @@ def lines_of(row: Row) -> Iterator[str]:
         why = f": {text(row, 'reason')}" if row.get("reason") else ""
         state = f", {text(row, 'state')}{why}" if row.get("state") else ""
         yield f"ended  after {took}{state}"
-        yield f"saved  {_point(row)}" if row.get("saved") else f"lost   what came after {_point(row)}"
+        yield (
+            f"saved  {_point(row)}" if row.get("saved") else f"lost   what came after {_point(row)}"
+        )
 
 
 def _seconds(row: Row) -> float | None:
     value = row.get("seconds")
-    return float(value) if isinstance(value, (int, float)) else None
+    if isinstance(value, (int, float)):
+        return float(value)
+    return None
 
 
 def _point(row: Row) -> str:

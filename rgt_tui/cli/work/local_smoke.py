@@ -57,7 +57,11 @@ def passes_here(
     row: dict[str, Any] = {"ok": True, "before": True}
     if digest not in passed:
         with waiting("running the smoke command here …"):
-            row = _run(arguments, tree, {**env, **{name: value.reveal() for name, value in secrets.items()}})
+            row = _run(
+                arguments,
+                tree,
+                {**env, **{name: value.reveal() for name, value in secrets.items()}},
+            )
         for name, value in secrets.items():
             # The output is read line by line, so a key of several lines is never in it as a whole.
             for part in filter(None, map(str.strip, value.reveal().splitlines())):
@@ -69,7 +73,9 @@ def passes_here(
         if not row["ok"]:
             print_json({"box": arguments.box, "smoke_here": row, "finding": finding, "exit": 1})
         return bool(row["ok"])
-    lines = said({**row, "phase": "smoke", "known": True}) + (finding_lines(finding) if finding else [])
+    lines = said({**row, "phase": "smoke", "known": True}) + (
+        finding_lines(finding) if finding else []
+    )
     print_lines(*(f"here: {line}" for line in lines))
     sys.stdout.flush()
     return bool(row["ok"])
@@ -84,11 +90,19 @@ def _run(arguments: RunArguments, tree: SourceTree, env: Mapping[str, str]) -> d
         try:
             _copy(tree, code)
         except OSError as error:
-            raise SourceError(f"no copy for --smoke-here: {error.filename}: {error.strerror}") from error
+            raise SourceError(
+                f"no copy for --smoke-here: {error.filename}: {error.strerror}"
+            ) from error
         workdir = code / (arguments.workdir or "")
         if not workdir.is_dir():
-            raise ValueError(f"--smoke-here: there is no directory {arguments.workdir} in {arguments.push}")
-        own = {"RGT_SMOKE": "1", "RGT_OUT": str(out), "RGT_CELL": arguments.name or stem(arguments.words)}
+            raise ValueError(
+                f"--smoke-here: there is no directory {arguments.workdir} in {arguments.push}"
+            )
+        own = {
+            "RGT_SMOKE": "1",
+            "RGT_OUT": str(out),
+            "RGT_CELL": arguments.name or stem(arguments.words),
+        }
         shell = shutil.which("bash") or "/bin/sh"
         with log.open("wb") as output, _collected_signals() as asked:
             child = subprocess.Popen(
@@ -134,7 +148,8 @@ def _collected_signals() -> Iterator[list[int]]:
         asked.append(number)
 
     before = {
-        number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+        number: signal.signal(number, note)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
     }
     try:
         yield asked

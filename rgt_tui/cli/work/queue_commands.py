@@ -108,12 +108,16 @@ def _wrong(arguments: QueueArguments, names: Sequence[str]) -> str | None:
         return "new takes the name of the job, and no --job"
     if action != "new" and arguments.words:
         return f"{action} takes no command"
-    only_new = [word for word, name in NEW_ALONE.items() if action != "new" and getattr(arguments, name)]
+    only_new = [
+        word for word, name in NEW_ALONE.items() if action != "new" and getattr(arguments, name)
+    ]
     if only_new:
         goes = "goes" if len(only_new) == 1 else "go"
         return f"{' and '.join(only_new)} {goes} with new: it is part of the job that new makes"
     if action == "add" and (len(names) > 1 or not rest):
-        return "add takes lines, and one box; several boxes share a file: rgt queue a,b run QUEUEFILE"
+        return (
+            "add takes lines, and one box; several boxes share a file: rgt queue a,b run QUEUEFILE"
+        )
     if action == "take-out" and not rest:
         return "take-out takes the names of cells"
     if action in ("status", "check", "reconcile") and rest:
@@ -139,7 +143,11 @@ def jobs_of(spec: BoxSpec, arguments: QueueArguments) -> tuple[str, ...]:
         return (job_directory(spec, arguments.rest[0]),)
     if arguments.job is not None:
         return (job_directory(spec, arguments.job),)
-    if len(spec.jobs) == 1 or arguments.action == "status" or (spec.jobs and arguments.action == "reconcile"):
+    if (
+        len(spec.jobs) == 1
+        or arguments.action == "status"
+        or (spec.jobs and arguments.action == "reconcile")
+    ):
         return spec.jobs
     if not spec.jobs:
         raise ValueError(
@@ -211,7 +219,9 @@ class Queues:
         if answer.words and answer.status:
             complain(f"{spec.name}: {answer.words}{expanded_here(self._arguments.job)}")
         # The agent's own 3 is that a runner is alive; ours is that the box was not reached.
-        return FAILED if answer.status == UNREACHABLE else answer.status
+        if answer.status == UNREACHABLE:
+            return FAILED
+        return answer.status
 
     async def _add(self, spec: BoxSpec) -> int:
         data = "\n".join(map(with_task, self._arguments.rest)).encode() + b"\n"
@@ -219,17 +229,27 @@ class Queues:
         if answer.status == OK:
             added, there = texts(answer.last, "added"), texts(answer.last, "there")
             lines = [f"added {', '.join(added)}"] if added else []
-            self._print(spec, answer.last, lines + ([f"there already: {', '.join(there)}"] if there else []))
+            self._print(
+                spec, answer.last, lines + ([f"there already: {', '.join(there)}"] if there else [])
+            )
         return self._end(spec, answer)
 
     async def _take_out(self, spec: BoxSpec) -> int:
-        answer = await self._ask(spec, take_out_words(self._job(spec), self._arguments.rest, "taken out"))
+        answer = await self._ask(
+            spec, take_out_words(self._job(spec), self._arguments.rest, "taken out")
+        )
         if answer.rows:
             lines = [f"taken out {name}" for name in texts(answer.last, "out")]
             kept = answer.last.get("kept")
-            lines += [f"kept {name}: {why}" for name, why in kept.items()] if isinstance(kept, dict) else []
+            lines += (
+                [f"kept {name}: {why}" for name, why in kept.items()]
+                if isinstance(kept, dict)
+                else []
+            )
             self._print(
-                spec, answer.last, lines + [f"no cell {name}" for name in texts(answer.last, "absent")]
+                spec,
+                answer.last,
+                lines + [f"no cell {name}" for name in texts(answer.last, "absent")],
             )
         return self._end(spec, answer)
 
@@ -251,7 +271,9 @@ class Queues:
                 )
                 return USAGE
         words = ["launch", "--job", job, "--seconds", f"{arguments.probe:g}"]
-        words += ["--smoke-seconds", f"{arguments.smoke_seconds:g}"] + ["--no-smoke"] * arguments.no_smoke
+        words += ["--smoke-seconds", f"{arguments.smoke_seconds:g}"] + [
+            "--no-smoke"
+        ] * arguments.no_smoke
         words += ["--from", arguments.start] if arguments.start else []
         launched = await launch(spec, words, b"", arguments, alone=len(self._specs) == 1)
         name = posixpath.basename(job.rstrip("/"))
@@ -270,11 +292,15 @@ class Queues:
                 if known.status != OK:
                     raise CommandFailed(f"its other jobs could not be listed: {known.words}")
                 others = [
-                    job for job in texts(known.last, "jobs") if not any(same_job(job, one) for one in named)
+                    job
+                    for job in texts(known.last, "jobs")
+                    if not any(same_job(job, one) for one in named)
                 ]
             codes = []
             for job in (*named, *others):
-                answer = await ask(connection, deployed, ["queue", "status", "--job", job], seconds=SECONDS)
+                answer = await ask(
+                    connection, deployed, ["queue", "status", "--job", job], seconds=SECONDS
+                )
                 lines = queue_lines(queue_of(answer), time.time())
                 if len(named) + len(others) > 1:
                     unnamed = "" if job in named else ", which the fleet file does not name"
@@ -286,7 +312,9 @@ class Queues:
     async def _check(self, spec: BoxSpec) -> int:
         arguments = self._arguments
         words = ["queue", "check", "--json", "--job", self._job(spec)] + ["--fix"] * arguments.fix
-        answer = await self._ask(spec, words + (["--from", arguments.start] if arguments.start else []))
+        answer = await self._ask(
+            spec, words + (["--from", arguments.start] if arguments.start else [])
+        )
         row = answer.last
         lines = [f"fixed: {path}" for path in texts(row, "fixed")] + texts(row, "problems")
         lines += [f"note: {note}" for note in texts(row, "notes")]
@@ -317,7 +345,9 @@ class Queues:
 
     async def reconcile_fleet(self) -> int:
         """Compare the cells of all boxes with what is there; return 0, 1, 2 for could not tell, 3 for not reached."""
-        parts = [part for found in await asyncio.gather(*map(self._part, self._specs)) for part in found]
+        parts = [
+            part for found in await asyncio.gather(*map(self._part, self._specs)) for part in found
+        ]
         entries = roster(parts)
         lost = [part for part in parts if part.error]
         if self._arguments.json:
@@ -332,14 +362,20 @@ class Queues:
         bad = {entry.status for entry in entries} - {WHOLE}
         if bad - {"unknown", "unproven", "unreadable"}:
             return FAILED
-        return UNREACHABLE if lost else UNKNOWN if bad or not entries else OK
+        if lost:
+            return UNREACHABLE
+        if bad or not entries:
+            return UNKNOWN
+        return OK
 
     async def _part(self, spec: BoxSpec) -> list[Part]:
         try:
             await self._tell_handed(spec)
             accept = self._arguments.accept_new_host_key
             async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
-                answer = await ask(connection, deployed, self._reconcile_words(spec), seconds=HASHING_S)
+                answer = await ask(
+                    connection, deployed, self._reconcile_words(spec), seconds=HASHING_S
+                )
                 rows = rows_of(answer.last, "cells")
                 found = []
                 for job in self._jobs[spec.name]:
@@ -351,7 +387,9 @@ class Queues:
                         for row in rows
                         if len(self._jobs[spec.name]) == 1 or same_job(text(row, "job"), job)
                     ]
-                    found.append(Part(box=spec.name, job=job, queue=queue_of(status), cells=tuple(mine)))
+                    found.append(
+                        Part(box=spec.name, job=job, queue=queue_of(status), cells=tuple(mine))
+                    )
                 return found
         except BoxError as error:
             remembered = (await self._remembered([spec])).get(spec.name, ())
@@ -360,7 +398,9 @@ class Queues:
             for job in self._jobs[spec.name]:
                 queue = next((queue for queue in remembered if same_job(queue.path, job)), None)
                 if queue is not None:  # what others run now is theirs to show
-                    cells = tuple(cell for cell in queue.cells if (spec.name, cell.name) not in given)
+                    cells = tuple(
+                        cell for cell in queue.cells if (spec.name, cell.name) not in given
+                    )
                     queue = msgspec.structs.replace(queue, cells=cells)
                 found.append(Part(box=spec.name, job=job, queue=queue, error=str(error)))
             return found
@@ -439,9 +479,13 @@ class Queues:
                 return FAILED
         else:
             if queue.runner_alive:
-                complain(f"{away.name}: its runner is alive, and may run them: nothing was handed over")
+                complain(
+                    f"{away.name}: its runner is alive, and may run them: nothing was handed over"
+                )
                 return FAILED
-        await asyncio.gather(*map(self._queue, self._specs))  # who is to take them has to answer first
+        await asyncio.gather(
+            *map(self._queue, self._specs)
+        )  # who is to take them has to answer first
         cells = [cell for cell in queue.cells if cell.state in UNDONE]
         if not cells:
             self._say(f"{away.name}: no cell is left to hand over")
@@ -466,7 +510,9 @@ class Queues:
             complain("what was taken from it, for a queue that does not have it yet:")
             complain("\n".join(line.text for line in lines))
             raise
-        return FAILED if left and code == OK else code
+        if left and code == OK:
+            return FAILED
+        return code
 
     async def _is_off(self, spec: BoxSpec, error: BoxError) -> bool:
         """Tell whether a box that does not answer runs nothing: by its provider, else by the person."""
@@ -479,9 +525,13 @@ class Queues:
             self._say(f"{spec.name}: {says(meter)}")
             return True
         word = f"; {says(meter)}" if meter is not None else "; no provider to ask"
-        complain(f"{spec.name}: {error}{word}. Unreachable is not dead: it may still run its cells.")
+        complain(
+            f"{spec.name}: {error}{word}. Unreachable is not dead: it may still run its cells."
+        )
         return typed(
-            self._arguments, spec.name, "say that you have seen that it is off, and hand its cells over"
+            self._arguments,
+            spec.name,
+            "say that you have seen that it is off, and hand its cells over",
         )
 
     async def _last_known(self, spec: BoxSpec, job: str) -> QueueState:
@@ -503,13 +553,19 @@ class Queues:
         names = [one.cell for one in gone]
         answer = await self._ask(spec, take_out_words(job, names, "handed over to another box"))
         if not answer.rows:
-            raise CommandFailed(f"its queue could not be told which cells others run now: {answer.words}")
+            raise CommandFailed(
+                f"its queue could not be told which cells others run now: {answer.words}"
+            )
         kept = answer.last.get("kept")
         stays = tuple(str(name) for name in kept) if isinstance(kept, dict) else ()
         for name in stays:
-            complain(f"{spec.name}: {name} stays there: {kept[name] if isinstance(kept, dict) else ''}")
+            complain(
+                f"{spec.name}: {name} stays there: {kept[name] if isinstance(kept, dict) else ''}"
+            )
         if texts(answer.last, "out"):
-            self._say(f"{spec.name}: not run there any more: {', '.join(texts(answer.last, 'out'))}")
+            self._say(
+                f"{spec.name}: not run there any more: {', '.join(texts(answer.last, 'out'))}"
+            )
         try:
             await asyncio.to_thread(forget_handed, path, spec.name, gone[0].job, names)
         except OSError as error:
@@ -580,7 +636,9 @@ def queue_of(answer: Answer) -> QueueState:
     try:
         return cleaned(msgspec.convert(answer.last, QueueState))
     except msgspec.ValidationError as error:
-        raise CommandFailed(f"the agent's answer cannot be used: {answer.words or error}") from error
+        raise CommandFailed(
+            f"the agent's answer cannot be used: {answer.words or error}"
+        ) from error
 
 
 def queue_lines(queue: QueueState, now: float) -> list[str]:
@@ -591,7 +649,10 @@ def queue_lines(queue: QueueState, now: float) -> list[str]:
         why = f": {cell.reason}" if cell.reason else ""
         state = cell.state
         if cell.wait is not None:
-            state, why = HOLDING, f": at step {cell.wait.step:,}, {wait_text(cell.wait, queue.at - now, now)}"
+            state, why = (
+                HOLDING,
+                f": at step {cell.wait.step:,}, {wait_text(cell.wait, queue.at - now, now)}",
+            )
         epochs = "" if cell.epochs is None else f", {how_many(cell.epochs, 'epoch')}"
         freed = f", gave {size(cell.pruned)} of room back" if cell.pruned else ""
         lines.append(f"{state:<11} {cell.name} ({cell.task}{epochs}{when}{freed}){why}")

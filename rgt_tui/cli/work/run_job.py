@@ -57,9 +57,7 @@ AGAIN_S = 5.0
 """Between two tries to get back to a box whose job is waited for."""
 WAIT_S = 60.0
 """How long one question for the end of a job waits on the box."""
-UNSURE = (
-    "whether it was started is not known: the same command again shows its state, and starts nothing twice"
-)
+UNSURE = "whether it was started is not known: the same command again shows its state, and starts nothing twice"
 VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
@@ -118,7 +116,9 @@ def read_secrets(names: Sequence[str]) -> dict[str, Secret]:
     for name in missing:
         value = read_value(name)
         if value is None:
-            raise ValueError(f"--secret {name}: it is not in the environment here, and nothing was given")
+            raise ValueError(
+                f"--secret {name}: it is not in the environment here, and nothing was given"
+            )
         found[name] = value
     for name, value in found.items():
         try:
@@ -184,7 +184,9 @@ class _Start:
         if self._tree is not None:
             code = Code(self._tree.digest)
             known = await self._launch(["launch", "--find"], self.job(code))
-            if known.status != OK or (known.others and not known.begun and not self._wanted_again(known)):
+            if known.status != OK or (
+                known.others and not known.begun and not self._wanted_again(known)
+            ):
                 return await self._print_outcome(known, self.job(code))
             if self._again or not known.begun:
                 try:
@@ -193,7 +195,9 @@ class _Start:
                     complain(error)
                     return USAGE
         words = ["launch", "--make", "--seconds", f"{arguments.probe:g}"]
-        words += ["--smoke-seconds", f"{arguments.smoke_seconds:g}"] + ["--no-smoke"] * arguments.no_smoke
+        words += ["--smoke-seconds", f"{arguments.smoke_seconds:g}"] + [
+            "--no-smoke"
+        ] * arguments.no_smoke
         for note in self.job(code).notes:
             complain(f"note: {note}")
         launched = await self._launch(words, self.job(code))
@@ -238,7 +242,9 @@ class _Start:
         return await print_outcome(self._arguments, self._spec, launched, name, more)
 
 
-async def _push(arguments: RunArguments, spec: BoxSpec, choice: PushChoice, tree: SourceTree) -> Code:
+async def _push(
+    arguments: RunArguments, spec: BoxSpec, choice: PushChoice, tree: SourceTree
+) -> Code:
     """Push the code; return this version of it, which never changes."""
     accept = arguments.accept_new_host_key
     async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
@@ -264,7 +270,12 @@ async def _push(arguments: RunArguments, spec: BoxSpec, choice: PushChoice, tree
 
 
 async def launch(
-    spec: BoxSpec, words: Sequence[str], data: bytes, arguments: LaunchArguments, *, alone: bool = True
+    spec: BoxSpec,
+    words: Sequence[str],
+    data: bytes,
+    arguments: LaunchArguments,
+    *,
+    alone: bool = True,
 ) -> Launched:
     """Have the agent launch a job, and print what it sends as it comes; `alone` = no other one at the same time.
 
@@ -286,7 +297,9 @@ async def launch(
         async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
             asked = True
             with waiting(f"launching on {spec.name} …") if alone else contextlib.nullcontext():
-                answer = await ask(connection, deployed, words, data=data, seconds=seconds, each=take)
+                answer = await ask(
+                    connection, deployed, words, data=data, seconds=seconds, each=take
+                )
     except Unreachable as error:
         if not asked:
             raise
@@ -310,7 +323,9 @@ async def print_outcome(
         complain(f"{spec.name}: {launched.words}")
     cell = text(launched.rows.get("begins", {}), "cell")
     if code == OK and cell and not arguments.json:
-        print_lines(f"{spec.name}: next   {rgt_with(arguments.fleet)} logs {spec.name} {cell} --follow")
+        print_lines(
+            f"{spec.name}: next   {rgt_with(arguments.fleet)} logs {spec.name} {cell} --follow"
+        )
     return code
 
 
@@ -321,10 +336,16 @@ def keep_job(arguments: LaunchArguments, fleet: Path, spec: BoxSpec, folder: str
     doubts: list[str | None] = []
     try:
         add_entry(
-            fleet, spec.name, "jobs", folder, lambda before, after: doubts.append(keep_trust(before, after))
+            fleet,
+            spec.name,
+            "jobs",
+            folder,
+            lambda before, after: doubts.append(keep_trust(before, after)),
         )
     except FleetFileError as error:
-        complain(f'it runs, and the fleet file does not name it: {error}; by hand: jobs = ["{folder}"]')
+        complain(
+            f'it runs, and the fleet file does not name it: {error}; by hand: jobs = ["{folder}"]'
+        )
     place = meant(arguments)
     if place is not None and place.lies_there:
         for doubt in filter(None, doubts):
@@ -363,5 +384,9 @@ def _ended(arguments: RunArguments, spec: BoxSpec, frame: Row) -> int:
             print_lines(f"{spec.name}: {text(cell, 'state'):<6} {text(cell, 'name')}{why}")
     if not cells:
         complain(f"{spec.name}: {text(frame, 'error') or 'the queue cannot be read'}")
-        return UNREACHABLE if not frame else FAILED
-    return FAILED if bad else OK
+        if not frame:
+            return UNREACHABLE
+        return FAILED
+    if bad:
+        return FAILED
+    return OK

@@ -20,7 +20,12 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, print_json, print_lines, waiting
-from rgt_tui.cli.work.work_arguments import CodeArguments, ExecArguments, SshArguments, TunnelArguments
+from rgt_tui.cli.work.work_arguments import (
+    CodeArguments,
+    ExecArguments,
+    SshArguments,
+    TunnelArguments,
+)
 from rgt_tui.files import state_directory
 from rgt_tui.fleet import connected, elsewhere, provider_word
 from rgt_tui.fleet.work.tunneling import CannotListen, Tunnels
@@ -49,7 +54,9 @@ BEGIN, END = "# rgt code: {name}, begin", "# rgt code: {name}, end"
 
 def shell_line(words: Sequence[str]) -> str:
     """Return words for a box's login shell: a single one is a shell command line, several stay separate words."""
-    return words[0] if len(words) == 1 else shlex.join(words)
+    if len(words) == 1:
+        return words[0]
+    return shlex.join(words)
 
 
 def run_exec(arguments: ExecArguments) -> int:
@@ -93,7 +100,9 @@ def run_ssh(arguments: SshArguments) -> int:
     spec = open_box(arguments, trusted=True)
     program = shutil.which("ssh")
     if program is None:
-        complain("there is no ssh program on this machine: install OpenSSH's client, or use rgt exec")
+        complain(
+            "there is no ssh program on this machine: install OpenSSH's client, or use rgt exec"
+        )
         return FAILED
     found: list[str] = []
 
@@ -146,7 +155,9 @@ def run_tunnel(arguments: TunnelArguments) -> int:
         complain(error)
         return USAGE
     if not tunnels:
-        complain(f'which port? rgt tunnel {spec.name} 6006, or tunnels = ["6006"] in the fleet file')
+        complain(
+            f'which port? rgt tunnel {spec.name} 6006, or tunnels = ["6006"] in the fleet file'
+        )
         return USAGE
     return running.run_on_box(spec.name, _tunnel(arguments, spec, tunnels))
 
@@ -187,7 +198,13 @@ def tell_ports(arguments: TunnelArguments, spec: BoxSpec, ports: list[tuple[Tunn
     for tunnel, port in ports:
         url = f"http://{LOOPBACK}:{port}/" if tunnel.host else f"socks5://{LOOPBACK}:{port}"
         if arguments.json:
-            body = {"box": spec.name, "url": url, "local": port, "wanted": tunnel.local, "to": str(tunnel)}
+            body = {
+                "box": spec.name,
+                "url": url,
+                "local": port,
+                "wanted": tunnel.local,
+                "to": str(tunnel),
+            }
             print_json(body)
         else:
             taken = "" if port == tunnel.local else f"  ({tunnel.local} is taken here)"
@@ -245,7 +262,9 @@ async def _home(connection: asyncssh.SSHClientConnection) -> str | None:
     except (CommandFailed, NoCommands):
         return None
     lines = done.out.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines and lines[-1].startswith("/") and exact(lines[-1]) else None
+    if lines and lines[-1].startswith("/") and exact(lines[-1]):
+        return lines[-1]
+    return None
 
 
 def write_block(path: Path, name: str, block: str) -> None:
@@ -261,7 +280,10 @@ def write_block(path: Path, name: str, block: str) -> None:
         except FileNotFoundError:
             before = ""
         kept = re.sub(
-            rf"^{re.escape(begin)}\n.*?^{re.escape(end)}\n\n?", "", before, flags=re.DOTALL | re.MULTILINE
+            rf"^{re.escape(begin)}\n.*?^{re.escape(end)}\n\n?",
+            "",
+            before,
+            flags=re.DOTALL | re.MULTILINE,
         )
         files.publish(path, f"{kept}{begin}\n{block}{end}\n\n".encode())
 

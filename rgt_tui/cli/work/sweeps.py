@@ -29,7 +29,10 @@ SECONDS = 60.0
 
 
 async def make_sweep(
-    arguments: QueueArguments, fleet: Path, specs: Sequence[BoxSpec], jobs: Mapping[str, tuple[str, ...]]
+    arguments: QueueArguments,
+    fleet: Path,
+    specs: Sequence[BoxSpec],
+    jobs: Mapping[str, tuple[str, ...]],
 ) -> int:
     """Push one version of the code to every box and make the job there; return the exit status."""
     choice, tree = PushChoice(fleet=fleet), None
@@ -86,7 +89,13 @@ async def _on_box(
             line = ProgressLine()
             try:
                 arrived = await noted_push(
-                    spec.name, (connection, deployed), profile, Path(arguments.push or ""), choice, line, tree
+                    spec.name,
+                    (connection, deployed),
+                    profile,
+                    Path(arguments.push or ""),
+                    choice,
+                    line,
+                    tree,
                 )
             finally:
                 line.end()
@@ -111,7 +120,11 @@ async def _on_box(
     if answer.status != OK:
         complain(f"{spec.name}: {answer.words}")
         return None
-    return {**answer.last, "code": code.path if code else None, "digest": code.digest if code else ""}
+    return {
+        **answer.last,
+        "code": code.path if code else None,
+        "digest": code.digest if code else "",
+    }
 
 
 def _print(arguments: QueueArguments, spec: BoxSpec, row: Row, job: str) -> None:

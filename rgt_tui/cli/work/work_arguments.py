@@ -52,10 +52,13 @@ class RunArguments(BoxArguments):
     name = text_option("N", "of the job (default: from the command, always the same)")
     push = text_option("PATH", "push this code first (rgt push), and start in this version of it")
     smoke = text_option("CMD", "a shell line that must end with 0 first")
-    smoke_here = flag("run it on this machine first, without a GPU, in a copy of what --push would push")
+    smoke_here = flag(
+        "run it on this machine first, without a GPU, in a copy of what --push would push"
+    )
     env = list_option("K=V", "environment of the command; several times")
     secret = list_option(
-        "NAME", "a key or token for the command: from this variable here, else typed, or from standard input"
+        "NAME",
+        "a key or token for the command: from this variable here, else typed, or from standard input",
     )
     workdir = text_option("DIR", "where it starts (default: the home directory)", "--in")
     retries = option("N", count, "further attempts when it fails", default=0)
@@ -65,7 +68,8 @@ class RunArguments(BoxArguments):
         "of one checkpoint, such as 2G: it must fit on the disk before anything starts; 0 = do not check",
     )
     keep = list_option(
-        "PATH", "copy only this to durable storage, below $RGT_OUT; several times (default: all of it)"
+        "PATH",
+        "copy only this to durable storage, below $RGT_OUT; several times (default: all of it)",
     )
     again = flag("start it once more, although it was started before")
     wait = flag("then wait until it has ended: 0 done, 1 failed")
@@ -113,7 +117,9 @@ class QueueArguments(ConnectedArguments):
     smoke = text_option("CMD", "new: a shell line that must end with 0 before a launch")
     retries = option("N", count, "new: further attempts of a failed cell", default=0)
     prune = text_option(
-        None, "new: finished cells with a verified copy give their room to the next", choices=("keep-best",)
+        None,
+        "new: finished cells with a verified copy give their room to the next",
+        choices=("keep-best",),
     )
     job = text_option("J", "name or directory of the job (default: the one of the fleet file)")
     start = text_option("CELL", "run, check: begin with this cell", "--from")
@@ -292,7 +298,10 @@ class ManifestArguments(BoxArguments):
     Print the SHA-256 and the path of every file below a directory of a box, as sha256sum does. Hashes are
     remembered there: the next time only what has changed is read. Links are named, never followed.
     """
-    examples = ("rgt manifest lab /workspace/runs > runs.sha256", "rgt manifest lab '~/data' --json")
+    examples = (
+        "rgt manifest lab /workspace/runs > runs.sha256",
+        "rgt manifest lab '~/data' --json",
+    )
     fleet = FLEET
     json = flag("print one JSON object per file, and one with end at last")
     timeout = timeout_option(3600.0)

@@ -2,7 +2,14 @@
 
 from rgt_tui.demo.platforms.local_autodl import LocalAutodl, LocalContainer
 from rgt_tui.demo.platforms.local_runpod import LocalGpu, LocalPod, LocalRunPod, iso
-from rgt_tui.demo.platforms.local_server import Change, Fault, LocalServer, Request, Response, problem
+from rgt_tui.demo.platforms.local_server import (
+    Change,
+    Fault,
+    LocalServer,
+    Request,
+    Response,
+    problem,
+)
 from rgt_tui.demo.platforms.local_vast import Ask, LocalInstance, LocalVast
 
 __all__ = [

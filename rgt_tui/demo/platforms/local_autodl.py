@@ -108,20 +108,26 @@ class LocalAutodl(LocalServer):
         return self._said(CODES.get(status, "BadRequest"), text, shown, headers)
 
     @staticmethod
-    def _said(code: str, text: str, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    def _said(
+        code: str, text: str, status: int = 200, headers: dict[str, str] | None = None
+    ) -> Response:
         body = {"code": code, "msg": text, "data": None, "request_id": "req-local"}
         return Response(status, body, headers or {})
 
     @staticmethod
     def _success(data: object) -> Response:
-        return Response(200, {"code": "Success", "msg": "", "data": data, "request_id": "req-local"})
+        return Response(
+            200, {"code": "Success", "msg": "", "data": data, "request_id": "req-local"}
+        )
 
     def handle(self, request: Request) -> Response:
         """Answer one request whose key has been checked."""
         if (request.method, request.path) == ("POST", f"{PRO}/list"):
             return self._list(request)
         if (request.method, request.path) == ("POST", "/api/v1/dev/wallet/balance"):
-            return self._success({"assets": self.assets, "accumulate": 123000, "voucher_balance": 0})
+            return self._success(
+                {"assets": self.assets, "accumulate": 123000, "voucher_balance": 0}
+            )
         if (request.method, request.path) == ("GET", f"{PRO}/snapshot"):
             found = self.containers.get(request.query.get("instance_uuid", ""))
             if found is None or found.status != "running":
@@ -147,16 +153,26 @@ class LocalAutodl(LocalServer):
 
     def _act(self, verb: str, request: Request) -> Response:
         body = request.json()
-        found = self.containers.get(str(body.get("instance_uuid")) if isinstance(body, dict) else "")
+        found = self.containers.get(
+            str(body.get("instance_uuid")) if isinstance(body, dict) else ""
+        )
         if found is None:
             return self._said("BadRequest", "实例不存在")
         if verb == "power_off" and found.status in ("creating", "starting"):
             # Seen live by https://github.com/Minato-Aqukin/AutoDL-cli (2026-08): it goes on booting.
             return self._success(None)
-        fits = {"power_off": ("running",), "power_on": ("shutdown",), "release": ("shutdown", "failed")}
+        fits = {
+            "power_off": ("running",),
+            "power_on": ("shutdown",),
+            "release": ("shutdown", "failed"),
+        }
         if found.status not in fits[verb]:
             return self._said("BadRequest", "实例状态不允许该操作")
-        found.status = {"power_off": "shutting_down", "power_on": "starting", "release": "releasing"}[verb]
+        found.status = {
+            "power_off": "shutting_down",
+            "power_on": "starting",
+            "release": "releasing",
+        }[verb]
         self.later(lambda: self._take_effect(found, verb))
         return self._success(None)
 

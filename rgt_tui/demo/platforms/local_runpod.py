@@ -104,7 +104,9 @@ class LocalPod:
         if self.persistent is not None:
             mounts["persistent"] = {"size": _whole(self.persistent), "path": self.mount}
         if self.networks:
-            mounts["network"] = [{"volumeId": volume, "path": path} for volume, path in self.networks]
+            mounts["network"] = [
+                {"volumeId": volume, "path": path} for volume, path in self.networks
+            ]
         return {
             "id": self.id,
             "name": self.name,
@@ -148,7 +150,9 @@ class LocalPod:
 
 def _whole(size: float) -> float:
     """Return a size as the API writes it: GB are integers there."""
-    return int(size) if size == int(size) else size
+    if size == int(size):
+        return int(size)
+    return size
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -179,7 +183,9 @@ class LocalGpu:
 
     def price(self, cloud: str) -> float:
         """Return what one costs an hour."""
-        return self.community if cloud == "COMMUNITY" else self.secure
+        if cloud == "COMMUNITY":
+            return self.community
+        return self.secure
 
     def json(self, cloud: str, count: int, least_cuda: str) -> dict[str, object]:
         """Return its entry, with the stock for so many in one of the clouds."""
@@ -202,7 +208,9 @@ class LocalGpu:
             "maxCount": {"secure": self.most, "community": self.most},
             "availability": max(levels, key=LEVELS.index, default="NONE"),
         }
-        return {**entry, "dataCenters": places} if places else entry
+        if places:
+            return {**entry, "dataCenters": places}
+        return entry
 
 
 LEVELS = ("NONE", "LOW", "MEDIUM", "HIGH")
@@ -263,7 +271,9 @@ class LocalRunPod(LocalServer):
         self.balance: float | None = None
         """What the account has left; None = there is no API that tells it."""
 
-    def add_pod(self, pod_id: str, name: str, *, created: float | None = None, **fields: Any) -> LocalPod:
+    def add_pod(
+        self, pod_id: str, name: str, *, created: float | None = None, **fields: Any
+    ) -> LocalPod:
         """Add a pod; `fields` are those of `LocalPod`. Without `created` it begins now.
 
         Raises:
@@ -289,7 +299,9 @@ class LocalRunPod(LocalServer):
 
     def _answer(self, request: Request) -> Response:
         # Cloudflare, in front of RunPod, bans programs without a name of their own; the API does not see the request.
-        if not request.headers.get("user-agent", "").strip() or _LIBRARY.match(request.headers["user-agent"]):
+        if not request.headers.get("user-agent", "").strip() or _LIBRARY.match(
+            request.headers["user-agent"]
+        ):
             return Response(403, headers={"Content-Type": "text/plain"}, raw=b"error code: 1010")
         return super()._answer(request)
 
@@ -307,7 +319,9 @@ class LocalRunPod(LocalServer):
         if request.path == "/v2/pods" and request.method == "POST":
             return self._create(request, now)
         if fixed is not None:
-            return fixed(request, now) if request.method == "GET" else problem(405, "only GET is taken here")
+            if request.method == "GET":
+                return fixed(request, now)
+            return problem(405, "only GET is taken here")
         if request.path == "/graphql" and b"gpuTypes" in request.body:
             return self._bids()
         if request.path == "/graphql" and b"podRentInterruptable" in request.body:
@@ -321,9 +335,9 @@ class LocalRunPod(LocalServer):
         if match is None or pod is None or pod.status == "TERMINATED":
             return problem(404, "not found")
         if match[2]:
-            return (
-                self._action(pod, request) if request.method == "POST" else problem(405, "only POST is taken")
-            )
+            if request.method == "POST":
+                return self._action(pod, request)
+            return problem(405, "only POST is taken")
         if request.method == "GET":
             return Response(200, pod.json(now))
         if request.method == "DELETE":
@@ -377,7 +391,11 @@ class LocalRunPod(LocalServer):
                 "id": cluster,
                 "name": cluster,
                 "type": "TRAINING",
-                "compute": {"gpuTypeId": "NVIDIA H100 80GB HBM3", "gpuCountPerPod": 8, "podCount": count},
+                "compute": {
+                    "gpuTypeId": "NVIDIA H100 80GB HBM3",
+                    "gpuCountPerPod": 8,
+                    "podCount": count,
+                },
                 "pods": {"total": count, "byStatus": {"RUNNING": count}},
                 "createdAt": iso(now),
             }
@@ -389,9 +407,13 @@ class LocalRunPod(LocalServer):
         """Answer with prices, and with the stock for pods, which has to be asked for by name."""
         query = request.query
         if query.get("include") != "AVAILABILITY" or query.get("product") != "POD":
-            return problem(400, "include=AVAILABILITY needs product, and the other filters need both")
+            return problem(
+                400, "include=AVAILABILITY needs product, and the other filters need both"
+            )
         cloud, count = query.get("cloud", "SECURE"), int(query.get("count", "1"))
-        gpus = [gpu.json(cloud, count, query.get("minCudaVersion", "0.0")) for gpu in self.gpus.values()]
+        gpus = [
+            gpu.json(cloud, count, query.get("minCudaVersion", "0.0")) for gpu in self.gpus.values()
+        ]
         return Response(200, {"gpus": gpus})
 
     def _create(self, request: Request, now: float) -> Response:
@@ -401,7 +423,11 @@ class LocalRunPod(LocalServer):
         if unknown := sorted(set(body) - CREATION_KEYS):
             return problem(422, f"$: additional properties {', '.join(unknown)} not allowed")
         wanted, mounts = body.get("gpu") or {}, body.get("mounts") or {}
-        if not isinstance(body.get("image"), str) or not isinstance(wanted, dict) or "id" not in wanted:
+        if (
+            not isinstance(body.get("image"), str)
+            or not isinstance(wanted, dict)
+            or "id" not in wanted
+        ):
             return problem(422, "$: image and gpu are required")
         if not isinstance(mounts, dict):
             return problem(422, "$.mounts: must be an object")
@@ -447,7 +473,12 @@ class LocalRunPod(LocalServer):
         records = [pod.billing(now) for pod in self.pods.values() if wanted in (None, pod.id)]
         amounts = ("totalAmount", "gpuAmount", "cpuAmount", "diskAmount")
         totals = {key: round(sum(float(str(r[key])) for r in records), 6) for key in amounts}
-        query = {"startTime": iso(now - 86400.0), "endTime": iso(now), "bucketSize": "day", **request.query}
+        query = {
+            "startTime": iso(now - 86400.0),
+            "endTime": iso(now),
+            "bucketSize": "day",
+            **request.query,
+        }
         metadata = {
             "query": query,
             "recordCount": len(records),
@@ -462,7 +493,9 @@ class LocalRunPod(LocalServer):
             return Response(200, {"errors": [{"message": "the query is not understood"}]})
         costs = [pod.json(now)["cost"] for pod in self.pods.values()]
         burn = sum(cost for cost in costs if isinstance(cost, float))
-        return Response(200, {"data": {"myself": {"clientBalance": self.balance, "currentSpendPerHr": burn}}})
+        return Response(
+            200, {"data": {"myself": {"clientBalance": self.balance, "currentSpendPerHr": burn}}}
+        )
 
     def _bids(self) -> Response:
         """Return the least bids, as GraphQL does for the aliases that rgt chooses."""
@@ -473,7 +506,9 @@ class LocalRunPod(LocalServer):
                 "memoryInGb": gpu.memory,
                 **{
                     cloud: {
-                        "minimumBidPrice": gpu.bid if any(of == cloud for of, _ in gpu.stock) else None,
+                        "minimumBidPrice": gpu.bid
+                        if any(of == cloud for of, _ in gpu.stock)
+                        else None,
                         "stockStatus": "Low",
                     }
                     for cloud in ("SECURE", "COMMUNITY")
@@ -510,7 +545,13 @@ class LocalRunPod(LocalServer):
 
     def _volumes(self, request: Request, now: float) -> Response:
         items: list[dict[str, object]] = [
-            {"id": v.id, "name": v.id, "size": _whole(v.size), "dataCenter": "LOCAL-1", "type": v.kind}
+            {
+                "id": v.id,
+                "name": v.id,
+                "size": _whole(v.size),
+                "dataCenter": "LOCAL-1",
+                "type": v.kind,
+            }
             for v in self.volumes.values()
         ]
         return self._page(request, "networkVolumes", items)
@@ -526,7 +567,9 @@ class LocalRunPod(LocalServer):
         refused = self._begin(pod, action)
         if refused is not None:
             return refused
-        return Response(204) if action == "terminate" else Response(200, pod.json(self.clock()))
+        if action == "terminate":
+            return Response(204)
+        return Response(200, pod.json(self.clock()))
 
     def _begin(self, pod: LocalPod, action: str) -> Response | None:
         """Accept an action, or return why not. Its effect comes later: this is *requested*, not *done*."""
@@ -536,7 +579,9 @@ class LocalRunPod(LocalServer):
         if action == "start" and pod.machine_full:
             return Response(400, {"error": "not enough free GPUs on the host machine"})
         if pod.changing not in (None, "create") and action != "terminate":
-            return problem(409, f"action '{action}' is not available while '{pod.changing}' is under way")
+            return problem(
+                409, f"action '{action}' is not available while '{pod.changing}' is under way"
+            )
         pod.changing = action
         self.later(lambda: self._take_effect(pod, action))
         return None

@@ -65,7 +65,9 @@ class Response:
         """The bytes of the body."""
         if self.raw is not None:
             return self.raw
-        return b"" if self.data is None else json.dumps(self.data).encode()
+        if self.data is None:
+            return b""
+        return json.dumps(self.data).encode()
 
 
 def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
@@ -281,9 +283,13 @@ class LocalServer:
             what = f"{request.method} {request.path}"
             self.requests = [*self.requests[-999:], what]
             self.bodies = [*self.bodies[-999:], request.body]
-            fault = next((fault for fault in self._faults if fault.matches(what, request.body)), None)
+            fault = next(
+                (fault for fault in self._faults if fault.matches(what, request.body)), None
+            )
             self.askers = [*self.askers[-999:], self._asker(request)]
-            answer = Response(status=200) if fault and not fault.needs_answer else self._answer(request)
+            answer = (
+                Response(status=200) if fault and not fault.needs_answer else self._answer(request)
+            )
             return answer if fault is None else fault.distort(answer, self.refusal), fault
 
         return asyncio.run_coroutine_threadsafe(in_the_loop(), self._loop).result()
@@ -298,10 +304,16 @@ class LocalServer:
         asker = self.askers[-1]
         if not asker:
             return self.refusal(401, "invalid or missing API key")
-        if asker != "account" and (asker not in request.path.split("/") or request.method == "DELETE"):
-            return self.refusal(403, "the key of a machine is good for that machine alone, and ends none")
+        if asker != "account" and (
+            asker not in request.path.split("/") or request.method == "DELETE"
+        ):
+            return self.refusal(
+                403, "the key of a machine is good for that machine alone, and ends none"
+            )
         if asker != "account" and self.machine_keys_read_only and request.method != "GET":
-            return self.refusal(403, "Forbidden: the API key lacks the permission for this operation")
+            return self.refusal(
+                403, "Forbidden: the API key lacks the permission for this operation"
+            )
         now = self.clock()
         begun, used = self._window
         if not 0 <= now - begun < 60:
@@ -348,7 +360,9 @@ class _Server(ThreadingHTTPServer):
         """Listen no more, and cut every connection."""
         self.ending.set()
         with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)  # wakes the loop, which would look for its end by and by
+            self.socket.shutdown(
+                socket.SHUT_RDWR
+            )  # wakes the loop, which would look for its end by and by
         self.shutdown()
         self.server_close()
         for connection in list(self._connections):
@@ -366,7 +380,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def date_time_string(self, timestamp: float | None = None) -> str:
         """Return the server's own date, as every answer has it."""
-        return super().date_time_string(int(self.server.plane.clock() if timestamp is None else timestamp))
+        return super().date_time_string(
+            int(self.server.plane.clock() if timestamp is None else timestamp)
+        )
 
     def do_GET(self) -> None:
         request = self._request()

@@ -105,9 +105,13 @@ class LocalInstance:
             "duration": ends - self.created,
             "disk_space": self.disk,
             "public_ipaddr": "198.51.100.40" if self.host is None else self.host,
-            "ports": {"22/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(self.port)}]} if direct else {},
+            "ports": {"22/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(self.port)}]}
+            if direct
+            else {},
         }
-        return {**shown, "volume_info": [{"id": one} for one in self.volumes]} if listed else shown
+        if listed:
+            return {**shown, "volume_info": [{"id": one} for one in self.volumes]}
+        return shown
 
 
 @dataclass(frozen=True)
@@ -159,14 +163,18 @@ def _fits(value: object, filters: dict[str, Any]) -> bool:
     def like(wanted: Any) -> Any:
         # The vendor's own client sends some numbers as text.
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(wanted) if is_number and isinstance(wanted, str) else wanted
+        if is_number and isinstance(wanted, str):
+            return float(wanted)
+        return wanted
 
     return all(OPERATORS[name](value, like(wanted)) for name, wanted in filters.items())
 
 
 def _searched(row: dict[str, object], key: str) -> object:
     """Return what a filter compares: ``verified`` is one, and no field of an offer."""
-    return row["verification"] == "verified" if key == "verified" else row.get(key)
+    if key == "verified":
+        return row["verification"] == "verified"
+    return row.get(key)
 
 
 _INSTANCE = re.compile(r"/api/v0/instances/(?:(reboot|bid_price)/)?(\d+)")
@@ -200,7 +208,9 @@ class LocalVast(LocalServer):
         self, instance: int, label: str, *, created: float | None = None, **fields: Any
     ) -> LocalInstance:
         """Add an instance; `fields` are those of `LocalInstance`. Without `created` it begins now."""
-        made = LocalInstance(instance, label, self.clock() if created is None else created, **fields)
+        made = LocalInstance(
+            instance, label, self.clock() if created is None else created, **fields
+        )
         self.instances[instance] = made
         return made
 
@@ -208,7 +218,9 @@ class LocalVast(LocalServer):
         """Return an error as vast.ai does."""
         if status == 401:  # as the specification has it, a key that no user has is not found
             return Response(
-                404, {"success": False, "error": "auth_error", "msg": "Invalid user key"}, headers or {}
+                404,
+                {"success": False, "error": "auth_error", "msg": "Invalid user key"},
+                headers or {},
             )
         if status == 429:
             words = {"detail": "API requests too frequent endpoint threshold=1.0"}
@@ -241,7 +253,11 @@ class LocalVast(LocalServer):
         if request.method == "GET" and verb is None:
             return Response(200, {"instances": None if found is None else found.json(listed=False)})
         if found is None:
-            words = {"success": False, "error": "no_such_instance", "msg": f"Instance {instance} not found."}
+            words = {
+                "success": False,
+                "error": "no_such_instance",
+                "msg": f"Instance {instance} not found.",
+            }
             return Response(404, words)
         body = request.json()
         if request.method == "PUT" and verb == "bid_price":
@@ -255,7 +271,11 @@ class LocalVast(LocalServer):
         if request.method == "DELETE":
             self.later(lambda: self._take_effect(found, "terminate"))
             return Response(200, {"success": True})
-        if request.method == "PUT" and isinstance(body, dict) and isinstance(body.get("label"), str):
+        if (
+            request.method == "PUT"
+            and isinstance(body, dict)
+            and isinstance(body.get("label"), str)
+        ):
             found.label = body["label"]
             return Response(200, {"success": True})
         state = body.get("state") if isinstance(body, dict) else None
@@ -270,8 +290,16 @@ class LocalVast(LocalServer):
     def _bid(self, found: LocalInstance, body: Any) -> Response:
         """Take a bid: one below the least rests the instance, one above it lets it run again."""
         price = body.get("price") if isinstance(body, dict) else None
-        if isinstance(price, bool) or not isinstance(price, int | float) or not 0.001 <= price <= 32:
-            words = {"success": False, "error": "invalid_args", "msg": "Please set a bid price >= 0.001."}
+        if (
+            isinstance(price, bool)
+            or not isinstance(price, int | float)
+            or not 0.001 <= price <= 32
+        ):
+            words = {
+                "success": False,
+                "error": "invalid_args",
+                "msg": "Please set a bid price >= 0.001.",
+            }
             return Response(400, words)
         if not found.is_bid:
             words = {"success": False, "error": "invalid_args", "msg": "Instance is not a bid."}
@@ -328,7 +356,13 @@ class LocalVast(LocalServer):
         return Response(200, words)
 
     def _user(self, request: Request) -> Response:
-        user = {"id": 1001, "email": "a@example.org", "username": "a", "balance": 0, "credit": self.credit}
+        user = {
+            "id": 1001,
+            "email": "a@example.org",
+            "username": "a",
+            "balance": 0,
+            "credit": self.credit,
+        }
         return Response(200, {**user, "ssh_key": "", "sid": "x", "key_id": 1})
 
     def _charges(self, request: Request) -> Response:
@@ -348,7 +382,13 @@ class LocalVast(LocalServer):
         token = str(after + limit) if after + limit < len(rows) else None
         return Response(
             200,
-            {"success": True, "count": len(page), "total": len(rows), "results": page, "next_token": token},
+            {
+                "success": True,
+                "count": len(page),
+                "total": len(rows),
+                "results": page,
+                "next_token": token,
+            },
         )
 
     @staticmethod
@@ -376,7 +416,9 @@ class LocalVast(LocalServer):
             found = json.loads(request.query.get("select_filters", "{}"))
         except ValueError:
             return {}
-        return found if isinstance(found, dict) else {}
+        if isinstance(found, dict):
+            return found
+        return {}
 
     def _volumes(self, request: Request) -> Response:
         wanted = request.query.get("type", "local_volume")
@@ -387,18 +429,27 @@ class LocalVast(LocalServer):
                 "start_date": self.clock() - 3600.0,
                 "disk_space": size,
                 "storage_total_cost": round(size * 0.15 / MONTH_H, 6),
-                "instances": [{"id": one.id} for one in self.instances.values() if volume in one.volumes],
+                "instances": [
+                    {"id": one.id} for one in self.instances.values() if volume in one.volumes
+                ],
             }
             for volume, size in self.volumes.items()
-            if wanted == "all_volume" or (wanted == "network_volume") is (volume in self.network_volumes)
+            if wanted == "all_volume"
+            or (wanted == "network_volume") is (volume in self.network_volumes)
         ]
         return Response(200, {"volumes": rows})
 
     def _endpoints(self, request: Request) -> Response:
         if not self.endpoints:
-            words = {"success": False, "error": "invalid_args", "msg": "No endpoints for user found"}
+            words = {
+                "success": False,
+                "error": "invalid_args",
+                "msg": "No endpoints for user found",
+            }
             return Response(400, words)
-        rows = [{**ENDPOINT, "id": key, "endpoint_name": name} for key, name in self.endpoints.items()]
+        rows = [
+            {**ENDPOINT, "id": key, "endpoint_name": name} for key, name in self.endpoints.items()
+        ]
         return Response(200, {"success": True, "results": rows})
 
     def _search(self, request: Request) -> Response:
@@ -410,7 +461,9 @@ class LocalVast(LocalServer):
         filters = {key: ops for key, ops in body.items() if isinstance(ops, dict)}
         try:
             found = [
-                row for row in rows if all(_fits(_searched(row, key), ops) for key, ops in filters.items())
+                row
+                for row in rows
+                if all(_fits(_searched(row, key), ops) for key, ops in filters.items())
             ]
         except (KeyError, TypeError, ValueError):
             return self.refusal(400, "invalid_args")
@@ -425,7 +478,8 @@ class LocalVast(LocalServer):
             return self.refusal(400, "invalid_args")
         if offer is None:
             return Response(
-                410, {"success": False, "error": "no_such_ask", "msg": f"Ask {ask} is not available."}
+                410,
+                {"success": False, "error": "no_such_ask", "msg": f"Ask {ask} is not available."},
             )
         price = body.get("price")
         if price is not None and not 0.001 <= price <= 128:

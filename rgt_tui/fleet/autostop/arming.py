@@ -84,7 +84,9 @@ class Rehearsal:
     @property
     def erased(self) -> tuple[str, ...]:
         """Results of which a park would take the only copy, by what is known now."""
-        return erased(self.review) if self.review is not None else ()
+        if self.review is not None:
+            return erased(self.review)
+        return ()
 
 
 class Arming:
@@ -97,7 +99,9 @@ class Arming:
         readonly: Refuse.
     """
 
-    def __init__(self, fleet: Fleet, audit: AuditLog, book: ArmedBook, *, readonly: bool = False) -> None:
+    def __init__(
+        self, fleet: Fleet, audit: AuditLog, book: ArmedBook, *, readonly: bool = False
+    ) -> None:
         self._fleet = fleet
         self._audit = audit
         self._book = book
@@ -128,10 +132,14 @@ class Arming:
             return Rehearsal(spec, wish, request, None, review, tuple(reasons), words, proof)
         answer = await autostop_verbs.rehearse(way, request)
         if wish.accept and wish.mode is Mode.IDLE:
-            request = msgspec.structs.replace(request, accept_holders=accepted(answer.status, wish.accept))
+            request = msgspec.structs.replace(
+                request, accept_holders=accepted(answer.status, wish.accept)
+            )
             answer = await autostop_verbs.rehearse(way, request)
         reasons += answer.reasons
-        return Rehearsal(spec, wish, request, answer, review, tuple(dict.fromkeys(reasons)), words, proof)
+        return Rehearsal(
+            spec, wish, request, answer, review, tuple(dict.fromkeys(reasons)), words, proof
+        )
 
     async def arm(self, rehearsed: Rehearsal, typed: str) -> ArmAnswer:
         """Arm the box, if there are no objections and its name was typed.
@@ -198,16 +206,22 @@ class Arming:
             jobs=spec.jobs,
             results=(*spec.results, *spec.runs),
             ignore=spec.ignore,
-            mounts=tuple(disk.mount for disk in sample.disks if disk.error is None) if sample else (),
+            mounts=tuple(disk.mount for disk in sample.disks if disk.error is None)
+            if sample
+            else (),
             pattern=spec.pattern,
-            durable=tuple(sorted(stays, key=lambda mount: rank(mount, spec, self._fleet.profile(spec.name)))),
+            durable=tuple(
+                sorted(stays, key=lambda mount: rank(mount, spec, self._fleet.profile(spec.name)))
+            ),
             accept_unsaving=wish.accept if wish.mode is Mode.LEASE else (),
         )
 
 
 def rank(mount: str, spec: BoxSpec, profile: Profile) -> tuple[int, str]:
     """Rank a mount among those that survive a park: copies go to the first, to ``/`` last of all."""
-    for place, path in enumerate((spec.durable, profile.overrides.data_dir, profile.overrides.durable_dir)):
+    for place, path in enumerate(
+        (spec.durable, profile.overrides.data_dir, profile.overrides.durable_dir)
+    ):
         if path is not None and mount != "/" and f"{path}/".startswith(f"{mount.rstrip('/')}/"):
             return place, mount
     return (9 if mount == "/" else 5), mount
@@ -226,7 +240,9 @@ def accepted(status: AutostopStatus, words: Sequence[str]) -> tuple[HolderId, ..
             ", ".join(f"{one.pid} ({short_command(one.cmd)[:60]})" for one in status.holders)
             or "there is none"
         )
-        raise NotNamed(f"no idle process that holds memory has the pid {', '.join(unknown)}; {known}")
+        raise NotNamed(
+            f"no idle process that holds memory has the pid {', '.join(unknown)}; {known}"
+        )
     return tuple(holders[word].id for word in dict.fromkeys(words))
 
 

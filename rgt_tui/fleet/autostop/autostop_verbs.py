@@ -96,7 +96,9 @@ async def keep(way: Way, seconds: float) -> AutostopStatus:
     return _status(await _ask(way, ("autostop", "--keep", f"{seconds:.0f}"), AutostopStatus))
 
 
-async def ask_story(way: Way, copies: Sequence[str] = (), lines: int = STORY_LINES) -> tuple[StopEvent, ...]:
+async def ask_story(
+    way: Way, copies: Sequence[str] = (), lines: int = STORY_LINES
+) -> tuple[StopEvent, ...]:
     """Ask what the box has written down about its own stop, oldest first; a line that cannot be read is left out.
 
     Args:
@@ -114,7 +116,9 @@ async def ask_story(way: Way, copies: Sequence[str] = (), lines: int = STORY_LIN
     for folder in copies:
         path = shlex.quote(f"{folder.rstrip('/')}/{COPY}")
         words = f"test -f {path} && tail -n {lines} {path}"
-        copied = await run(way[0], words, seconds=SECONDS, most_bytes=MOST_BYTES, name="reading a story")
+        copied = await run(
+            way[0], words, seconds=SECONDS, most_bytes=MOST_BYTES, name="reading a story"
+        )
         out.append(copied.out if copied.status == OK else b"")
     found: dict[tuple[float, str, str], StopEvent] = {}
     for raw in b"\n".join(out).splitlines():
@@ -166,7 +170,14 @@ async def _ask(way: Way, words: Sequence[str], kind: type[T], data: bytes = b"")
 
 def _status(found: AutostopStatus) -> AutostopStatus:
     """Return it, if all its numbers are finite."""
-    numbers = (found.since, found.limit_s, found.idle_s, found.unknown_s, found.stops_in_s, found.kept_until)
+    numbers = (
+        found.since,
+        found.limit_s,
+        found.idle_s,
+        found.unknown_s,
+        found.stops_in_s,
+        found.kept_until,
+    )
     if any(number is not None and not math.isfinite(number) for number in numbers):
         raise CommandFailed("rgt-box autostop: the answer cannot be used: it has odd numbers")
     if found.lease is not None:
@@ -302,7 +313,9 @@ class ArmedBook:
             return status.st_mtime_ns, status.st_ino
         return None
 
-    def change(self, spec: BoxSpec, change: Callable[[SelfStop | None], SelfStop | None]) -> SelfStop | None:
+    def change(
+        self, spec: BoxSpec, change: Callable[[SelfStop | None], SelfStop | None]
+    ) -> SelfStop | None:
         """Replace what is remembered by what `change` makes of it, and return that; None forgets it.
 
         Raises:
@@ -329,7 +342,11 @@ class ArmedBook:
 
         def change(before: SelfStop | None) -> SelfStop:
             same_life = before is not None and before.told_at is None and before.off_at is None
-            others = [one for one in before.armed if one.mode != armed.mode] if before and same_life else []
+            others = (
+                [one for one in before.armed if one.mode != armed.mode]
+                if before and same_life
+                else []
+            )
             return SelfStop(armed=(*(one for one in others if one.boot == armed.boot), armed))
 
         found = self.change(spec, change)
@@ -350,5 +367,7 @@ class ArmedBook:
         if ref is not None:
             name = Target(kind=ref.kind, account=ref.account, instance=ref.instance).file_name
         else:
-            name = hashlib.sha256(f"box\0{spec.name}".encode(errors="surrogatepass")).hexdigest()[:32]
+            name = hashlib.sha256(f"box\0{spec.name}".encode(errors="surrogatepass")).hexdigest()[
+                :32
+            ]
         return self.folder / f"{name}.json"

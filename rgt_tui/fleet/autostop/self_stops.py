@@ -89,16 +89,19 @@ class SelfStops:
 
     async def _look(self) -> None:
         sessions = list(self._sessions.items())  # boxes come and go
-        stamps = await asyncio.to_thread(self._book.stamps, (session.state.spec for _, session in sessions))
+        stamps = await asyncio.to_thread(
+            self._book.stamps, (session.state.spec for _, session in sessions)
+        )
         for name, session in sessions:
             stamp = stamps.get(name)
             if stamp is None and name in self._stamps and self._stamps[name] is None:
                 continue  # nearly always: nothing is remembered of it, and nothing was
             if name not in self._stamps or stamp != self._stamps[name]:
                 self._stamps[name] = stamp
-                found = (
-                    None if stamp is None else await asyncio.to_thread(self._book.find, session.state.spec)
-                )
+                if stamp is None:
+                    found = None
+                else:
+                    found = await asyncio.to_thread(self._book.find, session.state.spec)
                 session.set_self_stop(found)
             if session.state.self_stop is not None:
                 await self._one(session, session.state.self_stop)
@@ -144,7 +147,9 @@ def seen(known: SelfStop, box: BoxState, now: float) -> SelfStop:
     if known.told_at is not None or not known.armed:
         return known
     boots = {one.boot for one in known.armed}
-    said = [event for event in box.events if event.kind in (STOPPING, *UNDONE) and event.boot in boots]
+    said = [
+        event for event in box.events if event.kind in (STOPPING, *UNDONE) and event.boot in boots
+    ]
     if said:
         at = said[-1].at - (box.clock_skew or 0.0) if said[-1].kind == STOPPING else None
         if at != known.stopping_at:
@@ -159,7 +164,12 @@ def seen(known: SelfStop, box: BoxState, now: float) -> SelfStop:
 
 def is_back(known: SelfStop, box: BoxState) -> bool:
     """Tell whether a box answers again after the boot that it was armed for, and has not told its story yet."""
-    if known.told_at is not None or not known.armed or box.link is not Link.LIVE or box.hello is None:
+    if (
+        known.told_at is not None
+        or not known.armed
+        or box.link is not Link.LIVE
+        or box.hello is None
+    ):
         return False
     return box.remembered_at is None and all(one.boot != box.hello.boot for one in known.armed)
 
@@ -181,7 +191,9 @@ def told(known: SelfStop, box: BoxState, story: tuple[StopEvent, ...], now: floa
     asked = [event.at for event in on_client if event.event in ("intent", "answered")]
     if off is None and asked:
         off = asked[-1]
-    return replace(known, story=on_client, told_at=now, off_at=off, saved=saved(known.armed, off, box, now))
+    return replace(
+        known, story=on_client, told_at=now, off_at=off, saved=saved(known.armed, off, box, now)
+    )
 
 
 def saved(armed: tuple[Armed, ...], off: float | None, box: BoxState, now: float) -> float | None:
@@ -274,11 +286,10 @@ def erased(review: Review) -> tuple[str, ...]:
 
 def promises(mode: Mode, action: EndsBy) -> tuple[str, ...]:
     """Return what is true of every armed box."""
-    stops = (
-        "the box itself, with its own key, and only a park: it never destroys"
-        if action is EndsBy.PARK
-        else "you alone: the box notifies you, and keeps billing"
-    )
+    if action is EndsBy.PARK:
+        stops = "the box itself, with its own key, and only a park: it never destroys"
+    else:
+        stops = "you alone: the box notifies you, and keeps billing"
     if mode is Mode.IDLE:
         during = "a box that is working is never stopped"
     elif action is EndsBy.PARK:

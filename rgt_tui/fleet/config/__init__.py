@@ -55,7 +55,9 @@ def open_place(place: Place, env: Mapping[str, str] | None = None) -> FleetConfi
     """
     env = os.environ if env is None else env
     source, config = whole(place.path, env)
-    return trusted.judged(source, config, env) if place.lies_there else config
+    if place.lies_there:
+        return trusted.judged(source, config, env)
+    return config
 
 
 def whole(path: Path, env: Mapping[str, str]) -> tuple[Source, FleetConfig]:
@@ -70,5 +72,7 @@ def whole(path: Path, env: Mapping[str, str]) -> tuple[Source, FleetConfig]:
         is_file = stat.S_ISREG(source.real.stat().st_mode)
     except OSError:
         is_file = False
-    folder = source.real.parent if is_file else working_directory()  # it may be a pipe: --fleet <(…)
+    folder = (
+        source.real.parent if is_file else working_directory()
+    )  # it may be a pipe: --fleet <(…)
     return source, config if folder is None else trusted.with_absolute_paths(config, folder, env)

@@ -39,7 +39,9 @@ def dump_fleet(specs: Sequence[BoxSpec]) -> str:
     for table in tables.values():
         for inner in ("provider", "asked"):
             if inner in table:
-                table[inner] = {key: value for key, value in table[inner].items() if value is not None}
+                table[inner] = {
+                    key: value for key, value in table[inner].items() if value is not None
+                }
     return _toml({"boxes": tables})
 
 
@@ -69,7 +71,9 @@ def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -
         raise FleetFileError(f"{path}:{line}: boxes must be tables; write each box as [boxes.NAME]")
     for name in tables:
         if not NAME.fullmatch(name):
-            raise FleetFileError(f"{name!r} is not a valid box name; use letters, digits, '.', '_' and '-'")
+            raise FleetFileError(
+                f"{name!r} is not a valid box name; use letters, digits, '.', '_' and '-'"
+            )
         if name in present:
             line = Positions(text).line(("boxes", name))
             raise FleetFileError(
@@ -133,7 +137,9 @@ def without_box(path: Path, text: str, name: str) -> str:
     except tomllib.TOMLDecodeError:
         same = False
     if not same:
-        raise FleetFileError(f"{path}:{line}: boxes.{name} is not a table of its own; take it out by hand")
+        raise FleetFileError(
+            f"{path}:{line}: boxes.{name} is not a table of its own; take it out by hand"
+        )
     return result
 
 
@@ -156,7 +162,9 @@ def add_boxes(
 
 
 def remove_box(
-    path: Path, name: str, written: Callable[[Source | None, Source], None] = lambda before, after: None
+    path: Path,
+    name: str,
+    written: Callable[[Source | None, Source], None] = lambda before, after: None,
 ) -> None:
     """Take a box out of the fleet file at `path`; everything else is left as it was, byte by byte.
 
@@ -188,7 +196,9 @@ def rewrite(
         with _alone(path):
             before = read_source(path) if path.exists() else None
             text = "" if before is None else before.data.decode("utf-8")
-            mark = "\ufeff" if text.startswith("\ufeff") else ""  # as some editors put it; TOML knows none
+            mark = (
+                "\ufeff" if text.startswith("\ufeff") else ""
+            )  # as some editors put it; TOML knows none
             result = change(text.removeprefix(mark))
             write_atomically(path, mark + result)
             written(before, Source(path, path.resolve(), (mark + result).encode()))
@@ -229,7 +239,9 @@ def write_atomically(path: Path, text: str, *, exclusive: bool = False) -> None:
         OSError: it cannot be written, or is a link that leads to nothing: whoever laid it there would choose what is
             made, and where; nothing has changed.
     """
-    target = Path(os.path.realpath(path))  # `resolve` fails in another way where links lead in a circle
+    target = Path(
+        os.path.realpath(path)
+    )  # `resolve` fails in another way where links lead in a circle
     if path.is_symlink() and not target.exists():
         raise FileExistsError(errno.EEXIST, f"it is a link to {target}, which is not there")
     # Whatever the umask: who can write there owns the file.
@@ -252,18 +264,24 @@ def write_atomically(path: Path, text: str, *, exclusive: bool = False) -> None:
 
 
 def _toml(value: Mapping[str, Any], prefix: str = "") -> str:
-    lines = [f"{_key(key)} = {_value(item)}" for key, item in value.items() if not isinstance(item, dict)]
+    lines = [
+        f"{_key(key)} = {_value(item)}" for key, item in value.items() if not isinstance(item, dict)
+    ]
     text = "\n".join(lines) + ("\n" if lines else "")
     for key, item in value.items():
         if isinstance(item, dict):
             path = f"{prefix}{_key(key)}"
             inner = _toml(item, path + ".")
-            text += (f"\n[{path}]\n" if any(not isinstance(v, dict) for v in item.values()) else "") + inner
+            text += (
+                f"\n[{path}]\n" if any(not isinstance(v, dict) for v in item.values()) else ""
+            ) + inner
     return text
 
 
 def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else msgspec.json.encode(key).decode()
+    if re.fullmatch(r"[A-Za-z0-9_-]+", key):
+        return key
+    return msgspec.json.encode(key).decode()
 
 
 def _value(value: Any) -> str:

@@ -79,12 +79,16 @@ class Following:
         self._settled = True
         return self._taken(config, say)
 
-    def _taken(self, config: FleetConfig, say: Callable[[str, str], None]) -> tuple[BoxSpec, ...] | None:
+    def _taken(
+        self, config: FleetConfig, say: Callable[[str, str], None]
+    ) -> tuple[BoxSpec, ...] | None:
         if config.doubt is not None:
             self._tell(say, f"{config.doubt}; the boxes stay as they were", "warn")
             return None
         if self._config.doubt is not None:
-            self._tell(say, f"{config.path} is trusted now: start rgt again to apply all of it", "warn")
+            self._tell(
+                say, f"{config.path} is trusted now: start rgt again to apply all of it", "warn"
+            )
             return None
         self._said = ""
         if config.alerts != self._config.alerts:
@@ -104,7 +108,9 @@ class Following:
 
     def _stamped(self) -> tuple[Stamp, Stamp]:
         """Return what changes when the file does, or what of it is trusted."""
-        return _stamp(self._place.path), _stamp(default_path(self._env)) if self._place.lies_there else None
+        return _stamp(self._place.path), _stamp(
+            default_path(self._env)
+        ) if self._place.lies_there else None
 
 
 def _stamp(path: Path) -> Stamp:

@@ -209,7 +209,9 @@ class Place(NamedTuple):
 def find_fleet_file(named: str | None, env: Mapping[str, str], start: Path | None) -> Path | None:
     """Return the path of `find_place`; None when there is none."""
     place = find_place(named, env, start)
-    return None if place is None else place.path
+    if place is None:
+        return None
+    return place.path
 
 
 def find_place(named: str | None, env: Mapping[str, str], start: Path | None) -> Place | None:
@@ -230,7 +232,9 @@ def find_place(named: str | None, env: Mapping[str, str], start: Path | None) ->
         if (folder / FILE_NAME).is_file():
             return Place(folder / FILE_NAME, lies_there=True)
     own = xdg_path(env)
-    return Place(own) if own.is_file() else None
+    if own.is_file():
+        return Place(own)
+    return None
 
 
 ADVICE = (
@@ -309,7 +313,9 @@ def _host(value: str) -> str | None:
         check_host(value)
     except ValueError:
         return "is neither a host name nor an alias of ssh_config"
-    return "is neither a host name nor an alias of ssh_config" if "/" in value else None
+    if "/" in value:
+        return "is neither a host name nor an alias of ssh_config"
+    return None
 
 
 def _user(value: str | None) -> str | None:
@@ -331,7 +337,9 @@ def _path_here(value: str | None) -> str | None:
 
 
 def _port(value: int | None) -> str | None:
-    return None if value is None or 1 <= value <= 65535 else "is not a port between 1 and 65535"
+    if value is None or 1 <= value <= 65535:
+        return None
+    return "is not a port between 1 and 65535"
 
 
 def _interval(value: float) -> str | None:
@@ -341,19 +349,21 @@ def _interval(value: float) -> str | None:
 
 
 def _price(value: float | None) -> str | None:
-    return None if value is None or (math.isfinite(value) and value >= 0) else "is not a price per hour"
+    if value is None or (math.isfinite(value) and value >= 0):
+        return None
+    return "is not a price per hour"
 
 
 def _currency(value: str) -> str | None:
-    return None if re.fullmatch(r"[A-Z]{3}", value) else 'is not a currency such as "USD" or "CNY"'
+    if re.fullmatch(r"[A-Z]{3}", value):
+        return None
+    return 'is not a currency such as "USD" or "CNY"'
 
 
 def _globs(value: Sequence[str]) -> str | None:
     for glob in value:
         if not glob.startswith("/") or ".." in glob.split("/"):
-            return (
-                f"holds {glob!r}, which is not an absolute path on the box (nor a glob that begins with '/')"
-            )
+            return f"holds {glob!r}, which is not an absolute path on the box (nor a glob that begins with '/')"
     return None
 
 
@@ -541,8 +551,12 @@ class _Reader:
         self._known((), data, TOP)
         boxes = data.get("boxes", {})
         if isinstance(boxes, list):
-            name = next((box["name"] for box in boxes if isinstance(box, dict) and "name" in box), "NAME")
-            self._fail(("boxes",), f"is a list: write a table for each box, [boxes.{name}], not [[boxes]]")
+            name = next(
+                (box["name"] for box in boxes if isinstance(box, dict) and "name" in box), "NAME"
+            )
+            self._fail(
+                ("boxes",), f"is a list: write a table for each box, [boxes.{name}], not [[boxes]]"
+            )
         if not isinstance(boxes, dict) or not boxes:
             raise FleetFileError(
                 f'{self._path} names no box; add a table such as [boxes.lab] with host = "lab-a100"'
@@ -574,7 +588,11 @@ class _Reader:
             for at, name in enumerate(sink.boxes):
                 if name not in boxes:
                     near = difflib.get_close_matches(name, boxes, 1)
-                    hint = f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(boxes)}"
+                    hint = (
+                        f"; did you mean {near[0]!r}?"
+                        if near
+                        else f"; there are: {', '.join(boxes)}"
+                    )
                     self._fail(("sinks", place, "boxes", at), f"there is no box {name!r}{hint}")
         return found
 
@@ -619,7 +637,8 @@ class _Reader:
             self._table((*where, "asked"), table["asked"], Agreed, AGREED)
         if "host" not in table:
             self._fail(
-                where, 'lacks `host`: a host name or an alias of ssh_config, such as host = "lab-a100"'
+                where,
+                'lacks `host`: a host name or an alias of ssh_config, such as host = "lab-a100"',
             )
         spec = self._checked(where, table, {**defaults, **table, "name": name}, BoxSpec, BOX)
         try:
@@ -652,7 +671,9 @@ class _Reader:
                 if named_like_one(key):
                     self._fail(place, f"unknown key {key!r}: {ADVICE}", named=False)
                 near = difflib.get_close_matches(key, known, 1)
-                hint = f"; did you mean {near[0]!r}?" if near else f"; known are: {', '.join(known)}"
+                hint = (
+                    f"; did you mean {near[0]!r}?" if near else f"; known are: {', '.join(known)}"
+                )
                 inside = _spelled(where) or "the file"
                 self._fail(place, f"unknown key {key!r} in {inside}{hint}", named=False)
 
@@ -734,8 +755,12 @@ def _plain(words: str) -> str:
     found = re.fullmatch(r"Expected `([^`]*)`, got `([^`]*)`", words)
     if found is None:
         missing = re.fullmatch(r"Object missing required field `([^`]*)`", words)
-        return f"lacks `{missing.group(1)}`" if missing else words
+        if missing:
+            return f"lacks `{missing.group(1)}`"
+        return words
     wanted = " or ".join(
-        _KINDS.get(kind.strip(), kind) for kind in found.group(1).split("|") if kind.strip() != "null"
+        _KINDS.get(kind.strip(), kind)
+        for kind in found.group(1).split("|")
+        if kind.strip() != "null"
     )
     return f"must be {wanted}, not {_KINDS.get(found.group(2), found.group(2))}"

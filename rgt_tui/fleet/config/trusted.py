@@ -82,22 +82,30 @@ def read_book(path: Path) -> Book:
     except FileNotFoundError:
         return Book()
     except OSError as error:
-        raise FleetFileError(f"cannot read {path}, which says what is trusted: {error.strerror}") from error
+        raise FleetFileError(
+            f"cannot read {path}, which says what is trusted: {error.strerror}"
+        ) from error
     with book_file as file:
-        wrong = fault(path, os.fstat(file.fileno()), file.fileno()) or fault(path.parent, path.parent.stat())
+        wrong = fault(path, os.fstat(file.fileno()), file.fileno()) or fault(
+            path.parent, path.parent.stat()
+        )
         if wrong is not None:
             raise FleetFileError(f"{wrong.words}, so that nothing is trusted: {wrong.cure}")
         data = file.read(MAX_BYTES)
     try:
         book = msgspec.json.decode(data, type=Book)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FleetFileError(f"{path} is damaged ({error}), so that nothing is trusted: remove it") from error
+        raise FleetFileError(
+            f"{path} is damaged ({error}), so that nothing is trusted: remove it"
+        ) from error
     if book.version > VERSION:
         raise FleetFileError(f"{path} is of a newer rgt: update this one")
     return book
 
 
-def look(source: Source, config: FleetConfig, env: Mapping[str, str], now: float | None = None) -> Entry:
+def look(
+    source: Source, config: FleetConfig, env: Mapping[str, str], now: float | None = None
+) -> Entry:
     """Return what a person would trust now: the fleet file as read, and the files it refers to."""
     beside = {str(path): _seen(path) for path in _named(source, config, env)}
     return Entry(Seen(_hash(source.data), source.text), time.time() if now is None else now, beside)
@@ -133,7 +141,11 @@ def _acting_changes(before: str, now: str) -> list[str] | None:
         if was is None:
             changes.append(f"boxes.{spec.name} is new")
         else:
-            changes += [f"boxes.{spec.name}.{key}" for key in keys if getattr(spec, key) != getattr(was, key)]
+            changes += [
+                f"boxes.{spec.name}.{key}"
+                for key in keys
+                if getattr(spec, key) != getattr(was, key)
+            ]
     if old.alerts.sinks != new.alerts.sinks:
         changes.append("sinks")
     return changes
@@ -156,7 +168,9 @@ def revoke(path: Path, real: Path) -> bool:
     """
     was = str(real) in read_book(path).files
     if was:
-        _update(path, lambda files: {name: entry for name, entry in files.items() if name != str(real)})
+        _update(
+            path, lambda files: {name: entry for name, entry in files.items() if name != str(real)}
+        )
     return was
 
 
@@ -173,10 +187,14 @@ def judged(source: Source, config: FleetConfig, env: Mapping[str, str]) -> Fleet
     """Return what counts of a fleet file in the working tree: all of it if trusted, otherwise next to nothing."""
     advice = f"look at it, and trust it: rgt trust {shlex.quote(str(source.path))}"
     try:
-        why = differs(read_book(default_path(env)).files.get(str(source.real)), look(source, config, env))
+        why = differs(
+            read_book(default_path(env)).files.get(str(source.real)), look(source, config, env)
+        )
     except FleetFileError as error:
         return restricted(config, str(error))
-    return config if why is None else restricted(config, f"{source.path} {why}; {advice}")
+    if why is None:
+        return config
+    return restricted(config, f"{source.path} {why}; {advice}")
 
 
 def restricted(config: FleetConfig, doubt: str) -> FleetConfig:
@@ -186,7 +204,8 @@ def restricted(config: FleetConfig, doubt: str) -> FleetConfig:
     program and no limit of an alert is taken from it.
     """
     boxes = tuple(
-        BoxSpec(**{key: getattr(spec, key) for key in KEPT}, untrusted=True) for spec in config.boxes
+        BoxSpec(**{key: getattr(spec, key) for key in KEPT}, untrusted=True)
+        for spec in config.boxes
     )
     return replace(config, boxes=boxes, alerts=AlertSettings(), doubt=doubt)
 
@@ -209,7 +228,9 @@ def with_absolute_paths(config: FleetConfig, folder: Path, env: Mapping[str, str
         replace(
             sink,
             url_file=_anchored(sink.url_file, folder),
-            argv=tuple(_program(word, folder, first=not place) for place, word in enumerate(sink.argv)),
+            argv=tuple(
+                _program(word, folder, first=not place) for place, word in enumerate(sink.argv)
+            ),
         )
         for sink in config.alerts.sinks
     )
@@ -227,9 +248,13 @@ def _program(word: str, folder: Path, *, first: bool) -> str:
     if word.startswith(("/", "-", "~")) or not word:
         return word
     if first:
-        return str(folder / word) if "/" in word else word
+        if "/" in word:
+            return str(folder / word)
+        return word
     try:
-        return str(folder / word) if (folder / word).exists() else word
+        if (folder / word).exists():
+            return str(folder / word)
+        return word
     except (OSError, ValueError):
         return word
 

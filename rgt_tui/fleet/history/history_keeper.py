@@ -35,7 +35,11 @@ class Memory:
     """
 
     def __init__(
-        self, history: History, *, clock: Callable[[], float] = time.time, seconds: float = BATCH_SECONDS
+        self,
+        history: History,
+        *,
+        clock: Callable[[], float] = time.time,
+        seconds: float = BATCH_SECONDS,
     ) -> None:
         self._history = history
         self._clock = clock
@@ -110,7 +114,9 @@ class Memory:
             if new.sample is not old.sample:
                 try:
                     self._means.take(new)
-                except Exception as error:  # what one box says must not cost the others their history
+                except (
+                    Exception
+                ) as error:  # what one box says must not cost the others their history
                     self._fault(f"adding up what {new.spec.name} reads", error)
 
     def happened(self, events: tuple[FleetEvent, ...]) -> None:
@@ -166,7 +172,11 @@ class Memory:
 
     def _batch(self, now: float | None) -> Batch:
         """Return what is due; everything when `now` is None."""
-        due = [name for name, since in self._changed.items() if now is None or _is_due(name, since, now)]
+        due = [
+            name
+            for name, since in self._changed.items()
+            if now is None or _is_due(name, since, now)
+        ]
         for name in due:
             del self._changed[name]
         runs = {name: self._newest[name] for name in (self._newest if now is None else due)}
@@ -187,7 +197,9 @@ class Memory:
             )
             for name in {*runs, *means, *costs, *sums, *recorded}
         }
-        return {**batch, FLEET: Told(moments=kept, events=events)} if kept or events else batch
+        if kept or events:
+            return {**batch, FLEET: Told(moments=kept, events=events)}
+        return batch
 
 
 def _is_due(name: str, since: float, now: float) -> bool:

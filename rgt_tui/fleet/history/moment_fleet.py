@@ -63,7 +63,9 @@ def place_of(line: Timeline, at: float) -> Place | None:
         if ats[index] <= at and (index + 1 == len(ats) or ats[index + 1] > at)
     ]
     watched = [index for index in found if at - ats[index] <= NEAR_SECONDS]
-    return _settled(line, (watched or found)[-1], at) if found else None
+    if found:
+        return _settled(line, (watched or found)[-1], at)
+    return None
 
 
 def place_of_event(line: Timeline, at: float) -> Place | None:
@@ -109,7 +111,9 @@ def minute_from(line: Timeline, here: Place, direction: int) -> Place | None:
 def event_from(rows: Sequence[Happening], at: float, direction: int) -> Happening | None:
     """Return the next event, or the one before, by the clock; None = there is none."""
     if direction > 0:
-        return min((row for row in rows if row.at > at + 1e-3), key=lambda row: row.at, default=None)
+        return min(
+            (row for row in rows if row.at > at + 1e-3), key=lambda row: row.at, default=None
+        )
     return max((row for row in rows if row.at < at - 1e-3), key=lambda row: row.at, default=None)
 
 
@@ -125,7 +129,9 @@ class MomentFleet(ReadOnlyFleet):
     moment: float = 0.0
     """Client clock of what is shown."""
 
-    def __init__(self, live: FleetSource, chronicle: Chronicle, refused: Callable[[str], None]) -> None:
+    def __init__(
+        self, live: FleetSource, chronicle: Chronicle, refused: Callable[[str], None]
+    ) -> None:
         self.line = Timeline()
         self.events: tuple[Happening, ...] = ()
         """All that are kept."""
@@ -163,11 +169,17 @@ class MomentFleet(ReadOnlyFleet):
     def _full(self) -> frozenset[str]:
         names = [box.spec.name for box in self._live.state.boxes]
         focus = () if self._focus is None else (self._focus,)
-        return frozenset((*names, *focus)) if len(names) <= ALL_FULL else frozenset(focus)
+        if len(names) <= ALL_FULL:
+            return frozenset((*names, *focus))
+        return frozenset(focus)
 
     def _show(self, found: Moment) -> None:
-        boxes = tuple(_explained(box, found.recorded.get(box.spec.name), found.at) for box in found.boxes)
-        events = tuple(FleetEvent(row.at, row.box, row.text, row.level, row.about) for row in found.events)
+        boxes = tuple(
+            _explained(box, found.recorded.get(box.spec.name), found.at) for box in found.boxes
+        )
+        events = tuple(
+            FleetEvent(row.at, row.box, row.text, row.level, row.about) for row in found.events
+        )
         self._state = FleetState(
             boxes=boxes,
             events=events,
@@ -216,7 +228,9 @@ class MomentFleet(ReadOnlyFleet):
         """The profile of a box, also of one that has left the fleet."""
         found = self._state.box(box)
         try:
-            return load_profile(found.spec.profile) if found is not None else self._live.profile(box)
+            if found is not None:
+                return load_profile(found.spec.profile)
+            return self._live.profile(box)
         except (ProfileError, KeyError):
             return load_profile("generic-ssh")
 
@@ -262,7 +276,9 @@ def _explained(box: BoxState, recorded: Past | None, at: float) -> BoxState:
     if box.link is not Link.NOT_KEPT:
         return box
     told = recorder_words(recorded, at)
-    return box if not told else msgspec.structs.replace(box, reason=f"{box.reason}; its own recorder: {told}")
+    if not told:
+        return box
+    return msgspec.structs.replace(box, reason=f"{box.reason}; its own recorder: {told}")
 
 
 def _until(past: Past, at: float) -> Past:
@@ -284,5 +300,7 @@ def recorder_words(past: Past, at: float) -> str:
                 for name, value in zip(past.names, values, strict=False)
                 if value is not None and math.isfinite(value) and not is_of_card(name)
             ]
-            return f"{', '.join(found)} (mean of {age(past.width)})" if found else ""
+            if found:
+                return f"{', '.join(found)} (mean of {age(past.width)})"
+            return ""
     return ""

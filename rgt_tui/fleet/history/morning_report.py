@@ -156,7 +156,9 @@ def _saved(stopped: Iterable[BoxState], until: float) -> tuple[Amount, ...]:
         if value is None and price is not None and price.per_hour is not None:
             value = max(0.0, until - stop.off_at) / 3600.0 * price.per_hour
         found.append(
-            None if value is None or price is None else Amount(value, price.currency, estimated=True)
+            None
+            if value is None or price is None
+            else Amount(value, price.currency, estimated=True)
         )
     return prices.total(found)
 
@@ -175,9 +177,13 @@ def _how_many_over(report: Report) -> str:
     if not report.errors:
         return ""
     if not report.ended:
-        return ", not over yet" if report.errors == 1 else ", none over yet"
+        if report.errors == 1:
+            return ", not over yet"
+        return ", none over yet"
     if report.ended == report.errors:
-        return ", over since" if report.errors == 1 else ", all over since"
+        if report.errors == 1:
+            return ", over since"
+        return ", all over since"
     return f", {report.ended} over since"
 
 
@@ -214,4 +220,6 @@ def report_words(report: Report, now: float) -> tuple[Word, ...]:
 
 
 def _sum(amounts: tuple[Amount, ...]) -> str:
-    return prices.written(amounts) if amounts else "unknown"
+    if amounts:
+        return prices.written(amounts)
+    return "unknown"

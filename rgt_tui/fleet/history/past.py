@@ -52,7 +52,11 @@ def figures(sample: Sample, *, cards: bool = True) -> Values:
     Returns:
         ``util``, ``vram`` and ``cgroup`` always, None where they are not known; of cards and mounts what is known.
     """
-    found: Values = {"util": utilisation(sample), "vram": vram(sample), "cgroup": memory_pct(sample.mem)}
+    found: Values = {
+        "util": utilisation(sample),
+        "vram": vram(sample),
+        "cgroup": memory_pct(sample.mem),
+    }
     if cards:
         found |= card_figures(sample.gpus)
     for disk in sample.disks:
@@ -72,7 +76,9 @@ def _disk_names(mount: str) -> tuple[str, str]:
 def utilisation(sample: Sample) -> float | None:
     """Return the mean over the GPUs that tell theirs, percent."""
     utils = [gpu.util for gpu in sample.gpus if gpu.util is not None]
-    return sum(utils) / len(utils) if utils else None
+    if utils:
+        return sum(utils) / len(utils)
+    return None
 
 
 def vram(sample: Sample) -> float | None:
@@ -86,7 +92,9 @@ def vram(sample: Sample) -> float | None:
 
 def share(part: float | None, whole: float | None) -> float | None:
     """Return the percentage; None where nothing is known."""
-    return 100.0 * part / whole if whole and part is not None else None
+    if whole and part is not None:
+        return 100.0 * part / whole
+    return None
 
 
 def tenths(value: float | None) -> float | None:
@@ -236,7 +244,9 @@ def from_history(frame: History, skew: float) -> Past:
         frame: The frame.
         skew: Box clock minus client clock, seconds.
     """
-    newest = next((place for place in range(len(frame.rows) - 1, -1, -1) if frame.rows[place].count), None)
+    newest = next(
+        (place for place in range(len(frame.rows) - 1, -1, -1) if frame.rows[place].count), None
+    )
     if newest is None or not NARROWEST <= frame.width <= WIDEST:
         return Past()
     kept = []
@@ -244,7 +254,9 @@ def from_history(frame: History, skew: float) -> Past:
     for place, row in enumerate(frame.rows[first:], first):
         by_place = frame.rows[newest].at + (place - newest) * frame.width
         at = row.at if abs(row.at - by_place) <= 1.5 * frame.width else by_place
-        means = tuple(tenths(value[1]) if value is not None else None for value in row.values[:MOST_NAMES])
+        means = tuple(
+            tenths(value[1]) if value is not None else None for value in row.values[:MOST_NAMES]
+        )
         fits = len(row.values) == len(frame.names) and EARLIEST < at - skew < LATEST
         if row.count and fits:
             kept.append((at - skew, means))
@@ -264,11 +276,15 @@ def without_cards(frame: History) -> History:
     rows = tuple(
         msgspec.structs.replace(
             row,
-            values=tuple(row.values[place] for place in kept) if len(row.values) == len(frame.names) else (),
+            values=tuple(row.values[place] for place in kept)
+            if len(row.values) == len(frame.names)
+            else (),
         )
         for row in frame.rows
     )
-    return msgspec.structs.replace(frame, names=tuple(frame.names[place] for place in kept), rows=rows)
+    return msgspec.structs.replace(
+        frame, names=tuple(frame.names[place] for place in kept), rows=rows
+    )
 
 
 def merged(old: Past, new: Past, stretches: int = STRETCHES) -> Past:
@@ -282,7 +298,9 @@ def merged(old: Past, new: Past, stretches: int = STRETCHES) -> Past:
     if not new.at:
         return old
     if len(new.at) == 1 and _follows(old, new) and len(old.at) < stretches:
-        return Past(names=old.names, at=old.at + new.at, values=old.values + new.values, width=old.width)
+        return Past(
+            names=old.names, at=old.at + new.at, values=old.values + new.values, width=old.width
+        )
     end = max(old.at[-1:] + new.at[-1:])
     names = tuple(dict.fromkeys((*old.names, *new.names)))[:MOST_NAMES]
     # Once wide, what is lost does not come back.
@@ -309,11 +327,10 @@ def appended(old: Past, new: Past, most: int) -> Past:
     """
     if not new.at:
         return old
-    names = (
-        old.names
-        if set(new.names) <= set(old.names)
-        else tuple(dict.fromkeys((*old.names, *new.names)))[:MOST_NAMES]
-    )
+    if set(new.names) <= set(old.names):
+        names = old.names
+    else:
+        names = tuple(dict.fromkeys((*old.names, *new.names)))[:MOST_NAMES]
     found = dict(zip(new.names, new.values[-1], strict=False))
     keep = [place for place, at in enumerate(old.at) if at < new.at[-1]][-(most - 1) :]
     return Past(
@@ -352,7 +369,9 @@ def unwatched(old: Past, new: Past, now: float) -> Past:
 def _filled(old: Past, new: Past, width: float) -> dict[int, Values]:
     known = dict(_on_grid(new, width))
     for place, values in _on_grid(old, width):
-        known[place] = known.get(place, {}) | {name: v for name, v in values.items() if v is not None}
+        known[place] = known.get(place, {}) | {
+            name: v for name, v in values.items() if v is not None
+        }
     return known
 
 
@@ -380,7 +399,10 @@ def _on_grid(past: Past, width: float) -> Iterator[tuple[int, Values]]:
                     into[name] = (total + value * seconds, weight + seconds)
     for place, seconds in covered.items():
         if seconds >= HALF * width - 1e-6:
-            yield place, {name: tenths(total / weight) for name, (total, weight) in sums[place].items()}
+            yield (
+                place,
+                {name: tenths(total / weight) for name, (total, weight) in sums[place].items()},
+            )
 
 
 def _overlaps(begin: float, end: float, width: float) -> Iterable[tuple[int, float]]:

@@ -74,7 +74,9 @@ def coming_time(text: str, now: float) -> float:
 
 
 def _dated(words: str, here: datetime) -> datetime:
-    first, _, rest = words.replace("t", " ", 1).partition(" ") if _DATE.match(words) else words.partition(" ")
+    first, _, rest = (
+        words.replace("t", " ", 1).partition(" ") if _DATE.match(words) else words.partition(" ")
+    )
     date = _DATE.fullmatch(first)
     if date is not None:
         year, month, number = (int(part) for part in date.groups())
@@ -83,7 +85,9 @@ def _dated(words: str, here: datetime) -> datetime:
         day = here - timedelta(days=first == "yesterday")
         return _at(day, rest.strip() or "00:00")
     found = _at(here, words)
-    return found if found <= here else _at(here - timedelta(days=1), words)
+    if found <= here:
+        return found
+    return _at(here - timedelta(days=1), words)
 
 
 def _local(at: float) -> datetime:
@@ -111,7 +115,9 @@ def night_began(now: float, looked: float | None = None) -> float:
     if evening > here:
         evening -= timedelta(days=1)
     began = evening.timestamp()
-    return began if looked is None else max(min(began, looked), now - LONGEST_SECONDS)
+    if looked is None:
+        return began
+    return max(min(began, looked), now - LONGEST_SECONDS)
 
 
 def day_and_clock(at: float, now: float) -> str:
@@ -126,9 +132,13 @@ def night_or_day(at: float, now: float) -> str:
     then, here = _local(at), _local(now)
     days = (here.date() - then.date()).days
     if days == 0:
-        return "last night" if then.hour < 6 <= here.hour else "today"
+        if then.hour < 6 <= here.hour:
+            return "last night"
+        return "today"
     if days == 1:
-        return "last night" if then.hour >= 22 and here.hour < 18 else "yesterday"
+        if then.hour >= 22 and here.hour < 18:
+            return "last night"
+        return "yesterday"
     if 1 < days < 7:
         return f"on {then.strftime('%A')}"
     return f"on {then.date().isoformat()}"

@@ -45,7 +45,9 @@ class ResultFiles(msgspec.Struct, frozen=True):
     listing: Listing
 
 
-async def list_tree(way: Way, spec: BoxSpec, paths: tuple[str, ...], *, folds: bool, alone: bool) -> Listing:
+async def list_tree(
+    way: Way, spec: BoxSpec, paths: tuple[str, ...], *, folds: bool, alone: bool
+) -> Listing:
     """Return every file below some paths of a box, without those of rgt itself.
 
     Args:
@@ -88,9 +90,15 @@ async def list_results(
         BoxError: the box did not answer, or not with a list of results.
         ListingError: its list of files cannot be used.
     """
-    chosen = ["--list-owned"] if folders is None else [word for path in folders for word in ("--list", path)]
+    chosen = (
+        ["--list-owned"]
+        if folders is None
+        else [word for path in folders for word in ("--list", path)]
+    )
     words = (*results_words(spec, wanted), *chosen)
-    reader = await _read(way, "results", words, _ResultsReader, MOST_RESULTS, RESULTS_SECONDS, alone)
+    reader = await _read(
+        way, "results", words, _ResultsReader, MOST_RESULTS, RESULTS_SECONDS, alone
+    )
     if reader.results is None:
         raise CommandFailed("rgt-box results: it answered nothing")
     return ResultFiles(reader.results, reader.files.listing(folds=folds))
@@ -150,7 +158,11 @@ async def _read(
         alone: As for `list_tree`.
     """
     reader = make()
-    if not alone and await run_in_pipe(way, verb, words, reader.feed, longest) is not None and reader.ended:
+    if (
+        not alone
+        and await run_in_pipe(way, verb, words, reader.feed, longest) is not None
+        and reader.ended
+    ):
         return reader
     reader = make()
     lines = Lines(reader.feed, longest)
@@ -183,7 +195,9 @@ async def run_in_pipe(
         way.give_up_client(str(error))
         return None
     stopped = threading.Event()
-    asking = asyncio.ensure_future(asyncio.to_thread(pipe.ask, verb, words, take, stopped.is_set, longest))
+    asking = asyncio.ensure_future(
+        asyncio.to_thread(pipe.ask, verb, words, take, stopped.is_set, longest)
+    )
     status = None
     try:
         status = await asyncio.shield(asking)
@@ -305,7 +319,9 @@ async def check_copies(
     differ = tuple(
         path
         for path, group in _pulled(found, pull).items()
-        if not group.problem and "\ufffd" not in path and fingerprint(members[path]) != group.fingerprint
+        if not group.problem
+        and "\ufffd" not in path
+        and fingerprint(members[path]) != group.fingerprint
     )
     there: dict[str, list[RemoteFile]] = {}
     if differ:
@@ -326,7 +342,11 @@ async def check_copies(
     for path, group in _pulled(found, pull).items():
         missing: dict[str, str] = {}
         if group.problem or fingerprint(members[path]) != group.fingerprint:
-            missing = {file.path: CHANGED for file in there.get(path, ()) if not _is_here(file, ledger, pull)}
+            missing = {
+                file.path: CHANGED
+                for file in there.get(path, ())
+                if not _is_here(file, ledger, pull)
+            }
             missing.update(refused.get(path, ()))
             missing = missing or {path: group.problem or UNREADABLE}
         folders.append(_folder_row(group, members[path], missing, pull))
@@ -406,6 +426,10 @@ def gone(ledger: Ledger, listing: Listing, *, exact: Results | None = None) -> t
     missing = [row for row in tuple(ledger.files()) if row.path not in there]
     if exact is not None:
         folders, roots = {group.path: None for group in exact.groups}, set(listing.roots)
-        return tuple(row.path for row in missing if not row.uncounted and home(row.path, folders) in roots)
+        return tuple(
+            row.path for row in missing if not row.uncounted and home(row.path, folders) in roots
+        )
     tops = tuple(root.rstrip("/") + "/" for root in listing.roots)
-    return tuple(row.path for row in missing if row.path.startswith(tops) or row.path in listing.roots)
+    return tuple(
+        row.path for row in missing if row.path.startswith(tops) or row.path in listing.roots
+    )

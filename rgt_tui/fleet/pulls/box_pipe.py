@@ -64,7 +64,9 @@ class BoxPipe:
     """
 
     def __init__(self, process: subprocess.Popen[bytes], silence: float) -> None:
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        assert (
+            process.stdin is not None and process.stdout is not None and process.stderr is not None
+        )
         self.process = process
         self.out = process.stdout.fileno()
         self._requests, self._errors = process.stdin.fileno(), process.stderr.fileno()
@@ -84,7 +86,9 @@ class BoxPipe:
     def words(self) -> str:
         """The last line of its standard error, printable."""
         lines = self._words.decode("utf-8", "replace").strip().splitlines()
-        return clean(lines[-1])[:300] if lines else ""
+        if lines:
+            return clean(lines[-1])[:300]
+        return ""
 
     def write(self, data: bytes) -> None:
         """Send requests.
@@ -193,7 +197,9 @@ class BoxPipe:
             return other_host()
         if not self._came and self.process.returncode == NOT_CONNECTED:
             return NotCarried(f"ssh does not get there ({last or 'it says nothing'})")
-        return Unreachable(f"the connection was lost ({last})" if last else "the connection was lost")
+        return Unreachable(
+            f"the connection was lost ({last})" if last else "the connection was lost"
+        )
 
 
 def other_host() -> HostKeyRefused:

@@ -62,7 +62,12 @@ class Throttle:
 
 
 async def fetch(
-    way: Way, request: PullRequest, todo: Plan, ledger: Ledger, instance: str, on_progress: OnProgress
+    way: Way,
+    request: PullRequest,
+    todo: Plan,
+    ledger: Ledger,
+    instance: str,
+    on_progress: OnProgress,
 ) -> Fetcher:
     """Bring what is to be brought; what ends it, what has come is kept.
 
@@ -110,7 +115,12 @@ async def fetch(
 
 
 async def _stream(
-    way: Way, request: PullRequest, fetcher: Fetcher, throttle: Throttle, bell: asyncio.Event, number: int
+    way: Way,
+    request: PullRequest,
+    fetcher: Fetcher,
+    throttle: Throttle,
+    bell: asyncio.Event,
+    number: int,
 ) -> None:
     """Keep one stream going, through lost connections, until nothing is left."""
     wait, lost_at, nonsense = FIRST_WAIT_S, 0.0, 0
@@ -160,7 +170,9 @@ async def _is_needed(fetcher: Fetcher, number: int) -> bool:
     return False
 
 
-async def _piped_stream(way: Way, fetcher: Fetcher, throttle: Throttle, bell: asyncio.Event) -> None:
+async def _piped_stream(
+    way: Way, fetcher: Fetcher, throttle: Throttle, bell: asyncio.Event
+) -> None:
     """Carry one stream through the system's `ssh`, in a thread.
 
     Raises:
@@ -239,7 +251,9 @@ async def _one_stream(way: Way, fetcher: Fetcher, throttle: Throttle, bell: asyn
                 )
         if ended.done() and not fetcher.finished:
             ended.result()
-            raise Unreachable(f"the agent ended: {channel.words}" if channel.words else "the agent ended")
+            raise Unreachable(
+                f"the agent ended: {channel.words}" if channel.words else "the agent ended"
+            )
     finally:
         if channel is not None:
             channel.close()

@@ -143,7 +143,9 @@ class Way:
                     self.carrier = str(error)
                 except OSError as error:
                     self.carrier = f"no file can be made for it ({error.strerror or error})"
-            return None if self.carrier else self._client
+            if self.carrier:
+                return None
+            return self._client
 
     async def piped(self) -> BoxPipe:
         """Return a `send` through the system's `ssh` that waits for requests.

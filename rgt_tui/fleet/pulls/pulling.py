@@ -16,7 +16,13 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import note_written, sync_folder
-from rgt_tui.fleet.box_evidence import RESULTS_SECONDS, Wanted, ask_results, results_of, results_words
+from rgt_tui.fleet.box_evidence import (
+    RESULTS_SECONDS,
+    Wanted,
+    ask_results,
+    results_of,
+    results_words,
+)
 from rgt_tui.fleet.fleet_source import Pulled
 from rgt_tui.fleet.pulls.box_lists import (
     MOST_RESULTS,
@@ -124,7 +130,9 @@ class PullReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def complete(self) -> bool:
         """The box confirmed that everything that was requested is here, verified, and little else was written there."""
-        return not (self.incomplete or self.uncounted or self.unconfirmed or self.too_much_unclaimed)
+        return not (
+            self.incomplete or self.uncounted or self.unconfirmed or self.too_much_unclaimed
+        )
 
 
 async def pull(
@@ -161,7 +169,9 @@ async def pull(
         with _alone(spec.name, path):
             ledger = await asyncio.to_thread(Ledger, path)
             try:
-                found = await _pull(spec, request, way, ledger, on_progress, on_plan, agree, meter, env)
+                found = await _pull(
+                    spec, request, way, ledger, on_progress, on_plan, agree, meter, env
+                )
             finally:
                 ledger.close()
     except (LandingFailed, LedgerError, ListingError) as error:
@@ -239,7 +249,9 @@ async def _pull(
     if request.dry_run:
         if exact is None:
             return report
-        pulled = Pull(listing=listing, exact=True, refused=(), destination=destination, instance=instance)
+        pulled = Pull(
+            listing=listing, exact=True, refused=(), destination=destination, instance=instance
+        )
         return _with_unclaimed(report, request, unclaimed_groups(pulled, ledger, exact), exact)
     await asyncio.to_thread(ledger.add, touched)
     _foresee(destination, todo)
@@ -290,7 +302,10 @@ async def _pull(
 
 
 def _with_unclaimed(
-    report: PullReport, request: PullRequest, unclaimed: tuple[ResultGroup, ...], exact: Results | None
+    report: PullReport,
+    request: PullRequest,
+    unclaimed: tuple[ResultGroup, ...],
+    exact: Results | None,
 ) -> PullReport:
     """Return a report with the files that nobody claims, and those that rules left out."""
     everything = exact is not None and not request.paths
@@ -397,7 +412,9 @@ async def pull_and_verify(
     async with noted(spec.name, "pull", paths, str(destination.absolute()), env) as page:
 
         def planned(todo: Plan, listing: Listing, traffic: str) -> None:
-            what = f"{len(todo.steps):,} of {how_many(len(listing.files), 'file')}, {size(todo.bytes)}"
+            what = (
+                f"{len(todo.steps):,} of {how_many(len(listing.files), 'file')}, {size(todo.bytes)}"
+            )
             page.plan(what)
             on_plan(f"{what}, to {destination}{f'; traffic: {traffic}' if traffic else ''}")
 
@@ -425,7 +442,10 @@ def ended(report: PullReport, found: Verification, destination: Path) -> Pulled:
     if report.unconfirmed:
         wrong.append(f"the box could not list its results at the end: {quoted(report.unconfirmed)}")
     if report.too_much_unclaimed:
-        wrong += [f"{quoted(group.path)}: claimed by no job, run or `results`" for group in report.unclaimed]
+        wrong += [
+            f"{quoted(group.path)}: claimed by no job, run or `results`"
+            for group in report.unclaimed
+        ]
     wrong += [f"{quoted(row.path)}: {quoted(row.reason)}" for row in found.errors]
     wrong = list(dict.fromkeys(wrong))
     count = len(wrong) + report.uncounted

@@ -162,11 +162,15 @@ async def _version(program: str) -> tuple[int, int]:
     except OSError:
         return 0, 0
     found = _VERSION.search(out.decode(errors="replace"))
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    if found:
+        return (int(found[1]), int(found[2]))
+    return (0, 0)
 
 
 async def _run(words: Sequence[str], tell: Tell, env: Mapping[str, str]) -> None:
-    kept = {name: value for name, value in env.items() if not name.startswith(("RSYNC_", "SSH_ASKPASS"))}
+    kept = {
+        name: value for name, value in env.items() if not name.startswith(("RSYNC_", "SSH_ASKPASS"))
+    }
     process = await asyncio.create_subprocess_exec(
         *words,
         stdin=asyncio.subprocess.DEVNULL,

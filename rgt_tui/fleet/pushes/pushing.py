@@ -192,7 +192,10 @@ async def push_tree(
         if tree is None:
             tree = await asyncio.to_thread(read_source, path, choice)
         plan = await _plan(
-            connection, deployed, _manifest(tree, choice, place, as_folder=code or path.is_dir()), tree.bytes
+            connection,
+            deployed,
+            _manifest(tree, choice, place, as_folder=code or path.is_dir()),
+            tree.bytes,
         )
         wanted = _checked(plan, tree)
         _refuse(plan, tree)
@@ -269,7 +272,9 @@ async def _publish(
 ) -> _Published:
     seconds = max(PUBLISH_S, tree.bytes / SLOWEST)
     command = deployed.command("push", "publish", "--staging", plan.staging)
-    done = await run(connection, command, seconds=seconds, most_bytes=MOST_ANSWER, name="publishing the push")
+    done = await run(
+        connection, command, seconds=seconds, most_bytes=MOST_ANSWER, name="publishing the push"
+    )
     found = _answer(done.out, done.status, done.words, _Published)
     if not found.damaged and not _usable(found.path):
         raise CommandFailed("the agent's answer cannot be used: it names no path")
@@ -311,7 +316,9 @@ def _refuse(plan: _Plan, tree: SourceTree) -> None:
         raise PushRefused(plan.blocked)
     room = plan.room
     if room is None:
-        raise CommandFailed("the agent's answer cannot be used: it does not say how much room there is")
+        raise CommandFailed(
+            "the agent's answer cannot be used: it does not say how much room there is"
+        )
     if room.error is not None:
         raise PushRefused(f"the free space of {plan.place} is unknown: {room.error}")
     mount = room.mount
@@ -345,7 +352,12 @@ def _what_would_fit(tree: SourceTree, over: int) -> str:
 
 
 def _arrived(
-    tree: SourceTree, choice: PushChoice, plan: _Plan, published: _Published, sent: int, carrier: str
+    tree: SourceTree,
+    choice: PushChoice,
+    plan: _Plan,
+    published: _Published,
+    sent: int,
+    carrier: str,
 ) -> Arrived:
     path = published.path or plan.place
     if choice.kind == "data" and published.path:

@@ -153,7 +153,9 @@ class Expected(msgspec.Struct, frozen=True):
 def expected_of(spec: BoxSpec) -> Expected:
     """Return what the fleet file says that the box was rented as."""
     asked = spec.asked
-    return Expected() if asked is None else Expected(asked.gpu, asked.gpu_count if asked.gpu else None)
+    if asked is None:
+        return Expected()
+    return Expected(asked.gpu, asked.gpu_count if asked.gpu else None)
 
 
 def addresses(profile: Profile) -> tuple[str, ...]:
@@ -168,12 +170,20 @@ def data_folder(spec: BoxSpec, profile: Profile) -> str | None:
     if profile.overrides.data_dir is not None:
         return profile.overrides.data_dir
     mounts = [mount for mount in spec.mounts if mount.startswith("/") and mount != "/"]
-    scratch = [mount for mount in mounts if not f"{spec.durable or ''}/".startswith(f"{mount.rstrip('/')}/")]
+    scratch = [
+        mount
+        for mount in mounts
+        if not f"{spec.durable or ''}/".startswith(f"{mount.rstrip('/')}/")
+    ]
     return next(iter((*scratch, *mounts)), None)
 
 
 async def measure(
-    spec: BoxSpec, *, seconds: float = SECONDS, quick: bool = False, accept_new_host_keys: bool = False
+    spec: BoxSpec,
+    *,
+    seconds: float = SECONDS,
+    quick: bool = False,
+    accept_new_host_keys: bool = False,
 ) -> Measured:
     """Connect to a box and have it tried.
 
@@ -189,10 +199,20 @@ async def measure(
     profile = load_profile(spec.profile)
     pythons = (spec.python,) if spec.python else profile.overrides.python
     left = max(10.0, seconds - LOGIN_SECONDS)
-    words = ["measure", "--seconds", f"{left:g}", "--bytes", str(QUICK_BYTES if quick else DISK_BYTES)]
+    words = [
+        "measure",
+        "--seconds",
+        f"{left:g}",
+        "--bytes",
+        str(QUICK_BYTES if quick else DISK_BYTES),
+    ]
     folder = data_folder(spec, profile)
     words += ["--dir", folder] if folder else []
-    words += [] if quick else ["--platform", *(word for url in addresses(profile) for word in ("--url", url))]
+    words += (
+        []
+        if quick
+        else ["--platform", *(word for url in addresses(profile) for word in ("--url", url))]
+    )
     platform = msgspec.json.encode(platform_settings(profile))
     try:
         async with (
@@ -219,10 +239,14 @@ async def measure(
                 return decoded(told, Measured, "the measurement")
             except CommandFailed:
                 break
-    raise CommandFailed(f"the agent's answer cannot be used: {done.words[:200] or 'it said nothing'}")
+    raise CommandFailed(
+        f"the agent's answer cannot be used: {done.words[:200] or 'it said nothing'}"
+    )
 
 
-def judge(found: Measured, expected: Expected, earlier: Sequence[Earlier], platform: str) -> tuple[Row, ...]:
+def judge(
+    found: Measured, expected: Expected, earlier: Sequence[Earlier], platform: str
+) -> tuple[Row, ...]:
     """Return a row for each thing that was tried. Pure.
 
     Args:
@@ -232,11 +256,17 @@ def judge(found: Measured, expected: Expected, earlier: Sequence[Earlier], platf
         platform: Profile of the box.
     """
     rows = [_gpus(found, expected), _cuda(found, expected), *_speeds(found, earlier)]
-    rows += [*_disk(found.disk, [one for one in earlier if one.platform == platform]), *map(_net, found.net)]
+    rows += [
+        *_disk(found.disk, [one for one in earlier if one.platform == platform]),
+        *map(_net, found.net),
+    ]
     if found.route_error is not None:
         rows.append(
             Row(
-                "network route", Verdict.DOUBTFUL, found.route_error, "rgt mirrors shows what jobs start with"
+                "network route",
+                Verdict.DOUBTFUL,
+                found.route_error,
+                "rgt mirrors shows what jobs start with",
             )
         )
     return tuple(rows)
@@ -250,7 +280,9 @@ def _gpus(found: Measured, expected: Expected) -> Row:
     broken = [f"{gpu.name}: {gpu.error}" for gpu in found.gpus if gpu.error]
     end = "this is not what was asked for: end it, and rent another"
     if broken:
-        return Row("gpu", Verdict.REFUSE, f"{text}; {'; '.join(broken)}", "end it, and rent another")
+        return Row(
+            "gpu", Verdict.REFUSE, f"{text}; {'; '.join(broken)}", "end it, and rent another"
+        )
     if gpus_not_as_asked(
         expected.gpu, expected.count, [(gpu.name or "unnamed", gpu.total) for gpu in found.gpus]
     ):
@@ -268,7 +300,9 @@ def _cuda(found: Measured, expected: Expected) -> Row:
         if not wanted:
             return Row("cuda", Verdict.OK, "no GPU, and no Python with torch", "")
         text = "no Python with torch was found, so nothing proves that the GPUs compute"
-        return Row("cuda", Verdict.DOUBTFUL, text, "install torch, and check again before money runs")
+        return Row(
+            "cuda", Verdict.DOUBTFUL, text, "install torch, and check again before money runs"
+        )
     if torch.torch is None:
         verdict = Verdict.DOUBTFUL if wanted else Verdict.OK
         return Row(
@@ -281,7 +315,9 @@ def _cuda(found: Measured, expected: Expected) -> Row:
         return Row("cuda", Verdict.OK, f"torch {torch.torch}; there is no GPU to compute on", "")
     if torch.built_for is None:
         advice = "install a torch that was built for CUDA, and check again"
-        return Row("cuda", Verdict.DOUBTFUL, f"torch {torch.torch} was built for the CPU alone", advice)
+        return Row(
+            "cuda", Verdict.DOUBTFUL, f"torch {torch.torch} was built for the CPU alone", advice
+        )
     broken = [f"GPU {one.device}: {one.error}" for one in torch.devices if one.error]
     if torch.count is None and torch.error and not torch.error.startswith("not done"):
         return Row("cuda", Verdict.REFUSE, f"torch {torch.torch}: {torch.error}", host)
@@ -292,13 +328,23 @@ def _cuda(found: Measured, expected: Expected) -> Row:
         return Row("cuda", Verdict.REFUSE, text, host)
     if torch.error or torch.count is None or len(torch.devices) < torch.count:
         text = f"torch {torch.torch}: {torch.error or 'not every GPU was tried'}"
-        return Row("cuda", Verdict.DOUBTFUL, text, "check again; if it hangs again, end it, and rent another")
+        return Row(
+            "cuda",
+            Verdict.DOUBTFUL,
+            text,
+            "check again; if it hangs again, end it, and rent another",
+        )
     return Row(
-        "cuda", Verdict.OK, f"torch {torch.torch} computes on {torch.count} GPU{'s' * (torch.count != 1)}"
+        "cuda",
+        Verdict.OK,
+        f"torch {torch.torch} computes on {torch.count} GPU{'s' * (torch.count != 1)}",
     )
 
 
-SPEEDS = (("gemm", "matrix products", "TFLOP/s", "tflops"), ("pcie", "to the GPU", "GB/s", "to_gpu_gbs"))
+SPEEDS = (
+    ("gemm", "matrix products", "TFLOP/s", "tflops"),
+    ("pcie", "to the GPU", "GB/s", "to_gpu_gbs"),
+)
 DISK_SPEEDS = (("disk-write", "written", "write_mbs"), ("disk-read", "read", "read_mbs"))
 """Row, words, unit, field of what was measured, and of what earlier checks have left."""
 
@@ -306,7 +352,9 @@ DISK_SPEEDS = (("disk-write", "written", "write_mbs"), ("disk-read", "read", "re
 def _speeds(found: Measured, earlier: Sequence[Earlier]) -> Iterator[Row]:
     devices = [one for one in (found.torch.devices if found.torch else ()) if one.error is None]
     for id_, what, unit, field in SPEEDS:
-        known = [(value, one) for one in devices if (value := _finite(getattr(one, field))) is not None]
+        known = [
+            (value, one) for one in devices if (value := _finite(getattr(one, field))) is not None
+        ]
         if not known:
             continue
         slowest, card = min(known, key=lambda pair: pair[0])
@@ -315,7 +363,9 @@ def _speeds(found: Measured, earlier: Sequence[Earlier]) -> Iterator[Row]:
         text = f"{what} {slowest:.1f} {unit}{f' at the slowest of {len(known)}' if len(known) > 1 else ''}{against}"
         if verdict is Verdict.OK and slowest < UNEVEN * fastest:
             verdict, text = Verdict.DOUBTFUL, f"{text}; the fastest has {fastest:.1f}"
-        advice = "heat, a power cap, or a shared card: rgt reads them as it watches; else rent another"
+        advice = (
+            "heat, a power cap, or a shared card: rgt reads them as it watches; else rent another"
+        )
         yield Row(id_, verdict, text, "" if verdict is Verdict.OK else advice)
 
 
@@ -330,7 +380,12 @@ def _against(value: float, peers: Sequence[float], unit: str) -> tuple[Verdict, 
         return Verdict.OK, "; the first of its kind that was checked"
     median = statistics.median(peers)
     share = value / median if median > 0 else math.inf
-    verdict = Verdict.REFUSE if share < REFUSED else Verdict.DOUBTFUL if share < DOUBTFUL else Verdict.OK
+    if share < REFUSED:
+        verdict = Verdict.REFUSE
+    elif share < DOUBTFUL:
+        verdict = Verdict.DOUBTFUL
+    else:
+        verdict = Verdict.OK
     return verdict, f"; the median of {len(peers)} earlier is {median:.1f} {unit}"
 
 
@@ -352,23 +407,24 @@ def _disk(disk: DiskTrial, peers: Sequence[Earlier]) -> Iterator[Row]:
             verdict = Verdict.DOUBTFUL  # a disk that is slow now may be shared, and idle in an hour
         if value < SLOW_DISK_MBS:
             verdict = Verdict.DOUBTFUL
-        advice = (
-            ""
-            if verdict is Verdict.OK
-            else "checkpoints and data will be slow; another directory may do better"
-        )
+        if verdict is Verdict.OK:
+            advice = ""
+        else:
+            advice = "checkpoints and data will be slow; another directory may do better"
         yield Row(id_, verdict, f"{disk.dir}: {value:.0f} MB/s {what}{against}", advice)
-    for id_, free, total in (("space", disk.free, disk.total), ("inodes", disk.free_inodes, disk.inodes)):
+    for id_, free, total in (
+        ("space", disk.free, disk.total),
+        ("inodes", disk.free_inodes, disk.inodes),
+    ):
         if free is None or not total:
             continue
         used = 100.0 * (1.0 - free / total)
-        verdict = (
-            Verdict.REFUSE
-            if used >= DISK_ERROR_PCT
-            else Verdict.DOUBTFUL
-            if used >= DISK_WARN_PCT
-            else Verdict.OK
-        )
+        if used >= DISK_ERROR_PCT:
+            verdict = Verdict.REFUSE
+        elif used >= DISK_WARN_PCT:
+            verdict = Verdict.DOUBTFUL
+        else:
+            verdict = Verdict.OK
         shown = size(free) if id_ == "space" else f"{free:,} inodes"
         yield Row(
             id_,
@@ -389,11 +445,15 @@ def _net(net: NetTrial) -> Row:
     status = f", status {net.status}" if net.status != 200 else ""
     text = f"first byte after {net.first_byte_s:.2f} s{speed}{status}{route}"
     slow = net.first_byte_s > SLOW_ANSWER_S or (bool(speed) and (net.mbs or 0.0) < SLOW_NET_MBS)
-    return Row(f"network {where}", Verdict.DOUBTFUL if slow else Verdict.OK, text, advice if slow else "")
+    return Row(
+        f"network {where}", Verdict.DOUBTFUL if slow else Verdict.OK, text, advice if slow else ""
+    )
 
 
 def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) and value > 0 else None
+    if value is not None and math.isfinite(value) and value > 0:
+        return value
+    return None
 
 
 def checks_path(env: Mapping[str, str]) -> Path:
@@ -415,7 +475,9 @@ def remembered(spec: BoxSpec, found: Measured) -> Earlier:
     devices = [one for one in (found.torch.devices if found.torch else ()) if one.error is None]
 
     def least(read: Callable[[Device], float | None]) -> float | None:
-        return min((value for one in devices if (value := _finite(read(one))) is not None), default=None)
+        return min(
+            (value for one in devices if (value := _finite(read(one))) is not None), default=None
+        )
 
     return Earlier(
         at=found.at,

@@ -64,7 +64,11 @@ def differences(offer: Offer, wish: Wish, machine: Instance) -> tuple[str, ...]:
         kinds = {True: "spot", False: "on-demand"}
         found.append(f"it is billed as {kinds[meter.spot]}, agreed: {kinds[offer.spot]}")
     other = machine.gpu is not None and machine.gpu != offer.gpu
-    if machine.gpu is not None and other and not same_gpu(wish.gpu, machine.gpu, offer.gpu_memory_gb):
+    if (
+        machine.gpu is not None
+        and other
+        and not same_gpu(wish.gpu, machine.gpu, offer.gpu_memory_gb)
+    ):
         found.append(f"it has {machine.gpu}, agreed: {offer.gpu}")
     if machine.gpu_count is not None and machine.gpu_count != offer.gpu_count:
         found.append(f"it has {how_many(machine.gpu_count, 'GPU')}, agreed: {offer.gpu_count}")

@@ -206,7 +206,9 @@ class Rental:
         """Return what a person must see before this candidate is taken; it was read just now."""
         ticks = self._ticks()
         try:
-            call = market_of(self._providers, candidate.ref).describe_creation(candidate.offer, wish, token)
+            call = market_of(self._providers, candidate.ref).describe_creation(
+                candidate.offer, wish, token
+            )
         except ProviderError as error:  # it cannot be asked for so
             call, taken = "", taken or str(error)
         open_ = self._open_words(candidate.ref, box)
@@ -267,10 +269,14 @@ class Rental:
         """
         market = market_of(self._providers, candidate.ref)
         fresh, at = await self._again(market, candidate.offer, wish)
-        case = self._case(candidate, wish, box, taken, fresh, at, self._open_words(candidate.ref, box))
+        case = self._case(
+            candidate, wish, box, taken, fresh, at, self._open_words(candidate.ref, box)
+        )
         verdict = rent_permit(case, token, self._ticks(), typed=typed, digest=digest)
         if isinstance(verdict, Refusal):
-            self._note(AuditEvent.REFUSED, box, "", "; ".join(verdict.reasons), typed=typed, required=False)
+            self._note(
+                AuditEvent.REFUSED, box, "", "; ".join(verdict.reasons), typed=typed, required=False
+            )
             return Taken(outcome=Outcome.REFUSED, reasons=verdict.reasons)
         offer = fresh or candidate.offer
         try:
@@ -278,7 +284,9 @@ class Rental:
         except ProviderError as error:
             return Taken(outcome=Outcome.REFUSED, reasons=(f"{error}. Nothing was sent.",))
         ref = candidate.ref
-        rent = Renting(token=token, offer=offer, wish=wish, base_url=ref.base_url, key_env=ref.key_env)
+        rent = Renting(
+            token=token, offer=offer, wish=wish, base_url=ref.base_url, key_env=ref.key_env
+        )
         try:
             line = await asyncio.to_thread(
                 self._note,
@@ -296,7 +304,9 @@ class Rental:
             return Taken(outcome=Outcome.REFUSED, reasons=(f"{error}. Nothing was sent.",))
         return await self._send(creation, market, offer, wish, verdict, say)
 
-    async def _again(self, market: Market, shown: Offer, wish: Wish) -> tuple[Offer | None, float | None]:
+    async def _again(
+        self, market: Market, shown: Offer, wish: Wish
+    ) -> tuple[Offer | None, float | None]:
         """Read the offer once more; ``(None, None)`` where the market cannot be asked."""
         at = self._ticks()
         try:
@@ -306,7 +316,13 @@ class Rental:
         return next((one for one in offers if one.id == shown.id), None), at
 
     async def _send(
-        self, creation: Creation, market: Market, offer: Offer, wish: Wish, permit: RentPermit, say: Say
+        self,
+        creation: Creation,
+        market: Market,
+        offer: Offer,
+        wish: Wish,
+        permit: RentPermit,
+        say: Say,
     ) -> Taken:
         box, token = permit.box, permit.token
         try:
@@ -322,15 +338,21 @@ class Rental:
         except (
             Exception
         ) as error:  # whatever an adapter did not expect: the call may have gone out all the same
-            return await self._lost(creation, market, box, token, f"{type(error).__name__}: {error}", say)
-        await self._ended(creation, ActionState.ANSWERED, box, token, f"{made.id} was made", machine=made.id)
+            return await self._lost(
+                creation, market, box, token, f"{type(error).__name__}: {error}", say
+            )
+        await self._ended(
+            creation, ActionState.ANSWERED, box, token, f"{made.id} was made", machine=made.id
+        )
         return Taken(outcome=Outcome.RENTED, machine=made)
 
     async def _lost(
         self, creation: Creation, market: Market, box: str, token: str, why: str, say: Say
     ) -> Taken:
         """Look for what came of a call whose answer proves nothing."""
-        await self._ended(creation, ActionState.UNKNOWN, box, token, f"sent, and not acknowledged: {why}")
+        await self._ended(
+            creation, ActionState.UNKNOWN, box, token, f"sent, and not acknowledged: {why}"
+        )
         length = f"{self._find_seconds / 60:.0f} min"
         say(f"sent, and not acknowledged ({why}): looking for {token} in the list, for {length}")
         return await self.find(creation, market, box, token, seconds=self._find_seconds, say=say)
@@ -346,7 +368,9 @@ class Rental:
         say: Say = lambda text: None,
     ) -> Taken:
         """Look for the machine of a creation by its token, and write down what is found. Nothing is sent."""
-        found = await look_for(market, token, seconds=seconds, sleep=self._sleep, ticks=self._ticks, say=say)
+        found = await look_for(
+            market, token, seconds=seconds, sleep=self._sleep, ticks=self._ticks, say=say
+        )
         if len(found) == 1:
             (machine,) = found
             await self._ended(
@@ -370,12 +394,16 @@ class Rental:
 
     async def confirm(self, creation: Creation, box: str, token: str, machine: Instance) -> None:
         """Write that a machine which was answered for is really there."""
-        last = creation.earlier.last.state if creation.earlier is not None else creation.action.state
+        last = (
+            creation.earlier.last.state if creation.earlier is not None else creation.action.state
+        )
         if last is not ActionState.CONFIRMED:
             text = f"{machine.id} is in the list"
             await self._ended(creation, ActionState.CONFIRMED, box, token, text, machine=machine.id)
 
-    async def listed(self, creation: Creation, box: str, token: str, machine: str, where: str) -> None:
+    async def listed(
+        self, creation: Creation, box: str, token: str, machine: str, where: str
+    ) -> None:
         """Write that the fleet file names the machine: nothing is open any more."""
         await self._ended(
             creation, ActionState.LISTED, box, token, f"{machine} is in {where}", machine=machine
@@ -386,7 +414,13 @@ class Rental:
         await self._ended(creation, ActionState.FAILED, box, token, text)
 
     async def _ended(
-        self, creation: Creation, state: ActionState, box: str, token: str, text: str, machine: str = ""
+        self,
+        creation: Creation,
+        state: ActionState,
+        box: str,
+        token: str,
+        text: str,
+        machine: str = "",
     ) -> None:
         """Write a step down: in the journal, and in the record. Sent is sent: a full disk changes nothing of that."""
         line = await asyncio.to_thread(

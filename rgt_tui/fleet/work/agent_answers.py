@@ -26,7 +26,9 @@ class Answer(msgspec.Struct, frozen=True):
     @property
     def last(self) -> Row:
         """The newest row; empty where there was none."""
-        return self.rows[-1] if self.rows else {}
+        if self.rows:
+            return self.rows[-1]
+        return {}
 
 
 async def ask(
@@ -77,7 +79,9 @@ async def ask(
     if lines.oversized:
         raise CommandFailed(f"{name} printed a line that is too long to be an answer")
     if channel.status is None:
-        raise CommandFailed(f"{name} was killed on the box" + (f": {channel.words}" if channel.words else ""))
+        raise CommandFailed(
+            f"{name} was killed on the box" + (f": {channel.words}" if channel.words else "")
+        )
     return Answer(channel.status, channel.words, tuple(rows))
 
 
@@ -87,28 +91,38 @@ def parsed(line: bytes) -> Row | None:
         row = msgspec.json.decode(record(line))
     except (msgspec.DecodeError, RecursionError):
         return None
-    return row if isinstance(row, dict) else None
+    if isinstance(row, dict):
+        return row
+    return None
 
 
 def text(row: Row, key: str, otherwise: str = "") -> str:
     """Return a value of a row as printable text; `otherwise` where it has none."""
     value = row.get(key)
-    return otherwise if value is None else clean(str(value))
+    if value is None:
+        return otherwise
+    return clean(str(value))
 
 
 def rows_of(row: Row, key: str) -> list[Row]:
     """Return the objects in a list of a row; what is none is left out."""
     value = row.get(key)
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    if isinstance(value, list):
+        return [item for item in value if isinstance(item, dict)]
+    return []
 
 
 def number(row: Row, key: str) -> int:
     """Return a count of a row; 0 where it has none."""
     value = row.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return 0
 
 
 def texts(row: Row, key: str) -> list[str]:
     """Return a list of a row as printable texts; empty where it has none."""
     value = row.get(key)
-    return [clean(str(item)) for item in value] if isinstance(value, list) else []
+    if isinstance(value, list):
+        return [clean(str(item)) for item in value]
+    return []

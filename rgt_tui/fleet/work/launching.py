@@ -19,7 +19,13 @@ from rgt_tui.model import BoxSpec, Finding, Profile, how_many
 
 JOBS = "~/jobs"
 """Where the agent makes jobs."""
-DETACH = {"tmux": "auto", "onstart.sh": "auto", "setsid": "setsid", "sbatch": "slurm", "none": "auto"}
+DETACH = {
+    "tmux": "auto",
+    "onstart.sh": "auto",
+    "setsid": "setsid",
+    "sbatch": "slurm",
+    "none": "auto",
+}
 """What a profile says → ``detach`` of a job."""
 BY_HAND = {
     "k8s-job": "there work is a Job of its own, which the agent prints: detach --job DIR --print k8s (docs/jobs.md)",
@@ -140,7 +146,9 @@ def _start_directory(workdir: str | None, code: Code | None) -> str | None:
     """Return where a job starts, on the box; None = in the home directory, or where the existing job starts."""
     if code is None:
         return workdir
-    return posixpath.join(code.path, workdir or "") if code.path else None
+    if code.path:
+        return posixpath.join(code.path, workdir or "")
+    return None
 
 
 def job_directory(spec: BoxSpec, said: str) -> str:
@@ -181,9 +189,21 @@ def sweep_for(
         CannotRun: no process outlives a login on this platform.
     """
     job = job_for(
-        spec, profile, words, name=name, workdir=workdir, code=code, env=env, retries=retries, smoke=smoke
+        spec,
+        profile,
+        words,
+        name=name,
+        workdir=workdir,
+        code=code,
+        env=env,
+        retries=retries,
+        smoke=smoke,
     )
-    return {**job.asked, "prune": prune, "digest": _digest([job.asked["digest"], retries, smoke, prune])}
+    return {
+        **job.asked,
+        "prune": prune,
+        "digest": _digest([job.asked["digest"], retries, smoke, prune]),
+    }
 
 
 def _digest(meaning: object) -> str:
@@ -256,7 +276,9 @@ def phase_of(row: Row) -> str:
 
 def said(row: Row) -> list[str]:
     """Return what a row of a launch says to a person, as lines."""
-    return SAID[phase_of(row)](row) if phase_of(row) in SAID else []
+    if phase_of(row) in SAID:
+        return SAID[phase_of(row)](row)
+    return []
 
 
 def _job(row: Row) -> list[str]:
@@ -280,9 +302,15 @@ def _smoke(row: Row) -> list[str]:
     if row.get("known") is None:
         return ["smoke  left out"]
     if not row.get("known"):
-        return ["smoke  no smoke known: nothing has tried this before it runs (--smoke CMD tries something)"]
+        return [
+            "smoke  no smoke known: nothing has tried this before it runs (--smoke CMD tries something)"
+        ]
     if row.get("ok"):
-        return ["smoke  passed before" if row.get("before") else f"smoke  passed in {text(row, 'seconds')} s"]
+        return [
+            "smoke  passed before"
+            if row.get("before")
+            else f"smoke  passed in {text(row, 'seconds')} s"
+        ]
     log = f"; its log is {text(row, 'log')}" if row.get("log") else ""
     return [f"smoke  FAILED: {text(row, 'reason')}; nothing was started{log}", *_tail(row)]
 
@@ -301,7 +329,11 @@ def _start(row: Row) -> list[str]:
         return [f"start  Slurm job {session}"]
     if how == "tmux":
         return [f"start  tmux session {session}, pid {text(row, 'pid')}"]
-    return [f"start  pid {text(row, 'pid')} in a session of its own" if how == "setsid" else f"start  {how}"]
+    return [
+        f"start  pid {text(row, 'pid')} in a session of its own"
+        if how == "setsid"
+        else f"start  {how}"
+    ]
 
 
 def _stands(row: Row) -> list[str]:
@@ -315,7 +347,12 @@ def _begins(row: Row) -> list[str]:
     if verdict == "queued":
         return [f"QUEUED it waits in Slurm's queue ({', '.join(texts(row, 'slurm'))})"]
     if verdict == "alive":
-        came = "no step yet" if step is None else f"step {step:g}" if isinstance(step, int | float) else "?"
+        if step is None:
+            came = "no step yet"
+        elif isinstance(step, int | float):
+            came = f"step {step:g}"
+        else:
+            came = "?"
         more = "" if step is not None else ": it may still load, buffer its output, or log none"
         return [
             f"ALIVE  {name} after {seconds} s: {came}{more}",
@@ -327,7 +364,10 @@ def _begins(row: Row) -> list[str]:
         return [f"DIED   no cell was started: {text(row, 'reason') or 'the runner ended at once'}"]
     if verdict == "trouble":
         return [f"DIED?  {name} is still alive, and its log ends in a traceback", *_tail(row)]
-    return [f"DIED   {name}: {text(row, 'reason') or verdict}; its log is {text(row, 'log')}", *_tail(row)]
+    return [
+        f"DIED   {name}: {text(row, 'reason') or verdict}; its log is {text(row, 'log')}",
+        *_tail(row),
+    ]
 
 
 LAST = 12

@@ -77,11 +77,17 @@ def parse_lines(content: str, where: str) -> tuple[QueueLine, ...]:
         words = row.partition("#")[0].split()
         if not words:
             continue
-        if len(words) not in (2, 3) or (len(words) == 3 and not (words[2].isdecimal() and int(words[2]) > 0)):
-            raise NoQueue(f"{where}:{place}: {row.strip()!r} is not a cell; write <cfg> <task> [epochs]")
+        if len(words) not in (2, 3) or (
+            len(words) == 3 and not (words[2].isdecimal() and int(words[2]) > 0)
+        ):
+            raise NoQueue(
+                f"{where}:{place}: {row.strip()!r} is not a cell; write <cfg> <task> [epochs]"
+            )
         name = cell_name(words[0])
         if name in found:
-            raise NoQueue(f"{where}:{place}: the name {name!r} is taken by a line above; rename the config")
+            raise NoQueue(
+                f"{where}:{place}: the name {name!r} is taken by a line above; rename the config"
+            )
         epochs = int(words[2]) if len(words) == 3 else DEFAULT_EPOCHS
         found[name] = QueueLine(row.strip(), name, words[1], epochs)
     if not found:
@@ -139,12 +145,17 @@ def split(
 
     def cost(line: QueueLine, box: str) -> tuple[float, str]:
         for how, like in (
-            ("this config there", [one for one in seen if one.name == line.name and one.box == box]),
+            (
+                "this config there",
+                [one for one in seen if one.name == line.name and one.box == box],
+            ),
             ("this config elsewhere", [one for one in seen if one.name == line.name]),
             ("its task", [one for one in seen if one.task == line.task]),
         ):
             if like:
-                per = [one.per_epoch * (1.0 if equal else _ratio(known, one.box, box)) for one in like]
+                per = [
+                    one.per_epoch * (1.0 if equal else _ratio(known, one.box, box)) for one in like
+                ]
                 return statistics.median(per) * line.epochs, how
         return (usual * line.epochs if usual is not None else 1.0), "nothing"
 
@@ -159,7 +170,11 @@ def split(
         shares[box].append(line)
     place = {line.name: at for at, line in enumerate(lines)}
     made = tuple(
-        Share(box, tuple(sorted(shares[box], key=lambda line: place[line.name])), load[box] if seen else None)
+        Share(
+            box,
+            tuple(sorted(shares[box], key=lambda line: place[line.name])),
+            load[box] if seen else None,
+        )
         for box in boxes
     )
     return Split(made, tuple(_notes(counted, bool(seen), rated, equal, boxes)))
@@ -167,11 +182,17 @@ def split(
 
 def _ratio(speeds: Mapping[str, float], measured: str, box: str) -> float:
     there = speeds.get(measured, 0.0)
-    return there / speeds[box] if there > 0 else 1.0
+    if there > 0:
+        return there / speeds[box]
+    return 1.0
 
 
 def _notes(
-    counted: Mapping[str, int], measured: bool, rated: Mapping[str, float], equal: bool, boxes: Sequence[str]
+    counted: Mapping[str, int],
+    measured: bool,
+    rated: Mapping[str, float],
+    equal: bool,
+    boxes: Sequence[str],
 ) -> list[str]:
     if not measured:
         return ["split evenly: no finished cell shows what one costs"]
@@ -230,10 +251,16 @@ def roster(parts: Sequence[Part]) -> tuple[Entry, ...]:
         rows: Mapping[str, Row] = {text(row, "name"): row for row in part.cells}
         names = [
             *rows,
-            *([] if part.queue is None else [c.name for c in part.queue.cells if c.name not in rows]),
+            *(
+                []
+                if part.queue is None
+                else [c.name for c in part.queue.cells if c.name not in rows]
+            ),
         ]
         for name in names:
-            where.setdefault(name, []).append((part, rows.get(name, {"name": name, "status": UNKNOWN})))
+            where.setdefault(name, []).append(
+                (part, rows.get(name, {"name": name, "status": UNKNOWN}))
+            )
     found = [_entry(name, copies) for name, copies in where.items()]
     return tuple(sorted(found, key=lambda entry: (entry.status == OK, entry.name)))
 
@@ -262,7 +289,9 @@ def _entry(name: str, copies: Sequence[tuple[Part, Row]]) -> Entry:
     return Entry(name=name, boxes=boxes, status=status, why=why, command=_command(part, name, row))
 
 
-def _spare(name: str, boxes: tuple[str, ...], copies: Sequence[tuple[Part, Row]], keeps: Part) -> Entry:
+def _spare(
+    name: str, boxes: tuple[str, ...], copies: Sequence[tuple[Part, Row]], keeps: Part
+) -> Entry:
     """Return a cell that stands in the queues of several boxes: the others must not run it as well."""
     busy = [part.box for part, _ in copies if part is not keeps and _at_work(part, name)]
     if busy:
@@ -270,14 +299,18 @@ def _spare(name: str, boxes: tuple[str, ...], copies: Sequence[tuple[Part, Row]]
         return Entry(name=name, boxes=boxes, status="duplicate", why=why)
     spare = [part for part, _ in copies if part is not keeps]
     words = [
-        f"rgt queue {part.box} take-out {shlex.quote(name)}{_job(part)}" for part in spare if not part.error
+        f"rgt queue {part.box} take-out {shlex.quote(name)}{_job(part)}"
+        for part in spare
+        if not part.error
     ]
     why = f"is in the queues of {', '.join(boxes)}; {keeps.box} keeps it"
     return Entry(name=name, boxes=boxes, status="duplicate", why=why, command=" && ".join(words))
 
 
 def _at_work(part: Part, name: str) -> bool:
-    return part.queue is not None and any(c.name == name and c.state == "running" for c in part.queue.cells)
+    return part.queue is not None and any(
+        c.name == name and c.state == "running" for c in part.queue.cells
+    )
 
 
 def _job(part: Part) -> str:
@@ -362,7 +395,9 @@ def forget_handed(path: Path, box: str, job: str, cells: Sequence[str]) -> None:
     """
     with files.alone(path):
         kept = tuple(
-            one for one in handed_cells(path) if not (one.box == box and one.job == job and one.cell in cells)
+            one
+            for one in handed_cells(path)
+            if not (one.box == box and one.job == job and one.cell in cells)
         )
         files.publish(path, msgspec.json.encode(_Ledger(handed=kept)))
 

@@ -41,7 +41,12 @@ class Tunnels:
         *,
         accept_new_host_keys: bool = False,
     ) -> None:
-        self._spec, self._tunnels, self._tell, self._accept = spec, tuple(tunnels), tell, accept_new_host_keys
+        self._spec, self._tunnels, self._tell, self._accept = (
+            spec,
+            tuple(tunnels),
+            tell,
+            accept_new_host_keys,
+        )
         self._connection: asyncssh.SSHClientConnection | None = None
         self._servers: list[asyncio.Server] = []
         self._socks: list[tuple[Tunnel, int]] = []
@@ -91,7 +96,9 @@ class Tunnels:
             except OSError as error:
                 if wanted:
                     continue
-                raise CannotListen(error.errno, f"cannot listen on {LOOPBACK}: {error.strerror}") from error
+                raise CannotListen(
+                    error.errno, f"cannot listen on {LOOPBACK}: {error.strerror}"
+                ) from error
             found = int(server.sockets[0].getsockname()[1])
             server.close()
             await server.wait_closed()
@@ -134,7 +141,9 @@ class Tunnels:
             try:
                 await connection.forward_socks(LOOPBACK, port)
             except OSError as error:
-                self._tell(f"{tunnel}: cannot listen on {LOOPBACK}:{port}: {error.strerror or error}")
+                self._tell(
+                    f"{tunnel}: cannot listen on {LOOPBACK}:{port}: {error.strerror or error}"
+                )
 
     async def _serve(
         self, tunnel: Tunnel, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

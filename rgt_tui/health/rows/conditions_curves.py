@@ -86,7 +86,9 @@ def _rise(values: Sequence[float], start: int, count: int) -> float | None:
     if level <= 0 or now <= level:  # nearly always: what falls needs no scatter
         return 1.0
     scatter = TO_SIGMA * median([abs(value - level) for value in _finite(window)])
-    return 1.0 if now - level < CLEAR * scatter else now / level
+    if now - level < CLEAR * scatter:
+        return 1.0
+    return now / level
 
 
 def say_rising(view: Facts, reading: Reading, since: float) -> str:
@@ -124,12 +126,14 @@ def _around(run: RunState) -> tuple[list[float], list[float], Resume] | None:
     xs, ys, count = loss.columns()
     resume = run.resumes[-1]
     at = resume.index
-    earlier = [ys[i] for i in range(max(0, at - 4 * BEFORE), min(at, count)) if xs[i] <= resume.step][
-        -BEFORE:
-    ]
+    earlier = [
+        ys[i] for i in range(max(0, at - 4 * BEFORE), min(at, count)) if xs[i] <= resume.step
+    ][-BEFORE:]
     before = [value for value in earlier if math.isfinite(value)]
     after = [value for value in ys[at : min(count, at + AFTER)] if math.isfinite(value)]
-    return (before, after, resume) if len(before) >= AFTER and len(after) >= AFTER else None
+    if len(before) >= AFTER and len(after) >= AFTER:
+        return (before, after, resume)
+    return None
 
 
 def read_anew(view: Facts) -> Sequence[Reading] | None:
@@ -241,10 +245,14 @@ def _fall(run: RunState) -> _Fall | None:
         fall = _Fall(resume.reached, resume.step, resume.index, spacing)
     else:
         return None
-    return fall if fall.at + BACK_POINTS <= count and max(xs[fall.at : count]) < fall.top else None
+    if fall.at + BACK_POINTS <= count and max(xs[fall.at : count]) < fall.top:
+        return fall
+    return None
 
 
-def _unexplained(run: RunState, fall: _Fall, began: float | None, saved: Sequence[int], single: bool) -> bool:
+def _unexplained(
+    run: RunState, fall: _Fall, began: float | None, saved: Sequence[int], single: bool
+) -> bool:
     """Tell whether nothing but a fault explains a fall.
 
     Args:
@@ -275,7 +283,9 @@ def _beside_loss(run: RunState, name: str, index: int) -> float | None:
         return None
     at = index - (len(loss) - len(other))  # written beside each loss, or from some point on
     _, ys, count = other.columns()
-    return ys[at] if 0 <= at < count and math.isfinite(ys[at]) else None
+    if 0 <= at < count and math.isfinite(ys[at]):
+        return ys[at]
+    return None
 
 
 def prove_lr_anew(view: Facts) -> Iterator[Proof]:
@@ -285,11 +295,16 @@ def prove_lr_anew(view: Facts) -> Iterator[Proof]:
         if rates is None or loss is None or not run.resumes or run.resumes[-1].step <= 0:
             continue
         resume = run.resumes[-1]
-        at = resume.index - (len(loss) - len(rates))  # written beside each loss, or from some point on
+        at = resume.index - (
+            len(loss) - len(rates)
+        )  # written beside each loss, or from some point on
         xs, ys, count = rates.columns()
         if not 0 < at < count:
             continue
-        old = next((ys[i] for i in range(at - 1, max(-1, at - 4 * BEFORE), -1) if xs[i] <= resume.step), None)
+        old = next(
+            (ys[i] for i in range(at - 1, max(-1, at - 4 * BEFORE), -1) if xs[i] <= resume.step),
+            None,
+        )
         if old is None or not math.isfinite(old) or old <= 0 or not math.isfinite(ys[at]):
             continue
         if ys[at] > LR_HIGHER * old or ys[at] < LR_LOWER * old:
@@ -308,7 +323,9 @@ def prove_epoch_anew(view: Facts) -> Iterator[Proof]:
         xs, ys, count = epochs.columns()
         if not 0 < at < count:
             continue
-        earlier = (ys[i] for i in range(at - 1, max(-1, at - 4 * BEFORE), -1) if xs[i] <= resume.step)
+        earlier = (
+            ys[i] for i in range(at - 1, max(-1, at - 4 * BEFORE), -1) if xs[i] <= resume.step
+        )
         old = next((value for value in earlier if math.isfinite(value)), None)
         new = next((ys[i] for i in range(at, min(count, at + AFTER)) if math.isfinite(ys[i])), None)
         if old is None or new is None or xs[at] < GONE_BACK * resume.step:
@@ -324,9 +341,13 @@ FIRST_EPOCHS = 2.0
 
 def _median(values: Sequence[float]) -> float | None:
     known = _finite(values)
-    return median(known) if len(known) >= WINDOW // 2 else None
+    if len(known) >= WINDOW // 2:
+        return median(known)
+    return None
 
 
 def _finite(values: Sequence[float]) -> Sequence[float]:
     # A sum is finite only where all of them are: the short way for nearly every curve.
-    return values if math.isfinite(sum(values)) else [value for value in values if math.isfinite(value)]
+    if math.isfinite(sum(values)):
+        return values
+    return [value for value in values if math.isfinite(value)]

@@ -8,7 +8,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rgt_tui.health.condition import NOTHING, Proof, Reading, Verdict, failed, passed, waiting, warn
-from rgt_tui.health.facts import MOVING_S, NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S, STANDS, Facts, trainers
+from rgt_tui.health.facts import (
+    MOVING_S,
+    NO_QUEUE_MOVING_S,
+    NO_QUEUE_STALL_S,
+    STANDS,
+    Facts,
+    trainers,
+)
 from rgt_tui.health.remembered import HARDWARE, xid_level
 from rgt_tui.health.rows.conditions_runs import runs_of
 from rgt_tui.model import BoxState, Finding, Gpu, RunState, Sample, Series, memory, training_of
@@ -47,7 +54,9 @@ SILENT_S, MOVED_S = 1800.0, 300.0
 
 def _gpus(view: Facts) -> tuple[Gpu, ...]:
     sample = view.box.sample
-    return sample.gpus if sample is not None else ()
+    if sample is not None:
+        return sample.gpus
+    return ()
 
 
 def _name(gpu: Gpu) -> str:
@@ -77,7 +86,9 @@ def read_idle(view: Facts) -> Sequence[Reading] | None:
     """Utilisation of each card while something trains; nothing during a pause of the training."""
     gpus = _gpus(view)
     if not gpus or not (view.trains or any(queue.runner_alive for queue, _, _ in view.running)):
-        return None if view.blind else NOTHING
+        if view.blind:
+            return None
+        return NOTHING
     if pausing(view):
         return None
     return [Reading(str(gpu.index), gpu.util, gpu) for gpu in gpus if gpu.error is None]
@@ -118,11 +129,10 @@ def say_throttled(view: Facts, reading: Reading, since: float) -> str:
     """Give the driver's reasons, temperature and clock."""
     gpu: Gpu = reading.about
     heat = "" if gpu.temp_c is None else f", {gpu.temp_c:.0f} °C"
-    clock = (
-        ""
-        if gpu.clock_mhz is None or gpu.clock_max_mhz is None
-        else f", {gpu.clock_mhz:.0f} of {gpu.clock_max_mhz:.0f} MHz"
-    )
+    if gpu.clock_mhz is None or gpu.clock_max_mhz is None:
+        clock = ""
+    else:
+        clock = f", {gpu.clock_mhz:.0f} of {gpu.clock_max_mhz:.0f} MHz"
     return f"{_name(gpu)} is slowed down: {throttle_words(gpu)}{heat}{clock}"
 
 
@@ -134,7 +144,9 @@ def read_xid(view: Facts) -> Sequence[Reading] | None:
         for gpu in _gpus(view)
         if gpu.xid is not None and xid_level(gpu.xid) == HARDWARE and str(gpu.index) not in hard
     ]
-    return [*found, *(Reading(gpu, 1.0, text) for gpu, text in hard.items())] if hard else found
+    if hard:
+        return [*found, *(Reading(gpu, 1.0, text) for gpu, text in hard.items())]
+    return found
 
 
 def read_xid_soft(view: Facts) -> Sequence[Reading] | None:
@@ -148,16 +160,16 @@ def read_xid_soft(view: Facts) -> Sequence[Reading] | None:
 
 def read_ecc(view: Facts) -> Sequence[Reading] | None:
     """Memory errors that could not be corrected, since the driver was loaded."""
-    return [Reading(str(g.index), float(g.ecc_uncorrected), g) for g in _gpus(view) if g.ecc_uncorrected]
+    return [
+        Reading(str(g.index), float(g.ecc_uncorrected), g) for g in _gpus(view) if g.ecc_uncorrected
+    ]
 
 
 def say_ecc(view: Facts, reading: Reading, since: float) -> str:
     """Give both counters."""
     gpu: Gpu = reading.about
     fixed = "?" if gpu.ecc_corrected is None else f"{gpu.ecc_corrected:,}"
-    return (
-        f"{_name(gpu)}: {how_many(gpu.ecc_uncorrected or 0, 'uncorrected memory error')} ({fixed} corrected)"
-    )
+    return f"{_name(gpu)}: {how_many(gpu.ecc_uncorrected or 0, 'uncorrected memory error')} ({fixed} corrected)"
 
 
 def read_gpu_error(view: Facts) -> Sequence[Reading] | None:
@@ -175,7 +187,9 @@ def read_cpu(view: Facts) -> Sequence[Reading] | None:
     sample = view.box.sample
     if sample is None or sample.cpu.throttled_pct is None:
         return None
-    return (Reading("", sample.cpu.throttled_pct, sample.cpu),) if view.trains else NOTHING
+    if view.trains:
+        return (Reading("", sample.cpu.throttled_pct, sample.cpu),)
+    return NOTHING
 
 
 def say_cpu(view: Facts, reading: Reading, since: float) -> str:
@@ -198,7 +212,9 @@ def check_gpu_seen(view: Facts) -> Verdict:
         return failed(f"GPU {broken[0].index}: {broken[0].error}", at)
     asked = view.box.spec.asked
     if asked is not None:
-        other = gpus_not_as_asked(asked.gpu, asked.gpu_count, [(gpu.name, gpu.vram_total) for gpu in gpus])
+        other = gpus_not_as_asked(
+            asked.gpu, asked.gpu_count, [(gpu.name, gpu.vram_total) for gpu in gpus]
+        )
         if other is not None:
             return failed(other, at)
     names = f"{len(gpus)} × {gpus[0].name}"
@@ -214,7 +230,9 @@ _LOST = re.compile(r"(?i)fallen off the bus|GPU is lost|uncorrectable")
 def card_of(finding: Finding) -> str | None:
     """Return the card that a finding is about."""
     what, _, index = finding.resource.partition(" ")
-    return index if what == "GPU" and index else None
+    if what == "GPU" and index:
+        return index
+    return None
 
 
 def prove_lost(view: Facts) -> Iterator[Proof]:
@@ -239,9 +257,15 @@ def vram_reading(box: BoxState) -> str | None:
 def read_starved(view: Facts) -> Sequence[Reading] | None:
     """Mean utilisation of the cards over the last samples, while a run advances."""
     sample = view.box.sample
-    real = [gpu for gpu in sample.gpus if not gpu.sim and gpu.error is None] if sample is not None else []
+    real = (
+        [gpu for gpu in sample.gpus if not gpu.sim and gpu.error is None]
+        if sample is not None
+        else []
+    )
     if sample is None or not real or not view.trains:
-        return None if view.blind else NOTHING
+        if view.blind:
+            return None
+        return NOTHING
     known = [value for value in view.box.rings.gpu_util if value is not None]
     if view.progress_age is None or view.progress_age > NO_QUEUE_MOVING_S or pausing(view):
         return None
@@ -268,9 +292,7 @@ def limit_of(sample: Sample) -> str:
         return f"CPU-bound, all {cores:g} cores are busy"
     known = [proc.cpu_pct for proc in trainers(sample) if proc.cpu_pct is not None]
     if known and max(known) >= ONE_CORE_PCT:
-        return (
-            f"its main process keeps a core {pct(max(known))} busy, so it loads or computes there (workers?)"
-        )
+        return f"its main process keeps a core {pct(max(known))} busy, so it loads or computes there (workers?)"
     if known:
         return "the processors are idle, too: it waits for a disk, the network or the other ranks"
     return "what it waits for is not known"
@@ -291,9 +313,12 @@ def read_spinning(view: Facts) -> Sequence[Reading] | None:
     stands += [
         (runs[0], view.now - runs[0].progressed_at)
         for runs in view.beside
-        if runs[0].progressed_at is not None and view.now - runs[0].progressed_at >= NO_QUEUE_STALL_S
+        if runs[0].progressed_at is not None
+        and view.now - runs[0].progressed_at >= NO_QUEUE_STALL_S
     ]
-    return [Reading(run.name, 1.0, (still, cards)) for run, still in stands] if cards else NOTHING
+    if cards:
+        return [Reading(run.name, 1.0, (still, cards)) for run, still in stands]
+    return NOTHING
 
 
 def _spins(gpu: Gpu) -> bool:
@@ -318,7 +343,9 @@ def read_stolen(view: Facts) -> Sequence[Reading] | None:
     sample = view.box.sample
     if sample is None or sample.cpu.steal_pct is None:
         return None
-    return (Reading("", sample.cpu.steal_pct),) if view.trains else NOTHING
+    if view.trains:
+        return (Reading("", sample.cpu.steal_pct),)
+    return NOTHING
 
 
 def say_stolen(view: Facts, reading: Reading, since: float) -> str:
@@ -349,17 +376,23 @@ def read_held_back(view: Facts) -> Sequence[Reading] | None:
     if not view.live or view.blind:
         return None
     logs = {log.path: log for log in view.box.logs if log.at is not None}
-    saved = {entry.run: view.client(entry.items[-1].at) for entry in view.box.checkpoints if entry.items}
+    saved = {
+        entry.run: view.client(entry.items[-1].at) for entry in view.box.checkpoints if entry.items
+    }
     pairs: list[tuple[str, tuple[str | None, ...], RunState | None]]
     pairs = [(cell.name, (cell.log,), run) for _, cell, run in view.running]
     runs = [runs[0] for runs in view.beside]
     for found in view.box.found:
-        mine = next((run for run in runs if training_of(run.name, {found.name}) == found.name), None)
+        mine = next(
+            (run for run in runs if training_of(run.name, {found.name}) == found.name), None
+        )
         pairs += [(found.name, (found.log, *found.logs), mine)] if found.alive else []
     out = []
     for name, paths, run in pairs:
         said = max(
-            (logs[path] for path in paths if path in logs), key=lambda log: log.at or 0.0, default=None
+            (logs[path] for path in paths if path in logs),
+            key=lambda log: log.at or 0.0,
+            default=None,
         )
         moved = max((at for at in (_moved(run), saved.get(name)) if at is not None), default=None)
         if said is None or said.at is None or moved is None:
@@ -371,17 +404,18 @@ def read_held_back(view: Facts) -> Sequence[Reading] | None:
 
 
 def _moved(run: RunState | None) -> float | None:
-    return run.progressed_at if run is not None else None
+    if run is not None:
+        return run.progressed_at
+    return None
 
 
 def say_held_back(view: Facts, reading: Reading, since: float) -> str:
     """Say for how long it has been silent, and how young the proof of life is."""
     log, silent, moved = reading.about
-    still = (
-        f"silent for {age(silent)}: buffered"
-        if log.lines
-        else f"empty for {age(silent)}: buffered, if it prints at all"
-    )
+    if log.lines:
+        still = f"silent for {age(silent)}: buffered"
+    else:
+        still = f"empty for {age(silent)}: buffered, if it prints at all"
     return f"{reading.key} is advancing (moved {age(moved)} ago), but {log.path} has been {still}"
 
 
@@ -432,7 +466,9 @@ def _in_words(view: Facts) -> str:
     """Say what the trainer measured of the runs of a box: the largest wait for data; "" = it does not tell."""
     found = [share for run in runs_of(view) if (share := share_of(run, DATA)) is not None]
     worst = max(found, key=lambda share: share.percent, default=None)
-    return "" if worst is None else f"it waits for its data {_words(worst)}"
+    if worst is None:
+        return ""
+    return f"it waits for its data {_words(worst)}"
 
 
 def share_of(run: RunState, names: Sequence[str]) -> Share | None:
@@ -456,7 +492,9 @@ def _mean(run: RunState, names: Sequence[str]) -> float | None:
         return None
     _, values, count = series.columns()
     newest = [value for value in values[max(0, count - POINTS) : count] if math.isfinite(value)]
-    return sum(newest) / len(newest) if len(newest) >= LEAST else None
+    if len(newest) >= LEAST:
+        return sum(newest) / len(newest)
+    return None
 
 
 def _named(run: RunState, names: Sequence[str]) -> Iterator[Series]:

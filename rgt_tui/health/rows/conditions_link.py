@@ -5,8 +5,24 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
-from rgt_tui.health.autostop_words import clock_words, may_have_parked, of_box, off_words, told_words
-from rgt_tui.health.condition import NOTHING, SO, Reading, Verdict, failed, passed, person, waiting, warn
+from rgt_tui.health.autostop_words import (
+    clock_words,
+    may_have_parked,
+    of_box,
+    off_words,
+    told_words,
+)
+from rgt_tui.health.condition import (
+    NOTHING,
+    SO,
+    Reading,
+    Verdict,
+    failed,
+    passed,
+    person,
+    waiting,
+    warn,
+)
 from rgt_tui.health.facts import LOST_S, SKEW_NOTED_S, SKEW_WARN_S, Facts
 from rgt_tui.model import AutostopReading, Lifecycle, Link, Mode
 from rgt_tui.profiles import age, how_many, listed, quoted
@@ -26,13 +42,17 @@ def read_unreachable(view: Facts) -> Sequence[Reading] | None:
         return NOTHING
     if link is Link.UNREACHABLE:
         return (Reading("", 1.0, age_s=max(0.0, view.now - view.box.since)),)
-    return None if link in (Link.CONNECTING, Link.ASKING) else NOTHING
+    if link in (Link.CONNECTING, Link.ASKING):
+        return None
+    return NOTHING
 
 
 def say_unreachable(view: Facts, reading: Reading, since: float) -> str:
     """Name the reason, and what the provider says: a refused connection proves nothing of the machine."""
     box = view.box
-    says = f"; {box.meter.source} says {box.meter.lifecycle.value}" if box.meter.at is not None else ""
+    says = (
+        f"; {box.meter.source} says {box.meter.lifecycle.value}" if box.meter.at is not None else ""
+    )
     return f"unreachable for {age(view.now - since)}: {box.reason}{says}"
 
 
@@ -43,18 +63,20 @@ def read_silent(view: Facts) -> Sequence[Reading] | None:
         return NOTHING
     if box.link is not Link.LIVE:
         lost = box.link is Link.UNREACHABLE and view.now - box.since >= LOST_S
-        return NOTHING if lost else None
+        if lost:
+            return NOTHING
+        return None
     # The age of the sample does not count: after a night's sleep of this computer every sample is old for a moment.
-    return SO if view.stale else NOTHING
+    if view.stale:
+        return SO
+    return NOTHING
 
 
 def say_silent(view: Facts, reading: Reading, since: float) -> str:
     """Say how old the newest sample is."""
     if view.sample_age is None:
         return "connected, but no sample has come yet: the agent hangs, or its recorder does"
-    return (
-        f"connected, but no sample for {age(view.sample_age)}: the agent, its recorder or the machine hangs"
-    )
+    return f"connected, but no sample for {age(view.sample_age)}: the agent, its recorder or the machine hangs"
 
 
 FAKE = ipaddress.ip_network("198.18.0.0/15")
@@ -64,12 +86,16 @@ FAKE = ipaddress.ip_network("198.18.0.0/15")
 def read_proxied(view: Facts) -> Sequence[Reading] | None:
     """Whether the connection leads to an address that only a proxy hands out."""
     if view.box.peer is None:
-        return None if view.box.link is Link.CONNECTING else NOTHING
+        if view.box.link is Link.CONNECTING:
+            return None
+        return NOTHING
     try:
         address = ipaddress.ip_address(view.box.peer[0])
     except ValueError:
         return NOTHING
-    return (Reading("", 1.0, view.box.peer[0]),) if address.version == 4 and address in FAKE else NOTHING
+    if address.version == 4 and address in FAKE:
+        return (Reading("", 1.0, view.box.peer[0]),)
+    return NOTHING
 
 
 def say_proxied(view: Facts, reading: Reading, since: float) -> str:
@@ -91,7 +117,9 @@ def say_asking(view: Facts, reading: Reading, since: float) -> str:
 
 def read_host_key(view: Facts) -> Sequence[Reading] | None:
     """The box shows another key than the one known."""
-    return SO if view.box.link is Link.REFUSED_KEY else NOTHING
+    if view.box.link is Link.REFUSED_KEY:
+        return SO
+    return NOTHING
 
 
 def say_host_key(view: Facts, reading: Reading, since: float) -> str:
@@ -101,7 +129,9 @@ def say_host_key(view: Facts, reading: Reading, since: float) -> str:
 
 def read_login(view: Facts) -> Sequence[Reading] | None:
     """The box answers and does not let us in."""
-    return SO if view.box.link is Link.REFUSED_LOGIN else NOTHING
+    if view.box.link is Link.REFUSED_LOGIN:
+        return SO
+    return NOTHING
 
 
 def say_login(view: Facts, reading: Reading, since: float) -> str:
@@ -118,7 +148,9 @@ def read_stopped(view: Facts) -> Sequence[Reading] | None:
     known = view.box.self_stop
     if known is not None and known.told_at is None and may_have_parked(known):
         return NOTHING  # it was armed to do so, which has an alert of its own
-    return SO if stopped and past.ran and not past.asked else NOTHING
+    if stopped and past.ran and not past.asked:
+        return SO
+    return NOTHING
 
 
 def say_stopped(view: Facts, reading: Reading, since: float) -> str:
@@ -132,7 +164,9 @@ def read_gone(view: Facts) -> Sequence[Reading] | None:
         return None
     past = view.memory.past
     gone = view.off and view.box.meter.lifecycle is Lifecycle.GONE
-    return SO if gone and past.existed and past.asked != "destroy" else NOTHING
+    if gone and past.existed and past.asked != "destroy":
+        return SO
+    return NOTHING
 
 
 def say_gone(view: Facts, reading: Reading, since: float) -> str:
@@ -142,7 +176,9 @@ def say_gone(view: Facts, reading: Reading, since: float) -> str:
 
 def read_contested(view: Facts) -> Sequence[Reading]:
     """The provider calls it stopped or gone, and it answers."""
-    return SO if view.contested else NOTHING
+    if view.contested:
+        return SO
+    return NOTHING
 
 
 def say_contested(view: Facts, reading: Reading, since: float) -> str:
@@ -154,19 +190,25 @@ def contested_words(view: Facts) -> str:
     """Say what the provider calls the machine, and what SSH shows, each with its age."""
     meter = view.box.meter
     read = "" if meter.at is None else f", read {age(view.now - meter.at)} ago"
-    return meter.state_text(f"{read}; but it answers over SSH, last sample {age(view.sample_age)} ago")
+    return meter.state_text(
+        f"{read}; but it answers over SSH, last sample {age(view.sample_age)} ago"
+    )
 
 
 def read_skew(view: Facts) -> Sequence[Reading] | None:
     """The box's clock and ours are apart."""
     skew = view.box.clock_skew
-    return None if skew is None else (Reading("", abs(skew), skew),)
+    if skew is None:
+        return None
+    return (Reading("", abs(skew), skew),)
 
 
 def say_skew(view: Facts, reading: Reading, since: float) -> str:
     """Say which is ahead."""
     skew: float = reading.about
-    return f"the box's clock is {age(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine's"
+    return (
+        f"the box's clock is {age(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine's"
+    )
 
 
 def read_own_clock(view: Facts) -> Sequence[Reading] | None:
@@ -204,7 +246,8 @@ def check_channel(view: Facts) -> Verdict:
     box = view.box
     if box.link is Link.LIVE:
         return passed(
-            "connected, host key verified", box.sample_at if box.sample_at is not None else box.since
+            "connected, host key verified",
+            box.sample_at if box.sample_at is not None else box.since,
         )
     if box.link is Link.REFUSED_KEY:
         return failed(f"host key refused: {box.reason}", box.since)
@@ -262,7 +305,9 @@ def check_credentials(view: Facts) -> Verdict:
     ]
     if lying:
         return failed("; ".join(lying[:3]) + (f"; {len(lying) - 3} more" if len(lying) > 3 else ""))
-    return person("no key lies exposed in the usual places; check arguments, scripts and logs yourself")
+    return person(
+        "no key lies exposed in the usual places; check arguments, scripts and logs yourself"
+    )
 
 
 # Conditions of autostop: about to stop, failed to, cannot tell, unwatched, disarmed, off as planned.
@@ -290,7 +335,9 @@ def read_failed_stop(view: Facts) -> Sequence[Reading]:
 
 def say_failed_stop(view: Facts, reading: Reading, since: float) -> str:
     """Say what it said of it last."""
-    words = next((event.text for event in reversed(view.box.events) if event.kind == "autostop-failed"), "")
+    words = next(
+        (event.text for event in reversed(view.box.events) if event.kind == "autostop-failed"), ""
+    )
     return f"it could not park itself, and keeps billing{f': {words}' if words else ''}"
 
 
@@ -331,7 +378,8 @@ def _disarmed_here(view: Facts) -> bool:
         return False
     since = max((one.at for one in known.armed), default=0.0) + (view.box.clock_skew or 0.0)
     return any(
-        event.kind == DISARMED and event.boot == hello.boot and event.at >= since for event in view.box.events
+        event.kind == DISARMED and event.boot == hello.boot and event.at >= since
+        for event in view.box.events
     )
 
 
@@ -341,7 +389,9 @@ def read_disarmed(view: Facts) -> Sequence[Reading]:
     if known is None or not known.armed or hello is None or of_box(view.box):
         return NOTHING
     again = all(one.boot != hello.boot for one in known.armed)
-    return SO if again or _disarmed_here(view) else NOTHING
+    if again or _disarmed_here(view):
+        return SO
+    return NOTHING
 
 
 def say_disarmed(view: Facts, reading: Reading, since: float) -> str:
@@ -376,10 +426,14 @@ def read_parked_itself(view: Facts) -> Sequence[Reading] | None:
     if view.meter_unread:
         return None
     off = view.off and view.box.meter.lifecycle is Lifecycle.STOPPED
-    return SO if off and may_have_parked(known) else NOTHING
+    if off and may_have_parked(known):
+        return SO
+    return NOTHING
 
 
 def say_parked_itself(view: Facts, reading: Reading, since: float) -> str:
     """Say since when, and as what it was armed."""
     known = view.box.self_stop
-    return "" if known is None else off_words(known, view.box.meter.source)
+    if known is None:
+        return ""
+    return off_words(known, view.box.meter.source)

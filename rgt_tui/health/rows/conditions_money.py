@@ -6,7 +6,13 @@ import math
 from collections.abc import Sequence
 
 from rgt_tui.health.condition import NOTHING, Reading, Rung, Verdict, failed, passed, waiting, warn
-from rgt_tui.health.danger_clocks import ClockReading, balance_left, clock_readings, soonest, urgency
+from rgt_tui.health.danger_clocks import (
+    ClockReading,
+    balance_left,
+    clock_readings,
+    soonest,
+    urgency,
+)
 from rgt_tui.health.facts import (
     BALANCE_ERROR_S,
     BALANCE_WARN_S,
@@ -52,12 +58,16 @@ def read_done_billing(view: Facts) -> Sequence[Reading] | None:
     """
     meter = view.box.meter
     if meter.lifecycle is not Lifecycle.RUNNING or meter.kind is not MeterKind.COMPUTE_AND_STORAGE:
-        return None if meter.lifecycle is Lifecycle.UNKNOWN else NOTHING
+        if meter.lifecycle is Lifecycle.UNKNOWN:
+            return None
+        return NOTHING
     if not _is_over(view) or view.trains:
         return NOTHING
     if view.blind:
         return None
-    ended = [cell.ended for queue in view.box.queues for cell in queue.cells if cell.ended is not None]
+    ended = [
+        cell.ended for queue in view.box.queues for cell in queue.cells if cell.ended is not None
+    ]
     if not view.box.queues:
         ended = [run.ended for run in view.box.found if run.ended is not None]
         if ended and view.box_now - max(ended) < BETWEEN_S:
@@ -80,7 +90,9 @@ def say_done_billing(view: Facts, reading: Reading, since: float) -> str:
     if waited < SHORT_S:
         return f"{what}, still billing {rate}/h ({meter.source})"
     wasted = None if meter.per_hour is None else meter.per_hour * waited / 3600.0
-    spent = f": {money(wasted, meter.currency, meter.at_least)} wasted" if wasted is not None else ""
+    spent = (
+        f": {money(wasted, meter.currency, meter.at_least)} wasted" if wasted is not None else ""
+    )
     length = f"{age(waited)} ago" if view.box.queues else f"for {age(waited)}"
     return f"{what} {length}, still billing {rate}/h{spent} ({meter.source})"
 
@@ -89,7 +101,9 @@ def read_meter(view: Facts) -> Sequence[Reading] | None:
     """Seconds since the provider was last read, while it cannot be."""
     meter = view.box.meter
     if meter.error is None:
-        return None if view.meter_unread else NOTHING
+        if view.meter_unread:
+            return None
+        return NOTHING
     return (Reading("", math.inf if meter.at is None else view.now - meter.at),)
 
 
@@ -102,7 +116,9 @@ def say_meter(view: Facts, reading: Reading, since: float) -> str:
 
 def read_open_action(view: Facts) -> Sequence[Reading]:
     """A billing call was sent, and its outcome is unknown."""
-    return (Reading("", 1.0),) if view.box.open_action else NOTHING
+    if view.box.open_action:
+        return (Reading("", 1.0),)
+    return NOTHING
 
 
 def say_open_action(view: Facts, reading: Reading, since: float) -> str:
@@ -114,7 +130,9 @@ def _unseen(bill: AccountBill, *, machines: bool) -> tuple[Unlisted, ...]:
     """Return what of an account is charged, or may be; on a cluster others' jobs and volumes are nobody's rentals."""
     shared = is_cluster(bill.kind)
     return tuple(
-        thing for thing in bill.things if thing.bills and not shared and (thing.what == MACHINE) is machines
+        thing
+        for thing in bill.things
+        if thing.bills and not shared and (thing.what == MACHINE) is machines
     )
 
 
@@ -147,14 +165,18 @@ def read_agreed(view: Facts) -> Sequence[Reading] | None:
     if asked is None:
         return NOTHING
     if meter.lifecycle not in (Lifecycle.RUNNING, Lifecycle.STARTING):
-        return None if meter.lifecycle is Lifecycle.UNKNOWN else NOTHING
+        if meter.lifecycle is Lifecycle.UNKNOWN:
+            return None
+        return NOTHING
     found = []
     if asked.spot is not None:
         kind = None if meter.spot is None else float(meter.spot is not asked.spot)
         if kind != 0.0:
             found.append(Reading("spot", kind, "spot" if meter.spot else "on-demand"))
     if asked.max_per_hour is not None and meter.currency == asked.currency:
-        over = None if meter.per_hour is None else meter.per_hour > asked.max_per_hour * (1.0 + CENTS)
+        over = (
+            None if meter.per_hour is None else meter.per_hour > asked.max_per_hour * (1.0 + CENTS)
+        )
         if over is not False:
             found.append(Reading("price", None if over is None else 1.0))
     return tuple(found)
@@ -179,7 +201,9 @@ def read_clock(view: Facts) -> Sequence[Reading] | None:
     clocks = clock_readings(profile, view.box, view.now, charges=False)
     found = soonest(one for one in clocks if not one.of_run)  # that has an alert of its own
     if found is None:
-        return None if view.meter_unread else NOTHING
+        if view.meter_unread:
+            return None
+        return NOTHING
     left = urgency(found)
     return (Reading("", left / 3600.0, found, level=None if left else found.level),)
 
@@ -197,9 +221,13 @@ def read_balance(view: Facts) -> Sequence[Reading] | None:
         return NOTHING
     if meter.balance is None or meter.burn_per_hour is None:
         # A provider that was read and does not tell it (any more): an older word of it proves nothing.
-        return None if meter.at is None or meter.error is not None else NOTHING
+        if meter.at is None or meter.error is not None:
+            return None
+        return NOTHING
     left = balance_left(meter, view.now)
-    return NOTHING if left is None else (Reading("", left / 3600.0),)
+    if left is None:
+        return NOTHING
+    return (Reading("", left / 3600.0),)
 
 
 def say_balance(view: Facts, reading: Reading, since: float) -> str:
@@ -229,7 +257,9 @@ def check_durable_survives(view: Facts) -> Verdict:
     path = view.box.spec.durable or view.profile.overrides.durable_dir
     used = next((cell.durable_path for cell in view.cells if cell.durable_path), path)
     if used is None:
-        return warn(f"no durable directory is named; on {view.profile.name} pull before you destroy")
+        return warn(
+            f"no durable directory is named; on {view.profile.name} pull before you destroy"
+        )
     storage = view.storage(Verb.DESTROY)
     tier = survival(view.profile, used, known=storage.known)
     doubts = "".join(f"; {doubt.text}" for doubt in storage.doubts_at(used))
@@ -238,11 +268,17 @@ def check_durable_survives(view: Facts) -> Verdict:
     stays = path_survives(used, view.profile, storage.known, Verb.DESTROY)
     if stays is True:
         text = f"{used} is on {tier.name}, which survives destroy{doubts}"
-        return warn(text) if doubts else passed(text)
+        if doubts:
+            return warn(text)
+        return passed(text)
     if stays is None:
         return warn(f"{used} is on {tier.name}; whether it survives destroy is not known{doubts}")
     other = next(
-        (one for one in view.profile.tiers if one.survives_destroy and set(one.mounts) & set(tier.mounts)),
+        (
+            one
+            for one in view.profile.tiers
+            if one.survives_destroy and set(one.mounts) & set(tier.mounts)
+        ),
         None,
     )
     unless = f", unless a {other.name} is mounted there" if other is not None else ""

@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from rgt_tui.health.condition import NOTHING, Proof, Reading, Verdict, absent, failed, passed, waiting, warn
+from rgt_tui.health.condition import (
+    NOTHING,
+    Proof,
+    Reading,
+    Verdict,
+    absent,
+    failed,
+    passed,
+    waiting,
+    warn,
+)
 from rgt_tui.health.facts import NO_QUEUE_STALL_S, PREEMPTED, Facts, trainers
 from rgt_tui.model import Cell, Finding, Proc, QueueState, RunState, Verb, short_command
 from rgt_tui.profiles import (
@@ -73,7 +83,9 @@ def unjudged(view: Facts) -> list[str]:
         and view.now - run.progressed_at >= stall_after(cell, run)
     ]
     late += [
-        runs[0] for runs in view.beside if view.now - (runs[0].progressed_at or view.now) >= NO_QUEUE_STALL_S
+        runs[0]
+        for runs in view.beside
+        if view.now - (runs[0].progressed_at or view.now) >= NO_QUEUE_STALL_S
     ]
     return [run.name for run in late if view.unread(run)]
 
@@ -84,7 +96,11 @@ def read_stalled(view: Facts) -> Sequence[Reading] | None:
     for queue, cell, run in view.running:
         if run is not None and run.wait is not None:
             continue  # why it stands still is known, see `read_holding`
-        if run is not None and run.progressed_at is not None and (queue.runner_alive or view.trains):
+        if (
+            run is not None
+            and run.progressed_at is not None
+            and (queue.runner_alive or view.trains)
+        ):
             still = (view.now - run.progressed_at) / stall_after(cell, run)
             found.append(Reading(cell.name, None if view.unread(run) else still, (cell, run)))
     for runs in view.beside:
@@ -93,7 +109,9 @@ def read_stalled(view: Facts) -> Sequence[Reading] | None:
             continue
         still = (view.now - (newest.progressed_at or view.now)) / NO_QUEUE_STALL_S
         found.append(Reading(newest.name, None if view.unread(newest) else still, (None, newest)))
-    return found if view.live and not view.blind else None
+    if view.live and not view.blind:
+        return found
+    return None
 
 
 def say_stalled(view: Facts, reading: Reading, since: float) -> str:
@@ -130,15 +148,24 @@ def read_halted(view: Facts) -> Sequence[Reading] | None:
         if proc.state == "T":
             since = moved.get(proc.run or "")
             found.append(
-                Reading(str(proc.pid), 1.0, proc, age_s=EVER if since is None else max(0.0, view.now - since))
+                Reading(
+                    str(proc.pid),
+                    1.0,
+                    proc,
+                    age_s=EVER if since is None else max(0.0, view.now - since),
+                )
             )
-    return found if view.live else None
+    if view.live:
+        return found
+    return None
 
 
 def say_halted(view: Facts, reading: Reading, since: float) -> str:
     """Name the process, and what resumes it."""
     proc: Proc = reading.about
-    who = f"{proc.run}, pid {proc.pid}" if proc.run else f"pid {proc.pid} ({short_command(proc.cmd)})"
+    who = (
+        f"{proc.run}, pid {proc.pid}" if proc.run else f"pid {proc.pid} ({short_command(proc.cmd)})"
+    )
     resumes = f"; kill -CONT {proc.pid} resumes it" if proc.pid > 1 else ""
     return f"stopped by a signal (state T): {who}{resumes}"
 
@@ -150,7 +177,9 @@ def read_no_step(view: Facts) -> Sequence[Reading] | None:
         if (run is None or run.progressed_at is None) and (queue.runner_alive or view.trains):
             waited = None if cell.started is None else max(0.0, view.box_now - cell.started)
             found.append(Reading(cell.name, 1.0, cell, age_s=waited))
-    return found if view.live and not view.blind else None
+    if view.live and not view.blind:
+        return found
+    return None
 
 
 def say_no_step(view: Facts, reading: Reading, since: float) -> str:
@@ -220,7 +249,11 @@ def read_interrupted(view: Facts) -> Sequence[Reading] | None:
                 text = f"{cell.name} was {cause} and is not running"
                 found.append(Reading(cell.name, 1.0, text, word=cause))
             elif cell.state == "running":
-                left = "the training continues without it" if view.trains else "the cell is not running"
+                left = (
+                    "the training continues without it"
+                    if view.trains
+                    else "the cell is not running"
+                )
                 if view.blind and not view.trains:
                     left = "whether the training continues is unknown"
                 found.append(Reading(cell.name, 1.0, f"{cell.name}: its runner is gone, {left}"))
@@ -236,7 +269,9 @@ def read_waiting(view: Facts) -> Sequence[Reading] | None:
         if waiting and "running" not in states and "interrupted" not in states:
             text = f"{how_many(waiting, 'cell')} waiting, no runner alive"
             found.append(Reading(queue.path, 1.0, text))
-    return found if found else NOTHING
+    if found:
+        return found
+    return NOTHING
 
 
 def check_queue_read(view: Facts) -> Verdict:
@@ -255,12 +290,16 @@ def check_queue_read(view: Facts) -> Verdict:
             return failed(f"{queue.path}: {', '.join(double)} is listed twice", at)
     owners: dict[str, str] = {}
     for queue in queues:
-        for place in {place for cell in queue.cells for place in (cell.out, cell.durable_path) if place}:
+        for place in {
+            place for cell in queue.cells for place in (cell.out, cell.durable_path) if place
+        }:
             if place in owners:
                 return failed(f"{owners[place]} and {queue.path} both write to {place}", at)
             owners[place] = queue.path
     count = len(view.cells)
-    return passed(f"{how_many(count, 'cell')}, names distinct", at) if count else waiting("empty", at)
+    if count:
+        return passed(f"{how_many(count, 'cell')}, names distinct", at)
+    return waiting("empty", at)
 
 
 def check_detached(view: Facts) -> Verdict:
@@ -269,7 +308,9 @@ def check_detached(view: Facts) -> Verdict:
     if not box.queues:
         return absent(view, "no queue on this box yet")
     if all(queue.done for queue in box.queues):
-        return passed("the runner has written QUEUE DONE", view.client(max(queue.at for queue in box.queues)))
+        return passed(
+            "the runner has written QUEUE DONE", view.client(max(queue.at for queue in box.queues))
+        )
     tmux = box.sample.session.tmux if box.sample is not None else ()
     where = f", tmux {', '.join(tmux)}" if tmux else ""
     alive = [queue for queue in box.queues if queue.runner_alive]
@@ -286,21 +327,27 @@ def check_first_step(view: Facts) -> Verdict:
         stepped = [run for run in view.box.runs if run.step is not None]
         if stepped:
             newest = stepped[-1]
-            return passed(f"{newest.name} reached step {newest.step:,}", view.client(newest.last_at))
+            return passed(
+                f"{newest.name} reached step {newest.step:,}", view.client(newest.last_at)
+            )
         return absent(view, "no cell is running")
     for _, cell, run in view.marked_running:
         if run is None or run.step is None:
             return waiting(f"{cell.name} has logged no step yet", view.box.sample_at)
     _, cell, run = view.marked_running[0]
     step = run.step if run is not None and run.step is not None else 0
-    return passed(f"{cell.name} is at step {step:,}", run.progressed_at if run is not None else None)
+    return passed(
+        f"{cell.name} is at step {step:,}", run.progressed_at if run is not None else None
+    )
 
 
 def check_durable_named(view: Facts) -> Verdict:
     """Every cell copies its result to a place that outlives the box."""
     if not view.cells:
         return absent(view, "no cell yet")
-    without = [cell.name for cell in view.cells if cell.durable is None and cell.durable_path is None]
+    without = [
+        cell.name for cell in view.cells if cell.durable is None and cell.durable_path is None
+    ]
     if without:
         return warn(
             f"without a durable place: {len(without)} of {how_many(len(view.cells), 'cell')}",
@@ -319,10 +366,14 @@ def check_undiagnosed(view: Facts) -> Verdict:
             f"{findings[0].gotcha}: {findings[0].title}, {findings[0].resource}", view.box.sample_at
         )
     if view.box.findings:
-        return warn(f"{view.box.findings[0].gotcha}: cause gone, not saved since", view.box.sample_at)
+        return warn(
+            f"{view.box.findings[0].gotcha}: cause gone, not saved since", view.box.sample_at
+        )
     if not view.box.logs:
         return absent(view, "no finding in the readings, and no log is read", view.box.sample_at)
-    return passed(f"no finding in {how_many(len(view.box.logs), 'log')} and the readings", view.box.sample_at)
+    return passed(
+        f"no finding in {how_many(len(view.box.logs), 'log')} and the readings", view.box.sample_at
+    )
 
 
 def check_all_done(view: Facts) -> Verdict:
@@ -336,7 +387,9 @@ def check_all_done(view: Facts) -> Verdict:
     lost = [cell.name for cell in cells if cell.state == "failed"]
     if lost:
         return failed(f"{text}; failed: {', '.join(lost)}", at)
-    return passed(text, at) if done == len(cells) else waiting(text, at)
+    if done == len(cells):
+        return passed(text, at)
+    return waiting(text, at)
 
 
 def check_all_verified(view: Facts) -> Verdict:
@@ -350,12 +403,15 @@ def check_all_verified(view: Facts) -> Verdict:
     lost = [
         cell
         for cell in done
-        if cell.durable == "verified" and copy_survives(cell, view.profile, known, Verb.DESTROY) is False
+        if cell.durable == "verified"
+        and copy_survives(cell, view.profile, known, Verb.DESTROY) is False
     ]
     text = f"{good} of {how_many(len(done), 'finished cell')} verified on durable storage"
     if lost:
         where = f"{lost[0].durable_path} is erased with the box"
-        return failed(f"{text}, but the copy of {listed([cell.name for cell in lost])} goes too: {where}", at)
+        return failed(
+            f"{text}, but the copy of {listed([cell.name for cell in lost])} goes too: {where}", at
+        )
     if any(cell.durable == "failed" for cell in done):
         return failed(text, at)
     if good == len(done):
@@ -372,7 +428,8 @@ def check_quiet(view: Facts) -> Verdict:
         return waiting("no sample yet")
     if live := trainers(box.sample):
         return waiting(
-            f"{len(live)} training: pid {live[0].pid} {short_command(live[0].cmd)[:60]}", box.sample_at
+            f"{len(live)} training: pid {live[0].pid} {short_command(live[0].cmd)[:60]}",
+            box.sample_at,
         )
     if view.blind:
         return warn(f"whether anything trains is unknown: {view.unseen}", box.sample_at)
@@ -421,7 +478,9 @@ def prove_restarted(view: Facts) -> Iterator[Proof]:
         return
     at = boots[-1].at
     for queue, cell in _cells_of(view):
-        left = cell.state in ("interrupted", "running") and not queue.runner_alive and not view.trains
+        left = (
+            cell.state in ("interrupted", "running") and not queue.runner_alive and not view.trains
+        )
         if left and cell.exit_code is None and cell.started is not None and cell.started < at:
             yield _proof(queue, cell, f"{cell.name} was running when the machine was restarted")
     for run in view.box.found:

@@ -6,7 +6,17 @@ import math
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from rgt_tui.health.condition import Proof, Reading, Verdict, absent, failed, passed, person, waiting, warn
+from rgt_tui.health.condition import (
+    Proof,
+    Reading,
+    Verdict,
+    absent,
+    failed,
+    passed,
+    person,
+    waiting,
+    warn,
+)
 from rgt_tui.health.facts import CHECKPOINT_OLD_S, HOPELESS_STALL, LAYER_OLD_S, Facts
 from rgt_tui.model import Alert, BoxState, Finding, FoundRun, RunState
 from rgt_tui.profiles import age, how_ended, saved_point, size, stall_after, wait_text
@@ -58,7 +68,10 @@ def read_nan(view: Facts) -> Sequence[Reading] | None:
         if attempt is not None:
             values, start, count = attempt
             newest = values[max(start, count - MOST_BAD) : count]
-            bad = max(1, next((i for i, v in enumerate(reversed(newest)) if math.isfinite(v)), len(newest)))
+            bad = max(
+                1,
+                next((i for i, v in enumerate(reversed(newest)) if math.isfinite(v)), len(newest)),
+            )
         found.append(Reading(run.name, float(bad), run))
     return found
 
@@ -92,7 +105,9 @@ def read_spike(view: Facts) -> Sequence[Reading] | None:
             continue
         values, start, count = attempt
         usual = values[max(start, count - NEWEST - LOOK_BACK) : max(start, count - NEWEST)]
-        found.append(Reading(run.name, spike(usual, values[max(start, count - NEWEST) : count]), run))
+        found.append(
+            Reading(run.name, spike(usual, values[max(start, count - NEWEST) : count]), run)
+        )
     return found
 
 
@@ -103,7 +118,9 @@ def spike(usual: Sequence[float], newest: Sequence[float]) -> float | None:
     low = min(newest)
     if not math.isfinite(low):
         return None
-    known = usual if math.isfinite(sum(usual)) else [value for value in usual if math.isfinite(value)]
+    known = (
+        usual if math.isfinite(sum(usual)) else [value for value in usual if math.isfinite(value)]
+    )
     if len(known) < LEAST:
         return None
     middle = median(known)
@@ -119,10 +136,16 @@ def say_spike(view: Facts, reading: Reading, since: float) -> str:
     attempt = attempt_of(run)
     assert attempt is not None
     values, start, count = attempt
-    known = [v for v in values[max(start, count - NEWEST - LOOK_BACK) : count - NEWEST] if math.isfinite(v)]
+    known = [
+        v
+        for v in values[max(start, count - NEWEST - LOOK_BACK) : count - NEWEST]
+        if math.isfinite(v)
+    ]
     usual = f"{median(known):.4g}" if known else "?"
     step = "?" if run.step is None else f"{run.step:,}"
-    return f"{run.name}: the loss jumped to {values[count - 1]:.4g} at step {step}, usual was {usual}"
+    return (
+        f"{run.name}: the loss jumped to {values[count - 1]:.4g} at step {step}, usual was {usual}"
+    )
 
 
 TOLD_S = 86400.0
@@ -154,7 +177,9 @@ def ended_at(box: BoxState, alert: Alert) -> float:
     It is another one when the training has been started again and has ended again, which the alert does not show.
     """
     run = next((run for run in box.found if alert.id == f"ended:{run.name}"), None)
-    return run.ended if run is not None and run.ended is not None else alert.since or 0.0
+    if run is not None and run.ended is not None:
+        return run.ended
+    return alert.since or 0.0
 
 
 def say_ended(view: Facts, reading: Reading, since: float) -> str:
@@ -178,14 +203,16 @@ def check_smoke(view: Facts) -> Verdict:
     done = [cell for cell in view.cells if cell.state == "done"]
     if done:
         return passed(
-            f"{done[0].name} ran to its end, exit {done[0].exit_code or 0}", view.client(done[0].ended)
+            f"{done[0].name} ran to its end, exit {done[0].exit_code or 0}",
+            view.client(done[0].ended),
         )
     if resumed := _resumed(view):
         return passed(f"a checkpoint was written, and {resumed[0]}", resumed[1])
     if view.newest is not None:
         run, point = view.newest
         return waiting(
-            f"{run} wrote {saved_point(point)}; no run has gone on from one yet", view.client(point.at)
+            f"{run} wrote {saved_point(point)}; no run has gone on from one yet",
+            view.client(point.at),
         )
     return person("run a few steps, stop, start again: does the step continue where it was?")
 
@@ -201,7 +228,9 @@ def _resumed(view: Facts) -> tuple[str, float | None] | None:
     for run in view.box.runs:
         if run.resumes and run.step is not None and run.step >= run.resumes[-1].step:
             last = run.resumes[-1]
-            return f"{run.name} went on from step {last.step:,} after {last.reason}", view.client(run.last_at)
+            return f"{run.name} went on from step {last.step:,} after {last.reason}", view.client(
+                run.last_at
+            )
     return None
 
 
@@ -223,7 +252,9 @@ def check_loss_falls(view: Facts) -> Verdict:
         if start is None:
             return warn(f"{run.name}: the first losses were not finite, now {end:.4g}", at)
         text = f"{run.name}: {start:.4g} → {end:.4g} over {n:,} points"
-        return passed(text, at) if end < start else warn(f"{text}, it does not fall", at)
+        if end < start:
+            return passed(text, at)
+        return warn(f"{text}, it does not fall", at)
     return absent(view, f"no run has logged {SMOKE_POINTS} losses yet")
 
 
@@ -232,14 +263,20 @@ def check_four_layers(view: Facts) -> Verdict:
     if not view.marked_running:
         return absent(view, "no cell is running")
     box = view.box
-    moved = [run.progressed_at for _, _, run in view.marked_running if run and run.progressed_at is not None]
+    moved = [
+        run.progressed_at
+        for _, _, run in view.marked_running
+        if run and run.progressed_at is not None
+    ]
     logs = [log.at for log in box.logs if log.at is not None and log.lines]
     alive = view.trains or any(queue.runner_alive for queue in box.queues)
     layers = {
         "session": box.sample_at if alive else None,
         "log": max(logs, default=None),
         "curve": max(moved, default=None),
-        "cgroup": box.sample_at if box.sample is not None and box.sample.mem.used is not None else None,
+        "cgroup": box.sample_at
+        if box.sample is not None and box.sample.mem.used is not None
+        else None,
     }
     missing = [name for name, at in layers.items() if at is None]
     if missing:
@@ -247,7 +284,9 @@ def check_four_layers(view: Facts) -> Verdict:
     ages = {name: view.now - at for name, at in layers.items() if at is not None}
     text = ", ".join(f"{name} {age(seconds)}" for name, seconds in ages.items())
     oldest = view.now - max(ages.values())
-    return warn(text, oldest) if max(ages.values()) > LAYER_OLD_S else passed(text, oldest)
+    if max(ages.values()) > LAYER_OLD_S:
+        return warn(text, oldest)
+    return passed(text, oldest)
 
 
 def check_progress(view: Facts) -> Verdict:
@@ -271,7 +310,9 @@ def check_progress(view: Facts) -> Verdict:
     limit = stall_after(cell, run)
     if still > HOPELESS_STALL * limit:
         return failed(text, at)
-    return warn(text, at) if still > limit else passed(text, at)
+    if still > limit:
+        return warn(text, at)
+    return passed(text, at)
 
 
 def check_losses_finite(view: Facts) -> Verdict:
@@ -292,7 +333,9 @@ def check_losses_finite(view: Facts) -> Verdict:
             return failed(text, run.progressed_at)
         counted += n - start
         newest = run.progressed_at if newest is None else newest
-    return passed(f"the last {counted} are finite", newest) if counted else absent(view, "no loss logged yet")
+    if counted:
+        return passed(f"the last {counted} are finite", newest)
+    return absent(view, "no loss logged yet")
 
 
 def check_checkpoint_age(view: Facts) -> Verdict:
@@ -307,13 +350,17 @@ def check_checkpoint_age(view: Facts) -> Verdict:
     if not points:
         begun = next((entry.writing[-1] for entry in of_running if entry.writing), None)
         if begun is not None:
-            return absent(view, f"no complete one yet; {begun.path} is not complete: {begun.why or ''}")
+            return absent(
+                view, f"no complete one yet; {begun.path} is not complete: {begun.why or ''}"
+            )
         return absent(view, "what is running has written none yet")
     run, point = max(points, key=lambda pair: pair[1].at)
     at = view.client(point.at)
     old = view.now - (at or view.now)
     text = f"{run} {saved_point(point)}, {size(point.bytes)}, {age(old)} ago"
-    return warn(text, at) if old > CHECKPOINT_OLD_S else passed(text, at)
+    if old > CHECKPOINT_OLD_S:
+        return warn(text, at)
+    return passed(text, at)
 
 
 def check_looked(view: Facts) -> Verdict:

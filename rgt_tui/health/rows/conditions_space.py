@@ -59,7 +59,9 @@ FAR = 1e6
 
 def _disks(view: Facts) -> tuple[Disk, ...]:
     sample = view.box.sample
-    return sample.disks if sample is not None else ()
+    if sample is not None:
+        return sample.disks
+    return ()
 
 
 def read_inodes(view: Facts) -> Sequence[Reading] | None:
@@ -114,7 +116,9 @@ def say_filling(view: Facts, reading: Reading, since: float) -> str:
     disk, what, free = reading.about
     left = size(free) if what == "bytes" else f"{free:,} inodes"
     when = age((reading.value or 0.0) * 3600.0)
-    return f"{disk.mount} runs out of {what} in {when} at the pace of the last half hour ({left} free)"
+    return (
+        f"{disk.mount} runs out of {what} in {when} at the pace of the last half hour ({left} free)"
+    )
 
 
 def _free_inodes(disk: Disk) -> int | None:
@@ -141,7 +145,9 @@ def read_memory(view: Facts) -> Sequence[Reading] | None:
     """Percent of the container's limit, page cache that can be taken back left out."""
     sample = view.box.sample
     share = memory_pct(sample.mem) if sample is not None else None
-    return None if share is None else (Reading("", share),)
+    if share is None:
+        return None
+    return (Reading("", share),)
 
 
 def say_memory(view: Facts, reading: Reading, since: float) -> str:
@@ -177,7 +183,9 @@ def check_inodes(view: Facts) -> Verdict:
     if sample is None:
         return waiting("no sample yet")
     shares = [
-        (share, d.mount) for d in sample.disks if not d.read_only and (share := inode_pct(d)) is not None
+        (share, d.mount)
+        for d in sample.disks
+        if not d.read_only and (share := inode_pct(d)) is not None
     ]
     unread = [disk.mount for disk in sample.disks if disk.error is not None]
     if unread:
@@ -199,7 +207,9 @@ def check_memory_limit(view: Facts) -> Verdict:
         return passed(f"cgroup v{mem.cgroup or '?'} limit {memory(mem.limit)}{host}", at)
     if mem.cgroup is None:
         return warn("no memory controller is visible: the limit is not known", at)
-    return warn(f"cgroup v{mem.cgroup} sets no limit here; whether one is set above is not visible", at)
+    return warn(
+        f"cgroup v{mem.cgroup} sets no limit here; whether one is set above is not visible", at
+    )
 
 
 def check_checkpoint_budget(view: Facts) -> Verdict:
@@ -241,7 +251,9 @@ def check_checkpoints_stay(view: Facts) -> Verdict:
     if stays is None:
         return warn(f"{text}; whether it survives a stop is not known{doubts}", at)
     text = f"{text}, which survives a stop{doubts}"
-    return warn(text, at) if doubts else passed(text, at)
+    if doubts:
+        return warn(text, at)
+    return passed(text, at)
 
 
 def check_memory(view: Facts) -> Verdict:
@@ -262,7 +274,9 @@ def mount_short_of(what: str) -> Covered:
 
     def mount(finding: Finding) -> str | None:
         resource, _, where = finding.resource.partition(" of ")
-        return where if resource == what and where else None
+        if resource == what and where:
+            return where
+        return None
 
     return mount
 

@@ -152,7 +152,9 @@ class ListingReader:
         if name is None or self._prefix is None:
             raise ListingError("the box lists something without a name")
         if row.error is not None:
-            return self._refuse(self._root if name == "." else self._prefix + name, clean(row.error))
+            return self._refuse(
+                self._root if name == "." else self._prefix + name, clean(row.error)
+            )
         if row.link is not None:
             if len(self._links) < MOST_REFUSED:
                 self._links.append((self._prefix + name, row.link))
@@ -211,7 +213,9 @@ def why_not_root(root: str) -> str | None:
     """Say why nothing below this path of a box can be pulled; None = it can."""
     if not root.startswith("/"):
         return "not an absolute path"
-    return _why_not_parts(root[1:].rstrip("/")) if root.rstrip("/") else None
+    if root.rstrip("/"):
+        return _why_not_parts(root[1:].rstrip("/"))
+    return None
 
 
 def why_not(name: str, stamp: Stamp) -> str | None:
@@ -238,7 +242,9 @@ def _why_not_parts(name: str) -> str | None:
         return "a name with a zero byte"
     if parts[0] == PARTS:
         return "where rgt keeps what is not finished"
-    if len(name) * 4 > LONGEST_NAME and any(len(os.fsencode(part)) > LONGEST_NAME for part in parts):
+    if len(name) * 4 > LONGEST_NAME and any(
+        len(os.fsencode(part)) > LONGEST_NAME for part in parts
+    ):
         return f"a name of more than {LONGEST_NAME} bytes"
     return None
 
@@ -304,4 +310,6 @@ def size_in_trainers_list(data: bytes, name: str) -> int | None:
         entry = msgspec.json.decode(data, type=_TrainersList).files.get(name)
     except (ValueError, RecursionError):
         return None
-    return None if entry is None else entry.size
+    if entry is None:
+        return None
+    return entry.size

@@ -81,7 +81,18 @@ HASHES = (Kind.CHECK, Kind.HASH)
 class Task:
     """One request."""
 
-    __slots__ = ("chunks", "copy", "end", "got", "head", "kind", "number", "offset", "start", "waiting")
+    __slots__ = (
+        "chunks",
+        "copy",
+        "end",
+        "got",
+        "head",
+        "kind",
+        "number",
+        "offset",
+        "start",
+        "waiting",
+    )
 
     def __init__(self, copy: Copy, kind: Kind, start: int, end: int) -> None:
         self.copy, self.kind, self.start, self.end = copy, kind, start, end
@@ -107,7 +118,14 @@ class Task:
         only = {"hash": True} if self.kind in HASHES else {}
         return (
             msgspec.json.encode(
-                {"id": self.number, **name, "start": self.start, "end": end, **only, "listed": listed}
+                {
+                    "id": self.number,
+                    **name,
+                    "start": self.start,
+                    "end": end,
+                    **only,
+                    "listed": listed,
+                }
             )
             + b"\n"
         )
@@ -116,7 +134,9 @@ class Task:
     def most(self) -> int | None:
         """How many bytes the answer may have; None = it has none."""
         whole = MOST_WHOLE if self.kind is Kind.WHOLE else self.end - self.start
-        return None if self.kind in HASHES else whole
+        if self.kind in HASHES:
+            return None
+        return whole
 
 
 class Copy:
@@ -159,7 +179,8 @@ class Workers:
     def __init__(self, name: str, count: int) -> None:
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._run, name=f"rgt-{name}", daemon=True) for _ in range(count)
+            threading.Thread(target=self._run, name=f"rgt-{name}", daemon=True)
+            for _ in range(count)
         ]
         for thread in self._threads:
             thread.start()
@@ -205,7 +226,12 @@ class Fetcher:
         self.folders: set[str] = set()
         """Those that were made, or written to."""
         self.failure: Exception | None = None
-        self._plan, self._ledger, self.destination, self._instance = plan, ledger, destination, instance
+        self._plan, self._ledger, self.destination, self._instance = (
+            plan,
+            ledger,
+            destination,
+            instance,
+        )
         self._news = news
         self._steps: deque[Step] = deque(plan.steps)
         self._ready: dict[Copy, deque[Task]] = {}
@@ -248,7 +274,12 @@ class Fetcher:
             stream: Who asks. It gets a file of its own as long as there is one, and helps with another's after that.
         """
         with self._lock:
-            if not self._ready and self._steps and self.failure is None and _is_plain(self._steps[0]):
+            if (
+                not self._ready
+                and self._steps
+                and self.failure is None
+                and _is_plain(self._steps[0])
+            ):
                 return self._plain(self._steps.popleft())
             copy = self._next(stream)
             if copy is None:
@@ -398,7 +429,9 @@ class Fetcher:
         try:
             self.write(task, (piece,))
         except OSError as error:
-            self.fail(failed(task.copy.step.file.path, task.copy.stamp.size, self.destination, error))
+            self.fail(
+                failed(task.copy.step.file.path, task.copy.stamp.size, self.destination, error)
+            )
             return
         if part is not None and task.offset > offset:
             self._hasher.put(partial(part.hash_piece, task.start, offset, piece))
@@ -415,7 +448,9 @@ class Fetcher:
         except OSError as error:
             if error.errno not in OF_ONE:
                 raise
-            self._spoil(copy, str(failed("it", copy.stamp.size, self.destination, error)), last=True)
+            self._spoil(
+                copy, str(failed("it", copy.stamp.size, self.destination, error)), last=True
+            )
         self._answered(copy)
 
     def _end(self, tail: Tail, task: Task, chunks: Sequence[Chunk]) -> None:
@@ -490,7 +525,9 @@ class Fetcher:
         if part is not None:
             part.close()
 
-    def _ask(self, copy: Copy, tasks: list[Task], *, first: bool = False, tell: bool = True) -> None:
+    def _ask(
+        self, copy: Copy, tasks: list[Task], *, first: bool = False, tell: bool = True
+    ) -> None:
         """Make requests due; who asks for them at once himself need not be told."""
         with self._lock:
             copy.open += len(tasks)
@@ -653,7 +690,10 @@ class Fetcher:
             self.landed.append(row)
             if copy.moved is not None:
                 self.problems.append(
-                    Refused(row.path, "it grows while it is read: what it held when it was listed was taken")
+                    Refused(
+                        row.path,
+                        "it grows while it is read: what it held when it was listed was taken",
+                    )
                 )
         self._over()
 

@@ -63,7 +63,9 @@ def failed(path: str, needed: int, destination: Path, error: OSError) -> Landing
             f"move it with `{aside}` and pull again"
         )
     where = f" ({error.filename})" if error.filename else ""
-    return LandingFailed(f"cannot write {path} below {destination}{where}: {error.strerror or error}")
+    return LandingFailed(
+        f"cannot write {path} below {destination}{where}: {error.strerror or error}"
+    )
 
 
 def _file_in_the_path(error: OSError) -> str | None:
@@ -76,7 +78,9 @@ def _file_in_the_path(error: OSError) -> str | None:
             found = candidate.lstat()
         except OSError:
             continue  # below a file nothing can be there
-        return str(candidate) if stat.S_ISREG(found.st_mode) else None
+        if stat.S_ISREG(found.st_mode):
+            return str(candidate)
+        return None
     return None
 
 
@@ -183,11 +187,15 @@ class PartFile:
 
     def digest(self) -> str | None:
         """Return the hash of the whole; None while it is not whole."""
-        return self._hash.hexdigest() if self._hashed == self._size else None
+        if self._hashed == self._size:
+            return self._hash.hexdigest()
+        return None
 
     def _read(self, into: hashlib._Hash, start: int, end: int, buffer: bytearray) -> None:
         view = memoryview(buffer)
-        while start < end and (count := os.preadv(self._fd, [view[: min(len(buffer), end - start)]], start)):
+        while start < end and (
+            count := os.preadv(self._fd, [view[: min(len(buffer), end - start)]], start)
+        ):
             into.update(view[:count])
             start += count
 
@@ -220,7 +228,9 @@ def write_part(
     Raises:
         OSError: it cannot be written.
     """
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    handle = os.open(
+        path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666
+    )
     try:
         data = memoryview(chunks[0] if len(chunks) == 1 else b"".join(chunks))
         while data:

@@ -155,7 +155,9 @@ class PieceDecoder:
             raise StreamError("an answer without a stamp")
         if answer.n is not None:
             if most is None or self._headed or not 0 <= answer.n <= most:
-                raise StreamError(f"{answer.n} bytes announced where {most or 0} at most were asked for")
+                raise StreamError(
+                    f"{answer.n} bytes announced where {most or 0} at most were asked for"
+                )
             self._headed, self._left = True, answer.n
             return Head(number, answer.n, answer.stamp)
         if self._headed is (most is None):

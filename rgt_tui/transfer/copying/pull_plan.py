@@ -85,7 +85,9 @@ def remove_left_parts(destination: Path) -> None:
         for name in filter(SMALL_PART.fullmatch, names):
             path = Path(folder, name)
             with contextlib.suppress(OSError):
-                if time.time() - path.lstat().st_ctime > LEFT_S:  # its mtime is that of the original
+                if (
+                    time.time() - path.lstat().st_ctime > LEFT_S
+                ):  # its mtime is that of the original
                     path.unlink()
 
 
@@ -133,7 +135,11 @@ def plan(
 
 
 def _verified(
-    file: RemoteFile, ledger: Ledger, instance: str, destination: Path, note: Callable[[FileRow], None]
+    file: RemoteFile,
+    ledger: Ledger,
+    instance: str,
+    destination: Path,
+    note: Callable[[FileRow], None],
 ) -> FileRow | None:
     """Return the row of a file whose copy, below this destination, is what the box still has."""
     row = ledger.file(file.path)
@@ -164,7 +170,9 @@ def _size(path: str) -> int | None:
         found = os.lstat(path)
     except OSError:
         return None
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+    if stat.S_ISREG(found.st_mode):
+        return found.st_size
+    return None
 
 
 def ranges(size: int, length: int = RANGE_BYTES) -> tuple[tuple[int, int], ...]:
@@ -200,7 +208,9 @@ class PullProgress(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def share(self) -> float:
         """Of the bytes, 0 to 1."""
-        return min(1.0, self.bytes_done / self.bytes) if self.bytes else float(self.phase == "done")
+        if self.bytes:
+            return min(1.0, self.bytes_done / self.bytes)
+        return float(self.phase == "done")
 
 
 class Rate:
@@ -220,11 +230,15 @@ class Rate:
         while len(self._seen) > 2 and now - self._seen[1][0] >= WINDOW_S:
             self._seen.popleft()
         begun, first = self._seen[0]
-        return max(0, total - first) / (now - begun) if now - begun >= SHORTEST_S else None
+        if now - begun >= SHORTEST_S:
+            return max(0, total - first) / (now - begun)
+        return None
 
 
 def time_to_go(left: int, rate: float | None) -> float | None:
     """Return the seconds that so many bytes take; None where that cannot be told."""
     if left <= 0:
         return 0.0
-    return left / rate if rate and math.isfinite(rate) else None
+    if rate and math.isfinite(rate):
+        return left / rate
+    return None

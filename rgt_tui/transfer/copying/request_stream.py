@@ -118,7 +118,11 @@ class Stream:
                 self._do(task, partial(self._fetcher.refused, piece))
             else:
                 assert isinstance(piece, Busy)
-        if self._pending and (chunks := self._pending[0].chunks) and not isinstance(chunks[-1], bytes):
+        if (
+            self._pending
+            and (chunks := self._pending[0].chunks)
+            and not isinstance(chunks[-1], bytes)
+        ):
             chunks[-1] = bytes(chunks[-1])  # the rest of it comes into other memory
 
     def _next(self) -> None:

@@ -148,7 +148,9 @@ class TextFinder:
         if self._search(block.text, 0) is None:
             return []
         # Where it stands often, this is the faster way.
-        text, needle = (block.text.lower(), self._raw.lower()) if self._fold else (block.text, self._raw)
+        text, needle = (
+            (block.text.lower(), self._raw.lower()) if self._fold else (block.text, self._raw)
+        )
         return [(block.first + index, "") for index in _lines_with_text(needle, text, block.starts)]
 
     def spans(self, line: str) -> Spans:
@@ -178,14 +180,20 @@ class Re2Finder:
 
     def __init__(self, pattern: str, *, fold: bool) -> None:
         self._one = compiled_by_re2(pattern, fold=fold)
-        self._many = None if _WHOLE.search(pattern) else compiled_by_re2(f"(?m){pattern}".encode(), fold=fold)
+        self._many = (
+            None
+            if _WHOLE.search(pattern)
+            else compiled_by_re2(f"(?m){pattern}".encode(), fold=fold)
+        )
         self._alone = _BEYOND.search(pattern) is not None
 
     def find(self, block: LineBlock) -> list[tuple[int, str]]:
         """Return the lines that have it."""
         if self._many is None:
             rows = (block.line(index).decode() for index in range(len(block.starts)))
-            return [(block.first + index, "") for index, row in enumerate(rows) if self._one.search(row)]
+            return [
+                (block.first + index, "") for index, row in enumerate(rows) if self._one.search(row)
+            ]
         found = lines_with(self._many.search, block)
         if self._alone:
             found = (index for index in found if self._one.search(block.line(index).decode()))
@@ -229,7 +237,8 @@ def finder_for(text: str) -> Chosen:
         return Chosen(Re2Finder(text, fold=fold), "")
     except ValueError as error:
         return Chosen(
-            TextFinder(text, fold=fold), f"not a regular expression ({error}): searched as plain text"
+            TextFinder(text, fold=fold),
+            f"not a regular expression ({error}): searched as plain text",
         )
 
 
@@ -247,7 +256,9 @@ class ErrorFinder:
     def find(self, block: LineBlock) -> list[tuple[int, str]]:
         """Return the lines that are errors."""
         likely = lines_with(self._search, block)
-        return [(block.first + index, "") for index in likely if is_error(block.line(index).decode())]
+        return [
+            (block.first + index, "") for index in likely if is_error(block.line(index).decode())
+        ]
 
 
 @functools.cache
@@ -349,7 +360,9 @@ class Marks:
 
     def _lowest(self) -> int:
         first = self._kept.first
-        return first if self._most is None else max(first, self._kept.end - self._most)
+        if self._most is None:
+            return first
+        return max(first, self._kept.end - self._most)
 
     @property
     def numbers(self) -> Sequence[int]:

@@ -43,7 +43,9 @@ def written_before(of_day: float, behind: float) -> float | None:
     """
     apart = (behind - of_day) % DAY
     apart = apart - DAY if apart > DAY - OUT_OF_ORDER else apart
-    return behind - apart if apart <= MOST_APART else None
+    if apart <= MOST_APART:
+        return behind - apart
+    return None
 
 
 class Written(NamedTuple):
@@ -99,7 +101,9 @@ class WrittenZone:
     @property
     def seconds(self) -> float | None:
         """East of UTC, the box's clock error included to a quarter of an hour; None = not known yet."""
-        return self.assumed if self._learned is None else self._learned
+        if self._learned is None:
+            return self.assumed
+        return self._learned
 
     def learn(self, line: str, came: float | None) -> None:
         """Take in a line that came just now."""
@@ -123,7 +127,11 @@ class WrittenZone:
         if found is None:
             return came
         zone = (
-            found.zone if found.zone is not None else self.seconds if self.seconds is not None else otherwise
+            found.zone
+            if found.zone is not None
+            else self.seconds
+            if self.seconds is not None
+            else otherwise
         )
         if zone is None:
             return came
@@ -132,4 +140,6 @@ class WrittenZone:
         if came is None:
             return None
         # Not after it came: lines of a night without a connection come late.
-        return found.seconds - zone + DAY * math.floor((came + EARLY - (found.seconds - zone)) / DAY)
+        return (
+            found.seconds - zone + DAY * math.floor((came + EARLY - (found.seconds - zone)) / DAY)
+        )

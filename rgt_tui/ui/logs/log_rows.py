@@ -64,7 +64,9 @@ class ShownLog:
         if at is not None or self.zone.seconds is None:
             return at
         found = written(line)
-        return None if found is None or found.dated else self._dated_by_neighbours(number)
+        if found is None or found.dated:
+            return None
+        return self._dated_by_neighbours(number)
 
     def _dated_by_neighbours(self, number: int) -> float | None:
         """Return when a line was written that has a time of day alone: its day is that of the lines behind it.
@@ -87,16 +89,17 @@ class ShownLog:
             found = written(line)
             if found is not None:
                 told = self.zone.when(line, self.kept.came(place))
-                at = (
-                    told
-                    if told is not None
-                    else None
-                    if at is None
-                    else written_before(found.seconds - zone, at)
-                )
+                if told is not None:
+                    at = told
+                elif at is None:
+                    at = None
+                else:
+                    at = written_before(found.seconds - zone, at)
             self._back.append(math.nan if at is None else at)
         here = self._back[start - 1 - number]
-        return here if here == here else None
+        if here == here:
+            return here
+        return None
 
     @property
     def day_unknown(self) -> str:
@@ -105,7 +108,9 @@ class ShownLog:
             return ""
         lost = next((n for n, at in enumerate(self._back) if at != at), None)
         found = None if lost is None else written(self.kept.line(self._behind[0] - 1 - lost))
-        return "" if found is None else found.clock
+        if found is None:
+            return ""
+        return found.clock
 
     def forget_before(self, number: int) -> None:
         """Other lines stand before a line than before."""
@@ -151,7 +156,9 @@ SLACK_SECONDS = 2.0
 def step_of(line: str) -> int | None:
     """Return the step of a training that a line names; None where it names none."""
     found = STEP.search(line)
-    return int(found.group(1).replace(",", "")) if found is not None else None
+    if found is not None:
+        return int(found.group(1).replace(",", ""))
+    return None
 
 
 def line_at(kept: KeptLines, spot: Spot, when: Callable[[int], float | None]) -> int | None:
@@ -199,9 +206,13 @@ def _last_by(kept: KeptLines, at: float, when: Callable[[int], float | None]) ->
         else:
             high = middle
     known = (
-        number for number in range(low - 1, max(kept.first, low - NEAR) - 1, -1) if when(number) is not None
+        number
+        for number in range(low - 1, max(kept.first, low - NEAR) - 1, -1)
+        if when(number) is not None
     )
-    return None if next(known, None) is None else low - 1
+    if next(known, None) is None:
+        return None
+    return low - 1
 
 
 class LogRows:
@@ -236,7 +247,9 @@ class LogRows:
         if not self.merged:
             return
         said = [
-            (numbers[0], numbers[-1], len(numbers)) if (numbers := self._numbers(log)) else (0, -1, 0)
+            (numbers[0], numbers[-1], len(numbers))
+            if (numbers := self._numbers(log))
+            else (0, -1, 0)
             for log in self.logs
         ]
         if said == self._known:
@@ -283,7 +296,9 @@ class LogRows:
             return len(self)
         rows = self._rows_of[place.log]
         index = bisect_left(self._numbers(self.logs[place.log]), place.number)
-        return rows[index] if index < len(rows) else len(self)
+        if index < len(rows):
+            return rows[index]
+        return len(self)
 
     def shows(self, place: LinePlace) -> bool:
         """Tell whether a line is among the rows."""
@@ -313,7 +328,9 @@ class LogRows:
                     break
         if not found:
             return None
-        return min(found) if direction > 0 else max(found)
+        if direction > 0:
+            return min(found)
+        return max(found)
 
     def _number_at(self, log: int, row: int, direction: int) -> int:
         """Return the line of a log from which on to look, seen from a row."""
@@ -331,7 +348,9 @@ class LogRows:
             return numbers[index]
         if index >= len(numbers):
             return kept.end
-        return numbers[index] - 1 if direction > 0 else numbers[index]
+        if direction > 0:
+            return numbers[index] - 1
+        return numbers[index]
 
     def count(self, marks: Sequence[Marks]) -> int:
         """Return how many marked lines there are in all."""

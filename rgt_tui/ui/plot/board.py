@@ -87,12 +87,16 @@ class Board:
     def gaps(self, key: RunKey) -> list[Gap]:
         """Return the gaps of a run."""
         trace = self.trace(key)
-        return list(trace.gaps) if trace is not None else []
+        if trace is not None:
+            return list(trace.gaps)
+        return []
 
     def best(self, key: RunKey) -> tuple[float, float] | None:
         """Return step and value of a run's best point, for a metric that has a better end."""
         highest, trace = best_is_highest(self.settings.metric), self.trace(key)
-        return None if highest is None or trace is None else trace.best(highest=highest)
+        if highest is None or trace is None:
+            return None
+        return trace.best(highest=highest)
 
     def knots(self, key: RunKey) -> Knots | None:
         """Return where a run's steps stand on the x axis; None where it has no place, or the axis counts steps."""
@@ -132,19 +136,25 @@ class Board:
         if self.settings.axis is Axis.STEP:
             return x
         knots = self.knots(key)
-        return None if knots is None else knots.step_of(x)
+        if knots is None:
+            return None
+        return knots.step_of(x)
 
     def x_of(self, key: RunKey, step: float) -> float | None:
         """Return where a step of a run stands on the x axis."""
         if self.settings.axis is Axis.STEP:
             return step
         knots = self.knots(key)
-        return None if knots is None else knots.x_of(step)
+        if knots is None:
+            return None
+        return knots.x_of(step)
 
     def value_at(self, key: RunKey, x: float) -> float | None:
         """Return what a run had at a place on the x axis, smoothed as drawn; None where it was not there."""
         trace, step = self.trace(key), self.step_at(key, x)
-        return None if trace is None or step is None else trace.at(step, self.settings.smooth)
+        if trace is None or step is None:
+            return None
+        return trace.at(step, self.settings.smooth)
 
     def warm(self, seconds: float) -> bool:
         """Prepare the other smoothings for so long; return whether something is left to do."""
@@ -183,7 +193,9 @@ class Board:
                     dash=number % len(DASHES),
                     knots=self.knots(key),
                     evaluations=evaluations[0] if evaluations else None,
-                    best=self.best(key) if self.settings.best and (few or key == self.selected) else None,
+                    best=self.best(key)
+                    if self.settings.best and (few or key == self.selected)
+                    else None,
                 )
             )
         return curves

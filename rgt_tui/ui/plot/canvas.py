@@ -78,7 +78,9 @@ class Canvas:
         owner = np.repeat(curve, counts)
         self._style.reshape(-1)[flat] = np.array([one[0] for one in styles], dtype=np.int16)[owner]
         if self._ascii:
-            marks = np.array([ord(ASCII_MARKS[one[1] % len(ASCII_MARKS)]) for one in styles], dtype=np.uint32)
+            marks = np.array(
+                [ord(ASCII_MARKS[one[1] % len(ASCII_MARKS)]) for one in styles], dtype=np.uint32
+            )
             self._text.reshape(-1)[flat] = marks[owner]
         else:
             lit = np.zeros(self._mask.shape, dtype=np.bool_)
@@ -94,7 +96,9 @@ class Canvas:
         grid = np.cumsum((begun - ended).reshape(height + 1, width), axis=0) > 0
         for side in (0, 1):
             for row in range(4):
-                self._mask |= grid[row:height:4, side::2].astype(np.uint8) * np.uint8(_DOTS[side][row])
+                self._mask |= grid[row:height:4, side::2].astype(np.uint8) * np.uint8(
+                    _DOTS[side][row]
+                )
 
     def put(self, column: int, row: int, text: str, style: int, *, over: bool = True) -> None:
         """Write `text` from a cell on, clipped; with `over` False only into empty cells."""
@@ -123,7 +127,9 @@ class Canvas:
 
     def untagged(self, column: int, row: int) -> bool:
         """Whether a cell is on the canvas and no tag stands there yet."""
-        return 0 <= row < self.height and 0 <= column < self.width and (column, row) not in self._tags
+        return (
+            0 <= row < self.height and 0 <= column < self.width and (column, row) not in self._tags
+        )
 
     def tag(self, column: int, row: int, text: str, style: int) -> None:
         """Write the tag of a curve over whatever is there."""
@@ -215,9 +221,13 @@ class Looks:
     def range(self, *, positive: bool) -> tuple[float, float] | None:
         """Return the lowest and the highest value on screen, those just outside of it included."""
         found = [self.low, self.high, self.left[:, :1], self.right[:, -1:]]
-        kept = [part[(part > 0) & (part < np.inf) if positive else np.isfinite(part)] for part in found]
+        kept = [
+            part[(part > 0) & (part < np.inf) if positive else np.isfinite(part)] for part in found
+        ]
         kept = [part for part in kept if len(part)]
-        return (min(float(p.min()) for p in kept), max(float(p.max()) for p in kept)) if kept else None
+        if kept:
+            return (min(float(p.min()) for p in kept), max(float(p.max()) for p in kept))
+        return None
 
 
 def look(paths: Sequence[tuple[Path, Floats, Floats]], columns: int) -> Looks:
@@ -243,7 +253,9 @@ def look(paths: Sequence[tuple[Path, Floats, Floats]], columns: int) -> Looks:
         starts, ends = cut[:-1], cut[1:]
         filled = np.flatnonzero(ends > starts)
         if len(filled):
-            looks.low[row, filled], looks.high[row, filled] = path.extremes(starts[filled], ends[filled])
+            looks.low[row, filled], looks.high[row, filled] = path.extremes(
+                starts[filled], ends[filled]
+            )
         inside = np.flatnonzero((cut > 0) & (cut < len(xs)) & (crossed == crossed))
         if len(inside):
             after = cut[inside]

@@ -73,10 +73,14 @@ class Pyramid:
         for level in range(lowest, highest + 1):
             chosen = np.flatnonzero(levels == level)
             if len(chosen):
-                low[chosen], high[chosen] = self._at_level(level, values, starts[chosen], ends[chosen])
+                low[chosen], high[chosen] = self._at_level(
+                    level, values, starts[chosen], ends[chosen]
+                )
         return low, high
 
-    def _at_level(self, level: int, values: Floats, starts: Places, ends: Places) -> tuple[Floats, Floats]:
+    def _at_level(
+        self, level: int, values: Floats, starts: Places, ends: Places
+    ) -> tuple[Floats, Floats]:
         if not len(starts):
             return np.empty(0), np.empty(0)
         if not level:
@@ -84,7 +88,10 @@ class Pyramid:
         bucket = FIRST * FACTOR ** (level - 1)
         count = -(-self._size // bucket)
         return _reduced(
-            self._low[level - 1][:count], self._high[level - 1][:count], starts // bucket, -(-ends // bucket)
+            self._low[level - 1][:count],
+            self._high[level - 1][:count],
+            starts // bucket,
+            -(-ends // bucket),
         )
 
 
@@ -128,7 +135,9 @@ def _reduced(low: Floats, high: Floats, starts: Places, ends: Places) -> tuple[F
 # costs at most about one unit in the last place per point of a block, of the average of the values' sizes.
 
 
-def moving_average(values: Floats, keep: float, total: float = 0.0, count: int = 0) -> tuple[Floats, float]:
+def moving_average(
+    values: Floats, keep: float, total: float = 0.0, count: int = 0
+) -> tuple[Floats, float]:
     """Return the average after each value, corrected for its start, and the uncorrected one after the last.
 
     Args:
@@ -146,7 +155,9 @@ def moving_average(values: Floats, keep: float, total: float = 0.0, count: int =
     young = max(0, min(size, int(-40.0 / np.log(keep)) + 1 - count))
     if young:
         weights = -np.expm1(np.arange(count + 1, count + young + 1) * np.log(keep))
-        with np.errstate(over="ignore"):  # the largest of all numbers, divided by what rounds to below 1
+        with np.errstate(
+            over="ignore"
+        ):  # the largest of all numbers, divided by what rounds to below 1
             sums[:young] = np.clip(sums[:young] / weights, -MOST, MOST)
     return sums, last
 
@@ -168,7 +179,9 @@ def _in_blocks(values: Floats, keep: float, total: float) -> Floats:
     table *= powers
     over = keep**BLOCK
     before = list(
-        accumulate(table[:-1, -1].tolist(), lambda carried, own: carried * over + own, initial=total)
+        accumulate(
+            table[:-1, -1].tolist(), lambda carried, own: carried * over + own, initial=total
+        )
     )
     table += np.array(before)[:, None] * (powers * keep)
     return made[:size]
@@ -177,7 +190,9 @@ def _in_blocks(values: Floats, keep: float, total: float) -> Floats:
 def _one_by_one(values: Floats, keep: float, total: float) -> Floats:
     """Do the same where a block would overflow."""
     take = 1.0 - keep
-    found = accumulate((value * take for value in values.tolist()), lambda s, v: s * keep + v, initial=total)
+    found = accumulate(
+        (value * take for value in values.tolist()), lambda s, v: s * keep + v, initial=total
+    )
     return np.array(list(found)[1:], dtype=np.float64)
 
 

@@ -60,11 +60,15 @@ class Curve:
 
     def x_of(self, step: float) -> float | None:
         """Return where a step stands on the x axis."""
-        return step if self.knots is None else self.knots.x_of(step)
+        if self.knots is None:
+            return step
+        return self.knots.x_of(step)
 
     def step_of(self, x: float) -> float | None:
         """Return the step at a place on the x axis."""
-        return x if self.knots is None else self.knots.step_of(x)
+        if self.knots is None:
+            return x
+        return self.knots.step_of(x)
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,9 @@ def extent(curves: Sequence[Curve]) -> tuple[float, float]:
             ends += [found] if found is not None else []
         elif len(curve.trace.xs):
             ends.append((float(curve.trace.xs[0]), float(curve.trace.xs[-1])))
-    return (min(a for a, _ in ends), max(b for _, b in ends)) if ends else (0.0, 1.0)
+    if ends:
+        return (min(a for a, _ in ends), max(b for _, b in ends))
+    return (0.0, 1.0)
 
 
 def compose(
@@ -159,10 +165,14 @@ def compose(
     scale = Scale.of(low, high, log=log)
     rows = height - 2
     most = max(2, rows // 4)
-    ticks = log_ticks(scale.low, scale.high, most) if log else linear_ticks(scale.low, scale.high, most)
+    ticks = (
+        log_ticks(scale.low, scale.high, most) if log else linear_ticks(scale.low, scale.high, most)
+    )
     names = labels(ticks)
     widest = min(WIDEST, width // 3)
-    names = [name if len(name) <= widest else "" for name in names]  # cut off, a number is another number
+    names = [
+        name if len(name) <= widest else "" for name in names
+    ]  # cut off, a number is another number
     gutter = max((len(name) for name in names), default=1) + 2
     canvas = Canvas(width - gutter, rows, ascii_only=ascii_only)
     frame = Frame((), gutter, canvas.width, window, scale.low, scale.high, log, canvas)
@@ -192,11 +202,17 @@ def value_range(
     values = list(found) if found is not None else []
     for curve in curves:
         if curve.evaluations is not None:
-            values += [value for _, value in drawn_points(curve, window) if value > 0 or not positive]
-    return (min(values), max(values)) if values else None
+            values += [
+                value for _, value in drawn_points(curve, window) if value > 0 or not positive
+            ]
+    if values:
+        return (min(values), max(values))
+    return None
 
 
-def _looked(curves: Sequence[Curve], window: tuple[float, float], columns: int, *, positive: bool) -> Looks:
+def _looked(
+    curves: Sequence[Curve], window: tuple[float, float], columns: int, *, positive: bool
+) -> Looks:
     edges = edges_of(window, columns)
     paths = []
     for curve in curves:
@@ -225,7 +241,9 @@ MOST_POINTS = 2000
 """Evaluations that are looked at, the newest."""
 
 
-def _draw(canvas: Canvas, curves: Sequence[Curve], looks: Looks, frame: Frame, scale: Scale) -> None:
+def _draw(
+    canvas: Canvas, curves: Sequence[Curve], looks: Looks, frame: Frame, scale: Scale
+) -> None:
     height = canvas.dots[1]
     for curve in curves:
         for xs, ys in curve.trace.lost(curve.keep) if curve.knots is None else ():
@@ -250,19 +268,26 @@ def _piece(
 def _row(scale: Scale, value: float, rows: int) -> int:
     """Return the row of cells of a value (may lie outside)."""
     dot = scale.row(value, 4 * rows)
-    return -1 if math.isnan(dot) else math.floor(dot + 0.5) // 4
+    if math.isnan(dot):
+        return -1
+    return math.floor(dot + 0.5) // 4
 
 
 def _column(curve: Curve, frame: Frame, step: float) -> int:
     """Return the column of a step of a curve; -1 where it has none."""
     x = curve.x_of(step)
-    return -1 if x is None else frame.column_of(x)
+    if x is None:
+        return -1
+    return frame.column_of(x)
 
 
 def _marks(canvas: Canvas, curve: Curve, frame: Frame, scale: Scale, ascii_only: bool) -> None:
     for x, value in drawn_points(curve, frame.window):
         canvas.put(
-            frame.column_of(x), _row(scale, value, canvas.height), "o" if ascii_only else "○", curve.style
+            frame.column_of(x),
+            _row(scale, value, canvas.height),
+            "o" if ascii_only else "○",
+            curve.style,
         )
     if curve.best is not None:
         step, value = curve.best
@@ -335,7 +360,12 @@ def _beside(canvas: Canvas, column: int, row: int, note: str) -> None:
 
 
 def _crosshair(
-    canvas: Canvas, curves: Sequence[Curve], frame: Frame, scale: Scale, cross: float | None, ascii_only: bool
+    canvas: Canvas,
+    curves: Sequence[Curve],
+    frame: Frame,
+    scale: Scale,
+    cross: float | None,
+    ascii_only: bool,
 ) -> None:
     if cross is None:
         return
@@ -346,14 +376,18 @@ def _crosshair(
         step = curve.step_of(cross)
         value = curve.trace.at(step, curve.keep) if step is not None else None
         if value is not None and math.isfinite(value):
-            canvas.put(column, _row(scale, value, canvas.height), "O" if ascii_only else "●", curve.style)
+            canvas.put(
+                column, _row(scale, value, canvas.height), "O" if ascii_only else "●", curve.style
+            )
 
 
 UNITS = {Axis.SINCE: "time", Axis.CLOCK: "time"}
 """Words for the axes whose own name is too long for the corner."""
 
 
-def axis_ticks(axis: Axis, window: tuple[float, float], columns: int) -> tuple[list[float], list[str]]:
+def axis_ticks(
+    axis: Axis, window: tuple[float, float], columns: int
+) -> tuple[list[float], list[str]]:
     """Return where ticks of the x axis stand, and what they say."""
     most = max(2, columns // 14)
     if axis in (Axis.SINCE, Axis.CLOCK):
@@ -370,7 +404,9 @@ def axis_word(axis: Axis, x: float) -> str:
         return clock_labels([x])[0]
     if axis is Axis.SINCE:
         return duration_labels([float(round(x))])[0]
-    return f"{x:,.3g}" if axis is Axis.EPOCH else f"{x:,.0f}"
+    if axis is Axis.EPOCH:
+        return f"{x:,.3g}"
+    return f"{x:,.0f}"
 
 
 def _x_axis(

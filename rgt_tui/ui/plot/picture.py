@@ -66,7 +66,9 @@ def svg(curves: Sequence[Curve], names: Sequence[str], title: str, settings: Set
         out.append(f'<path d="M{x:.1f} {HEIGHT - BOTTOM}v5" stroke="#6a717b"/>')
         out.append(_text(x, HEIGHT - BOTTOM + 20, name, anchor="middle"))
     out.append(_text(LEFT + columns / 2, HEIGHT - 14, settings.axis.value, anchor="middle"))
-    out.append(f'<path d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}" fill="none" stroke="#6a717b"/>')
+    out.append(
+        f'<path d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}" fill="none" stroke="#6a717b"/>'
+    )
     out.append(
         f'<clipPath id="plot"><rect x="{LEFT}" y="{TOP}" width="{columns}" height="{height}"/></clipPath>'
     )
@@ -134,10 +136,14 @@ def _lines(looks: Looks, row: int, scale: Scale, height: int) -> list[list[tuple
             ends.reverse()
         pieces[-1] += [(column, end) for end in dict.fromkeys(ends)]
         last = column
-    return [piece if len(piece) > 1 else [*piece, (piece[0][0] + 1, piece[0][1])] for piece in pieces]
+    return [
+        piece if len(piece) > 1 else [*piece, (piece[0][0] + 1, piece[0][1])] for piece in pieces
+    ]
 
 
-def _marks(curve: Curve, window: tuple[float, float], scale: Scale, x_of: Place, y_of: Place) -> list[str]:
+def _marks(
+    curve: Curve, window: tuple[float, float], scale: Scale, x_of: Place, y_of: Place
+) -> list[str]:
     colour = COLOURS[curve.number % len(COLOURS)]
     out = [
         f'<circle cx="{x_of(x):.1f}" cy="{y_of(value):.1f}" r="4" fill="#ffffff" stroke="{colour}" stroke-width="1.6"/>'
@@ -147,7 +153,12 @@ def _marks(curve: Curve, window: tuple[float, float], scale: Scale, x_of: Place,
 
     def put(step: float, value: float | None, mark: str, tone: str) -> None:
         x = curve.x_of(step)
-        if x is not None and window[0] <= x <= window[1] and value is not None and math.isfinite(y_of(value)):
+        if (
+            x is not None
+            and window[0] <= x <= window[1]
+            and value is not None
+            and math.isfinite(y_of(value))
+        ):
             out.append(_text(x_of(x), y_of(value) + 4, mark, anchor="middle", colour=tone))
 
     for step in curve.resumes:

@@ -23,7 +23,9 @@ def nice_step(span: float, most: int, *, whole: bool = False) -> float:
     raw = max(span / max(1, most), 1e-300)
     power = 10.0 ** math.floor(math.log10(raw))
     step = next((nice * power for nice in _NICE if nice * power >= raw * (1 - 1e-9)), 10 * power)
-    return max(step, 1.0) if whole else step
+    if whole:
+        return max(step, 1.0)
+    return step
 
 
 def linear_ticks(low: float, high: float, most: int, *, whole: bool = False) -> list[float]:
@@ -77,7 +79,8 @@ def labels(ticks: Sequence[float]) -> list[str]:
         for how in formats:
             names = [_short(format(tick, how)) for tick in ticks]
             wrong = [
-                abs(float(name.replace(",", "")) - tick) for name, tick in zip(names, ticks, strict=True)
+                abs(float(name.replace(",", "")) - tick)
+                for name, tick in zip(names, ticks, strict=True)
             ]
             if len({*names}) == len(names) and all(
                 w <= a and w <= n for w, a, n in zip(wrong, allowed, near, strict=True)
@@ -98,10 +101,31 @@ def _short(name: str) -> str:
     mantissa, _, power = name.partition("e")
     if not power:
         return name
-    return f"{mantissa}e{int(power)}" if float(mantissa) else "0"
+    if float(mantissa):
+        return f"{mantissa}e{int(power)}"
+    return "0"
 
 
-_SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+_SECONDS = (
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    10800,
+    21600,
+    43200,
+    86400,
+)
 _DAY = 86400
 
 
@@ -124,13 +148,17 @@ def time_ticks(low: float, high: float, most: int, *, offset: float = 0.0) -> li
         step = nice_step((high - low) / _DAY, most, whole=True) * _DAY
     first = math.ceil((low + offset) / step - 1e-9)
     count = math.floor((high + offset) / step + 1e-9) - first + 1
-    return list(dict.fromkeys((first + i) * step - offset for i in range(max(0, min(count, 2 * most + 2)))))
+    return list(
+        dict.fromkeys((first + i) * step - offset for i in range(max(0, min(count, 2 * most + 2))))
+    )
 
 
 def duration_labels(ticks: Sequence[float]) -> list[str]:
     """Write durations of one axis: ``0s 30s 1m30 2h15 3d 6h``; no two alike, else plain seconds."""
     names = [_duration(tick) for tick in ticks]
-    return names if len(set(names)) == len(names) else [f"{name}s" for name in labels(ticks)]
+    if len(set(names)) == len(names):
+        return names
+    return [f"{name}s" for name in labels(ticks)]
 
 
 def _duration(seconds: float) -> str:
@@ -141,11 +169,17 @@ def _duration(seconds: float) -> str:
     hours, rest = divmod(rest, 3600)
     minutes, rest = divmod(rest, 60)
     if days:
-        return f"{days}d{hours:2d}h" if hours else f"{days}d"
+        if hours:
+            return f"{days}d{hours:2d}h"
+        return f"{days}d"
     if hours:
-        return f"{hours}h{minutes:02d}" if not rest else f"{hours}h{minutes:02d}:{rest:02d}"
+        if not rest:
+            return f"{hours}h{minutes:02d}"
+        return f"{hours}h{minutes:02d}:{rest:02d}"
     if minutes:
-        return f"{minutes}m{rest:02d}" if rest else f"{minutes}m"
+        if rest:
+            return f"{minutes}m{rest:02d}"
+        return f"{minutes}m"
     return f"{rest}s"
 
 
@@ -156,11 +190,15 @@ def clock_labels(ticks: Sequence[float]) -> list[str]:
         if not ticks or ticks[-1] - ticks[0] < _DAY:
             form = "%H:%M" if not any(each.tm_sec for each in times) else "%H:%M:%S"
         else:
-            form = "%d %b" if not any(each.tm_hour or each.tm_min for each in times) else "%d %b %H:%M"
+            form = (
+                "%d %b" if not any(each.tm_hour or each.tm_min for each in times) else "%d %b %H:%M"
+            )
         names = [time.strftime(form, each) for each in times]
     except (ValueError, OverflowError, OSError):
         return labels(ticks)
-    return names if len(set(names)) == len(names) else labels(ticks)
+    if len(set(names)) == len(names):
+        return names
+    return labels(ticks)
 
 
 def ahead_of_utc(at: float) -> float:

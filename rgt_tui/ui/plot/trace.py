@@ -159,7 +159,9 @@ class Trace:
         """Return the lowest and the highest value of what is drawn; NaN where there is none."""
         path = self.path(keep)
         low, high = path.extremes(np.array([0]), np.array([len(path.xs)]))
-        return (float(low[0]), float(high[0])) if len(path.xs) else (math.nan, math.nan)
+        if len(path.xs):
+            return (float(low[0]), float(high[0]))
+        return (math.nan, math.nan)
 
     def is_prepared(self, keep: float) -> bool:
         """Whether `path` has nothing to calculate."""
@@ -177,12 +179,16 @@ class Trace:
     def at(self, step: float, keep: float = 0.0) -> float | None:
         """Return the value of the last logged step at or before `step`; None outside the curve."""
         i = self.place(step)
-        return None if i is None else float(self.path(keep).ys[i])
+        if i is None:
+            return None
+        return float(self.path(keep).ys[i])
 
     def place(self, step: float) -> int | None:
         """Return which point is the last one at or before `step`; None outside the curve."""
         i = int(np.searchsorted(self.xs, step, side="right")) - 1
-        return None if i < 0 or step > self.xs[-1] else i
+        if i < 0 or step > self.xs[-1]:
+            return None
+        return i
 
     def best(self, *, highest: bool) -> tuple[float, float] | None:
         """Return step and value of the best point as logged: the first of the lowest, or of the highest ones."""
@@ -192,11 +198,15 @@ class Trace:
             if np.isfinite(fresh).any():
                 place = looked + int(np.nanargmax(fresh) if highest else np.nanargmin(fresh))
                 better = found is None or (
-                    self._ys[place] > self._ys[found] if highest else self._ys[place] < self._ys[found]
+                    self._ys[place] > self._ys[found]
+                    if highest
+                    else self._ys[place] < self._ys[found]
                 )
                 found = place if better else found
             self._best[highest] = self._size, found
-        return None if found is None else (float(self._xs[found]), float(self._ys[found]))
+        if found is None:
+            return None
+        return (float(self._xs[found]), float(self._ys[found]))
 
     def _append(self, steps: Floats, values: Floats) -> None:
         if self._size and steps[0] <= self._xs[self._size - 1]:
@@ -217,7 +227,9 @@ class Trace:
             del self._lost[:-MOST_LOST]
             self._lost_drawn.clear()
         limit = self._xs[k]
-        self.gaps = [gap if gap.lost or gap.first < limit else replace(gap, lost=True) for gap in self.gaps]
+        self.gaps = [
+            gap if gap.lost or gap.first < limit else replace(gap, lost=True) for gap in self.gaps
+        ]
         self._size = k
         self._best.clear()
         for prepared in self._prepared.values():
@@ -225,7 +237,12 @@ class Trace:
 
     def _note_gaps(self, steps: Floats, values: Floats) -> None:
         for i in np.flatnonzero(~np.isfinite(values)).tolist()[-MOST_GAPS * 8 :]:
-            before = values[i - 1] if i else (self._ys[self._size - 1] if self._size else math.nan)
+            if i:
+                before = values[i - 1]
+            elif self._size:
+                before = self._ys[self._size - 1]
+            else:
+                before = math.nan
             previous = self.gaps[-1] if self.gaps else None
             open_gap = not math.isfinite(before) and (i > 0 or self._size > 0)
             if previous is not None and open_gap and not previous.lost:

@@ -42,7 +42,11 @@ class View:
         return right - span, right
 
     def zoom(
-        self, factor: float, about: float | None, extent: tuple[float, float], closest: float = MIN_SPAN
+        self,
+        factor: float,
+        about: float | None,
+        extent: tuple[float, float],
+        closest: float = MIN_SPAN,
     ) -> View:
         """Scale the window by `factor` (below 1 = closer); the step `about` (or the middle) stays."""
         x0, x1 = self.window(extent)
@@ -72,7 +76,14 @@ SMOOTHING = (0.0, 0.6, 0.9, 0.97)
 PREFERRED = ("loss", "val_loss", "lr", "grad_norm", "tok_s")
 EVALUATIONS = ("val_loss", "eval_loss", "valid_loss", "test_loss")
 """What an evaluation of the loss is called; drawn as points beside it."""
-TOKENS = ("tokens", "tokens_seen", "total_tokens", "num_tokens", "num_input_tokens_seen", "consumed_tokens")
+TOKENS = (
+    "tokens",
+    "tokens_seen",
+    "total_tokens",
+    "num_tokens",
+    "num_input_tokens_seen",
+    "consumed_tokens",
+)
 """What counts the tokens that a run has seen, lower case, without what stands before a slash."""
 NO_CURVE = frozenset({"step", "epoch", "total_steps", TIME, EPOCH})
 """Logged beside the metrics, but nothing to look at."""
@@ -92,7 +103,9 @@ def best_is_highest(metric: str) -> bool | None:
     words = set(metric.lower().replace("/", "_").replace("-", "_").replace(".", "_").split("_"))
     if words & set(LOWER):
         return False
-    return True if words & set(HIGHER) else None
+    if words & set(HIGHER):
+        return True
+    return None
 
 
 class Axis(enum.StrEnum):
@@ -107,7 +120,9 @@ class Axis(enum.StrEnum):
     @property
     def closest(self) -> float:
         """The closest zoom."""
-        return 1e-3 if self is Axis.EPOCH else MIN_SPAN
+        if self is Axis.EPOCH:
+            return 1e-3
+        return MIN_SPAN
 
 
 MISSING = {
@@ -188,7 +203,9 @@ class Settings:
     @property
     def cross(self) -> float | None:
         """Place of the crosshair; the pointer wins."""
-        return self.pinned if self.hover is None else self.hover
+        if self.hover is None:
+            return self.pinned
+        return self.hover
 
     def toggled_log(self) -> Settings:
         """Change the y axis of the metric that is shown."""

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from rgt_tui.ui.screens.base import FleetAwareScreen
     from rgt_tui.ui.screens.box import LEAST_LOG, BoxScreen, Wants, place
     from rgt_tui.ui.screens.curves import CurvesScreen, listed_runs
-    from rgt_tui.ui.screens.event_journal import HappeningList, JournalScreen, alert_of, ended, packed
+    from rgt_tui.ui.screens.event_journal import (
+        HappeningList,
+        JournalScreen,
+        alert_of,
+        ended,
+        packed,
+    )
     from rgt_tui.ui.screens.fleet import FleetScreen
     from rgt_tui.ui.screens.handbook_pages import HandbookScreen, list_rows, page_sections
     from rgt_tui.ui.screens.help import HelpPanel, HelpScreen, key_rows

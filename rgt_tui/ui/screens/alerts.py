@@ -13,7 +13,17 @@ from textual.widget import Widget
 from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.history.spoken_times import coming_time, day_and_clock
 from rgt_tui.health import advice
-from rgt_tui.model import Alert, BoxState, Finding, FleetEvent, FleetState, Happening, Health, Spot, Wanted
+from rgt_tui.model import (
+    Alert,
+    BoxState,
+    Finding,
+    FleetEvent,
+    FleetState,
+    Happening,
+    Health,
+    Spot,
+    Wanted,
+)
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.clipboard import Copied
@@ -103,18 +113,19 @@ def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[L
         said: Its line is shown to its end; what it says is not said again.
     """
     alert = row.alert
-    out = (
-        []
-        if said or row.finding is not None
-        else labelled("now" if row.ended_at is None else "was", alert.text, width, most=4)
-    )
+    if said or row.finding is not None:
+        out = []
+    else:
+        out = labelled("now" if row.ended_at is None else "was", alert.text, width, most=4)
     if row.since is not None:
         out += labelled("since", f"{clock(row.since)}, {compact_time(now - row.since)} ago", width)
     if row.before[0]:
         times = how_many(row.before[0], "time")
         out += labelled("before", f"{times}, ended last {day_and_clock(row.before[1], now)}", width)
     if row.ended_at is not None:
-        out += labelled("ended", f"{clock(row.ended_at)}, {compact_time(now - row.ended_at)} ago", width)
+        out += labelled(
+            "ended", f"{clock(row.ended_at)}, {compact_time(now - row.ended_at)} ago", width
+        )
     elif row.finding is not None:
         return [*out, *finding_details(row.finding, width, said=said)]
     if row.advice:
@@ -126,7 +137,8 @@ def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[L
 def finding_of(box: BoxState, alert: Alert) -> Finding | None:
     """Return the diagnosis that an alert tells, if it is one."""
     return next(
-        (f for f in box.findings if alert.id == f"finding:{f.gotcha}:{f.resource}:{f.run or ''}"), None
+        (f for f in box.findings if alert.id == f"finding:{f.gotcha}:{f.resource}:{f.run or ''}"),
+        None,
     )
 
 
@@ -147,7 +159,9 @@ def ended_rows(rows: Iterable[Happening], most: int = MOST_ENDED) -> list[AlertR
 ORDER = {"error": 0, "warn": 1}
 UNTIL_OVER = -1
 
-UNKNOWN = frozenset({Health.CONNECTING, Health.PAUSED, Health.STALE, Health.UNREACHABLE, Health.UNKNOWN})
+UNKNOWN = frozenset(
+    {Health.CONNECTING, Health.PAUSED, Health.STALE, Health.UNREACHABLE, Health.UNKNOWN}
+)
 """States in which a box without an alert is not known to be well."""
 
 
@@ -183,7 +197,9 @@ class AlertsScreen(Moves, FleetAwareScreen):
     def target_box(self) -> str | None:
         """The box of the selected alert."""
         picked = self.picked
-        return self.box_name if picked is None else picked.box or None
+        if picked is None:
+            return self.box_name
+        return picked.box or None
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the alerts that hold now, and below them those that have ended."""
@@ -219,7 +235,9 @@ class AlertsScreen(Moves, FleetAwareScreen):
 
         picked = self.picked
         self.show_context(
-            None if picked is None else picked.box, self.main_list.wanted_height(self.size.width), story
+            None if picked is None else picked.box,
+            self.main_list.wanted_height(self.size.width),
+            story,
         )
 
     def on_resize(self, event: events.Resize) -> None:
@@ -252,18 +270,27 @@ class AlertsScreen(Moves, FleetAwareScreen):
         if self.box_name is None:
             rows += [AlertRow("", alert, advice(alert)) for alert in state.alerts]
         rows.sort(key=lambda row: (row.alert.muted, ORDER.get(row.alert.level, 2), row.box))
-        ended = ended_rows((row for row in self._happened if self.box_name in (None, row.box)), PAGE)
+        ended = ended_rows(
+            (row for row in self._happened if self.box_name in (None, row.box)), PAGE
+        )
         before: dict[tuple[str, str], tuple[int, float]] = {}
         for row in ended:
             count, last = before.get((row.box, row.alert.id), (0, row.ended_at or 0.0))
             before[row.box, row.alert.id] = count + 1, last
-        rows = [row._replace(before=before.get((row.box, row.alert.id), row.before)) for row in rows]
+        rows = [
+            row._replace(before=before.get((row.box, row.alert.id), row.before)) for row in rows
+        ]
         if not self._shows_ended:
             return rows
         holds = {(row.box, row.alert.id) for row in rows}
         return [*rows, *[row for row in ended if (row.box, row.alert.id) not in holds][:MOST_ENDED]]
 
-    @work(group="ended", exclusive=True, exit_on_error=False, description="read which alerts have ended")
+    @work(
+        group="ended",
+        exclusive=True,
+        exit_on_error=False,
+        description="read which alerts have ended",
+    )
     async def read_ended(self) -> None:
         """Read what has happened, of which an alert's beginning and end are a part."""
         chronicle = self.fleet.chronicle
@@ -340,10 +367,16 @@ class AlertsScreen(Moves, FleetAwareScreen):
 
     def why_not(self, command: Command) -> str | None:
         """Say why a command does not work here now; of an alert only what can be done with it is offered."""
-        if self.fleet_state is not None and command.id.startswith("alerts.") and command.id != "alerts.ended":
+        if (
+            self.fleet_state is not None
+            and command.id.startswith("alerts.")
+            and command.id != "alerts.ended"
+        ):
             picked = self.picked
             if picked is None or not picked.box:
-                return "it is not about a single box" if picked is not None else "no alert is selected"
+                if picked is not None:
+                    return "it is not about a single box"
+                return "no alert is selected"
             if command.id != "alerts.open" and picked.ended_at is not None:
                 return "the selected alert has ended"
             if command.id == "alerts.unmute" and not picked.alert.muted:
@@ -392,11 +425,15 @@ class AlertsScreen(Moves, FleetAwareScreen):
             return None
         commands = [
             (place, fix.command)
-            for place, fix in enumerate(picked.finding.fixes if picked.finding is not None else (), 1)
+            for place, fix in enumerate(
+                picked.finding.fixes if picked.finding is not None else (), 1
+            )
             if fix.command and plain(fix.command) == fix.command
         ]
         if not commands:
-            text = f"{picked.box}: {picked.alert.text}" + (f"; do: {picked.advice}" if picked.advice else "")
+            text = f"{picked.box}: {picked.alert.text}" + (
+                f"; do: {picked.advice}" if picked.advice else ""
+            )
             return Copied(what=f"the alert {picked.alert.id}", text=text)
         key, count = self._copied
         count = count if key == picked.key else 0

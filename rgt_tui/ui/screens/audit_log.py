@@ -58,7 +58,9 @@ def audit_row(one: AuditLine, names: int, width: int = WHOLE) -> Line:
     tone = TONES.get(entry.event, Tone.TEXT)
     verb = entry.deed_text
     when = moment(entry.at)
-    head = line(dim(f"  {when[5:16] if width < NARROW else when}  "), Span(fit_name(entry.box, names)), "  ")
+    head = line(
+        dim(f"  {when[5:16] if width < NARROW else when}  "), Span(fit_name(entry.box, names)), "  "
+    )
     return line(head, Span(f"{fit(verb, 8)}{fit(entry.event.value, 10)}", tone), dim(entry.text))
 
 
@@ -125,26 +127,30 @@ class AuditScreen(Moves, FleetAwareScreen):
     def _draw(self) -> None:
         named = (one.entry.box for one in self._lines.values() if one.entry)
         names = name_width(named, self.size.width)
-        rows = [ListRow(key, audit_row(one, names, self.size.width)) for key, one in self._lines.items()]
+        rows = [
+            ListRow(key, audit_row(one, names, self.size.width)) for key, one in self._lines.items()
+        ]
         empty = self._trouble or (
-            "reading the audit log" if self._chain is None else "no billing action has been tried yet"
+            "reading the audit log"
+            if self._chain is None
+            else "no billing action has been tried yet"
         )
         why = [line(" ", *row) for row in wrapped(empty, max(20, self.size.width - 2), Tone.DIM)]
         self.main_list.show(rows, (EMPTY, *why), self._details)
 
     def _details(self, key: str, width: int) -> list[Line]:
         one = self._lines[key]
-        return (
-            audit_details(one, width)
-            if self._opened
-            else [line(dim(f"{key_for('audit.details')}: all that this line says"))]
-        )
+        if self._opened:
+            return audit_details(one, width)
+        return [line(dim(f"{key_for('audit.details')}: all that this line says"))]
 
     @work(group="audit", exclusive=True, exit_on_error=False, description="read the audit log")
     async def read_log(self) -> None:
         """Read and check the log aside: it may be long, and its disk slow."""
         try:
-            lines, self._chain = await asyncio.to_thread(read_checked, self._env, self.fleet.audit_file)
+            lines, self._chain = await asyncio.to_thread(
+                read_checked, self._env, self.fleet.audit_file
+            )
         except (
             Exception
         ) as error:  # a log that cannot be read must not look like one in which nothing happened
@@ -166,7 +172,11 @@ class AuditScreen(Moves, FleetAwareScreen):
         if self._chain is None:
             return []
         bad = self._chain.broken is not None
-        mark = Span(f"{glyphs().trouble} ", Tone.TROUBLE) if bad else Span(f"{glyphs().check} ", Tone.PROVED)
+        mark = (
+            Span(f"{glyphs().trouble} ", Tone.TROUBLE)
+            if bad
+            else Span(f"{glyphs().check} ", Tone.PROVED)
+        )
         if not self._chain.lines:
             mark = Span("")
         return [(1, line(mark, Span(chain_words(self._chain), Tone.TROUBLE if bad else Tone.TEXT)))]
@@ -188,7 +198,8 @@ class AuditScreen(Moves, FleetAwareScreen):
         entry = one.entry
         if entry is None:
             return Copied(
-                what=f"line {one.number}", text=f"line {one.number} cannot be read, sha256 {one.hash}"
+                what=f"line {one.number}",
+                text=f"line {one.number} cannot be read, sha256 {one.hash}",
             )
         verb = entry.deed_text
         parts = (
@@ -203,5 +214,6 @@ class AuditScreen(Moves, FleetAwareScreen):
             one.hash,
         )
         return Copied(
-            what=f"line {one.number} of the audit log", text="  ".join(part for part in parts if part)
+            what=f"line {one.number} of the audit log",
+            text="  ".join(part for part in parts if part),
         )

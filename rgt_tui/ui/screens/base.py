@@ -118,7 +118,9 @@ def position(recording: FleetSource) -> str:
     """Return where a recording is: ``12:04 of 1:30:00``, without its end while that is not known."""
     length = recording.length
     here = stopwatch(recording.position)
-    return here if length is None else f"{here} of {stopwatch(length)}"
+    if length is None:
+        return here
+    return f"{here} of {stopwatch(length)}"
 
 
 class Moves:
@@ -133,7 +135,9 @@ class Moves:
     def moved(self) -> LineWidget:
         """What the keys move in now."""
         focused = cast("Screen[None]", self).focused
-        return focused if isinstance(focused, Pane) else self.main_list
+        if isinstance(focused, Pane):
+            return focused
+        return self.main_list
 
     def open_row(self) -> None:
         """Do what a second click on a row does; implemented where that is anything."""
@@ -184,7 +188,9 @@ class Entries:
     def main_widget(self) -> Widget | None:
         """Return the widget that gets the keys when an entry or a side pane gives them up; None = the screen itself."""
         screen = cast("Screen[None]", self)
-        return screen.query_one(screen.AUTO_FOCUS) if screen.AUTO_FOCUS else None
+        if screen.AUTO_FOCUS:
+            return screen.query_one(screen.AUTO_FOCUS)
+        return None
 
     @property
     def takes_keys(self) -> bool:
@@ -214,14 +220,21 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
     AUTO_FOCUS: ClassVar[str | None] = None
     AT_ONCE: ClassVar[float] = math.inf
     """Of more boxes, what has changed is drawn a moment after the screen is back."""
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(SCREEN), Binding(BACK_KEY, "back", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *bindings(SCREEN),
+        Binding(BACK_KEY, "back", show=False),
+    ]
 
-    fleet_state: reactive[FleetState | None] = reactive(None, init=False, always_update=True, repaint=False)
+    fleet_state: reactive[FleetState | None] = reactive(
+        None, init=False, always_update=True, repaint=False
+    )
     """The newest state; set by the app once per redraw tick."""
 
     def __init__(self, fleet: FleetSource | None, box_name: str | None = None) -> None:
         super().__init__()
-        with contextlib.suppress(ImportError, AttributeError, TypeError):  # another Textual draws by itself
+        with contextlib.suppress(
+            ImportError, AttributeError, TypeError
+        ):  # another Textual draws by itself
             from rgt_tui.ui.compositing import TightCompositor
 
             self._compositor = TightCompositor()
@@ -288,7 +301,9 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
     def offered(self) -> tuple[Command, ...]:
         """The commands that work here now, with the keys that the person has given them."""
         chosen: Preferences = getattr(self.app, "preferences", UNCHANGED)
-        return tuple(chosen.keyed(command) for command in self.commands() if self.why_not(command) is None)
+        return tuple(
+            chosen.keyed(command) for command in self.commands() if self.why_not(command) is None
+        )
 
     def why_not(self, command: Command) -> str | None:
         """Say why a command does not work here now; None where it does."""
@@ -297,14 +312,18 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         lacking = next((need for need in command.needs if not self.has(need)), None)
         if lacking == "live":
             return self.fleet.why_nothing
-        return None if lacking is None else WHY_NOT[lacking]
+        if lacking is None:
+            return None
+        return WHY_NOT[lacking]
 
     def has(self, need: str) -> bool:
         """Say whether there is what a command needs; what is not known yet counts as there."""
         if not self.has_fleet or self.fleet_state is None:
             return need not in {"replay", "question"}
         if need in {"live", "replay"}:
-            return self._replays if need == "replay" else not (self._replays or self._is_past)
+            if need == "replay":
+                return self._replays
+            return not (self._replays or self._is_past)
         if need == "question":
             return bool(self.fleet_state.questions)
         return self.target_box is not None
@@ -384,12 +403,16 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
 
         def story(box: BoxState, width: int, height: int) -> Section:
             name = box.spec.name
-            return story_section([one for one in events if one.box == name], name, width, height, now)
+            return story_section(
+                [one for one in events if one.box == name], name, width, height, now
+            )
 
         height = context_height(self.body_height, above, steady=steady)
         stale = box is not None and self.verdict(box).stale
         self.query_one(BoxContext).show(box, first or story, height, now, stale=stale)
-        return height if box is not None else 0
+        if box is not None:
+            return height
+        return 0
 
     @property
     def now(self) -> float:
@@ -407,8 +430,12 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
     def crumbs(self) -> tuple[str, ...]:
         """Return where the screen is: ``fleet › box › place``."""
         if self.box_name is None:
-            return ("fleet", self.PLACE) if self.PLACE in OF_ALL_BOXES else (self.PLACE,)
-        return ("fleet", self.box_name) if self.PLACE == "box" else ("fleet", self.box_name, self.PLACE)
+            if self.PLACE in OF_ALL_BOXES:
+                return ("fleet", self.PLACE)
+            return (self.PLACE,)
+        if self.PLACE == "box":
+            return ("fleet", self.box_name)
+        return ("fleet", self.box_name, self.PLACE)
 
     def header_parts(self, state: FleetState, now: float) -> Parts:
         """Return the right end of the header: which earlier moment this is, if it is one, and the summary."""
@@ -426,11 +453,10 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
 
     def badges(self, state: FleetState) -> tuple[str, ...]:
         """Return the words at the right end of the key line."""
-        boxes = (
-            state.boxes
-            if self.box_name is None
-            else tuple(b for b in state.boxes if b.spec.name == self.box_name)
-        )
+        if self.box_name is None:
+            boxes = state.boxes
+        else:
+            boxes = tuple(b for b in state.boxes if b.spec.name == self.box_name)
         sim = ("SIM GPU",) if any(g.sim for b in boxes if b.sample for g in b.sample.gpus) else ()
         if self._is_past:
             return (*sim, "PAST read only")

@@ -17,7 +17,17 @@ from rgt_tui.model import BoxState, FleetState, Health
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_status import cells_of, current_cell
 from rgt_tui.ui.clipboard import Copied
-from rgt_tui.ui.commands import BOX, BOX_CARE, BOX_TARGET, LOG_LINES, MOVE, REPLAY, Command, bindings, key_for
+from rgt_tui.ui.commands import (
+    BOX,
+    BOX_CARE,
+    BOX_TARGET,
+    LOG_LINES,
+    MOVE,
+    REPLAY,
+    Command,
+    bindings,
+    key_for,
+)
 from rgt_tui.ui.screens.log import LogKeys
 from rgt_tui.ui.widgets.box_past import SPANS, fitting_span, past_height, past_room, past_section
 from rgt_tui.ui.widgets.fleet_rows import LossPane, Row, telling_run
@@ -36,7 +46,9 @@ if TYPE_CHECKING:
 
 def left_of(width: int) -> int:
     """Return the width of the vitals where they stand beside the log."""
-    return 44 if width < 160 else max(54, width * 2 // 9)
+    if width < 160:
+        return 44
+    return max(54, width * 2 // 9)
 
 
 class Wants(NamedTuple):
@@ -113,7 +125,9 @@ def _above(width: int, height: int, wants: Wants) -> dict[str, Region]:
 def _stacked(width: int, height: int, wants: Wants) -> dict[str, Region]:
     """One below the other: trouble or the queue first, then vitals, then the log."""
     out: dict[str, Region] = {}
-    first, tall = ("trouble", min(wants.trouble, 9)) if wants.trouble else ("queue", min(wants.queue, 5))
+    first, tall = (
+        ("trouble", min(wants.trouble, 9)) if wants.trouble else ("queue", min(wants.queue, 5))
+    )
     tall = min(tall, max(3, height // 2 if wants.trouble else height // 3))
     out[first] = Region(0, 0, width, tall)
     log = max(3, height // 3)
@@ -180,7 +194,11 @@ class BoxScreen(LogKeys):
             gone = [
                 Section(
                     line("gone"),
-                    [line(f"this box is no longer in the fleet; {key_for('screen.back')} goes back")],
+                    [
+                        line(
+                            f"this box is no longer in the fleet; {key_for('screen.back')} goes back"
+                        )
+                    ],
                 )
             ]
             self.query_one("#vitals", Pane).show(lambda width: gone)
@@ -205,11 +223,17 @@ class BoxScreen(LogKeys):
         def trouble(width: int) -> list[Section]:
             over = remedy_lines(proposed, width, now)
             if not troubled:
-                return [Section(line("what was wrong"), over)] if over else []
+                if over:
+                    return [Section(line("what was wrong"), over)]
+                return []
             why = why_lines(
                 row, width, now, brief=True, marked="" if step is None else step.fix.command or ""
             )
-            hint = EMPTY if step is None else line(dim(f"{key_for('screen.copy')} copies {step.label}"))
+            hint = (
+                EMPTY
+                if step is None
+                else line(dim(f"{key_for('screen.copy')} copies {step.label}"))
+            )
             return [Section(line("what is wrong"), [*why, *over], hint)]
 
         self.query_one("#trouble", Pane).show(trouble)
@@ -217,11 +241,18 @@ class BoxScreen(LogKeys):
         past.show(
             lambda width: [
                 past_section(
-                    box, self.span or 0, width, past.size.height - 2, now, dim_key(key_for("box.history"))
+                    box,
+                    self.span or 0,
+                    width,
+                    past.size.height - 2,
+                    now,
+                    dim_key(key_for("box.history")),
                 )
             ]
         )
-        self.query_one(LossPane).tell(box if self._has_curve(box) else None, stale=row.verdict.stale)
+        self.query_one(LossPane).tell(
+            box if self._has_curve(box) else None, stale=row.verdict.stale
+        )
         self.show_log(box, now)
         self._arrange()
 
@@ -239,7 +270,9 @@ class BoxScreen(LogKeys):
         size = self.room
         if not size.width or not size.height:
             return
-        vitals, queue, trouble = (self.query_one(f"#{name}", Pane) for name in ("vitals", "queue", "trouble"))
+        vitals, queue, trouble = (
+            self.query_one(f"#{name}", Pane) for name in ("vitals", "queue", "trouble")
+        )
         box = self.box
         side = size.width - left_of(size.width) if size.width >= 110 else size.width
         wants = Wants(
@@ -259,7 +292,10 @@ class BoxScreen(LogKeys):
                 continue
             styles = pane.styles
             here = (styles.offset.x.value, styles.offset.y.value, styles.width, styles.height)
-            numbers = (*here[:2], *(None if scalar is None else scalar.value for scalar in here[2:]))
+            numbers = (
+                *here[:2],
+                *(None if scalar is None else scalar.value for scalar in here[2:]),
+            )
             if numbers != (region.x, region.y, region.width, region.height):
                 styles.position = "absolute"
                 styles.offset = (region.x, region.y)
@@ -270,7 +306,9 @@ class BoxScreen(LogKeys):
         steps = steps_of(row)
         if self._copied in steps:
             return steps[(steps.index(self._copied) + 1) % len(steps)]
-        return steps[0] if steps else None
+        if steps:
+            return steps[0]
+        return None
 
     def to_copy(self) -> Copied | None:
         """Return what the pane with the keys is about: a line of the log, the path of a cell's log, how to log in.
@@ -284,15 +322,18 @@ class BoxScreen(LogKeys):
         current = current_cell(box)
         if at == "queue" and current is not None and current[1].log is not None:
             return Copied(what=f"the path of the log of {current[1].name}", text=current[1].log)
-        chosen = self.log_pane.chosen_lines() if at is None and not self.log_pane.cursor.following else []
+        chosen = (
+            self.log_pane.chosen_lines()
+            if at is None and not self.log_pane.cursor.following
+            else []
+        )
         if chosen:
             return Copied(what=how_many(len(chosen), "line"), text="\n".join(chosen))
         profile = self.fleet.profile(box.spec.name)
-        step = (
-            self._next_step(Row(box, self.verdict(box), (), profile.name))
-            if at in {None, "trouble"}
-            else None
-        )
+        if at in {None, "trouble"}:
+            step = self._next_step(Row(box, self.verdict(box), (), profile.name))
+        else:
+            step = None
         if step is not None:
             self._copied = step
             self.redraw_now()
@@ -304,11 +345,15 @@ class BoxScreen(LogKeys):
     def span(self) -> int | None:
         """Which of `SPANS` is shown; None = the past is not."""
         if self._span is not None:
-            return None if self._span == HIDDEN else self._span
+            if self._span == HIDDEN:
+                return None
+            return self._span
         size, box = self.room, self.box
         roomy = size.width >= ROOMY[0] and size.height >= ROOMY[1]
         shown = roomy and box is not None and (box.past.at or box.recent.at)
-        return fitting_span(box, self.now) if shown and box is not None else None
+        if shown and box is not None:
+            return fitting_span(box, self.now)
+        return None
 
     def action_history(self) -> None:
         """Show the next stretch of the past; after the last one the log alone."""
@@ -330,7 +375,9 @@ class BoxScreen(LogKeys):
 
     def main_widget(self) -> Widget:
         """Return the log, or the past where there is no room for the log."""
-        return self.log_pane if self.log_pane.display else self.query_one("#past")
+        if self.log_pane.display:
+            return self.log_pane
+        return self.query_one("#past")
 
     def action_next_pane(self, direction: int) -> None:
         """Give another pane the keys."""

@@ -90,7 +90,9 @@ def listed_runs(boxes: Iterable[BoxState], here: str | None) -> tuple[list[Shown
     found.sort(key=lambda each: each.box != here)
     if len(found) <= MOST_LISTED:
         return found, 0
-    newest = sorted(found, key=lambda each: each.run.progressed_at or 0.0, reverse=True)[:MOST_LISTED]
+    newest = sorted(found, key=lambda each: each.run.progressed_at or 0.0, reverse=True)[
+        :MOST_LISTED
+    ]
     kept = {each.key for each in newest}
     return [each for each in found if each.key in kept], len(found) - len(kept)
 
@@ -132,7 +134,9 @@ class CurvesScreen(FleetAwareScreen):
 
     def body(self) -> Iterable[Widget]:
         """Return the plot and its legend."""
-        yield Ground(CurvePlot(id="plot"), MetricGrid(id="grid"), CurveLegend(id="legend"), id="curves")
+        yield Ground(
+            CurvePlot(id="plot"), MetricGrid(id="grid"), CurveLegend(id="legend"), id="curves"
+        )
 
     def on_resize(self, event: events.Resize) -> None:
         """Put the legend where there is room."""
@@ -163,7 +167,11 @@ class CurvesScreen(FleetAwareScreen):
     def on_unmount(self) -> None:
         """Keep for the next look what is no matter of this box alone."""
         kept = replace(
-            self.settings, view=type(self.settings.view)(), pinned=None, hover=None, hidden=frozenset()
+            self.settings,
+            view=type(self.settings.view)(),
+            pinned=None,
+            hover=None,
+            hidden=frozenset(),
         )
         setattr(self.app, KEPT, kept)
 
@@ -176,7 +184,8 @@ class CurvesScreen(FleetAwareScreen):
         return {
             box.spec.name: box
             for box in (self.fleet_state.boxes if self.fleet_state is not None else ())
-            if self._asked_for(box.spec.name) or (pinned is not None and box.spec.name == pinned.box)
+            if self._asked_for(box.spec.name)
+            or (pinned is not None and box.spec.name == pinned.box)
         }
 
     def show_state(self, state: FleetState, now: float) -> None:
@@ -186,7 +195,9 @@ class CurvesScreen(FleetAwareScreen):
             (box for box in boxes.values() if self._asked_for(box.spec.name)), self.box_name
         )
         if pinned is not None and not self._asked_for(pinned.box) and pinned.box in boxes:
-            runs += [Shown(pinned.box, run) for run in boxes[pinned.box].runs if run.name == pinned.run]
+            runs += [
+                Shown(pinned.box, run) for run in boxes[pinned.box].runs if run.name == pinned.run
+            ]
         if self.spot is not None:
             self._go_to_spot(self.spot, runs)
         changed = self.board.update(runs, self.settings, self.selected)
@@ -194,7 +205,9 @@ class CurvesScreen(FleetAwareScreen):
             self._show_grid(runs)
             return
         if changed or self.plot.frame is None:
-            self.plot.show(self.board, nothing_to_draw(self.box, self.box_name or "", self.settings, runs))
+            self.plot.show(
+                self.board, nothing_to_draw(self.box, self.box_name or "", self.settings, runs)
+            )
         self._show_legend(boxes, now)
         if not self._warming and self.board.warm(0.0):
             self._warming = True
@@ -204,12 +217,16 @@ class CurvesScreen(FleetAwareScreen):
         from rgt_tui.ui.plot.board import Board
 
         metrics = metrics_of(each.run for each in runs)
-        self._grid_boards = {metric: self._grid_boards.get(metric) or Board(self.board) for metric in metrics}
+        self._grid_boards = {
+            metric: self._grid_boards.get(metric) or Board(self.board) for metric in metrics
+        }
         grid = self.query_one(MetricGrid)
         empty = nothing_to_draw(self.box, self.box_name or "", self.settings, runs)
         grid.show(self._grid_boards, metrics, self.settings.metric, empty)
         for metric in grid.shown_metrics():
-            self._grid_boards[metric].update(runs, grid_settings(self.settings, metric), self.selected)
+            self._grid_boards[metric].update(
+                runs, grid_settings(self.settings, metric), self.selected
+            )
         grid.redraw()
 
     def _warm(self) -> None:
@@ -226,12 +243,18 @@ class CurvesScreen(FleetAwareScreen):
         from rgt_tui.ui.plot.frame import axis_word
 
         word = axis_word(self.settings.axis, cross)
-        at = f"at step {word}" if self.settings.axis is Axis.STEP else f"at {self.settings.axis.value} {word}"
+        at = (
+            f"at step {word}"
+            if self.settings.axis is Axis.STEP
+            else f"at {self.settings.axis.value} {word}"
+        )
         return at + (", smoothed" if self.settings.smooth else "")
 
     def _show_legend(self, boxes: dict[str, BoxState], now: float) -> None:
         legend = self.query_one(CurveLegend)
-        legend.show_runs(self.legend_title(), entries(boxes, self.board, now, self.plot.frame), self.selected)
+        legend.show_runs(
+            self.legend_title(), entries(boxes, self.board, now, self.plot.frame), self.selected
+        )
         self._place_legend(legend)
 
     def _place_legend(self, legend: CurveLegend) -> None:
@@ -241,7 +264,14 @@ class CurvesScreen(FleetAwareScreen):
         legend that came and went with each point would be worse than either.
         """
         frame, settings = self.plot.frame, self.settings
-        shown = (self.size, settings.metric, settings.axis, settings.hidden, self.scope, settings.reference)
+        shown = (
+            self.size,
+            settings.metric,
+            settings.axis,
+            settings.hidden,
+            self.scope,
+            settings.reference,
+        )
         room = self.query_one("#curves").size
         if shown != self._placed:
             self._placed, self._beside = shown, None
@@ -302,7 +332,9 @@ class CurvesScreen(FleetAwareScreen):
         """Draw, and the header again: it depends on the frame, which is made by drawing."""
         super().redraw_now()
         if self.fleet_state is not None:
-            self.query_one(HeaderLine).show(self.crumbs(), self.header_parts(self.fleet_state, self.now))
+            self.query_one(HeaderLine).show(
+                self.crumbs(), self.header_parts(self.fleet_state, self.now)
+            )
 
     def clear(self) -> bool:
         """Leave the grid, or take the crosshair away."""
@@ -320,7 +352,9 @@ class CurvesScreen(FleetAwareScreen):
         if self.settings.cross is None:
             title = self.legend_title()
         text = copied_table(title, entries(self.boxes(), self.board, self.now))
-        return Copied(what="the values of the runs", text=text) if text else None
+        if text:
+            return Copied(what="the values of the runs", text=text)
+        return None
 
     # Going to a place, and from one.
 
@@ -350,7 +384,9 @@ class CurvesScreen(FleetAwareScreen):
 
         knots = clock_of(each.run) if at is not None and TIME in each.run.series else None
         step = None if knots is None or at is None else knots.step_of(at)
-        return None if step is None else float(int(step))
+        if step is None:
+            return None
+        return float(int(step))
 
     def action_open_log(self) -> None:
         """Open the log of the selected run at the crosshair; in the grid, the chosen metric."""
@@ -358,7 +394,11 @@ class CurvesScreen(FleetAwareScreen):
             self.action_toggle_grid()
             return
         cross, board = self.settings.cross, self.board
-        here = [key for key in board.shown if cross is not None and board.value_at(key, cross) is not None]
+        here = [
+            key
+            for key in board.shown
+            if cross is not None and board.value_at(key, cross) is not None
+        ]
         if cross is None:
             self.hint(
                 f"{key_for('curves.cross-left')} and {key_for('curves.cross-right')} put the crosshair on a step first"
@@ -382,8 +422,12 @@ class CurvesScreen(FleetAwareScreen):
         box = self.boxes().get(each.box)
         log = None
         if box is not None:
-            cells = [cell for queue in box.queues for cell in queue.cells if cell.name == each.run.name]
-            logs = [cell.log for cell in cells] + [one.log for one in box.found if one.name == each.run.name]
+            cells = [
+                cell for queue in box.queues for cell in queue.cells if cell.name == each.run.name
+            ]
+            logs = [cell.log for cell in cells] + [
+                one.log for one in box.found if one.name == each.run.name
+            ]
             log = next((path for path in logs if path), None)
         spot = Spot(
             run=each.run.name,
@@ -399,7 +443,9 @@ class CurvesScreen(FleetAwareScreen):
         """Show the next metric."""
         metrics = metrics_of(each.run for each in self.board.runs)
         if len(metrics) < 2:
-            self.hint(f"{metrics[0]} is the only metric" if metrics else "no run has logged a metric yet")
+            self.hint(
+                f"{metrics[0]} is the only metric" if metrics else "no run has logged a metric yet"
+            )
         self._change(self.settings.next_metric(metrics))
 
     def _choose_metric(self, by: int) -> None:
@@ -443,7 +489,9 @@ class CurvesScreen(FleetAwareScreen):
         cross, key = self.settings.pinned, next(iter(keys), None)
         step = self.board.step_at(key, cross) if key is not None and cross is not None else None
         self._change(
-            replace(self.settings, axis=axis, view=type(self.settings.view)(), pinned=None, hover=None)
+            replace(
+                self.settings, axis=axis, view=type(self.settings.view)(), pinned=None, hover=None
+            )
         )
         if key is not None and step is not None:
             self._change(replace(self.settings, pinned=self.board.x_of(key, step)))
@@ -486,7 +534,9 @@ class CurvesScreen(FleetAwareScreen):
 
     def _whole(self, x: float) -> float:
         """Return a place as the crosshair takes it: a whole step, second or token."""
-        return x if self.settings.axis is Axis.EPOCH else float(round(x))
+        if self.settings.axis is Axis.EPOCH:
+            return x
+        return float(round(x))
 
     def action_cross(self, cells: int) -> None:
         """Move the crosshair by columns; it enters from the right."""
@@ -507,21 +557,30 @@ class CurvesScreen(FleetAwareScreen):
             return
         keys = [each.key for each in self.board.runs]
         if keys:
-            at = keys.index(self.selected) + by if self.selected in keys else (0 if by > 0 else -1)
+            if self.selected in keys:
+                at = keys.index(self.selected) + by
+            elif by > 0:
+                at = 0
+            else:
+                at = -1
             self.selected = keys[at % len(keys)]
             self.redraw_now()
 
     def action_hide_run(self) -> None:
         """Hide or show the selected run."""
         if self.selected is None:
-            self.hint(f"{key_for('curves.next-run')} and {key_for('curves.previous-run')} select a run")
+            self.hint(
+                f"{key_for('curves.next-run')} and {key_for('curves.previous-run')} select a run"
+            )
         else:
             self._change(self.settings.toggled(self.selected))
 
     def action_only_run(self) -> None:
         """Show the selected run alone, or all."""
         if self.selected is None:
-            self.hint(f"{key_for('curves.next-run')} and {key_for('curves.previous-run')} select a run")
+            self.hint(
+                f"{key_for('curves.next-run')} and {key_for('curves.previous-run')} select a run"
+            )
         else:
             self._change(self.settings.only(self.selected, (each.key for each in self.board.runs)))
 
@@ -549,7 +608,9 @@ class CurvesScreen(FleetAwareScreen):
             self.hint("there is nothing to export")
             return
         self._asked = "export"
-        self.open_entry("write to (.svg .csv .png)", proposed(self.box_name or "fleet", self.settings.metric))
+        self.open_entry(
+            "write to (.svg .csv .png)", proposed(self.box_name or "fleet", self.settings.metric)
+        )
 
     def on_entry_closed(self, message: EntryClosed) -> None:
         """Take the boxes that were named, this one is always there; or the name of the file."""
@@ -609,7 +670,9 @@ class CurvesScreen(FleetAwareScreen):
         names = [name for name in self.boxes() if self._asked_for(name)]
         if scope and len(names) < 2:
             self.hint(
-                f"no other box is called {' '.join(scope)}" if scope != ("*",) else "there is no other box"
+                f"no other box is called {' '.join(scope)}"
+                if scope != ("*",)
+                else "there is no other box"
             )
         self.redraw_now()
 
@@ -619,7 +682,9 @@ class CurvesScreen(FleetAwareScreen):
         """Follow the pointer; a click pins the crosshair, a second one on the same place frees it."""
         x = None if message.x is None else self._whole(message.x)
         if message.clicked:
-            self._change(replace(self.settings, pinned=None if x == self.settings.pinned else x, hover=None))
+            self._change(
+                replace(self.settings, pinned=None if x == self.settings.pinned else x, hover=None)
+            )
         else:
             self._change(replace(self.settings, hover=x))
 

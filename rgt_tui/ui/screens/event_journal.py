@@ -13,10 +13,26 @@ from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.history.moment_fleet import SOON, place_of_event
-from rgt_tui.fleet.history.morning_report import NextClock, Report, Word, morning_report, report_words
+from rgt_tui.fleet.history.morning_report import (
+    NextClock,
+    Report,
+    Word,
+    morning_report,
+    report_words,
+)
 from rgt_tui.fleet.history.spoken_times import night_began
 from rgt_tui.health import clock_readings
-from rgt_tui.model import Alert, BoxState, Finding, FleetState, Happening, Happenings, Spot, Wanted, moment
+from rgt_tui.model import (
+    Alert,
+    BoxState,
+    Finding,
+    FleetState,
+    Happening,
+    Happenings,
+    Spot,
+    Wanted,
+    moment,
+)
 from rgt_tui.profiles import how_many
 from rgt_tui.store import HistoryError
 from rgt_tui.ui.box_status import level_tone
@@ -87,7 +103,9 @@ def row_lines(
     `held` is for how long what it ends had held.
     """
     g = glyphs()
-    mark = {"error": g.trouble, "warn": g.warn}.get(row.level, g.unknown if held is None else g.check)
+    mark = {"error": g.trouble, "warn": g.warn}.get(
+        row.level, g.unknown if held is None else g.check
+    )
     tone = level_tone(row.level)
     head = line(dim(f" {fit(stamp(row.at, now), stamps, right=True)} "), Span(f"{mark} ", tone))
     name = (Span(f"{fit_name(row.box or ALL, names)}  ", Tone.TEXT),) if names else EMPTY
@@ -134,7 +152,13 @@ class HappeningList(SelectableList[str]):
         self._now = 0.0
 
     def show_events(
-        self, rows: tuple[Happening, ...], empty: str, now: float, *, named: bool, older: bool = False
+        self,
+        rows: tuple[Happening, ...],
+        empty: str,
+        now: float,
+        *,
+        named: bool,
+        older: bool = False,
     ) -> None:
         """Set the rows; the selection stays on its event, and at the end if it was there.
 
@@ -157,7 +181,9 @@ class HappeningList(SelectableList[str]):
     @property
     def event(self) -> Happening | None:
         """The selected event."""
-        return self._happenings[self.index] if self._happenings else None
+        if self._happenings:
+            return self._happenings[self.index]
+        return None
 
     def wanted_height(self, width: int) -> int:
         """Return the height that shows every event, and the selected one whole, as most of them are."""
@@ -173,14 +199,18 @@ class HappeningList(SelectableList[str]):
         """Draw one event."""
         row = self._happenings[index]
         held = self._over.get(row.n)
-        made = row_lines(row, width, self._names, self._now, held=held, stamps=self._stamps, whole=whole)
+        made = row_lines(
+            row, width, self._names, self._now, held=held, stamps=self._stamps, whole=whole
+        )
         if whole:
             self._extra = len(made) - 1
         return made
 
     def unseen(self, above: int, below: int) -> Line:
         """Count the events out of sight."""
-        return line(out_of_sight(above, below), dim(" and older ones" if self._older and above else ""))
+        return line(
+            out_of_sight(above, below), dim(" and older ones" if self._older and above else "")
+        )
 
     def make_lines(self, width: int, height: int) -> Sequence[Line]:
         """Draw the events in sight; their times are as wide as the widest one around."""
@@ -263,7 +293,9 @@ class JournalScreen(Moves, FleetAwareScreen):
     def target_box(self) -> str | None:
         """The box of the selected event."""
         picked = self.happening_list.event
-        return self.box_name if picked is None else picked.box
+        if picked is None:
+            return self.box_name
+        return picked.box
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw what was read, and ask for what has happened since."""
@@ -283,7 +315,9 @@ class JournalScreen(Moves, FleetAwareScreen):
 
     def _report_lines(self, width: int) -> list[Line]:
         found = () if self._report is None else report_words(self._report, self.now)
-        return [*packed(found, width), EMPTY] if found else []
+        if found:
+            return [*packed(found, width), EMPTY]
+        return []
 
     def _show_box(self) -> None:
         """Show how the box of the selected event stands now, where the list leaves room."""
@@ -315,17 +349,17 @@ class JournalScreen(Moves, FleetAwareScreen):
             return self._trouble
         if not self._read and self.fleet.chronicle is not None:
             return "reading the history"
-        return (
-            f"nothing matches; {key_for('screen.escape')} clears the filter"
-            if self._is_filtered
-            else "nothing has happened yet"
-        )
+        if self._is_filtered:
+            return f"nothing matches; {key_for('screen.escape')} clears the filter"
+        return "nothing has happened yet"
 
     @property
     def _is_filtered(self) -> bool:
         return bool(self._wanted.term or self._wanted.errors)
 
-    @work(group="journal", exclusive=True, exit_on_error=False, description="read the newest events")
+    @work(
+        group="journal", exclusive=True, exit_on_error=False, description="read the newest events"
+    )
     async def read_newest(self, wanted: Wanted) -> None:
         """Read what has happened since the newest row."""
         found = await self._page(wanted, None)
@@ -383,7 +417,12 @@ class JournalScreen(Moves, FleetAwareScreen):
             self._older = found.older
             self.redraw_now()
 
-    @work(group="report", exclusive=True, exit_on_error=False, description="make the report of the night")
+    @work(
+        group="report",
+        exclusive=True,
+        exit_on_error=False,
+        description="make the report of the night",
+    )
     async def read_report(self) -> None:
         """Read the facts of the night and put them together."""
         chronicle = self.fleet.chronicle
@@ -407,7 +446,9 @@ class JournalScreen(Moves, FleetAwareScreen):
                 if not endured(self, error):
                     raise
                 continue
-            clocks += [NextClock(box.spec.name, reading) for reading in readings if reading.counting]
+            clocks += [
+                NextClock(box.spec.name, reading) for reading in readings if reading.counting
+            ]
         self._report = morning_report(night, boxes, clocks)
         self.redraw_now()
 
@@ -440,7 +481,9 @@ class JournalScreen(Moves, FleetAwareScreen):
                 (
                     2,
                     line(
-                        dim(f"{thousands(self._kept)} {how_many(self._kept, 'event').split(' ', 1)[1]} kept")
+                        dim(
+                            f"{thousands(self._kept)} {how_many(self._kept, 'event').split(' ', 1)[1]} kept"
+                        )
                     ),
                 )
             )
@@ -457,7 +500,9 @@ class JournalScreen(Moves, FleetAwareScreen):
     def action_log_then(self) -> None:
         """Open the log of the selected event's box at that moment, once it is known which one that is."""
         self._opens = (
-            not self._read and self.fleet.chronicle is not None and self.happening_list.event is None
+            not self._read
+            and self.fleet.chronicle is not None
+            and self.happening_list.event is None
         )
         if self._opens:
             return
@@ -481,7 +526,10 @@ class JournalScreen(Moves, FleetAwareScreen):
         cast("Dashboard", self.app).open_screen("log", picked.box, Spot(at=picked.at, log=log))
 
     @work(
-        group="proof", exclusive=True, exit_on_error=False, description="find the line that an event is about"
+        group="proof",
+        exclusive=True,
+        exit_on_error=False,
+        description="find the line that an event is about",
     )
     async def open_proof(self, row: Happening, box: BoxState) -> None:
         """Open the log at the line that proved a diagnosis: as the box has it now, else as it was kept then."""
@@ -491,16 +539,23 @@ class JournalScreen(Moves, FleetAwareScreen):
             try:
                 line = await chronicle.timeline()
                 place = place_of_event(line, row.at)
-                then = (
-                    None
-                    if place is None
-                    else await chronicle.moment(line.ns[place.tick], place.at, frozenset())
+                if place is None:
+                    then = None
+                else:
+                    then = await chronicle.moment(line.ns[place.tick], place.at, frozenset())
+                stood = (
+                    [one for one in then.boxes if one.spec.name == row.box]
+                    if then is not None
+                    else []
                 )
-                stood = [one for one in then.boxes if one.spec.name == row.box] if then is not None else []
                 found = next((proof_of(row, one) for one in stood), None) or now
             except Exception as error:
                 self._failed(error)
-        spot = Spot(at=row.at) if found is None else Spot(at=row.at, log=found.where, text=found.evidence)
+        spot = (
+            Spot(at=row.at)
+            if found is None
+            else Spot(at=row.at, log=found.where, text=found.evidence)
+        )
         cast("Dashboard", self.app).open_screen("log", row.box, spot)
 
     def action_open_past(self, place: str) -> None:
@@ -546,7 +601,11 @@ class JournalScreen(Moves, FleetAwareScreen):
 
     def why_not(self, command: Command) -> str | None:
         """Say why a command does not work here now: what has not happened cannot be looked at."""
-        if command.id == "journal.mute" and self.fleet_state is not None and self._alert_now() is None:
+        if (
+            command.id == "journal.mute"
+            and self.fleet_state is not None
+            and self._alert_now() is None
+        ):
             return "what the selected event is about does not hold now"
         if command.id == "journal.log" and self._read and self.happening_list.event is None:
             return "no event is selected"
@@ -557,7 +616,9 @@ class JournalScreen(Moves, FleetAwareScreen):
         picked = self.happening_list.event
         state = self.fleet_state
         box = None if state is None or picked is None else state.box(picked.box)
-        return None if box is None or picked is None else alert_of(picked, box.alerts)
+        if box is None or picked is None:
+            return None
+        return alert_of(picked, box.alerts)
 
     def action_mute(self) -> None:
         """Be quiet for an hour about the alert that the selected event is about, if it still holds."""

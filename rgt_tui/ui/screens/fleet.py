@@ -18,7 +18,16 @@ from rgt_tui.fleet import FleetSource
 from rgt_tui.model import BoxState, FleetEvent, FleetState, Wanted
 from rgt_tui.ui.box_status import choose_log, failed
 from rgt_tui.ui.clipboard import Copied
-from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, REPLAY, Command, bindings, key_for
+from rgt_tui.ui.commands import (
+    BOX_CARE,
+    BOX_TARGET,
+    FLEET,
+    MOVE,
+    REPLAY,
+    Command,
+    bindings,
+    key_for,
+)
 from rgt_tui.ui.enduring import endured
 from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Judged, Moves
@@ -86,7 +95,11 @@ def failure_lines(error: BaseException, width: int) -> list[Line]:
         *(row for part in text.splitlines() or [text] for row in wrapped(part, width)),
         line(dim(f"({type(error).__name__})")),
         EMPTY,
-        line(dim("check  "), Span("rgt doctor", Tone.ACCENT), " says what is missing and how to get it"),
+        line(
+            dim("check  "),
+            Span("rgt doctor", Tone.ACCENT),
+            " says what is missing and how to get it",
+        ),
         line(dim("retry  "), Span(key_for("box.connect"), Tone.ACCENT), " starts the fleet again"),
         line(dim("quit   "), Span(key_for("app.quit"), Tone.ACCENT)),
     ]
@@ -110,7 +123,9 @@ class Recalled(NamedTuple):
         """Return since when nothing is missing, with these before events that are whole from `began` on."""
         if self.since is None or self.events is None or self.until < began:
             return began
-        return self.events[0].at if self.older and self.events else self.since
+        if self.older and self.events:
+            return self.events[0].at
+        return self.since
 
 
 class Looked(NamedTuple):
@@ -176,7 +191,12 @@ class FleetScreen(Moves, FleetAwareScreen):
             self._show_empty((EMPTY, line(dim(self.WAITING))))
         self.load_view()
 
-    @work(exclusive=True, group="view", exit_on_error=False, description="read how the fleet is to be shown")
+    @work(
+        exclusive=True,
+        group="view",
+        exit_on_error=False,
+        description="read how the fleet is to be shown",
+    )
     async def load_view(self) -> None:
         """Take order, groups and kept filters as they were left."""
         try:
@@ -189,7 +209,9 @@ class FleetScreen(Moves, FleetAwareScreen):
     def _fleet_key(self) -> str:
         """Path of the fleet file; empty = the boxes come from none, such as those of a demo: nothing is kept of it."""
         path = getattr(self._fleet, "fleet_file", None)
-        return "" if path is None else str(path.absolute())
+        if path is None:
+            return ""
+        return str(path.absolute())
 
     @property
     def _arrangement(self) -> Arrangement:
@@ -283,11 +305,18 @@ class FleetScreen(Moves, FleetAwareScreen):
         shown: Parts = [(0, line(Span(said, Tone.ACCENT)))] if said else []
         order, hidden = self._arrangement.order, 0
         if order != Order():
-            hidden = self.query_one(FleetTable).trouble_out_of_sight(ordered(self._filtered.rows, order))
+            hidden = self.query_one(FleetTable).trouble_out_of_sight(
+                ordered(self._filtered.rows, order)
+            )
         if hidden:
             words = f"{glyphs().trouble} {hidden} out of sight: {key_for('fleet.trouble-first')}"
             shown.append((0, line(Span(words, Tone.TROUBLE))))
-        return [*shown, *super().summary(state, now), *unseen_parts(state), *worst_parts(looked.worst)]
+        return [
+            *shown,
+            *super().summary(state, now),
+            *unseen_parts(state),
+            *worst_parts(looked.worst),
+        ]
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the rows that changed, and the pane of the selected box."""
@@ -297,7 +326,10 @@ class FleetScreen(Moves, FleetAwareScreen):
             ordered(self._filtered.rows, self._arrangement.order), self._arrangement.grouping
         )
         self.query_one(FleetTable).show_boxes(
-            rows, order=self._arrangement.order, heads=heads, empty=self._empty_lines(self._filtered.total)
+            rows,
+            order=self._arrangement.order,
+            heads=heads,
+            empty=self._empty_lines(self._filtered.total),
         )
         self._rows_shown = rows
         self._show_panes(rows, state, now)
@@ -386,7 +418,10 @@ class FleetScreen(Moves, FleetAwareScreen):
         detail.show(lambda width: detail_sections(chosen, state, width, now))
         box, old = chosen.box, chosen.verdict.stale
         view = choose_log(box, None)
-        self._has_log, self._has_past = bool(view and view.lines), bool(box.past.at or box.recent.at)
+        self._has_log, self._has_past = (
+            bool(view and view.lines),
+            bool(box.past.at or box.recent.at),
+        )
         log.show(lambda width: newest_lines(box, width, log.size.height - 2, stale=old))
         past.show(lambda width: past_of(box, width, past.size.height - 2, now))
         self._arrange()
@@ -405,7 +440,8 @@ class FleetScreen(Moves, FleetAwareScreen):
                 earlier = tuple(event for event in self._recalled.events if event.at < began)
                 events, began = (*earlier, *events), self._recalled.reaches(began)
         journal = any(
-            command.id == "past.journal" and self.why_not(command) is None for command in self.commands()
+            command.id == "past.journal" and self.why_not(command) is None
+            for command in self.commands()
         )
         ago = (last is not None and last.at <= now, began <= now, day_of(now))
         if (told := (events, last, began, journal, ago)) != self._since_told:
@@ -414,19 +450,26 @@ class FleetScreen(Moves, FleetAwareScreen):
         def made(width: int) -> list[Section]:
             size = (width, max(0, pane.size.height - 2))
             if size not in self._since_made:
-                section = since_section(events, last, began, width, now, journal=journal, height=size[1])
+                section = since_section(
+                    events, last, began, width, now, journal=journal, height=size[1]
+                )
                 self._since_made[size] = [section]
             return self._since_made[size]
 
         pane.show(made, idle_foot(state, last, now))
 
     @work(
-        exclusive=True, group="recall", exit_on_error=False, description="read what happened before this rgt"
+        exclusive=True,
+        group="recall",
+        exit_on_error=False,
+        description="read what happened before this rgt",
     )
     async def recall(self, chronicle: Chronicle, since: float, until: float) -> None:
         """Read what happened before this rgt began; where that fails, the pane says that it is not at hand."""
         found = await chronicle.happened(Wanted(since=since, until=until), None, MOST_RECALLED)
-        events = tuple(FleetEvent(one.at, one.box, one.text, one.level, one.about) for one in found.rows)
+        events = tuple(
+            FleetEvent(one.at, one.box, one.text, one.level, one.about) for one in found.rows
+        )
         self._recalled = Recalled(since, until, events, found.older)
         self.redraw_now()
 
@@ -435,12 +478,16 @@ class FleetScreen(Moves, FleetAwareScreen):
         steps = steps_of(row)
         if self._copied is not None and self._copied[0] == row.name and self._copied[1] in steps:
             return steps[(steps.index(self._copied[1]) + 1) % len(steps)]
-        return steps[0] if steps else None
+        if steps:
+            return steps[0]
+        return None
 
     def _chosen(self) -> Row | None:
         picked = self.query_one(FleetTable).picked
         box = None if picked is None or self.fleet_state is None else self.fleet_state.box(picked)
-        return None if box is None else self._row(box, self._judged)
+        if box is None:
+            return None
+        return self._row(box, self._judged)
 
     def to_copy(self) -> Copied | None:
         """Return the next step out of what the selected box shows, else its name."""
@@ -483,7 +530,9 @@ class FleetScreen(Moves, FleetAwareScreen):
         if not can_sort(message.column):
             return
         again = message.column == self._arrangement.order.key
-        self._set_order(Order(message.column, not self._arrangement.order.flipped if again else False))
+        self._set_order(
+            Order(message.column, not self._arrangement.order.flipped if again else False)
+        )
 
     def action_open(self) -> None:
         """Open the selected box."""
@@ -491,9 +540,17 @@ class FleetScreen(Moves, FleetAwareScreen):
 
     def action_next_pane(self, direction: int) -> None:
         """Give the keys to the next pane with something in it, and behind the last one back to the table."""
-        panes = [pane for pane in self.query(Pane) if pane.can_focus and pane.display and pane.size.height]
+        panes = [
+            pane
+            for pane in self.query(Pane)
+            if pane.can_focus and pane.display and pane.size.height
+        ]
         ring: list[Pane | None] = [None, *panes]
-        here = ring.index(self.focused) if isinstance(self.focused, Pane) and self.focused in panes else 0
+        here = (
+            ring.index(self.focused)
+            if isinstance(self.focused, Pane) and self.focused in panes
+            else 0
+        )
         self.set_focus(ring[(here + direction) % len(ring)])
 
     def action_connect(self) -> None:
@@ -514,7 +571,9 @@ class FleetScreen(Moves, FleetAwareScreen):
         """Sort by the next column, which is shown from then on; after the last one, as in the fleet file."""
         keys = [*(column.key for column in COLUMNS if can_sort(column.key)), FILE]
         here = self._arrangement.order.key
-        self._set_order(Order(keys[(keys.index(here) + 1) % len(keys)] if here in keys else "state"))
+        self._set_order(
+            Order(keys[(keys.index(here) + 1) % len(keys)] if here in keys else "state")
+        )
 
     def action_trouble_first(self) -> None:
         """Sort by trouble, and show the worst box: whatever else the rows were sorted by."""
@@ -526,7 +585,9 @@ class FleetScreen(Moves, FleetAwareScreen):
         self._set_order(Order(self._arrangement.order.key, not self._arrangement.order.flipped))
 
     def _set_order(self, order: Order) -> None:
-        self._arrange_rows(lambda one: msgspec.structs.replace(one, sort=order.key, flipped=order.flipped))
+        self._arrange_rows(
+            lambda one: msgspec.structs.replace(one, sort=order.key, flipped=order.flipped)
+        )
         self.hint(f"sorted {order.words}; {key_for('fleet.turn-order')} reverses it")
 
     def action_group(self) -> None:
@@ -598,8 +659,6 @@ class FleetScreen(Moves, FleetAwareScreen):
 
     def resting_hint(self) -> str:
         """Say that a filter hides boxes."""
-        return (
-            f"filter: {self._filter}  ({key_for('screen.escape')} clears it)"
-            if self._filter
-            else super().resting_hint()
-        )
+        if self._filter:
+            return f"filter: {self._filter}  ({key_for('screen.escape')} clears it)"
+        return super().resting_hint()

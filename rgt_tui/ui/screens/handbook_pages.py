@@ -24,7 +24,18 @@ from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import Beside, EntryChanged, EntryClosed
 from rgt_tui.ui.widgets.panes import Pane, Section
 from rgt_tui.ui.widgets.selectable_list import ListRow, SelectableList
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, labelled, line, toned, wrapped
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    dim,
+    fit,
+    labelled,
+    line,
+    toned,
+    wrapped,
+)
 from rgt_tui.ui.widgets.why import action_lines
 
 WIDE = 110
@@ -177,7 +188,10 @@ class HandbookScreen(Moves, FleetAwareScreen):
         """Return the pages that match, those of the moment first."""
         if self._found is None or self._found[0] != self._term:
             pages = list(self._pages.values())
-            self._found = (self._term, find_pages(self._term, pages) if self._term.strip() else pages)
+            self._found = (
+                self._term,
+                find_pages(self._term, pages) if self._term.strip() else pages,
+            )
         held = set(now)
         return sorted(
             self._found[1], key=lambda page: ORDER[page.severity] if page.id in held else len(ORDER)
@@ -188,7 +202,10 @@ class HandbookScreen(Moves, FleetAwareScreen):
         findings = self._findings(state)
         seen = {page: not some[0].age for page, some in findings.items()}
         shown = self._shown(findings)
-        empty = [EMPTY, line(dim(f" no page matches; {key_for('screen.escape')} clears the search"))]
+        empty = [
+            EMPTY,
+            line(dim(f" no page matches; {key_for('screen.escape')} clears the search")),
+        ]
         self.main_list.show(list_rows(shown, seen), empty)
         if self.spot is not None and self.spot.gotcha is not None:
             wanted, self.spot = self.spot.gotcha, None
@@ -201,10 +218,14 @@ class HandbookScreen(Moves, FleetAwareScreen):
         page = self.query_one("#page", Pane)
 
         def made(width: int) -> list[Section]:
-            return [] if picked is None else page_sections(picked, findings.get(picked.id, ()), width)
+            if picked is None:
+                return []
+            return page_sections(picked, findings.get(picked.id, ()), width)
 
         scrolls = page.wanted_height(page.size.width) > page.size.height
-        page.show(made, line(dim(f"{key_for('handbook.next-pane')} scrolls it")) if scrolls else EMPTY)
+        page.show(
+            made, line(dim(f"{key_for('handbook.next-pane')} scrolls it")) if scrolls else EMPTY
+        )
 
     def action_next_pane(self) -> None:
         """Give the keys to the page, and back to the list."""
@@ -243,7 +264,11 @@ class HandbookScreen(Moves, FleetAwareScreen):
         page = self.picked
         if page is None:
             return None
-        found = self._findings(self.fleet_state).get(page.id, []) if self.fleet_state is not None else []
+        found = (
+            self._findings(self.fleet_state).get(page.id, [])
+            if self.fleet_state is not None
+            else []
+        )
         steps = steps_of(page, found)
         rows = [f"# never: {page.never}"]
         for fix in steps:

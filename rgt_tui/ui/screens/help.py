@@ -68,7 +68,9 @@ def chosen(rows: Sequence[HelpRow], query: str) -> list[HelpRow]:
     return [
         row
         for row in rows
-        if not row.title and row.text and all(word in " ".join(row[:3]).casefold() for word in words)
+        if not row.title
+        and row.text
+        and all(word in " ".join(row[:3]).casefold() for word in words)
     ]
 
 
@@ -86,7 +88,9 @@ def row_lines(rows: Sequence[HelpRow], width: int) -> list[tuple[Line, HelpRow]]
         tone = tone if row.command is not None else Tone.TEXT
         for index, part in enumerate(wrapped(row.text, room, Tone.DIM)):
             lead, name = (row.lead, row.name) if index == 0 else ("", "")
-            made = line(Span(fit(lead, leads, right=True), tone), "  ", Span(fit(name, names)), "  ", *part)
+            made = line(
+                Span(fit(lead, leads, right=True), tone), "  ", Span(fit(name, names)), "  ", *part
+            )
             out.append((made, row))
     return out
 
@@ -138,7 +142,8 @@ class HelpPanel(LineWidget):
             beside = [made for made, _ in columns[1]]
             half = (width - 4) // 2
             body = [
-                line(*clip(left, half), *right) for left, right in zip_longest(body, beside, fillvalue=EMPTY)
+                line(*clip(left, half), *right)
+                for left, right in zip_longest(body, beside, fillvalue=EMPTY)
             ]
         if not body:
             body = [
@@ -148,7 +153,9 @@ class HelpPanel(LineWidget):
         title = f"{self._place} keys" if self._place else "keys"
         if self._without:
             title += f"  {how_many(self._without, 'key')} hidden: no use here"
-        hint = line(dim(f"{key_for('help.search')} searches  click runs  {key_for('help.escape')} closes"))
+        hint = line(
+            dim(f"{key_for('help.search')} searches  click runs  {key_for('help.escape')} closes")
+        )
         return framed(body[self._top :], width, height, title=line(title), hint=hint, active=True)
 
     def on_click(self, event: events.Click) -> None:

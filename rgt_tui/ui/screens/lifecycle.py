@@ -135,7 +135,9 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         if self._seen_trouble is None and any(phase.checks for phase in self.phases):
             first = next_check(self.phases)
             self.cursor = first.id if first is not None else None
-            self.opened = trouble | ({first.phase} if first is not None else {self.phases[0].number})
+            self.opened = trouble | (
+                {first.phase} if first is not None else {self.phases[0].number}
+            )
             self._seen_trouble = trouble
         elif self._seen_trouble is not None:
             self.opened |= trouble - self._seen_trouble
@@ -153,11 +155,18 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             empty = ("No checks are known for this box.", f"{key_for('screen.back')} goes back.")
         self.checklist.show_phases(self.phases, self.opened, now, empty)
         row = None if empty else self.checklist.cursor_row
-        height = self._fit(len(detail_lines(row, max(8, self.size.width - 2), LOW, now, self._runs_by(row))))
+        height = self._fit(
+            len(detail_lines(row, max(8, self.size.width - 2), LOW, now, self._runs_by(row)))
+        )
         below = None if height is None else self.checklist.below(height)
         detail = self.query_one(CheckDetail)
         detail.show(
-            row, now, self.run_here, self._runs_by(row), below=below, then=() if empty else self._then()
+            row,
+            now,
+            self.run_here,
+            self._runs_by(row),
+            below=below,
+            then=() if empty else self._then(),
         )
 
     def _then(self) -> list[CheckResult]:
@@ -180,7 +189,8 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         rows = max(len(PHASES), len(self.checklist.rows))
         # What a run prints wants to be read: it has the room that the box would have.
         context = self.show_context(
-            None if running else self.box_name, self.body_height - room + rows + (0 if huge else LOW)
+            None if running else self.box_name,
+            self.body_height - room + rows + (0 if huge else LOW),
         )
         detail = self.query_one(CheckDetail)
         if huge or room <= 0:
@@ -202,12 +212,16 @@ class LifecycleScreen(Moves, FleetAwareScreen):
     def selected(self) -> CheckResult | None:
         """The selected check; None on a phase."""
         row = self.checklist.cursor_row
-        return row.check if row is not None else None
+        if row is not None:
+            return row.check
+        return None
 
     @property
     def run_here(self) -> CheckRun | None:
         """The newest run of the selected check."""
-        return self.runs.get(self.selected.id) if self.selected is not None else None
+        if self.selected is not None:
+            return self.runs.get(self.selected.id)
+        return None
 
     def _runs_by(self, row: Row | None) -> str:
         """Return the command that enter runs; empty where there is none."""
@@ -237,7 +251,11 @@ class LifecycleScreen(Moves, FleetAwareScreen):
     def why_not(self, command: Command) -> str | None:
         """Say why a command does not work here now; of a check only what runs or ticks it is offered."""
         check = self.selected if self.fleet_state is not None else None
-        if check is not None and command.id == "phases.run" and not self._runs_by(self.checklist.cursor_row):
+        if (
+            check is not None
+            and command.id == "phases.run"
+            and not self._runs_by(self.checklist.cursor_row)
+        ):
             return f"{check.id} has nothing to run from here"
         judged = check is not None and not check.by and check.status is not CheckStatus.PERSON
         if judged and command.id == "phases.tick":
@@ -253,7 +271,9 @@ class LifecycleScreen(Moves, FleetAwareScreen):
 
     async def _carry_out(self, check: str, run: CheckRun) -> None:
         try:
-            run.status = await self.fleet.run_check(self.box_name or "", check, partial(self._took, run))
+            run.status = await self.fleet.run_check(
+                self.box_name or "", check, partial(self._took, run)
+            )
         except asyncio.CancelledError:
             run.words = "ended by you"
             raise
@@ -306,7 +326,9 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         if not text:
             missing = "a note" if note is None else "a name"
             self.hint(
-                "nothing was ticked" if message.text is None else f"nothing was ticked: it needs {missing}"
+                "nothing was ticked"
+                if message.text is None
+                else f"nothing was ticked: it needs {missing}"
             )
         elif note is None:
             self._ticking = (check, text)
@@ -324,7 +346,9 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         if trouble is not None:
             self.hint(trouble, 12.0)
         else:
-            self.hint(f"{check} is {'ticked' if tick.ticked else 'no longer ticked; the note is kept'}")
+            self.hint(
+                f"{check} is {'ticked' if tick.ticked else 'no longer ticked; the note is kept'}"
+            )
         if self.fleet_state is not None:
             self.receive_state(self.fleet_state, self.now)
 
@@ -348,7 +372,10 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             self.hint("there is nothing to write")
             return
         self.run_worker(
-            self._export(self._markdown()), group="export", exit_on_error=False, description="export"
+            self._export(self._markdown()),
+            group="export",
+            exit_on_error=False,
+            description="export",
         )
 
     async def _export(self, text: str) -> None:
@@ -386,7 +413,9 @@ class LifecycleScreen(Moves, FleetAwareScreen):
     def _before_phase(self, ids: list[str]) -> int:
         """Return the place right before the checks of the selected phase."""
         phase = self._phase_here()
-        return ids.index(phase.checks[0].id) - 1 if phase is not None and phase.checks else -1
+        if phase is not None and phase.checks:
+            return ids.index(phase.checks[0].id) - 1
+        return -1
 
     def _phase_here(self) -> Phase | None:
         """Return the phase of the selected line, also if the line is folded away."""
@@ -395,7 +424,9 @@ class LifecycleScreen(Moves, FleetAwareScreen):
                 check.id == self.cursor for check in phase.checks
             ):
                 return phase
-        return self.phases[0] if self.phases else None
+        if self.phases:
+            return self.phases[0]
+        return None
 
     def action_fold(self) -> None:
         """Open or close the phase of the selection."""
@@ -420,7 +451,10 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         """Open all phases, or close all but the one of the selection."""
         every = frozenset(phase.number for phase in self.phases)
         here = self._phase_here()
-        self.opened = every if self.opened != every else frozenset({here.number} if here is not None else ())
+        if self.opened != every:
+            self.opened = every
+        else:
+            self.opened = frozenset({here.number} if here is not None else ())
         self.redraw_now()
 
     def action_step_phase(self, by: int) -> None:

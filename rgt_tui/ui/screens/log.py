@@ -61,11 +61,14 @@ def log_with_steps(box: BoxState, run: str | None) -> str | None:
         if run is not None and run_of(box, view.path) == run:
             return view.path
         step = next(
-            (step for line in reversed(view.lines[-20:]) if (step := step_of(line)) is not None), None
+            (step for line in reversed(view.lines[-20:]) if (step := step_of(line)) is not None),
+            None,
         )
         if step is not None:
             named.append((abs(step - here), view.path))
-    return min(named)[1] if named else None
+    if named:
+        return min(named)[1]
+    return None
 
 
 def zone_of(box: BoxState) -> float | None:
@@ -74,7 +77,9 @@ def zone_of(box: BoxState) -> float | None:
     Lines have seconds: what a clock seems to be off by less would show them one earlier than they say.
     """
     east = None if box.hello is None else box.hello.utc_offset
-    return None if east is None or not abs(east) <= MOST_EAST else east + round(box.clock_skew or 0.0)
+    if east is None or not abs(east) <= MOST_EAST:
+        return None
+    return east + round(box.clock_skew or 0.0)
 
 
 class LogKeys(Moves, FleetAwareScreen):
@@ -102,7 +107,9 @@ class LogKeys(Moves, FleetAwareScreen):
         if path is not None and path != self._asked and all(view.path != path for view in box.logs):
             self._asked = path
             self.fleet.follow(box.spec.name, path)
-        view = choose_log(box, self._wanted_log or self._shown_log(current[1].log if current else None))
+        view = choose_log(
+            box, self._wanted_log or self._shown_log(current[1].log if current else None)
+        )
         views = [] if view is None else [view]
         views += [one for one in box.logs if one.path in self._merged and one is not view]
         lost = box.link is not Link.LIVE
@@ -126,7 +133,9 @@ class LogKeys(Moves, FleetAwareScreen):
         Args:
             running: That of the running cell: who follows the end goes on to it.
         """
-        return self.log_pane.path if running is None or not self.log_pane.cursor.following else None
+        if running is None or not self.log_pane.cursor.following:
+            return self.log_pane.path
+        return None
 
     def show_lines(
         self, box: BoxState, logs: list[KeptLines], now: float, age: float | None, empty: str
@@ -138,7 +147,9 @@ class LogKeys(Moves, FleetAwareScreen):
     def older(self, box: BoxState, kept: KeptLines) -> str:
         """Say what stands before the lines that are kept."""
         left = sum(view.dropped for view in box.logs if view.path == kept.path)
-        return f"{how_many(left, 'earlier line')} on the box" if left else ""
+        if left:
+            return f"{how_many(left, 'earlier line')} on the box"
+        return ""
 
     def _read(self, box: BoxState, view: LogView) -> KeptLines | None:
         """Return all lines of a log, as far as they are kept."""
@@ -155,7 +166,11 @@ class LogKeys(Moves, FleetAwareScreen):
         return kept
 
     def _leave(self, path: str) -> None:
-        if self._kept.pop(path, None) is not None and self.fleet.keeps_logs and self.box_name is not None:
+        if (
+            self._kept.pop(path, None) is not None
+            and self.fleet.keeps_logs
+            and self.box_name is not None
+        ):
             self.fleet.leave_log(self.box_name, path)
 
     def on_unmount(self) -> None:
@@ -166,7 +181,9 @@ class LogKeys(Moves, FleetAwareScreen):
     @property
     def moved(self) -> LineWidget:
         """What the keys move in now."""
-        return self.focused if isinstance(self.focused, Pane) else self.log_pane
+        if isinstance(self.focused, Pane):
+            return self.focused
+        return self.log_pane
 
     def action_follow(self) -> None:
         """Follow the end."""
@@ -260,13 +277,21 @@ class LogScreen(LogKeys):
             pane.heading = sheet.heading
             pane.older = "" if sheet.hits else self.older(box, sheet.kept)
             pane.show(
-                [sheet.kept], now=now, age=None, empty="nothing found so far", findings=findings_of(box)
+                [sheet.kept],
+                now=now,
+                age=None,
+                empty="nothing found so far",
+                findings=findings_of(box),
             )
             return
         pane.heading = ""
         super().show_lines(box, logs, now, age, empty)
         place = logs[0].place if logs else None
-        if place is None or logs[0].path in self._counted or not 0 < place[1].offset <= MOST_COUNTED_BYTES:
+        if (
+            place is None
+            or logs[0].path in self._counted
+            or not 0 < place[1].offset <= MOST_COUNTED_BYTES
+        ):
             return
         log = self.box_log(logs[0].path)
         if log is not None:
@@ -314,7 +339,9 @@ class LogScreen(LogKeys):
     def _why_unsure(self, kept: KeptLines) -> str:
         """Say from where upwards a time of day tells no moment; empty = it does everywhere, or no line has one."""
         clock = self.log_pane.day_unknown(kept)
-        return f": lines up to {clock} have no date, and their day is not certain" if clock else ""
+        if clock:
+            return f": lines up to {clock} have no date, and their day is not certain"
+        return ""
 
     # Search and filter
 
@@ -332,8 +359,12 @@ class LogScreen(LogKeys):
 
     def _typed(self, text: str) -> str:
         if self._typing == "find on the box":
-            return finder_for(text).trouble if text else ""
-        return self._search(text) if self._typing == "search" else self.log_pane.filter_by(text)
+            if text:
+                return finder_for(text).trouble
+            return ""
+        if self._typing == "search":
+            return self._search(text)
+        return self.log_pane.filter_by(text)
 
     def _search(self, text: str) -> str:
         """Search from now on, or no more; what is wrong with the text."""
@@ -400,7 +431,12 @@ class LogScreen(LogKeys):
         elif sheet is not None:
             self.load_newer(log, kept)
 
-    @work(group="box log", exclusive=True, exit_on_error=False, description="load older lines of a log")
+    @work(
+        group="box log",
+        exclusive=True,
+        exit_on_error=False,
+        description="load older lines of a log",
+    )
     async def load_older(self, log: BoxLog, kept: KeptLines) -> None:
         """Load the lines before those that are kept, and go up a page."""
         self.hint("loading older lines from the box …", 30.0)
@@ -417,7 +453,12 @@ class LogScreen(LogKeys):
         self.hint(f"{how_many(len(kept), 'line')} are kept here now")
         self.redraw_now()
 
-    @work(group="box log", exclusive=True, exit_on_error=False, description="load the lines of a moment")
+    @work(
+        group="box log",
+        exclusive=True,
+        exit_on_error=False,
+        description="load the lines of a moment",
+    )
     async def load_until(self, log: BoxLog, kept: KeptLines, spot: Spot) -> None:
         """Load older lines until those of a moment are there, as far as that is not too much."""
         for _ in range(MOST_BACK):
@@ -436,11 +477,18 @@ class LogScreen(LogKeys):
                 self.redraw_now()
                 self.log_pane.go(kept, place)
                 return
-        why = self._why_unsure(kept) or ": when these were written is unknown, or it is further back"
+        why = (
+            self._why_unsure(kept) or ": when these were written is unknown, or it is further back"
+        )
         self.hint(f"that line was not found{why}", 15.0)
         self.redraw_now()
 
-    @work(group="box log", exclusive=True, exit_on_error=False, description="load newer lines of a log")
+    @work(
+        group="box log",
+        exclusive=True,
+        exit_on_error=False,
+        description="load newer lines of a log",
+    )
     async def load_newer(self, log: BoxLog, kept: KeptLines) -> None:
         """Load the lines after those of a piece."""
         last = kept.end - 1
@@ -458,7 +506,9 @@ class LogScreen(LogKeys):
             "to where it is written"
         )
 
-    @work(group="count", exclusive=True, exit_on_error=False, description="count older lines of a log")
+    @work(
+        group="count", exclusive=True, exit_on_error=False, description="count older lines of a log"
+    )
     async def count_older(self, log: BoxLog, kept: KeptLines) -> None:
         """Have the older lines counted."""
         self._counted.add(kept.path)
@@ -500,7 +550,9 @@ class LogScreen(LogKeys):
         else:
             self._type("find on the box", self.log_pane.searched)
 
-    @work(group="box log", exclusive=True, exit_on_error=False, description="search a log on the box")
+    @work(
+        group="box log", exclusive=True, exit_on_error=False, description="search a log on the box"
+    )
     async def find_on_box(self, log: BoxLog, wanted: str) -> None:
         """Search the complete log on the box; matches are listed as they arrive."""
         mine: list[Sheet] = []
@@ -548,16 +600,19 @@ class LogScreen(LogKeys):
         pane = self.log_pane
         pane.times = TIMES[(TIMES.index(pane.times) + 1) % len(TIMES)]
         self.hint(
-            {"": "no times", "clock": "when each line was written", "age": "how old each line is"}[pane.times]
+            {"": "no times", "clock": "when each line was written", "age": "how old each line is"}[
+                pane.times
+            ]
         )
         pane.redraw()
 
     def action_merge(self) -> None:
         """Show one more log of the box together with this one; after the last, this one alone."""
         box = self.box
-        others = (
-            [view.path for view in box.logs if view.path != self.log_pane.path] if box is not None else []
-        )
+        if box is not None:
+            others = [view.path for view in box.logs if view.path != self.log_pane.path]
+        else:
+            others = []
         more = [path for path in others if path not in self._merged]
         if not others:
             self.hint("the box has no other log")
@@ -586,14 +641,22 @@ class LogScreen(LogKeys):
     def to_copy(self) -> Copied | None:
         """Return the selected lines."""
         rows = self.log_pane.chosen_lines()
-        return Copied(what=how_many(len(rows), "line"), text="\n".join(rows)) if rows else None
+        if rows:
+            return Copied(what=how_many(len(rows), "line"), text="\n".join(rows))
+        return None
 
     def action_open_page(self) -> None:
         """Open the handbook at what the selected line shows."""
         place = self.log_pane.place
         sheet = self._sheets[-1] if self._sheets else None
         log = self.box_log(self.log_pane.path)
-        if log is not None and sheet and sheet.hits and place is not None and place[0] is sheet.kept:
+        if (
+            log is not None
+            and sheet
+            and sheet.hits
+            and place is not None
+            and place[0] is sheet.kept
+        ):
             self.open_around(log, sheet.hits[place[1]])
             return
         page = self.log_pane.page_of(*place) if place is not None else None
@@ -611,7 +674,9 @@ class LogScreen(LogKeys):
             step = step_of(here[0].line(here[1]))
             run = run_of(self.box, here[0].path)
             if step is not None and not self.log_pane.cursor.following:
-                cast("Dashboard", self.app).open_screen(place, self.box_name, Spot(run=run, step=step))
+                cast("Dashboard", self.app).open_screen(
+                    place, self.box_name, Spot(run=run, step=step)
+                )
                 return
         super().action_open_for_box(place)
 

@@ -14,7 +14,16 @@ from rgt_tui.model import FleetState, Profile
 from rgt_tui.profiles import FIRST_CONTACT, PageRow, PageSection, Weight, platform_page
 from rgt_tui.profiles.platform_page import KNOWN
 from rgt_tui.ui.clipboard import Copied
-from rgt_tui.ui.commands import ALERTS_TOO, BOX_TARGET, FIRST, MOVE, PLATFORM, Command, bindings, key_for
+from rgt_tui.ui.commands import (
+    ALERTS_TOO,
+    BOX_TARGET,
+    FIRST,
+    MOVE,
+    PLATFORM,
+    Command,
+    bindings,
+    key_for,
+)
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import Beside
@@ -46,7 +55,10 @@ def row_lines(row: PageRow, width: int) -> list[Line]:
     pad = LABEL if width >= 70 else TIGHT_LABEL
     rows = wrapped(row.text, max(8, width - pad), TONES[row.weight])
     if len(row.label) < pad:
-        return [line(dim((row.label if i == 0 else "").ljust(pad)), *made) for i, made in enumerate(rows)]
+        return [
+            line(dim((row.label if i == 0 else "").ljust(pad)), *made)
+            for i, made in enumerate(rows)
+        ]
     # A long label (a button's words, what sources disagree about) has a line of its own.
     head = wrapped(row.label, width, Tone.STRONG)
     return [*head, *(line(" " * pad, *made) for made in rows)]
@@ -55,7 +67,9 @@ def row_lines(row: PageRow, width: int) -> list[Line]:
 def page_sections(page: Sequence[PageSection], width: int) -> list[Section]:
     """Return the page's sections for a pane of that inner width."""
     return [
-        Section(line(section.title), [made for row in section.rows for made in row_lines(row, width)])
+        Section(
+            line(section.title), [made for row in section.rows for made in row_lines(row, width)]
+        )
         for section in page
     ]
 
@@ -91,9 +105,13 @@ class PlatformPage(Moves, FleetAwareScreen):
     def _learn(self) -> None:
         profile = self.fleet.profile(self.box_name or "")
         if profile != self._of:
-            page = platform_page(profile, lambda alert: BY_ID[alert].title if alert in BY_ID else None)
+            page = platform_page(
+                profile, lambda alert: BY_ID[alert].title if alert in BY_ID else None
+            )
             wanted = self.SECTIONS
-            self._page = page if wanted is None else tuple(one for one in page if one.title in wanted)
+            self._page = (
+                page if wanted is None else tuple(one for one in page if one.title in wanted)
+            )
             self._of = profile
             self._drawn.clear()
 
@@ -110,7 +128,9 @@ class PlatformPage(Moves, FleetAwareScreen):
         assert self._of is not None
         profile, box = self._of, self.box
         wide = self.size.width >= WIDE
-        left, right = halves(self._page, self.size.width // 2 - 4) if wide else (list(self._page), [])
+        left, right = (
+            halves(self._page, self.size.width // 2 - 4) if wide else (list(self._page), [])
+        )
         self.query_one("#more").display = bool(right)
 
         def first(width: int) -> list[Section]:
@@ -127,9 +147,13 @@ class PlatformPage(Moves, FleetAwareScreen):
     def to_copy(self) -> Copied | None:
         """Return the page as it reads."""
         sections = [] if self._of is None else page_sections(self._page, COPIED_WIDTH)
-        rows = [[text_of(one.title), *(f"  {text_of(row)}" for row in one.body)] for one in sections]
+        rows = [
+            [text_of(one.title), *(f"  {text_of(row)}" for row in one.body)] for one in sections
+        ]
         text = "\n\n".join("\n".join(row.rstrip() for row in each) for each in rows)
-        return Copied(what=f"the page of {self._of.name}", text=text) if self._of and text else None
+        if self._of and text:
+            return Copied(what=f"the page of {self._of.name}", text=text)
+        return None
 
     def on_mount(self) -> None:
         """Remember that the page was shown."""
@@ -157,7 +181,9 @@ class PlatformPage(Moves, FleetAwareScreen):
     @property
     def moved(self) -> Pane:
         """The column that has the keys."""
-        return self.focused if isinstance(self.focused, Pane) else self.main_widget()
+        if isinstance(self.focused, Pane):
+            return self.focused
+        return self.main_widget()
 
     def action_next_pane(self, direction: int) -> None:
         """Give the keys to the other column, where there is one."""

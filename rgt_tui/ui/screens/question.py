@@ -35,7 +35,10 @@ WORDS: dict[QuestionKind, tuple[str, str]] = {
         "It is sent to this box only, kept in memory while rgt runs, and never written to disk.",
         "an empty answer refuses",
     ),
-    QuestionKind.TEXT: ("The box is asking; the answer is sent only to it.", "an empty answer refuses"),
+    QuestionKind.TEXT: (
+        "The box is asking; the answer is sent only to it.",
+        "an empty answer refuses",
+    ),
 }
 """What to know before answering, and what the answers mean."""
 

@@ -111,7 +111,9 @@ class ReceiptScreen(Enduring, MouseSelection, ModalScreen[None]):
         self.receipt = await self._fleet.receipt(self.box_name)
         self.is_read = True
         page = self.query_one("#page", Vertical)
-        title = receipt_title(self.receipt) if self.receipt is not None else f"{self.box_name}: gone"
+        title = (
+            receipt_title(self.receipt) if self.receipt is not None else f"{self.box_name}: gone"
+        )
         page.border_title = Content(plain(title))
         keys = f"{key_for('receipt.copy')} copies it · {key_for('receipt.close')} closes"
         page.border_subtitle = Content(plain(keys))
@@ -121,7 +123,9 @@ class ReceiptScreen(Enduring, MouseSelection, ModalScreen[None]):
         return rows_of(self.receipt, self._fleet.state.box(self.box_name))
 
     def _lines(self, width: int) -> list[Line]:
-        return receipt_lines(self._rows(), width) if self.is_read else []
+        if self.is_read:
+            return receipt_lines(self._rows(), width)
+        return []
 
     def receive_state(self, state: FleetState, now: float) -> None:
         """Show what the provider says by now, where there is no receipt."""

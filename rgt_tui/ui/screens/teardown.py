@@ -31,7 +31,13 @@ from rgt_tui.ui.widgets.lines import FittedLines, RowChosen
 from rgt_tui.ui.widgets.panes import out_of_sight
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
 from rgt_tui.ui.widgets.teardown.confirm import CHOOSE, PRESS, DialogButton, NameField, VerbChoice
-from rgt_tui.ui.widgets.teardown.confirm_state import GUARD_SECONDS, Choice, Confirm, Stage, level_of
+from rgt_tui.ui.widgets.teardown.confirm_state import (
+    GUARD_SECONDS,
+    Choice,
+    Confirm,
+    Stage,
+    level_of,
+)
 from rgt_tui.ui.widgets.teardown.confirm_view import (
     NAMES,
     Setting,
@@ -48,7 +54,14 @@ from rgt_tui.ui.widgets.teardown.confirm_view import (
     status,
     title,
 )
-from rgt_tui.ui.widgets.teardown.evidence_list import EVIDENCE, WALK, EvidenceList, Row, pullable, rows_of
+from rgt_tui.ui.widgets.teardown.evidence_list import (
+    EVIDENCE,
+    WALK,
+    EvidenceList,
+    Row,
+    pullable,
+    rows_of,
+)
 
 DIALOG_WIDTH = 122
 FIELD_WIDTH = 36
@@ -120,7 +133,9 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         self._fleet = fleet
         self.box_name = box_name
         self._profile = fleet.profile(box_name)
-        offered = tuple(verb for verb in Verb if self._described(verb) is not None) or (Verb.DESTROY,)
+        offered = tuple(verb for verb in Verb if self._described(verb) is not None) or (
+            Verb.DESTROY,
+        )
         self.state = Confirm(box_name, offered[0], fleet.now(), offered)
         self._opened_at = fleet.now()
         self._reviewing: Worker[None] | None = None
@@ -136,9 +151,13 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         """Lay out the dialog: what is to be known scrolls, what is to be done does not."""
         with Vertical(id="dialog"):
             if len(self.state.offered) > 1:
-                yield VerbChoice({verb: self._called(verb) for verb in self.state.offered}, self.state.verb)
+                yield VerbChoice(
+                    {verb: self._called(verb) for verb in self.state.offered}, self.state.verb
+                )
             with VerticalScroll(id="scroll", can_focus=False):
-                yield FittedLines(lambda width: facts(self.state, self._setting(), width), id="facts")
+                yield FittedLines(
+                    lambda width: facts(self.state, self._setting(), width), id="facts"
+                )
                 yield EvidenceList(self._rows)
                 yield FittedLines(lambda width: sends(self.state, width), id="sends")
             yield FittedLines(lambda width: [self._more()], id="more")
@@ -151,7 +170,9 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
                 with Horizontal(id="buttons"):
                     yield DialogButton("Cancel", id="cancel")
                     yield DialogButton("", id="ok", disabled=True)
-            yield FittedLines(lambda width: [status(self.state, self._setting(), width)], id="status")
+            yield FittedLines(
+                lambda width: [status(self.state, self._setting(), width)], id="status"
+            )
             yield FittedLines(lambda width: [course(self.state, width)], id="course")
 
     @property
@@ -168,7 +189,11 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         """Whether input counts yet; a key that comes right behind a change is lost, and that is said."""
         armed = self.state.armed(self.now)
         told = "" if armed else TOO_SOON
-        if self.state.review is not None and told != self.state.told and TOO_SOON in (told, self.state.told):
+        if (
+            self.state.review is not None
+            and told != self.state.told
+            and TOO_SOON in (told, self.state.told)
+        ):
             self._set(replace(self.state, told=told))
         return armed
 
@@ -199,11 +224,15 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
     def _pulled(self) -> tuple[str, ...]:
         """Return the directories that are being pulled."""
         pull = self.pulls.of(self.box_name)
-        return pull.paths if pull is not None and pull.under_way else ()
+        if pull is not None and pull.under_way:
+            return pull.paths
+        return ()
 
     def _pull_lines(self, width: int) -> list[Line]:
         pull = self.pulls.of(self.box_name)
-        return [] if pull is None else [*price_lines(pull, width), pull_line(pull, width)]
+        if pull is None:
+            return []
+        return [*price_lines(pull, width), pull_line(pull, width)]
 
     def pull_moved(self) -> None:
         """Draw how far a pull is; one that has ended changes what is proved."""
@@ -222,7 +251,9 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         above = round(scroll.scroll_y)
         hidden = out_of_sight(above, round(scroll.max_scroll_y) - above)
         rows = self.query_one(EvidenceList)
-        walk = (Span("↓", Tone.ACCENT), dim(" evidence")) if rows.picked and not rows.has_focus else ()
+        walk = (
+            (Span("↓", Tone.ACCENT), dim(" evidence")) if rows.picked and not rows.has_focus else ()
+        )
         gap = (Span("   "),) if hidden and walk else ()
         return line(Span(" " * NAMES), hidden, gap, walk)
 
@@ -361,7 +392,9 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
     def _pull(self, key: str | None) -> None:
         """Pull the files of an item, or of all that block the action; stop a pull that is under way."""
         item = self.state.item(key) if key is not None else None
-        paths: tuple[str, ...] = (item.path,) if item is not None and item.path and not item.ok else ()
+        paths: tuple[str, ...] = (
+            (item.path,) if item is not None and item.path and not item.ok else ()
+        )
         if key is None:
             paths = pullable(self.state.review)
         going = self._pulled()
@@ -395,7 +428,13 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             return
         field = self.query_one(NameField)
         letter = event.character if event.is_printable else None
-        if letter is None or letter == " " or field.has_focus or field.disabled or field.asks_for_help(event):
+        if (
+            letter is None
+            or letter == " "
+            or field.has_focus
+            or field.disabled
+            or field.asks_for_help(event)
+        ):
             return
         if not self.listens():
             return
@@ -509,7 +548,9 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             return
         text = "; ".join(self.state.closed) if self.state.closed else (self.state.trouble or "")
         known = "nothing was sent" if self.state.closed else "state unknown, check the console"
-        self.app.notify(plain(f"{name}: {known}. {text}"), severity="error", timeout=60, markup=False)
+        self.app.notify(
+            plain(f"{name}: {known}. {text}"), severity="error", timeout=60, markup=False
+        )
 
     @staticmethod
     def _hint(screen: object, text: str) -> None:
@@ -539,12 +580,16 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         if self.state.by_hand or self.state.stage is Stage.YOURS:
             steps = clicks(self._setting())
             told = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
-            return Copied(what=f"what to click for {self.box_name}", text=told) if steps else None
+            if steps:
+                return Copied(what=f"what to click for {self.box_name}", text=told)
+            return None
         picked = self.query_one(EvidenceList).picked
         item = self.state.item(picked) if picked else None
         if item is None:
             return None
-        return Copied(what=f"the evidence {item.key}", text=f"{item.kind}: {item.text}  {item.path}".rstrip())
+        return Copied(
+            what=f"the evidence {item.key}", text=f"{item.kind}: {item.text}  {item.path}".rstrip()
+        )
 
     def action_copy(self) -> None:
         """Take along what is selected; what was copied is said where the dialog speaks."""

@@ -86,7 +86,12 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         """Return where the screen is."""
         return ("fleet", self.PLACE)
 
-    @work(group="travel", exclusive=True, exit_on_error=False, description="read which moments were kept")
+    @work(
+        group="travel",
+        exclusive=True,
+        exit_on_error=False,
+        description="read which moments were kept",
+    )
     async def begin_travel(self) -> None:
         """Read which moments there are, and be at the one that was asked for, else at the last event."""
         past = self._past
@@ -291,11 +296,10 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         """Return when this is, and what the selected box showed."""
         if self._past is None or self._past.place is None:
             return None
-        box = (
-            None
-            if self.fleet_state is None or self.target_box is None
-            else self.fleet_state.box(self.target_box)
-        )
+        if self.fleet_state is None or self.target_box is None:
+            box = None
+        else:
+            box = self.fleet_state.box(self.target_box)
         what = "" if box is None else f"  {box.spec.name}: {self.verdict(box).why}"
         return Copied(what="the moment", text=f"{self._past.moment_text}{what}")
 
@@ -312,7 +316,11 @@ def day_around(at: float) -> tuple[float, float]:
 
 
 def strip_line(
-    day: tuple[float, float], watched: Iterable[float], rows: Sequence[Happening], at: float, width: int
+    day: tuple[float, float],
+    watched: Iterable[float],
+    rows: Sequence[Happening],
+    at: float,
+    width: int,
 ) -> Line:
     """Return a day in so many cells: the worst event of each, dots where somebody watched, and where one is."""
     begin, end = day
@@ -332,7 +340,9 @@ def strip_line(
             if place not in worst or RANKS.get(row.level, 0) >= RANKS.get(worst[place].level, 0):
                 worst[place] = row
     for place, row in worst.items():
-        mark = {"error": g.trouble, "warn": g.warn}.get(row.level, g.dot if g.name == "ascii" else "•")
+        mark = {"error": g.trouble, "warn": g.warn}.get(
+            row.level, g.dot if g.name == "ascii" else "•"
+        )
         cells[place] = Span(mark, level_tone(row.level) if row.level in RANKS else Tone.DIM)
     if begin <= at < end:
         cells[cell(at)] = Span(g.cursor, Tone.ACCENT)
@@ -341,7 +351,9 @@ def strip_line(
 
 def hours_line(width: int) -> Line:
     """Return the hours below a day of so many cells."""
-    count, hours = next(((count, hours) for count, hours in EVERY if width // count >= LABEL), (1, 24))
+    count, hours = next(
+        ((count, hours) for count, hours in EVERY if width // count >= LABEL), (1, 24)
+    )
     text = [" "] * width
     for number in range(count):
         label = f"{number * hours:02d}:00"
@@ -362,7 +374,9 @@ class DayStrip(LineWidget):
         self._at = 0.0
         self._words = ""
 
-    def show(self, watched: Sequence[float], rows: Sequence[Happening], at: float, words: str = "") -> None:
+    def show(
+        self, watched: Sequence[float], rows: Sequence[Happening], at: float, words: str = ""
+    ) -> None:
         """Set what there is; `words` stand in place of it where there is nothing."""
         self._watched, self._rows, self._at, self._words = watched, rows, at, words
         self.redraw()

@@ -51,7 +51,9 @@ WHOLE = 1000
 """Cells, where nobody says how many there are."""
 MOST_ON_BOXES = 100
 """Copies on the boxes that are listed, the newest ones."""
-WITHOUT = "nothing has been copied yet; rgt pull and rgt push are shown here, too, whoever runs them"
+WITHOUT = (
+    "nothing has been copied yet; rgt pull and rgt push are shown here, too, whoever runs them"
+)
 NOT_KEPT = "no pull by this rgt; what others copied then was not kept"
 
 
@@ -104,7 +106,9 @@ def on_box(box: BoxState, now: float) -> list[Entry]:
         rest = f"seen when the box was last heard from, {compact_time(now - box.sample_at)} ago"
     for program in (box.sample.transfers or ()) if box.sample is not None else ():
         plan = f"{program.name}, process {program.pid} there; {rest}"
-        found.append(Entry(f"box\0{name}\0{program.pid}", name, "on box", Pull((), plan=plan, unseen=old)))
+        found.append(
+            Entry(f"box\0{name}\0{program.pid}", name, "on box", Pull((), plan=plan, unseen=old))
+        )
     for queue in box.queues:
         for cell in queue.cells:
             if cell.durable not in {"verified", "failed"}:
@@ -135,7 +139,14 @@ def state_of(pull: Pull, kind: str = "pull") -> tuple[str, Tone, str]:
 
 
 def pull_row(
-    box: str, pull: Pull, names: int, now: float, kind: str = "pull", *, width: int = 0, silent: float = 0.0
+    box: str,
+    pull: Pull,
+    names: int,
+    now: float,
+    kind: str = "pull",
+    *,
+    width: int = 0,
+    silent: float = 0.0,
 ) -> Line:
     """Return the line of a transfer: box, how it stands and why, how far it is, how fast, how long.
 
@@ -164,7 +175,11 @@ def pull_row(
         yes = dim(f"   {key_for('transfers.agree')} yes")
         return line(head, Span(f"fetch {pull.asks.short}?", Tone.WARN), yes)
     if not pull.under_way and pull.end is not None:
-        when = dim(f"  {compact_time(now - pull.ended_at)} ago") if pull.ended_at is not None else dim("")
+        when = (
+            dim(f"  {compact_time(now - pull.ended_at)} ago")
+            if pull.ended_at is not None
+            else dim("")
+        )
         text = line(Span(pull.end.text, Tone.TEXT if pull.end.whole else Tone.STRONG))
         return line(head, spread(text, line(when), room) if width else line(text, when))
     stuck = f"no bytes for {compact_time(silent)}" if silent else ""
@@ -178,7 +193,12 @@ def pull_row(
         (0, line(Span(stuck, Tone.WARN))),
         (0, line(Span(problems, Tone.WARN))),
         (4, line(f"{size(look.bytes_done)} of {size(look.bytes)}")),
-        (6, line(dim(f"{look.files_done:,} of {how_many(look.files, 'file')}" if look.files else ""))),
+        (
+            6,
+            line(
+                dim(f"{look.files_done:,} of {how_many(look.files, 'file')}" if look.files else "")
+            ),
+        ),
         (3, line(f"{size(look.rate)}/s" if look.rate is not None else "speed not known yet")),
         (2, line(f"{compact_time(look.eta)} left" if look.eta is not None else "end not known")),
         (7, line(dim("" if problems else "0 refused"))),
@@ -189,7 +209,9 @@ def pull_row(
 def silent_for(entry: Entry, now: float) -> float:
     """Return for how many seconds nothing was heard of a transfer that is under way; 0 = it is heard of."""
     silent = now - entry.note.told_at if entry.note is not None and entry.pull.under_way else 0.0
-    return silent if silent > 5 * EVERY_SECONDS else 0.0
+    if silent > 5 * EVERY_SECONDS:
+        return silent
+    return 0.0
 
 
 def entry_details(entry: Entry, width: int, now: float) -> list[Line]:
@@ -216,10 +238,14 @@ def entry_details(entry: Entry, width: int, now: float) -> list[Line]:
         out += labelled("file", pull.progress.path, width)
     if note is not None:
         out += labelled(
-            "by", f"another rgt, process {note.pid}" if pull.under_way else "an rgt that has ended", width
+            "by",
+            f"another rgt, process {note.pid}" if pull.under_way else "an rgt that has ended",
+            width,
         )
     if silent := silent_for(entry, now):
-        out += labelled("told", f"{compact_time(silent)} ago: no bytes came since", width, Tone.WARN)
+        out += labelled(
+            "told", f"{compact_time(silent)} ago: no bytes came since", width, Tone.WARN
+        )
     if pull.end is not None:
         if pull.ended_at is not None:
             out += labelled("ended", _when(pull.ended_at, now), width)
@@ -272,12 +298,14 @@ class TransfersScreen(Moves, FleetAwareScreen):
         return found
 
     def _every(self) -> dict[str, Entry]:
-        known = [Entry(f"{box}\0{pull.began_at}", box, "pull", pull) for box, pull in self.pulls.every()]
+        known = [
+            Entry(f"{box}\0{pull.began_at}", box, "pull", pull) for box, pull in self.pulls.every()
+        ]
         known += [from_note(note) for note in self._notes if not note.ours]
         if self.fleet_state is not None:
-            known += in_order(one for box in self.fleet_state.boxes for one in on_box(box, self.now))[
-                :MOST_ON_BOXES
-            ]
+            known += in_order(
+                one for box in self.fleet_state.boxes for one in on_box(box, self.now)
+            )[:MOST_ON_BOXES]
         mine = (one for one in known if self.box_name in (None, one.box))
         return {one.key: one for one in in_order(mine)}
 
@@ -290,13 +318,17 @@ class TransfersScreen(Moves, FleetAwareScreen):
             return super().why_not(command)
         picked = self._picked()
         fits = picked is not None and NEEDED[command.id](picked)
-        return super().why_not(command) if fits else "not for the selected transfer"
+        if fits:
+            return super().why_not(command)
+        return "not for the selected transfer"
 
     @property
     def target_box(self) -> str | None:
         """The box of the selected transfer."""
         picked = self._picked()
-        return self.box_name if picked is None else picked.box
+        if picked is None:
+            return self.box_name
+        return picked.box
 
     def pull_moved(self) -> None:
         """Draw what has moved."""
@@ -314,7 +346,13 @@ class TransfersScreen(Moves, FleetAwareScreen):
             ListRow(
                 key,
                 pull_row(
-                    one.box, one.pull, names, now, one.kind, width=width - 1, silent=silent_for(one, now)
+                    one.box,
+                    one.pull,
+                    names,
+                    now,
+                    one.kind,
+                    width=width - 1,
+                    silent=silent_for(one, now),
                 ),
             )
             for key, one in every.items()
@@ -324,7 +362,9 @@ class TransfersScreen(Moves, FleetAwareScreen):
         self.main_list.show(rows, empty, lambda key, width: entry_details(every[key], width, now))
         self.show_context(self.target_box if every else None, self.main_list.wanted_height(width))
 
-    @work(group="transfers", exclusive=True, exit_on_error=False, description="read what others copy")
+    @work(
+        group="transfers", exclusive=True, exit_on_error=False, description="read what others copy"
+    )
     async def read_notes(self) -> None:
         """Read aside what other rgts wrote down: their disk may be slow."""
         try:
@@ -332,7 +372,9 @@ class TransfersScreen(Moves, FleetAwareScreen):
             self._trouble = ""
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # a list that cannot be read must not look like one in which nothing is
+        except (
+            Exception
+        ) as error:  # a list that cannot be read must not look like one in which nothing is
             self._trouble = str(error) or type(error).__name__
         if self.is_mounted:
             self.redraw_now()
@@ -345,7 +387,14 @@ class TransfersScreen(Moves, FleetAwareScreen):
         every = [one.pull for one in self._every().values()]
         going, unseen = sum(pull.under_way for pull in every), sum(pull.unseen for pull in every)
         lost = f"   {unseen} not known" if unseen else ""
-        return [(1, line(Span(f"{going} under way"), dim(f"{lost}   {len(every) - going - unseen} ended")))]
+        return [
+            (
+                1,
+                line(
+                    Span(f"{going} under way"), dim(f"{lost}   {len(every) - going - unseen} ended")
+                ),
+            )
+        ]
 
     def open_row(self) -> None:
         """Open the box."""

@@ -53,12 +53,21 @@ class Beginning(Protocol):
 def ways(found: Beginnings | None) -> list[Way]:
     """Return the ways to begin, with what was found for each."""
     out = [
-        Way("look around", "boxes that train on this computer, or a recording of them", "demo", "rgt demo")
+        Way(
+            "look around",
+            "boxes that train on this computer, or a recording of them",
+            "demo",
+            "rgt demo",
+        )
     ]
     if found is None:
-        out.append(Way("take my hosts", f"reading ssh_config {glyphs().ellipsis}", "", "rgt import"))
+        out.append(
+            Way("take my hosts", f"reading ssh_config {glyphs().ellipsis}", "", "rgt import")
+        )
     elif found.hosts:
-        names = ", ".join(name for name in found.hosts[:4]) + (", …" if len(found.hosts) > 4 else "")
+        names = ", ".join(name for name in found.hosts[:4]) + (
+            ", …" if len(found.hosts) > 4 else ""
+        )
         text = f"{how_many(len(found.hosts), 'host')} in ssh_config: {names}"
         out.append(Way("take my hosts", text, "hosts", "rgt import --write"))
     else:

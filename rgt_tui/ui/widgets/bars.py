@@ -11,7 +11,9 @@ from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.widgets.spans import Line, Span, Tone
 
 
-def bar(value: float | None, width: int, *, tone: Tone = Tone.TEXT, limit: float | None = None) -> Line:
+def bar(
+    value: float | None, width: int, *, tone: Tone = Tone.TEXT, limit: float | None = None
+) -> Line:
     """Return a bar of `width` cells for `value` percent, in eighths of a cell.
 
     Args:
@@ -41,7 +43,12 @@ def bar(value: float | None, width: int, *, tone: Tone = Tone.TEXT, limit: float
             Span(track, Tone.DIM),
         )
     cut = at - len(filled)
-    return (Span(filled, tone), Span(track[:cut], Tone.DIM), Span(g.limit), Span(track[cut + 1 :], Tone.DIM))
+    return (
+        Span(filled, tone),
+        Span(track[:cut], Tone.DIM),
+        Span(g.limit),
+        Span(track[cut + 1 :], Tone.DIM),
+    )
 
 
 def thin_bar(value: float | None, width: int) -> Line:
@@ -62,13 +69,19 @@ def resample(values: Sequence[float | None], width: int) -> list[float | None]:
         return [None] * (width - count) + list(values)
     out: list[float | None] = []
     for cell in range(width):
-        part = [v for v in values[cell * count // width : (cell + 1) * count // width] if v is not None]
+        part = [
+            v for v in values[cell * count // width : (cell + 1) * count // width] if v is not None
+        ]
         out.append(sum(part) / len(part) if part else None)
     return out
 
 
 def spark(
-    values: Sequence[float | None], width: int, *, low: float | None = None, high: float | None = None
+    values: Sequence[float | None],
+    width: int,
+    *,
+    low: float | None = None,
+    high: float | None = None,
 ) -> str:
     """Return a sparkline of `width` cells; a missing value is a dot, an infinite one or NaN an x."""
     g = glyphs()
@@ -77,7 +90,11 @@ def spark(
 
 @lru_cache(maxsize=128)
 def _spark(
-    values: tuple[float | None, ...], width: int, low: float | None, high: float | None, _signs: object
+    values: tuple[float | None, ...],
+    width: int,
+    low: float | None,
+    high: float | None,
+    _signs: object,
 ) -> str:
     """Draw a sparkline; a table is drawn twice as often as its boxes say something."""
     g = glyphs()
@@ -100,7 +117,9 @@ def spark_rows(
     cells = resample(values, width * 2 if g.braille else width)
     levels = (4 if g.braille else len(g.spark)) * height
     heights = [
-        None if v is None or not math.isfinite(v) else 1 + round(_share(v, low, high) * (levels - 1))
+        None
+        if v is None or not math.isfinite(v)
+        else 1 + round(_share(v, low, high) * (levels - 1))
         for v in cells
     ]
     each = levels // height
@@ -122,19 +141,27 @@ def spark_rows(
 
 def _column(left: int | None, right: int | None, *, lowest: bool) -> str:
     if left is None and right is None:
-        return glyphs().bar_rest if lowest else " "
+        if lowest:
+            return glyphs().bar_rest
+        return " "
     dots = _LEFT[left or 0] + _RIGHT[right or 0]
-    return chr(0x2800 + dots) if dots else " "
+    if dots:
+        return chr(0x2800 + dots)
+    return " "
 
 
 def _share(value: float, bottom: float, top: float) -> float:
-    return 0.5 if top <= bottom else min(max((value - bottom) / (top - bottom), 0.0), 1.0)
+    if top <= bottom:
+        return 0.5
+    return min(max((value - bottom) / (top - bottom), 0.0), 1.0)
 
 
 def _one(value: float | None, bottom: float, top: float, levels: str, height: int) -> str:
     if value is None:
         return glyphs().bar_rest
-    return levels[round(_share(value, bottom, top) * height)] if math.isfinite(value) else "x"
+    if math.isfinite(value):
+        return levels[round(_share(value, bottom, top) * height)]
+    return "x"
 
 
 _LEFT = (0x00, 0x40, 0x44, 0x46, 0x47)

@@ -53,7 +53,9 @@ def context_height(room: int, above: int, *, steady: bool = False) -> int:
         steady: They want as many whatever is selected: the rest is left, however little it is.
     """
     left = room - max(above + 1, 0 if steady else min(room // 2, MOST_HELD))
-    return left if left >= (LEAST_STEADY if steady else LEAST_TAIL) else 0
+    if left >= (LEAST_STEADY if steady else LEAST_TAIL):
+        return left
+    return 0
 
 
 class BoxContext(Horizontal):
@@ -97,7 +99,9 @@ class BoxContext(Horizontal):
             ("story", *(["log"] if view and view.lines else []), *(["past"] if has_past else []))
         )
         self.query_one("#story", Pane).show(lambda width: [first(box, width, inner)])
-        self.query_one("#log", Pane).show(lambda width: newest_lines(box, width, inner, stale=stale))
+        self.query_one("#log", Pane).show(
+            lambda width: newest_lines(box, width, inner, stale=stale)
+        )
         self.query_one("#past", Pane).show(lambda width: past_of(box, width, inner, now))
         self._share(self.size.width or self.screen.size.width)
 
@@ -146,7 +150,9 @@ def split_heights(rows: int, room: int, wanted: int) -> tuple[int, int]:
 def split_left(left: int) -> tuple[int, int]:
     """Return the heights of the lower half and of what stands below it, of so many lines; 0 = nothing does."""
     half = min(TALLEST_HALF, max(LEAST_HALF, left * 11 // 20))
-    return (half, left - half) if left - half >= LEAST_TAIL else (min(TALLEST_HALF, left), 0)
+    if left - half >= LEAST_TAIL:
+        return (half, left - half)
+    return (min(TALLEST_HALF, left), 0)
 
 
 def tail_widths(width: int, *, past: bool) -> dict[str, int]:
@@ -173,11 +179,19 @@ def newest_lines(box: BoxState, width: int, height: int, *, stale: bool) -> list
         return []
     rows = list(view.lines[-max(1, height) :])
     body = [line(Span(fit(row, width), _tone(is_error(row), stale=stale))) for row in rows]
-    return [Section(line("log  ", dim(view.path.rpartition("/")[2])), body, line(dim(key_for("box.log"))))]
+    return [
+        Section(
+            line("log  ", dim(view.path.rpartition("/")[2])), body, line(dim(key_for("box.log")))
+        )
+    ]
 
 
 def _tone(error: bool, *, stale: bool) -> Tone:
-    return Tone.TROUBLE if error else Tone.DIM if stale else Tone.TEXT
+    if error:
+        return Tone.TROUBLE
+    if stale:
+        return Tone.DIM
+    return Tone.TEXT
 
 
 def past_of(box: BoxState, width: int, height: int, now: float) -> list[Section]:

@@ -31,7 +31,9 @@ MOST_FIGURES = 64
 def course_of(box: BoxState, name: str, begin: float, end: float, cells: int) -> list[float | None]:
     """Return a figure's course: finely as far back as that is kept, before that as it is kept for the day."""
     fine, coarse = (
-        course(past, past.names.index(name), begin, end, cells) if name in past.names else [None] * cells
+        course(past, past.names.index(name), begin, end, cells)
+        if name in past.names
+        else [None] * cells
         for past in (box.recent, box.past)
     )
     known_from = box.recent.at[0] - box.recent.width if box.recent.at else end
@@ -77,7 +79,9 @@ def unkept_cards(box: BoxState, names: Sequence[str], when: str) -> str:
     cards = len(box.sample.gpus) if box.sample is not None else 0
     if cards > 1 and not any(map(is_of_card, names)):
         return f"nothing about its single cards is kept for {when}"
-    return f"only the first {MOST_CARDS} of {cards} cards are kept one by one" if cards > MOST_CARDS else ""
+    if cards > MOST_CARDS:
+        return f"only the first {MOST_CARDS} of {cards} cards are kept one by one"
+    return ""
 
 
 def past_room(box: BoxState, height: int) -> int:
@@ -103,13 +107,17 @@ def _order(name: str) -> tuple[int, int, int]:
     kind, _, card = name.partition(":")
     if is_of_card(name):
         return 2, int(card) if card.isdecimal() else MOST_FIGURES, CARD_FIGURES.index(kind)
-    return (0, LIVELY.index(name), 0) if name in LIVELY else (1, 0, 0)
+    if name in LIVELY:
+        return (0, LIVELY.index(name), 0)
+    return (1, 0, 0)
 
 
 def fitting_span(box: BoxState, now: float) -> int:
     """Return which of `SPANS` what is kept fills best: of a box that was just met an hour would be one hole."""
     first = min((past.at[0] for past in (box.past, box.recent) if past.at), default=now)
-    return 0 if now - first < SPANS[0][1] else 1
+    if now - first < SPANS[0][1]:
+        return 0
+    return 1
 
 
 def past_section(
@@ -155,7 +163,9 @@ def past_section(
     return Section(title, [*out, _axis(span, label, room)], hint)
 
 
-def _figure(name: str, values: Sequence[float | None], label: int, room: int, tall: int) -> list[Line]:
+def _figure(
+    name: str, values: Sequence[float | None], label: int, room: int, tall: int
+) -> list[Line]:
     known = [value for value in values if value is not None]
     write = degrees if name.startswith("temp:") else percent
     low, high = write(min(known)), write(max(known))
@@ -187,7 +197,11 @@ def label_of(name: str) -> str:
 
 def degrees(value: float | None) -> str:
     """Return a temperature in at most four characters."""
-    return NONE if value is None else f"{value:.0f}°C" if value < 100 else f"{value:.0f}°"
+    if value is None:
+        return NONE
+    if value < 100:
+        return f"{value:.0f}°C"
+    return f"{value:.0f}°"
 
 
 def _axis(span: int, label: int, room: int) -> Line:

@@ -18,7 +18,18 @@ from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.panes import out_of_sight
 from rgt_tui.ui.widgets.selectable_list import SelectableList
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, labelled, line, wrapped
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    clip,
+    dim,
+    fit,
+    labelled,
+    line,
+    wrapped,
+)
 
 WORDS = {
     CheckStatus.PASSED: "proved",
@@ -43,7 +54,9 @@ class Phase:
     @property
     def name(self) -> str:
         """What happens in it."""
-        return PHASES[self.number] if 0 <= self.number < len(PHASES) else f"phase {self.number}"
+        if 0 <= self.number < len(PHASES):
+            return PHASES[self.number]
+        return f"phase {self.number}"
 
     @property
     def proved(self) -> int:
@@ -54,10 +67,17 @@ class Phase:
     def status(self) -> CheckStatus:
         """The worst of its checks; passed only if all are."""
         found = {check.status for check in self.checks}
-        for status in (CheckStatus.FAILED, CheckStatus.WARN, CheckStatus.WAITING, CheckStatus.PERSON):
+        for status in (
+            CheckStatus.FAILED,
+            CheckStatus.WARN,
+            CheckStatus.WAITING,
+            CheckStatus.PERSON,
+        ):
             if status in found:
                 return status
-        return CheckStatus.PASSED if found else CheckStatus.WAITING
+        if found:
+            return CheckStatus.PASSED
+        return CheckStatus.WAITING
 
     @property
     def wants_a_look(self) -> bool:
@@ -75,7 +95,9 @@ class Row:
     @property
     def key(self) -> str:
         """What tells it from all other lines."""
-        return self.check.id if self.check is not None else f"phase {self.phase.number}"
+        if self.check is not None:
+            return self.check.id
+        return f"phase {self.phase.number}"
 
 
 MOST_KEPT = 5_000
@@ -112,14 +134,18 @@ def run_lines(run: CheckRun, width: int, height: int, now: float) -> list[Line]:
     """Draw a run: its command, the newest lines that it printed, and how it stands."""
     took = compact_time(max(0.0, (run.ended if run.ended is not None else now) - run.began))
     if run.under_way:
-        foot = line(Span(f"runs for {took}", Tone.ACCENT), dim(f"   {key_for('screen.escape')} ends it"))
+        foot = line(
+            Span(f"runs for {took}", Tone.ACCENT), dim(f"   {key_for('screen.escape')} ends it")
+        )
     elif run.status is None:
         foot = line(Span(f"{run.words or 'no status'}, after {took}", Tone.WARN))
     else:
         tone = Tone.TEXT if run.status == 0 else Tone.WARN
         foot = line(
             Span(f"exit status {run.status}", tone),
-            dim(f"   after {took}   {key_for('screen.copy')} copies   {key_for('phases.run')} runs it again"),
+            dim(
+                f"   after {took}   {key_for('screen.copy')} copies   {key_for('phases.run')} runs it again"
+            ),
         )
     room = max(1, height - 2)
     kept = [wrapped(row, width) for row in run.lines[-room:]]
@@ -132,18 +158,24 @@ def phases_of(checks: Iterable[CheckResult]) -> tuple[Phase, ...]:
     found: dict[int, list[CheckResult]] = {number: [] for number in range(len(PHASES))}
     for check in checks:
         found.setdefault(check.phase, []).append(check)
-    return tuple(Phase(number, tuple(sorted(found[number], key=_order))) for number in sorted(found))
+    return tuple(
+        Phase(number, tuple(sorted(found[number], key=_order))) for number in sorted(found)
+    )
 
 
 def _order(check: CheckResult) -> tuple[list[int], str]:
-    return [int(part) for part in check.id.split(".") if part.isascii() and part.isdigit()], check.id
+    return [
+        int(part) for part in check.id.split(".") if part.isascii() and part.isdigit()
+    ], check.id
 
 
 def next_check(phases: Sequence[Phase]) -> CheckResult | None:
     """Return what to look at first: the first that failed, else the first that is not proved yet."""
     checks = [check for phase in phases for check in phase.checks]
     failed = (check for check in checks if check.status is CheckStatus.FAILED)
-    return next(failed, next((check for check in checks if check.status is not CheckStatus.PASSED), None))
+    return next(
+        failed, next((check for check in checks if check.status is not CheckStatus.PASSED), None)
+    )
 
 
 def rows_of(phases: Sequence[Phase], opened: frozenset[int], *, closed_too: bool) -> list[Row]:
@@ -176,7 +208,9 @@ def summary_parts(phases: Sequence[Phase]) -> Parts:
     count = {status: sum(check.status is status for check in checks) for status in CheckStatus}
     parts: Parts = [(2, line(Span(f"{count[CheckStatus.PASSED]} of {len(checks)} proved")))]
     if count[CheckStatus.FAILED]:
-        parts.append((1, line(Span(f"{glyphs().trouble} {count[CheckStatus.FAILED]} failed", Tone.TROUBLE))))
+        parts.append(
+            (1, line(Span(f"{glyphs().trouble} {count[CheckStatus.FAILED]} failed", Tone.TROUBLE)))
+        )
     if count[CheckStatus.WARN]:
         many = count[CheckStatus.WARN]
         parts.append((4, line(Span(f"{glyphs().warn} {how_many(many, 'warning')}", Tone.WARN))))
@@ -184,16 +218,26 @@ def summary_parts(phases: Sequence[Phase]) -> Parts:
         many = count[CheckStatus.PERSON]
         parts.append((5, line(Span(f"{many} {noun(many, 'needs', 'need')} you"))))
     first = next_check(phases)
-    parts.append((4, line(dim("next: "), first.id) if first is not None else line(dim("nothing left"))))
+    parts.append(
+        (4, line(dim("next: "), first.id) if first is not None else line(dim("nothing left")))
+    )
     return parts
 
 
 def rail_line(phase: Phase, *, opened: bool) -> Line:
     """Draw a phase in the rail."""
-    tone = Tone.STRONG if phase.wants_a_look else (Tone.TEXT if opened else Tone.DIM)
+    if phase.wants_a_look:
+        tone = Tone.STRONG
+    elif opened:
+        tone = Tone.TEXT
+    else:
+        tone = Tone.DIM
     count = f"{phase.proved}/{len(phase.checks)}" if phase.checks else glyphs().dash
     return line(
-        " ", mark(phase.status), Span(f" {phase.number} {fit(phase.name, 8)}", tone), dim(f"{count:>6}")
+        " ",
+        mark(phase.status),
+        Span(f" {phase.number} {fit(phase.name, 8)}", tone),
+        dim(f"{count:>6}"),
     )
 
 
@@ -213,7 +257,11 @@ def row_line(row: Row, width: int, now: float, *, opened: bool, longest: int = 4
     if row.check is None:
         g = glyphs()
         fold = g.opened if opened else g.closed
-        text = f"{row.phase.proved}/{len(row.phase.checks)}" if row.phase.checks else "nothing to check"
+        text = (
+            f"{row.phase.proved}/{len(row.phase.checks)}"
+            if row.phase.checks
+            else "nothing to check"
+        )
         name = Span(f" {row.phase.number} {row.phase.name:<9}", Tone.STRONG)
         return line(dim(f"{fold} "), mark(row.phase.status), name, dim(text))
     check = row.check
@@ -240,10 +288,14 @@ def row_line(row: Row, width: int, now: float, *, opened: bool, longest: int = 4
 
 def age_of(check: CheckResult, now: float) -> str:
     """Return the age of a check's evidence; a dash where there is no evidence."""
-    return glyphs().dash if check.at is None else compact_time(max(0.0, now - check.at))
+    if check.at is None:
+        return glyphs().dash
+    return compact_time(max(0.0, now - check.at))
 
 
-def detail_lines(row: Row | None, width: int, height: int, now: float, runs: str = "") -> list[Line]:
+def detail_lines(
+    row: Row | None, width: int, height: int, now: float, runs: str = ""
+) -> list[Line]:
     """Draw the selected line in full: nothing of its evidence is cut as long as there is room.
 
     `runs` is the command that can be run for it.
@@ -276,9 +328,14 @@ def detail_lines(row: Row | None, width: int, height: int, now: float, runs: str
         lines.append(line(dim(f"{key_for('phases.tick')} takes it back")))
     elif check.status is CheckStatus.PERSON and len(lines) < height:
         lines.append(
-            line(Span(f"{key_for('phases.tick')} ", Tone.ACCENT), dim("ticks it, with a note and your name"))
+            line(
+                Span(f"{key_for('phases.tick')} ", Tone.ACCENT),
+                dim("ticks it, with a note and your name"),
+            )
         )
-    return lines if len(lines) <= height else [*lines[: height - 1], line(dim(glyphs().ellipsis))]
+    if len(lines) <= height:
+        return lines
+    return [*lines[: height - 1], line(dim(glyphs().ellipsis))]
 
 
 def then_lines(checks: Iterable[CheckResult], width: int, height: int) -> list[Line]:
@@ -294,7 +351,9 @@ def then_lines(checks: Iterable[CheckResult], width: int, height: int) -> list[L
         if len(lines) + len(block) > height:
             break
         lines += block
-    return lines if len(lines) > 1 else []
+    if len(lines) > 1:
+        return lines
+    return []
 
 
 WITH_RAIL = 100
@@ -337,7 +396,8 @@ class Checklist(SelectableList[str]):
         """Set what is listed, or the lines `empty` where there is nothing to list."""
         self._phases, self._opened, self._now = phases, opened, now
         self._empty = [
-            line("  ", Span(text, Tone.DIM if place else Tone.TEXT)) for place, text in enumerate(empty)
+            line("  ", Span(text, Tone.DIM if place else Tone.TEXT))
+            for place, text in enumerate(empty)
         ]
         self._keys = [row.key for row in self.rows]
         self.redraw()
@@ -356,7 +416,9 @@ class Checklist(SelectableList[str]):
     @property
     def rail(self) -> int:
         """Columns that the phases take at the left; none where it is narrow."""
-        return RAIL + 2 if self.size.width >= WITH_RAIL else 0
+        if self.size.width >= WITH_RAIL:
+            return RAIL + 2
+        return 0
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw both columns."""

@@ -156,7 +156,9 @@ def drawn(row: Row) -> Line:
 
 def _tone(style: int) -> Tone:
     fixed = _FIXED.get(style)
-    return curve_tone((style - _FIRST_CURVE) // 2, lost=bool(style % 2)) if fixed is None else fixed
+    if fixed is None:
+        return curve_tone((style - _FIRST_CURVE) // 2, lost=bool(style % 2))
+    return fixed
 
 
 def _centred(texts: Sequence[str], width: int, height: int) -> list[Line]:
@@ -229,9 +231,13 @@ class CurveLegend(SelectableList[RunKey]):
     def needed_width(self, *, brief: int = 0) -> int:
         """Return how many columns it would take."""
         names = max((len(entry.shown_name) for entry in self._entries), default=0)
-        lines = [entry_line(entry, 0, min(names, WIDEST_NAME), brief=brief) for entry in self._entries]
+        lines = [
+            entry_line(entry, 0, min(names, WIDEST_NAME), brief=brief) for entry in self._entries
+        ]
         if not brief:
-            lines += [note_line(note) for entry in self._entries if entry.shown for note in entry.notes]
+            lines += [
+                note_line(note) for entry in self._entries if entry.shown for note in entry.notes
+            ]
         return max([width_of(each) for each in lines] + [len(self._title) + 1], default=0) + 1
 
     def make_lines(self, width: int, height: int) -> list[Line]:
@@ -275,7 +281,9 @@ def stroke(entry: Entry) -> str:
     """Return a piece of the line that a run is drawn with."""
     if not glyphs().braille:
         return "---"
-    return STROKES[entry.number % len(STROKES)] if entry.shown else "   "
+    if entry.shown:
+        return STROKES[entry.number % len(STROKES)]
+    return "   "
 
 
 def entry_line(entry: Entry, width: int, names: int, *, brief: int = 0) -> Line:
@@ -293,7 +301,10 @@ def entry_line(entry: Entry, width: int, names: int, *, brief: int = 0) -> Line:
     age = compact_time(entry.age) if entry.age is not None else ""
     stale = f"{entry.unseen} {age}" if entry.unseen and age else age
     right = line(
-        Span(f"{' ' + number(entry.value):>8}", Tone.DIM if quiet or entry.value is None else Tone.TEXT),
+        Span(
+            f"{' ' + number(entry.value):>8}",
+            Tone.DIM if quiet or entry.value is None else Tone.TEXT,
+        ),
         "  ",
         Span(glyph, Tone.DIM if quiet else state_tone),
         Span(f"{' ' + thousands(entry.step):>8}", Tone.DIM if quiet else Tone.TEXT),
@@ -320,14 +331,20 @@ def layout(count: int, width: int, height: int) -> tuple[int, int]:
 
     def odd(each: tuple[int, int]) -> float:
         columns, rows = each
-        return abs(math.log(width / columns / (height / rows) / BEST_SHAPE)) + 0.1 * (columns * rows - count)
+        return abs(math.log(width / columns / (height / rows) / BEST_SHAPE)) + 0.1 * (
+            columns * rows - count
+        )
 
-    return min(fitting, key=odd) if fitting else (min(max(1, count), most[0]), most[1] if count else 1)
+    if fitting:
+        return min(fitting, key=odd)
+    return (min(max(1, count), most[0]), most[1] if count else 1)
 
 
 def newest_told(value: float) -> str:
     """Return a value of any metric: a loss with its decimals, thousands of tokens a second without."""
-    return thousands(value) if 1e3 <= abs(value) < 1e6 else number(value)
+    if 1e3 <= abs(value) < 1e6:
+        return thousands(value)
+    return number(value)
 
 
 class MetricGrid(LineWidget):
@@ -377,7 +394,8 @@ class MetricGrid(LineWidget):
         shown = self.shown_metrics()
         if not shown:
             return [
-                line(" ", Span(text) if place == 0 else dim(text)) for place, text in enumerate(self._empty)
+                line(" ", Span(text) if place == 0 else dim(text))
+                for place, text in enumerate(self._empty)
             ]
         columns, rows = layout(len(self._metrics), width, height - NAMES)
         across, down = (width + GAP) // columns - GAP, (height - NAMES) // rows
@@ -385,7 +403,9 @@ class MetricGrid(LineWidget):
         for first in range(0, len(shown), columns):
             cells = [self._cell(metric, across, down) for metric in shown[first : first + columns]]
             for parts in zip(*cells, strict=True):
-                lines.append(line(*(piece for part in parts for piece in (clip(part, across), " " * GAP))))
+                lines.append(
+                    line(*(piece for part in parts for piece in (clip(part, across), " " * GAP)))
+                )
         return lines
 
     def _cell(self, metric: str, width: int, height: int) -> list[Line]:
@@ -402,17 +422,25 @@ class MetricGrid(LineWidget):
             Span(metric, Tone.STRONG if chosen else Tone.TEXT),
             dim(f"  {newest_told(newest[-1])}" if newest else ""),
         )
-        frame = board.frame((width, height - 2), ascii_only=not glyphs().braille) if height > 6 else None
-        rows = (
-            [drawn(row) for row in frame.rows] if frame is not None else [line("  ", dim("nothing to draw"))]
+        frame = (
+            board.frame((width, height - 2), ascii_only=not glyphs().braille)
+            if height > 6
+            else None
         )
+        if frame is not None:
+            rows = [drawn(row) for row in frame.rows]
+        else:
+            rows = [line("  ", dim("nothing to draw"))]
         made = [title, *rows]
         return [*made[:height], *[EMPTY] * (height - len(made))]
 
     def on_click(self, event: events.Click) -> None:
         """Hand the plot under the pointer to the screen."""
         columns, rows = self._layout
-        across, down = (self.size.width + GAP) // columns, max(1, (self.size.height - NAMES) // rows)
+        across, down = (
+            (self.size.width + GAP) // columns,
+            max(1, (self.size.height - NAMES) // rows),
+        )
         place = (event.y - NAMES) // down * columns + min(event.x // across, columns - 1)
         shown = self.shown_metrics()
         if event.y >= NAMES and 0 <= place < len(shown):

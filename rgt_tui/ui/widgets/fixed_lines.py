@@ -20,7 +20,18 @@ from rgt_tui.ui.commands import Command
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.notation import clock, glyphs, plain
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, line, pick, spread, width_of
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    clip,
+    dim,
+    line,
+    pick,
+    spread,
+    width_of,
+)
 
 Parts = list[tuple[int, Line]]
 """What stands at the right end, each part with its importance (lower stays longer)."""
@@ -56,7 +67,11 @@ class HeaderLine(LineWidget):
         """Return which crumb stands at a column; the name of the program goes back, else it counts as the first."""
         x = len(" rgt  ")
         if column < x:
-            return BACK if self._goes_back else 0 if self._crumbs else None
+            if self._goes_back:
+                return BACK
+            if self._crumbs:
+                return 0
+            return None
         for index, crumb in enumerate(self._crumbs):
             end = x + cell_len(crumb)
             if x <= column < end:
@@ -76,7 +91,10 @@ class HeaderLine(LineWidget):
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the line."""
-        left: list[Span] = [Span(f"{glyphs().back if self._goes_back else ' '}rgt", Tone.ACCENT), Span("  ")]
+        left: list[Span] = [
+            Span(f"{glyphs().back if self._goes_back else ' '}rgt", Tone.ACCENT),
+            Span("  "),
+        ]
         for index, crumb in enumerate(self._crumbs):
             last = index == len(self._crumbs) - 1
             left.append(Span(crumb, Tone.STRONG if last else Tone.DIM))
@@ -102,7 +120,9 @@ class NoticeLine(LineWidget):
         """Draw the line."""
         advice = line(" ", Span(self._advice, Tone.STRONG), " ")
         room = width - width_of(advice)
-        return [clip(line(clip(line(" ", Span(self._words, Tone.WARN)), max(0, room)), *advice), width)]
+        return [
+            clip(line(clip(line(" ", Span(self._words, Tone.WARN)), max(0, room)), *advice), width)
+        ]
 
 
 RANKS = {"error": 2, "warn": 1}
@@ -151,7 +171,11 @@ class EventLine(LineWidget):
         self._resting = ""
 
     def show(
-        self, events: Sequence[FleetEvent], now: float, resting: str = "", seen_at: float = -math.inf
+        self,
+        events: Sequence[FleetEvent],
+        now: float,
+        resting: str = "",
+        seen_at: float = -math.inf,
     ) -> None:
         """Set the last events, oldest first, and what to say while there is none."""
         event, since = standing(events, now, seen_at)
@@ -225,7 +249,9 @@ class KeyLine(LineWidget):
             self.redraw()
 
     def _right(self) -> Line:
-        return line(*(Span(f" {badge} ", Tone.BADGE) for badge in self._badges)) if self._badges else ()
+        if self._badges:
+            return line(*(Span(f" {badge} ", Tone.BADGE) for badge in self._badges))
+        return ()
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the keys that fit."""
@@ -234,14 +260,18 @@ class KeyLine(LineWidget):
         right = self._right()
         for start, end, command in layout_keys(self._commands, width - width_of(right)):
             spans.append(Span(" " * (start - x)))
-            spans.append(Span(plain(command.shown_key), Tone.WARN if command.dangerous else Tone.ACCENT))
+            spans.append(
+                Span(plain(command.shown_key), Tone.WARN if command.dangerous else Tone.ACCENT)
+            )
             spans.append(dim(f" {command.title}"))
             x = end
         return [spread(tuple(spans), right, width)]
 
     async def on_click(self, event: events.Click) -> None:
         """Run the command under the pointer."""
-        for start, end, command in layout_keys(self._commands, self.size.width - width_of(self._right())):
+        for start, end, command in layout_keys(
+            self._commands, self.size.width - width_of(self._right())
+        ):
             if start <= event.x < end:
                 await self.screen.run_action(command.does)
                 return

@@ -51,7 +51,9 @@ def rank(gpu: Gpu, busiest: float) -> int:
         return FAULTY
     if health.slowed(gpu) or gpu.orphans or narrow(gpu) or links_down(gpu):
         return WEAK
-    return IDLE if gpu.util is not None and gpu.util < BUSY_PCT <= busiest else IDLE + 1
+    if gpu.util is not None and gpu.util < BUSY_PCT <= busiest:
+        return IDLE
+    return IDLE + 1
 
 
 def worst_first(gpus: Sequence[Gpu]) -> list[Gpu]:
@@ -72,7 +74,9 @@ def in_trouble(box: BoxState) -> bool:
 def narrow(gpu: Gpu) -> bool:
     """Say whether lanes to the host are missing. A lower generation is not counted: an idle card lowers it."""
     return (
-        gpu.pcie_width is not None and gpu.pcie_width_max is not None and gpu.pcie_width < gpu.pcie_width_max
+        gpu.pcie_width is not None
+        and gpu.pcie_width_max is not None
+        and gpu.pcie_width < gpu.pcie_width_max
     )
 
 
@@ -117,7 +121,9 @@ def gpu_lines(gpu: Gpu, box: BoxState, width: int) -> list[Line]:
     if gpu.error:
         return [*wrapped(gpu.error, width, Tone.TROUBLE, most=3), *fault_lines(gpu, width)]
     room = max(4, width - 18)
-    alone = box.sample is not None and len(box.sample.gpus) == 1  # the ring is the mean over all cards
+    alone = (
+        box.sample is not None and len(box.sample.gpus) == 1
+    )  # the ring is the mean over all cards
     course = (Span(spark(box.rings.gpu_util[-2 * room :], room, low=0, high=100)),)
     vram = ratio(gpu.vram_used, gpu.vram_total)
     return [
@@ -156,8 +162,15 @@ def link_words(gpu: Gpu) -> list[Line]:
     """Return the links to the host and to the other cards, now and at most."""
     times, out = glyphs().times, []
     if gpu.pcie_gen is not None or gpu.pcie_width is not None:
-        lower = gpu.pcie_gen is not None and gpu.pcie_gen_max is not None and gpu.pcie_gen < gpu.pcie_gen_max
-        gen = "" if gpu.pcie_gen is None else f" {gpu.pcie_gen}{f' of {gpu.pcie_gen_max}' if lower else ''}"
+        lower = (
+            gpu.pcie_gen is not None
+            and gpu.pcie_gen_max is not None
+            and gpu.pcie_gen < gpu.pcie_gen_max
+        )
+        if gpu.pcie_gen is None:
+            gen = ""
+        else:
+            gen = f" {gpu.pcie_gen}{f' of {gpu.pcie_gen_max}' if lower else ''}"
         most = f" of {times}{gpu.pcie_width_max}" if narrow(gpu) else ""
         lanes = "" if gpu.pcie_width is None else f" {times}{gpu.pcie_width}{most}"
         out.append(line(Span(f"PCIe{gen}{lanes}", Tone.WARN if narrow(gpu) else Tone.DIM)))
@@ -177,7 +190,10 @@ def trouble_lines(gpu: Gpu, width: int) -> list[Line]:
         bad = health.slowed(gpu)
         mark = f"{glyphs().warn} " if bad else ""
         out += wrapped(
-            f"{mark}throttled: {health.throttle_words(gpu)}", width, Tone.WARN if bad else Tone.DIM, most=2
+            f"{mark}throttled: {health.throttle_words(gpu)}",
+            width,
+            Tone.WARN if bad else Tone.DIM,
+            most=2,
         )
     return out + fault_lines(gpu, width) + slice_lines(gpu, width)
 
@@ -194,8 +210,12 @@ def fault_lines(gpu: Gpu, width: int = 200) -> list[Line]:
     if gpu.ecc_corrected:
         out.append(line(dim(how_many(gpu.ecc_corrected, "corrected memory error"))))
     if gpu.orphans:
-        held = ", ".join(f"{holder.pid} {short_command(holder.cmd)[:20]}" for holder in gpu.orphans[:2])
-        out += wrapped(f"{g.warn} held by processes unknown to the driver: {held}", width, Tone.WARN, most=3)
+        held = ", ".join(
+            f"{holder.pid} {short_command(holder.cmd)[:20]}" for holder in gpu.orphans[:2]
+        )
+        out += wrapped(
+            f"{g.warn} held by processes unknown to the driver: {held}", width, Tone.WARN, most=3
+        )
     return out
 
 
@@ -207,7 +227,9 @@ def slice_lines(gpu: Gpu, width: int) -> list[Line]:
         return [line(dim("MIG is on, and no part of the card is made or shown here"))]
     out = [_slice(one, width) for one in gpu.mig[:MOST_SLICES]]
     return out + (
-        [line(dim(f"  and {len(gpu.mig) - MOST_SLICES} more"))] if len(gpu.mig) > MOST_SLICES else []
+        [line(dim(f"  and {len(gpu.mig) - MOST_SLICES} more"))]
+        if len(gpu.mig) > MOST_SLICES
+        else []
     )
 
 
@@ -218,7 +240,9 @@ def _vram(used: int | None, total: int | None) -> Line:
 
 def _slice(one: MigSlice, width: int) -> Line:
     room = max(4, width - 32)
-    left = line(dim("  MIG "), fit(one.name, 10), " ", *bar(ratio(one.vram_used, one.vram_total), room))
+    left = line(
+        dim("  MIG "), fit(one.name, 10), " ", *bar(ratio(one.vram_used, one.vram_total), room)
+    )
     return spread(left, _vram(one.vram_used, one.vram_total), width)
 
 
@@ -227,7 +251,11 @@ def _row(gpu: Gpu, width: int, mark: Span, *, two: bool) -> list[Line]:
     if gpu.error:
         first, *rest = wrapped(gpu.error, max(8, width - 4), Tone.TROUBLE, most=2)
         head = line(Span(f"{gpu.index} {glyphs().trouble} ", Tone.TROUBLE), *first)
-        return [head, *(line("    ", *more) for more in rest), *_indented(fault_lines(gpu, width - 2))]
+        return [
+            head,
+            *(line("    ", *more) for more in rest),
+            *_indented(fault_lines(gpu, width - 2)),
+        ]
     wide = line(f"  {_whole(gpu.power_w):>4} W") if width >= 64 else EMPTY
     room = max(3, (width - 27 - width_of(wide)) // 2)
     head = line(
@@ -241,8 +269,12 @@ def _row(gpu: Gpu, width: int, mark: Span, *, two: bool) -> list[Line]:
         mark,
     )
     links = [made for made in link_words(gpu) if two or made[0].tone is Tone.WARN]
-    second = joined([*map(_dimmed, state_words(gpu)), *links] if two else links, max(8, width - 2), "  ")
-    below = trouble_lines(gpu, max(8, width - 2)) if two or health.slowed(gpu) else _quiet(gpu, width)
+    second = joined(
+        [*map(_dimmed, state_words(gpu)), *links] if two else links, max(8, width - 2), "  "
+    )
+    below = (
+        trouble_lines(gpu, max(8, width - 2)) if two or health.slowed(gpu) else _quiet(gpu, width)
+    )
     return [head, *_indented(second), *_indented(below)]
 
 
@@ -271,4 +303,6 @@ def _mark(gpu: Gpu, busiest: float) -> Span:
 
 
 def _whole(value: float | None) -> str:
-    return NONE if value is None else f"{value:.0f}"
+    if value is None:
+        return NONE
+    return f"{value:.0f}"

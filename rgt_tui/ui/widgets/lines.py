@@ -70,7 +70,15 @@ def standing(node: DOMNode) -> tuple[object, ...]:
 
 
 FRAMES = frozenset(
-    {"tint", "text_opacity", "hatch", "outline_top", "outline_right", "outline_bottom", "outline_left"}
+    {
+        "tint",
+        "text_opacity",
+        "hatch",
+        "outline_top",
+        "outline_right",
+        "outline_bottom",
+        "outline_left",
+    }
 )
 """What a style sheet may ask for that changes how the lines of a widget look."""
 
@@ -197,7 +205,9 @@ class LineWidget(Enduring, Widget):
         """Return what is selected, and what ends it."""
         from rgt_tui.ui.mouse import marked_text
 
-        return marked_text([tuple(_shown(span) for span in row) for row in self._drawn], selection), "\n"
+        return marked_text(
+            [tuple(_shown(span) for span in row) for row in self._drawn], selection
+        ), "\n"
 
     @on(events.Click)
     async def follow_hint(self, event: events.Click) -> None:
@@ -247,7 +257,11 @@ class LineWidget(Enduring, Widget):
     def _make(self, width: int, height: int) -> None:
         try:
             made = self.make_lines(width, height)
-            same = isinstance(made, tuple) and made is self._told and self._drawn_size == (width, height)
+            same = (
+                isinstance(made, tuple)
+                and made is self._told
+                and self._drawn_size == (width, height)
+            )
             if same and made and self.selected_line() is None is self._selected:
                 return
             self._told = made
@@ -375,7 +389,11 @@ class FittedLines(LineWidget):
 
     def update(self) -> None:
         """Draw again, with another height if need be."""
-        if self.is_mounted and self.size.width and len(self._make_fitted(self.size.width)) != self._count:
+        if (
+            self.is_mounted
+            and self.size.width
+            and len(self._make_fitted(self.size.width)) != self._count
+        ):
             self.refresh(layout=True)
         self.redraw()
 

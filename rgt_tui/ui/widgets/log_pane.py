@@ -27,7 +27,18 @@ from rgt_tui.ui.logs.log_rows import LogCursor, LogRows, ShownLog, line_at
 from rgt_tui.ui.notation import clock, compact_time, glyphs, thousands
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.panes import framed
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, width_of, wrapped
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    clip,
+    dim,
+    fit,
+    line,
+    width_of,
+    wrapped,
+)
 
 STEP_ASIDE = 16
 ERRORS_ONLY = "errors"
@@ -39,7 +50,9 @@ PAGES_AT_MOST = 1_000_000
 
 def _more(marks: Iterable[Marks]) -> str:
     """Return what stands behind a number that may grow."""
-    return "" if all(one.whole for one in marks) else "+"
+    if all(one.whole for one in marks):
+        return ""
+    return "+"
 
 
 class LogPane(LineWidget):
@@ -102,7 +115,9 @@ class LogPane(LineWidget):
     @property
     def path(self) -> str | None:
         """The log that is shown, the first of several."""
-        return self._rows.logs[0].kept.path if self._rows is not None else None
+        if self._rows is not None:
+            return self._rows.logs[0].kept.path
+        return None
 
     @property
     def shown(self) -> tuple[KeptLines, ...]:
@@ -111,7 +126,9 @@ class LogPane(LineWidget):
 
     @property
     def _logs(self) -> tuple[ShownLog, ...]:
-        return self._rows.logs if self._rows is not None else ()
+        if self._rows is not None:
+            return self._rows.logs
+        return ()
 
     def show(
         self,
@@ -169,12 +186,16 @@ class LogPane(LineWidget):
     def line_at(self, kept: KeptLines, spot: Spot) -> int | None:
         """Return the line of a shown log that a spot names; None = it is not kept."""
         log = self._log_of(kept)
-        return None if log is None else line_at(kept, spot, log.when)
+        if log is None:
+            return None
+        return line_at(kept, spot, log.when)
 
     def day_unknown(self, kept: KeptLines) -> str:
         """Return the time of day of the newest line of a log whose day is not certain; empty = there is none."""
         log = self._log_of(kept)
-        return "" if log is None else log.day_unknown
+        if log is None:
+            return ""
+        return log.day_unknown
 
     def forget_before(self, kept: KeptLines, number: int) -> None:
         """Search the lines before one again: they have changed."""
@@ -198,7 +219,9 @@ class LogPane(LineWidget):
         self.cursor.take_in(rows)
         if busy and not self._looking and self.is_attached:
             self._looking = True
-            self.run_worker(self._look(), group="log", description="search a log", exit_on_error=False)
+            self.run_worker(
+                self._look(), group="log", description="search a log", exit_on_error=False
+            )
 
     async def _look(self) -> None:
         """Look through the lines in threads, newest first, until there is nothing left."""
@@ -265,7 +288,9 @@ class LogPane(LineWidget):
                 log.look_for(self._search.finder if self._search is not None else None)
             self._take_in()
         self.redraw()
-        return self._search.trouble if self._search is not None else ""
+        if self._search is not None:
+            return self._search.trouble
+        return ""
 
     def filter_by(self, text: str) -> str:
         """Show only lines that match; return what is wrong with the text, in words."""
@@ -279,7 +304,9 @@ class LogPane(LineWidget):
                 self.cursor.select(self._rows, False)
             self._take_in()
         self.redraw()
-        return self._filter.trouble if self._filter is not None else ""
+        if self._filter is not None:
+            return self._filter.trouble
+        return ""
 
     def _set_filter(self, log: ShownLog) -> None:
         if self._filtered == ERRORS_ONLY:
@@ -289,7 +316,9 @@ class LogPane(LineWidget):
 
     def matches(self) -> int:
         """Return how many lines match, as far as was looked."""
-        return self._rows.count(self._matches()) if self._rows is not None else 0
+        if self._rows is not None:
+            return self._rows.count(self._matches())
+        return 0
 
     def _matches(self) -> list[Marks]:
         return [log.matches for log in self._logs if log.matches is not None]
@@ -322,7 +351,12 @@ class LogPane(LineWidget):
             say(f"no {what} in the lines kept here")
             return
         here = self.cursor.row(rows)
-        start = here if here is not None else len(rows) if direction < 0 else len(rows) - 1
+        if here is not None:
+            start = here
+        elif direction < 0:
+            start = len(rows)
+        else:
+            start = len(rows) - 1
         found = rows.next_of(marks, start, direction)
         whole = all(one.whole for one in marks)
         if found is None and not whole:
@@ -398,7 +432,9 @@ class LogPane(LineWidget):
     def chosen_lines(self) -> list[str]:
         """Return the lines that are selected."""
         rows = self._rows
-        return [] if rows is None else [rows.text(row) for row in self.cursor.selected(rows)]
+        if rows is None:
+            return []
+        return [rows.text(row) for row in self.cursor.selected(rows)]
 
     def page_of(self, kept: KeptLines, number: int) -> str | None:
         """Return the page of the handbook that a line shows."""
@@ -415,7 +451,9 @@ class LogPane(LineWidget):
 
     def selected_line(self) -> int | None:
         """The line that the keys act on."""
-        return None if self._mark_at is None else 1 + self._mark_at
+        if self._mark_at is None:
+            return None
+        return 1 + self._mark_at
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the frame and the lines in sight."""
@@ -438,7 +476,9 @@ class LogPane(LineWidget):
         if rows is None:
             return line(dim("log"))
         names = " + ".join(log.name for log in rows.logs)
-        return line(names, dim(", by time")) if rows.merged else line(names)
+        if rows.merged:
+            return line(names, dim(", by time"))
+        return line(names)
 
     def _hint(self, width: int) -> Line:
         rows = self._rows
@@ -453,7 +493,11 @@ class LogPane(LineWidget):
             parts.append(line(Span(f"& {self._filtered}", Tone.ACCENT), dim(kept)))
         if self.cursor.selecting:
             parts.append(
-                line(Span(f"{how_many(len(self.cursor.selected(rows)), 'line')} selected", Tone.ACCENT))
+                line(
+                    Span(
+                        f"{how_many(len(self.cursor.selected(rows)), 'line')} selected", Tone.ACCENT
+                    )
+                )
             )
         if self.times:
             parts.append(line(dim(f"{key_for('log.times')} {self.times}")))
@@ -493,10 +537,14 @@ class LogPane(LineWidget):
         if not self.cursor.following and len(rows):
             first = self.cursor.first(rows, self.height_of_text)
             here = self.cursor.row(rows)
-            parts.append(f"line {thousands((first if here is None else here) + 1)} of {thousands(len(rows))}")
+            parts.append(
+                f"line {thousands((first if here is None else here) + 1)} of {thousands(len(rows))}"
+            )
         if self.older:
             parts.append(self.older)
-        return line(dim("   ".join(parts))) if parts else EMPTY
+        if parts:
+            return line(dim("   ".join(parts)))
+        return EMPTY
 
     def _body(self, width: int, height: int) -> list[Line]:
         rows = self._rows
@@ -578,7 +626,11 @@ class LogPane(LineWidget):
         return [
             (
                 *(front if index == 0 else (blank,)),
-                *(clip(self._marked(part, tone), room) if back and index == 0 else self._marked(part, tone)),
+                *(
+                    clip(self._marked(part, tone), room)
+                    if back and index == 0
+                    else self._marked(part, tone)
+                ),
                 *(back if index == 0 else ()),
             )
             for index, part in enumerate(parts or [""])
@@ -593,12 +645,22 @@ class LogPane(LineWidget):
             return EMPTY, EMPTY, Tone.DIM, text
         number = place.number
         error = number in log.errors if log.errors.looked(number) else is_error(text)
-        tone = Tone.TROUBLE if error else Tone.STRONG if chosen or row == self.cursor.row(rows) else Tone.TEXT
+        if error:
+            tone = Tone.TROUBLE
+        elif chosen or row == self.cursor.row(rows):
+            tone = Tone.STRONG
+        else:
+            tone = Tone.TEXT
         front: list[Span] = []
         if self.times:
             front.append(dim(f"{self._time(log, place.number, text)} "))
         if self._margins:
-            mark = glyphs().closed if chosen else glyphs().trouble if error else " "
+            if chosen:
+                mark = glyphs().closed
+            elif error:
+                mark = glyphs().trouble
+            else:
+                mark = " "
             front.append(Span(f"{mark} ", Tone.ACCENT if chosen else Tone.TROUBLE))
         if rows.merged:
             front.append(dim(f"{fit(log.name, min(12, max(len(one.name) for one in rows.logs)))} "))
@@ -611,11 +673,15 @@ class LogPane(LineWidget):
     def _time(self, log: ShownLog, number: int, text: str) -> str:
         at = log.when(number)
         if self.times == "age":
-            return (compact_time(max(0.0, self._now - at)) if at is not None else glyphs().dash).rjust(6)
+            return (
+                compact_time(max(0.0, self._now - at)) if at is not None else glyphs().dash
+            ).rjust(6)
         found = written(text)
         if found is not None and log.zone.seconds is None and found.zone is None:
             return found.clock
-        return clock(at).rjust(8) if at is not None else " " * 8
+        if at is not None:
+            return clock(at).rjust(8)
+        return " " * 8
 
     def _marked(self, text: str, tone: Tone) -> Line:
         if self._search is None:

@@ -84,7 +84,9 @@ def sections(
     if width < 4 or height < 2:
         return [clip(EMPTY, max(0, width))] * max(0, height)
     tone = Tone.ACCENT if active else Tone.DIM
-    top_left, _, top_right, side, bottom_right, bottom_left, tee_left, tee_right = tuple(glyphs().frame)
+    top_left, _, top_right, side, bottom_right, bottom_left, tee_left, tee_right = tuple(
+        glyphs().frame
+    )
     rows: list[Line] = []
     total = -1
     titles: set[int] = set()
@@ -92,10 +94,16 @@ def sections(
         total += 1 + len(part.body)
         if index:
             titles.add(len(rows))
-            rows.append(border(width, tee_left, tee_right, title=part.title, hint=part.hint, tone=tone))
+            rows.append(
+                border(width, tee_left, tee_right, title=part.title, hint=part.hint, tone=tone)
+            )
         rows.extend(_walled(row, width, side, tone) for row in part.body[: top + height])
     first = parts[0] if parts else Section(EMPTY, ())
-    out = [border(width, top_left, top_right, title=first.title, hint=first.hint, tone=tone, active=active)]
+    out = [
+        border(
+            width, top_left, top_right, title=first.title, hint=first.hint, tone=tone, active=active
+        )
+    ]
     shown = rows[top : top + height - 2]
     if shown and top + len(shown) - 1 in titles and top + len(shown) < len(rows):
         shown.pop()  # a title whose section does not fit says nothing
@@ -116,12 +124,16 @@ def out_of_sight(above: int, below: int) -> Line:
     """Say how many lines are out of sight; nothing where all are in it."""
     words = [f"{glyphs().more} {below} more"] if below > 0 else []
     words += [f"{above} above"] if above > 0 else []
-    return line(Span("  ".join(words), Tone.STRONG)) if words else EMPTY
+    if words:
+        return line(Span("  ".join(words), Tone.STRONG))
+    return EMPTY
 
 
 def height_of(parts: Sequence[Section]) -> int:
     """Return the height of a frame that shows all of these; 0 where there is nothing to show."""
-    return 1 + sum(1 + len(part.body) for part in parts) if parts else 0
+    if parts:
+        return 1 + sum(1 + len(part.body) for part in parts)
+    return 0
 
 
 MakeSections = Callable[[int], Sequence[Section]]
@@ -160,7 +172,9 @@ class Pane(LineWidget):
         self._top = max(0, min(self._top, height_of(parts) - height))
         asked = (width, height, self._foot, self.has_focus, self._top, glyphs())
         if parts is not self._framed[1] or asked != self._framed[0]:
-            lines = sections(parts, width, height, foot=self._foot, active=self.has_focus, top=self._top)
+            lines = sections(
+                parts, width, height, foot=self._foot, active=self.has_focus, top=self._top
+            )
             self._framed = asked, parts, tuple(lines)
         return self._framed[2]
 

@@ -33,7 +33,9 @@ def platform_section(profile: Profile, box: BoxState, width: int, now: float) ->
     for reading in readings:
         body += _told("clock ", reading.text, width, level_tone(reading.level))
     for pending in () if readings else health.pending_readings(profile):
-        if pending.seconds_left is not None or not TELLS_BILL.search(next(iter(health.notices(profile)), "")):
+        if pending.seconds_left is not None or not TELLS_BILL.search(
+            next(iter(health.notices(profile)), "")
+        ):
             body += _told("clock ", f"none counts; {pending.text}", width, Tone.DIM)
     return Section(line("platform ", dim(profile.name)), body)
 
@@ -94,7 +96,8 @@ def unseen_section(state: FleetState, width: int, now: float) -> Section | None:
     total = written(_total(state), none="price unknown")
     priced = any(bill.things for bill in state.accounts)
     return Section(
-        line("billed, not in your fleet ", Span(plain(f"{total}/h") if priced else "", Tone.WARN)), body
+        line("billed, not in your fleet ", Span(plain(f"{total}/h") if priced else "", Tone.WARN)),
+        body,
     )
 
 
@@ -118,7 +121,9 @@ def _account(bill: AccountBill, width: int, now: float) -> list[Line]:
     if not told:
         return []
     if bill.gaps:
-        told += _rows(f"may bill besides, and is in no list: {', '.join(bill.gaps)}", width, Tone.DIM)
+        told += _rows(
+            f"may bill besides, and is in no list: {', '.join(bill.gaps)}", width, Tone.DIM
+        )
     if any(thing.what == MACHINE for thing in bill.things):
         told += _rows(f"rgt import --from {bill.kind} takes machines in", width, Tone.ACCENT)
     return [line(Span(bill.kind, Tone.STRONG), dim(f"  {bill.account}")), *told]
@@ -144,5 +149,13 @@ def unseen_parts(state: FleetState) -> Parts:
     if not count:
         return []
     return [
-        (1, line(Span(f"{count} not in your fleet {plain(written(_total(state), none='?'))}/h", Tone.WARN)))
+        (
+            1,
+            line(
+                Span(
+                    f"{count} not in your fleet {plain(written(_total(state), none='?'))}/h",
+                    Tone.WARN,
+                )
+            ),
+        )
     ]

@@ -120,22 +120,25 @@ def _cell_line(
     if cell.state == "running" and run is not None and run.wait is not None:
         glyph, tone = glyphs().trouble, Tone.TROUBLE
     name = fit_name(cell.name, names)
-    head = line(Span(glyph, tone), Span(f" {name}  ", Tone.DIM if cell.state == "waiting" else Tone.TEXT))
+    head = line(
+        Span(glyph, tone), Span(f" {name}  ", Tone.DIM if cell.state == "waiting" else Tone.TEXT)
+    )
     return line(*head, *_cell_rest(cell, run, width - width_of(head), box_now, survives))
 
 
-def _cell_rest(cell: Cell, run: RunState | None, room: int, box_now: float, survives: bool | None) -> Line:
+def _cell_rest(
+    cell: Cell, run: RunState | None, room: int, box_now: float, survives: bool | None
+) -> Line:
     """Return how a cell stands: where not all fits, what matters least is left out, and nothing is cut off."""
     if cell.state == "waiting":
         return line(dim("waiting"))
     took = None if cell.started is None else (cell.ended or box_now) - cell.started
     parts: Parts
     if cell.state == "running":
-        loss = (
-            f"loss {number(run.loss)}"
-            if run is not None and run.step is not None and run.loss is not None
-            else ""
-        )
+        if run is not None and run.step is not None and run.loss is not None:
+            loss = f"loss {number(run.loss)}"
+        else:
+            loss = ""
         spent = dim("" if took is None else f"{compact_time(took)}{_remaining(run, took)}")
         stands = line(_progress(run))
         parts = [(0, stands), (2, line(loss)), (1, line(spent))]
@@ -147,7 +150,9 @@ def _cell_rest(cell: Cell, run: RunState | None, room: int, box_now: float, surv
     bad = Tone.TROUBLE if cell.state == "failed" else Tone.WARN
     parts = []
     if cell.exit_code is not None:
-        parts.append((1, line(Span(f"exit {cell.exit_code}", bad if cell.state == "failed" else Tone.TEXT))))
+        parts.append(
+            (1, line(Span(f"exit {cell.exit_code}", bad if cell.state == "failed" else Tone.TEXT)))
+        )
     elif cell.state in {"failed", "interrupted"}:
         parts.append((1, line(Span(cell.state, bad))))
     parts.append((2, line(Span(cell.signal or "", Tone.WARN))))
@@ -158,7 +163,9 @@ def _cell_rest(cell: Cell, run: RunState | None, room: int, box_now: float, surv
     if cell.reason:  # it may be long: half of the room is its own in any case
         why = Span(cell.reason, bad)
         return line(*pick(room - 2 - min(room // 2, width_of((why,))), parts), "  ", why)
-    kept = KEPT.get(cell.durable or "", dim("no durable copy requested" if cell.state == "done" else ""))
+    kept = KEPT.get(
+        cell.durable or "", dim("no durable copy requested" if cell.state == "done" else "")
+    )
     if cell.durable == "verified":
         kept = _verified(cell, survives)
     return pick(room, [*parts, (0, line(kept))])
@@ -181,7 +188,9 @@ def _progress(run: RunState | None) -> str:
     if run is None or run.step is None:
         return "no step yet"
     if run.wait is not None:
-        unsaved = "" if run.wait.unsaved is None else f", {how_many(run.wait.unsaved, 'step')} not saved"
+        unsaved = (
+            "" if run.wait.unsaved is None else f", {how_many(run.wait.unsaved, 'step')} not saved"
+        )
         return f"holding at step {thousands(run.wait.step)}{unsaved}"
     total = f" of {thousands(run.total_steps)}" if run.total_steps else ""
     share = f" ({percent(ratio(run.step, run.total_steps))})" if run.total_steps else ""
@@ -190,7 +199,13 @@ def _progress(run: RunState | None) -> str:
 
 def _remaining(run: RunState | None, took: float | None) -> str:
     """Return how long the cell should take in all, as far as its pace tells."""
-    if run is None or not run.step or not run.total_steps or not took or run.step >= run.total_steps:
+    if (
+        run is None
+        or not run.step
+        or not run.total_steps
+        or not took
+        or run.step >= run.total_steps
+    ):
         return ""
     if run.wait is not None:
         return ""

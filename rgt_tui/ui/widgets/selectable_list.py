@@ -54,7 +54,9 @@ class SelectableList(LineWidget, Generic[Key]):
         self._owners: Sequence[Key | None] = ()
         """The row that each line on screen belongs to."""
 
-    def show(self, rows: Sequence[ListRow], empty: Sequence[Line], details: Details | None = None) -> None:
+    def show(
+        self, rows: Sequence[ListRow], empty: Sequence[Line], details: Details | None = None
+    ) -> None:
         """Set the rows in their order, the lines shown where there are none, and the details of one."""
         self._rows, self._empty, self._details = rows, empty, details
         self.set_keys([row.key for row in rows])  # type: ignore[misc]
@@ -78,7 +80,9 @@ class SelectableList(LineWidget, Generic[Key]):
     @property
     def index(self) -> int:
         """Place of the selected row."""
-        return self._keys.index(self._picked) if self._picked in self._keys else 0
+        if self._picked in self._keys:
+            return self._keys.index(self._picked)
+        return 0
 
     @property
     def page_rows(self) -> int:
@@ -103,13 +107,16 @@ class SelectableList(LineWidget, Generic[Key]):
 
     def wanted_height(self, width: int) -> int:
         """Return the height that shows every row, and all details of the selected one."""
-        return len(self._keys) + 1 + len(self._below(width)) if self._keys else len(self._empty)
+        if self._keys:
+            return len(self._keys) + 1 + len(self._below(width))
+        return len(self._empty)
 
     def _below(self, width: int) -> list[Line]:
         if self._details is None:
             return []
         return [
-            line(" " * self._indent, row) for row in self._details(str(self._picked), width - self._indent)
+            line(" " * self._indent, row)
+            for row in self._details(str(self._picked), width - self._indent)
         ]
 
     def draw_row(self, index: int, width: int, *, whole: bool) -> list[Line]:
@@ -157,7 +164,9 @@ class SelectableList(LineWidget, Generic[Key]):
     def selected_line(self) -> int | None:
         """Return the first line of the selected row, if it is in sight."""
         owned = self._picked is not None and self._picked in self._owners
-        return self._owners.index(self._picked) if owned else None
+        if owned:
+            return self._owners.index(self._picked)
+        return None
 
     def on_click(self, event: events.Click) -> None:
         """Select a row; a second click opens it."""

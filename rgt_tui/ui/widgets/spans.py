@@ -82,7 +82,9 @@ def _fit(text: str, width: int, mark: str, *, right: bool = False) -> str:
     cells = cell_len(text)
     if cells <= width:
         pad = " " * (width - cells)
-        return pad + text if right else text + pad
+        if right:
+            return pad + text
+        return text + pad
     if width <= len(mark):
         return set_cell_size(text, width)
     return set_cell_size(text, width - len(mark)) + mark
@@ -94,7 +96,9 @@ def fit_name(text: str, width: int) -> str:
     end = (width - len(mark)) * 2 // 5
     if cell_len(text) <= width or end < 2:
         return fit(text, width)
-    return set_cell_size(text, width - len(mark) - end) + mark + set_cell_size(text[::-1], end)[::-1]
+    return (
+        set_cell_size(text, width - len(mark) - end) + mark + set_cell_size(text[::-1], end)[::-1]
+    )
 
 
 def name_width(names: Iterable[str], width: int) -> int:
@@ -257,7 +261,8 @@ def labelled(
     """Return wrapped `text` with a dim label in front of its first line."""
     rows = wrapped(text, max(8, width - pad), tone, most=most)
     return [
-        (Span((label if index == 0 else "").ljust(pad), Tone.DIM), *row) for index, row in enumerate(rows)
+        (Span((label if index == 0 else "").ljust(pad), Tone.DIM), *row)
+        for index, row in enumerate(rows)
     ]
 
 

@@ -5,8 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from rgt_tui.fleet import words
-from rgt_tui.health import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT, box_words, of_box
-from rgt_tui.model import BoxState, Cpu, Disk, Health, Proc, Profile, Sample, Verb, Workers, short_command
+from rgt_tui.health import (
+    DISK_ERROR_PCT,
+    DISK_WARN_PCT,
+    MEMORY_ERROR_PCT,
+    MEMORY_WARN_PCT,
+    box_words,
+    of_box,
+)
+from rgt_tui.model import (
+    BoxState,
+    Cpu,
+    Disk,
+    Health,
+    Proc,
+    Profile,
+    Sample,
+    Verb,
+    Workers,
+    short_command,
+)
 from rgt_tui.profiles import (
     Storage,
     byte_pct,
@@ -115,12 +133,19 @@ def memory_lines(box: BoxState, width: int) -> list[Line]:
         )
     ]
     kills = mem.oom_kills
-    killed = Span(f"oom kills {NONE if kills is None else kills}", Tone.TROUBLE if kills else Tone.TEXT)
+    killed = Span(
+        f"oom kills {NONE if kills is None else kills}", Tone.TROUBLE if kills else Tone.TEXT
+    )
     ways: tuple[str, ...] = (f"  cache {memory(mem.cache)}",)
     if mem.host_total:
         cache, host = f"  cache {gib(mem.cache)}", "".join(gib_of(mem.host_used, mem.host_total))
         bare = host.removesuffix(" GiB")
-        ways = (f"{cache}  host {host}", f"{cache}  host {bare}", f"  host {host}", f"  host {bare}")
+        ways = (
+            f"{cache}  host {host}",
+            f"{cache}  host {bare}",
+            f"  host {host}",
+            f"  host {bare}",
+        )
     fitting = next((way for way in ways if width_of((killed, Span(way))) <= width), ways[-1])
     out.append(clip((killed, dim(fitting)), width))
     return out
@@ -135,10 +160,14 @@ def disk_lines(box: BoxState, profile: Profile | None, width: int) -> list[Line]
     there = [disk for disk in disks if not is_absent(disk, box)]
     missing = ", ".join(disk.mount for disk in disks if is_absent(disk, box))
     lines = [made for disk in there for made in _disk(disk, profile, fates, width)]
-    return [*lines, line(dim(fit(f"not on this box: {missing}", width)))] if missing else lines
+    if missing:
+        return [*lines, line(dim(fit(f"not on this box: {missing}", width)))]
+    return lines
 
 
-def _disk(disk: Disk, profile: Profile | None, fates: Mapping[Verb, Storage], width: int) -> list[Line]:
+def _disk(
+    disk: Disk, profile: Profile | None, fates: Mapping[Verb, Storage], width: int
+) -> list[Line]:
     tail = 13 + (5 if profile else 0)
     mount = Span(fit(disk.mount, max(4, width - tail)))
     if disk.error:
@@ -156,8 +185,14 @@ def _disk(disk: Disk, profile: Profile | None, fates: Mapping[Verb, Storage], wi
         if doubt.mount == disk.mount:
             out += wrapped(f"{glyphs().warn} {doubt.text}", width, Tone.WARN)
     for hog in disk.hogs[:3]:
-        out.append(line(dim(fit(f"  {hog.path}", max(4, width - 15)) + f"{thousands(hog.inodes):>9} files")))
-    return [toned(out[0], Tone.DIM), *out[1:]] if quiet else out
+        out.append(
+            line(
+                dim(fit(f"  {hog.path}", max(4, width - 15)) + f"{thousands(hog.inodes):>9} files")
+            )
+        )
+    if quiet:
+        return [toned(out[0], Tone.DIM), *out[1:]]
+    return out
 
 
 def _share(value: float | None, width: int, *, quiet: bool) -> Span:
@@ -167,14 +202,18 @@ def _share(value: float | None, width: int, *, quiet: bool) -> Span:
 
 def _survives(profile: Profile, mount: str, fates: Mapping[Verb, Storage]) -> tuple[Span, ...]:
     stop, destroy = (path_survives(mount, profile, fates[verb].known, verb) for verb in Verb)
-    doubted = Span(f" {glyphs().warn}", Tone.WARN) if fates[Verb.DESTROY].doubts_at(mount) else Span("  ")
+    doubted = (
+        Span(f" {glyphs().warn}", Tone.WARN) if fates[Verb.DESTROY].doubts_at(mount) else Span("  ")
+    )
     return (doubted, _badge("s", stop), Span(" "), _badge("d", destroy))
 
 
 def _badge(letter: str, value: bool | None) -> Span:
     if value is None:
         return dim("?")
-    return Span(letter, Tone.ACCENT) if value else dim(glyphs().unknown)
+    if value:
+        return Span(letter, Tone.ACCENT)
+    return dim(glyphs().unknown)
 
 
 SURVIVAL_LEGEND: Line = line(
@@ -183,7 +222,13 @@ SURVIVAL_LEGEND: Line = line(
 
 
 def vitals_sections(
-    box: BoxState, profile: Profile, width: int, now: float, *, short: bool, health: Health = Health.STALE
+    box: BoxState,
+    profile: Profile,
+    width: int,
+    now: float,
+    *,
+    short: bool,
+    health: Health = Health.STALE,
 ) -> list[Section]:
     """Return GPUs, memory, CPU, disks, processes, checkpoints and the link.
 
@@ -199,18 +244,21 @@ def vitals_sections(
     """
     old = is_old(box, now)
     version = box.sample.mem.cgroup if box.sample else None
-    age = (
-        line(dim(f"{old_mark(health)} {compact_time(now - box.sample_at)} old"))
-        if old and box.sample_at
-        else None
-    )
-    gpus = [Section(p.title, faded(list(p.body), old=old), p.hint) for p in gpu_sections(box, width)]
+    if old and box.sample_at:
+        age = line(dim(f"{old_mark(health)} {compact_time(now - box.sample_at)} old"))
+    else:
+        age = None
+    gpus = [
+        Section(p.title, faded(list(p.body), old=old), p.hint) for p in gpu_sections(box, width)
+    ]
     memory = Section(
         line("memory", dim(f" (cgroup v{version})" if version else "")),
         faded(memory_lines(box, width), old=old),
     )
     disks = Section(
-        line("disks"), faded(disk_lines(box, profile, width), old=old), line(dim("bytes  inodes     "))
+        line("disks"),
+        faded(disk_lines(box, profile, width), old=old),
+        line(dim("bytes  inodes     ")),
     )
     cpu = Section(line("cpu"), faded(cpu_lines(box, width), old=old))
     processes = Section(line("processes"), faded(process_lines(box, width), old=old))
@@ -274,7 +322,9 @@ def link_lines(box: BoxState, width: int, now: float) -> list[Line]:
     since = f" {compact_time(now - box.since)}" if box.since else ""
     said = f"{box.link.value}{since}"
     why = wrapped(box.reason, max(8, width - len(said) - 2), Tone.DIM, most=3) or [EMPTY]
-    out = [line(said if place == 0 else " " * len(said), "  ", *row) for place, row in enumerate(why)]
+    out = [
+        line(said if place == 0 else " " * len(said), "  ", *row) for place, row in enumerate(why)
+    ]
     stream = ", ".join(
         (
             how_many(counters.samples, "sample"),
@@ -361,15 +411,18 @@ def held_cards(sample: Sample | None) -> Mapping[int, tuple[int, ...]]:
     return {pid: tuple(cards) for pid, cards in held.items()}
 
 
-def _process(proc: Proc, depth: int, cards: tuple[int, ...], width: int, *, whose: bool) -> list[Line]:
+def _process(
+    proc: Proc, depth: int, cards: tuple[int, ...], width: int, *, whose: bool
+) -> list[Line]:
     bad = proc.state in STUCK
     wordy = width >= WORDY
     state = (proc.state or "?")[:1]
     user = fit(proc.user, min(LONGEST_USER, len(proc.user))) if proc.user is not None else ""
     age = "" if proc.age_s is None else f"  {compact_time(proc.age_s)}"
-    gpus = (
-        f"  gpu {','.join(map(str, cards[:8]))}{glyphs().ellipsis if len(cards) > 8 else ''}" if cards else ""
-    )
+    if cards:
+        gpus = f"  gpu {','.join(map(str, cards[:8]))}{glyphs().ellipsis if len(cards) > 8 else ''}"
+    else:
+        gpus = ""
     threads = f"  {proc.threads or NONE} thr"
     branch = f"{'  ' * (depth - 1)}{BRANCH[glyphs().braille]}" if depth else ""
     named = short_command(proc.cmd)
@@ -379,7 +432,9 @@ def _process(proc: Proc, depth: int, cards: tuple[int, ...], width: int, *, whos
         dim(f"{user} ") if user and (wordy or whose) else EMPTY,
         named,
     )
-    rights = [line(gpus, f"  {memory(proc.rss)}", dim(more)) for more in (threads + age, threads, "")]
+    rights = [
+        line(gpus, f"  {memory(proc.rss)}", dim(more)) for more in (threads + age, threads, "")
+    ]
     room = width - width_of(left) + min(len(named), LEAST_COMMAND)
     right = next((one for one in rights if width_of(one) <= room), rights[-1])
     out = [spread(left, right, width)]
@@ -398,9 +453,12 @@ BRANCH = {True: "└ ", False: "`-"}
 def _workers(workers: Workers) -> Line:
     counts = [(letter[:1], count) for letter, count in sorted(workers.states.items())[:8]]
     states = [
-        Span(f" {count} {letter}", Tone.TROUBLE if letter in STUCK else Tone.DIM) for letter, count in counts
+        Span(f" {count} {letter}", Tone.TROUBLE if letter in STUCK else Tone.DIM)
+        for letter, count in counts
     ]
-    return line(dim(f"{how_many(workers.count, 'worker')}, {how_many(workers.threads, 'thread')} "), *states)
+    return line(
+        dim(f"{how_many(workers.count, 'worker')}, {how_many(workers.threads, 'thread')} "), *states
+    )
 
 
 def cpu_lines(box: BoxState, width: int) -> list[Line]:
@@ -410,11 +468,14 @@ def cpu_lines(box: BoxState, width: int) -> list[Line]:
         return [line(dim("no sample yet"))]
     cpu = sample.cpu
     load = line(dim("load "), f"{cpu.load1:.1f}") if cpu.load1 is not None else EMPTY
-    out = (
-        [spread(_granted(cpu), load, width)] if cpu.quota is not None or cpu.cores is not None or load else []
-    )
+    if cpu.quota is not None or cpu.cores is not None or load:
+        out = [spread(_granted(cpu), load, width)]
+    else:
+        out = []
     if cpu.throttled_pct:
-        out += wrapped(f"held back by the quota {percent(cpu.throttled_pct)} of the time", width, Tone.WARN)
+        out += wrapped(
+            f"held back by the quota {percent(cpu.throttled_pct)} of the time", width, Tone.WARN
+        )
     return out + _threads(sample, width)
 
 
@@ -434,24 +495,32 @@ def _threads(sample: Sample, width: int) -> list[Line]:
     forked, theirs = sum(one.count for one in workers), sum(one.threads for one in workers)
     if not own + theirs:
         return []
-    usable = cpu.usable if cpu.usable is not None else cpu.quota if cpu.quota is not None else cpu.cores
+    usable = (
+        cpu.usable if cpu.usable is not None else cpu.quota if cpu.quota is not None else cpu.cores
+    )
     share = f" {glyphs().dot} {(own + theirs) / usable:.1f} a core" if usable else ""
     crowd = f", {how_many(forked, 'worker')}" if forked else ""
     many = how_many(len(sample.procs), "process", "processes")
     text = f"{how_many(own + theirs, 'thread')}{share} ({many}{crowd})"
-    out = (
-        wrapped(f"{glyphs().warn} {text}: they slow each other down", width, Tone.WARN, most=3)
-        if cpu.oversubscribed
-        else wrapped(text, width, Tone.DIM, most=2)
-    )
+    if cpu.oversubscribed:
+        out = wrapped(
+            f"{glyphs().warn} {text}: they slow each other down", width, Tone.WARN, most=3
+        )
+    else:
+        out = wrapped(text, width, Tone.DIM, most=2)
     asked = [proc.omp for proc in sample.procs if proc.omp is not None]
     if asked and usable:
         over = sum(asked) > usable
         low, high, times = min(asked), max(asked), glyphs().times
-        each = f"{low} {times} {len(asked)} = {sum(asked)}" if low == high and len(asked) > 1 else f"{low}"
+        each = (
+            f"{low} {times} {len(asked)} = {sum(asked)}"
+            if low == high and len(asked) > 1
+            else f"{low}"
+        )
         words = f"OMP_NUM_THREADS {each if low == high else f'{low} to {high}'}"
         more = f", {usable:g} cores" if over else ""
         out += joined(
-            [line(Span(f"{words}{more}", Tone.WARN if over and cpu.oversubscribed else Tone.DIM))], width
+            [line(Span(f"{words}{more}", Tone.WARN if over and cpu.oversubscribed else Tone.DIM))],
+            width,
         )
     return out

@@ -69,7 +69,9 @@ class Block(NamedTuple):
         return out
 
 
-def why_lines(row: Row, width: int, now: float, *, brief: bool = False, marked: str = "") -> list[Line]:
+def why_lines(
+    row: Row, width: int, now: float, *, brief: bool = False, marked: str = ""
+) -> list[Line]:
     """Return everything there is to say of why a box is where it is, most important first.
 
     With `brief`, run and queue are left out: they are on the same screen. `marked` is the command that stands out.
@@ -81,7 +83,9 @@ def why_lines(row: Row, width: int, now: float, *, brief: bool = False, marked: 
     out += _alert_lines(row, width, told, advised=brief)
     if not out:
         out = _state(row, width, now)
-    return out if brief else [*out, *_doing_lines(row, width, now)]
+    if brief:
+        return out
+    return [*out, *_doing_lines(row, width, now)]
 
 
 def why_blocks(row: Row, width: int, now: float, marked: str = "") -> list[Block]:
@@ -128,7 +132,10 @@ def _alert_lines(row: Row, width: int, said: str, *, advised: bool = False) -> l
                 first, *rest = wrapped(alert.text, max(8, width - 2), most=WHOLE)
                 out += [line(Span(f"{glyph} ", tone), first), *(line("  ", more) for more in rest)]
             if advised and not alert.muted and (words := health.advice(alert)):
-                out += [line("  ", *made) for made in labelled("do", words, max(8, width - 2), pad=4, most=3)]
+                out += [
+                    line("  ", *made)
+                    for made in labelled("do", words, max(8, width - 2), pad=4, most=3)
+                ]
     return out
 
 
@@ -136,7 +143,9 @@ def _doing_lines(row: Row, width: int, now: float) -> list[Line]:
     """Return its own stop, its run and its queue."""
     out: list[Line] = []
     own = box_words(row.box, now)
-    if own and not any(own in text for text in (row.verdict.why, *(a.text for a in row.verdict.alerts))):
+    if own and not any(
+        own in text for text in (row.verdict.why, *(a.text for a in row.verdict.alerts))
+    ):
         first, *rest = wrapped(own, max(8, width - 2), most=2)
         out += [line(dim(f"{glyphs().power} "), first), *(line("  ", more) for more in rest)]
     run = current_run(row.box)
@@ -225,7 +234,9 @@ def _parts(finding: Finding, width: int, now: float, marked: str = "") -> _Parts
 
 
 def _never(finding: Finding, width: int) -> list[Line]:
-    return labelled("never", finding.never, width, Tone.WARN, most=WHOLE) if finding.never else []
+    if finding.never:
+        return labelled("never", finding.never, width, Tone.WARN, most=WHOLE)
+    return []
 
 
 def _steps(finding: Finding, width: int, marked: str) -> list[Line]:
@@ -248,7 +259,9 @@ def action_words(finding: Finding) -> str | None:
     """Return what to do about a diagnosis, in words; None = the handbook does not say."""
     from rgt_tui.handbook import ACTION_WORDS  # only a box in trouble needs it
 
-    return next((words for action, words in ACTION_WORDS.items() if str(action) == finding.action), None)
+    return next(
+        (words for action, words in ACTION_WORDS.items() if str(action) == finding.action), None
+    )
 
 
 READ_FROM = {"sample": "a reading", "scalars": "its curve"}
@@ -269,7 +282,9 @@ def action_lines(finding: Finding, width: int) -> list[Line]:
 def place_of(finding: Finding) -> str:
     """Return where the proof of a diagnosis stands: a log and its line, as far as that is known."""
     name = READ_FROM.get(finding.where) or posixpath.basename(finding.where) or "?"
-    return name if finding.line_no is None else f"{name}:{finding.line_no}"
+    if finding.line_no is None:
+        return name
+    return f"{name}:{finding.line_no}"
 
 
 def remedy_lines(remedies: Sequence[Remedy], width: int, now: float) -> list[Line]:
@@ -296,7 +311,9 @@ def remedy_lines(remedies: Sequence[Remedy], width: int, now: float) -> list[Lin
 def command_lines(command: str, width: int) -> list[Line]:
     """Return a command, whole, or why it is not shown: what this terminal cannot show might name another file."""
     if plain(command) != command:
-        return labelled("", "its path cannot be displayed here, so neither can the command", width, Tone.DIM)
+        return labelled(
+            "", "its path cannot be displayed here, so neither can the command", width, Tone.DIM
+        )
     return labelled("", f"$ {command}", width, Tone.ACCENT, most=WHOLE)
 
 
@@ -307,7 +324,10 @@ def run_lines(run: RunState, width: int) -> list[Line]:
     parts = [
         Span(run.name, Tone.STRONG),
         Span(f"step {thousands(run.step)}{total}"),
-        Span(f"loss {number(run.loss)}" + ("" if run.best is None else f"  best val {number(run.best)}")),
+        Span(
+            f"loss {number(run.loss)}"
+            + ("" if run.best is None else f"  best val {number(run.best)}")
+        ),
     ]
     if run.throughput is not None:
         parts.append(dim(f"{thousands(run.throughput)} tok/s"))
@@ -342,7 +362,9 @@ def cell_mark(cell: Cell, survives: bool | None) -> tuple[str, Tone]:
     return (g.unknown, Tone.DIM)
 
 
-def cells_line(cells: tuple[Cell, ...], width: int, survives: Callable[[Cell], bool | None]) -> Line:
+def cells_line(
+    cells: tuple[Cell, ...], width: int, survives: Callable[[Cell], bool | None]
+) -> Line:
     """Return the queue in one line: a mark and a name for each cell."""
     out: list[Span] = [dim("queue  ")]
     for cell in cells:
@@ -374,7 +396,9 @@ class Step(NamedTuple):
     @property
     def label(self) -> str:
         """As the pane calls it."""
-        return f"fix {self.place}" if len(self.finding.fixes) > 1 else "fix"
+        if len(self.finding.fixes) > 1:
+            return f"fix {self.place}"
+        return "fix"
 
     @property
     def copied(self) -> Copied:
@@ -439,7 +463,9 @@ class WhyPane(Pane):
         self._make_blocks: MakeBlocks = lambda width: ()
         self._make_more: MakeSections | None = None
 
-    def tell(self, title: Line, hint: Line, make: MakeBlocks, more: MakeSections | None = None) -> None:
+    def tell(
+        self, title: Line, hint: Line, make: MakeBlocks, more: MakeSections | None = None
+    ) -> None:
         """Set what is said, and draw what changed.
 
         Args:
@@ -459,7 +485,9 @@ class WhyPane(Pane):
     def wanted_height(self, width: int) -> int:
         """Return the height that shows everything."""
         blocks = self._make_blocks(max(8, width - 4))
-        return 2 + sum(len(block.rows) for block in blocks) if blocks else 0
+        if blocks:
+            return 2 + sum(len(block.rows) for block in blocks)
+        return 0
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the frame."""
@@ -469,7 +497,9 @@ class WhyPane(Pane):
         room = height - 2
         self._top = min(self._top, sum(block.scrolling for block in blocks))
         shown, above, below = window(blocks, self._top, room)
-        while self._top and not below and len(shown) < room:  # no blank lines at the end while some are above
+        while (
+            self._top and not below and len(shown) < room
+        ):  # no blank lines at the end while some are above
             before = window(blocks, self._top - 1, room)
             if before[2]:
                 break  # with its held lines the block before leaves no room for the last line
@@ -477,7 +507,9 @@ class WhyPane(Pane):
             shown, above, below = before
         parts = [Section(self._title, shown, self._hint)]
         left = 0 if above or below else room - len(shown)
-        for part in self._make_more(width - 4) if self._make_more is not None and left >= LEAST_MORE else ():
+        for part in (
+            self._make_more(width - 4) if self._make_more is not None and left >= LEAST_MORE else ()
+        ):
             if left > len(part.body):
                 parts.append(part)
                 left -= 1 + len(part.body)

@@ -18,7 +18,9 @@ from tests.process.box.conftest import agent as agent
 
 @pytest.fixture
 def exp(tmp_path: Path) -> Iterator[Place]:
-    with place(tmp_path / f"exp{uuid.uuid4().hex[:8]}") as made:  # other tests' trainings run here, too
+    with place(
+        tmp_path / f"exp{uuid.uuid4().hex[:8]}"
+    ) as made:  # other tests' trainings run here, too
         yield made
 
 

@@ -52,7 +52,9 @@ def varint(value: int) -> bytes:
 
 def event(step: int, loss: float) -> bytes:
     value = blob(1, b"train/loss") + b"\x15" + struct.pack("<f", loss)
-    return record(b"\x09" + struct.pack("<d", time.time()) + b"\x10" + varint(step) + blob(5, blob(1, value)))
+    return record(
+        b"\x09" + struct.pack("<d", time.time()) + b"\x10" + varint(step) + blob(5, blob(1, value))
+    )
 
 
 def csv(step: int, loss: float) -> bytes:

@@ -23,7 +23,9 @@ class Curves:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Connect with the cursors, read until `condition`, and cut."""
-        channel: Channel = self._agent.watch(interval=0.05, scalar_cursors=self._cursors, **self._config)
+        channel: Channel = self._agent.watch(
+            interval=0.05, scalar_cursors=self._cursors, **self._config
+        )
         channel.expect(lambda frame: self._take(frame) and condition(), "the points")
         channel.kill()
 
@@ -68,7 +70,9 @@ def test_totals_of_a_bar_and_of_a_trainer_state_come_as_points_of_their_own(
     state = tmp_path / "tuned" / "trainer_state.json"
     state.parent.mkdir()
     row = {"epoch": 0.1, "loss": 2.5, "step": 5}
-    state.write_text(json.dumps({"global_step": 5, "log_history": [row], "max_steps": 50}, indent=2))
+    state.write_text(
+        json.dumps({"global_step": 5, "log_history": [row], "max_steps": 50}, indent=2)
+    )
     tuned = Curves(agent, runs=[str(tmp_path / "t*")])
     tuned.until(lambda: tuned.points.get("total_steps") == [(5, 50.0)] and tuned.steps() == [5])
 

@@ -28,7 +28,9 @@ def found(frame: Any, exp: Place) -> list[protocol.FoundRun]:
     return [run for run in frame.runs if run.cwd == str(exp.folder)]
 
 
-def test_a_job_is_found_with_its_output_and_its_end(agent: Agent, exp: Place, cluster: Cluster) -> None:
+def test_a_job_is_found_with_its_output_and_its_end(
+    agent: Agent, exp: Place, cluster: Cluster
+) -> None:
     env = {key: cluster.env[key] for key in ("SLURM_CONF", "PATH")}
     agent.env.update(env, RGT_FIND_SECONDS="0.5")
     folder = exp.folder
@@ -51,14 +53,19 @@ def test_a_job_is_found_with_its_output_and_its_end(agent: Agent, exp: Place, cl
         if isinstance(frame, protocol.LogLines):
             lines.add(frame.path)
         return all(
-            number in seen and seen[number].log == log and log in lines and seen[number].name in curves
+            number in seen
+            and seen[number].log == log
+            and log in lines
+            and seen[number].name in curves
             for number, log in logs.items()
         )
 
     channel.expect(told, "both jobs with their output and their curve")
     assert {run.session for run in seen.values()} == {"slurm"}
     (folder / "seen").touch()
-    channel.expect(lambda frame: told(frame) and seen[job].exit_code is not None, "how the job ended")
+    channel.expect(
+        lambda frame: told(frame) and seen[job].exit_code is not None, "how the job ended"
+    )
     assert (seen[job].alive, seen[job].exit_code, seen[job].outcome) == (False, 3, "FAILED")
     assert f"Slurm job {job}: FAILED" in seen[job].notes
     assert (seen[piped].alive, seen[piped].exit_code) == (True, None)

@@ -54,7 +54,9 @@ class Place:
         found = []
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
-                if entry.name.isdigit() and Path(os.readlink(entry / "cwd")).is_relative_to(self.folder):
+                if entry.name.isdigit() and Path(os.readlink(entry / "cwd")).is_relative_to(
+                    self.folder
+                ):
                     found.append(int(entry.name))
         return found
 
@@ -68,7 +70,11 @@ class Place:
 
 def plain_env() -> dict[str, str]:
     """An environment that tells nothing of the one in which the tests run."""
-    return {key: value for key, value in os.environ.items() if not key.startswith(("TMUX", "STY", "SLURM"))}
+    return {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("TMUX", "STY", "SLURM"))
+    }
 
 
 @contextmanager
@@ -100,7 +106,9 @@ class Client:
 
     def found(self) -> list[FoundRun]:
         """The trainings of this test: others may run on this machine."""
-        return [run for run in self.box.found if run.cwd and Path(run.cwd).is_relative_to(self.folder)]
+        return [
+            run for run in self.box.found if run.cwd and Path(run.cwd).is_relative_to(self.folder)
+        ]
 
     def run(self, name: str) -> RunState | None:
         """A run by its name."""
@@ -109,7 +117,11 @@ class Client:
     def steps(self, name: str, metric: str = "loss") -> list[int]:
         """The steps of a curve."""
         run = self.run(name)
-        return [step for step, _ in run.series[metric]] if run is not None and metric in run.series else []
+        return (
+            [step for step, _ in run.series[metric]]
+            if run is not None and metric in run.series
+            else []
+        )
 
     def lines(self, path: str | None) -> tuple[str, ...]:
         """The lines of a log."""
@@ -140,7 +152,9 @@ class Client:
 
         def complete() -> bool:
             found = self.found()
-            procs = {proc.pid: proc.run for proc in self.box.sample.procs} if self.box.sample else {}
+            procs = (
+                {proc.pid: proc.run for proc in self.box.sample.procs} if self.box.sample else {}
+            )
             return len(found) >= count and all(
                 procs.get(run.pid) == run.name
                 and len(self.lines(run.log)) > 2

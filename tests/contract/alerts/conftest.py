@@ -118,7 +118,12 @@ class World:
         self.woken = 0
         settings = AlertSettings(sinks=(SinkSettings("bell", **{"name": "ear", **sink}),))
         self.alerting = Alerting(
-            settings, path=path, clock=lambda: self.now, sinks=[self.ear], gather_s=(0.0, 0.0), greets=greets
+            settings,
+            path=path,
+            clock=lambda: self.now,
+            sinks=[self.ear],
+            gather_s=(0.0, 0.0),
+            greets=greets,
         )
         self.state = box()
         self.events: list[FleetEvent] = []

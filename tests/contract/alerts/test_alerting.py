@@ -119,7 +119,11 @@ async def test_a_mute_expires_by_itself() -> None:
         world.see(sample=FULL)
         world.alerting.mute("vast-demo", "inodes:/workspace", 60)
         (muted,) = world.alerting.news()
-        assert (muted.at, muted.box, muted.about) == (world.now, "vast-demo", "mute:inodes:/workspace")
+        assert (muted.at, muted.box, muted.about) == (
+            world.now,
+            "vast-demo",
+            "mute:inodes:/workspace",
+        )
         until = muted.at + 60
         assert muted.text.startswith("muted until ") and muted.text.endswith(": inodes:/workspace")
         assert world.see(10, sample=FULL).alerts[0].muted
@@ -161,7 +165,9 @@ async def test_a_stop_from_here_is_no_surprise_also_for_the_next_rgt(tmp_path: P
 
     async with opened(World(path)) as world:
         world.see()
-        assert [step.phase async for step in world.alerting.watching("vast-demo", Verb.PARK, steps())]
+        assert [
+            step.phase async for step in world.alerting.watching("vast-demo", Verb.PARK, steps())
+        ]
     async with opened(World(path)) as later:
         later.see(link=Link.UNREACHABLE, meter=STOPPED)
         assert not later.state.alerts
@@ -220,9 +226,15 @@ async def test_two_fleets_with_a_box_of_one_name_do_not_mix(tmp_path: Path) -> N
     assert set(load_alerts(path).boxes) == {KEY, "vast-demo@10.0.0.9"}
 
 
-async def test_the_real_engine_says_that_a_box_does_not_answer(tmp_path: Path, receiver: Receiver) -> None:
-    spec = BoxSpec(name="lost", host="127.0.0.1", port=free_port(), user="nobody", ssh_config="none")
-    settings = parse_alerts({"unreachable": {"hold_s": 0}}, [{"kind": "webhook", "url_env": "HOOK"}])
+async def test_the_real_engine_says_that_a_box_does_not_answer(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    spec = BoxSpec(
+        name="lost", host="127.0.0.1", port=free_port(), user="nobody", ssh_config="none"
+    )
+    settings = parse_alerts(
+        {"unreachable": {"hold_s": 0}}, [{"kind": "webhook", "url_env": "HOOK"}]
+    )
     path = tmp_path / "alerts.json"
     alerting = Alerting(settings, path=path, env={"HOOK": f"{receiver.url}/x"}, gather_s=(0.0, 0.0))
     fleet = Fleet([spec], audit=tmp_path / "audit.jsonl", alerting=alerting)
@@ -302,7 +314,9 @@ async def test_the_end_of_a_finding_pages_nobody_with_what_it_covered(tmp_path: 
         assert later.events == [], "the end of what was never told is not told either"
         later.see(60, sample=FULL)
         await later.until(lambda: bool(later.ear.heard))
-        assert [event.id for event in later.ear.heard] == ["inodes:/workspace"], "a new beginning is one"
+        assert [event.id for event in later.ear.heard] == ["inodes:/workspace"], (
+            "a new beginning is one"
+        )
 
 
 async def test_what_a_finding_covered_is_told_when_it_becomes_worse() -> None:
@@ -324,16 +338,22 @@ async def test_a_freed_disk_is_no_trouble_from_the_next_reading_on(covered: bool
         freed = world.see(sample=sample())
         assert freed.alerts == (), "a disk with room is not in trouble, whatever it was 2 s ago"
         if not covered:
-            assert world.see(5, sample=FULL).alerts != (), "and in trouble again, without being told again"
+            assert world.see(5, sample=FULL).alerts != (), (
+                "and in trouble again, without being told again"
+            )
         for _ in range(20):
             world.see(5, sample=sample())
         await asyncio.sleep(0.05)
     raised = [event.id for event in world.ear.heard if event.what == "raised"]
-    assert raised == ["finding:U7:inodes of /workspace:" if covered else "inodes:/workspace"], "told once"
+    assert raised == ["finding:U7:inodes of /workspace:" if covered else "inodes:/workspace"], (
+        "told once"
+    )
 
 
 async def test_the_end_of_a_bill_for_nothing_does_not_sound_like_a_bill() -> None:
-    bills = Meter(MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING, per_hour=0.42, at=NOW, source="Vast.ai")
+    bills = Meter(
+        MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING, per_hour=0.42, at=NOW, source="Vast.ai"
+    )
     done = (queue(cell(state="done", exit_code=0, ended=NOW - 60), done=True, runner_alive=False),)
     async with opened(World()) as world:
         idle = sample(procs=())

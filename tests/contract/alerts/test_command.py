@@ -47,7 +47,9 @@ async def test_one_that_does_not_read_is_fine() -> None:
 
 async def test_a_failure_has_its_status_and_its_last_words() -> None:
     with pytest.raises(SinkError, match="sh ended with 3: no such room") as caught:
-        await running("sh", "-c", "echo one >&2; printf '\\033[31mno such room\\n' >&2; exit 3").send(EVENT)
+        await running(
+            "sh", "-c", "echo one >&2; printf '\\033[31mno such room\\n' >&2; exit 3"
+        ).send(EVENT)
     assert "\x1b" not in str(caught.value)
 
 

@@ -43,7 +43,9 @@ async def test_what_is_muted_is_not_over() -> None:
         for _ in range(3):
             world.see(60, sample=sample())
         assert [
-            event.text for event in world.events if "free inodes again" in event.text and not event.muted
+            event.text
+            for event in world.events
+            if "free inodes again" in event.text and not event.muted
         ] == []
         await world.until(lambda: len(world.ear.heard) == 4)
         assert told(world)[2:] == [("resolved", "inodes:/workspace"), ("resolved", "host-key")]
@@ -76,10 +78,14 @@ async def test_what_a_finding_has_covered_has_not_begun_when_the_finding_is_gone
         failed = (queue(cell(state="failed", exit_code=1)),)
         world.see(sample=FULL, queues=failed)
         await world.until(lambda: len(world.ear.heard) == 2)
-        assert told(world)[1] == ("raised", "failed:lstm-b"), "and the one before it was passed over"
+        assert told(world)[1] == ("raised", "failed:lstm-b"), (
+            "and the one before it was passed over"
+        )
 
 
-async def test_a_sink_that_hears_no_findings_is_told_what_a_finding_stands_for(tmp_path: Path) -> None:
+async def test_a_sink_that_hears_no_findings_is_told_what_a_finding_stands_for(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "alerts.json"
     only: dict[str, Any] = {"resolved": True, "kinds": ("inodes", "failed")}
     async with opened(World(path, **only)) as world:
@@ -90,7 +96,10 @@ async def test_a_sink_that_hears_no_findings_is_told_what_a_finding_stands_for(t
     async with opened(World(path, now=NOW + 60, **only)) as later:
         later.see(sample=FULL, findings=(INODES,), queues=(queue(cell(state="failed")),))
         await later.until(lambda: len(later.ear.heard) == 1)
-        assert told(world) + told(later) == [("raised", "inodes:/workspace"), ("raised", "failed:lstm-b")]
+        assert told(world) + told(later) == [
+            ("raised", "inodes:/workspace"),
+            ("raised", "failed:lstm-b"),
+        ]
         for _ in range(3):
             later.see(60, sample=sample())
         await later.until(lambda: len(later.ear.heard) == 3)
@@ -102,7 +111,10 @@ async def test_a_sink_that_hears_findings_is_told_once(tmp_path: Path) -> None:
         world.see(sample=FULL, findings=(INODES,))
         world.see(sample=FULL, findings=(INODES,), queues=(queue(cell(state="failed")),))
         await world.until(lambda: len(world.ear.heard) == 2)
-        assert {id_ for _, id_ in told(world)} == {"finding:U7:inodes of /workspace:", "failed:lstm-b"}
+        assert {id_ for _, id_ in told(world)} == {
+            "finding:U7:inodes of /workspace:",
+            "failed:lstm-b",
+        }
 
 
 async def test_a_muted_alert_stays_quiet_also_beneath_a_finding() -> None:
@@ -139,7 +151,9 @@ async def test_a_mute_until_it_is_over_is_not_ended_by_who_has_not_seen_it(tmp_p
         await other.until(lambda: other.woken > 0)
         other.see(60)
         other.see(60, link=Link.REFUSED_KEY)  # which writes the file
-        await other.until(lambda: any(a.id == "host-key" for a in mutes.load_alerts(path).boxes[KEY].alerts))
+        await other.until(
+            lambda: any(a.id == "host-key" for a in mutes.load_alerts(path).boxes[KEY].alerts)
+        )
         assert [mute.what for mute in mutes.load_alerts(path).mutes] == ["inodes"]
         assert one.see(5, sample=FULL).alerts[0].muted
 

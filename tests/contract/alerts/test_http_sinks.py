@@ -76,7 +76,9 @@ async def test_a_webhook_gets_the_event(receiver: Receiver) -> None:
 async def test_apprise_sends_through_the_real_library(receiver: Receiver) -> None:
     import apprise
 
-    assert apprise.Apprise(f"json://127.0.0.1:{receiver.port}")  # all its modules: seconds on a busy machine
+    assert apprise.Apprise(
+        f"json://127.0.0.1:{receiver.port}"
+    )  # all its modules: seconds on a busy machine
     await made("apprise", receiver).send(EVENT)
     (request,) = receiver.requests
     assert request.json["title"] == EVENT.title
@@ -87,7 +89,9 @@ async def test_apprise_sends_through_the_real_library(receiver: Receiver) -> Non
 async def test_apprise_with_several_addresses_in_a_file(receiver: Receiver, tmp_path: Path) -> None:
     path = tmp_path / "targets"
     path.write_text(f"json://127.0.0.1:{receiver.port}/a\njson://127.0.0.1:{receiver.port}/b\n")
-    await build_sink(SinkSettings("apprise", url_file=str(path), timeout_s=PATIENCE), {}).send(EVENT)
+    await build_sink(SinkSettings("apprise", url_file=str(path), timeout_s=PATIENCE), {}).send(
+        EVENT
+    )
     assert sorted(request.path.strip("/") for request in receiver.requests) == ["a", "b"]
 
 

@@ -56,14 +56,20 @@ async def test_a_park_through_rgt_is_remembered_to_the_second(tmp_path: Path) ->
     async with opened(World(path, now=NOW + 10 + DAY)) as later:
         later.see(0, **LOST)
         (shown, *_) = clock_readings(load_profile("autodl"), later.state, later.now)
-    assert (shown.seconds_left, shown.bound, shown.source) == (14 * DAY, Bound.EXACT, "parked through rgt")
+    assert (shown.seconds_left, shown.bound, shown.source) == (
+        14 * DAY,
+        Bound.EXACT,
+        "parked through rgt",
+    )
 
 
 async def test_a_destroy_or_an_unconfirmed_park_starts_no_clock(tmp_path: Path) -> None:
     for verb, last in ((Verb.DESTROY, StopPhase.METER_OFF), (Verb.PARK, StopPhase.UNCONFIRMED)):
         async with opened(World(tmp_path / f"{verb}.json")) as world:
             world.see(**LIVE)
-            async for _ in world.alerting.watching(SPEC.name, verb, steps(StopPhase.REQUESTED, last)):
+            async for _ in world.alerting.watching(
+                SPEC.name, verb, steps(StopPhase.REQUESTED, last)
+            ):
                 pass
             world.see(**LIVE)
             assert world.state.life.parked_at is None

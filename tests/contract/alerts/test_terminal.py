@@ -38,7 +38,11 @@ def test_the_bell_rings_on_the_terminal_that_controls_the_program() -> None:
 def test_without_a_terminal_it_says_so() -> None:
     code = "from rgt_tui.health.alert_sinks import write_tty; write_tty(b'x')"
     done = subprocess.run(
-        [sys.executable, "-c", code], start_new_session=True, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert "SinkError: rgt runs without a terminal" in done.stderr
 
@@ -54,7 +58,11 @@ async def test_good_news_do_not_ring() -> None:
     [
         ({"TERM": "xterm-256color"}, b"\x1b]9;vast-1: inodes: /data", b"\x07"),
         ({"TERM": "foot"}, b"\x1b]777;notify;vast-1: inodes;/data", b"\x1b\\"),
-        ({"TERM": "tmux-256color", "TMUX": "/tmp/x"}, b"\x1bPtmux;\x1b\x1b]9;vast-1", b"\x07\x1b\\"),
+        (
+            {"TERM": "tmux-256color", "TMUX": "/tmp/x"},
+            b"\x1bPtmux;\x1b\x1b]9;vast-1",
+            b"\x07\x1b\\",
+        ),
     ],
 )
 def test_sequences(env: dict[str, str], starts: bytes, ends: bytes) -> None:
@@ -64,7 +72,9 @@ def test_sequences(env: dict[str, str], starts: bytes, ends: bytes) -> None:
 
 
 def test_a_text_cannot_end_the_sequence() -> None:
-    evil = msgspec.structs.replace(EVENT, title="a\x07\x1b]0;x\x07", text="b\x1b\\\n\x9cc" + "x" * 999)
+    evil = msgspec.structs.replace(
+        EVENT, title="a\x07\x1b]0;x\x07", text="b\x1b\\\n\x9cc" + "x" * 999
+    )
     made = sequence(evil, {"TERM": "xterm"})
     assert made.count(b"\x07") == 1
     assert made.count(b"\x1b") == 1
@@ -88,7 +98,9 @@ async def test_the_desktops_own_program(
 ) -> None:
     said = script(tmp_path, name)
     written: list[bytes] = []
-    desktop = Desktop(DESKTOP, {"PATH": f"{tmp_path}:{os.environ['PATH']}", **env}, written.append, platform)
+    desktop = Desktop(
+        DESKTOP, {"PATH": f"{tmp_path}:{os.environ['PATH']}", **env}, written.append, platform
+    )
     await desktop.send(msgspec.structs.replace(EVENT, title='-x "; do shell script "id'))
     words = said.read_text().splitlines()
     assert words[-2:] == ['-x "; do shell script "id', EVENT.text]

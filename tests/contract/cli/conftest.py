@@ -63,7 +63,9 @@ class Rgt:
 
     def describe(self, specs: Sequence[BoxSpec]) -> None:
         """Write the fleet file; how full the disks of this machine are says nothing of what is tested."""
-        self.write(dump_fleet(specs) + "".join(f"[alerts.{kind}]\nenabled = false\n" for kind in DISKS))
+        self.write(
+            dump_fleet(specs) + "".join(f"[alerts.{kind}]\nenabled = false\n" for kind in DISKS)
+        )
 
     def write(self, text: str) -> None:
         """Write the fleet file as one thing: a running rgt may read it at any moment."""
@@ -92,7 +94,10 @@ def real_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
 @contextmanager
 def fresh_sshd(folder: Path, options: str = "") -> Iterator[RealSshd]:
     """Run a box with processes of its own, where this machine allows that, and with these options of sshd."""
-    alone = shutil.which("unshare") and subprocess.run([*ALONE, "true"], capture_output=True).returncode == 0
+    alone = (
+        shutil.which("unshare")
+        and subprocess.run([*ALONE, "true"], capture_output=True).returncode == 0
+    )
     with running_sshd(folder, ALONE if alone else (), options) as running:
         yield running
         if not alone:  # otherwise the kernel ends everything on this "box"
@@ -103,7 +108,9 @@ def stop_recorder(running: RealSshd) -> None:
     """The recorder outlives every connection, and must not outlive the tests."""
     for agent in (running.folder / "home/.cache/rgt").glob("rgt-box-*.pyz"):
         state = {**os.environ, "XDG_CACHE_HOME": str(agent.parent.parent)}
-        subprocess.run([sys.executable, "-I", "-S", str(agent), "record", "--stop"], env=state, check=False)
+        subprocess.run(
+            [sys.executable, "-I", "-S", str(agent), "record", "--stop"], env=state, check=False
+        )
 
 
 @pytest.fixture

@@ -17,14 +17,16 @@ from tests.contract.providers.replaying import replayed
 async def test_the_command_writes_a_file_without_anything_of_the_person(rgt: Rgt) -> None:
     server = LocalVast(settle_s=0.0)
     await server.start()
-    one = server.add_instance(31415926, "secret-project", created=server.clock() - 3600, volumes=(77777,))
+    one = server.add_instance(
+        31415926, "secret-project", created=server.clock() - 3600, volumes=(77777,)
+    )
     one.host, one.port = "203.0.113.77", 40123
     server.volumes[77777] = 50.0
     rgt.env["RGT_TEST_KEY"] = server.key
-    table = (
-        f'kind = "vastai"\ninstance = "31415926"\nbase_url = "{server.base_url}"\nkey_env = "RGT_TEST_KEY"\n'
+    table = f'kind = "vastai"\ninstance = "31415926"\nbase_url = "{server.base_url}"\nkey_env = "RGT_TEST_KEY"\n'
+    rgt.write(
+        f'[boxes.lab]\nhost = "203.0.113.77"\nprofile = "vastai"\n[boxes.lab.provider]\n{table}'
     )
-    rgt.write(f'[boxes.lab]\nhost = "203.0.113.77"\nprofile = "vastai"\n[boxes.lab.provider]\n{table}')
     path = rgt.folder / "vast.json"
     try:
         done = await asyncio.to_thread(rgt.on, "doctor", "lab", "--record", str(path))
@@ -49,7 +51,12 @@ async def test_the_command_writes_a_file_without_anything_of_the_person(rgt: Rgt
     found = json.loads(text)
     assert (found["kind"], found["failed"]) == ("vastai", [])
     paths = [one["path"].partition("?")[0] for one in found["exchanges"]]
-    assert {"/api/v1/instances/", "/api/v0/charges/", "/api/v0/volumes/", "/api/v0/bundles/"} <= set(paths)
+    assert {
+        "/api/v1/instances/",
+        "/api/v0/charges/",
+        "/api/v0/volumes/",
+        "/api/v0/bundles/",
+    } <= set(paths)
     (machine,) = await replayed(msgspec.json.decode(text.encode(), type=Recording))
     assert machine.meter.booked is not None, "the charges still belong to the instance"
 

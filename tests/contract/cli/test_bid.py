@@ -51,11 +51,15 @@ class Bids:
 async def bids(rgt: Rgt) -> AsyncIterator[Bids]:
     server = LocalVast(settle_s=0.0)
     await server.start()
-    server.add_instance(ONE, "mill", created=server.clock() - 3600, is_bid=True, dph_base=0.5, min_bid=0.41)
+    server.add_instance(
+        ONE, "mill", created=server.clock() - 3600, is_bid=True, dph_base=0.5, min_bid=0.41
+    )
     rgt.env[KEY] = server.key
     ref = ProviderRef("vastai", str(ONE), base_url=server.base_url, key_env=KEY)
     asked = Agreed(spot=True, max_per_hour=0.6)
-    rgt.describe([BoxSpec(name="mill", host="mill.invalid", profile="vastai", provider=ref, asked=asked)])
+    rgt.describe(
+        [BoxSpec(name="mill", host="mill.invalid", profile="vastai", provider=ref, asked=asked)]
+    )
     yield Bids(rgt, server)
     await server.stop()
 

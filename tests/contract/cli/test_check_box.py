@@ -29,7 +29,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin/python"
 
 
-def check(rgt: Rgt, sshd: RealSshd, python: Path, *words: str, **over: Any) -> tuple[int, dict[str, Any]]:
+def check(
+    rgt: Rgt, sshd: RealSshd, python: Path, *words: str, **over: Any
+) -> tuple[int, dict[str, Any]]:
     spec = msgspec.structs.replace(sshd.spec, name="lab", python=str(python), **over)
     rgt.describe([spec])
     done = rgt.on("check-box", "lab", "--quick", "--json", *words)
@@ -50,7 +52,11 @@ def test_active_and_cuda_fails_is_refused(rgt: Rgt, real_sshd: RealSshd, python:
     # Without a GPU, and where none was asked for, that is no fault.
     code, body = check(rgt, real_sshd, python)
     rows = {row["id"]: row for row in body["rows"]}
-    assert (code, rows["gpu"]["text"], rows["cuda"]["verdict"]) == (0, "no GPU; none was asked for", "ok")
+    assert (code, rows["gpu"]["text"], rows["cuda"]["verdict"]) == (
+        0,
+        "no GPU; none was asked for",
+        "ok",
+    )
     assert rows["disk-write"]["verdict"] in ("ok", "doubtful")
     assert list((real_sshd.folder / "home").glob(".rgt-measure*")) == []
 

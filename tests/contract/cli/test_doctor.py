@@ -53,7 +53,9 @@ PROMISED = [
 """Scripts look for these: a change here breaks them."""
 
 
-def test_the_ids_are_those_that_were_promised_and_a_good_box_has_no_failure(rgt: Rgt, lab: BoxSpec) -> None:
+def test_the_ids_are_those_that_were_promised_and_a_good_box_has_no_failure(
+    rgt: Rgt, lab: BoxSpec
+) -> None:
     rgt.describe([replace(lab, mounts=("/",))])
     done = rgt.on("doctor", "--json")
     assert list(found(done)) == PROMISED
@@ -62,7 +64,9 @@ def test_the_ids_are_those_that_were_promised_and_a_good_box_has_no_failure(rgt:
     assert {check: results[check] for check in reached} == dict.fromkeys(reached, "ok")
     assert (results["clock-skew"], results["mounts"]) == ("ok", "ok")
     failed = [
-        item for item in found(done).values() if item["status"] == "fail" and item["id"] != "box.lab.disk"
+        item
+        for item in found(done).values()
+        if item["status"] == "fail" and item["id"] != "box.lab.disk"
     ]
     assert failed == []
 
@@ -74,7 +78,9 @@ async def test_a_recorder_that_nobody_needs_is_listed_with_the_command_that_ends
     connection = await connect(lab, policy=Policy.ASK)
     try:
         agent = await deploy(connection, build_agent())
-        begun = await run(connection, f"RGT_STATE_DIR={shlex.quote(str(state))} {agent.command('record')}")
+        begun = await run(
+            connection, f"RGT_STATE_DIR={shlex.quote(str(state))} {agent.command('record')}"
+        )
         assert begun.status == 0, begun.words
         new = (await BoxDoctor(lab, Policy.ASK).check(90))[RECORDERS]
         assert (new.status, str(state) in new.text) == ("ok", False), new
@@ -88,7 +94,10 @@ async def test_a_recorder_that_nobody_needs_is_listed_with_the_command_that_ends
         assert (await run(connection, command)).status == 0
         assert not (state / "recorder.json").exists()
     finally:
-        await run(connection, f"RGT_STATE_DIR={shlex.quote(str(state))} {agent.command('record', '--stop')}")
+        await run(
+            connection,
+            f"RGT_STATE_DIR={shlex.quote(str(state))} {agent.command('record', '--stop')}",
+        )
         connection.abort()
 
 
@@ -99,7 +108,9 @@ async def test_a_list_of_recorders_that_failed_is_not_an_empty_one(
     lab: BoxSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An agent of another version may not know the word."""
-    monkeypatch.setattr("rgt_tui.cli.set_up.doctor_box.LIST_RECORDERS", ("record", "--no-such-word"))
+    monkeypatch.setattr(
+        "rgt_tui.cli.set_up.doctor_box.LIST_RECORDERS", ("record", "--no-such-word")
+    )
     finding = (await BoxDoctor(lab, Policy.ASK).check(90))[RECORDERS]
     assert (finding.status, "--no-such-word" in finding.text) == ("warn", True), finding
 
@@ -145,7 +156,12 @@ def test_what_fails_is_said_with_advice_and_skips_what_follows(
     done = rgt.on("doctor", "--json", "--timeout", "60", timeout=120)
     assert done.returncode == 1
     everything = found(done)
-    for box, check in (("closed", "tcp"), ("nowhere", "dns"), ("newkey", "hostkey"), ("stranger", "login")):
+    for box, check in (
+        ("closed", "tcp"),
+        ("nowhere", "dns"),
+        ("newkey", "hostkey"),
+        ("stranger", "login"),
+    ):
         results = words(done, box)
         place = list(BOX_CHECKS).index(check)
         assert results[check] == "fail", (box, results)
@@ -165,7 +181,9 @@ async def test_a_port_that_takes_the_connection_and_says_nothing_is_given_up(
         put(self, *found)
         monkeypatch.setattr("rgt_tui.cli.set_up.doctor_box.STEP_SECONDS", 2.0)
 
-    monkeypatch.setattr("rgt_tui.cli.set_up.doctor_box.STEP_SECONDS", 60.0)  # the name must be found, too
+    monkeypatch.setattr(
+        "rgt_tui.cli.set_up.doctor_box.STEP_SECONDS", 60.0
+    )  # the name must be found, too
     monkeypatch.setattr(BoxDoctor, "_put", quick_from_now_on)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -186,7 +204,9 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("kind", FLOODS)
-async def test_a_box_that_answers_anything_fails_alone(lab: BoxSpec, kind: str, tmp_path: Path) -> None:
+async def test_a_box_that_answers_anything_fails_alone(
+    lab: BoxSpec, kind: str, tmp_path: Path
+) -> None:
     """A `python` that is one, but for what it prints in the agent's place."""
     script, words = FLOODS[kind]
     ours = tmp_path / "python"
@@ -214,7 +234,9 @@ async def test_a_mistake_of_rgt_itself_is_a_finding_of_that_box(
         raise RuntimeError("made up")
 
     monkeypatch.setattr("rgt_tui.cli.set_up.doctor_box.judge", broken)
-    (failed,) = (item for item in await BoxDoctor(lab, Policy.ASK).check(90) if item.status == "fail")
+    (failed,) = (
+        item for item in await BoxDoctor(lab, Policy.ASK).check(90) if item.status == "fail"
+    )
     assert (failed.text, "bug in rgt" in failed.advice) == ("rgt: RuntimeError: made up", True)
 
 
@@ -223,7 +245,10 @@ def test_without_a_usable_fleet_file_the_rest_is_still_checked(rgt: Rgt) -> None
     done = rgt.on("doctor", "--json")
     assert done.returncode == 1
     results = found(done)
-    assert (results["config.file"]["status"], results["config.secrets"]["status"]) == ("fail", "skip")
+    assert (results["config.file"]["status"], results["config.secrets"]["status"]) == (
+        "fail",
+        "skip",
+    )
     assert f"{rgt.fleet}:2:" in results["config.file"]["text"]
     assert results["client.python"]["status"] == "ok"
 
@@ -231,7 +256,9 @@ def test_without_a_usable_fleet_file_the_rest_is_still_checked(rgt: Rgt) -> None
 def test_the_text_ends_with_a_summary(rgt: Rgt, lab: BoxSpec) -> None:
     done = rgt.on("doctor")
     assert re.search(r"^ok +box\.lab\.login +as ", done.stdout, re.MULTILINE)
-    assert re.fullmatch(r"\d+ ok(, \d+ warn)?(, \d+ fail)?(, \d+ skip)?", done.stdout.splitlines()[-1])
+    assert re.fullmatch(
+        r"\d+ ok(, \d+ warn)?(, \d+ fail)?(, \d+ skip)?", done.stdout.splitlines()[-1]
+    )
 
 
 def test_what_tells_a_platform_comes_without_values() -> None:

@@ -147,8 +147,12 @@ async def test_a_box_whose_provider_has_no_api_is_judged_as_any_other_and_clicke
     given = every_forfeit(body)
     code, body = await down.json("--park", "--dry-run", *given)
     assert code == OK, body["reasons"]
-    code, body = await down.json("--park", *given, "--confirm", body["phrase"], "--evidence", body["digest"])
-    assert (code, [step["phase"] for step in body["steps"]]) == (UNCONFIRMED, ["yours"]), body["reasons"]
+    code, body = await down.json(
+        "--park", *given, "--confirm", body["phrase"], "--evidence", body["digest"]
+    )
+    assert (code, [step["phase"] for step in body["steps"]]) == (UNCONFIRMED, ["yours"]), body[
+        "reasons"
+    ]
     code, body = await down.json("--done")
     assert (code, down.sent()) == (FAILED, [])
     assert "still answers over SSH" in body["reasons"][0]
@@ -161,7 +165,10 @@ async def test_a_box_whose_provider_has_no_api_is_judged_as_any_other_and_clicke
 
 async def test_on_a_platform_without_an_api_the_gate_judges_and_a_person_clicks(down: Down) -> None:
     down.describe(
-        provider=ProviderRef("gpushare", "instance-7"), profile="gpushare", per_hour=1.98, currency="CNY"
+        provider=ProviderRef("gpushare", "instance-7"),
+        profile="gpushare",
+        per_hour=1.98,
+        currency="CNY",
     )
     code, body = await down.json("--destroy", "--dry-run", "--forfeit", "identity")
     assert body["request"].startswith(
@@ -179,7 +186,10 @@ async def test_on_a_platform_without_an_api_the_gate_judges_and_a_person_clicks(
         (("lab",), "cannot prompt here"),
         (("lab", "--dry-run"), "--park keeps its disks"),
         (("lab", "--park", "--confirm", "lab"), "belong together"),
-        (("lab", "--park", "--dry-run", "--confirm", "lab", "--evidence", "x"), "nothing to confirm"),
+        (
+            ("lab", "--park", "--dry-run", "--confirm", "lab", "--evidence", "x"),
+            "nothing to confirm",
+        ),
         (("nobody", "--park", "--dry-run"), "no box 'nobody'"),
         (("lab", "--park", "--destroy"), "not allowed with"),
         (("lab", "--done", "--ignore", "results:/data"), "leave the other options out"),
@@ -219,7 +229,9 @@ def on_a_terminal(rgt: Rgt, typed: str, *words: str) -> tuple[int, str]:
 
 def answer_prompt(rgt: Rgt, command: Sequence[str], typed: str) -> tuple[int, str]:
     """Answer the prompt of a command that has a terminal; return its exit status and all that it showed."""
-    with PseudoTerminal(command, cwd=rgt.folder, env=rgt.environment() | {"TERM": "xterm"}) as person:
+    with PseudoTerminal(
+        command, cwd=rgt.folder, env=rgt.environment() | {"TERM": "xterm"}
+    ) as person:
         person.until("anything else to leave it")
         person.type(f"{typed}\n")
         return person.ended(), person.text
@@ -230,10 +242,14 @@ async def test_a_person_types_the_phrase_or_nothing_is_sent(down: Down) -> None:
     given = every_forfeit(body)
     _, body = await down.json("--park", "--dry-run", *given)
     for wrong in ("lab ",):  # the unit tests of the phrase have the others
-        code, shown = await asyncio.to_thread(on_a_terminal, down.rgt, wrong, "lab", "--park", *given)
+        code, shown = await asyncio.to_thread(
+            on_a_terminal, down.rgt, wrong, "lab", "--park", *given
+        )
         assert (code, down.sent()) == (FAILED, []), shown
         assert "nothing was sent" in shown
-    code, shown = await asyncio.to_thread(on_a_terminal, down.rgt, body["phrase"], "lab", "--park", *given)
+    code, shown = await asyncio.to_thread(
+        on_a_terminal, down.rgt, body["phrase"], "lab", "--park", *given
+    )
     assert (code, down.sent()) == (OK, [f"POST /v2/pods/{POD}/action"]), shown
     assert "will send" in shown and "meter-off" in shown
 

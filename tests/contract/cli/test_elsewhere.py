@@ -41,15 +41,21 @@ async def rental(real_sshd: RealSshd, monkeypatch: pytest.MonkeyPatch) -> AsyncI
     await server.start()
     pod = server.add_pod("pod1", "lab", created=time.time() - 3600)
     monkeypatch.setenv("RGT_TEST_KEY", server.key)
-    ref = ProviderRef(kind="runpod", instance="pod1", key_env="RGT_TEST_KEY", base_url=server.base_url)
-    described = replace(real_sshd.spec, name="lab", port=free_port(), provider=ref, pattern="^none$")
+    ref = ProviderRef(
+        kind="runpod", instance="pod1", key_env="RGT_TEST_KEY", base_url=server.base_url
+    )
+    described = replace(
+        real_sshd.spec, name="lab", port=free_port(), provider=ref, pattern="^none$"
+    )
     try:
         yield Rental(described, pod, real_sshd.port)
     finally:
         await server.stop()
 
 
-async def test_a_box_that_moved_is_reached_at_the_address_that_the_provider_tells(rental: Rental) -> None:
+async def test_a_box_that_moved_is_reached_at_the_address_that_the_provider_tells(
+    rental: Rental,
+) -> None:
     rental.moves()
     state = (await gather([rental.spec], 30)).boxes[0]
     assert (state.link, state.sample is not None) == (Link.LIVE, True), state.reason
@@ -57,13 +63,16 @@ async def test_a_box_that_moved_is_reached_at_the_address_that_the_provider_tell
         assert str(rental.port) in where(connection)
         assert deployed.path
     found = {
-        item.id.removeprefix("box.lab."): item for item in await BoxDoctor(rental.spec, Policy.ASK).check(30)
+        item.id.removeprefix("box.lab."): item
+        for item in await BoxDoctor(rental.spec, Policy.ASK).check(30)
     }
     assert (found["tcp"].status, found["login"].status) == ("warn", "ok")
     assert f"says that it is now at 127.0.0.1:{rental.port}" in found["tcp"].text
 
 
-@pytest.mark.parametrize(("status", "health"), [("EXITED", Health.STOPPED), ("TERMINATED", Health.GONE)])
+@pytest.mark.parametrize(
+    ("status", "health"), [("EXITED", Health.STOPPED), ("TERMINATED", Health.GONE)]
+)
 async def test_a_stopped_or_lost_box_is_called_so_with_its_price(
     rental: Rental, status: str, health: Health
 ) -> None:
@@ -79,12 +88,17 @@ async def test_an_errand_to_a_stopped_box_fails_with_the_provider_s_word(rental:
         async with connected(rental.spec):
             pass
     found = {item.id: item for item in await BoxDoctor(rental.spec, Policy.ASK).check(30)}
-    assert (found["box.lab.tcp"].status, "says stopped" in found["box.lab.tcp"].text) == ("fail", True)
+    assert (found["box.lab.tcp"].status, "says stopped" in found["box.lab.tcp"].text) == (
+        "fail",
+        True,
+    )
 
 
 async def test_both_addresses_are_named_where_neither_answers(rental: Rental) -> None:
     rental.pod.host, rental.pod.port = "127.0.0.1", free_port()
-    with pytest.raises(Unreachable, match=f":{rental.spec.port}.*; nor where .* says.*:{rental.pod.port}"):
+    with pytest.raises(
+        Unreachable, match=f":{rental.spec.port}.*; nor where .* says.*:{rental.pod.port}"
+    ):
         async with connected(rental.spec):
             pass
 

@@ -90,7 +90,8 @@ def test_each_object_names_its_box(
     objects = []
     for words in WORDS[command]:
         filled = [
-            str(log) if word == "LOG" else word.replace("DIR", str(tmp_path / "results")) for word in words
+            str(log) if word == "LOG" else word.replace("DIR", str(tmp_path / "results"))
+            for word in words
         ]
         options = [] if "--" not in filled else ["--json"]
         done = rgt.on(command, *options, *filled, *([] if options else ["--json"]))

@@ -104,13 +104,17 @@ def test_the_last_lines(rgt: Rgt, lab: BoxSpec, count: str, expected: bytes) -> 
     assert done.stdout.encode() == expected
 
 
-def test_what_a_terminal_would_obey_is_taken_out_on_a_terminal_alone(rgt: Rgt, lab: BoxSpec) -> None:
+def test_what_a_terminal_would_obey_is_taken_out_on_a_terminal_alone(
+    rgt: Rgt, lab: BoxSpec
+) -> None:
     (rgt.folder / "train.log").write_bytes(b"\x1b]0;owned\x07a\x1b[2Jb\n10%\r100%\nend\n")
     words = rgt.command("logs", "--fleet", str(rgt.fleet), "lab", str(rgt.folder / "train.log"))
     shown = {}
     for extra in ((), ("--raw",)):
         leader, follower = pty.openpty()
-        with subprocess.Popen([*words, *extra], stdout=follower, env=rgt.environment(), cwd=rgt.folder):
+        with subprocess.Popen(
+            [*words, *extra], stdout=follower, env=rgt.environment(), cwd=rgt.folder
+        ):
             os.close(follower)
             seen = b""
             while b"end" not in seen:
@@ -174,7 +178,9 @@ async def test_cut_connections_leave_no_gap_and_no_repeat(
     assert digest(out) == digest(data)
 
 
-def test_following_goes_on_with_what_is_written_also_without_a_line_end(rgt: Rgt, lab: BoxSpec) -> None:
+def test_following_goes_on_with_what_is_written_also_without_a_line_end(
+    rgt: Rgt, lab: BoxSpec
+) -> None:
     log = rgt.folder / "train.log"
     log.write_bytes(b"one\ntwo")
     printed = Printed(rgt.start("logs", "lab", str(log), "--follow", "--from-start"))
@@ -269,7 +275,9 @@ def own_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
 async def test_a_found_run_is_called_as_status_calls_it(rgt: Rgt, own_box: RealSshd) -> None:
     folder = rgt.folder / "exp"
     folder.mkdir()
-    (folder / "train.py").write_text("import time\nprint('step 1 loss 2.5', flush=True)\ntime.sleep(600)\n")
+    (folder / "train.py").write_text(
+        "import time\nprint('step 1 loss 2.5', flush=True)\ntime.sleep(600)\n"
+    )
     spec = replace(own_box.spec, name="lab", pattern=f"{folder}/train.py")
     rgt.describe([spec])
     python = shlex.quote(sys.executable)
@@ -280,7 +288,10 @@ async def test_a_found_run_is_called_as_status_calls_it(rgt: Rgt, own_box: RealS
         )
         try:
             until((folder / "out.txt").read_text, "its first line")
-            (name,) = [one["name"] for one in msgspec.json.decode(rgt.on("status", "--json").stdout)["runs"]]
+            (name,) = [
+                one["name"]
+                for one in msgspec.json.decode(rgt.on("status", "--json").stdout)["runs"]
+            ]
             assert name == "exp/train"
             done = rgt.on("logs", "lab", name)
             assert (done.returncode, done.stdout) == (0, "step 1 loss 2.5\n"), done.stderr
@@ -290,7 +301,9 @@ async def test_a_found_run_is_called_as_status_calls_it(rgt: Rgt, own_box: RealS
             for follow in ((), ("--follow",)):
                 wrong = rgt.on("logs", "lab", "exp/trian", *follow)
                 assert wrong.returncode == 1
-                assert "no run, log or file is called exp/trian; there are: exp/train" in wrong.stderr
+                assert (
+                    "no run, log or file is called exp/trian; there are: exp/train" in wrong.stderr
+                )
         finally:
             await run(connection, f"kill $(cat {folder}/pid)")
 

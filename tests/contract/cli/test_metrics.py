@@ -47,7 +47,9 @@ def serving(rgt: Rgt) -> Iterator[int]:
     assert (process.returncode, rest) == (0, b"")
 
 
-def get(port: int, path: str = "/metrics", method: str = "GET") -> tuple[http.client.HTTPResponse, str]:
+def get(
+    port: int, path: str = "/metrics", method: str = "GET"
+) -> tuple[http.client.HTTPResponse, str]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     connection.request(method, path)
     response = connection.getresponse()
@@ -112,7 +114,9 @@ async def test_a_box_that_is_lost_is_down_and_leaves_no_old_figures(
     async with Proxy(real_sshd.port, random.Random(0)) as proxy:
         proxy.gentle = True
         known = rgt.folder / "known_hosts"
-        known.write_text(f"[127.0.0.1]:{proxy.port} {(real_sshd.folder / 'host_key.pub').read_text()}")
+        known.write_text(
+            f"[127.0.0.1]:{proxy.port} {(real_sshd.folder / 'host_key.pub').read_text()}"
+        )
         rgt.describe([replace(lab, port=proxy.port, known_hosts=str(known))])
         context = serving(rgt)
         port = await asyncio.to_thread(context.__enter__)

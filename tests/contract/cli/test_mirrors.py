@@ -21,7 +21,9 @@ def test_on_and_off(rgt: Rgt, lab: BoxSpec, real_sshd: RealSshd) -> None:
     shown = rgt.on("mirrors", "lab")
     assert shown.returncode == 0, shown.stderr
     assert (
-        "on for jobs " in shown.stdout and "network_turbo" in shown.stdout and "modelscope.cn" in shown.stdout
+        "on for jobs " in shown.stdout
+        and "network_turbo" in shown.stdout
+        and "modelscope.cn" in shown.stdout
     )
     told = json.loads(rgt.on("mirrors", "lab", "--on", "--json").stdout)
     assert told["login"]["sourced_by"] == [str(home / ".bashrc")] and told["login"]["kinds"] == [
@@ -30,7 +32,9 @@ def test_on_and_off(rgt: Rgt, lab: BoxSpec, real_sshd: RealSshd) -> None:
     ]
     assert "HF_HUB_DISABLE_XET=1" in Path(told["login"]["file"]).read_text()
     assert rgt.on("mirrors", "lab", "--off").returncode == 0
-    assert (home / ".bashrc").read_text() == "alias ll='ls -l'" and not Path(told["login"]["file"]).exists()
+    assert (home / ".bashrc").read_text() == "alias ll='ls -l'" and not Path(
+        told["login"]["file"]
+    ).exists()
     assert "off " in rgt.on("mirrors", "lab").stdout
     refused = rgt.on("mirrors", "lab", "--on", "--for", "conda")
     assert refused.returncode == 1 and "no mirror is known for AutoDL: conda" in refused.stderr
@@ -46,10 +50,16 @@ def test_nothing_is_set_where_nothing_is_known(rgt: Rgt, lab: BoxSpec) -> None:
 
 def test_every_fact_stands_in_a_profile() -> None:
     facts = {
-        id_: {fact.kind: fact for fact in mirror_facts(profile)} for id_, profile in all_profiles().items()
+        id_: {fact.kind: fact for fact in mirror_facts(profile)}
+        for id_, profile in all_profiles().items()
     }
-    assert facts["autodl"]["hf"].env == {"HF_ENDPOINT": "https://hf-mirror.com", "HF_HUB_DISABLE_XET": "1"}
+    assert facts["autodl"]["hf"].env == {
+        "HF_ENDPOINT": "https://hf-mirror.com",
+        "HF_HUB_DISABLE_XET": "1",
+    }
     assert facts["autodl"]["proxy"].settable and not facts["gpushare"]["proxy"].settable
     assert facts["gpushare"]["proxy"].by_hand and not facts["matpool"]["pip"].settable
     assert "switch_pip_source.sh" in facts["matpool"]["pip"].by_hand[0]
-    assert not any(fact.settable for fact in facts["generic-ssh"].values()) and facts["lambda"] == {}
+    assert (
+        not any(fact.settable for fact in facts["generic-ssh"].values()) and facts["lambda"] == {}
+    )

@@ -21,7 +21,9 @@ replace = msgspec.structs.replace
 
 
 def listed(rgt: Rgt, *words: str) -> list[dict[str, object]]:
-    return [json.loads(line) for line in rgt.on("mute", "--list", "--json", *words).stdout.splitlines()]
+    return [
+        json.loads(line) for line in rgt.on("mute", "--list", "--json", *words).stdout.splitlines()
+    ]
 
 
 @pytest.fixture
@@ -150,14 +152,18 @@ for step in range(10 ** 9):
 """
 
 
-def test_a_training_that_has_ended_is_called_for_once_and_not_for_a_day(rgt: Rgt, own_sshd: RealSshd) -> None:
+def test_a_training_that_has_ended_is_called_for_once_and_not_for_a_day(
+    rgt: Rgt, own_sshd: RealSshd
+) -> None:
     lab = replace(own_sshd.spec, name="lab", pattern="train_mine")
     folder = own_sshd.folder / "home" / "mine"
     folder.mkdir()
     (folder / "train_mine.py").write_text(TRAINING)
     rgt.describe([lab])
     python = shlex.quote(str(lab.python))
-    start = f"cd {folder} && (setsid nohup {python} train_mine.py > out.log 2>&1 < /dev/null & echo $!)"
+    start = (
+        f"cd {folder} && (setsid nohup {python} train_mine.py > out.log 2>&1 < /dev/null & echo $!)"
+    )
 
     def patrol() -> tuple[int, str]:
         """The first patrol that has the end in it: one that is early knows nothing of it yet."""

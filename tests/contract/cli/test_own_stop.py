@@ -31,7 +31,9 @@ NOWHERE = BoxSpec(
         (replace(NOWHERE, profile="runpod", provider=None), "names no provider"),
     ],
 )
-def test_what_is_known_beforehand_is_refused_without_a_connection(rgt: Rgt, spec: BoxSpec, says: str) -> None:
+def test_what_is_known_beforehand_is_refused_without_a_connection(
+    rgt: Rgt, spec: BoxSpec, says: str
+) -> None:
     rgt.describe([spec])
     for words in (("autostop", "lab", "--idle", "45m"), ("lease", "lab", "8h")):
         done = rgt.on(*words, "--confirm", "lab", "--json")
@@ -60,7 +62,10 @@ def test_a_box_that_is_not_reached_is_not_a_box_that_refuses(rgt: Rgt) -> None:
         (("autostop", "lab", "--idle", "45m"), "cannot prompt here"),
         (("autostop", "lab", "--idle", "soon", "--dry-run"), "is not a time"),
         (("autostop", "lab", "--status", "--accept", "7"), "say --idle TIME as well"),
-        (("autostop", "lab", "--idle", "45m", "--dry-run", "--confirm", "lab"), "nothing to confirm"),
+        (
+            ("autostop", "lab", "--idle", "45m", "--dry-run", "--confirm", "lab"),
+            "nothing to confirm",
+        ),
         (("lease", "lab", "8h"), "cannot prompt here"),
         (("notify", "lab"), "there was no address on standard input"),
     ],
@@ -81,7 +86,9 @@ def test_readonly_arms_and_disarms_nothing(rgt: Rgt) -> None:
         assert (done.returncode, "--readonly" in done.stderr) == (FAILED, True), done.stderr
 
 
-def test_a_real_box_that_may_only_ask_is_armed_kept_and_disarmed_in_writing(rgt: Rgt, lab: BoxSpec) -> None:
+def test_a_real_box_that_may_only_ask_is_armed_kept_and_disarmed_in_writing(
+    rgt: Rgt, lab: BoxSpec
+) -> None:
     before = json.loads(rgt.on("autostop", "lab", "--status", "--json").stdout)
     assert (before["armed"], before["state"]) == (False, "none")
     assert rgt.on("keep", "lab", "2h").returncode == FAILED

@@ -22,7 +22,10 @@ def kept(rgt: Rgt, tmp_path: Path) -> Rgt:
     rgt.env["RGT_HISTORY"] = str(path)
     now = time.time()
     file = HistoryFile(path, fleet=str(rgt.fleet.absolute()))
-    specs = [BoxSpec(name=name, host=host) for name, host in (("lab", "a.invalid"), ("other", "b.invalid"))]
+    specs = [
+        BoxSpec(name=name, host=host)
+        for name, host in (("lab", "a.invalid"), ("other", "b.invalid"))
+    ]
     file.adopt(specs)
     for seconds, box, level, text in (
         (-20 * 86400, "lab", "info", "long ago"),
@@ -49,12 +52,16 @@ def test_the_report_and_the_events_of_the_time_that_is_asked_for(kept: Rgt) -> N
         "info   other  connected",
     ]
     assert "long ago" in kept.on("journal", "--since", "30 days ago").stdout
-    assert kept.on("journal", "--since", "30 days ago", "--until", "10 days ago").stdout.count("lab") == 1
+    assert (
+        kept.on("journal", "--since", "30 days ago", "--until", "10 days ago").stdout.count("lab")
+        == 1
+    )
 
 
 def test_json_of_one_box_and_of_the_report(kept: Rgt) -> None:
     rows = [
-        json.loads(line) for line in kept.on("journal", "lab", "--since", "1h", "--json").stdout.splitlines()
+        json.loads(line)
+        for line in kept.on("journal", "lab", "--since", "1h", "--json").stdout.splitlines()
     ]
     assert [(row["box"], row["level"], row["about"]) for row in rows] == [("lab", "error", "x")]
     (report,) = kept.on("journal", "--report", "--json", "--since", "1h").stdout.splitlines()
@@ -66,7 +73,9 @@ def test_json_of_one_box_and_of_the_report(kept: Rgt) -> None:
     assert "connected" not in words
 
 
-@pytest.mark.parametrize("words", [("--since", "noon"), ("--since", "1h", "--until", "2h"), ("nobody",)])
+@pytest.mark.parametrize(
+    "words", [("--since", "noon"), ("--since", "1h", "--until", "2h"), ("nobody",)]
+)
 def test_what_cannot_be_meant_is_refused(kept: Rgt, words: tuple[str, ...]) -> None:
     done = kept.on("journal", *words)
     assert (done.returncode, done.stdout) == (2, "")

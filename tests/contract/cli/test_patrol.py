@@ -38,7 +38,13 @@ def tree(folder: Path) -> dict[str, tuple[object, ...]]:
         stat = path.lstat()
         content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
         times = (stat.st_mtime_ns, stat.st_ctime_ns) if path.is_file() else ()
-        found[str(path.relative_to(folder))] = (stat.st_mode, stat.st_uid, stat.st_ino, times, content)
+        found[str(path.relative_to(folder))] = (
+            stat.st_mode,
+            stat.st_uid,
+            stat.st_ino,
+            times,
+            content,
+        )
     return found
 
 
@@ -63,7 +69,9 @@ def test_a_line_per_box_also_when_nothing_has_changed(rgt: Rgt, lab: BoxSpec) ->
     first, second = rgt.on("patrol"), rgt.on("patrol")
     for done in (first, second):
         assert (done.returncode, done.stderr) == (0, "")
-        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} healthy +lab +idle .*\n", done.stdout)
+        assert re.fullmatch(
+            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} healthy +lab +idle .*\n", done.stdout
+        )
 
 
 def test_what_cannot_be_told_ends_with_2(rgt: Rgt, lab: BoxSpec) -> None:
@@ -84,8 +92,12 @@ def test_json_lines_carry_the_verdict(rgt: Rgt, lab: BoxSpec) -> None:
     assert msgspec.json.decode(done.stdout.encode())["verdict"] == "healthy"
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs a mount namespace")
-def test_a_name_server_that_never_answers_does_not_hold_it(rgt: Rgt, lab: BoxSpec, tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("unshare"), reason="needs a mount namespace"
+)
+def test_a_name_server_that_never_answers_does_not_hold_it(
+    rgt: Rgt, lab: BoxSpec, tmp_path: Path
+) -> None:
     """The library's look-up runs in a thread that cannot be stopped, and would hold the process for half a minute."""
     silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
@@ -118,12 +130,20 @@ def test_a_box_that_shows_no_process_is_unknown_in_every_command(rgt: Rgt, tmp_p
         patrol = rgt.on("patrol")
         status = rgt.on("status", "--json")
         metrics = rgt.on("metrics", "--once")
-    assert (patrol.returncode, " unknown  bare " in patrol.stdout, "cannot see" in patrol.stdout) == (
+    assert (
+        patrol.returncode,
+        " unknown  bare " in patrol.stdout,
+        "cannot see" in patrol.stdout,
+    ) == (
         2,
         True,
         True,
     )
     line = msgspec.json.decode(status.stdout)
-    assert (line["state"], line["verdict"], "cannot see" in line["reason"]) == ("unknown", "unknown", True)
+    assert (line["state"], line["verdict"], "cannot see" in line["reason"]) == (
+        "unknown",
+        "unknown",
+        True,
+    )
     assert 'rgt_box_state{box="bare",state="unknown"} 1' in metrics.stdout
     assert "rgt_training_processes" not in metrics.stdout

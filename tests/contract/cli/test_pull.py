@@ -90,7 +90,9 @@ def pulled(spec: BoxSpec, *paths: Path, to: Path, **options: Any) -> PullReport:
     return asyncio.run(pulling.pull(spec, request))
 
 
-def test_a_pull_is_whole_and_the_next_one_takes_nothing(rgt: Rgt, lab: BoxSpec, source: Source) -> None:
+def test_a_pull_is_whole_and_the_next_one_takes_nothing(
+    rgt: Rgt, lab: BoxSpec, source: Source
+) -> None:
     os.symlink("/etc/passwd", source.folder / "link")
     first = rgt.on("pull", "lab", str(source.folder), "--json")
     assert first.returncode == 0, first.stderr
@@ -105,8 +107,16 @@ def test_a_pull_is_whole_and_the_next_one_takes_nothing(rgt: Rgt, lab: BoxSpec, 
     second = json.loads(rgt.on("pull", "lab", str(source.folder), "--json").stdout.splitlines()[-1])
     assert (second["landed"], second["same"]) == (0, SMALL + 3)
     now, before = read_notes(rgt.environment())
-    assert (before.box, before.kind, before.to) == ("lab", "pull", str(rgt.folder / "pulled" / "lab"))
-    assert before.whole and before.text.startswith(f"{SMALL + 3} files, ") and before.ended_at is not None
+    assert (before.box, before.kind, before.to) == (
+        "lab",
+        "pull",
+        str(rgt.folder / "pulled" / "lab"),
+    )
+    assert (
+        before.whole
+        and before.text.startswith(f"{SMALL + 3} files, ")
+        and before.ended_at is not None
+    )
     assert now.text == f"0 files, 0 B verified, {SMALL + 3} already here"
 
 
@@ -132,7 +142,11 @@ def test_a_directory_that_changed_meanwhile_is_incomplete_and_ends_with_1(
 
 
 def test_a_copy_that_the_box_did_not_confirm_is_incomplete(
-    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    lab: BoxSpec,
+    source: Source,
+    tmp_path: Path,
+    env: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def no_answer(*_: object) -> Results:
         raise TimeoutError
@@ -154,7 +168,10 @@ def test_a_file_that_became_a_link_during_the_pull_brings_nothing_else_home(
     """Nor does a directory on its way; the links are the user's own, which a reader of logs may follow."""
     secret = tmp_path / "secret"
     (secret / "0").mkdir(parents=True)
-    for path in (secret / "key", *(secret / "0" / f"{number}.txt" for number in range(0, SMALL, 3))):
+    for path in (
+        secret / "key",
+        *(secret / "0" / f"{number}.txt" for number in range(0, SMALL, 3)),
+    ):
         path.write_bytes(b"a private key")
 
     def swap(*_: object) -> None:
@@ -273,7 +290,9 @@ def test_a_dry_run_writes_nothing(rgt: Rgt, lab: BoxSpec, source: Source) -> Non
     assert read_notes(rgt.environment()) == ()
 
 
-def test_without_paths_the_results_are_what_has_an_owner(rgt: Rgt, lab: BoxSpec, source: Source) -> None:
+def test_without_paths_the_results_are_what_has_an_owner(
+    rgt: Rgt, lab: BoxSpec, source: Source
+) -> None:
     nothing = rgt.on("pull", "lab")
     assert nothing.returncode == 1
     assert "name paths" in nothing.stderr
@@ -295,7 +314,10 @@ def test_what_was_pulled_is_proven_until_the_box_or_the_copy_changes(
     spec = msgspec.structs.replace(lab, results=(f"{source.folder}/logs",))
     logs, out = f"{source.folder}/logs", tmp_path / "out"
     report = pulled(spec, source.folder, to=out)
-    assert {folder.path: folder.missing for folder in report.folders} == {str(source.folder): (), logs: ()}
+    assert {folder.path: folder.missing for folder in report.folders} == {
+        str(source.folder): (),
+        logs: (),
+    }
     groups = {group.path: group for group in asked(spec).groups}
     (proof,) = proofs("lab", "", [groups[logs]])
     assert (proof.fingerprint, proof.files, proof.errors) == (groups[logs].fingerprint, SMALL, ())
@@ -333,12 +355,18 @@ def test_a_directory_of_which_a_file_was_refused_is_not_whole(
     assert [error for proof in found for error in proof.errors] == missing
 
 
-def test_what_cannot_be_pulled_is_named_and_the_rest_comes(rgt: Rgt, lab: BoxSpec, source: Source) -> None:
+def test_what_cannot_be_pulled_is_named_and_the_rest_comes(
+    rgt: Rgt, lab: BoxSpec, source: Source
+) -> None:
     (source.folder / "empty.pt").touch()
     os.mkfifo(source.folder / "pipe")
     done = rgt.on("pull", "lab", str(source.folder / "nowhere"), str(source.folder))
     assert done.returncode == 1
-    for word in ("empty.pt: is refused: it has 0 bytes", "pipe: is a named pipe", "nowhere: No such file"):
+    for word in (
+        "empty.pt: is refused: it has 0 bytes",
+        "pipe: is a named pipe",
+        "nowhere: No such file",
+    ):
         assert word in done.stderr
     assert f"{SMALL + 3} files verified now" in done.stdout
 
@@ -444,7 +472,12 @@ def test_a_connection_that_is_cut_is_made_again_and_no_file_is_lost(
 
 
 def test_what_an_interrupted_pull_left_is_not_fetched_again(
-    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str], at: At, monkeypatch: pytest.MonkeyPatch
+    lab: BoxSpec,
+    source: Source,
+    tmp_path: Path,
+    env: dict[str, str],
+    at: At,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     at(2 * RANGE_BYTES, lambda fetcher: fetcher.fail(PullFailed("stopped here")))
     with pytest.raises(PullFailed, match="stopped here"):
@@ -461,7 +494,11 @@ def test_what_an_interrupted_pull_left_is_not_fetched_again(
 
 
 def test_a_damaged_part_is_found_and_only_its_range_fetched_again(
-    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    lab: BoxSpec,
+    source: Source,
+    tmp_path: Path,
+    env: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "out"
     original = source.folder / "a.pt"
@@ -500,7 +537,11 @@ def test_a_file_that_changes_while_it_is_read_is_taken_again(
 
 
 def test_a_file_that_never_rests_is_named(
-    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    lab: BoxSpec,
+    source: Source,
+    tmp_path: Path,
+    env: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = source.folder / "a.pt"
     came = Fetcher.came
@@ -518,7 +559,11 @@ def test_a_file_that_never_rests_is_named(
 
 
 def test_a_log_that_grows_comes_as_it_was_and_is_named(
-    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    lab: BoxSpec,
+    source: Source,
+    tmp_path: Path,
+    env: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = source.folder / "a.pt"
     came = Fetcher.came
@@ -543,7 +588,9 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "tiny"
     folder.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)],
+        capture_output=True,
+        check=False,
     )
     if mounted.returncode:
         pytest.skip("no right to mount a file system")
@@ -556,7 +603,9 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
 def test_a_disk_that_cannot_hold_it_is_told_before_the_first_byte(
     lab: BoxSpec, source: Source, tiny: Path, env: dict[str, str]
 ) -> None:
-    with pytest.raises(PullFailed, match=r"no room under .*tiny: [\d,]+ bytes are needed, [\d,]+ are free"):
+    with pytest.raises(
+        PullFailed, match=r"no room under .*tiny: [\d,]+ bytes are needed, [\d,]+ are free"
+    ):
         pulled(lab, source.folder, to=tiny)
     assert came(tiny) == 0
 
@@ -572,7 +621,9 @@ def test_a_disk_that_fills_up_loses_nothing(
             os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(tiny).free - (6 << 20))
 
     at(RANGE_BYTES // 2, fill)
-    with pytest.raises(PullFailed, match=r"is full: .*a\.pt needs [\d,]+ bytes, [\d,]+ bytes are free"):
+    with pytest.raises(
+        PullFailed, match=r"is full: .*a\.pt needs [\d,]+ bytes, [\d,]+ bytes are free"
+    ):
         pulled(lab, source.folder / "logs", path, to=tiny, streams=1)
     filler.unlink()
     report = pulled(lab, source.folder / "logs", path, to=tiny)
@@ -646,7 +697,9 @@ def test_a_copy_that_was_changed_here_is_kept_and_fetched_again(
     assert [file.read_bytes() for file in local.parent.glob("37.rgt-*")] == [b"my own notes"]
 
 
-def test_a_box_that_grants_one_session_at_a_time_is_pulled_from(tmp_path: Path, env: dict[str, str]) -> None:
+def test_a_box_that_grants_one_session_at_a_time_is_pulled_from(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
     (tmp_path / "sshd").mkdir()
     with running_sshd(tmp_path / "sshd", options="MaxSessions 1") as running:
         source = Source(running.folder / "box" / "results")
@@ -655,7 +708,11 @@ def test_a_box_that_grants_one_session_at_a_time_is_pulled_from(tmp_path: Path, 
 
 
 def test_a_pull_that_cannot_write_down_what_came_leaves_nobody_looking(
-    lab: BoxSpec, source: Source, env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: BoxSpec,
+    source: Source,
+    env: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def close(*_: object) -> None:
         raise LedgerError("cannot write it")

@@ -94,7 +94,9 @@ def test_bytes_go_through_the_systems_ssh(
         "IdentityAgent=none",
     ):
         assert said in words
-    assert not Path(next(word for word in words if "UserKnownHostsFile=" in word).split("=")[1]).exists()
+    assert not Path(
+        next(word for word in words if "UserKnownHostsFile=" in word).split("=")[1]
+    ).exists()
 
 
 def test_without_an_ssh_program_it_goes_as_before_and_is_said(
@@ -166,12 +168,16 @@ def test_another_host_key_than_the_one_that_was_verified_ends_it(
         words = openssh_client._words
 
         def led_astray(*args: Any) -> tuple[str, ...]:
-            return tuple(str(other.port) if word == str(lab.port) else word for word in words(*args))
+            return tuple(
+                str(other.port) if word == str(lab.port) else word for word in words(*args)
+            )
 
         monkeypatch.setattr(openssh_client, "_words", led_astray)
         with pytest.raises(HostKeyRefused, match="another one to ssh just now"):
             pulled(lab, source, tmp_path / "out")
-    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file() and path.stat().st_size]
+    assert not [
+        path for path in (tmp_path / "out").rglob("*") if path.is_file() and path.stat().st_size
+    ]
 
 
 @pytest.mark.usefixtures("env")
@@ -197,7 +203,9 @@ def test_what_no_agent_sends_is_not_taken(
 def client(spec: BoxSpec, **known: Any) -> BulkClient:
     async def ask() -> BulkClient:
         async with connected(spec) as connection:
-            connection.set_extra_info(**{name: value or connection for name, value in known.items()})
+            connection.set_extra_info(
+                **{name: value or connection for name, value in known.items()}
+            )
             return bulk_client(connection)
 
     return asyncio.run(ask())
@@ -225,7 +233,9 @@ def test_a_key_of_the_agent_is_named_by_its_public_half(
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL)
     try:
         while (
-            subprocess.run(["ssh-add", "-l"], env={"SSH_AUTH_SOCK": socket}, capture_output=True).returncode
+            subprocess.run(
+                ["ssh-add", "-l"], env={"SSH_AUTH_SOCK": socket}, capture_output=True
+            ).returncode
             == 2
         ):
             assert agent.poll() is None
@@ -237,7 +247,9 @@ def test_a_key_of_the_agent_is_named_by_its_public_half(
         )
         shutil.copy(f"{lab.identity}.pub", tmp_path / "id.pub")
         monkeypatch.setenv("SSH_AUTH_SOCK", socket)
-        report = pulled(msgspec.structs.replace(lab, identity=str(tmp_path / "id")), source, tmp_path / "out")
+        report = pulled(
+            msgspec.structs.replace(lab, identity=str(tmp_path / "id")), source, tmp_path / "out"
+        )
     finally:
         agent.kill()
         agent.wait()

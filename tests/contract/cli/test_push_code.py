@@ -58,7 +58,12 @@ def test_a_version_never_changes_and_the_link_follows(
     assert (folder / "train.py").stat().st_mtime_ns == (project / "train.py").stat().st_mtime_ns
     inode = (folder / "train.py").stat().st_ino
     (note,) = read_notes(rgt.environment())
-    assert (note.kind, note.paths, note.to, note.whole) == ("push code", (str(project),), str(folder), True)
+    assert (note.kind, note.paths, note.to, note.whole) == (
+        "push code",
+        (str(project),),
+        str(folder),
+        True,
+    )
 
     running = subprocess.Popen(["sleep", "600"], cwd=link)
     try:
@@ -77,7 +82,9 @@ def test_a_version_never_changes_and_the_link_follows(
         running.wait()
 
 
-def test_what_stands_there_already_is_left_alone(rgt: Rgt, lab: BoxSpec, project: Path, place: Path) -> None:
+def test_what_stands_there_already_is_left_alone(
+    rgt: Rgt, lab: BoxSpec, project: Path, place: Path
+) -> None:
     own = place / "my_project"
     own.mkdir(parents=True)
     (own / "mine").write_text("x")
@@ -102,10 +109,16 @@ def test_a_version_that_was_changed_there_is_not_believed(
     assert (Path(second["link"]) / "train.py").read_text().startswith("import time")
 
 
-def test_a_person_is_told_where_and_what(rgt: Rgt, lab: BoxSpec, project: Path, place: Path) -> None:
+def test_a_person_is_told_where_and_what(
+    rgt: Rgt, lab: BoxSpec, project: Path, place: Path
+) -> None:
     (project / "queue.txt").write_bytes(b"a.yaml lm\r\n")
     done = rgt.on("push", "lab", str(project), "--to", str(place))
-    assert done.returncode == 0 and f"lab: {place}/my_project-" in done.stdout and "sha256" in done.stdout
+    assert (
+        done.returncode == 0
+        and f"lab: {place}/my_project-" in done.stdout
+        and "sha256" in done.stdout
+    )
     assert ".env (by its name (.env))" in done.stdout and "looks like a secret: .env" in done.stderr
     assert "Windows line endings" in done.stderr and "queue.txt" in done.stderr
     push(rgt, project, "--to", place, "--fix-crlf")
@@ -192,7 +205,9 @@ def test_killed_in_the_middle_it_goes_on(
     assert found["sent"] < BIG
 
 
-def test_what_was_damaged_on_the_way_is_sent_again(rgt: Rgt, lab: BoxSpec, big: Path, place: Path) -> None:
+def test_what_was_damaged_on_the_way_is_sent_again(
+    rgt: Rgt, lab: BoxSpec, big: Path, place: Path
+) -> None:
     """Half of it is there, of another content: that it is long enough proves nothing."""
     dry = push(rgt, big, "--to", place, "--dry-run")
     blobs = place / ".rgt-push" / f"in-my_project-{dry['digest'][:12]}" / "blobs"
@@ -215,7 +230,11 @@ def test_versions_are_listed_and_pruned(rgt: Rgt, lab: BoxSpec, project: Path, p
     (paths[1] / "results.csv").write_text("loss\n")
     listed = push(rgt, "--list", "--to", place)
     kept = {Path(row["path"]): row["kept"] for row in listed["versions"]}
-    assert kept[paths[0]] is None and "results.csv" in kept[paths[1]] and "points to it" in kept[paths[2]]
+    assert (
+        kept[paths[0]] is None
+        and "results.csv" in kept[paths[1]]
+        and "points to it" in kept[paths[2]]
+    )
     refused = rgt.on("push", "lab", "--prune", "--to", str(place))
     assert refused.returncode == 1 and all(path.exists() for path in paths)
     done = rgt.on("push", "lab", "--prune", "--to", str(place), "--yes")
@@ -256,7 +275,10 @@ def test_data_go_to_their_place_and_what_is_in_use_stays(
     (data / "b.bin").write_bytes(b"new")
     os.utime(data / "b.bin", ns=(1, 1))
     done = rgt.on("push", "lab", str(data), "--data", "--to", str(place))
-    assert done.returncode == 1 and "not replaced: set/b.bin: the file on the box is newer" in done.stderr
+    assert (
+        done.returncode == 1
+        and "not replaced: set/b.bin: the file on the box is newer" in done.stderr
+    )
     assert (place / "set/b.bin").read_bytes() == b"two"
     assert push(rgt, data, "--data", "--to", place, "--replace-newer")["refused"] == []
     assert (place / "set/b.bin").read_bytes() == b"new"

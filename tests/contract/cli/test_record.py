@@ -31,10 +31,14 @@ def until_it_says(process: subprocess.Popen[bytes], *all_of: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_recording_ends_by_a_signal_and_can_be_replayed(rgt: Rgt, lab: BoxSpec, number: int) -> None:
+def test_a_recording_ends_by_a_signal_and_can_be_replayed(
+    rgt: Rgt, lab: BoxSpec, number: int
+) -> None:
     rgt.describe([replace(lab, interval=0.2), replace(lab, name="dead", port=free_port())])
     process = rgt.start("record", "--out", "r.jsonl.gz", "--json")
-    until_it_says(process, b"lab              info  connected", b"dead             warn  unreachable")
+    until_it_says(
+        process, b"lab              info  connected", b"dead             warn  unreachable"
+    )
     process.send_signal(number)
     out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
@@ -46,7 +50,10 @@ def test_a_recording_ends_by_a_signal_and_can_be_replayed(rgt: Rgt, lab: BoxSpec
     done = rgt("replay", "r.jsonl.gz", "--json")
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(line["box"], line["link"]) for line in lines] == [("lab", "live"), ("dead", "unreachable")]
+    assert [(line["box"], line["link"]) for line in lines] == [
+        ("lab", "live"),
+        ("dead", "unreachable"),
+    ]
     assert "refused the connection" in lines[1]["reason"]
 
 

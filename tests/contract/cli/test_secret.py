@@ -31,14 +31,19 @@ def given(rgt: Rgt, *words: str, value: str = f"{VALUE}\n") -> subprocess.Comple
     )
 
 
-def test_a_secret_comes_by_standard_input_and_goes_again(rgt: Rgt, lab: BoxSpec, real_sshd: RealSshd) -> None:
+def test_a_secret_comes_by_standard_input_and_goes_again(
+    rgt: Rgt, lab: BoxSpec, real_sshd: RealSshd
+) -> None:
     done = given(rgt, "secret", "lab", "HF_TOKEN", "--json")
     assert done.returncode == 0, done.stderr
     path = Path(json.loads(done.stdout)["put"]["path"])
-    assert path == real_sshd.folder / "home/.config/rgt/secrets/HF_TOKEN" and path.read_text() == VALUE
+    assert (
+        path == real_sshd.folder / "home/.config/rgt/secrets/HF_TOKEN" and path.read_text() == VALUE
+    )
     listed = rgt.on("secret", "lab", "--list")
     assert (
-        str(path) in listed.stdout and VALUE not in done.stdout + done.stderr + listed.stdout + listed.stderr
+        str(path) in listed.stdout
+        and VALUE not in done.stdout + done.stderr + listed.stdout + listed.stderr
     )
     assert rgt.on("secret", "lab", "HF_TOKEN", "--remove").returncode == 0 and not path.exists()
     gone = rgt.on("secret", "lab", "HF_TOKEN", "--remove")
@@ -60,7 +65,9 @@ def test_a_secret_for_a_job_by_its_name_and_for_every_job(
     assert json.loads(ran.stdout)["begins"]["first"] == "EVERY-JOB", ran.stdout + ran.stderr
     (jobs / "sweep/queue.txt").write_text("~/jobs/any/any.cmd run\n")
     command = ["sh", "-c", line]
-    (jobs / "sweep/job.json").write_text(json.dumps({"command": command, "out": str(jobs / "o/{name}")}))
+    (jobs / "sweep/job.json").write_text(
+        json.dumps({"command": command, "out": str(jobs / "o/{name}")})
+    )
     ran = rgt.on("queue", "lab", "run", "--job", "sweep", "--json")
     assert f'"first":"{VALUE.upper()}"' in ran.stdout, "the job's own takes precedence"
     listed = rgt.on("secret", "lab", "--list").stdout
@@ -81,7 +88,11 @@ def test_a_durable_place_is_refused_in_words(rgt: Rgt, lab: BoxSpec, real_sshd: 
     durable.mkdir()
     rgt.describe([msgspec.structs.replace(lab, durable=str(durable))])
     done = given(rgt, "secret", "lab", "HF_TOKEN", "--to", str(durable / "keys"))
-    assert done.returncode == 1 and "outlives this box" in done.stderr and "would do (--to" in done.stderr
+    assert (
+        done.returncode == 1
+        and "outlives this box" in done.stderr
+        and "would do (--to" in done.stderr
+    )
     assert list(durable.iterdir()) == [] and VALUE not in done.stderr
     assert rgt.on("secret", "lab").returncode == 2
     assert rgt.on("secret", "lab", "A", "--to", "keys").returncode == 2

@@ -68,7 +68,12 @@ def test_a_box_that_is_not_reached_has_its_line_too(rgt: Rgt, lab: BoxSpec) -> N
     done = rgt.on("status", "--json")
     assert done.returncode == 3
     dead, alive = lines(done.stdout)
-    assert (dead["box"], dead["state"], dead["sample"], dead["age_s"]) == ("dead", "unreachable", None, None)
+    assert (dead["box"], dead["state"], dead["sample"], dead["age_s"]) == (
+        "dead",
+        "unreachable",
+        None,
+        None,
+    )
     assert "refused the connection" in dead["reason"]
     assert alive["state"] == "idle"
     assert rgt.on("status", "lab").returncode == 0

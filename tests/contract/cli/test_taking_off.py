@@ -38,11 +38,15 @@ def cache(running: RealSshd) -> Path:
     return running.folder / "home/.cache/rgt"
 
 
-def test_a_look_and_a_refusal_change_nothing_and_yes_takes_it_all(rgt: Rgt, fresh: RealSshd) -> None:
+def test_a_look_and_a_refusal_change_nothing_and_yes_takes_it_all(
+    rgt: Rgt, fresh: RealSshd
+) -> None:
     (fresh.folder / "home/job").mkdir()
     (fresh.folder / "home/job/result.json").write_text("{}")
     looked = rgt.on("remove", "lab", "--dry-run")
-    assert looked.returncode == 0 and "would be removed" in looked.stdout and "ring" in looked.stdout
+    assert (
+        looked.returncode == 0 and "would be removed" in looked.stdout and "ring" in looked.stdout
+    )
     refused = rgt.on("remove", "lab")
     assert refused.returncode == 1
     assert "cannot prompt here" in refused.stderr and "--yes" in refused.stderr

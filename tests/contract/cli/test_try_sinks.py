@@ -15,7 +15,9 @@ from tests.free_ports import free_port
 BOX = '[boxes.lab]\nhost = "nowhere.invalid"\n'
 
 
-def test_each_sink_is_told_once_and_a_failing_one_holds_up_no_other(rgt: Rgt, receiver: Receiver) -> None:
+def test_each_sink_is_told_once_and_a_failing_one_holds_up_no_other(
+    rgt: Rgt, receiver: Receiver
+) -> None:
     got = rgt.folder / "got"
     rgt.env = {
         "HOOK": f"{receiver.url}/hook",
@@ -24,7 +26,8 @@ def test_each_sink_is_told_once_and_a_failing_one_holds_up_no_other(rgt: Rgt, re
         "TOKEN": "hush",
     }
     rgt.fleet.write_text(
-        BOX + '[[sinks]]\nkind = "webhook"\nurl_env = "HOOK"\ntoken_env = "TOKEN"\nmin_level = "error"\n'
+        BOX
+        + '[[sinks]]\nkind = "webhook"\nurl_env = "HOOK"\ntoken_env = "TOKEN"\nmin_level = "error"\n'
         'boxes = ["lab"]\nquiet_hours = "00:00-23:59"\n'
         '[[sinks]]\nkind = "ntfy"\nurl_env = "TOPIC"\n'
         '[[sinks]]\nkind = "ntfy"\nname = "dead"\nurl_env = "DEAD"\n'
@@ -50,7 +53,8 @@ def test_each_sink_is_told_once_and_a_failing_one_holds_up_no_other(rgt: Rgt, re
 def test_only_those_that_are_named(rgt: Rgt, receiver: Receiver) -> None:
     rgt.env = {"HOOK": f"{receiver.url}/hook"}
     rgt.fleet.write_text(
-        BOX + '[[sinks]]\nkind = "webhook"\nurl_env = "HOOK"\n[[sinks]]\nkind = "command"\nargv = ["false"]\n'
+        BOX
+        + '[[sinks]]\nkind = "webhook"\nurl_env = "HOOK"\n[[sinks]]\nkind = "command"\nargv = ["false"]\n'
     )
     done = rgt.on("alerts", "test", "webhook")
     assert (done.returncode, done.stdout) == (0, "webhook: sent\n")

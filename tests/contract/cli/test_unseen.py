@@ -58,18 +58,29 @@ async def test_status_has_a_line_of_the_account_and_an_alert(unseen: Unseen) -> 
     assert account.endswith("rgt import --from runpod takes machines in")
     done = await unseen("status", "--json")
     line, bill = (json.loads(text) for text in done.stdout.splitlines())
-    assert {one["id"] for one in line["alerts"]} >= {"unlisted:pod9", "unlisted:pod8", "leftover:volume:vol1"}
-    assert (bill["account"], [one["id"] for one in bill["unlisted"]]) == ("runpod", ["pod9", "pod8", "vol1"])
+    assert {one["id"] for one in line["alerts"]} >= {
+        "unlisted:pod9",
+        "unlisted:pod8",
+        "leftover:volume:vol1",
+    }
+    assert (bill["account"], [one["id"] for one in bill["unlisted"]]) == (
+        "runpod",
+        ["pod9", "pod8", "vol1"],
+    )
     assert (bill["machines_error"], bill["leftovers_error"]) == (None, None)
 
 
 async def test_some_boxes_of_a_fleet_say_nothing_of_the_others(unseen: Unseen) -> None:
     other = ProviderRef("runpod", "pod9", base_url=unseen.server.base_url, key_env=KEY)
-    mill = BoxSpec(name="mill", host="127.0.0.1", port=free_port(), profile="runpod", provider=other)
+    mill = BoxSpec(
+        name="mill", host="127.0.0.1", port=free_port(), profile="runpod", provider=other
+    )
     unseen.rgt.describe([unseen.spec, mill])
     done = await unseen("status", "lab", "--json")
     (line,) = (json.loads(text) for text in done.stdout.splitlines())
-    assert [one["id"] for one in line["alerts"] if one["id"].startswith(("unlisted", "leftover"))] == []
+    assert [
+        one["id"] for one in line["alerts"] if one["id"].startswith(("unlisted", "leftover"))
+    ] == []
 
 
 async def test_what_cannot_be_listed_is_said(unseen: Unseen) -> None:
@@ -99,10 +110,14 @@ async def test_metrics_have_a_gauge_for_each(unseen: Unseen) -> None:
     }
     prices = {one.labels["id"]: one.value for one in families["rgt_unlisted_per_hour"]}
     assert prices["pod9"] > 1.25
-    assert {one.labels["provider"] for one in families["rgt_account_machines_age_seconds"]} == {"runpod"}
+    assert {one.labels["provider"] for one in families["rgt_account_machines_age_seconds"]} == {
+        "runpod"
+    }
 
 
-async def test_import_shows_then_writes_boxes_and_leaves_volumes_to_the_person(unseen: Unseen) -> None:
+async def test_import_shows_then_writes_boxes_and_leaves_volumes_to_the_person(
+    unseen: Unseen,
+) -> None:
     before = unseen.rgt.fleet.read_text()
     shown = await unseen("import", "--from", "runpod")
     assert (shown.returncode, unseen.rgt.fleet.read_text()) == (0, before)
@@ -113,9 +128,19 @@ async def test_import_shows_then_writes_boxes_and_leaves_volumes_to_the_person(u
     boxes = {spec.name: spec for spec in load_fleet(unseen.rgt.fleet)}
     assert list(boxes) == ["lab", "forgotten-one", "lab-2"]
     taken, stopped = boxes["forgotten-one"], boxes["lab-2"]
-    assert (taken.host, taken.port, taken.user, taken.profile) == ("127.0.0.1", 40022, "root", "runpod")
-    assert taken.provider == ProviderRef("runpod", "pod9", base_url=unseen.server.base_url, key_env=KEY)
-    assert (stopped.host, stopped.provider and stopped.provider.instance) == ("pod8.invalid", "pod8")
+    assert (taken.host, taken.port, taken.user, taken.profile) == (
+        "127.0.0.1",
+        40022,
+        "root",
+        "runpod",
+    )
+    assert taken.provider == ProviderRef(
+        "runpod", "pod9", base_url=unseen.server.base_url, key_env=KEY
+    )
+    assert (stopped.host, stopped.provider and stopped.provider.instance) == (
+        "pod8.invalid",
+        "pod8",
+    )
     again = await unseen("import", "--from", "runpod")
     assert (again.returncode, "nothing to import" in again.stderr) == (1, True)
 

@@ -40,7 +40,17 @@ class Up:
         return await asyncio.to_thread(self.rgt.on, "up", *words)
 
     def words(self, *more: str) -> list[str]:
-        return ["train-a", "--gpu", "A100", "--disk", "50", "--key", str(self.key), "--no-check", *more]
+        return [
+            "train-a",
+            "--gpu",
+            "A100",
+            "--disk",
+            "50",
+            "--key",
+            str(self.key),
+            "--no-check",
+            *more,
+        ]
 
     async def json(self, *more: str) -> tuple[int, dict[str, Any]]:
         done = await self(*self.words(*more), "--json", "--accept-new-host-key")
@@ -83,7 +93,11 @@ async def test_a_script_rents_exactly_what_the_dry_run_showed(up: Up) -> None:
     code, shown = await up.json("--dry-run", "--max-price", "2")
     assert (code, shown["ok"], up.created()) == (OK, True, 0), shown
     assert shown["costs"][0] == f"compute: $1.64/h for 1 × {A100}, on-demand"
-    assert (shown["phrase"], shown["offer"]["gpu"], len(shown["candidates"])) == ("train-a", A100, 1)
+    assert (shown["phrase"], shown["offer"]["gpu"], len(shown["candidates"])) == (
+        "train-a",
+        A100,
+        1,
+    )
     confirm = ("--max-price", "2", "--confirm", "train-a", "--evidence")
     code, refused = await up.json(*confirm, "0" * 64 + "-1")
     assert (code, refused["ok"], up.created()) == (FAILED, False, 0)
@@ -114,7 +128,8 @@ async def test_killed_right_after_the_call_the_next_one_goes_on_and_sends_nothin
     _, shown = await up.json("--dry-run")
     up.server.inject(Fault(on=CREATE, act=True, hang=True))
     process = up.rgt.start(
-        "up", *up.words("--confirm", "train-a", "--evidence", shown["digest"], "--accept-new-host-key")
+        "up",
+        *up.words("--confirm", "train-a", "--evidence", shown["digest"], "--accept-new-host-key"),
     )
     async with asyncio.timeout(PATIENCE):
         while not up.created():  # noqa: ASYNC110
@@ -164,7 +179,11 @@ async def test_what_is_never_found_is_4_until_a_person_writes_it_off(up: Up) -> 
             "not that of the dry run any more",
         ),
         (lambda up: up.server.inject(Fault(on=CREATE, status=400)), FAILED, "injected fault"),
-        (lambda up: up.server.inject(Fault(status=500, times=-1)), UNREACHABLE, "no answer from runpod"),
+        (
+            lambda up: up.server.inject(Fault(status=500, times=-1)),
+            UNREACHABLE,
+            "no answer from runpod",
+        ),
     ],
     ids=["no stock", "another price", "no capacity", "no market"],
 )
@@ -184,7 +203,9 @@ async def test_that_nobody_was_asked_is_no_answer(up: Up) -> None:
     code, body = await up.json("--dry-run")
     assert (code, body["exit"]) == (UNREACHABLE, UNREACHABLE)
     assert [
-        why for why in body["reasons"] if why.startswith("no provider was asked: there is no key for runpod")
+        why
+        for why in body["reasons"]
+        if why.startswith("no provider was asked: there is no key for runpod")
     ]
     assert not any("nothing that fits" in why for why in body["reasons"])
     up.rgt.describe([BoxSpec(name="lab", host="lab.invalid")])
@@ -197,7 +218,9 @@ async def test_that_nobody_was_asked_is_no_answer(up: Up) -> None:
 async def test_a_machine_without_ssh_is_a_box_that_bills_and_says_so(up: Up) -> None:
     up.boots = lambda change: None
     _, shown = await up.json("--dry-run")
-    code, body = await up.json("--confirm", "train-a", "--evidence", shown["digest"], "--timeout", "0.1")
+    code, body = await up.json(
+        "--confirm", "train-a", "--evidence", shown["digest"], "--timeout", "0.1"
+    )
     assert (code, up.created()) == (UNREACHABLE, 1)
     assert "no SSH after" in body["reasons"][0]
     spec = up.box()
@@ -207,7 +230,9 @@ async def test_a_machine_without_ssh_is_a_box_that_bills_and_says_so(up: Up) -> 
 def at_a_terminal(rgt: Rgt, answers: Sequence[tuple[str, str]], *words: str) -> tuple[int, str]:
     """Answer the prompts of `rgt up` in their order, where ``{}`` is what it wants typed; return status and screen."""
     command = rgt.command("up", "--fleet", str(rgt.fleet), *words)
-    with PseudoTerminal(command, cwd=rgt.folder, env=rgt.environment() | {"TERM": "xterm"}) as person:
+    with PseudoTerminal(
+        command, cwd=rgt.folder, env=rgt.environment() | {"TERM": "xterm"}
+    ) as person:
         for prompt, answer in answers:
             person.until(prompt)
             wanted = re.findall(r'type "([^"]+)"', person.text)
@@ -230,7 +255,9 @@ async def test_a_person_sees_the_price_types_the_name_and_accepts_the_host_key(u
 
 
 async def test_ctrl_c_at_the_prompt_ends_it_at_once_and_rents_nothing(up: Up) -> None:
-    code, shown = await asyncio.to_thread(at_a_terminal, up.rgt, [("to rent it", "\x03")], *up.words())
+    code, shown = await asyncio.to_thread(
+        at_a_terminal, up.rgt, [("to rent it", "\x03")], *up.words()
+    )
     assert (code, up.created()) == (INTERRUPTED, 0), shown
 
 
@@ -258,7 +285,10 @@ async def test_what_is_not_as_agreed_is_said_loudly_and_can_be_ended_at_once(up:
         (("train-a", "--gpu", "A100"), "cannot prompt here"),
         (("train-a", "--dry-run"), "say which GPU"),
         (("train-a", "--gpu", "A100", "--confirm", "train-a"), "belong together"),
-        (("train-a", "--gpu", "A100", "--dry-run"), "cannot be read: the machine needs a public key"),
+        (
+            ("train-a", "--gpu", "A100", "--dry-run"),
+            "cannot be read: the machine needs a public key",
+        ),
         (("train-a", "--gpu", "A100", "--dry-run", "--on", "runpood"), "no provider 'runpood'"),
     ],
 )
@@ -272,7 +302,9 @@ async def test_a_command_line_that_makes_no_sense_asks_nobody(
     assert done.returncode in (FAILED, UNREACHABLE)
 
 
-async def test_a_machine_without_the_gpu_that_was_asked_for_is_refused_before_money_runs(up: Up) -> None:
+async def test_a_machine_without_the_gpu_that_was_asked_for_is_refused_before_money_runs(
+    up: Up,
+) -> None:
     _, shown = await up.json("--dry-run")
     words = [word for word in up.words("--json", "--accept-new-host-key") if word != "--no-check"]
     done = await up(*words, "--confirm", "train-a", "--evidence", shown["digest"])

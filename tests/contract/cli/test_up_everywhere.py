@@ -64,7 +64,9 @@ class Place:
         out, said = self.output()
         return code, json.loads(out.splitlines()[-1]) if out.strip() else {}, said
 
-    async def confirmed(self, fault: Callable[[], None] = lambda: None) -> tuple[int, dict[str, Any], str]:
+    async def confirmed(
+        self, fault: Callable[[], None] = lambda: None
+    ) -> tuple[int, dict[str, Any], str]:
         """Confirm what a dry run showed; the fault comes between the two."""
         code, shown, said = await self.up("--dry-run")
         assert (code, self.sent()) == (OK, 0), said
@@ -124,7 +126,9 @@ def place(
     def made(row: Row) -> Place:
         def changed(change: Change) -> None:
             if isinstance(server, LocalRunPod) and change.action == "create":
-                server.pods[change.machine].host = "203.0.113.9"  # Of the others the fake tells one itself.
+                server.pods[
+                    change.machine
+                ].host = "203.0.113.9"  # Of the others the fake tells one itself.
 
         server = row.make(settle_s=0.0, on_change=changed)
         return Place(row, server, tmp_path, lambda: capsys.readouterr(), works)
@@ -154,7 +158,9 @@ BROKEN = "CUDA driver initialization failed, you might not have a CUDA gpu."
 
 def machine(row: Row, torch: Torch) -> Measured:
     assert row.wish is not None
-    return Measured(at=0.0, gpus=(NamedGpu(name=f"NVIDIA {row.wish.gpu}", total=80 << 30),), torch=torch)
+    return Measured(
+        at=0.0, gpus=(NamedGpu(name=f"NVIDIA {row.wish.gpu}", total=80 << 30),), torch=torch
+    )
 
 
 def dearer(value: Any) -> Any:
@@ -186,12 +192,16 @@ def stays_off(here: Place) -> None:
 
 def dearer_offer(here: Place) -> None:
     prices = {key.replace(".", "__"): dearer for key in here.row.offer_price}
-    here.server.inject(Fault(on=here.row.on["offers"], change=edited(here.row.offers_in, **prices), times=-1))
+    here.server.inject(
+        Fault(on=here.row.on["offers"], change=edited(here.row.offers_in, **prices), times=-1)
+    )
 
 
 def dearer_machine(here: Place) -> None:
     prices = {key.replace(".", "__"): dearer for key in here.row.price}
-    here.server.inject(Fault(on=here.row.on["find"], change=edited(here.row.machines_in, **prices), times=-1))
+    here.server.inject(
+        Fault(on=here.row.on["find"], change=edited(here.row.machines_in, **prices), times=-1)
+    )
 
 
 NO_CAPACITY = {

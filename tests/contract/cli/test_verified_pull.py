@@ -32,7 +32,9 @@ def verified(rgt: Rgt, folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_what_was_pulled_is_proven_by_the_boxs_own_hashes(rgt: Rgt, lab: BoxSpec, results: Path) -> None:
+def test_what_was_pulled_is_proven_by_the_boxs_own_hashes(
+    rgt: Rgt, lab: BoxSpec, results: Path
+) -> None:
     assert rgt.on("pull", "lab", str(results)).returncode == 0
     top = rgt.folder / "pulled" / "lab"
     copies = top / str(results).lstrip("/")
@@ -74,4 +76,7 @@ def test_a_pull_that_is_not_finished_or_lacks_a_file_is_no_whole_directory(
     ledger.add([folder])
     ledger.close()
     (error,) = verified(rgt, copies)["errors"]
-    assert error == {"path": "logs/gone", "reason": "it was not pulled: it changed while it was read"}
+    assert error == {
+        "path": "logs/gone",
+        "reason": "it was not pulled: it changed while it was read",
+    }

@@ -32,7 +32,9 @@ def end(process: subprocess.Popen[bytes], number: int) -> tuple[int, bytes]:
     return process.returncode, said
 
 
-def test_json_lines_come_with_every_change_and_not_more_than_one_a_second(rgt: Rgt, lab: BoxSpec) -> None:
+def test_json_lines_come_with_every_change_and_not_more_than_one_a_second(
+    rgt: Rgt, lab: BoxSpec
+) -> None:
     rgt.describe([replace(lab, interval=0.1), replace(lab, name="dead", port=free_port())])
     process = rgt.start("watch", "--json")
     seen: list[tuple[str, str]] = []
@@ -78,5 +80,7 @@ def test_a_box_that_the_fleet_file_names_meanwhile_is_watched_too(rgt: Rgt, lab:
     rgt.describe([lab, replace(lab, name="mill")])
     lines = read_until(process, lambda line: b" mill " in line and b" idle " in line)
     assert any(b"the fleet file has changed: new: mill" in line for line in lines)
-    assert not any(b" lab " in line and b"connected" in line for line in lines), "it was not disturbed"
+    assert not any(b" lab " in line and b"connected" in line for line in lines), (
+        "it was not disturbed"
+    )
     assert end(process, signal.SIGTERM) == (0, b"")

@@ -24,4 +24,6 @@ def end_recorder(box: RealSshd) -> None:
     """Stop what a session has left on a box."""
     for agent in (box.folder / "home/.cache/rgt").glob("rgt-box-*.pyz"):
         state = {**os.environ, "XDG_CACHE_HOME": str(agent.parent.parent)}
-        subprocess.run([sys.executable, "-I", "-S", str(agent), "record", "--stop"], env=state, check=False)
+        subprocess.run(
+            [sys.executable, "-I", "-S", str(agent), "record", "--stop"], env=state, check=False
+        )

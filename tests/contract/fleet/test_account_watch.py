@@ -63,17 +63,24 @@ async def server() -> AsyncIterator[LocalRunPod]:
 
 @pytest.fixture
 async def world(server: LocalRunPod) -> AsyncIterator[World]:
-    made = make(server, {"lab": ProviderRef("runpod", "pod1", base_url=server.base_url, key_env=KEY)})
+    made = make(
+        server, {"lab": ProviderRef("runpod", "pod1", base_url=server.base_url, key_env=KEY)}
+    )
     yield made
     await made.meters.close()
 
 
-async def test_a_machine_and_a_volume_that_no_box_names_are_told_with_their_price(world: World) -> None:
+async def test_a_machine_and_a_volume_that_no_box_names_are_told_with_their_price(
+    world: World,
+) -> None:
     world.server.add_pod("pod9", "forgotten", cost=1.25, persistent=None, disk=0.0)
     world.server.add_pod("pod8", "ended", status="TERMINATED")
     world.server.add_volume("vol1", 100.0)
     (bill,) = await world.look()
-    assert [(thing.what, thing.id) for thing in bill.things] == [("machine", "pod9"), ("volume", "vol1")]
+    assert [(thing.what, thing.id) for thing in bill.things] == [
+        ("machine", "pod9"),
+        ("volume", "vol1"),
+    ]
     machine, volume = bill.things
     assert (machine.name, machine.per_hour, machine.status) == ("forgotten", 1.25, "RUNNING")
     assert volume.per_hour is not None and 0 < volume.per_hour < 0.02
@@ -114,7 +121,10 @@ async def test_an_account_reached_by_two_keys_is_told_once_and_boxes_of_both_are
     world = make(server, refs)
     bills = await world.look()
     assert [[thing.id for thing in bill.things] for bill in bills] == [["pod9"], []]
-    assert (world.alerts("lab", "unlisted"), world.alerts("mill", "unlisted")) == (["unlisted:pod9"], [])
+    assert (world.alerts("lab", "unlisted"), world.alerts("mill", "unlisted")) == (
+        ["unlisted:pod9"],
+        [],
+    )
     await world.meters.close()
 
 
@@ -143,11 +153,17 @@ def test_what_is_gone_is_not_listed_and_the_vendor_s_own_server_is_one_place() -
     ref = ProviderRef("runpod", "pod1")
     machines = tuple(
         Instance(id_, id_, Meter(lifecycle=life))
-        for id_, life in (("pod1", Lifecycle.RUNNING), ("pod2", Lifecycle.GONE), ("pod3", Lifecycle.UNKNOWN))
+        for id_, life in (
+            ("pod1", Lifecycle.RUNNING),
+            ("pod2", Lifecycle.GONE),
+            ("pod3", Lifecycle.UNKNOWN),
+        )
     )
     listed = Listed(ref=ref, machines=machines, at=NOW)
     (bill,) = bills([listed], {}, [ProviderRef("runpod", "pod1", key_env="ANOTHER")])
-    assert [(thing.id, thing.bills, thing.per_hour) for thing in bill.things] == [("pod3", True, None)]
+    assert [(thing.id, thing.bills, thing.per_hour) for thing in bill.things] == [
+        ("pod3", True, None)
+    ]
     assert (bill.per_hour, bill.leftovers_at) == ((), None)
 
 

@@ -95,7 +95,8 @@ async def test_it_is_waited_for_until_an_ssh_server_speaks(world: World) -> None
 async def test_lists_that_lag_or_fail_are_asked_again(world: World) -> None:
     world.pod(status="RUNNING", host="127.0.0.1", port=world.port)
     world.server.inject(
-        Fault(on="GET /v2/pods", change=lambda data: {"pods": []}), Fault(on="GET /v2/pods", status=500)
+        Fault(on="GET /v2/pods", change=lambda data: {"pods": []}),
+        Fault(on="GET /v2/pods", status=500),
     )
     arrival = await world.wait()
     assert (arrival.reached, world.slept) == (True, 2)
@@ -108,7 +109,9 @@ async def test_one_that_never_answers_ends_with_the_time(world: World) -> None:
 
 
 @pytest.mark.parametrize(("status", "word"), [("EXITED", "stopped"), ("ERROR", "broken")])
-async def test_one_that_will_not_come_is_not_waited_for(world: World, status: str, word: str) -> None:
+async def test_one_that_will_not_come_is_not_waited_for(
+    world: World, status: str, word: str
+) -> None:
     arrival = await world.wait(lambda: world.pod(status=status))
     assert (arrival.reached, world.slept) == (False, 1)
     assert arrival.why == f"the platform calls it {word} ({status})"
@@ -145,7 +148,10 @@ MACHINE = Instance("i", "n", METER, gpu="A100-SXM4", gpu_count=2)
         (replace(MACHINE, gpu=None, gpu_count=None, meter=Meter()), []),
         (replace(MACHINE, meter=replace(METER, per_hour=2.029)), []),
         (replace(MACHINE, gpu="NVIDIA A100 80GB"), []),
-        (replace(MACHINE, meter=replace(METER, per_hour=2.04)), ["it costs $2.04/h, agreed: $2.02/h"]),
+        (
+            replace(MACHINE, meter=replace(METER, per_hour=2.04)),
+            ["it costs $2.04/h, agreed: $2.02/h"],
+        ),
         (
             replace(MACHINE, meter=replace(METER, per_hour=float("nan"))),
             ["it costs ?/h, agreed: $2.02/h"],
@@ -154,7 +160,10 @@ MACHINE = Instance("i", "n", METER, gpu="A100-SXM4", gpu_count=2)
             replace(MACHINE, meter=replace(METER, currency="CNY")),
             ["it bills in CNY (¥2.02/h), agreed: USD"],
         ),
-        (replace(MACHINE, meter=replace(METER, spot=True)), ["it is billed as spot, agreed: on-demand"]),
+        (
+            replace(MACHINE, meter=replace(METER, spot=True)),
+            ["it is billed as spot, agreed: on-demand"],
+        ),
         (replace(MACHINE, gpu="A10"), ["it has A10, agreed: A100-SXM4"]),
         (replace(MACHINE, gpu_count=1), ["it has 1 GPU, agreed: 2"]),
     ],

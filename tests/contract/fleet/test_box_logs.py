@@ -19,7 +19,9 @@ from tests.contract.fleet.conftest import end_recorder
 from tests.contract.ssh.conftest import RealSshd, running_sshd
 
 Way = tuple[asyncssh.SSHClientConnection, Deployed]
-ROWS = [f"step {number} loss 1.0" + (" NaN!" if number % 1000 == 7 else "") for number in range(30_000)]
+ROWS = [
+    f"step {number} loss 1.0" + (" NaN!" if number % 1000 == 7 else "") for number in range(30_000)
+]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,9 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-async def test_pieces_of_a_log_are_its_whole_lines_wherever_they_are_cut(box: RealSshd, log: Path) -> None:
+async def test_pieces_of_a_log_are_its_whole_lines_wherever_they_are_cut(
+    box: RealSshd, log: Path
+) -> None:
     inode, size = log.stat().st_ino, log.stat().st_size
     async with way(box) as agent:
         held = BoxLog(lambda: agent, str(log))
@@ -90,7 +94,8 @@ async def test_a_search_sends_what_it_found_and_little_else(box: RealSshd, tmp_p
             assert end.read == path.stat().st_size
             assert not hits or hits[0].text.startswith("step 29007 loss 1.0 NaN! xxx")
             assert all(
-                path.read_bytes()[hit.place.offset :].startswith(hit.text[:24].encode()) for hit in hits[:3]
+                path.read_bytes()[hit.place.offset :].startswith(hit.text[:24].encode())
+                for hit in hits[:3]
             )
             assert all(hit.place.inode == path.stat().st_ino for hit in hits)
         told.clear()
@@ -100,7 +105,9 @@ async def test_a_search_sends_what_it_found_and_little_else(box: RealSshd, tmp_p
         assert sum(len(hit.text) for hit in hits) < 1_000_000
         with pytest.raises(BoxError, match="is not a regular expression"):
             await held.search("(", fixed=False, fold=True, each=told.append)
-        gone = await BoxLog(lambda: agent, "/no/such").search("x", fixed=True, fold=True, each=told.append)
+        gone = await BoxLog(lambda: agent, "/no/such").search(
+            "x", fixed=True, fold=True, each=told.append
+        )
         assert gone.incomplete == "does not exist"
 
 
@@ -128,7 +135,10 @@ async def test_what_a_box_may_not_answer_is_an_error_in_words(
     box: RealSshd, tmp_path: Path, what: str
 ) -> None:
     agent = tmp_path / "agent"
-    rows = [row if isinstance(row, str) else json.dumps(row, separators=(",", ":")) for row in HOSTILE[what]]
+    rows = [
+        row if isinstance(row, str) else json.dumps(row, separators=(",", ":"))
+        for row in HOSTILE[what]
+    ]
     (tmp_path / "said").write_text("".join(f"{row}\n" for row in rows))
     agent.write_text(f"cat '{tmp_path}/said'\n")
     deployed = Deployed(python="sh", path=str(agent))
@@ -164,6 +174,11 @@ async def test_more_hits_than_were_asked_for_are_not_kept(box: RealSshd, tmp_pat
 
 
 def test_lines_of_any_bytes_are_those_that_the_agent_shows() -> None:
-    assert lines_of(b"a\r\n10%\r20%\rdone\n\n\xff\x1b[31mred\nrest") == ("a", "done", "", "\ufffdred")
+    assert lines_of(b"a\r\n10%\r20%\rdone\n\n\xff\x1b[31mred\nrest") == (
+        "a",
+        "done",
+        "",
+        "\ufffdred",
+    )
     assert lines_of(b"x" * 20_000 + b"\n")[0].endswith("x … [line cut]")
     assert lines_of(b"") == ()

@@ -17,7 +17,16 @@ from rgt_tui.fleet import Fleet, Wanted, ask_results, ask_seal, ask_unseal
 from rgt_tui.fleet.pulls.box_lists import list_results
 from rgt_tui.fleet.pulls.pull_way import PullRequest, Way
 from rgt_tui.model import BoxSpec, Link, Sample, Seal
-from rgt_tui.ssh import BoxError, CommandFailed, Deployed, Unreachable, build_agent, connect, deploy, has_sftp
+from rgt_tui.ssh import (
+    BoxError,
+    CommandFailed,
+    Deployed,
+    Unreachable,
+    build_agent,
+    connect,
+    deploy,
+    has_sftp,
+)
 from tests.contract.cli.conftest import fresh_sshd
 from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.harness import make_job
@@ -55,7 +64,10 @@ async def test_results_are_those_of_the_box(box: RealSshd, job: Path) -> None:
     async with way(box) as (connection, deployed):
         found = await ask_results(connection, deployed, described(box, job))
         less = await ask_results(
-            connection, deployed, described(box, job), Wanted(ignore=(f"{job.parent}/notes",), since=1.5)
+            connection,
+            deployed,
+            described(box, job),
+            Wanted(ignore=(f"{job.parent}/notes",), since=1.5),
         )
     groups = {group.path: group for group in found.groups}
     assert (groups[f"{job}/out/a"].owner, groups[f"{job}/out/a"].bytes) == ("cell a", 7)
@@ -73,21 +85,26 @@ async def test_files_of_more_directories_than_a_command_line_holds_are_listed(
     folders = (*(f"{job}/{number:0200d}" for number in range(2000)), str(job / "out/a"))
     way_to = Way(described(box, job), PullRequest(destination=job.parent))
     try:
-        found = await list_results(way_to, described(box, job), wanted, folders, folds=False, alone=True)
+        found = await list_results(
+            way_to, described(box, job), wanted, folders, folds=False, alone=True
+        )
     finally:
         await way_to.close()
     assert [file.path for file in found.listing.files if file.path.startswith(str(job / "out/a"))]
     assert len(found.listing.refused) == 2000, "the others hold no results"
 
 
-async def test_a_seal_outlives_the_connection_and_is_opened_by_the_next(box: RealSshd, job: Path) -> None:
+async def test_a_seal_outlives_the_connection_and_is_opened_by_the_next(
+    box: RealSshd, job: Path
+) -> None:
     async with way(box) as (connection, deployed):
         seal = await ask_seal(connection, deployed, described(box, job))
     async with way(box) as (connection, deployed):
         found = await ask_results(connection, deployed, described(box, job))
         assert found.generation == seal.generation
         with pytest.raises(
-            CommandFailed, match=r"rgt-box seal: another seal is in force on this box; it expires by itself"
+            CommandFailed,
+            match=r"rgt-box seal: another seal is in force on this box; it expires by itself",
         ):
             await ask_seal(connection, deployed, described(box, job))
         command = deployed.command("queue", "run", "--job", str(job))
@@ -117,18 +134,28 @@ async def test_a_file_on_its_way_by_sftp_is_seen_and_an_idle_server_is_not(box: 
                 await file.write(b"the first half")
                 assert "sftp-server" in await names(connection, deployed)
                 assert any(
-                    "sftp-server" in line for line in (await seal_once(connection, deployed, box)).busy
+                    "sftp-server" in line
+                    for line in (await seal_once(connection, deployed, box)).busy
                 )
             assert "sftp-server" not in await names(connection, deployed)
 
 
-async def seal_once(connection: asyncssh.SSHClientConnection, deployed: Deployed, box: RealSshd) -> Seal:
+async def seal_once(
+    connection: asyncssh.SSHClientConnection, deployed: Deployed, box: RealSshd
+) -> Seal:
     seal = await ask_seal(connection, deployed, box.spec)
     assert await ask_unseal(connection, deployed, seal.nonce)
     return seal
 
 
-GOOD = {"path": "/x", "files": 1, "bytes": 1, "newest": 1.0, "newest_path": "/x/y", "fingerprint": "f"}
+GOOD = {
+    "path": "/x",
+    "files": 1,
+    "bytes": 1,
+    "newest": 1.0,
+    "newest_path": "/x/y",
+    "fingerprint": "f",
+}
 NO_RESULTS = [
     b"",
     b"hello\n",
@@ -169,12 +196,16 @@ async def test_an_answer_that_makes_no_sense_is_an_error_and_never_nothing(
 async def test_a_good_answer_with_a_bad_status_is_none(box: RealSshd, tmp_path: Path) -> None:
     out = json.dumps({"at": 1.0, "generation": "g", "groups": [GOOD]}).encode()
     async with await connect(box.spec) as connection:
-        assert (await ask_results(connection, saying(tmp_path, out), box.spec)).groups[0].path == "/x"
+        assert (await ask_results(connection, saying(tmp_path, out), box.spec)).groups[
+            0
+        ].path == "/x"
         with pytest.raises(CommandFailed, match="exit 1"):
             await ask_results(connection, saying(tmp_path, out, 1), box.spec)
 
 
-async def test_an_agent_that_does_not_know_the_question_is_an_error(box: RealSshd, tmp_path: Path) -> None:
+async def test_an_agent_that_does_not_know_the_question_is_an_error(
+    box: RealSshd, tmp_path: Path
+) -> None:
     script = tmp_path / "old.sh"
     script.write_text("echo 'unknown verb: results' >&2; exit 2\n")
     async with await connect(box.spec) as connection:
@@ -182,7 +213,9 @@ async def test_an_agent_that_does_not_know_the_question_is_an_error(box: RealSsh
             await ask_results(connection, Deployed("/bin/sh", str(script)), box.spec)
 
 
-async def test_words_of_the_box_come_without_what_a_terminal_obeys(box: RealSshd, tmp_path: Path) -> None:
+async def test_words_of_the_box_come_without_what_a_terminal_obeys(
+    box: RealSshd, tmp_path: Path
+) -> None:
     evil = "\x1b]0;owned\x07x\u202ey"
     said = {
         "at": 1.0,
@@ -209,7 +242,9 @@ async def test_words_of_the_box_come_without_what_a_terminal_obeys(box: RealSshd
     assert texts == ["xy"] * 7
 
 
-async def test_a_box_that_hangs_or_is_lost_is_an_error_in_words(box: RealSshd, tmp_path: Path) -> None:
+async def test_a_box_that_hangs_or_is_lost_is_an_error_in_words(
+    box: RealSshd, tmp_path: Path
+) -> None:
     script = tmp_path / "hang.sh"
     script.write_text("sleep 1000\n")
     hanging = Deployed("/bin/sh", str(script))
@@ -223,7 +258,9 @@ async def test_a_box_that_hangs_or_is_lost_is_an_error_in_words(box: RealSshd, t
             await question
 
 
-async def test_the_running_session_lends_its_connection(box: RealSshd, job: Path, tmp_path: Path) -> None:
+async def test_the_running_session_lends_its_connection(
+    box: RealSshd, job: Path, tmp_path: Path
+) -> None:
     fleet = Fleet([described(box, job)], audit=tmp_path / "audit.jsonl")
     session = fleet._sessions["real"]
     with pytest.raises(Unreachable, match="real is not connected"):

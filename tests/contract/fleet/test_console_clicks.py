@@ -10,13 +10,23 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet import Asking, BoxSession, GateClosed, OpenActions
-from rgt_tui.gate import ActionState, AuditLog, Journal, Receipt, read_checked, receipt_rows, receipt_title
+from rgt_tui.gate import (
+    ActionState,
+    AuditLog,
+    Journal,
+    Receipt,
+    read_checked,
+    receipt_rows,
+    receipt_title,
+)
 from rgt_tui.model import BY_HAND, CopyProof, EvidenceItem, Link, ResultGroup, Seen, StopPhase, Verb
 from tests.contract.fleet.test_teardown import BOX, GB, SAFE, World, world
 
 replace = msgspec.structs.replace
 __all__ = ["world"]
-OUT = ResultGroup(path="/workspace/out", owner="run out", files=2, bytes=GB, newest=1.0, fingerprint="f")
+OUT = ResultGroup(
+    path="/workspace/out", owner="run out", files=2, bytes=GB, newest=1.0, fingerprint="f"
+)
 COPY = CopyProof(
     path=OUT.path,
     fingerprint="f",
@@ -132,7 +142,9 @@ async def test_a_box_that_nobody_has_found_silent_is_not_taken_for_off(
     assert journal(bare)[-1] == "yours"
 
 
-async def test_a_box_that_answers_again_since_it_was_last_tried_is_not_taken_for_off(bare: World) -> None:
+async def test_a_box_that_answers_again_since_it_was_last_tried_is_not_taken_for_off(
+    bare: World,
+) -> None:
     """After a failed try nobody tries for up to two minutes."""
     await clicked(bare)
     live = bare.session.state

@@ -38,7 +38,9 @@ async def test_damage_costs_a_reconnect_and_no_sample(tmp_path: Path) -> None:
         SHELL.format(folder=tmp_path, damage=f"{sys.executable} {tmp_path}/damage.py")
     )
     (tmp_path / "shell").chmod(0o755)
-    home = f'SetEnv "HOME={tmp_path}" "XDG_CACHE_HOME={tmp_path}/.cache" "PATH={os.environ["PATH"]}"'
+    home = (
+        f'SetEnv "HOME={tmp_path}" "XDG_CACHE_HOME={tmp_path}/.cache" "PATH={os.environ["PATH"]}"'
+    )
     with sshd(tmp_path, f"{home}\nForceCommand {tmp_path}/shell\n") as port:
         spec = msgspec.structs.replace(spec_of(tmp_path, port), interval=0.1)
         async with running(spec, folder=tmp_path) as run:

@@ -36,7 +36,11 @@ def spec(real_sshd: RealSshd, job: Path) -> BoxSpec:
     (job / "queue.txt").write_text("")
     (job / "out" / "last.pt").write_bytes(b"x" * 1000)
     return replace(
-        real_sshd.spec, interval=0.2, profile="runpod", provider=provider, results=(str(job / "out"),)
+        real_sshd.spec,
+        interval=0.2,
+        profile="runpod",
+        provider=provider,
+        results=(str(job / "out"),),
     )
 
 
@@ -94,7 +98,10 @@ def around(folder: Path) -> tuple[str, ...]:
     """Return everything on this machine but a directory and those above it."""
     above = [folder, *folder.parents]
     return tuple(
-        str(path) for one in above[1:] for path in one.iterdir() if path.is_dir() and path not in above
+        str(path)
+        for one in above[1:]
+        for path in one.iterdir()
+        if path.is_dir() and path not in above
     )
 
 
@@ -118,7 +125,9 @@ async def test_a_box_that_is_away_tells_nothing_and_cannot_be_held_still(
         )
         assert told.results is None and "is not connected" in told.problem
         since = await box_evidence.look(box)
-        keys = {item.key for item in gather(situation(run, told, since), Verb.PARK).items if not item.ok}
+        keys = {
+            item.key for item in gather(situation(run, told, since), Verb.PARK).items if not item.ok
+        }
         assert {"identity", "quiet:unseen", "results", "seal"} <= keys
 
 
@@ -139,7 +148,9 @@ async def test_a_box_that_stands_still_is_not_taken_for_quiet(
         ]
 
 
-async def test_when_a_queue_was_told_is_kept_with_it(spec: BoxSpec, job: Path, tmp_path: Path) -> None:
+async def test_when_a_queue_was_told_is_kept_with_it(
+    spec: BoxSpec, job: Path, tmp_path: Path
+) -> None:
     (job / "queue.txt").write_text("configs/a.yaml lm 1\n")
     begun = steady()
     async with running(replace(spec, jobs=(str(job),)), folder=tmp_path) as run:
@@ -151,6 +162,8 @@ async def test_when_a_queue_was_told_is_kept_with_it(spec: BoxSpec, job: Path, t
         state = await run.more(4)
         assert state.seen.queues[queue.path] == told, "a sample makes no queue younger"
         found = [
-            item for item in gather(situation(run, Told(), 0.0), Verb.DESTROY).items if item.kind == "queue"
+            item
+            for item in gather(situation(run, Told(), 0.0), Verb.DESTROY).items
+            if item.kind == "queue"
         ]
         assert found and {item.at for item in found} == {told}

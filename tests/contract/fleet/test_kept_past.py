@@ -31,7 +31,9 @@ class Fleet:
 
     def publish(self, *events: tuple[str, str], seconds: float = 0.0, **changes: object) -> None:
         self.at += seconds
-        new = tuple(replace(box, **{"reason": f"at {self.at - START:.0f}", **changes}) for box in self.boxes)
+        new = tuple(
+            replace(box, **{"reason": f"at {self.at - START:.0f}", **changes}) for box in self.boxes
+        )
         pairs, self.boxes = tuple(zip(self.boxes, new, strict=True)), new
         self.memory.published(FleetState(boxes=new, at=self.at), pairs)
         if events:
@@ -90,7 +92,9 @@ async def test_the_last_state_is_kept_when_rgt_ends(path: Path) -> None:
     assert (await kept(path))[0] == [0, 7]
 
 
-async def test_what_a_box_s_recorder_told_speaks_for_the_time_that_nobody_watched(path: Path) -> None:
+async def test_what_a_box_s_recorder_told_speaks_for_the_time_that_nobody_watched(
+    path: Path,
+) -> None:
     fleet = Fleet(path)
     fleet.publish(past=Past(names=("util",), at=(START - 7200,), values=((50.0,),)))
     fleet.tick()
@@ -142,7 +146,9 @@ async def test_what_is_about_no_single_box_is_kept_too(path: Path) -> None:
         ("a", "preempted"),
         ("", f"rgt stopped watching, process {os.getpid()}"),
     ]
-    assert [row.text for row in (await history.happened(Wanted(box="a"), None, 99)).rows] == ["preempted"]
+    assert [row.text for row in (await history.happened(Wanted(box="a"), None, 99)).rows] == [
+        "preempted"
+    ]
     assert "" not in await history.recall([BoxSpec(name="a", host="a")])
     await history.close()
     other = History(path, fleet="another", clock=lambda: START)

@@ -55,11 +55,18 @@ def amount(state: FleetState) -> float:
 
 def described(real: RealSshd, job: Job) -> BoxSpec:
     return replace(
-        real.spec, interval=0.2, runs=(str(job.out),), logs=(str(job.log),), per_hour=3600.0, currency="EUR"
+        real.spec,
+        interval=0.2,
+        runs=(str(job.out),),
+        logs=(str(job.log),),
+        per_hour=3600.0,
+        currency="EUR",
     )
 
 
-async def test_a_restart_shows_what_was_and_nothing_is_doubled(real_sshd: RealSshd, tmp_path: Path) -> None:
+async def test_a_restart_shows_what_was_and_nothing_is_doubled(
+    real_sshd: RealSshd, tmp_path: Path
+) -> None:
     job = Job(tmp_path)
     spec = described(real_sshd, job)
     job.grow(600)
@@ -113,7 +120,9 @@ async def test_a_metrics_file_that_was_replaced_meanwhile_takes_the_place_of_wha
     assert steps(second.fleet.state) == list(range(1, 10))
 
 
-async def test_an_rgt_that_was_killed_leaves_what_it_had_saved(real_sshd: RealSshd, tmp_path: Path) -> None:
+async def test_an_rgt_that_was_killed_leaves_what_it_had_saved(
+    real_sshd: RealSshd, tmp_path: Path
+) -> None:
     job = Job(tmp_path)
     spec = described(real_sshd, job)
     job.grow(100)
@@ -175,7 +184,9 @@ async def test_a_history_that_hangs_holds_nothing_up(real_sshd: RealSshd, tmp_pa
         await until(one.fleet, has(3))
         assert one.fleet.state.boxes[0].link is Link.LIVE
     await one.fleet.stop()
-    assert steps(FleetState(boxes=tuple((await History(tmp_path / "history.db").recall([spec])).values())))
+    assert steps(
+        FleetState(boxes=tuple((await History(tmp_path / "history.db").recall([spec])).values()))
+    )
 
 
 async def test_a_damaged_history_is_told_on_the_event_line_and_goes_on(
@@ -188,10 +199,14 @@ async def test_a_damaged_history_is_told_on_the_event_line_and_goes_on(
     one = Rgt(spec, tmp_path)
     await one.fleet.start()
     await until(one.fleet, has(3))
-    state = await until(one.fleet, lambda state: any("history.db.damaged-" in e.text for e in state.events))
+    state = await until(
+        one.fleet, lambda state: any("history.db.damaged-" in e.text for e in state.events)
+    )
     assert [event.level for event in state.events if not event.box] == ["warn"]
     await one.fleet.stop()
-    assert steps(FleetState(boxes=tuple((await History(tmp_path / "history.db").recall([spec])).values())))
+    assert steps(
+        FleetState(boxes=tuple((await History(tmp_path / "history.db").recall([spec])).values()))
+    )
 
 
 async def test_what_the_fleet_file_has_stopped_naming_is_gone_at_once_and_after_a_restart(
@@ -208,12 +223,16 @@ async def test_what_the_fleet_file_has_stopped_naming_is_gone_at_once_and_after_
     named = tmp_path / "lone"
     named.mkdir()
     (named / "metrics.jsonl").write_text('{"step": 5, "loss": 1.5}\n')
-    spec = replace(real_sshd.spec, interval=0.2, jobs=(str(kept), str(dropped)), runs=(str(tmp_path / "l*"),))
+    spec = replace(
+        real_sshd.spec, interval=0.2, jobs=(str(kept), str(dropped)), runs=(str(tmp_path / "l*"),)
+    )
     first = Rgt(spec, tmp_path)
     await first.fleet.start()
     await until(
         first.fleet,
-        lambda state: shown(state) == ({"kept", "dropped"}, {"still", "old", "lone"}, {"still", "old"}),
+        lambda state: (
+            shown(state) == ({"kept", "dropped"}, {"still", "old", "lone"}, {"still", "old"})
+        ),
     )
     reader = History(tmp_path / "history.db")
     async with asyncio.timeout(60):

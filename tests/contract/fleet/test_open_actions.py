@@ -54,7 +54,10 @@ class World:
         """Let all that is written be so much older."""
         for path in self.journal.folder.glob("*.jsonl"):
             lines = [json.loads(line) for line in path.read_text().splitlines()]
-            old = [{**line, "at": line["at"] - seconds, "steady": line["steady"] - seconds} for line in lines]
+            old = [
+                {**line, "at": line["at"] - seconds, "steady": line["steady"] - seconds}
+                for line in lines
+            ]
             path.write_text("".join(json.dumps(line) + "\n" for line in old))
 
     def states(self) -> list[str]:
@@ -76,8 +79,12 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     ref = ProviderRef("runpod", POD, base_url=server.base_url, key_env=KEY)
     spec = BoxSpec(name=BOX, host="127.0.0.1", profile="runpod", provider=ref)
     bundle = AgentBundle(data=b"", digest="", filename="")
-    session = BoxSession(spec, load_profile("runpod"), bundle, ConnectLimit(), lambda: 1.8e9, lambda _: None)
-    meters = Meters({BOX: session}, seconds=60, clock=lambda: 1.8e9, say=print, env={KEY: server.key})
+    session = BoxSession(
+        spec, load_profile("runpod"), bundle, ConnectLimit(), lambda: 1.8e9, lambda _: None
+    )
+    meters = Meters(
+        {BOX: session}, seconds=60, clock=lambda: 1.8e9, say=print, env={KEY: server.key}
+    )
     journal = Journal(tmp_path / "journal", clock=lambda: 1.8e9)
     said: list[tuple[str, str]] = []
     parked: list[tuple[str, float]] = []
@@ -183,7 +190,9 @@ async def test_what_another_process_is_at_is_left_alone(world: World) -> None:
 
 async def test_a_machine_of_another_fleet_file_is_named_once(world: World) -> None:
     world.crashed(
-        Verb.DESTROY, SENT, target=Target(kind="runpod", account=world.target.account, instance="other")
+        Verb.DESTROY,
+        SENT,
+        target=Target(kind="runpod", account=world.target.account, instance="other"),
     )
     for _ in range(2):
         assert len(await world.open.look()) == 1
@@ -260,7 +269,9 @@ async def test_a_park_that_turns_out_to_be_done_is_told(world: World) -> None:
 async def test_a_call_that_nobody_saw_end_is_an_alert_until_it_is_known(world: World) -> None:
     world.crashed(Verb.PARK, SENT)
     await world.open.look()
-    (alert,) = [one for one in assess(world.session.state, 1.8e9).alerts if one.kind == "unconfirmed"]
+    (alert,) = [
+        one for one in assess(world.session.state, 1.8e9).alerts if one.kind == "unconfirmed"
+    ]
     assert (alert.level, alert.text) == ("error", world.session.state.open_action)
     assert f"park of {BOX} ({POD}) is open since" in alert.text
     world.server.pods[POD].status = "EXITED"

@@ -38,7 +38,11 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def bring(
-    box: RealSshd, results: Path, seen: list[PullProgress], plans: list[str], copies: Path | None = None
+    box: RealSshd,
+    results: Path,
+    seen: list[PullProgress],
+    plans: list[str],
+    copies: Path | None = None,
 ) -> Pulled:
     home = results.parent
     fleet = Fleet([box.spec], audit=home / "audit.jsonl", copies=copies or home / "copies")
@@ -99,7 +103,9 @@ async def test_a_checkpoint_that_does_not_load_is_named(real_sshd: RealSshd, res
     assert "model.safetensors" not in end.text
 
 
-async def test_a_copy_that_was_changed_here_is_fetched_again(real_sshd: RealSshd, results: Path) -> None:
+async def test_a_copy_that_was_changed_here_is_fetched_again(
+    real_sshd: RealSshd, results: Path
+) -> None:
     await bring(real_sshd, results, [], [])
     copy = results.parent / "copies" / real_sshd.spec.name / str(results).lstrip("/") / "notes.txt"
     copy.write_text("lr 0.2")
@@ -108,7 +114,9 @@ async def test_a_copy_that_was_changed_here_is_fetched_again(real_sshd: RealSshd
     assert copy.read_text() == "lr 0.1"
 
 
-async def test_nothing_comes_before_its_price_is_agreed_to(real_sshd: RealSshd, results: Path) -> None:
+async def test_nothing_comes_before_its_price_is_agreed_to(
+    real_sshd: RealSshd, results: Path
+) -> None:
     home, asked = results.parent, list[Toll]()
     fleet = Fleet([real_sshd.spec], audit=home / "audit.jsonl", copies=home / "copies")
 
@@ -117,9 +125,13 @@ async def test_nothing_comes_before_its_price_is_agreed_to(real_sshd: RealSshd, 
         return False
 
     def pull() -> Coroutine[Any, Any, Pulled]:
-        return fleet.pull(real_sshd.spec.name, (str(results),), lambda look: None, lambda plan: None, refuse)
+        return fleet.pull(
+            real_sshd.spec.name, (str(results),), lambda look: None, lambda plan: None, refuse
+        )
 
-    with pytest.raises(PullFailed, match=r"nothing was fetched: you did not agree to 1\d\d B, price unknown"):
+    with pytest.raises(
+        PullFailed, match=r"nothing was fetched: you did not agree to 1\d\d B, price unknown"
+    ):
         await pull()
     assert not [path for path in (home / "copies").rglob("*") if path.is_file()]
     (price,) = asked
@@ -133,13 +145,19 @@ async def test_nothing_comes_before_its_price_is_agreed_to(real_sshd: RealSshd, 
     assert len(asked) == 1
 
 
-async def test_stopped_it_keeps_what_came_and_the_next_goes_on(real_sshd: RealSshd, results: Path) -> None:
+async def test_stopped_it_keeps_what_came_and_the_next_goes_on(
+    real_sshd: RealSshd, results: Path
+) -> None:
     begun = asyncio.Event()
     home = results.parent
     fleet = Fleet([real_sshd.spec], audit=home / "audit.jsonl", copies=home / "copies")
     pulling = asyncio.create_task(
         fleet.pull(
-            real_sshd.spec.name, (str(results),), lambda look: begun.set(), lambda plan: None, at_any_price
+            real_sshd.spec.name,
+            (str(results),),
+            lambda look: begun.set(),
+            lambda plan: None,
+            at_any_price,
         )
     )
     await begun.wait()

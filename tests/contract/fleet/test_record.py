@@ -82,7 +82,9 @@ async def test_a_replay_ends_in_the_state_that_was_recorded(
     real_sshd: RealSshd, tmp_path: Path, name: str
 ) -> None:
     job = Job(tmp_path)
-    spec = replace(real_sshd.spec, interval=0.2, runs=(str(job.out),), logs=(str(job.log),), per_hour=2.0)
+    spec = replace(
+        real_sshd.spec, interval=0.2, runs=(str(job.out),), logs=(str(job.log),), per_hour=2.0
+    )
     job.grow(5)
     path = tmp_path / name
     recorder = Recorder(LineFile(path), [spec], time.time())
@@ -128,9 +130,16 @@ def plain(state: BoxState) -> dict[str, Any]:
     So `seen`: it is of a clock of this computer, by which nothing that was recorded can be judged.
     """
     state = replace(
-        state, spec=recording_lines.bare(state.spec), alerts=(), alerts_kept=False, life=Life(), seen=Seen()
+        state,
+        spec=recording_lines.bare(state.spec),
+        alerts=(),
+        alerts_kept=False,
+        life=Life(),
+        seen=Seen(),
     )
-    curves = {run.name: {name: repr(list(s)) for name, s in run.series.items()} for run in state.runs}
+    curves = {
+        run.name: {name: repr(list(s)) for name, s in run.series.items()} for run in state.runs
+    }
     bare = replace(state, runs=tuple(replace(run, series={}) for run in state.runs))
     values = json.loads(json.dumps(msgspec.to_builtins(bare)), object_hook=undated)
     return {**values, "curves": curves}
@@ -148,6 +157,8 @@ def nearly(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {
-        key: pytest.approx(each, abs=2.0) if key in CLOCKS and isinstance(each, float) else nearly(each)
+        key: pytest.approx(each, abs=2.0)
+        if key in CLOCKS and isinstance(each, float)
+        else nearly(each)
         for key, each in value.items()
     }

@@ -36,7 +36,9 @@ from tests.contract.providers.rows_by_command import BY_COMMAND
 
 KEY, BOX = "SOME_KEY", "train-a"
 MARKETS = [row for row in ROWS if row.wish is not None]
-LISTED = [row for row in ROWS if "list" in row.on and row.kind not in OVER and row not in BY_COMMAND]
+LISTED = [
+    row for row in ROWS if "list" in row.on and row.kind not in OVER and row not in BY_COMMAND
+]
 """Platforms with an account that is listed; what runs over another platform is listed there."""
 every_market = pytest.mark.parametrize("row", MARKETS, ids=lambda row: row.kind)
 
@@ -72,7 +74,13 @@ class Place:
         assert (review.refusals, review.phrase in (BOX, f"{BOX} at any price")) == ((), True)
         with self.rental.held(candidate.ref, BOX) as creation:
             taken = await self.rental.take(
-                creation, candidate, self.wish, BOX, token, typed=review.phrase, say=self.said.append
+                creation,
+                candidate,
+                self.wish,
+                BOX,
+                token,
+                typed=review.phrase,
+                say=self.said.append,
             )
         return taken, token
 
@@ -134,21 +142,31 @@ async def test_a_lost_answer_to_what_was_not_done_stays_open(row: Row, tmp_path:
         candidate = await here.candidate()
         here.server.inject(Fault(on=row.on["create"], drop=True))
         taken, _ = await here.take(candidate)
-        assert (taken.outcome, here.sent(), len(open_creations(here.journal))) == (Outcome.UNKNOWN, 1, 1), (
-            taken
-        )
+        assert (taken.outcome, here.sent(), len(open_creations(here.journal))) == (
+            Outcome.UNKNOWN,
+            1,
+            1,
+        ), taken
 
 
-@pytest.mark.parametrize("row", [row for row in MARKETS if row.offer_price], ids=lambda row: row.kind)
+@pytest.mark.parametrize(
+    "row", [row for row in MARKETS if row.offer_price], ids=lambda row: row.kind
+)
 async def test_an_offer_that_became_dearer_is_not_taken(row: Row, tmp_path: Path) -> None:
     async with place(row, tmp_path) as here:
         candidate = await here.candidate()
 
         def dearer(value: Any) -> Any:
-            return {key: one * 2 for key, one in value.items()} if isinstance(value, dict) else value * 2
+            return (
+                {key: one * 2 for key, one in value.items()}
+                if isinstance(value, dict)
+                else value * 2
+            )
 
         prices = {key.replace(".", "__"): dearer for key in row.offer_price}
-        here.server.inject(Fault(on=row.on["offers"], change=edited(row.offers_in, **prices), times=-1))
+        here.server.inject(
+            Fault(on=row.on["offers"], change=edited(row.offers_in, **prices), times=-1)
+        )
         token = new_token(BOX)
         with here.rental.held(candidate.ref, BOX) as creation:
             taken = await here.rental.take(creation, candidate, here.wish, BOX, token, typed=BOX)
@@ -157,13 +175,18 @@ async def test_an_offer_that_became_dearer_is_not_taken(row: Row, tmp_path: Path
 
 
 @pytest.mark.parametrize("row", LISTED, ids=lambda row: row.kind)
-async def test_machines_that_no_box_names_are_listed_with_their_price(row: Row, tmp_path: Path) -> None:
+async def test_machines_that_no_box_names_are_listed_with_their_price(
+    row: Row, tmp_path: Path
+) -> None:
     async with place(row, tmp_path) as here:
         env = {KEY: here.server.key}
         (bill,) = await ask_accounts([here.ref], [], env=env, clock=Clock())
         assert bill.machines_error is None
         machines = [thing for thing in bill.things if thing.what == "machine"]
-        assert {thing.id for thing in machines} >= {row.machine, *([row.resting] if row.resting else [])}
+        assert {thing.id for thing in machines} >= {
+            row.machine,
+            *([row.resting] if row.resting else []),
+        }
         (running,) = [thing for thing in machines if thing.id == row.machine]
         assert running.bills and (running.per_hour is None or running.per_hour > 0)
         # Named by a box, it is that box's own matter.
@@ -187,13 +210,24 @@ async def test_spot_that_is_billed_as_on_demand_is_told(tmp_path: Path) -> None:
         assert (machine.meter.spot, differences(candidate.offer, wish, machine)) == (True, ())
         here.server.inject(Fault(on=row.on["find"], change=edited(row.machines_in, is_bid=False)))
         (machine,) = await market.find(token)
-        assert "it is billed as on-demand, agreed: spot" in differences(candidate.offer, wish, machine)
+        assert "it is billed as on-demand, agreed: spot" in differences(
+            candidate.offer, wish, machine
+        )
 
 
 def test_accounts_are_those_that_were_named_else_those_of_the_fleet_that_rent_else_all() -> None:
     providers = Providers(env={})
     pod, job = ProviderRef("runpod", "p1", key_env="MINE"), ProviderRef("slurm", "7")
-    assert renting_accounts(providers, (), [job, pod, ProviderRef("runpod", "p2", key_env="MINE")]) == [pod]
+    assert renting_accounts(
+        providers, (), [job, pod, ProviderRef("runpod", "p2", key_env="MINE")]
+    ) == [pod]
     assert renting_accounts(providers, ("vastai",), [pod]) == [ProviderRef("vastai", "")]
-    assert renting_accounts(providers, ("runpod", "vastai"), [pod]) == [pod, ProviderRef("vastai", "")]
-    assert {ref.kind for ref in renting_accounts(providers, (), [job])} >= {"runpod", "vastai", "lambda"}
+    assert renting_accounts(providers, ("runpod", "vastai"), [pod]) == [
+        pod,
+        ProviderRef("vastai", ""),
+    ]
+    assert {ref.kind for ref in renting_accounts(providers, (), [job])} >= {
+        "runpod",
+        "vastai",
+        "lambda",
+    }

@@ -14,7 +14,15 @@ import pytest
 from rgt_tui.demo import Fault, LocalRunPod
 from rgt_tui.demo.platforms import LocalGpu
 from rgt_tui.fleet import BoxSession, ConnectLimit, Meters, OpenActions
-from rgt_tui.fleet.renting import Candidate, Outcome, Rental, Taken, new_token, open_creations, search
+from rgt_tui.fleet.renting import (
+    Candidate,
+    Outcome,
+    Rental,
+    Taken,
+    new_token,
+    open_creations,
+    search,
+)
 from rgt_tui.fleet.renting.rental import account_target, market_of, ref_of
 from rgt_tui.gate import ActionState, AuditLog, Journal, Renting
 from rgt_tui.health import assess
@@ -47,12 +55,21 @@ class World:
         assert found.troubles == ()
         return found.candidates[0]
 
-    async def take(self, candidate: Candidate | None = None, *, typed: str = BOX, **given: Any) -> Taken:
+    async def take(
+        self, candidate: Candidate | None = None, *, typed: str = BOX, **given: Any
+    ) -> Taken:
         candidate = candidate or await self.candidate()
         box = given.pop("box", BOX)
         with self.rental.held(candidate.ref, box) as creation:
             return await self.rental.take(
-                creation, candidate, WISH, box, new_token(box), typed=typed, say=self.said.append, **given
+                creation,
+                candidate,
+                WISH,
+                box,
+                new_token(box),
+                typed=typed,
+                say=self.said.append,
+                **given,
             )
 
     def created(self) -> int:
@@ -63,7 +80,9 @@ class World:
         return [json.loads(line)["state"] for line in path.read_text().splitlines()]
 
     def audited(self) -> list[str]:
-        return [line.entry.text for line in AuditLog(self.folder / "audit.jsonl").lines() if line.entry]
+        return [
+            line.entry.text for line in AuditLog(self.folder / "audit.jsonl").lines() if line.entry
+        ]
 
 
 @pytest.fixture
@@ -71,7 +90,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     server = LocalRunPod(settle_s=0.0)
     await server.start()
     server.add_gpu(
-        LocalGpu("NVIDIA A100 80GB PCIe", "A100 PCIe", 80, 1.64, 1.19, stock={("SECURE", "EU-1"): "HIGH"})
+        LocalGpu(
+            "NVIDIA A100 80GB PCIe", "A100 PCIe", 80, 1.64, 1.19, stock={("SECURE", "EU-1"): "HIGH"}
+        )
     )
     slept: list[float] = []
 
@@ -88,7 +109,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     await server.stop()
 
 
-async def test_what_was_agreed_is_rented_by_one_call_and_stands_on_the_disk_before_it(world: World) -> None:
+async def test_what_was_agreed_is_rented_by_one_call_and_stands_on_the_disk_before_it(
+    world: World,
+) -> None:
     taken = await world.take()
     assert (taken.outcome, world.created()) == (Outcome.RENTED, 1)
     assert taken.machine is not None and taken.machine.id in world.server.pods
@@ -112,7 +135,9 @@ async def test_what_was_agreed_is_rented_by_one_call_and_stands_on_the_disk_befo
     ],
     ids=["time-out", "500", "no JSON", "cut", "odd body"],
 )
-async def test_a_lost_answer_is_found_by_its_token_and_never_sent_again(world: World, fault: Fault) -> None:
+async def test_a_lost_answer_is_found_by_its_token_and_never_sent_again(
+    world: World, fault: Fault
+) -> None:
     world.server.inject(fault)
     taken = await world.take()
     assert (taken.outcome, world.created(), len(world.server.pods)) == (Outcome.RENTED, 1, 1)
@@ -152,7 +177,9 @@ async def test_a_box_of_which_one_creation_is_unknown_is_rented_nowhere_else(wor
         ref=ProviderRef("runpod", "", base_url=world.server.base_url + "/", key_env=KEY),
         offer=(await world.candidate()).offer,
     )
-    elsewhere = msgspec.structs.replace(other, ref=msgspec.structs.replace(other.ref, key_env="OTHER_KEY"))
+    elsewhere = msgspec.structs.replace(
+        other, ref=msgspec.structs.replace(other.ref, key_env="OTHER_KEY")
+    )
     again = await world.take(elsewhere)
     assert (again.outcome, world.created()) == (Outcome.REFUSED, 1)
     another = await world.take(elsewhere, typed="another", box="another")
@@ -190,7 +217,10 @@ async def test_an_offer_that_became_dearer_or_went_away_is_not_taken(world: Worl
     shown = await world.candidate()
     world.server.gpus["NVIDIA A100 80GB PCIe"].secure = 1.65
     dearer = await world.take(shown)
-    assert (dearer.outcome, dearer.reasons[0].partition(":")[0]) == (Outcome.REFUSED, "its price has changed")
+    assert (dearer.outcome, dearer.reasons[0].partition(":")[0]) == (
+        Outcome.REFUSED,
+        "its price has changed",
+    )
     world.server.gpus.clear()
     gone = await world.take(shown)
     assert (gone.outcome, world.created(), list(world.journal.folder.glob("*.jsonl"))) == (
@@ -233,7 +263,9 @@ async def test_a_fault_of_the_adapter_after_the_call_is_looked_for_as_well(
     assert "ValueError: nobody thought of that" in world.said[0]
 
 
-async def test_what_cannot_be_asked_for_so_is_refused_before_anything_is_written(world: World) -> None:
+async def test_what_cannot_be_asked_for_so_is_refused_before_anything_is_written(
+    world: World,
+) -> None:
     candidate = await world.candidate()
     odd = msgspec.structs.replace(
         candidate, offer=msgspec.structs.replace(candidate.offer, id="of another market")
@@ -299,7 +331,9 @@ async def test_a_crash_at_every_state_is_looked_after_by_the_next_rgt(
     fleet = Fleet(world, {"lab": "pod1"})
     (open_,) = await fleet.open.look()
     assert (open_.last.state in states, world.created()) == (True, 0)
-    (alert,) = [one for one in assess(fleet.sessions["lab"].state, NOW).alerts if one.kind == "unconfirmed"]
+    (alert,) = [
+        one for one in assess(fleet.sessions["lab"].state, NOW).alerts if one.kind == "unconfirmed"
+    ]
     assert f"renting {BOX} at runpod" in alert.text
     (now,) = open_creations(world.journal)
     assert (now.last.state, now.last.machine) == (CONFIRMED, pod)
@@ -324,7 +358,10 @@ async def test_the_next_start_of_the_same_command_goes_on_and_sends_nothing(
     market = market_of(world.providers, ref_of(open_))
     with world.rental.held(ref_of(open_), BOX) as creation:
         taken = await world.rental.find(creation, market, BOX, token, seconds=0.0)
-        assert taken.machine is not None and (taken.outcome, taken.machine.id) == (Outcome.RENTED, pod)
+        assert taken.machine is not None and (taken.outcome, taken.machine.id) == (
+            Outcome.RENTED,
+            pod,
+        )
         await world.rental.confirm(creation, BOX, token, taken.machine)
         await world.rental.listed(creation, BOX, token, pod, "the fleet file")
     assert (open_creations(world.journal), world.created()) == ((), 0)

@@ -66,7 +66,9 @@ class Course:
         seen = self.session.state.counters.samples
         return await self.until(
             lambda box: (
-                box.link is Link.LIVE and box.counters.samples >= seen + more and box.hello is not None
+                box.link is Link.LIVE
+                and box.counters.samples >= seen + more
+                and box.hello is not None
             )
         )
 
@@ -291,13 +293,17 @@ async def test_a_sample_that_was_on_its_way_is_not_the_first_one_of_a_faster_pac
         box_session, "MOST_TOGETHER", 1
     )  # each is taken in as it comes, however slow this machine is
     monkeypatch.setattr(BoxSession, "_frame", noted)
-    monkeypatch.setattr(BoxSession, "_send", lambda self, control: None)  # the box never hears of it
+    monkeypatch.setattr(
+        BoxSession, "_send", lambda self, control: None
+    )  # the box never hears of it
     async with course(spec) as (one, _):
         await one.live()
         del shown[:]
         one.session.set_interval(spec.interval / 4)
         await one.until(lambda _: len(shown) >= 3)
-    assert shown[:3] == [None, spec.interval / 4, spec.interval / 4], "the older pace holds for the first one"
+    assert shown[:3] == [None, spec.interval / 4, spec.interval / 4], (
+        "the older pace holds for the first one"
+    )
 
 
 async def test_nothing_is_sent_twice_that_the_first_line_said(
@@ -331,7 +337,9 @@ async def test_a_reconnect_goes_on_behind_what_is_known(
         lost = await one.until(lambda box: box.link is Link.UNREACHABLE)
         await one.live()
         assert asked[0].samples_after is None
-        assert asked[1].samples_after == SampleCursor(boot=lost.counters.boot, seq=lost.counters.seq)
+        assert asked[1].samples_after == SampleCursor(
+            boot=lost.counters.boot, seq=lost.counters.seq
+        )
         assert one.session.state.counters.gaps == one.session.state.counters.duplicates == 0
 
 
@@ -365,7 +373,9 @@ async def test_a_pause_calls_it_back_and_an_end_ends_it(
         one.session.pause(True)
         await one.until(lambda box: box.link is Link.PAUSED)
         assert not task.done()
-        assert task.cancelling() == 0, "a pause is no cancellation for whoever waits for the session"
+        assert task.cancelling() == 0, (
+            "a pause is no cancellation for whoever waits for the session"
+        )
         reached.clear()
         one.session.pause(False)
         async with asyncio.timeout(60):

@@ -27,7 +27,9 @@ replace = msgspec.structs.replace
 class Run:
     """A running fleet, and what came over the wire."""
 
-    def __init__(self, specs: list[BoxSpec], folder: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, specs: list[BoxSpec], folder: Path, clock: Callable[[], float] = time.time
+    ) -> None:
         self.lines: list[tuple[str, bytes]] = []
         self.fleet = Fleet(specs, audit=folder / "audit", clock=clock, tap=self._tap)
         self.name = specs[0].name
@@ -44,7 +46,9 @@ class Run:
         """How many frames of a kind have come."""
         return sum(line.startswith(b'{"t":"%s"' % kind.encode()) for _, line in self.lines)
 
-    async def until(self, condition: Callable[[BoxState], bool], name: str | None = None) -> BoxState:
+    async def until(
+        self, condition: Callable[[BoxState], bool], name: str | None = None
+    ) -> BoxState:
         """Wait for a state of a box: what waits for the end of a minute needs that minute, too."""
         reached = asyncio.Event()
 
@@ -107,7 +111,9 @@ async def gone(pid: int) -> None:
         os.close(handle)
 
 
-async def test_a_paused_box_is_left_alone_and_goes_on_without_a_gap(spec: BoxSpec, tmp_path: Path) -> None:
+async def test_a_paused_box_is_left_alone_and_goes_on_without_a_gap(
+    spec: BoxSpec, tmp_path: Path
+) -> None:
     async with running(spec, folder=tmp_path) as run:
         before = await run.more()
         assert before.hello is not None
@@ -128,7 +134,9 @@ async def test_a_paused_box_is_left_alone_and_goes_on_without_a_gap(spec: BoxSpe
         assert texts.count("paused by you") == 1
 
 
-async def test_a_box_can_be_paused_while_it_cannot_be_reached(spec: BoxSpec, tmp_path: Path) -> None:
+async def test_a_box_can_be_paused_while_it_cannot_be_reached(
+    spec: BoxSpec, tmp_path: Path
+) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         away = replace(spec, port=closed.getsockname()[1])
@@ -164,7 +172,9 @@ async def test_a_faster_pace_counts_from_its_first_sample_and_a_slower_one_at_on
         assert back.counters.gaps == 0
 
 
-async def test_in_a_larger_fleet_only_the_box_on_the_screen_is_fast(spec: BoxSpec, tmp_path: Path) -> None:
+async def test_in_a_larger_fleet_only_the_box_on_the_screen_is_fast(
+    spec: BoxSpec, tmp_path: Path
+) -> None:
     # The others stay away; what counts is what is asked of them.
     others = [replace(spec, name=f"other{n}", host="127.0.0.9") for n in range(12)]
     async with running(replace(spec, interval=1.0), *others, folder=tmp_path) as run:
@@ -419,11 +429,15 @@ async def test_a_connection_survives_new_keys(tmp_path: Path) -> None:
     """What was offered at the first key exchange is let go of; the next one brings its own."""
     with sshd(tmp_path, "RekeyLimit 64K\n") as port:
         async with await connect(spec_of(tmp_path, port)) as connection:
-            done = await connection.run("head -c 2000000 /dev/zero | tr '\\0' x", encoding=None, timeout=60)
+            done = await connection.run(
+                "head -c 2000000 /dev/zero | tr '\\0' x", encoding=None, timeout=60
+            )
     assert done.stdout == b"x" * 2000000
 
 
-async def test_a_tap_that_fails_ends_neither_the_session_nor_the_fleet(spec: BoxSpec, tmp_path: Path) -> None:
+async def test_a_tap_that_fails_ends_neither_the_session_nor_the_fleet(
+    spec: BoxSpec, tmp_path: Path
+) -> None:
     failing = [True]
 
     def tap(box: str, at: float, line: bytes) -> None:

@@ -38,13 +38,19 @@ async def test_boxes_come_and_go_and_the_others_go_on(spec: BoxSpec, tmp_path: P
         new = await run.more(name="a-new-one")
         assert new.hello is not None
         stayed = await run.more()
-        assert (stayed.counters.connects, stayed.counters.gaps, stayed.hello) == (1, 0, before.hello)
+        assert (stayed.counters.connects, stayed.counters.gaps, stayed.hello) == (
+            1,
+            0,
+            before.hello,
+        )
         dearer = replace(first, per_hour=2.0)
         await fleet.take_over([dearer])
         await gone(before.hello.pid)
         fleet.publish()
         assert names(fleet) == ["a-new-one"]
-        again = await run.until(lambda box: box.link is Link.LIVE and box.spec == dearer, "a-new-one")
+        again = await run.until(
+            lambda box: box.link is Link.LIVE and box.spec == dearer, "a-new-one"
+        )
         assert again.spec.per_hour == 2.0
         with pytest.raises(ProfileError):
             await fleet.take_over([replace(dearer, profile="nimbus")])
@@ -64,7 +70,11 @@ async def test_the_account_of_a_new_box_is_asked_at_once(tmp_path: Path) -> None
     lab = BoxSpec(name="lab", host="lab.invalid")
     ref = ProviderRef("runpod", "pod1", base_url=server.base_url, key_env="SOME_KEY")
     fleet = Fleet(
-        [lab], audit=tmp_path / "audit", env={"SOME_KEY": server.key}, meter_seconds=3600.0, whole=True
+        [lab],
+        audit=tmp_path / "audit",
+        env={"SOME_KEY": server.key},
+        meter_seconds=3600.0,
+        whole=True,
     )
     seen = asyncio.Event()
 
@@ -77,7 +87,9 @@ async def test_the_account_of_a_new_box_is_asked_at_once(tmp_path: Path) -> None
     await fleet.start()
     try:
         await fleet.accounts_asked()
-        await fleet.take_over([lab, BoxSpec(name="pod", host="pod.invalid", profile="runpod", provider=ref)])
+        await fleet.take_over(
+            [lab, BoxSpec(name="pod", host="pod.invalid", profile="runpod", provider=ref)]
+        )
         async with asyncio.timeout(60):
             await seen.wait()
         (bill,) = fleet.state.accounts
@@ -87,7 +99,9 @@ async def test_the_account_of_a_new_box_is_asked_at_once(tmp_path: Path) -> None
         await server.stop()
 
 
-async def test_what_is_under_way_on_a_box_that_leaves_is_waited_for(spec: BoxSpec, tmp_path: Path) -> None:
+async def test_what_is_under_way_on_a_box_that_leaves_is_waited_for(
+    spec: BoxSpec, tmp_path: Path
+) -> None:
     async with running(spec, folder=tmp_path) as run:
         await run.more()
         fleet, other = run.fleet, replace(spec, name="other")

@@ -62,7 +62,9 @@ GB = 10**9
 replace = msgspec.structs.replace
 KINDS = {"/": "overlay", "/workspace": "xfs", "/net": "nfs4"}
 MOUNTS = tuple(Mounted(path=path, kind=kind, device=kind) for path, kind in KINDS.items())
-SAFE = ResultGroup(path="/workspace/a", owner="cell a", files=1, bytes=GB, newest=1.0, fingerprint="a")
+SAFE = ResultGroup(
+    path="/workspace/a", owner="cell a", files=1, bytes=GB, newest=1.0, fingerprint="a"
+)
 """On the network volume, which outlives the pod."""
 
 
@@ -113,7 +115,9 @@ class World:
         sessions, profiles = {BOX: self.session}, {BOX: load_profile("runpod")}
         audit = self.folder / "audit.jsonl"
         arguments.setdefault("ticks", self.ticks)
-        return Teardown(sessions, profiles, self.meters, audit, time.time, asking=asking, **arguments)
+        return Teardown(
+            sessions, profiles, self.meters, audit, time.time, asking=asking, **arguments
+        )
 
     def ticks(self) -> float:
         return steady() + self.later
@@ -128,10 +132,16 @@ class World:
     def _listed(self, wanted: Wanted) -> Results:
         """List what is asked for, as the agent does: what lies on storage that outlives the verb is not looked at."""
         stays = tuple(f"{place.rstrip('/')}/" for place in wanted.survives)
-        groups = tuple(group for group in self.groups if not group.path.startswith(stays or ("//",)))
+        groups = tuple(
+            group for group in self.groups if not group.path.startswith(stays or ("//",))
+        )
         generation = "|".join(f"{group.path} {group.fingerprint}" for group in groups)
         return Results(
-            at=time.time(), generation=generation, groups=groups, skipped=self.skipped, mounts=self.mounts
+            at=time.time(),
+            generation=generation,
+            groups=groups,
+            skipped=self.skipped,
+            mounts=self.mounts,
         )
 
     async def _results(self, box: BoxSession, wanted: Wanted) -> Results:
@@ -166,7 +176,9 @@ class World:
     async def _unseal(self, box: BoxSession, nonce: str) -> None:
         self.log.append("unseal")
 
-    async def _copies(self, box: str, instance: str, groups: Iterable[ResultGroup]) -> tuple[CopyProof, ...]:
+    async def _copies(
+        self, box: str, instance: str, groups: Iterable[ResultGroup]
+    ) -> tuple[CopyProof, ...]:
         return self.proofs
 
     def put(self, **changes: object) -> None:
@@ -192,7 +204,9 @@ class World:
     async def review(self, verb: Verb = Verb.DESTROY, **choices: Any) -> Review:
         return await self.teardown.review(BOX, verb, **choices)
 
-    async def execute(self, verb: Verb = Verb.PARK, typed: str = BOX, **choices: Any) -> list[StopPhase]:
+    async def execute(
+        self, verb: Verb = Verb.PARK, typed: str = BOX, **choices: Any
+    ) -> list[StopPhase]:
         return [step.phase async for step in self.teardown.execute(BOX, verb, typed, **choices)]
 
     async def refused(self, verb: Verb = Verb.DESTROY, typed: str = BOX, **choices: Any) -> str:
@@ -216,7 +230,15 @@ def quiet_state(spec: BoxSpec) -> BoxState:
         durable_path="/net/a",
     )
     disks = tuple(
-        Disk(mount=mount, kind=kind, bytes_total=9, bytes_used=1, bytes_free=8, inodes_total=9, inodes_used=1)
+        Disk(
+            mount=mount,
+            kind=kind,
+            bytes_total=9,
+            bytes_used=1,
+            bytes_free=8,
+            inodes_total=9,
+            inodes_used=1,
+        )
         for mount, kind in KINDS.items()
     )
     return BoxState(
@@ -253,7 +275,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         provider=ProviderRef("runpod", "pod1", base_url=server.base_url, key_env=KEY),
     )
     bundle = AgentBundle(data=b"", digest="", filename="")
-    session = BoxSession(spec, load_profile("runpod"), bundle, ConnectLimit(), time.time, lambda _: None)
+    session = BoxSession(
+        spec, load_profile("runpod"), bundle, ConnectLimit(), time.time, lambda _: None
+    )
     session.state = quiet_state(spec)
     meters = Meters({BOX: session}, seconds=60, clock=time.time, say=print, env={KEY: server.key})
     yield World(server, session, meters, tmp_path)
@@ -277,7 +301,9 @@ async def test_a_quiet_box_is_parked_and_every_step_is_recorded(world: World) ->
     states = [json.loads(line)["state"] for line in path.read_text().splitlines()]
     assert states == ["intent", "sent", "answered", "confirmed", "off"]
     hashes = [line.hash for line in AuditLog(world.folder / "audit.jsonl").lines()]
-    assert [one.audit for one in Journal(world.folder / "journal").audited()] == hashes, "each is vouched for"
+    assert [one.audit for one in Journal(world.folder / "journal").audited()] == hashes, (
+        "each is vouched for"
+    )
 
 
 async def test_a_finished_box_is_destroyed_under_its_seal(world: World) -> None:
@@ -313,9 +339,12 @@ async def test_results_that_nobody_listed_keep_the_box(world: World) -> None:
     )
     world.groups = (lone,)
     assert (
-        "/workspace/hf/out (run hf/train.py, 9 files, 3.0 GB) is erased; not pulled" in await world.refused()
+        "/workspace/hf/out (run hf/train.py, 9 files, 3.0 GB) is erased; not pulled"
+        in await world.refused()
     )
-    world.proofs = (CopyProof(path=lone.path, fingerprint="x", where="/home/me/out", files=9, bytes=3 * GB),)
+    world.proofs = (
+        CopyProof(path=lone.path, fingerprint="x", where="/home/me/out", files=9, bytes=3 * GB),
+    )
     assert (await world.execute(Verb.DESTROY))[-1] is StopPhase.METER_OFF
 
 
@@ -361,7 +390,9 @@ async def test_a_flipped_byte_of_a_copy_is_named_by_its_file(world: World) -> No
         ({"procs": (Proc(pid=231, started=1.0, cmd="train"),)}, "pid 231"),
     ],
 )
-async def test_a_box_that_is_not_quiet_is_kept(world: World, changes: dict[str, object], why: str) -> None:
+async def test_a_box_that_is_not_quiet_is_kept(
+    world: World, changes: dict[str, object], why: str
+) -> None:
     world.sample(**changes)
     for verb in Verb:
         assert any(why in reason for reason in (await world.review(verb)).refusals)
@@ -389,7 +420,9 @@ async def test_an_item_is_as_old_as_what_it_was_read_from(world: World) -> None:
     assert age is not None and 6 * 3600 <= age < 6 * 3600 + 60
 
 
-async def test_a_training_that_begins_before_the_call_stops_it_and_the_seal_is_opened(world: World) -> None:
+async def test_a_training_that_begins_before_the_call_stops_it_and_the_seal_is_opened(
+    world: World,
+) -> None:
     assert (await world.review()).refusals == ()
     world.busy = ("a training process began: pid 300",)
     assert "seen when it was sealed: a training process began: pid 300" in await world.refused()
@@ -441,7 +474,9 @@ async def test_without_an_agent_there_is_no_seal_and_that_has_to_be_given_up(wor
     assert "something is given up" in await world.refused(forfeits=keys)
     review = await world.review(forfeits=keys)
     assert review.phrase == "forfeit 2 of lab"
-    assert (await world.execute(Verb.DESTROY, review.phrase, forfeits=keys))[-1] is StopPhase.METER_OFF
+    assert (await world.execute(Verb.DESTROY, review.phrase, forfeits=keys))[
+        -1
+    ] is StopPhase.METER_OFF
     assert "seal" not in world.log
 
 
@@ -465,10 +500,14 @@ async def test_where_person_and_provider_disagree_on_a_disk_the_worse_counts(wor
     spec = replace(world.session.state.spec, tiers={"/workspace": "network-volume"})
     cell = replace(world.session.state.queues[0].cells[0], durable_path="/workspace/safe")
     world.put(spec=spec, queues=(QueueState(path="/q", at=time.time(), cells=(cell,)),))
-    world.groups = (ResultGroup(path="/workspace/a", owner="cell a", files=1, bytes=GB, fingerprint="x"),)
+    world.groups = (
+        ResultGroup(path="/workspace/a", owner="cell a", files=1, bytes=GB, fingerprint="x"),
+    )
     assert "/workspace/a (cell a, 1 file, 1.0 GB) is erased" in await world.refused()
     notes = [item.text for item in (await world.review()).items if item.kind == "tiers"]
-    assert any("network-volume by the fleet file and volume-disk by the provider" in note for note in notes)
+    assert any(
+        "network-volume by the fleet file and volume-disk by the provider" in note for note in notes
+    )
 
 
 async def test_a_second_rgt_is_told_who_acts(world: World) -> None:
@@ -508,7 +547,10 @@ async def test_a_review_names_what_an_earlier_rgt_left_open(world: World) -> Non
     [
         ({"skipped": (Skipped(rule="caches", files=9, bytes=GB),)}, "left out by a rule: caches"),
         ({"mounts": (Mounted(path="/", kind="overlay", device="overlay"),)}, "/workspace/a"),
-        ({"skipped": (Skipped(rule="compiled Python", files=9, bytes=9, proved=True),)}, "something changed"),
+        (
+            {"skipped": (Skipped(rule="compiled Python", files=9, bytes=9, proved=True),)},
+            "something changed",
+        ),
     ],
 )
 async def test_a_list_whose_rules_or_mounts_change_before_the_seal_stops_the_call(
@@ -536,7 +578,9 @@ async def test_results_are_listed_anew_once_their_copies_have_changed(world: Wor
     assert not review.refusals
     (row,) = [item for item in review.items if item.path == "/workspace/x"]
     assert (row.ok, row.ignorable, row.forfeitable) == (True, False, False)
-    assert row.text == "/workspace/x (nobody owns it, 1 file, 1.0 GB) has a verified copy in /pulled"
+    assert (
+        row.text == "/workspace/x (nobody owns it, 1 file, 1.0 GB) has a verified copy in /pulled"
+    )
 
 
 async def test_a_row_of_the_newest_list_is_pulled_as_that_list_was_made(world: World) -> None:
@@ -621,12 +665,18 @@ async def test_what_changed_since_it_was_shown_closes_the_gate(world: World) -> 
 
 
 async def test_what_nobody_owns_is_ignored_or_given_up_by_its_name(world: World) -> None:
-    lone = ResultGroup(path="/workspace/tmp", files=4, bytes=5 * GB, newest=time.time() - 50, fingerprint="x")
+    lone = ResultGroup(
+        path="/workspace/tmp", files=4, bytes=5 * GB, newest=time.time() - 50, fingerprint="x"
+    )
     world.groups = (SAFE, lone)
     key = frozenset({"results:/workspace/tmp"})
     assert "nobody owns it, 4 files, 5.0 GB" in await world.refused()
     review = await world.review(forfeits=key)
-    assert (review.refusals, review.forfeits[0].bytes, review.phrase) == ((), 5 * GB, "forfeit 1 of lab")
+    assert (review.refusals, review.forfeits[0].bytes, review.phrase) == (
+        (),
+        5 * GB,
+        "forfeit 1 of lab",
+    )
     assert "not when it was shown" not in await world.refused(forfeits=key)
     world.groups = (SAFE, replace(lone, fingerprint="newer"))
     assert "what is given up is not what was shown" in await world.refused(
@@ -637,7 +687,9 @@ async def test_what_nobody_owns_is_ignored_or_given_up_by_its_name(world: World)
     assert (await world.execute(Verb.DESTROY, ignored=key))[-1] is StopPhase.METER_OFF
 
 
-async def test_an_unreachable_box_is_given_up_item_by_item_and_by_its_instance(world: World) -> None:
+async def test_an_unreachable_box_is_given_up_item_by_item_and_by_its_instance(
+    world: World,
+) -> None:
     world.put(link=Link.UNREACHABLE, reason="ssh: timed out")
     world.fault = "lab is not connected"
     review = await world.review()
@@ -646,7 +698,9 @@ async def test_an_unreachable_box_is_given_up_item_by_item_and_by_its_instance(w
     review = await world.review(forfeits=keys)
     assert (review.refusals, review.phrase) == ((), "forfeit 4 of lab pod1")
     await world.refused(typed="forfeit 4 of lab", forfeits=keys)
-    assert (await world.execute(Verb.DESTROY, review.phrase, forfeits=keys))[-1] is StopPhase.METER_OFF
+    assert (await world.execute(Verb.DESTROY, review.phrase, forfeits=keys))[
+        -1
+    ] is StopPhase.METER_OFF
 
 
 async def test_a_parked_box_can_be_destroyed_later_by_another_rgt(world: World) -> None:
@@ -661,7 +715,10 @@ async def test_a_parked_box_can_be_destroyed_later_by_another_rgt(world: World) 
 
 async def test_what_a_park_keeps_and_nobody_has_pulled_is_not_destroyed_later(world: World) -> None:
     """A park lists what a destroy would take as well: the box cannot be asked any more when that comes."""
-    world.groups = (SAFE, ResultGroup(path="/workspace/b", files=1, bytes=GB, newest=1.0, fingerprint="b"))
+    world.groups = (
+        SAFE,
+        ResultGroup(path="/workspace/b", files=1, bytes=GB, newest=1.0, fingerprint="b"),
+    )
     await world.execute(Verb.PARK)
     world.put(link=Link.UNREACHABLE, queues=(), hello=None, sample=None, seen=Seen())
     world.fault = "lab is not connected"
@@ -698,7 +755,9 @@ async def test_a_protected_box_needs_an_act_of_its_own(world: World) -> None:
 async def test_readonly_refuses_every_action(world: World) -> None:
     world.teardown = world.another(readonly=True)
     for verb in Verb:
-        assert (await world.review(verb)).refusals == ("rgt was started with --readonly: it stops no meter",)
+        assert (await world.review(verb)).refusals == (
+            "rgt was started with --readonly: it stops no meter",
+        )
         assert "--readonly" in await world.refused(verb)
     assert world.sent() == []
 
@@ -708,7 +767,9 @@ async def test_a_script_confirms_the_evidence_of_its_dry_run(world: World) -> No
     world.teardown = world.another()
     facts, _, made = dry.rpartition("-")
     assert "older than 60 s" in await world.refused(evidence_digest=f"{facts}-{int(made) - 90}")
-    assert "not that of the dry run any more" in await world.refused(evidence_digest=f"{'0' * 64}-{made}")
+    assert "not that of the dry run any more" in await world.refused(
+        evidence_digest=f"{'0' * 64}-{made}"
+    )
     world.groups = (SAFE, ResultGroup(path="/workspace/b", files=1, bytes=GB, fingerprint="new"))
     assert "not that of the dry run any more" in await world.refused(evidence_digest=dry)
     world.groups = (SAFE,)

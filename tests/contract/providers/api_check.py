@@ -53,7 +53,9 @@ def request_faults(
     yield from _faults(table, parse_field(call.body), _decoded(body), f"{where}: sent")
 
 
-def answer_faults(table: ApiTable, method: str, path: str, status: int, body: bytes) -> Iterator[str]:
+def answer_faults(
+    table: ApiTable, method: str, path: str, status: int, body: bytes
+) -> Iterator[str]:
     """Yield what is wrong with an answer by a table."""
     call = table.call(method, path)
     if call is None:

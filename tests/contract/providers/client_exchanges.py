@@ -16,7 +16,11 @@ from typing import Any
 import httpx
 
 from rgt_tui.demo.platforms import Ask, LocalServer, LocalVast
-from tests.contract.providers.fakes.local_digitalocean import LocalDigitalOcean, LocalSize, region_of
+from tests.contract.providers.fakes.local_digitalocean import (
+    LocalDigitalOcean,
+    LocalSize,
+    region_of,
+)
 from tests.contract.providers.fakes.local_lambda import LocalLambda
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +33,9 @@ LIMIT_S = 300.0
 def vast_world() -> LocalVast:
     """Return a Vast.ai with a bid, a volume and an offer."""
     server = LocalVast(settle_s=0.05)
-    server.add_instance(31415926, "train-a", created=server.clock() - 3600, is_bid=True, volumes=(77,))
+    server.add_instance(
+        31415926, "train-a", created=server.clock() - 3600, is_bid=True, volumes=(77,)
+    )
     server.volumes[77] = 50.0
     server.asks[9001] = Ask(9001)
     return server
@@ -51,7 +57,13 @@ def digitalocean_world() -> LocalDigitalOcean:
     server.sizes = [size, LocalSize("s-1vcpu-1gb", 0.01, model=None)]
     server.add_droplet("train-a", size)
     server.lists["volumes"].append(
-        {"id": "v1", "name": "data", "size_gigabytes": 100, "region": region_of("nyc2"), "droplet_ids": []}
+        {
+            "id": "v1",
+            "name": "data",
+            "size_gigabytes": 100,
+            "region": region_of("nyc2"),
+            "droplet_ids": [],
+        }
     )
     return server
 
@@ -141,7 +153,9 @@ async def replay(client: Client, server: LocalServer) -> list[str]:
     """Send the recorded requests to a server; return what its answers lack that satisfied the client."""
     faults = []
     headers = {"Authorization": f"{server.scheme}{server.key}"}
-    async with httpx.AsyncClient(base_url=server.base_url, headers=headers, trust_env=False) as http:
+    async with httpx.AsyncClient(
+        base_url=server.base_url, headers=headers, trust_env=False
+    ) as http:
         for row in json.loads(client.recording.read_text())["exchange"]:
             body = {} if row["body"] is None else {"json": row["body"]}
             answer = await http.request(row["method"], row["path"], params=row["query"], **body)

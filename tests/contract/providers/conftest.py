@@ -142,7 +142,9 @@ async def world() -> AsyncIterator[World]:
     await server.start()
     server.add_pod(POD, "train-a", created=START - 3600)
     providers = Providers(clock=clock, env={"DEMO_KEY": server.key}, timeout_s=10.0)
-    provider = providers.open(ProviderRef("runpod", POD, base_url=server.base_url, key_env="DEMO_KEY"))
+    provider = providers.open(
+        ProviderRef("runpod", POD, base_url=server.base_url, key_env="DEMO_KEY")
+    )
     yield World(clock, server, providers, provider, changes)
     await providers.close()
     await server.stop()

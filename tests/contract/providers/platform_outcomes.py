@@ -104,7 +104,16 @@ def edited(rows: Callable[[Any], Sequence[dict[str, Any]]], **values: object) ->
 
 
 FAILED_READS = (
-    *("an error at 200", "401", "429", "429 that says when", "500", "no answer", "cut short", "a redirect"),
+    *(
+        "an error at 200",
+        "401",
+        "429",
+        "429 that says when",
+        "500",
+        "no answer",
+        "cut short",
+        "a redirect",
+    ),
 )
 FAILED_CALLS = {
     "not reachable": "nothing done",
@@ -134,7 +143,10 @@ OUTCOMES: dict[tuple[str, str], str] = {
         for verb in ("list", "read", "leftovers", "balance", "spend", "offers", "find")
         for fault in FAILED_READS
     },
-    **{(verb, "not reachable"): "not known" for verb in ("list", "read", "leftovers", "offers", "find")},
+    **{
+        (verb, "not reachable"): "not known"
+        for verb in ("list", "read", "leftovers", "offers", "find")
+    },
     **{(verb, fault): outcome for verb in ("list", "read") for fault, outcome in SHAPES.items()},
     ("list", "no second page"): "not known",
     ("list", "no end"): "not known",
@@ -151,10 +163,15 @@ OUTCOMES: dict[tuple[str, str], str] = {
     **{
         ("start", fault): outcome
         for fault, outcome in FAILED_CALLS.items()
-        if outcome == "nothing done" or fault in ("500", "no answer", "no answer, done all the same")
+        if outcome == "nothing done"
+        or fault in ("500", "no answer", "no answer, done all the same")
     },
     ("start", "no answer, done all the same"): "nobody knows",
-    **{(verb, fault): outcome for verb in ("park", "destroy") for fault, outcome in FAILED_CALLS.items()},
+    **{
+        (verb, fault): outcome
+        for verb in ("park", "destroy")
+        for fault, outcome in FAILED_CALLS.items()
+    },
     ("park", ""): "done, by reading",
     ("destroy", ""): "done, by reading",
     ("destroy", "no end"): "nobody knows",
@@ -180,7 +197,10 @@ def expected(row: Row, verb: str) -> dict[str, str]:
         for (of, fault), outcome in OUTCOMES.items()
         if of == verb and row.why_not(verb, fault) is None
     }
-    return {**found, **{fault: outcome for (of, fault), outcome in row.differs.items() if of == verb}}
+    return {
+        **found,
+        **{fault: outcome for (of, fault), outcome in row.differs.items() if of == verb},
+    }
 
 
 def faults_of(rows: Sequence[Row]) -> list[tuple[str, str]]:

@@ -37,7 +37,10 @@ NO_BOOKS = "no call tells what a machine has cost"
 NO_MARKET: Mapping[str | tuple[str, str], str] = dict.fromkeys(
     ("offers", "find", "create"), "rgt rents nothing there"
 )
-READ_ONE: Mapping[str | tuple[str, str], str] = {"404, and no list": NO_ONE, "404, but in the list": NO_ONE}
+READ_ONE: Mapping[str | tuple[str, str], str] = {
+    "404, and no list": NO_ONE,
+    "404, but in the list": NO_ONE,
+}
 
 
 POD, PARKED = "k3v9q0x1fake01", "p0stopped2fake"
@@ -48,7 +51,9 @@ def runpod(**given: Any) -> LocalRunPod:
     server.add_pod(POD, "train-a", created=START - HOUR)
     server.add_pod(PARKED, "old", created=START - HOUR, status="EXITED")
     server.add_volume("vol1", 50.0)
-    server.add_gpu(LocalGpu("NVIDIA GeForce RTX 4090", "RTX 4090", stock={("SECURE", "LOCAL-1"): "HIGH"}))
+    server.add_gpu(
+        LocalGpu("NVIDIA GeForce RTX 4090", "RTX 4090", stock={("SECURE", "LOCAL-1"): "HIGH"})
+    )
     return server
 
 
@@ -146,7 +151,9 @@ def _lambda_machines(data: Any) -> Sequence[dict[str, Any]]:
     return found if isinstance(found, list) else [found]
 
 
-PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHRlc3R0ZXN0dGVzdHRlc3R0ZXN0dGVzdHRlc3R0ZXN0 me@here"
+PUBLIC_KEY = (
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHRlc3R0ZXN0dGVzdHRlc3R0ZXN0dGVzdHRlc3R0ZXN0 me@here"
+)
 DROPLET, DARK = "510000001", "510000002"
 
 
@@ -156,7 +163,9 @@ def digitalocean(**given: Any) -> LocalDigitalOcean:
     server.add_droplet("train-a", size, created=START - HOUR)
     server.add_droplet("old", size, created=START - HOUR, status="off")
     server.sizes, server.owed = [size], "-41.20"
-    server.lists["volumes"] = [{"id": "v1", "name": "data", "size_gigabytes": 100, "droplet_ids": []}]
+    server.lists["volumes"] = [
+        {"id": "v1", "name": "data", "size_gigabytes": 100, "droplet_ids": []}
+    ]
     return server
 
 
@@ -171,7 +180,9 @@ def _droplet_state(server: LocalDigitalOcean, instance: str) -> str:
 
 
 def _droplets(data: Any) -> Sequence[dict[str, Any]]:
-    found: Sequence[dict[str, Any]] = data.get("droplets") or ([data["droplet"]] if "droplet" in data else [])
+    found: Sequence[dict[str, Any]] = data.get("droplets") or (
+        [data["droplet"]] if "droplet" in data else []
+    )
     return found
 
 
@@ -236,7 +247,9 @@ def dstack(**given: Any) -> LocalDstack:
     server = LocalDstack(**given)
     server.add(LocalInstance("main", "lab", 0, below="k3v9q0x1fake01"))
     server.add(LocalInstance("main", "lab", 1, host="203.0.113.8"))
-    server.volumes = [{"name": "data", "project_name": "main", "configuration": {"backend": "runpod"}}]
+    server.volumes = [
+        {"name": "data", "project_name": "main", "configuration": {"backend": "runpod"}}
+    ]
     return server
 
 
@@ -494,7 +507,9 @@ ROWS = (
                 (verb, "an error at 200"): {"on": GET, "change": _failed, "times": -1}
                 for verb in ("list", "read")
             },
-            **{(verb, "cut short"): {"on": GET, "cut": 9, "times": -1} for verb in ("list", "read")},
+            **{
+                (verb, "cut short"): {"on": GET, "cut": 9, "times": -1} for verb in ("list", "read")
+            },
         },
         lacks={
             **HTTP,

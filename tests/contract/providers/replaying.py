@@ -41,7 +41,9 @@ async def replayed(recording: Recording) -> tuple[Instance, ...]:
     await server.start()
     providers = Providers(env={KEY_ENV: "x"})
     try:
-        return await providers.open(ProviderRef(recording.kind, "", server.base_url, KEY_ENV)).list()
+        return await providers.open(
+            ProviderRef(recording.kind, "", server.base_url, KEY_ENV)
+        ).list()
     finally:
         await providers.close()
         await server.stop()

@@ -51,7 +51,10 @@ def squeue_line(job: str, state: str = "RUNNING", name: str = "train-a") -> str:
     """Return what squeue prints of a job on one node with two GPUs."""
     end = str(int(START + HOUR))
     return (
-        "\t".join((job, job, state, str(int(START - HOUR)), end, "1", "gres/gpu:a100:2", "gpu", name)) + "\n"
+        "\t".join(
+            (job, job, state, str(int(START - HOUR)), end, "1", "gres/gpu:a100:2", "gpu", name)
+        )
+        + "\n"
     )
 
 
@@ -107,7 +110,12 @@ def not_found(what: str, name: str) -> Says:
 
 def shown(items: Sequence[Any]) -> Says:
     """Return a list as ``--output=json`` prints it."""
-    data = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": list(items)}
+    data = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "metadata": {"resourceVersion": ""},
+        "items": list(items),
+    }
     return Says(json.dumps(data, indent=4) + "\n")
 
 
@@ -187,7 +195,10 @@ SLURM = Row(
             "status": 1,
             "err": f"scancel: error: Kill job error on job id {JOB}: Access/permission denied",
         },
-        "500": {"status": 1, "err": f"{SLURM_ERROR}Unable to contact slurm controller (connect failure)"},
+        "500": {
+            "status": 1,
+            "err": f"{SLURM_ERROR}Unable to contact slurm controller (connect failure)",
+        },
         "an error at 200": {"out": f"{SLURM_ERROR}busy\n"},
     },
     lacks={

@@ -122,7 +122,11 @@ BY_HAND_ROWS = (
         truth=lambda box, _: str(box.state),
         breaks={"401": {"status": 126}, "500": {"status": 3}},
         lacks={
-            **{key: why for key, why in CLICKED.items() if not isinstance(key, tuple) or key[0] == "destroy"},
+            **{
+                key: why
+                for key, why in CLICKED.items()
+                if not isinstance(key, tuple) or key[0] == "destroy"
+            },
             **dict.fromkeys(
                 (("park", "429"), ("park", "429 that says when"), ("park", "an error at 200")),
                 "a command on the box has none",

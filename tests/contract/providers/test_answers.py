@@ -59,7 +59,9 @@ async def test_after_a_doubtful_answer_it_is_asked_and_a_done_one_is_seen(
 @pytest.mark.parametrize(
     "status", sorted(fault["status"] for fault in DOUBTFUL.values() if "status" in fault)
 )
-async def test_after_a_doubtful_answer_what_was_not_done_stays_unknown(world: World, status: int) -> None:
+async def test_after_a_doubtful_answer_what_was_not_done_stays_unknown(
+    world: World, status: int
+) -> None:
     world.server.inject(Fault(on=CALLS[Verb.PARK], status=status))
     steps = await world.carry_out(Verb.PARK, timeout_s=6)
     assert phases(steps) == [REQUESTED, UNCONFIRMED]
@@ -81,7 +83,9 @@ async def test_what_the_vendor_documents_as_a_refusal_did_nothing(
 
 @pytest.mark.parametrize("status", [404, 409])
 @pytest.mark.parametrize("acted", [False, True])
-async def test_404_and_409_are_settled_by_get_and_list(world: World, status: int, acted: bool) -> None:
+async def test_404_and_409_are_settled_by_get_and_list(
+    world: World, status: int, acted: bool
+) -> None:
     await world.read()
     world.server.inject(Fault(on=CALLS[Verb.DESTROY], status=status, act=acted))
     steps = await world.carry_out(Verb.DESTROY)
@@ -108,7 +112,9 @@ async def test_no_redirect_is_followed_with_the_key(world: World, status: int) -
 
 
 async def test_a_key_that_is_missing_sends_nothing(world: World) -> None:
-    world.provider = world.providers.open(ProviderRef("runpod", POD, world.server.base_url, "NOT_SET"))
+    world.provider = world.providers.open(
+        ProviderRef("runpod", POD, world.server.base_url, "NOT_SET")
+    )
     steps = await world.carry_out(Verb.DESTROY)
     assert phases(steps) == [FAILED]
     assert world.server.requests == []
@@ -120,7 +126,9 @@ def test_each_provider_has_a_row_per_verb_and_no_2xx_or_5xx_in_it_proves_anythin
         assert set(rows) == set(Verb), kind
         for row in rows.values():
             assert not [
-                code for code in row if isinstance(code, int) and (not 400 <= code < 500 or code == 408)
+                code
+                for code in row
+                if isinstance(code, int) and (not 400 <= code < 500 or code == 408)
             ], kind
     assert answers_of("of tomorrow") == {}
 

@@ -25,7 +25,10 @@ def put(**changed: Any) -> Callable[[dict[str, Any]], object]:
     ("change", "fault"),
     [
         (lambda pod: pod, ""),
-        (lambda pod: {key: value for key, value in pod.items() if key != "cost"}, "cost is missing"),
+        (
+            lambda pod: {key: value for key, value in pod.items() if key != "cost"},
+            "cost is missing",
+        ),
         (put(cost="1.38"), "cost is '1.38', not a number"),
         (put(cost=True), "cost is True, not a number"),
         (put(cost=1), ""),
@@ -46,9 +49,9 @@ def put(**changed: Any) -> Callable[[dict[str, Any]], object]:
 def test_an_answer(change: Any, fault: str) -> None:
     body = json.dumps(change(POD)).encode()
     found = list(answer_faults(TABLE, "GET", f"{PODS}/p", 200, body))
-    assert [one.removeprefix("GET /v2/pods/{id}: 200").lstrip(". ")[: len(fault)] for one in found] == (
-        [fault] if fault else []
-    )
+    assert [
+        one.removeprefix("GET /v2/pods/{id}: 200").lstrip(". ")[: len(fault)] for one in found
+    ] == ([fault] if fault else [])
 
 
 @pytest.mark.parametrize(
@@ -78,7 +81,10 @@ def test_a_request(method: str, path: str, query: dict[str, str], body: bytes, f
     [
         ('{"day": {"gte": 1, "lte": 2}, "type": {"in": ["instance"]}}', ""),
         ('{"day": {"gte": 1}}', "select_filters.day.lte is missing"),
-        ('{"day": {"gte": 1, "lte": 2}, "type": {"in": ["boat"]}}', "select_filters.type.in[] is 'boat'"),
+        (
+            '{"day": {"gte": 1, "lte": 2}, "type": {"in": ["boat"]}}',
+            "select_filters.type.in[] is 'boat'",
+        ),
         ("day", "select_filters is b'day', not ChargeFilters"),
     ],
 )
@@ -96,15 +102,27 @@ SSH_KEY = {"id": 7, "fingerprint": "3b:16", "public_key": "ssh-ed25519 AAAA", "n
     ("platform", "path", "data", "fault"),
     [
         ("digitalocean", "/v2/account/keys/7", {"ssh_key": SSH_KEY}, ""),
-        ("digitalocean", "/v2/account/keys/7", {"ssh_key": {**SSH_KEY, "id": "7"}}, "ssh_key.id is '7'"),
-        ("lambda", "/api/v1/ssh-keys", {"data": [{"id": "k", "name": "laptop"}]}, "public_key is missing"),
+        (
+            "digitalocean",
+            "/v2/account/keys/7",
+            {"ssh_key": {**SSH_KEY, "id": "7"}},
+            "ssh_key.id is '7'",
+        ),
+        (
+            "lambda",
+            "/api/v1/ssh-keys",
+            {"data": [{"id": "k", "name": "laptop"}]},
+            "public_key is missing",
+        ),
         ("lambda", "/api/v1/ssh-keys", {"data": [], "next": ""}, "next: no such field"),
     ],
 )
 def test_the_tables_of_digitalocean_and_lambda_are_used(
     platform: str, path: str, data: object, fault: str
 ) -> None:
-    found = list(answer_faults(load_api_tables()[platform], "GET", path, 200, json.dumps(data).encode()))
+    found = list(
+        answer_faults(load_api_tables()[platform], "GET", path, 200, json.dumps(data).encode())
+    )
     assert len(found) == bool(fault)
     assert not fault or fault in found[0]
 

@@ -52,7 +52,11 @@ async def place() -> AsyncIterator[Place]:
 async def test_it_costs_yuan_and_the_account_has_yuan(place: Place) -> None:
     (item,) = await place.box.list()
     meter = item.meter
-    assert (meter.kind, meter.per_hour, meter.currency) == (MeterKind.COMPUTE_AND_STORAGE, 1.98, "CNY")
+    assert (meter.kind, meter.per_hour, meter.currency) == (
+        MeterKind.COMPUTE_AND_STORAGE,
+        1.98,
+        "CNY",
+    )
     assert (meter.balance, meter.burn_per_hour) == (50.45, 1.98)
     assert meter.spent == pytest.approx(1.98)
     assert (item.gpu, item.gpu_count, item.region, item.user) == ("RTX 4090", 1, "西北X区", "root")
@@ -120,7 +124,9 @@ async def test_the_address_is_that_of_the_newest_start(place: Place) -> None:
     assert (await place.box.read(ONE)).ssh_port == (before or 0) + 1
 
 
-async def test_a_snapshot_is_asked_for_once_in_a_while_and_its_price_outlives_a_failure(place: Place) -> None:
+async def test_a_snapshot_is_asked_for_once_in_a_while_and_its_price_outlives_a_failure(
+    place: Place,
+) -> None:
     await place.box.read(ONE)
     await place.box.read(ONE)
     assert place.server.requests.count(SNAPSHOT) == 1
@@ -135,7 +141,11 @@ async def test_a_snapshot_is_asked_for_once_in_a_while_and_its_price_outlives_a_
 async def test_without_a_snapshot_the_price_is_not_known(place: Place) -> None:
     place.server.inject(Fault(on=SNAPSHOT, status=500, times=-1))
     meter = await place.box.read(ONE)
-    assert (meter.kind, meter.per_hour, meter.compute_per_hour) == (MeterKind.COMPUTE_AND_STORAGE, None, None)
+    assert (meter.kind, meter.per_hour, meter.compute_per_hour) == (
+        MeterKind.COMPUTE_AND_STORAGE,
+        None,
+        None,
+    )
 
 
 async def test_an_instance_by_the_month_has_no_price_an_hour(place: Place) -> None:

@@ -22,7 +22,9 @@ class Wealth:
         self.server = server
         self.clock = clock
         key = Secret(server.key)
-        http = AccountHttp(server.base_url, lambda: key, console="console", clock=clock, timeout_s=10.0)
+        http = AccountHttp(
+            server.base_url, lambda: key, console="console", clock=clock, timeout_s=10.0
+        )
         self.account = RunPodAccount(
             ProviderRef("runpod", POD, server.base_url), http, clock, tells_balance=True
         )

@@ -16,7 +16,9 @@ def doubled(data: object) -> object:
     """The books charge twice what the prices say."""
     assert isinstance(data, dict)
     return {
-        "records": [{**record, "totalAmount": 2 * record["totalAmount"]} for record in data["records"]],
+        "records": [
+            {**record, "totalAmount": 2 * record["totalAmount"]} for record in data["records"]
+        ],
     }
 
 
@@ -27,9 +29,15 @@ async def test_books_that_charge_more_than_the_price_are_told(world: World, wron
     ref = ProviderRef("runpod", POD, base_url=world.server.base_url, key_env="DEMO_KEY")
     spec = BoxSpec(name="lab", host="h", profile="runpod", provider=ref)
     bundle = AgentBundle(data=b"", digest="", filename="")
-    session = BoxSession(spec, load_profile("runpod"), bundle, ConnectLimit(), world.clock, lambda _: None)
+    session = BoxSession(
+        spec, load_profile("runpod"), bundle, ConnectLimit(), world.clock, lambda _: None
+    )
     meters = Meters(
-        {"lab": session}, seconds=60, clock=world.clock, say=print, env={"DEMO_KEY": world.server.key}
+        {"lab": session},
+        seconds=60,
+        clock=world.clock,
+        say=print,
+        env={"DEMO_KEY": world.server.key},
     )
     try:
         for _ in range(41):
@@ -46,4 +54,6 @@ async def test_books_that_charge_more_than_the_price_are_told(world: World, wron
     own = (1.38 + 14 / 730) * 40 * 61 / 3600
     assert meter.books_differ == pytest.approx(own, rel=0.05)
     assert meter.books_differ_since == START
-    assert any("the provider's books say $0.9" in text and "more" in text for text in caveats(meter))
+    assert any(
+        "the provider's books say $0.9" in text and "more" in text for text in caveats(meter)
+    )

@@ -27,7 +27,15 @@ from rgt_tui.model import (
     Wish,
 )
 from rgt_tui.profiles import load_profile
-from rgt_tui.providers import IN_BOX, UNTOLD, PermitRefused, Proof, ProviderError, Providers, carry_out
+from rgt_tui.providers import (
+    IN_BOX,
+    UNTOLD,
+    PermitRefused,
+    Proof,
+    ProviderError,
+    Providers,
+    carry_out,
+)
 from rgt_tui.providers.answers import proof
 from rgt_tui.providers.console import SILENT_S, ConsoleBox, Sight, seen
 from rgt_tui.providers.registry import CONSOLES
@@ -43,7 +51,9 @@ def permit(ref: ProviderRef, verb: Verb) -> Permit:
 
 
 async def steps_of(box: Any, verb: Verb, clock: Clock) -> list[StopProgress]:
-    steps = carry_out(box, permit(box.ref, verb), clock=clock, sleep=clock.advance, timeout_s=6.0, poll_s=1.0)
+    steps = carry_out(
+        box, permit(box.ref, verb), clock=clock, sleep=clock.advance, timeout_s=6.0, poll_s=1.0
+    )
     return [step async for step in steps]
 
 
@@ -55,7 +65,10 @@ def console(kind: str, clock: Clock, sight: Sight | None) -> ConsoleBox:
 
 
 WORDS = {
-    ("gpushare", Verb.PARK): "console: 关机 (stop) · on the box: shutdown (instance-7, https://gpushare.com)",
+    (
+        "gpushare",
+        Verb.PARK,
+    ): "console: 关机 (stop) · on the box: shutdown (instance-7, https://gpushare.com)",
     ("gpushare", Verb.DESTROY): "console: 释放",
     ("matpool", Verb.DESTROY): "console: 停止并释放",
     ("lanrui", Verb.PARK): "console: 停止",
@@ -149,7 +162,9 @@ async def featurize() -> AsyncIterator[Featurize]:
     server.instances.add("vm-7")
     await server.start()
     providers = Providers(clock=clock, env={KEY: server.key}, timeout_s=10.0)
-    yield Featurize(clock, server, providers, ProviderRef("featurize", "vm-7", server.base_url, KEY))
+    yield Featurize(
+        clock, server, providers, ProviderRef("featurize", "vm-7", server.base_url, KEY)
+    )
     await providers.close()
     await server.stop()
 
@@ -157,10 +172,13 @@ async def featurize() -> AsyncIterator[Featurize]:
 CALL = "POST /bus/api/v1/virtual_machine/vm-7/release"
 
 
-async def test_an_instance_is_released_by_one_call_that_nothing_confirms(featurize: Featurize) -> None:
+async def test_an_instance_is_released_by_one_call_that_nothing_confirms(
+    featurize: Featurize,
+) -> None:
     box = featurize.providers.open(featurize.ref)
     assert (
-        box.describe(Verb.DESTROY, "vm-7") == f"POST {featurize.server.base_url}{CALL.removeprefix('POST ')}"
+        box.describe(Verb.DESTROY, "vm-7")
+        == f"POST {featurize.server.base_url}{CALL.removeprefix('POST ')}"
     )
     meter = await box.read("vm-7")
     assert box.action(Verb.DESTROY) in meter.actions
@@ -206,10 +224,17 @@ async def test_the_key_goes_in_its_own_header(featurize: Featurize) -> None:
 def session(ref: ProviderRef, per_hour: float | None) -> BoxSession:
     profile = IN_BOX.get(ref.kind, ref.kind)
     spec = BoxSpec(
-        name="lab", host="127.0.0.1", profile=profile, provider=ref, per_hour=per_hour, currency="CNY"
+        name="lab",
+        host="127.0.0.1",
+        profile=profile,
+        provider=ref,
+        per_hour=per_hour,
+        currency="CNY",
     )
     bundle = AgentBundle(data=b"", digest="", filename="")
-    return BoxSession(spec, load_profile(profile), bundle, ConnectLimit(), lambda: START, lambda _: None)
+    return BoxSession(
+        spec, load_profile(profile), bundle, ConnectLimit(), lambda: START, lambda _: None
+    )
 
 
 @pytest.mark.parametrize("kind", sorted(UNTOLD))
@@ -225,7 +250,11 @@ async def test_such_a_box_costs_what_the_fleet_file_says_and_is_not_asked(
     box.state = msgspec.structs.replace(box.state, link=Link.LIVE, sample_at=clock.now)
     meters.count()
     shown = box.state.meter
-    assert (shown.kind, shown.per_hour, shown.currency) == (MeterKind.COMPUTE_AND_STORAGE, per_hour, "CNY")
+    assert (shown.kind, shown.per_hour, shown.currency) == (
+        MeterKind.COMPUTE_AND_STORAGE,
+        per_hour,
+        "CNY",
+    )
     assert (shown.native_status, shown.error) == ("answers over SSH", None)
     provider = meters.provider(box)
     assert provider is not None
@@ -243,12 +272,16 @@ async def test_such_a_box_costs_what_the_fleet_file_says_and_is_not_asked(
     await meters.close()
 
 
-@pytest.mark.parametrize(("life", "settles"), [(Lifecycle.RUNNING, True), (Lifecycle.UNKNOWN, False)])
+@pytest.mark.parametrize(
+    ("life", "settles"), [(Lifecycle.RUNNING, True), (Lifecycle.UNKNOWN, False)]
+)
 def test_a_state_that_nobody_knows_does_not_prove_that_it_was_not_done(
     tmp_path: Path, life: Lifecycle, settles: bool
 ) -> None:
     journal = Journal(tmp_path / "journal")
-    with journal.hold(Target(kind="featurize", account="a", instance="vm-7"), "lab", Verb.DESTROY) as action:
+    with journal.hold(
+        Target(kind="featurize", account="a", instance="vm-7"), "lab", Verb.DESTROY
+    ) as action:
         action.intend(CALL)
         action.sent(CALL)
     (still,), _ = journal.open_actions()

@@ -88,7 +88,9 @@ async def test_each_costs_what_its_platform_says_in_its_own_currency(world: Worl
         VAST: "USD",
     }
     assert meters[AUTODL].per_hour == 1.98
-    assert meters[RUNPOD].per_hour == pytest.approx(0.69 + (2 * DISK_GB * 0.10 + NETWORK_GB * 0.07) / 730)
+    assert meters[RUNPOD].per_hour == pytest.approx(
+        0.69 + (2 * DISK_GB * 0.10 + NETWORK_GB * 0.07) / 730
+    )
     vast = 0.42 + (DISK_GB + NETWORK_GB) * VAST_STORAGE / 720
     assert meters[VAST].per_hour == pytest.approx(vast, abs=1e-5)
     assert not [name for name, meter in meters.items() if meter.at_least]
@@ -98,8 +100,14 @@ async def test_each_costs_what_its_platform_says_in_its_own_currency(world: Worl
 
 
 async def test_each_speaks_its_own_words(world: World) -> None:
-    labels = {box.name: tuple(world.box(box.name).native_label(verb) for verb in Verb) for box in BOXES}
-    assert labels == {AUTODL: ("关机", "释放"), RUNPOD: ("Stop", "Terminate"), VAST: ("Stop", "Destroy")}
+    labels = {
+        box.name: tuple(world.box(box.name).native_label(verb) for verb in Verb) for box in BOXES
+    }
+    assert labels == {
+        AUTODL: ("关机", "释放"),
+        RUNPOD: ("Stop", "Terminate"),
+        VAST: ("Stop", "Destroy"),
+    }
     for name, where in ((AUTODL, 2200), (RUNPOD, 2201), (VAST, 2202)):
         meter = (await world.meters())[name]
         assert (meter.ssh_host, meter.ssh_port) == ("127.0.0.1", where)
@@ -136,11 +144,17 @@ def test_a_fleet_file_of_the_demo_says_the_same(tmp_path: Path) -> None:
     [
         ("autodl", Verb.PARK, ("console: 关机", "/usr/bin/shutdown", "15 days")),
         ("autodl", Verb.DESTROY, ("释放",)),
-        ("vastai", Verb.PARK, ("console: Stop", "vastai stop instance", "charged until you destroy")),
+        (
+            "vastai",
+            Verb.PARK,
+            ("console: Stop", "vastai stop instance", "charged until you destroy"),
+        ),
         ("vastai", Verb.DESTROY, ("console: Destroy", "vastai destroy instance")),
     ],
 )
-def test_the_platform_s_own_way_by_hand_is_told(platform: str, verb: Verb, words: tuple[str, ...]) -> None:
+def test_the_platform_s_own_way_by_hand_is_told(
+    platform: str, verb: Verb, words: tuple[str, ...]
+) -> None:
     told = "\n".join(text for _, text in by_hand(action_for(load_profile(platform), verb)))
     assert all(word in told for word in words), told
     assert by_hand(None) == ()

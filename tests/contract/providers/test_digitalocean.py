@@ -38,7 +38,11 @@ from rgt_tui.providers import (
 )
 from rgt_tui.providers.digitalocean import fingerprint, key_of_doctl
 from tests.contract.providers.conftest import START, Clock, permit_for
-from tests.contract.providers.fakes.local_digitalocean import LocalDigitalOcean, LocalSize, region_of
+from tests.contract.providers.fakes.local_digitalocean import (
+    LocalDigitalOcean,
+    LocalSize,
+    region_of,
+)
 
 H100 = LocalSize("gpu-h100x1-80gb", 3.39)
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHRlc3R0ZXN0dGVzdHRlc3R0ZXN0dGVzdHRlc3R0ZXN0 me@here"
@@ -112,7 +116,9 @@ async def cloud() -> AsyncIterator[Cloud]:
     await server.stop()
 
 
-async def test_a_droplet_is_read_with_its_price_its_address_and_what_it_has_cost(cloud: Cloud) -> None:
+async def test_a_droplet_is_read_with_its_price_its_address_and_what_it_has_cost(
+    cloud: Cloud,
+) -> None:
     meter = await cloud.read()
     assert (meter.kind, meter.lifecycle) == (MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING)
     assert (meter.per_hour, meter.currency, meter.at_least) == (3.39, "USD", False)
@@ -120,7 +126,12 @@ async def test_a_droplet_is_read_with_its_price_its_address_and_what_it_has_cost
     assert meter.spent == pytest.approx(3.39)
     assert "price × age" in meter.source
     (listed,) = await cloud.providers.open(cloud.ref).list()
-    assert (listed.name, listed.gpu, listed.gpu_count, listed.region) == ("train-a", "nvidia_h100", 1, "nyc2")
+    assert (listed.name, listed.gpu, listed.gpu_count, listed.region) == (
+        "train-a",
+        "nvidia_h100",
+        1,
+        "nyc2",
+    )
 
 
 async def test_powered_off_it_bills_in_full_and_there_is_no_park(cloud: Cloud) -> None:
@@ -134,7 +145,9 @@ async def test_powered_off_it_bills_in_full_and_there_is_no_park(cloud: Cloud) -
     assert meter.native_status == "off (bills in full)"
     provider = cloud.providers.open(cloud.ref)
     assert provider.action(Verb.PARK) not in meter.actions
-    assert "bills a droplet in full while it is off" in provider.describe(Verb.PARK, cloud.ref.instance)
+    assert "bills a droplet in full while it is off" in provider.describe(
+        Verb.PARK, cloud.ref.instance
+    )
     asked = [what for what in cloud.server.requests if not what.startswith("GET")]
     steps = await cloud.carry_out(Verb.PARK)
     assert [step.phase for step in steps] == [StopPhase.FAILED]
@@ -177,7 +190,11 @@ async def test_what_could_not_be_asked_is_unknown_and_not_nothing(cloud: Cloud) 
     where = f"GET /v2/droplets/{cloud.ref.instance}/destroy"
     cloud.server.inject(Fault(on=where, status=403, times=-1))
     meter = await cloud.read()
-    assert (meter.per_hour, meter.at_least, meter.unpriced) == (3.39, True, ("volumes and snapshots",))
+    assert (meter.per_hour, meter.at_least, meter.unpriced) == (
+        3.39,
+        True,
+        ("volumes and snapshots",),
+    )
     lines = cloud.providers.open(cloud.ref).keeps_billing(Verb.DESTROY, cloud.ref.instance)
     assert "unknown" in lines[0]
     await cloud.carry_out(Verb.DESTROY)
@@ -213,10 +230,21 @@ async def test_all_pages_of_the_list_are_read(cloud: Cloud, size: int) -> None:
 CUT: dict[str, Any] = {
     "a page without its next": lambda data: {**data, "links": {}},
     "an empty page in the midst": lambda data: {**data, "droplets": []},
-    "a next page that is this one": lambda data: {**data, "links": {"pages": {"next": "https://x/?page=1"}}},
-    "a next page without a number": lambda data: {**data, "links": {"pages": {"next": "https://x/?page=y"}}},
+    "a next page that is this one": lambda data: {
+        **data,
+        "links": {"pages": {"next": "https://x/?page=1"}},
+    },
+    "a next page without a number": lambda data: {
+        **data,
+        "links": {"pages": {"next": "https://x/?page=y"}},
+    },
     "no droplets": lambda data: {"links": {}, "meta": {"total": 0}},
-    "a droplet twice": lambda data: {**data, "droplets": [data["droplets"][0]] * 2, "links": {}, "meta": {}},
+    "a droplet twice": lambda data: {
+        **data,
+        "droplets": [data["droplets"][0]] * 2,
+        "links": {},
+        "meta": {},
+    },
 }
 
 
@@ -288,7 +316,9 @@ async def test_a_locked_droplet_takes_no_action(cloud: Cloud) -> None:
         pytest.param(7, None, marks=pytest.mark.odd_exchanges),
     ],
 )
-async def test_what_is_owed_is_not_what_is_left(cloud: Cloud, owed: Any, left: float | None) -> None:
+async def test_what_is_owed_is_not_what_is_left(
+    cloud: Cloud, owed: Any, left: float | None
+) -> None:
     cloud.server.owed = owed
     (listed,) = await cloud.providers.open(cloud.ref).list()
     assert listed.meter.balance == left
@@ -305,9 +335,17 @@ async def test_leftovers_of_the_whole_account_are_listed(cloud: Cloud) -> None:
                 "droplet_ids": [7],
                 "region": region_of("nyc1"),
             },
-            {"id": "v2", "name": "old", "size_gigabytes": 10, "droplet_ids": [], "region": region_of("nyc1")},
+            {
+                "id": "v2",
+                "name": "old",
+                "size_gigabytes": 10,
+                "droplet_ids": [],
+                "region": region_of("nyc1"),
+            },
         ],
-        "snapshots": [{"id": "s1", "name": "snap", "size_gigabytes": 20.0, "resource_type": "droplet"}],
+        "snapshots": [
+            {"id": "s1", "name": "snap", "size_gigabytes": 20.0, "resource_type": "droplet"}
+        ],
         "reserved_ips": [
             {"ip": "203.0.113.5", "droplet": assigned.json(), "region": region_of("nyc1")},
             {"ip": "203.0.113.6", "droplet": None},
@@ -323,7 +361,9 @@ async def test_leftovers_of_the_whole_account_are_listed(cloud: Cloud) -> None:
         ("address", "203.0.113.6", ()),
     ]
     assert found[3].per_hour == 0.0
-    assert found[4].per_hour is None, "unassigned it is charged for, and the API does not say how much"
+    assert found[4].per_hour is None, (
+        "unassigned it is charged for, and the API does not say how much"
+    )
     assert found[4].how == f"DELETE {cloud.server.base_url}/v2/reserved_ips/203.0.113.6"
 
 
@@ -367,7 +407,10 @@ async def test_what_does_not_fit_is_not_offered(
 
 async def test_memory_in_a_unit_that_nobody_knows_is_not_known(cloud: Cloud) -> None:
     def change(data: Any) -> Any:
-        data["sizes"][0]["gpu_info"] |= {"model": "nvidia_a100", "vram": {"amount": 80, "unit": "stones"}}
+        data["sizes"][0]["gpu_info"] |= {
+            "model": "nvidia_a100",
+            "vram": {"amount": 80, "unit": "stones"},
+        }
         return data
 
     cloud.server.inject(Fault(on="GET /v2/sizes", change=change, times=-1))
@@ -456,7 +499,9 @@ async def test_both_meanings_of_422_are_said_and_nothing_was_made(cloud: Cloud) 
     assert len(cloud.server.droplets) == 1
 
 
-@pytest.mark.parametrize("fault", [{"status": 500}, {"drop": True}, {"raw": b"{}"}, {"raw": b"<html>"}])
+@pytest.mark.parametrize(
+    "fault", [{"status": 500}, {"drop": True}, {"raw": b"{}"}, {"raw": b"<html>"}]
+)
 async def test_a_droplet_whose_answer_was_lost_is_found_by_its_name(
     cloud: Cloud, fault: dict[str, Any]
 ) -> None:
@@ -489,7 +534,9 @@ async def test_without_a_permit_that_fits_not_even_the_key_is_sent(cloud: Cloud)
         ("", ""),
     ],
 )
-def test_the_token_of_doctl_is_that_of_its_present_context(tmp_path: Path, text: str, key: str) -> None:
+def test_the_token_of_doctl_is_that_of_its_present_context(
+    tmp_path: Path, text: str, key: str
+) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(text)
     assert key_of_doctl(path) == key
@@ -500,7 +547,13 @@ async def test_clusters_are_listed_among_what_bills_besides_unless_the_token_has
     cloud: Cloud,
 ) -> None:
     at = "2026-09-01T00:00:00Z"
-    node = {"id": "n1", "name": "pool-x", "droplet_id": "205545370", "created_at": at, "updated_at": at}
+    node = {
+        "id": "n1",
+        "name": "pool-x",
+        "droplet_id": "205545370",
+        "created_at": at,
+        "updated_at": at,
+    }
     pool = {"size": "gpu-h100x1-80gb", "name": "pool", "count": 1}
     cluster: dict[str, object] = {
         "id": "bd5f5959",

@@ -31,7 +31,9 @@ async def server() -> AsyncIterator[LocalDstack]:
 @pytest.fixture
 async def box(server: LocalDstack) -> AsyncIterator[Provider]:
     """The control plane of that instance, which has read it."""
-    providers = Providers(clock=Clock(), env={"K": server.key}, home=Path("/nonexistent"), timeout_s=60.0)
+    providers = Providers(
+        clock=Clock(), env={"K": server.key}, home=Path("/nonexistent"), timeout_s=60.0
+    )
     provider = providers.open(ProviderRef("dstack", BOX, server.base_url, "K"))
     assert (await provider.read(BOX)).lifecycle is Lifecycle.RUNNING
     yield provider
@@ -52,9 +54,13 @@ async def test_an_instance_that_got_the_number_of_another_is_not_taken_for_it(
     assert "another instance under the name main/lab/0" in (meter.error or "")
 
 
-async def test_two_instances_under_one_name_are_neither_of_them(server: LocalDstack, box: Provider) -> None:
+async def test_two_instances_under_one_name_are_neither_of_them(
+    server: LocalDstack, box: Provider
+) -> None:
     server.instances["later"] = LATER
-    fresh = Providers(clock=Clock(), env={"K": server.key}, home=Path("/nonexistent"), timeout_s=60.0)
+    fresh = Providers(
+        clock=Clock(), env={"K": server.key}, home=Path("/nonexistent"), timeout_s=60.0
+    )
     meter = await fresh.open(box.ref).read(BOX)
     assert (meter.lifecycle, meter.kind) == (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
     assert "two instances under the name main/lab/0" in (meter.error or "")

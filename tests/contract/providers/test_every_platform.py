@@ -18,7 +18,16 @@ import pytest
 
 from rgt_tui.demo import Fault
 from rgt_tui.demo.platforms import LocalServer
-from rgt_tui.model import Lifecycle, Meter, MeterKind, ProviderRef, RentPermit, StopPhase, Verb, steady
+from rgt_tui.model import (
+    Lifecycle,
+    Meter,
+    MeterKind,
+    ProviderRef,
+    RentPermit,
+    StopPhase,
+    Verb,
+    steady,
+)
 from rgt_tui.providers import (
     KINDS,
     AuthError,
@@ -90,7 +99,11 @@ class Bench:
     def sent(self, verb: str) -> int:
         """How many of the calls of a verb reached the platform."""
         on = self.row.on[verb]
-        return sum(what.startswith(on) for what in self.server.requests) if on else len(self.server.requests)
+        return (
+            sum(what.startswith(on) for what in self.server.requests)
+            if on
+            else len(self.server.requests)
+        )
 
     def market(self) -> Market:
         found = self.providers.account(self.provider.ref).market()
@@ -157,7 +170,9 @@ class Bench:
             if found is not None:
                 break
         else:
-            known = http_faults(self.row) if isinstance(self.server, LocalServer) else COMMAND_FAULTS
+            known = (
+                http_faults(self.row) if isinstance(self.server, LocalServer) else COMMAND_FAULTS
+            )
             found = known[fault] if fault in known else known[name]
         change = found.get("change")
         if change is not None:
@@ -256,7 +271,8 @@ async def reading(bench: Bench, verb: str, fault: str) -> str:
     shown, priced = ((one,) if one else both for one in (row.shown_on, row.price_on))
     if fault in ("no price", "the price as text"):
         bench.edit(
-            edited(row.machines_in, **values(row.price, MISSING if fault == "no price" else str)), *priced
+            edited(row.machines_in, **values(row.price, MISSING if fault == "no price" else str)),
+            *priced,
         )
     elif fault == "a state of no known name":
         bench.edit(edited(row.machines_in, **values((row.state,), "quantum")), *shown)
@@ -407,7 +423,12 @@ async def ended(bench: Bench, verb: Verb) -> str:
     steps = [
         step
         async for step in carry_out(
-            provider, permit, clock=bench.clock, sleep=bench.clock.advance, timeout_s=4.0, poll_s=1.0
+            provider,
+            permit,
+            clock=bench.clock,
+            sleep=bench.clock.advance,
+            timeout_s=4.0,
+            poll_s=1.0,
         )
     ]
     with pytest.raises(PermitRefused):
@@ -487,7 +508,12 @@ NOT_INJECTED = ("", "not reachable", "twice", "nothing to be had", "no end")
 
 @pytest.mark.parametrize(
     ("row", "verb"),
-    [pytest.param(row, verb, id=f"{row.kind}-{verb}") for row in ROWS for verb in VERBS if verb in row.on],
+    [
+        pytest.param(row, verb, id=f"{row.kind}-{verb}")
+        for row in ROWS
+        for verb in VERBS
+        if verb in row.on
+    ],
 )
 async def test_what_comes_of_what_goes_wrong(row: Row, verb: str) -> None:
     async def one(fault: str) -> str:
@@ -531,7 +557,9 @@ async def test_a_verb_that_a_platform_has_not_sends_nothing_and_says_so(row: Row
             if verb not in ("balance", "spend"):
                 assert made.server.requests[asked:] == []
             elif "list" in row.on:
-                meter = next(one.meter for one in await made.provider.list() if one.id == row.machine)
+                meter = next(
+                    one.meter for one in await made.provider.list() if one.id == row.machine
+                )
                 assert (meter.balance if verb == "balance" else meter.booked) is None
 
 
@@ -539,7 +567,9 @@ async def test_a_verb_that_a_platform_has_not_sends_nothing_and_says_so(row: Row
 def test_what_cannot_go_wrong_says_why(row: Row) -> None:
     """So that nothing is left out of a row by forgetting it."""
     silent = [
-        key for key in faults_of(()) if (row.why_not(*key) is None) is not (key[1] in expected(row, key[0]))
+        key
+        for key in faults_of(())
+        if (row.why_not(*key) is None) is not (key[1] in expected(row, key[0]))
     ]
     assert silent == []
     for verb in VERBS:
@@ -558,7 +588,9 @@ async def test_a_machine_that_was_never_there_is_not_called_free(row: Row) -> No
 
 def test_the_table_in_the_docs_is_that_of_the_suite() -> None:
     text = (Path(__file__).parents[3] / "docs" / "profiles.md").read_text()
-    assert "\n".join(table(ROWS)) in text, "write it with: python -m tests.contract.providers.platform_rows"
+    assert "\n".join(table(ROWS)) in text, (
+        "write it with: python -m tests.contract.providers.platform_rows"
+    )
 
 
 def test_every_platform_has_a_row() -> None:

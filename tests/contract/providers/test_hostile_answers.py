@@ -44,7 +44,11 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "another encoding": {"status": 200, "raw": '{"a":1}'.encode("utf-16")},
     "ten thousand levels": {"status": 200, "raw": b"[" * 10_000 + b"]" * 10_000},
     "hundreds of levels for a text": {"change": deep},
-    "half a gzip": {"status": 200, "raw": gzip.compress(b"{}")[:9], "headers": {"Content-Encoding": "gzip"}},
+    "half a gzip": {
+        "status": 200,
+        "raw": gzip.compress(b"{}")[:9],
+        "headers": {"Content-Encoding": "gzip"},
+    },
     "no gzip": {"status": 200, "raw": b"{}", "headers": {"Content-Encoding": "gzip"}},
     "nine MiB": {"status": 200, "raw": b" " * (9 << 20)},
     "202 without a word": {"status": 202, "raw": b""},
@@ -54,8 +58,14 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "425": {"status": 425},
     "503 for a year": {"status": 503, "headers": {"Retry-After": "31536000"}},
     "429 for a year": {"status": 429, "headers": {"Retry-After": "31536000"}},
-    "429 until the year 9999": {"status": 429, "headers": {"Retry-After": "Fri, 31 Dec 9999 23:59:59 GMT"}},
-    "429 until nonsense": {"status": 429, "headers": {"Retry-After": "Mon, 00 Foo 0000 99:99:99 ZZZ"}},
+    "429 until the year 9999": {
+        "status": 429,
+        "headers": {"Retry-After": "Fri, 31 Dec 9999 23:59:59 GMT"},
+    },
+    "429 until nonsense": {
+        "status": 429,
+        "headers": {"Retry-After": "Mon, 00 Foo 0000 99:99:99 ZZZ"},
+    },
     "a limit of 5000 digits": {"headers": {"RateLimit": f'"m";r=0;t={"9" * 5000}'}},
     "5000 digits are left": {"headers": {"RateLimit": f'"m";r={"9" * 5000};t=5'}},
 }
@@ -160,7 +170,9 @@ async def test_an_answer_that_is_packed_as_was_asked_for_is_read(world: World) -
 
 @pytest.mark.parametrize("told", [{"status": 429, "headers": {"Retry-After": "3000"}},
                                   {"headers": {"RateLimit": '"m";r=0;t=3000'}}])  # fmt: skip
-async def test_a_clock_that_is_set_back_makes_no_pause_longer(world: World, told: dict[str, Any]) -> None:
+async def test_a_clock_that_is_set_back_makes_no_pause_longer(
+    world: World, told: dict[str, Any]
+) -> None:
     """Or nobody could stop a meter for as long as the clock was wrong."""
     world.server.inject(Fault(**told))
     await world.read()
@@ -196,7 +208,11 @@ async def test_a_stopped_pod_that_has_a_price_is_not_called_off(world: World) ->
     await world.read()
 
     def priced(data: Any) -> Any:
-        return {**data, "cost": 1.38} if isinstance(data, dict) and data.get("status") == "EXITED" else data
+        return (
+            {**data, "cost": 1.38}
+            if isinstance(data, dict) and data.get("status") == "EXITED"
+            else data
+        )
 
     world.server.inject(Fault(on=f"GET /v2/pods/{POD}", change=priced, times=-1))
     steps = await world.carry_out(Verb.PARK, timeout_s=5.0)
@@ -221,7 +237,9 @@ ONE_OBJECT = ("autodl", "digitalocean", "lambda", "paperspace-core", "runpod", "
 """Platforms whose lists are a JSON object over HTTP."""
 
 
-@pytest.mark.parametrize(("kind", "key"), [("vastai", "next_token"), ("paperspace-core", "nextPage")])
+@pytest.mark.parametrize(
+    ("kind", "key"), [("vastai", "next_token"), ("paperspace-core", "nextPage")]
+)
 async def test_a_next_page_that_no_address_can_name_tells_nothing(kind: str, key: str) -> None:
     row = next(row for row in ROWS if row.kind == kind)
     async with bench(row) as made:
@@ -270,7 +288,12 @@ async def test_a_list_of_instances_without_an_end_is_given_up() -> None:
             nonlocal pages
             pages += 1
             return [
-                {**data[0], "instance_num": pages % 1000, "id": str(pages), "created": f"2026-01-01T{pages}"}
+                {
+                    **data[0],
+                    "instance_num": pages % 1000,
+                    "id": str(pages),
+                    "created": f"2026-01-01T{pages}",
+                }
             ] * 1000
 
         made.inject(on=row.on["list"], change=full, times=-1)

@@ -78,7 +78,9 @@ async def world(real_sshd: RealSshd, tmp_path: Path) -> AsyncIterator[World]:
         real_sshd.spec, name="lab", profile="autodl", provider=REF, per_hour=1.98, currency="CNY"
     )
     bundle = AgentBundle(data=b"", digest="", filename="")
-    session = BoxSession(spec, load_profile("autodl"), bundle, ConnectLimit(), time.time, lambda _: None)
+    session = BoxSession(
+        spec, load_profile("autodl"), bundle, ConnectLimit(), time.time, lambda _: None
+    )
     connection: Any = await connect(spec)
     stands: Any = object()
     session._connection, session._channel, session._deployed = connection, stands, stands
@@ -111,7 +113,9 @@ async def test_a_box_without_such_a_shutdown_is_as_it_was(
     assert step.text.startswith("nothing was done")
 
 
-async def test_without_a_connection_nothing_is_sent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_connection_nothing_is_sent(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(console.COMMANDS, REF.kind, world.shutdown("exit 0"))
     world.session._channel = None
     (step,) = await world.carry_out()
@@ -127,7 +131,9 @@ async def test_a_destroy_is_yours_to_click(world: World, monkeypatch: pytest.Mon
     assert world.ran == 0
 
 
-async def test_only_a_box_that_answers_takes_it_and_its_price_is_the_fleet_file_s(world: World) -> None:
+async def test_only_a_box_that_answers_takes_it_and_its_price_is_the_fleet_file_s(
+    world: World,
+) -> None:
     box = world.box()
     assert box.action(Verb.PARK) == "/usr/bin/shutdown"
     meter = await box.read(REF.instance)

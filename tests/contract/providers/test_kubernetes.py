@@ -15,7 +15,14 @@ import pytest
 
 from rgt_tui.demo import Fault
 from rgt_tui.model import Lifecycle, MeterKind, Permit, ProviderRef, StopPhase, StopProgress, Verb
-from rgt_tui.providers import AuthError, PermitRefused, Provider, ProviderError, Providers, carry_out
+from rgt_tui.providers import (
+    AuthError,
+    PermitRefused,
+    Provider,
+    ProviderError,
+    Providers,
+    carry_out,
+)
 from rgt_tui.providers.command_line import CommandLine
 from tests.contract.providers.conftest import permit_for
 from tests.contract.providers.fakes.local_kubernetes import LocalKubernetes
@@ -43,7 +50,9 @@ def control(
     server: LocalKubernetes, folder: Path, instance: str = JOB, via: str | None = "local"
 ) -> Provider:
     """Return the control plane of an object, as a fleet file with that instance has it."""
-    return kube_providers(server, folder).open(ProviderRef(kind="kubernetes", instance=instance, via=via))
+    return kube_providers(server, folder).open(
+        ProviderRef(kind="kubernetes", instance=instance, via=via)
+    )
 
 
 def kube_providers(server: LocalKubernetes, folder: Path) -> Providers:
@@ -63,7 +72,9 @@ def permit(provider: Provider, verb: Verb) -> Permit:
     return permit_for(ref, verb)
 
 
-async def carried_out(provider: Provider, verb: Verb, timeout_s: float = 60.0) -> list[StopProgress]:
+async def carried_out(
+    provider: Provider, verb: Verb, timeout_s: float = 60.0
+) -> list[StopProgress]:
     """Carry an action out to its end."""
     steps = carry_out(
         provider,
@@ -89,7 +100,9 @@ async def test_a_job_is_listed_with_its_gpus_and_called_by_the_uid_of_its_pod(
     server.add_pod("ml", "served-1", owner=("ReplicaSet", "served"))
     provider = control(server, tmp_path)
     listed = {item.id: item for item in await provider.list()}
-    assert set(listed) == {JOB, "ml/pod/bare"}, "what an owner would make anew is no machine of its own"
+    assert set(listed) == {JOB, "ml/pod/bare"}, (
+        "what an owner would make anew is no machine of its own"
+    )
     assert listed[JOB].gpu_count == 2
     meter = await provider.read(JOB)
     assert (meter.kind, meter.lifecycle) == (MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING)
@@ -109,7 +122,9 @@ async def test_rights_in_one_namespace_are_enough(server: LocalKubernetes, tmp_p
     assert ("jobs", "prod", "of-others") in server.objects
 
 
-async def test_boxes_are_looked_for_in_the_namespace_of_each(server: LocalKubernetes, tmp_path: Path) -> None:
+async def test_boxes_are_looked_for_in_the_namespace_of_each(
+    server: LocalKubernetes, tmp_path: Path
+) -> None:
     server.add_job("ml", "train-a")
     server.add_job("lab", "train-b")
     server.rights = {"ml": ("get", "list"), "lab": ("get", "list")}
@@ -181,7 +196,11 @@ async def test_deleting_a_job_takes_its_pods_along_and_says_that_the_node_bills_
     assert "--cascade=background" in provider.describe(Verb.DESTROY, JOB)
     await provider.read(JOB)
     steps = await carried_out(provider, Verb.DESTROY)
-    assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF]
+    assert [step.phase for step in steps] == [
+        StopPhase.REQUESTED,
+        StopPhase.CONFIRMED,
+        StopPhase.METER_OFF,
+    ]
     assert "node bills on" in steps[-1].text and "compute off" not in steps[-1].text
     assert server.policies == ["Background"]
     assert not server.objects, "no pod is left that holds the GPU"
@@ -210,7 +229,9 @@ async def test_a_suspended_job_whose_pods_go_on_is_not_stopped(
     assert meter.lifecycle is Lifecycle.RUNNING
 
 
-async def test_a_pod_that_something_owns_is_not_deleted(server: LocalKubernetes, tmp_path: Path) -> None:
+async def test_a_pod_that_something_owns_is_not_deleted(
+    server: LocalKubernetes, tmp_path: Path
+) -> None:
     server.add_job("ml", "train-a")
     provider = control(server, tmp_path, "ml/pod/train-a-x7k2p")
     with pytest.raises(PermitRefused, match="Job train-a, which would recreate it"):
@@ -245,7 +266,11 @@ async def test_the_stand_in_of_the_contract_suite_says_what_kubectl_says(
     uid = server.add_job(NAMESPACE, "train-a")
     server.add_claim(NAMESPACE, "data", "200Gi")
     made = kubernetes()
-    env = {**os.environ, "KUBECONFIG": str(server.kubeconfig(tmp_path)), "KUBECACHEDIR": str(tmp_path)}
+    env = {
+        **os.environ,
+        "KUBECONFIG": str(server.kubeconfig(tmp_path)),
+        "KUBECACHEDIR": str(tmp_path),
+    }
     real, stand_in = (
         CommandLine(None, env, timeout_s=PATIENCE),
         CommandLine(None, made.env, timeout_s=PATIENCE),
@@ -276,7 +301,13 @@ async def test_the_stand_in_of_the_contract_suite_says_what_kubectl_says(
     server.add_job(NAMESPACE, "train-a")
     for status, reason in ((403, "Forbidden"), (500, "InternalError"), (429, "TooManyRequests")):
         body = json.dumps(
-            {"kind": "Status", "status": "Failure", "reason": reason, "code": status, "message": "no"}
+            {
+                "kind": "Status",
+                "status": "Failure",
+                "reason": reason,
+                "code": status,
+                "message": "no",
+            }
         )
         server.inject(Fault(on="GET /apis/batch/v1/jobs", status=status, raw=body.encode()))
         said = await real.run("kubectl", "get", "jobs", "--all-namespaces")
@@ -292,12 +323,18 @@ async def test_an_answer_that_is_lost_after_the_deletion_is_settled_by_reading(
     await provider.read(JOB)
     server.inject(Fault(on="DELETE ", act=True, cut=3))
     steps = await carried_out(provider, Verb.DESTROY)
-    assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF]
+    assert [step.phase for step in steps] == [
+        StopPhase.REQUESTED,
+        StopPhase.CONFIRMED,
+        StopPhase.METER_OFF,
+    ]
     assert "not acknowledged" in steps[0].text
     assert len(written(server)) == 1
 
 
-async def test_what_was_never_seen_is_not_said_to_be_off(server: LocalKubernetes, tmp_path: Path) -> None:
+async def test_what_was_never_seen_is_not_said_to_be_off(
+    server: LocalKubernetes, tmp_path: Path
+) -> None:
     meter = await control(server, tmp_path).read(JOB)
     assert (meter.kind, meter.lifecycle) == (MeterKind.UNKNOWN, Lifecycle.GONE)
     wrong = await control(server, tmp_path, via="no-such-context").read(JOB)
@@ -310,12 +347,16 @@ async def test_a_long_list_is_read_to_its_end(server: LocalKubernetes, tmp_path:
     assert len(await control(server, tmp_path).list()) == 520
 
 
-async def test_claims_of_volumes_outlive_the_machines(server: LocalKubernetes, tmp_path: Path) -> None:
+async def test_claims_of_volumes_outlive_the_machines(
+    server: LocalKubernetes, tmp_path: Path
+) -> None:
     server.add_claim("ml", "data", "200Gi")
     account = Providers(env={}).account(ProviderRef(kind="kubernetes", instance=JOB))
     assert account.market() is None
     env = {**os.environ, "KUBECONFIG": str(server.kubeconfig(tmp_path))}
-    leftovers = await Providers(env=env).account(ProviderRef("kubernetes", JOB, via="local")).leftovers()
+    leftovers = (
+        await Providers(env=env).account(ProviderRef("kubernetes", JOB, via="local")).leftovers()
+    )
     assert [(one.what, one.id, one.per_hour) for one in leftovers] == [("volume", "ml/data", None)]
     assert leftovers[0].size_gb == pytest.approx(214.7, abs=0.1)
 
@@ -343,7 +384,9 @@ READS = {
 """Object → what it is, in which words, how many pods of it are named, and how many GPUs the list says."""
 
 
-async def test_captured_objects_are_read_for_what_they_are(server: LocalKubernetes, tmp_path: Path) -> None:
+async def test_captured_objects_are_read_for_what_they_are(
+    server: LocalKubernetes, tmp_path: Path
+) -> None:
     for capture in CAPTURED["objects"]:
         for thing in capture["objects"]:
             server.put(thing)
@@ -363,8 +406,12 @@ async def test_captured_objects_are_read_for_what_they_are(server: LocalKubernet
     ]
 
 
-@pytest.mark.parametrize("capture", CAPTURED["refusals"], ids=lambda one: one["source"].partition(",")[0])
-async def test_captured_refusals_prove_what_they_say(tmp_path: Path, capture: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "capture", CAPTURED["refusals"], ids=lambda one: one["source"].partition(",")[0]
+)
+async def test_captured_refusals_prove_what_they_say(
+    tmp_path: Path, capture: dict[str, str]
+) -> None:
     (tmp_path / "stderr").write_text(capture["stderr"] + "\n")
     (tmp_path / "kubectl").write_text('#!/bin/sh\ncat "${0%/*}/stderr" >&2\nexit 1\n')
     (tmp_path / "kubectl").chmod(0o755)

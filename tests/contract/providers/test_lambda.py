@@ -76,7 +76,9 @@ async def place() -> AsyncIterator[Place]:
         ("active", Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
         ("unhealthy", Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
         ("terminating", Lifecycle.RUNNING, MeterKind.UNKNOWN),
-        pytest.param("alert", Lifecycle.UNKNOWN, MeterKind.UNKNOWN, marks=pytest.mark.odd_exchanges),
+        pytest.param(
+            "alert", Lifecycle.UNKNOWN, MeterKind.UNKNOWN, marks=pytest.mark.odd_exchanges
+        ),
         ("terminated", Lifecycle.GONE, MeterKind.NONE),
         ("preempted", Lifecycle.GONE, MeterKind.NONE),
     ],
@@ -175,7 +177,9 @@ async def test_the_offers_are_types_in_regions_with_capacity(place: Place) -> No
 
 
 @pytest.mark.parametrize("known", [False, True])
-async def test_a_launch_names_one_key_which_is_registered_if_it_is_new(place: Place, known: bool) -> None:
+async def test_a_launch_names_one_key_which_is_registered_if_it_is_new(
+    place: Place, known: bool
+) -> None:
     if known:
         place.server.keys["mine"] = "ssh-ed25519 AAAA another comment"
     made = await place.rent()

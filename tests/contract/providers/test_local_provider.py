@@ -37,7 +37,9 @@ async def ask(
     answer = await raw(world, head.encode() + content)
     top, _, rest = answer.partition(b"\r\n\r\n")
     lines = top.decode().split("\r\n")
-    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])}
+    headers = {
+        name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])
+    }
     return int(lines[0].split()[1]), headers, json.loads(rest) if rest else None
 
 

@@ -14,7 +14,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model import Leftover, Lifecycle, Meter, MeterKind, Permit, ProviderRef, StopPhase, Verb, steady
+from rgt_tui.model import (
+    Leftover,
+    Lifecycle,
+    Meter,
+    MeterKind,
+    Permit,
+    ProviderRef,
+    StopPhase,
+    Verb,
+    steady,
+)
 from rgt_tui.providers import (
     IN_BOX,
     KINDS,
@@ -115,7 +125,9 @@ class Acme:
     async def list(self) -> tuple[Instance, ...]:
         data = (await self._account.http.get("/machines")).data
         machines = msgspec.convert(data, tuple[Machine, ...])
-        return tuple(Instance(machine.id, machine.id, self._account.meter(machine)) for machine in machines)
+        return tuple(
+            Instance(machine.id, machine.id, self._account.meter(machine)) for machine in machines
+        )
 
     async def start(self) -> str:
         raise ProviderError("Acme has no such verb", sent=False)
@@ -186,9 +198,12 @@ class Server:
                 elif self.command == "DELETE":
                     server.states[name] = "deleted"
                 rows = [
-                    {"id": key, "state": state, "usd_per_hour": 1.5} for key, state in server.states.items()
+                    {"id": key, "state": state, "usd_per_hour": 1.5}
+                    for key, state in server.states.items()
                 ]
-                body = json.dumps(rows if not name else next(row for row in rows if row["id"] == name))
+                body = json.dumps(
+                    rows if not name else next(row for row in rows if row["id"] == name)
+                )
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -204,7 +219,9 @@ class Server:
         self.thread.start()
 
     def ref(self, instance: str) -> ProviderRef:
-        return ProviderRef("acme", instance, f"http://127.0.0.1:{self.http.server_port}", "SOME_KEY")
+        return ProviderRef(
+            "acme", instance, f"http://127.0.0.1:{self.http.server_port}", "SOME_KEY"
+        )
 
     def close(self) -> None:
         self.http.shutdown()
@@ -231,7 +248,9 @@ async def test_a_provider_of_one_module_and_one_row_tells_and_stops_the_meter(
     providers = Providers(env={"SOME_KEY": "secret"})
     try:
         meters = await providers.poll([server.ref("m1"), server.ref("m2")])
-        assert {ref.instance: (meter.per_hour, meter.lifecycle) for ref, meter in meters.items()} == {
+        assert {
+            ref.instance: (meter.per_hour, meter.lifecycle) for ref, meter in meters.items()
+        } == {
             "m1": (1.5, Lifecycle.RUNNING),
             "m2": (1.5, Lifecycle.RUNNING),
         }
@@ -292,7 +311,9 @@ async def test_no_provider_acts_without_a_permit_that_fits(
 
     env = {"SOME_KEY": "secret", "PATH": str(tmp_path)}
     providers = Providers(env=env)
-    provider = providers.open(msgspec.structs.replace(server.ref(INSTANCES.get(kind, "m1")), kind=kind))
+    provider = providers.open(
+        msgspec.structs.replace(server.ref(INSTANCES.get(kind, "m1")), kind=kind)
+    )
     other = next(one for one in Verb if one is not verb)
     now = steady()
     fits = permit_for(provider.ref, verb)

@@ -34,7 +34,9 @@ async def test_every_call_of_the_vendors_client_works_against_our_server(client:
         await server.stop()
     assert len(rows) > 8
     assert [f"{row['call']}: {row['error']}" for row in rows if row["error"]] == []
-    assert [row["call"] for row in rows if not row["found"]] == [], "an answer that has nothing in it"
+    assert [row["call"] for row in rows if not row["found"]] == [], (
+        "an answer that has nothing in it"
+    )
     if os.environ.get("RGT_UPDATE_CLIENTS"):
         found = {"client": f"{client.package} {version}", "calls": [row["call"] for row in rows]}
         client.recording.write_text(json.dumps({**found, "exchange": exchange}, indent=1) + "\n")

@@ -26,7 +26,15 @@ from rgt_tui.model import (
     Wish,
     steady,
 )
-from rgt_tui.providers import Market, Proof, Provider, ProviderError, Providers, carry_out, creation_proof
+from rgt_tui.providers import (
+    Market,
+    Proof,
+    Provider,
+    ProviderError,
+    Providers,
+    carry_out,
+    creation_proof,
+)
 from rgt_tui.providers.paperspace import key_of_pspace
 from tests.contract.providers.conftest import START, Clock, permit_for
 from tests.contract.providers.fakes.local_paperspace import LocalPaperspace, LocalTemplate
@@ -72,7 +80,12 @@ class Team:
     async def carry_out(self, verb: Verb) -> list[StopProgress]:
         permit = permit_for(self.ref, verb)
         steps = carry_out(
-            self.provider, permit, clock=self.clock, sleep=self.clock.advance, timeout_s=8.0, poll_s=1.0
+            self.provider,
+            permit,
+            clock=self.clock,
+            sleep=self.clock.advance,
+            timeout_s=8.0,
+            poll_s=1.0,
         )
         return [step async for step in steps]
 
@@ -111,7 +124,10 @@ async def team() -> AsyncIterator[Team]:
     server.capacity = {("A4000", NY), ("A4000", AMS), ("A100-80Gx8", NY)}
     providers = Providers(clock=clock, env={"DEMO_KEY": server.key}, timeout_s=10.0)
     yield Team(
-        clock, server, providers, ProviderRef("paperspace-core", ID, server.base_url, key_env="DEMO_KEY")
+        clock,
+        server,
+        providers,
+        ProviderRef("paperspace-core", ID, server.base_url, key_env="DEMO_KEY"),
     )
     await providers.close()
     await server.stop()
@@ -188,14 +204,19 @@ async def test_a_stop_ends_compute_and_the_rest_bills_on(team: Team) -> None:
     )
     await team.carry_out(Verb.DESTROY)
     after = await team.read()
-    assert (after.lifecycle, after.kind, after.per_hour) == (Lifecycle.GONE, MeterKind.STORAGE_ONLY, 0.0045)
+    assert (after.lifecycle, after.kind, after.per_hour) == (
+        Lifecycle.GONE,
+        MeterKind.STORAGE_ONLY,
+        0.0045,
+    )
 
 
 async def test_snapshots_that_could_not_be_asked_for_are_not_none(team: Team) -> None:
     team.server.inject(Fault(on="GET /snapshots", status=500, times=-1))
     await team.read()
     assert any(
-        "snapshots, if there are any" in line for line in team.provider.keeps_billing(Verb.DESTROY, ID)
+        "snapshots, if there are any" in line
+        for line in team.provider.keeps_billing(Verb.DESTROY, ID)
     )
     await team.carry_out(Verb.DESTROY)
     assert (await team.read()).kind is not MeterKind.NONE
@@ -239,7 +260,9 @@ async def test_a_list_that_is_not_whole_is_no_list(team: Team, change: Any) -> N
 
 
 @pytest.mark.parametrize("state", ["provisioning", "upgrading", "quantum", None, 7])
-async def test_a_state_whose_bill_is_not_documented_is_counted_as_if_it_ran(team: Team, state: Any) -> None:
+async def test_a_state_whose_bill_is_not_documented_is_counted_as_if_it_ran(
+    team: Team, state: Any
+) -> None:
     def odd(data: Any) -> Any:
         return {**data, "state": state}
 
@@ -259,9 +282,13 @@ async def test_a_machine_that_was_deleted_is_gone(team: Team) -> None:
     assert (meter.lifecycle, meter.native_status, meter.actions) == (Lifecycle.GONE, "deleted", ())
 
 
-async def test_leftovers_are_addresses_snapshots_and_drives_without_their_passwords(team: Team) -> None:
+async def test_leftovers_are_addresses_snapshots_and_drives_without_their_passwords(
+    team: Team,
+) -> None:
     team.server.lists = {
-        "public-ips": [{"ip": "203.0.113.5", "region": NY, "assignedMachineId": ID, "dtCreated": CREATED}],
+        "public-ips": [
+            {"ip": "203.0.113.5", "region": NY, "assignedMachineId": ID, "dtCreated": CREATED}
+        ],
         "snapshots": [{"id": "sn1", "name": "before", "machineId": ID, "isAutoSnapshot": True}],
         "shared-drives": [
             {**DRIVE, "id": "dr1", "name": "data"},
@@ -308,7 +335,9 @@ async def test_what_has_capacity_is_offered_without_a_price(team: Team) -> None:
         ({"spot": True}, "nothing as spot"),
     ],
 )
-async def test_what_does_not_fit_is_not_offered(team: Team, change: dict[str, Any], left: Any) -> None:
+async def test_what_does_not_fit_is_not_offered(
+    team: Team, change: dict[str, Any], left: Any
+) -> None:
     wish = msgspec.structs.replace(WISH, **change)
     if isinstance(left, str):
         with pytest.raises(ProviderError, match=left):

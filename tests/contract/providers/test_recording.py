@@ -22,7 +22,16 @@ OVER_HTTP = [
     row
     for row in ROWS
     if row.kind
-    in ("autodl", "digitalocean", "dstack", "lambda", "paperspace-core", "runpod", "skypilot", "vastai")
+    in (
+        "autodl",
+        "digitalocean",
+        "dstack",
+        "lambda",
+        "paperspace-core",
+        "runpod",
+        "skypilot",
+        "vastai",
+    )
 ]
 READ_BY_POST = re.compile(
     r"/api/v0/bundles/?|/api/v1/dev/.*|/api/(instances|runs|volumes)/list|/api/project/[^/]+/.*/(list|get)"
@@ -75,7 +84,9 @@ async def test_a_recorded_account_is_read_without_an_error(path: Path) -> None:
         # The platform answers otherwise than the table says, or the recording replaced a word of the platform's own.
         for one in recording.exchanges:
             what = one.method, one.path.partition("?")[0]
-            assert not list(answer_faults(table, *what, one.status, msgspec.json.encode(one.answer))), what
+            assert not list(
+                answer_faults(table, *what, one.status, msgspec.json.encode(one.answer))
+            ), what
 
 
 @pytest.mark.parametrize(
@@ -95,7 +106,9 @@ async def test_a_recorded_account_is_read_without_an_error(path: Path) -> None:
         ("credit", "23.45", False),
     ],
 )
-def test_text_is_replaced_unless_it_is_the_platforms_own_word(key: str, value: str, kept: bool) -> None:
+def test_text_is_replaced_unless_it_is_the_platforms_own_word(
+    key: str, value: str, kept: bool
+) -> None:
     assert (Redactor().data({key: value}) == {key: value}) is kept
 
 
@@ -106,7 +119,9 @@ def test_a_name_that_looks_like_an_id_keeps_no_part_of_itself() -> None:
 
 
 def test_json_in_a_text_is_read_as_json() -> None:
-    shown: Any = Redactor().data({"return_value": '[{"name": "secret", "status": "UP"}]', "text": "{secret"})
+    shown: Any = Redactor().data(
+        {"return_value": '[{"name": "secret", "status": "UP"}]', "text": "{secret"}
+    )
     assert "secret" not in str(shown)
     assert '"status":"UP"' in shown["return_value"]
 
@@ -127,4 +142,7 @@ def test_the_same_text_gets_the_same_replacement_in_its_shape() -> None:
     assert shown["instances"][0]["host"].startswith("198.18.")
     assert "secret" not in shown["label_counts"]
     assert redactor.data({"source": "instance-31415926"}) == {"source": f"instance-{number}"}
-    assert redactor.path("/api/v0/instances/31415926/?owner=me") == f"/api/v0/instances/{number}/?owner=me"
+    assert (
+        redactor.path("/api/v0/instances/31415926/?owner=me")
+        == f"/api/v0/instances/{number}/?owner=me"
+    )

@@ -87,12 +87,19 @@ def creations(world: World) -> list[dict[str, Any]]:
     ]
 
 
-async def test_both_clouds_are_offered_with_the_price_of_all_gpus_and_both_disks(world: World) -> None:
+async def test_both_clouds_are_offered_with_the_price_of_all_gpus_and_both_disks(
+    world: World,
+) -> None:
     stock(world)
     community, secure = await market(world).offers(WISH)
     assert (community.compute_per_hour, secure.compute_per_hour) == (2 * 1.19, 2 * 1.64)
     assert secure.storage_per_hour == pytest.approx(DISKS)
-    assert (secure.gpu, secure.gpu_count, secure.gpu_memory_gb, secure.disk_gb) == (A100, 2, 80, 200)
+    assert (secure.gpu, secure.gpu_count, secure.gpu_memory_gb, secure.disk_gb) == (
+        A100,
+        2,
+        80,
+        200,
+    )
     assert (secure.stock, community.stock) == ("secure cloud, high", "community cloud, medium")
     assert (secure.currency, secure.spot, secure.region) == ("USD", False, None)
     assert any("third parties" in note for note in community.notes)
@@ -160,7 +167,8 @@ async def test_a_price_that_is_missing_or_a_gift_is_unknown_and_comes_last(
         return data
 
     world.server.inject(
-        Fault(on="GET /v2/catalog", change=lambda data: data), Fault(on="GET /v2/catalog", change=change)
+        Fault(on="GET /v2/catalog", change=lambda data: data),
+        Fault(on="GET /v2/catalog", change=change),
     )
     secure, community = await market(world).offers(WISH)
     assert secure.compute_per_hour == 2 * 1.64
@@ -168,9 +176,17 @@ async def test_a_price_that_is_missing_or_a_gift_is_unknown_and_comes_last(
 
 
 @pytest.mark.parametrize(
-    "raw", [b"[]", b'{"gpus": {}}', b'{"gpus": [null, 3, {"id": 5}, {"id": "A100\\u001b[31m"}]}', b"<html>"]
+    "raw",
+    [
+        b"[]",
+        b'{"gpus": {}}',
+        b'{"gpus": [null, 3, {"id": 5}, {"id": "A100\\u001b[31m"}]}',
+        b"<html>",
+    ],
 )
-async def test_an_odd_catalogue_is_a_bad_answer_or_empty_and_never_an_offer(world: World, raw: bytes) -> None:
+async def test_an_odd_catalogue_is_a_bad_answer_or_empty_and_never_an_offer(
+    world: World, raw: bytes
+) -> None:
     world.server.inject(Fault(on="GET /v2/catalog", raw=raw, times=-1))
     with pytest.raises(ProviderError):
         await market(world).offers(WISH)
@@ -235,7 +251,9 @@ async def test_a_pod_is_found_by_its_name_alone(world: World) -> None:
         {"expires": float("nan")},
     ],
 )
-async def test_without_a_permit_that_fits_nothing_is_sent(world: World, change: dict[str, Any]) -> None:
+async def test_without_a_permit_that_fits_nothing_is_sent(
+    world: World, change: dict[str, Any]
+) -> None:
     stock(world)
     offer = (await market(world).offers(WISH))[0]
     fits = permit(world, offer)
@@ -244,7 +262,9 @@ async def test_without_a_permit_that_fits_nothing_is_sent(world: World, change: 
     assert creations(world) == []
     strange = msgspec.structs.replace(offer, id="../v2/pods")
     with pytest.raises(PermitRefused, match="not an offer from RunPod"):
-        await market(world).create(strange, WISH, fits.token, msgspec.structs.replace(fits, offer=strange.id))
+        await market(world).create(
+            strange, WISH, fits.token, msgspec.structs.replace(fits, offer=strange.id)
+        )
     await market(world).create(offer, WISH, fits.token, fits)
     with pytest.raises(PermitRefused, match="used already"):
         await market(world).create(offer, WISH, fits.token, fits)
@@ -267,7 +287,9 @@ async def test_without_a_permit_that_fits_nothing_is_sent(world: World, change: 
         (302, Proof.MAYBE),
     ],
 )
-async def test_what_the_answer_to_a_creation_proves(world: World, status: int, proves: Proof) -> None:
+async def test_what_the_answer_to_a_creation_proves(
+    world: World, status: int, proves: Proof
+) -> None:
     stock(world)
     world.server.inject(Fault(on="POST /v2/pods", status=status))
     with pytest.raises(ProviderError) as caught:
@@ -279,9 +301,17 @@ async def test_what_the_answer_to_a_creation_proves(world: World, status: int, p
 
 @pytest.mark.parametrize(
     "fault",
-    [{"status": 500}, {"hang": True}, {"raw": b"{}"}, {"raw": b'{"id": "x', "cut": 4}, {"raw": b"<html>"}],
+    [
+        {"status": 500},
+        {"hang": True},
+        {"raw": b"{}"},
+        {"raw": b'{"id": "x', "cut": 4},
+        {"raw": b"<html>"},
+    ],
 )
-async def test_a_pod_whose_answer_was_lost_is_found_by_its_token(world: World, fault: dict[str, Any]) -> None:
+async def test_a_pod_whose_answer_was_lost_is_found_by_its_token(
+    world: World, fault: dict[str, Any]
+) -> None:
     stock(world)
     world.server.inject(Fault(on="POST /v2/pods", act=True, **fault))
     with pytest.raises((Unreachable, BadAnswer)) as caught:
@@ -292,7 +322,9 @@ async def test_a_pod_whose_answer_was_lost_is_found_by_its_token(world: World, f
     assert found.meter.compute_per_hour == 2 * 1.19
 
 
-async def test_stock_that_went_and_a_balance_too_low_prove_that_nothing_was_made(world: World) -> None:
+async def test_stock_that_went_and_a_balance_too_low_prove_that_nothing_was_made(
+    world: World,
+) -> None:
     stock(world)
     offer = (await market(world).offers(WISH))[0]
     given = permit(world, offer)
@@ -413,7 +445,9 @@ async def test_an_outbid_spot_wish_proves_nothing_and_no_bid_is_no_offer(world: 
     given = permit(world, offer)
     with pytest.raises(BadAnswer, match="no longer any instances available") as caught:
         await market(world).create(offer, SPOT, given.token, given)
-    assert creation_proof("runpod", caught.value) is not Proof.NOTHING, "GraphQL answers errors with 200"
+    assert creation_proof("runpod", caught.value) is not Proof.NOTHING, (
+        "GraphQL answers errors with 200"
+    )
     with pytest.raises(PermitRefused):
         await market(world).create(offer, SPOT, given.token, given)
 

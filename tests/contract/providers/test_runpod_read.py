@@ -53,7 +53,11 @@ async def test_a_running_pod_bills_compute_volume_and_container_disk(world: Worl
 async def test_an_unknown_volume_is_no_zero_and_does_not_drop_the_known_disk(world: World) -> None:
     """The container disk is known, the volume's size is not: a lower bound that names what is missing."""
     world.server.inject(
-        Fault(on=GET, change=edited(mounts={"persistent": {"path": "/workspace"}, "network": []}), times=-1)
+        Fault(
+            on=GET,
+            change=edited(mounts={"persistent": {"path": "/workspace"}, "network": []}),
+            times=-1,
+        )
     )
     meter = await world.read()
     assert meter.per_hour == pytest.approx(1.38 + 4 / 730)
@@ -71,7 +75,9 @@ async def test_a_pod_known_in_full_is_no_lower_bound_and_its_doubt_is_said(world
     assert (await world.read()).doubt is None
 
 
-async def test_a_network_volume_of_unknown_price_beside_known_disks_is_a_lower_bound(world: World) -> None:
+async def test_a_network_volume_of_unknown_price_beside_known_disks_is_a_lower_bound(
+    world: World,
+) -> None:
     world.server.add_pod("netpod", "n", networks=(("other", "/net"),))
     meter = await world.provider.read("netpod")
     assert meter.per_hour == pytest.approx(1.38 + 14 / 730)
@@ -97,7 +103,11 @@ async def test_a_pod_that_never_said_its_mounts_is_not_free_once_it_is_gone(worl
     await world.read()
     world.server.pods[POD].status = "TERMINATED"
     meter = await world.read()
-    assert (meter.lifecycle, meter.kind, meter.per_hour) == (Lifecycle.GONE, MeterKind.UNKNOWN, None)
+    assert (meter.lifecycle, meter.kind, meter.per_hour) == (
+        Lifecycle.GONE,
+        MeterKind.UNKNOWN,
+        None,
+    )
 
 
 async def test_a_stopped_pod_is_not_free_although_its_cost_is_zero(world: World) -> None:
@@ -198,9 +208,17 @@ async def test_the_price_comes_as_number_string_or_not_at_all(
             startedAt=None,
         ),
         edited(
-            mounts={"persistent": {}, "network": [None, {}, 3]}, actions=[None, 3, "stop"], name=7, disk="x"
+            mounts={"persistent": {}, "network": [None, {}, 3]},
+            actions=[None, 3, "stop"],
+            name=7,
+            disk="x",
         ),
-        edited(ssh={"direct": {"host": 3, "port": "22"}}, createdAt="yesterday", startedAt=5, status=None),
+        edited(
+            ssh={"direct": {"host": 3, "port": "22"}},
+            createdAt="yesterday",
+            startedAt=5,
+            status=None,
+        ),
     ],
 )
 async def test_null_and_odd_sub_objects_never_break_a_reading(
@@ -261,7 +279,9 @@ async def test_between_two_readings_of_the_books_the_spend_runs_on(world: World)
 @pytest.mark.parametrize(
     "records", [[], "x", None, [{"podId": POD, "totalAmount": None}], [{"podId": "other"}]]
 )
-async def test_books_without_a_usable_entry_are_not_zero_spend(world: World, records: object) -> None:
+async def test_books_without_a_usable_entry_are_not_zero_spend(
+    world: World, records: object
+) -> None:
     world.server.inject(Fault(on=BILLING, change=lambda _: {"records": records}))
     assert "estimate" in (await world.read()).source
 
@@ -331,7 +351,9 @@ async def test_a_pod_never_seen_with_this_key_is_gone_but_not_free(world: World)
         (Fault(cut=20), "did not answer"),
     ],
 )
-async def test_trouble_is_unknown_and_keeps_the_last_good_meter(world: World, fault: Fault, why: str) -> None:
+async def test_trouble_is_unknown_and_keeps_the_last_good_meter(
+    world: World, fault: Fault, why: str
+) -> None:
     good = await world.read()
     world.clock.now += 5
     world.server.inject(fault)
@@ -341,7 +363,12 @@ async def test_trouble_is_unknown_and_keeps_the_last_good_meter(world: World, fa
     assert why in bad.error
     assert world.server.base_url in bad.error, "no way to the console"
     kept = keep_last_good(good, bad)
-    assert (kept.kind, kept.per_hour, kept.at, kept.error) == (good.kind, good.per_hour, good.at, bad.error)
+    assert (kept.kind, kept.per_hour, kept.at, kept.error) == (
+        good.kind,
+        good.per_hour,
+        good.at,
+        bad.error,
+    )
     assert keep_last_good(Meter(), bad) is bad
     assert keep_last_good(good, good) is good
 
@@ -406,7 +433,9 @@ async def test_two_accounts_with_one_id_have_two_meters(world: World) -> None:
     other = LocalRunPod(clock=world.clock, sleep=world.clock.sleep)
     await other.start()
     other.add_pod(POD, "someone else's", cost=9.0)
-    providers = Providers(clock=world.clock, env={"DEMO_KEY": world.server.key, "OTHER_KEY": other.key})
+    providers = Providers(
+        clock=world.clock, env={"DEMO_KEY": world.server.key, "OTHER_KEY": other.key}
+    )
     mine = ProviderRef("runpod", POD, world.server.base_url, "DEMO_KEY")
     theirs = ProviderRef("runpod", POD, other.base_url, "OTHER_KEY")
     stolen = ProviderRef("runpod", POD, other.base_url, "DEMO_KEY")
@@ -417,7 +446,10 @@ async def test_two_accounts_with_one_id_have_two_meters(world: World) -> None:
         assert "refused the key" in str(meters[stolen].error)
         other.pods[POD].status = "TERMINATED"
         meters = await providers.poll([mine, theirs])
-        assert (meters[mine].lifecycle, meters[theirs].lifecycle) == (Lifecycle.RUNNING, Lifecycle.GONE)
+        assert (meters[mine].lifecycle, meters[theirs].lifecycle) == (
+            Lifecycle.RUNNING,
+            Lifecycle.GONE,
+        )
     finally:
         await providers.close()
         await other.stop()
@@ -441,7 +473,9 @@ async def test_a_fleet_is_polled_with_one_call(world: World) -> None:
     for _ in range(3):
         meters = await polled(world, refs)
         assert meters["pod7"].lifecycle is Lifecycle.GONE
-    assert world.server.requests.count("GET /v2/pods/pod7") == 1, "a box that is gone eats the rate limit"
+    assert world.server.requests.count("GET /v2/pods/pod7") == 1, (
+        "a box that is gone eats the rate limit"
+    )
     world.server.inject(Fault(on=LIST, status=500))
     meters = await polled(world, refs)
     assert all(meter.error for meter in meters.values())
@@ -516,7 +550,10 @@ async def test_cloudflares_refusal_of_a_program_is_named_and_is_not_the_keys(
             b'{"error": "not enough free GPUs on the host machine"}',
             "not enough free GPUs on the host machine",
         ),
-        (b'{"detail": [{"msg": "Fleet not found", "code": "resource_not_exists"}]}', "Fleet not found"),
+        (
+            b'{"detail": [{"msg": "Fleet not found", "code": "resource_not_exists"}]}',
+            "Fleet not found",
+        ),
         (b'{"detail": {"msg": "No access", "code": "forbidden"}}', "No access"),
         (b'{"title": "Bad Request", "detail": ""}', "Bad Request"),
         (b'{"detail": [], "error": {"code": 7}}', "Bad Request"),
@@ -571,10 +608,16 @@ async def test_what_bills_besides_pods(world: World) -> None:
     server.page_size = 1
     found = {one.id: one for one in await world.providers.account(world.provider.ref).leftovers()}
     assert set(found) == {*server.volumes, "busy", "kept", "quad"}
-    assert (found["busy"].what, found["busy"].name) == ("endpoint", "busy: 2 workers now, always on: 0")
+    assert (found["busy"].what, found["busy"].name) == (
+        "endpoint",
+        "busy: 2 workers now, always on: 0",
+    )
     assert found["kept"].name == "kept: 0 workers now, always on: 1"
     assert found["kept"].how == f"DELETE {server.base_url}/v2/serverless/kept"
-    assert (found["quad"].what, found["quad"].name) == ("cluster", "quad: 4 pods, which end only with it")
+    assert (found["quad"].what, found["quad"].name) == (
+        "cluster",
+        "quad: 4 pods, which end only with it",
+    )
     assert found["quad"].per_hour is None, "unknown, not free"
 
 
@@ -593,7 +636,9 @@ async def test_a_start_without_a_free_gpu_says_what_is_out_of_reach(world: World
     pod.status, pod.machine_full = "EXITED", True
     with pytest.raises(Conflict, match="not enough free GPUs on the host machine") as caught:
         await world.provider.start()
-    assert "its volume disk is out of reach; it bills until the pod is terminated" in str(caught.value)
+    assert "its volume disk is out of reach; it bills until the pod is terminated" in str(
+        caught.value
+    )
     assert caught.value.status == 400
     pod.machine_full = False
     assert "answered 200" in await world.provider.start()
@@ -601,7 +646,9 @@ async def test_a_start_without_a_free_gpu_says_what_is_out_of_reach(world: World
 
 async def test_a_page_of_the_books_is_no_total(world: World) -> None:
     world.server.inject(
-        Fault(on=BILLING, change=lambda data: {**_object(data), "pagination": {"hasNextPage": True}})
+        Fault(
+            on=BILLING, change=lambda data: {**_object(data), "pagination": {"hasNextPage": True}}
+        )
     )
     meter = await world.read()
     assert meter.booked is None

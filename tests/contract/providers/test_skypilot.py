@@ -66,7 +66,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     await server.stop()
 
 
-async def test_a_cluster_costs_what_the_report_says_and_that_is_said_to_be_a_guess(world: World) -> None:
+async def test_a_cluster_costs_what_the_report_says_and_that_is_said_to_be_a_guess(
+    world: World,
+) -> None:
     listed = {item.id: item for item in await world.box().list()}
     up, stopped = listed["train-a"], listed["old"]
     assert (up.meter.kind, up.meter.per_hour) == (MeterKind.COMPUTE_AND_STORAGE, 0.75)
@@ -115,7 +117,11 @@ async def test_what_shows_more_than_ones_own_or_a_pickle_is_never_asked_for(worl
 
 async def test_a_stop_leaves_disks_and_a_down_nothing(world: World) -> None:
     steps = await world.ended(Verb.PARK)
-    assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF]
+    assert [step.phase for step in steps] == [
+        StopPhase.REQUESTED,
+        StopPhase.CONFIRMED,
+        StopPhase.METER_OFF,
+    ]
     assert "disks of the stopped cluster" in steps[-1].text
     steps = await world.ended(Verb.DESTROY)
     assert steps[-1].phase is StopPhase.METER_OFF
@@ -134,7 +140,9 @@ async def test_a_stop_leaves_disks_and_a_down_nothing(world: World) -> None:
         Fault(on="POST /status", headers={"X-Skypilot-Request-ID": "../etc"}),
         Fault(on="GET /api/get", change=lambda data: {**data, "status": "FAILED"}),
         Fault(on="GET /api/get", change=lambda data: {**data, "return_value": "[{"}),
-        Fault(on="GET /api/get", change=lambda data: {**data, "return_value": '[{"status": "UP"}]'}),
+        Fault(
+            on="GET /api/get", change=lambda data: {**data, "return_value": '[{"status": "UP"}]'}
+        ),
         Fault(on="GET /api/get", cut=9),
     ],
 )

@@ -8,7 +8,16 @@ import msgspec
 import pytest
 
 from rgt_tui.demo import Fault
-from rgt_tui.model import Lifecycle, Meter, MeterKind, ProviderRef, StopPhase, StopProgress, Verb, steady
+from rgt_tui.model import (
+    Lifecycle,
+    Meter,
+    MeterKind,
+    ProviderRef,
+    StopPhase,
+    StopProgress,
+    Verb,
+    steady,
+)
 from rgt_tui.providers import PermitRefused, Providers, Unreachable
 from tests.contract.providers.conftest import POD, World
 
@@ -200,7 +209,10 @@ async def test_a_permit_expires(world: World) -> None:
 async def test_what_is_described_is_what_is_sent(world: World) -> None:
     said = world.provider.describe(Verb.PARK, POD)
     assert said == f'POST {world.server.base_url}/v2/pods/{POD}/action {{"action":"stop"}}'
-    assert world.provider.describe(Verb.DESTROY, POD) == f"DELETE {world.server.base_url}/v2/pods/{POD}"
+    assert (
+        world.provider.describe(Verb.DESTROY, POD)
+        == f"DELETE {world.server.base_url}/v2/pods/{POD}"
+    )
     await world.provider.stop(world.permit(Verb.PARK))
     await world.provider.destroy(world.permit(Verb.DESTROY))
     assert world.server.requests == [STOP, DELETE]

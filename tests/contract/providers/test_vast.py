@@ -82,7 +82,11 @@ async def test_what_a_state_is_and_costs(
     place: Place, actual: object, intended: str, lifecycle: Lifecycle, kind: MeterKind
 ) -> None:
     machine = place.parsed(
-        actual_status=actual, intended_status=intended, dph_base=0.68, storage_total_cost=0.02, dph_total=0.70
+        actual_status=actual,
+        intended_status=intended,
+        dph_base=0.68,
+        storage_total_cost=0.02,
+        dph_total=0.70,
     )
     meter = place.account.meter(machine)
     assert (meter.lifecycle, meter.kind) == (lifecycle, kind)
@@ -92,7 +96,9 @@ async def test_what_a_state_is_and_costs(
 
 
 @pytest.mark.parametrize("said", [{}, {"storage_total_cost": 0.0021}])
-async def test_the_price_of_a_disk_is_for_a_month_of_30_days(place: Place, said: dict[str, float]) -> None:
+async def test_the_price_of_a_disk_is_for_a_month_of_30_days(
+    place: Place, said: dict[str, float]
+) -> None:
     """The figures of the specification: 10.08 GB at 0.15 a month are 0.0021 an hour."""
     machine = place.parsed(actual_status="exited", disk_space=10.08, storage_cost=0.15, **said)
     ((_, price),) = machine.storage
@@ -122,13 +128,23 @@ async def test_an_instance_that_was_outbid_rests(place: Place) -> None:
             {"public_ipaddr": "198.51.100.23", "ports": {"22/tcp": [{"HostPort": "40122"}]}},
             ("198.51.100.23", 40122),
         ),
-        ({"ssh_host": "ssh5.vast.ai", "ssh_port": 31592, "image_runtype": "ssh"}, ("ssh5.vast.ai", 31592)),
         (
-            {"ssh_host": "ssh5.vast.ai", "ssh_port": 31592, "image_runtype": "jupyter_direc ssh_direc"},
+            {"ssh_host": "ssh5.vast.ai", "ssh_port": 31592, "image_runtype": "ssh"},
+            ("ssh5.vast.ai", 31592),
+        ),
+        (
+            {
+                "ssh_host": "ssh5.vast.ai",
+                "ssh_port": 31592,
+                "image_runtype": "jupyter_direc ssh_direc",
+            },
             ("ssh5.vast.ai", 31593),
         ),
         ({"ports": {"22/tcp": None}, "public_ipaddr": "198.51.100.23"}, (None, None)),
-        ({"ports": {"22/tcp": [{"HostPort": "x"}]}, "public_ipaddr": "198.51.100.23"}, (None, None)),
+        (
+            {"ports": {"22/tcp": [{"HostPort": "x"}]}, "public_ipaddr": "198.51.100.23"},
+            (None, None),
+        ),
         ({}, (None, None)),
     ],
 )
@@ -170,7 +186,9 @@ async def test_a_list_that_begins_again_ends(place: Place) -> None:
 
 
 @pytest.mark.parametrize("per_page", [500, 50])
-async def test_what_more_than_a_hundred_contracts_cost_is_known_of_each(place: Place, per_page: int) -> None:
+async def test_what_more_than_a_hundred_contracts_cost_is_known_of_each(
+    place: Place, per_page: int
+) -> None:
     """By default the server sends the charges of 100 contracts, and a cursor for the next ones."""
     place.server.most_charges = per_page
     for number in range(120):
@@ -197,7 +215,11 @@ async def test_a_destroy_is_confirmed_although_the_instance_alone_never_named_it
 
     def without(data: Any) -> Any:
         box = data["instances"]
-        return {"instances": None if box is None else {k: v for k, v in box.items() if k != "volume_info"}}
+        return {
+            "instances": None
+            if box is None
+            else {k: v for k, v in box.items() if k != "volume_info"}
+        }
 
     place.server.inject(Fault(on=f"GET /api/v0/instances/{ONE}", change=without, times=-1))
     box = place.account.box(str(ONE))
@@ -221,7 +243,9 @@ async def test_volumes_that_neither_answer_names_stay_unknown(place: Place) -> N
     assert meter.unpriced == ("a volume, if one is attached",)
 
 
-async def test_a_key_that_is_not_known_is_named_as_such_although_the_status_is_404(place: Place) -> None:
+async def test_a_key_that_is_not_known_is_named_as_such_although_the_status_is_404(
+    place: Place,
+) -> None:
     """By the specification: ``404 {"error": "auth_error", "msg": "Invalid user key"}``."""
     body = b'{"success": false, "error": "auth_error", "msg": "Invalid user key"}'
     place.server.inject(Fault(on="", status=404, raw=body, times=-1))
@@ -240,7 +264,9 @@ async def test_the_retired_list_is_an_error_and_no_empty_account(place: Place) -
     assert caught.value.code == "deprecated_endpoint"
 
 
-async def test_volumes_of_a_network_and_endpoints_are_listed_among_what_bills_besides(place: Place) -> None:
+async def test_volumes_of_a_network_and_endpoints_are_listed_among_what_bills_besides(
+    place: Place,
+) -> None:
     place.server.volumes = {77: 50.0, 78: 500.0}
     place.server.network_volumes = {78}
     place.server.endpoints = {9: "vLLM"}
@@ -274,7 +300,11 @@ async def test_a_volume_outlives_the_instance_and_bills(place: Place) -> None:
     assert box.keeps_billing(Verb.DESTROY, str(ONE)) == ("volume 77, at a price that is not known",)
     del place.server.instances[ONE]
     meter = await box.read(str(ONE))
-    assert (meter.lifecycle, meter.kind, meter.per_hour) == (Lifecycle.GONE, MeterKind.STORAGE_ONLY, None)
+    assert (meter.lifecycle, meter.kind, meter.per_hour) == (
+        Lifecycle.GONE,
+        MeterKind.STORAGE_ONLY,
+        None,
+    )
     place.server.add_instance(5, "other", volumes=(77,))
     place.clock.now += 601
     price = pytest.approx(50 * 0.15 / 720, abs=1e-6)
@@ -308,7 +338,11 @@ async def test_a_bid_is_sent_with_its_price_and_read_back(place: Place) -> None:
     assert offer.storage_per_hour == pytest.approx(40 * 0.15 / 720, abs=1e-6)
     assert offer.notes
     search = json.loads(place.server.bodies[-1])
-    assert (search["type"], search["allocated_storage"], search["rentable"]) == ("bid", 40, {"eq": True})
+    assert (search["type"], search["allocated_storage"], search["rentable"]) == (
+        "bid",
+        40,
+        {"eq": True},
+    )
     made = await market.create(offer, WISH, place.token, place.permit(offer))
     (body,) = place.server.created
     assert (body["price"], body["label"], body["cancel_unavail"]) == (0.15, place.token, True)
@@ -341,10 +375,14 @@ async def test_a_usual_wish_finds_the_name_that_the_platform_has_for_it(
     place.server.asks = {1: Ask(1, native, memory_gb=memory), 2: Ask(2, "RTX 3080", memory_gb=10)}
     market = place.account.market()
     assert market is not None
-    assert [offer.gpu for offer in await market.offers(msgspec.structs.replace(WISH, gpu=gpu))] == [native]
+    assert [offer.gpu for offer in await market.offers(msgspec.structs.replace(WISH, gpu=gpu))] == [
+        native
+    ]
 
 
-async def test_a_model_of_no_known_spelling_is_named_and_is_not_called_out_of_stock(place: Place) -> None:
+async def test_a_model_of_no_known_spelling_is_named_and_is_not_called_out_of_stock(
+    place: Place,
+) -> None:
     market = place.account.market()
     assert market is not None
     with pytest.raises(ProviderError, match="no GPU that is 'RTX 9999'"):
@@ -406,7 +444,9 @@ def account_at(home: Path, env: dict[str, str]) -> VastAccount:
     return open_account(ProviderRef("vastai", str(ONE)), Context(lambda: START, env, home, 60.0))
 
 
-@pytest.mark.parametrize("files", [(".vast_api_key",), (".config/vastai/vast_api_key", ".vast_api_key")])
+@pytest.mark.parametrize(
+    "files", [(".vast_api_key",), (".config/vastai/vast_api_key", ".vast_api_key")]
+)
 def test_the_key_of_the_vendor_s_tool_is_found(tmp_path: Path, files: tuple[str, ...]) -> None:
     for place_, name in enumerate(files):
         path = tmp_path / name
@@ -443,6 +483,7 @@ async def test_requests_of_one_kind_keep_their_distance() -> None:
 def test_the_vendor_s_own_server_is_paced_and_the_loopback_is_not(tmp_path: Path) -> None:
     assert account_at(tmp_path, {}).pace._gaps["list"] == 1.0
     local = open_account(
-        ProviderRef("vastai", str(ONE), "http://127.0.0.1:1", "K"), Context(lambda: START, {}, tmp_path, 60.0)
+        ProviderRef("vastai", str(ONE), "http://127.0.0.1:1", "K"),
+        Context(lambda: START, {}, tmp_path, 60.0),
     )
     assert local.pace._gaps == {}

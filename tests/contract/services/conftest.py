@@ -19,8 +19,22 @@ import pytest
 
 from rgt_tui.model import Permit, ProviderRef, StopProgress, Verb, steady
 from rgt_tui.providers import Provider, Providers, carry_out
-from tests.contract.services.real_servers import DSTACK_TOKEN, ROOT, USER_ID, Dstack, SkyPilot, seed, version
-from tests.contract.services.recordings import Recorder, Replay, read_recording, shapes, write_recording
+from tests.contract.services.real_servers import (
+    DSTACK_TOKEN,
+    ROOT,
+    USER_ID,
+    Dstack,
+    SkyPilot,
+    seed,
+    version,
+)
+from tests.contract.services.recordings import (
+    Recorder,
+    Replay,
+    read_recording,
+    shapes,
+    write_recording,
+)
 
 LIVE = os.environ.get("RGT_SERVICES") == "live"
 KEY_ENV = "SOME_TOKEN"
@@ -56,7 +70,9 @@ class Service:
             "box", verb, ref.instance, "digest", steady() + 60,
             kind=ref.kind, account=ref.account, nonce=secrets.token_hex(8),
         )  # fmt: skip
-        steps = carry_out(box, permit, clock=time.time, sleep=self.wait, timeout_s=300.0, poll_s=1.0)
+        steps = carry_out(
+            box, permit, clock=time.time, sleep=self.wait, timeout_s=300.0, poll_s=1.0
+        )
         return [step async for step in steps]
 
     async def wait(self, seconds: float) -> None:

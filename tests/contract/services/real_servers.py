@@ -32,7 +32,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def process(command: Sequence[object], env: dict[str, str], log: Path, ready: str) -> Iterator[None]:
+def process(
+    command: Sequence[object], env: dict[str, str], log: Path, ready: str
+) -> Iterator[None]:
     """Run a server until the block ends, with all processes that it starts.
 
     Args:
@@ -55,7 +57,9 @@ def process(command: Sequence[object], env: dict[str, str], log: Path, ready: st
         deadline = time.monotonic() + START_S
         while not _answers(ready):
             if started.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{command[0]} did not start: {log.read_text(errors='replace')[-3000:]}")
+                raise RuntimeError(
+                    f"{command[0]} did not start: {log.read_text(errors='replace')[-3000:]}"
+                )
             time.sleep(0.2)
         yield
     finally:
@@ -113,8 +117,18 @@ class Dstack:
     @contextmanager
     def running(self, *, works: bool) -> Iterator[None]:
         """Run the server."""
-        env = self.env if works else {**self.env, "DSTACK_SERVER_BACKGROUND_PROCESSING_DISABLED": "1"}
-        words = [VENV / "bin/dstack", "server", "--host", "127.0.0.1", "--port", str(self.port), "-y"]
+        env = (
+            self.env if works else {**self.env, "DSTACK_SERVER_BACKGROUND_PROCESSING_DISABLED": "1"}
+        )
+        words = [
+            VENV / "bin/dstack",
+            "server",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "-y",
+        ]
         with process(words, env, self.log, f"http://127.0.0.1:{self.port}/healthcheck"):
             yield
 
@@ -144,7 +158,16 @@ class SkyPilot:
     def running(self) -> Iterator[None]:
         """Run both, with the clusters of `skypilot_rows`."""
         aws = [VENV / "bin/moto_server", "-H", "127.0.0.1", "-p", str(self.aws_port)]
-        words = [PYTHON, "-u", "-m", "sky.server.server", "--host", "127.0.0.1", "--port", str(self.port)]
+        words = [
+            PYTHON,
+            "-u",
+            "-m",
+            "sky.server.server",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+        ]
         with process(aws, self.env, self.log, f"http://127.0.0.1:{self.aws_port}/moto-api/"):
             seed("skypilot_rows.py", self.env)
             with process(words, self.env, self.log, f"http://127.0.0.1:{self.port}/api/health"):
@@ -167,7 +190,9 @@ class SkyPilot:
             try:
                 with urllib.request.urlopen(request, timeout=START_S) as answer:
                     ident = answer.headers["X-Skypilot-Request-ID"]
-                with urllib.request.urlopen(f"{base}/api/get?request_id={ident}", timeout=2 * START_S):
+                with urllib.request.urlopen(
+                    f"{base}/api/get?request_id={ident}", timeout=2 * START_S
+                ):
                     pass
             except urllib.error.HTTPError as error:
                 raise RuntimeError(f"SkyPilot answered {error.read().decode()[-1500:]}") from None

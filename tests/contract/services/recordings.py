@@ -72,7 +72,9 @@ class Recorder:
             def do_GET(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 behind = http.client.HTTPConnection("127.0.0.1", recorder.target)
-                headers = {name: text for name, text in self.headers.items() if name.lower() != "host"}
+                headers = {
+                    name: text for name, text in self.headers.items() if name.lower() != "host"
+                }
                 behind.request(self.command, self.path, body or None, headers)
                 answer = behind.getresponse()
                 raw = answer.read()
@@ -100,7 +102,9 @@ class Recorder:
         """Where it answers."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def note(self, method: str, path: str, body: bytes, answer: http.client.HTTPResponse, raw: bytes) -> None:
+    def note(
+        self, method: str, path: str, body: bytes, answer: http.client.HTTPResponse, raw: bytes
+    ) -> None:
         """Keep one exchange."""
         headers = {name: answer.headers[name] for name in HEADERS if name in answer.headers}
         self.scenes.setdefault(self.scene, []).append(
@@ -129,7 +133,9 @@ class Replay(LocalServer):
         super().__init__()
         self._answers: dict[str, list[Exchange]] = {}
         for one in exchanges:
-            self._answers.setdefault(_asked(one["method"], one["path"], one["body"]), []).append(one)
+            self._answers.setdefault(_asked(one["method"], one["path"], one["body"]), []).append(
+                one
+            )
 
     def _asker(self, request: Request) -> str:
         return "account"
@@ -138,7 +144,9 @@ class Replay(LocalServer):
         """Return the recorded answer."""
         query = "&".join(f"{name}={text}" for name, text in request.query.items())
         asked = _asked(
-            request.method, f"{request.path}?{query}" if query else request.path, request.json() or None
+            request.method,
+            f"{request.path}?{query}" if query else request.path,
+            request.json() or None,
         )
         found = self._answers.get(asked)
         if not found:
@@ -159,7 +167,9 @@ def read_recording(name: str) -> dict[str, Any]:
     return found
 
 
-def write_recording(name: str, server: str, month: str, scenes: Mapping[str, list[Exchange]]) -> None:
+def write_recording(
+    name: str, server: str, month: str, scenes: Mapping[str, list[Exchange]]
+) -> None:
     """Replace a recording; what was asked for again, and answered alike, is kept once."""
     short = {scene: list(_without_repeats(exchanges)) for scene, exchanges in scenes.items()}
     found = {"server": server, "recorded": month, "scenes": short}

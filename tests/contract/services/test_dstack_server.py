@@ -9,7 +9,9 @@ from rgt_tui.model import Lifecycle, MeterKind, StopPhase, Verb
 from rgt_tui.providers import Providers
 from tests.contract.services.conftest import LIVE, Recorded, Service, check_recording
 
-PENDING, PROVISIONING, IDLE, BUSY, TERMINATING, TERMINATED = (f"main/lab/{number}" for number in range(6))
+PENDING, PROVISIONING, IDLE, BUSY, TERMINATING, TERMINATED = (
+    f"main/lab/{number}" for number in range(6)
+)
 PAID = MeterKind.COMPUTE_AND_STORAGE
 
 
@@ -48,7 +50,9 @@ async def test_a_run_names_the_machine_of_the_platform_below(dstack: Service) ->
     assert listed[IDLE].below is None
 
 
-async def test_all_pages_of_the_list_are_read(dstack: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_pages_of_the_list_are_read(
+    dstack: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rgt_tui.providers.dstack, "PAGE", 3)
     assert len(await dstack.box(IDLE).list()) == 6
 
@@ -96,7 +100,11 @@ async def test_a_deleted_instance_is_gone_only_when_it_is_terminated(
     if real_dstack is not None:
         real_dstack.work()
     steps = await dstack.carry_out(box, Verb.DESTROY)
-    assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF]
+    assert [step.phase for step in steps] == [
+        StopPhase.REQUESTED,
+        StopPhase.CONFIRMED,
+        StopPhase.METER_OFF,
+    ]
     meter = await other.read(IDLE)
     assert (meter.native_status, meter.lifecycle, meter.kind) == (
         "terminated",

@@ -53,7 +53,9 @@ async def test_a_cluster_that_never_existed_is_not_free(skypilot: Service) -> No
 
 
 @pytest.mark.parametrize("name", ["on-lambda", "on-runpod"])
-async def test_a_stop_that_the_cloud_does_not_have_is_refused_in_words(skypilot: Service, name: str) -> None:
+async def test_a_stop_that_the_cloud_does_not_have_is_refused_in_words(
+    skypilot: Service, name: str
+) -> None:
     box = skypilot.box(name)
     assert (await box.read(name)).kind is PAID
     (step,) = await skypilot.carry_out(box, Verb.PARK)

@@ -50,7 +50,9 @@ PartitionName=high Nodes={host} State=UP PriorityTier=10 PreemptMode=OFF MaxTime
 """``cred_expire`` is also how long a requeued job waits before it starts again (slurm.conf(5)); 120 s unless said."""
 
 
-def eventually(condition: Callable[[], object], what: str = "the condition", patience: float = 150.0) -> None:
+def eventually(
+    condition: Callable[[], object], what: str = "the condition", patience: float = 150.0
+) -> None:
     """Look every quarter of a second, as gently as Slurm's own programs allow: nothing there can be waited for."""
     deadline = time.monotonic() + patience
     while not condition():
@@ -71,7 +73,9 @@ class Cluster:
 
     def ask(self, *words: str) -> str:
         """Run one of Slurm's programs; returns what it printed."""
-        done = subprocess.run(words, env=self.env, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            words, env=self.env, capture_output=True, text=True, check=False, timeout=60
+        )
         return done.stdout.strip()
 
     def submit(self, folder: Path, script: str, *options: str) -> str:
@@ -118,10 +122,13 @@ def running(folder: Path) -> Iterator[Cluster]:
             for command in words:
                 daemons.append(subprocess.Popen(command, stdout=said, stderr=said, env=env))
                 if len(daemons) == 1:
-                    eventually(lambda: (folder / "munge.socket").exists() or daemons[0].poll() is not None)
+                    eventually(
+                        lambda: (folder / "munge.socket").exists() or daemons[0].poll() is not None
+                    )
         eventually(
             lambda: (
-                "idle" in cluster.ask("sinfo", "-h", "-o", "%T") or any(d.poll() is not None for d in daemons)
+                "idle" in cluster.ask("sinfo", "-h", "-o", "%T")
+                or any(d.poll() is not None for d in daemons)
             )
         )
         dead = [d.args for d in daemons if d.poll() is not None]

@@ -60,7 +60,9 @@ def markers(job: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_a_preempted_array_resumes_to_the_same_bits(slurm: Cluster, agent: Agent, tmp_path: Path) -> None:
+def test_a_preempted_array_resumes_to_the_same_bits(
+    slurm: Cluster, agent: Agent, tmp_path: Path
+) -> None:
     seen = tmp_path / "seen"
     job = make_job(
         tmp_path / "job",
@@ -74,7 +76,9 @@ def test_a_preempted_array_resumes_to_the_same_bits(slurm: Cluster, agent: Agent
     array = detach(agent, job)
     metrics = [job / "out" / name / "metrics.jsonl" for name in "ab"]
     eventually(
-        lambda: all(path.exists() and '"event": "checkpoint"' in path.read_text() for path in metrics),
+        lambda: all(
+            path.exists() and '"event": "checkpoint"' in path.read_text() for path in metrics
+        ),
         "two saves",
     )
     frame = json.loads(agent.run("queue", "status", "--job", str(job)).stdout)
@@ -88,7 +92,10 @@ def test_a_preempted_array_resumes_to_the_same_bits(slurm: Cluster, agent: Agent
     eventually(lambda: slurm.states(urgent) == [], "the end of the urgent job")
     eventually(lambda: slurm.states(array) == [], "the end of the array")
     after = cells(agent, job)
-    assert [(cell["state"], cell["attempts"]) for cell in after.values()] == [("done", 2), ("done", 2)]
+    assert [(cell["state"], cell["attempts"]) for cell in after.values()] == [
+        ("done", 2),
+        ("done", 2),
+    ]
     assert markers(job).count("QUEUE DONE") == 1
     assert sorted(line for line in markers(job) if "exit=75" in line) == [
         "FINISHED a exit=75",

@@ -49,7 +49,12 @@ async def ended(provider: Provider, timeout_s: float = 60.0) -> list[StopPhase]:
     import asyncio
 
     steps = carry_out(
-        provider, permit(provider), clock=time.time, sleep=asyncio.sleep, timeout_s=timeout_s, poll_s=0.2
+        provider,
+        permit(provider),
+        clock=time.time,
+        sleep=asyncio.sleep,
+        timeout_s=timeout_s,
+        poll_s=0.2,
     )
     return [step.phase async for step in steps]
 
@@ -82,7 +87,9 @@ async def test_a_number_that_no_job_has_is_not_off(slurm: Cluster) -> None:
     assert (meter.kind, meter.lifecycle) == (MeterKind.UNKNOWN, Lifecycle.GONE)
     assert "never seen" in meter.source
     phases = await ended(provider, timeout_s=0.5)
-    assert StopPhase.METER_OFF not in phases, "scancel is content with every number; that proves nothing"
+    assert StopPhase.METER_OFF not in phases, (
+        "scancel is content with every number; that proves nothing"
+    )
     assert phases[-1] is StopPhase.UNCONFIRMED
 
 
@@ -94,12 +101,16 @@ async def test_a_job_that_waits_holds_nothing(slurm: Cluster, folder: Path) -> N
     assert (await ended(provider))[-1] is StopPhase.METER_OFF
 
 
-async def test_one_task_of_an_array_is_ended_and_the_others_go_on(slurm: Cluster, folder: Path) -> None:
+async def test_one_task_of_an_array_is_ended_and_the_others_go_on(
+    slurm: Cluster, folder: Path
+) -> None:
     job = slurm.submit(folder, SLEEP, "--array=0-1")
     eventually(lambda: slurm.states(job) == ["RUNNING", "RUNNING"])
     provider = control(slurm, f"{job}_1")
     meter = await provider.read(f"{job}_1")
-    assert meter.names and meter.names[0] != f"{job}_1", "the number by which the task's environment calls it"
+    assert meter.names and meter.names[0] != f"{job}_1", (
+        "the number by which the task's environment calls it"
+    )
     assert {item.id for item in await provider.list()} == {f"{job}_0", f"{job}_1"}
     assert (await ended(provider))[-1] is StopPhase.METER_OFF
     assert slurm.states(job) == ["RUNNING"]
@@ -146,12 +157,17 @@ async def test_on_a_login_node_the_same_words_arrive_and_a_lost_line_proves_noth
     assert (await ended(here))[-1] is StopPhase.METER_OFF
 
 
-async def test_the_stand_in_of_the_contract_suite_says_what_slurm_says(slurm: Cluster, folder: Path) -> None:
+async def test_the_stand_in_of_the_contract_suite_says_what_slurm_says(
+    slurm: Cluster, folder: Path
+) -> None:
     """Words, status and shape; `rows_by_command` is what the suite believes of Slurm's commands."""
     job = slurm.submit(folder, SLEEP, "--job-name=train-a", "--time=1")
     eventually(lambda: slurm.states(job) == ["RUNNING"])
     made = rows_by_command.slurm()
-    real, stand_in = CommandLine(None, slurm.env, timeout_s=30), CommandLine(None, made.env, timeout_s=30)
+    real, stand_in = (
+        CommandLine(None, slurm.env, timeout_s=30),
+        CommandLine(None, made.env, timeout_s=30),
+    )
     asked = (*EPOCH, "squeue", "--noheader", "--array")
     form = "--format=" + "\t".join(FIELDS)
     accounts = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State")
@@ -165,9 +181,14 @@ async def test_the_stand_in_of_the_contract_suite_says_what_slurm_says(slurm: Cl
     ):
         said, told = await real.run(*theirs), await stand_in.run(*mine)
         assert (told.status, told.err) == (said.status, said.err), theirs
-        assert (told.out.count("\t"), told.out.count("\n")) == (said.out.count("\t"), said.out.count("\n"))
+        assert (told.out.count("\t"), told.out.count("\n")) == (
+            said.out.count("\t"),
+            said.out.count("\n"),
+        )
         if said.out:
-            (line,), (line_of_ours,) = (list(map(parse_line, one.out.splitlines())) for one in (said, told))
+            (line,), (line_of_ours,) = (
+                list(map(parse_line, one.out.splitlines())) for one in (said, told)
+            )
             assert (line.state, line.name) == (line_of_ours.state, line_of_ours.name)
             assert line.start is not None and line.end is not None
     eventually(lambda: slurm.states(job) == [])

@@ -91,7 +91,19 @@ class Net:
                 unavailable(done.stderr.strip() or "ip netns add failed")
             inside = ("ip", "-n", before) if before else ("ip",)
             for words in (
-                (*inside, "link", "add", link, "type", "veth", "peer", "name", "up0", "netns", name),
+                (
+                    *inside,
+                    "link",
+                    "add",
+                    link,
+                    "type",
+                    "veth",
+                    "peer",
+                    "name",
+                    "up0",
+                    "netns",
+                    name,
+                ),
                 (*inside, "addr", "add", f"{self._near[hop]}/30", "dev", link),
                 (*inside, "link", "set", link, "up"),
                 ("ip", "-n", name, "addr", "add", f"{self.address[hop]}/30", "dev", "up0"),
@@ -123,7 +135,9 @@ class Net:
     def trust(self, hop: str) -> None:
         """Let the hop's known_hosts have its key."""
         folder = self.folder / hop
-        (folder / "known_hosts").write_text(f"{self.name_of(hop)} {(folder / 'host_key.pub').read_text()}")
+        (folder / "known_hosts").write_text(
+            f"{self.name_of(hop)} {(folder / 'host_key.pub').read_text()}"
+        )
 
     def ssh_config(self, extra: str = "", *, chain: bool = False) -> Path:
         """Write an ssh_config by which `box` is reached, hop behind hop or by one list."""

@@ -85,7 +85,9 @@ def sshd(
     config = folder / f"sshd_config.{port}"
     config.write_text(options + BASE.format(port=port, folder=folder, path=os.environ["PATH"]))
     program = shutil.which("sshd") or "/usr/sbin/sshd"
-    process = subprocess.Popen([*wrapper, program, "-D", "-e", "-f", str(config)], stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*wrapper, program, "-D", "-e", "-f", str(config)], stderr=subprocess.PIPE
+    )
     try:
         wait_for_banner(port, process)
         trust(folder, port)
@@ -104,7 +106,9 @@ class _Server(asyncssh.SSHServer):
 
 
 @contextlib.asynccontextmanager
-async def terminal_only(folder: Path, shell: tuple[str, ...], greeting: bytes = b"") -> AsyncIterator[int]:
+async def terminal_only(
+    folder: Path, shell: tuple[str, ...], greeting: bytes = b""
+) -> AsyncIterator[int]:
     """Serve like a proxied SSH: an error for every command, a real shell on a real terminal, no subsystem."""
     make_keys(folder)
     running: set[asyncio.Task[None]] = set()

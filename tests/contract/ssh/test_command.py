@@ -42,6 +42,8 @@ async def test_what_does_not_end_is_hung_up_on(box: asyncssh.SSHClientConnection
         await run(box, "exec sleep 600", seconds=0.3)
 
 
-async def test_a_command_that_does_not_read_its_input_is_no_error(box: asyncssh.SSHClientConnection) -> None:
+async def test_a_command_that_does_not_read_its_input_is_no_error(
+    box: asyncssh.SSHClientConnection,
+) -> None:
     done = await run(box, "exit 4", data=b"x" * (4 << 20))
     assert done.status == 4

@@ -19,14 +19,40 @@ FILES = int(os.environ.get("RGT_CONFIGS", "60"))
 SEED = int(os.environ.get("RGT_CONFIGS_SEED", "1"))
 FEWER = 20
 """In `make test`."""
-HOSTS = ("alpha", "Beta", "GPU-17", "alpha.example.org", "Alpha.Example.ORG", "10.0.0.7", "a%b", "a%hb")
+HOSTS = (
+    "alpha",
+    "Beta",
+    "GPU-17",
+    "alpha.example.org",
+    "Alpha.Example.ORG",
+    "10.0.0.7",
+    "a%b",
+    "a%hb",
+)
 PATTERNS = (
     *HOSTS, "*", "a*", "?lpha", "!alpha", "!Beta", "GPU-??", "gpu-*", "*.example.org", "*.ORG", "10.0.*", "!*.org",
     "beta", '"alpha"', "'Beta'", "ALPHA", "a%*",
 )  # fmt: skip
-LISTS = ("alpha,beta", "*.example.org", "!alpha,*", "gpu-17", "GPU-17", "inner.example.org", "a%b", "*")
+LISTS = (
+    "alpha,beta",
+    "*.example.org",
+    "!alpha,*",
+    "gpu-17",
+    "GPU-17",
+    "inner.example.org",
+    "a%b",
+    "*",
+)
 OPTIONS: dict[str, tuple[str, ...]] = {
-    "HostName": ("%h.example.org", "10.0.0.8", "Inner.Example.org", "%h", "x%%y", "%h%%", "fe80::1"),
+    "HostName": (
+        "%h.example.org",
+        "10.0.0.8",
+        "Inner.Example.org",
+        "%h",
+        "x%%y",
+        "%h%%",
+        "fe80::1",
+    ),
     "Port": ("22", "2201", "+22", "+2202", "022", '"2203"', " 2204 # comment"),
     "User": ("carol", "${HOME}", "x${RGT_TEST_NAME}y", '"two words"', "Dave", "a%b", "%r"),
     "IdentityFile": ("~/.ssh/one", "%d/.ssh/two", "none", '"~/.ssh/with blank"'),
@@ -58,7 +84,9 @@ def printed(path: Path, host: str) -> dict[str, object] | None:
 
 
 def condition(dice: random.Random) -> str:
-    kind = dice.choice(("host", "host", "originalhost", "user", "localuser", "exec", "final", "canonical"))
+    kind = dice.choice(
+        ("host", "host", "originalhost", "user", "localuser", "exec", "final", "canonical")
+    )
     no = dice.choice(("", "", "", "!"))
     if kind in ("final", "canonical"):
         return no + kind

@@ -220,7 +220,10 @@ WRONG = {
 
 def ssh_g(path: Path, host: str, *options: str) -> dict[str, list[str]]:
     done = subprocess.run(
-        ["ssh", "-F", str(path), *options, "-G", "--", host], capture_output=True, text=True, check=True
+        ["ssh", "-F", str(path), *options, "-G", "--", host],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     answer: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():
@@ -295,7 +298,9 @@ def told(answer: dict[str, list[str]]) -> dict[str, object]:
         "certificatefile": tuple(path(item) for item in answer.get("certificatefile", [])),
         "identitiesonly": one("identitiesonly") == "yes",
         "proxyjump": one("proxyjump"),
-        "proxycommand": one("proxycommand").replace("%h", one("hostname")).replace("%p", one("port")),
+        "proxycommand": one("proxycommand")
+        .replace("%h", one("hostname"))
+        .replace("%p", one("port")),
         "serveraliveinterval": int(one("serveraliveinterval")),
         "serveralivecountmax": int(one("serveralivecountmax")),
         "connecttimeout": None if timeout == "none" else int(timeout),
@@ -303,7 +308,9 @@ def told(answer: dict[str, list[str]]) -> dict[str, object]:
         "globalknownhostsfile": files("globalknownhostsfile"),
         "hostkeyalias": one("hostkeyalias"),
         "hashknownhosts": one("hashknownhosts") == "yes",
-        "stricthostkeychecking": strict.get(one("stricthostkeychecking"), one("stricthostkeychecking")),
+        "stricthostkeychecking": strict.get(
+            one("stricthostkeychecking"), one("stricthostkeychecking")
+        ),
         "batchmode": one("batchmode") == "yes",
         "pubkeyauthentication": one("pubkeyauthentication") not in ("no", "false"),
         "passwordauthentication": one("passwordauthentication") == "yes",
@@ -320,14 +327,18 @@ def write(folder: Path, text: str) -> Path:
         (folder / name).write_text(part)
     path = folder / "config"
     lines = text.replace("{folder}", str(folder)).replace("{user}", getpass.getuser()).splitlines()
-    path.write_text("\n".join(line[8:] if line.startswith(" " * 8) else line for line in lines) + "\n")
+    path.write_text(
+        "\n".join(line[8:] if line.startswith(" " * 8) else line for line in lines) + "\n"
+    )
     return path
 
 
 def test_a_port_may_be_the_name_of_a_service(tmp_path: Path) -> None:
     """Where the machine knows services; elsewhere both refuse."""
     path = write(tmp_path, "Port https\n")
-    theirs = subprocess.run(["ssh", "-F", str(path), "-G", "a"], capture_output=True, text=True, check=False)
+    theirs = subprocess.run(
+        ["ssh", "-F", str(path), "-G", "a"], capture_output=True, text=True, check=False
+    )
     try:
         mine = resolve(Wanted("a"), surroundings(str(path))).port
     except ConfigError:

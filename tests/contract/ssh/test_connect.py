@@ -41,7 +41,9 @@ async def test_a_key_that_the_box_does_not_know_is_told_apart(real_sshd: RealSsh
 
 async def test_a_closed_port_is_unreachable_and_named(real_sshd: RealSshd) -> None:
     port = free_port()
-    with pytest.raises(Unreachable, match=rf"{port}: refused the connection; .*port still the same"):
+    with pytest.raises(
+        Unreachable, match=rf"{port}: refused the connection; .*port still the same"
+    ):
         await connect(replace(real_sshd.spec, port=port))
 
 

@@ -57,7 +57,9 @@ async def test_a_path_that_a_terminal_would_obey_is_refused_and_not_repeated(
     real_sshd: RealSshd, tmp_path: Path, row: str, words: str
 ) -> None:
     python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\ncase \"$*\" in *version_info*) echo 311;; *) printf '{row}\\n';; esac\n")
+    python.write_text(
+        f"#!/bin/sh\ncase \"$*\" in *version_info*) echo 311;; *) printf '{row}\\n';; esac\n"
+    )
     python.chmod(0o755)
     async with await connect(real_sshd.spec) as connection:
         with pytest.raises(DeployFailed) as error:

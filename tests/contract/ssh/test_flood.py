@@ -19,13 +19,20 @@ HELLO = """echo '{"t":"hello","proto":1,"agent":"a","boot":"b","host":"h","pytho
 
 
 @pytest.mark.parametrize("begins", ["", HELLO], ids=["no hello yet", "behind a hello"])
-async def test_what_waits_is_taken_in_by_turns_and_all_of_it(real_sshd: RealSshd, begins: str) -> None:
+async def test_what_waits_is_taken_in_by_turns_and_all_of_it(
+    real_sshd: RealSshd, begins: str
+) -> None:
     frames: list[Frame] = []
     bad: list[int] = []
     news = asyncio.Event()
     async with await connect(real_sshd.spec) as connection:
         channel = await open_channel(
-            connection, begins + TALKS, WatchConfig(), frames.append, bad.append, on_waiting=news.set
+            connection,
+            begins + TALKS,
+            WatchConfig(),
+            frames.append,
+            bad.append,
+            on_waiting=news.set,
         )
         turns, longest = 0, 0.0
         gc.disable()  # to walk through all that this process holds would be counted as a turn

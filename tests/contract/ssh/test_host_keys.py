@@ -94,7 +94,9 @@ async def test_anything_but_yes_refuses(box: Box, reply: str | None) -> None:
 
 
 async def test_nobody_there_means_refused_with_what_to_do(box: Box) -> None:
-    with pytest.raises(HostKeyRefused, match=r"was not accepted.*rgt doctor .*--accept-new-host-key"):
+    with pytest.raises(
+        HostKeyRefused, match=r"was not accepted.*rgt doctor .*--accept-new-host-key"
+    ):
         await enter(box.spec)
 
 
@@ -113,7 +115,9 @@ async def test_refuse_asks_nobody(box: Box) -> None:
 
 
 @pytest.mark.parametrize("policy", list(Policy))
-async def test_a_changed_key_is_refused_under_every_policy(box: Box, policy: Policy, tmp_path: Path) -> None:
+async def test_a_changed_key_is_refused_under_every_policy(
+    box: Box, policy: Policy, tmp_path: Path
+) -> None:
     keygen(tmp_path / "old")
     old = " ".join((tmp_path / "old.pub").read_text().split()[:2])
     box.known.write_text(f"# a comment\nother.example.org {box.key}\n{box.name} {old}\n")
@@ -214,7 +218,9 @@ async def test_a_key_that_is_revoked_for_the_host_is_revoked_on_its_other_ports(
 
 
 @pytest.mark.parametrize("kind", ["folder", "loop", "below a file"])
-async def test_a_known_hosts_that_cannot_be_read_trusts_nothing(box: Box, tmp_path: Path, kind: str) -> None:
+async def test_a_known_hosts_that_cannot_be_read_trusts_nothing(
+    box: Box, tmp_path: Path, kind: str
+) -> None:
     path = tmp_path / "known"
     if kind == "folder":
         path.mkdir()
@@ -230,8 +236,12 @@ async def test_a_known_hosts_that_cannot_be_read_trusts_nothing(box: Box, tmp_pa
         box.config("")
         text = Path(config).read_text().replace(str(box.known), files)
         Path(config).write_text(text)
-        with pytest.raises(HostKeyRefused, match=r"cannot be read.*no host key is trusted without it"):
-            await enter(BoxSpec(name="box", host="box", ssh_config=config), Somebody(host_key="yes"))
+        with pytest.raises(
+            HostKeyRefused, match=r"cannot be read.*no host key is trusted without it"
+        ):
+            await enter(
+                BoxSpec(name="box", host="box", ssh_config=config), Somebody(host_key="yes")
+            )
     missing = text.replace(str(path), str(tmp_path / "missing"))
     Path(config).write_text(missing)
     await enter(BoxSpec(name="box", host="box", ssh_config=config), policy=Policy.REFUSE)
@@ -264,7 +274,9 @@ async def test_the_bare_name_counts_for_a_port_as_in_openssh(box: Box) -> None:
     await enter(box.spec, policy=Policy.REFUSE)
 
 
-@pytest.mark.parametrize(("marker", "said"), [("", True), ("@revoked ", False), ("@cert-authority ", False)])
+@pytest.mark.parametrize(
+    ("marker", "said"), [("", True), ("@revoked ", False), ("@cert-authority ", False)]
+)
 async def test_that_the_same_key_is_known_elsewhere_is_said_of_plain_lines_alone(
     box: Box, marker: str, said: bool
 ) -> None:
@@ -288,7 +300,9 @@ async def test_under_an_alias_the_bare_name_counts_for_nothing(box: Box) -> None
 
 async def test_an_alias_and_the_global_file_count(box: Box, tmp_path: Path) -> None:
     (tmp_path / "global").write_text(f"the-alias {box.key}\n")
-    spec = box.config(f"  HostKeyAlias the-alias\nHost *\n  GlobalKnownHostsFile {tmp_path}/global\n")
+    spec = box.config(
+        f"  HostKeyAlias the-alias\nHost *\n  GlobalKnownHostsFile {tmp_path}/global\n"
+    )
     text = (box.folder / "ssh_config").read_text().replace("  GlobalKnownHostsFile none\n", "")
     (box.folder / "ssh_config").write_text(text)
     await enter(spec, policy=Policy.REFUSE)
@@ -296,7 +310,13 @@ async def test_an_alias_and_the_global_file_count(box: Box, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("strict", "asked", "accepted"),
-    [("yes", 0, False), ("no", 1, True), ("off", 1, True), ("ask", 1, True), ("accept-new", 0, True)],
+    [
+        ("yes", 0, False),
+        ("no", 1, True),
+        ("off", 1, True),
+        ("ask", 1, True),
+        ("accept-new", 0, True),
+    ],
 )
 async def test_strict_host_key_checking_counts_and_no_means_ask(
     box: Box, strict: str, asked: int, accepted: bool
@@ -394,7 +414,9 @@ async def test_another_key_behind_the_question_is_not_trusted(tmp_path: Path) ->
 
 async def test_many_boxes_behind_one_new_server_ask_once(box: Box) -> None:
     who, answers = Somebody(host_key="yes"), Answers()
-    connections = await asyncio.gather(*(connect(box.spec, person=who.person(answers)) for _ in range(8)))
+    connections = await asyncio.gather(
+        *(connect(box.spec, person=who.person(answers)) for _ in range(8))
+    )
     for connection in connections:
         connection.abort()
     assert len(who.asked) == 1

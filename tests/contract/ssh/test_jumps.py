@@ -68,9 +68,13 @@ def test_only_neighbours_reach_each_other(net: Net) -> None:
 
 
 @pytest.mark.parametrize("chain", [False, True], ids=["nested", "list"])
-async def test_the_box_is_reached_as_openssh_reaches_it(net: Net, spec: BoxSpec, chain: bool) -> None:
+async def test_the_box_is_reached_as_openssh_reaches_it(
+    net: Net, spec: BoxSpec, chain: bool
+) -> None:
     path = net.ssh_config(chain=chain)
-    theirs = command("ssh", "-F", str(path), "-o", "BatchMode=yes", "box", "cat $HOME/../host_key.pub")
+    theirs = command(
+        "ssh", "-F", str(path), "-o", "BatchMode=yes", "box", "cat $HOME/../host_key.pub"
+    )
     assert theirs.stdout == (net.folder / "box/host_key.pub").read_text(), theirs.stderr
     label = await say(replace(spec, ssh_config=str(path)))
     assert label == f"box (root@{net.address['box']}:2222)"
@@ -158,7 +162,9 @@ async def test_a_hop_that_dies_is_named_and_the_stream_goes_on_when_it_is_back(
     try:
         await watched.until(lambda state: state.link is Link.LIVE and state.counters.samples >= 2)
         net.kill("inner")
-        lost = await watched.until(lambda state: state.link is Link.UNREACHABLE and "inner" in state.reason)
+        lost = await watched.until(
+            lambda state: state.link is Link.UNREACHABLE and "inner" in state.reason
+        )
         assert "jump host inner" in lost.reason
         assert "not reached through jump host gate" in lost.reason
         assert lost.sample is not None

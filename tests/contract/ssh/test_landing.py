@@ -20,9 +20,7 @@ from tests.contract.ssh.test_limited import watching, without_python
 
 FULL = "mount -t tmpfs -o size=96k,mode=700 home {home} && mkdir -p {home}/.cache/rgt && {seed} "
 FULL += "{{ dd if=/dev/zero of={home}/filler bs=4k 2>/dev/null; true; }}"
-READ_ONLY = (
-    "mkdir -p {home}/.cache/rgt && {seed} mount --bind {home} {home} && mount -o remount,bind,ro {home}"
-)
+READ_ONLY = "mkdir -p {home}/.cache/rgt && {seed} mount --bind {home} {home} && mount -o remount,bind,ro {home}"
 
 
 def box(
@@ -38,7 +36,9 @@ def box(
     if spare == "spare":
         (folder / spare).mkdir(mode=0o700, exist_ok=True)
     options = f'SetEnv "HOME={home}" "PATH={Path(sys.executable).parent}:/usr/bin:/bin" '
-    options += f'"RGT_SPARE_DIRS={folder / spare}" "RGT_FIND_SECONDS=0.5" "RGT_RAM_DIR={folder}/ram"\n'
+    options += (
+        f'"RGT_SPARE_DIRS={folder / spare}" "RGT_FIND_SECONDS=0.5" "RGT_RAM_DIR={folder}/ram"\n'
+    )
     (folder / "ram").mkdir(exist_ok=True)
     line = before.format(home=home, seed=seed) + ' && exec "$0" "$@"'
     pids = (
@@ -71,7 +71,9 @@ def stands(folder: Path, found: Deployed) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("before", "words"), [(FULL, "No space left"), (READ_ONLY, "Read-only file system")])
+@pytest.mark.parametrize(
+    ("before", "words"), [(FULL, "No space left"), (READ_ONLY, "Read-only file system")]
+)
 async def test_a_home_that_takes_nothing_costs_neither_logs_nor_history(
     tmp_path: Path, before: str, words: str
 ) -> None:
@@ -82,7 +84,10 @@ async def test_a_home_that_takes_nothing_costs_neither_logs_nor_history(
         assert path.read_bytes() == build_agent().data
         assert words in first.note and "the agent is in" in first.note
         again = await put(tmp_path, port)
-        assert (again.path, [item.name for item in path.parent.iterdir()]) == (first.path, [path.name])
+        assert (again.path, [item.name for item in path.parent.iterdir()]) == (
+            first.path,
+            [path.name],
+        )
         async with watching(spec_of(tmp_path, port), WatchConfig()) as (running, frames):
             await frames.until(2)
         hello = next(frame for frame in frames.all if isinstance(frame, Hello))
@@ -136,7 +141,9 @@ async def test_a_directory_that_somebody_else_has_prepared_is_not_used(tmp_path:
     bundle, spare = build_agent(), tmp_path / "spare"
     spare.mkdir()
     spare.chmod(0o1777)
-    traps = {name: spare / f"rgt-agent-{os.geteuid()}-{name}" for name in ("0theirs", "1open", "2link")}
+    traps = {
+        name: spare / f"rgt-agent-{os.geteuid()}-{name}" for name in ("0theirs", "1open", "2link")
+    }
     (spare / "target").mkdir(mode=0o700)
     for name in ("0theirs", "1open"):
         traps[name].mkdir(mode=0o700 if name == "0theirs" else 0o755)
@@ -152,7 +159,10 @@ async def test_a_directory_that_somebody_else_has_prepared_is_not_used(tmp_path:
 async def test_where_others_may_rename_nothing_is_put(tmp_path: Path) -> None:
     (tmp_path / "spare").mkdir()
     (tmp_path / "spare").chmod(0o777)
-    with box(tmp_path, READ_ONLY) as port, pytest.raises(DeployFailed, match="Read-only file system"):
+    with (
+        box(tmp_path, READ_ONLY) as port,
+        pytest.raises(DeployFailed, match="Read-only file system"),
+    ):
         await put(tmp_path, port)
     assert not list((tmp_path / "spare").iterdir())
 
@@ -183,7 +193,9 @@ async def test_a_state_directory_that_others_may_write_to_is_closed_and_one_of_t
     assert "it belongs to nobody" in found.note
 
 
-async def test_where_everybody_may_put_another_directory_in_its_place_it_is_not_run(tmp_path: Path) -> None:
+async def test_where_everybody_may_put_another_directory_in_its_place_it_is_not_run(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "home/.cache/rgt"
     folder.mkdir(parents=True, mode=0o700)
     (folder / build_agent().filename).write_bytes(build_agent().data)

@@ -97,9 +97,19 @@ def without_python(folder: Path) -> tuple[str, tuple[str, ...]]:
     for name in listed.split():
         (applets / name).symlink_to(busybox)
     places = [place for place in PLACES if place.startswith("/")]
-    hidden = sorted({str(found.resolve()) for place in places for found in Path("/").glob(place[1:])})
+    hidden = sorted(
+        {str(found.resolve()) for place in places for found in Path("/").glob(place[1:])}
+    )
     cover = "".join(f"mount --bind /dev/null {path} && " for path in hidden)
-    wrapper = ("unshare", "--mount", "--propagation", "private", "sh", "-c", cover + 'exec "$0" "$@"')
+    wrapper = (
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        cover + 'exec "$0" "$@"',
+    )
     return f'SetEnv "PATH={applets}" "HOME={folder}"\n', wrapper
 
 
@@ -133,7 +143,9 @@ async def test_a_box_without_python_gives_samples_and_says_what_it_lacks(tmp_pat
     assert frames.bad == 0
 
 
-async def test_a_training_on_a_box_without_python_is_seen_by_its_command_line(tmp_path: Path) -> None:
+async def test_a_training_on_a_box_without_python_is_seen_by_its_command_line(
+    tmp_path: Path,
+) -> None:
     """Its arguments are not told: they may hold a key, and a line feed in them is no line of the probe's."""
     options, wrapper = without_python(tmp_path)
     script = tmp_path / "train_here.py"
@@ -174,9 +186,7 @@ async def test_the_sequence_goes_on_after_a_reconnect(tmp_path: Path) -> None:
 async def test_no_place_for_the_agent_is_no_reason_to_see_nothing(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home/.cache").write_text("a file where the agent's folder should be")
-    options = (
-        f'SetEnv "HOME={tmp_path}/home" "XDG_CACHE_HOME={tmp_path}/home/.cache" "RGT_SPARE_DIRS=/none"\n'
-    )
+    options = f'SetEnv "HOME={tmp_path}/home" "XDG_CACHE_HOME={tmp_path}/home/.cache" "RGT_SPARE_DIRS=/none"\n'
     with sshd(tmp_path, options) as port:
         async with watching(spec_of(tmp_path, port), WatchConfig()) as (running, frames):
             assert await frames.until(1)
@@ -212,7 +222,9 @@ async def test_the_interval_can_be_changed_on_the_way(tmp_path: Path) -> None:
 
 
 async def test_a_box_without_any_shell_is_said_to_be_one(tmp_path: Path) -> None:
-    with sshd(tmp_path, "ForceCommand echo 'This account is currently not available.'; exit 1\n") as port:
+    with sshd(
+        tmp_path, "ForceCommand echo 'This account is currently not available.'; exit 1\n"
+    ) as port:
         connection = await connect(spec_of(tmp_path, port))
         frames = Frames()
         with pytest.raises(NoCommands, match="not available"):
@@ -234,7 +246,9 @@ async def test_what_closes_before_anything_is_sent_to_it_is_told_by_its_own_word
 ) -> None:
     monkeypatch.setattr(shells, "open_session", closed_at_once)
     monkeypatch.setattr(channels, "open_session", closed_at_once)
-    with sshd(tmp_path, "ForceCommand echo 'This account is currently not available.'; exit 3\n") as port:
+    with sshd(
+        tmp_path, "ForceCommand echo 'This account is currently not available.'; exit 3\n"
+    ) as port:
         connection = await connect(spec_of(tmp_path, port))
         for terminal in (False, True):
             with pytest.raises(NoCommands, match="not available"):

@@ -93,7 +93,9 @@ async def test_nobody_there_means_what_to_do(sealed: BoxSpec) -> None:
         await enter(sealed)
 
 
-async def test_a_key_that_the_box_does_not_want_is_never_asked_about(server: BoxSpec, tmp_path: Path) -> None:
+async def test_a_key_that_the_box_does_not_want_is_never_asked_about(
+    server: BoxSpec, tmp_path: Path
+) -> None:
     ssh_keygen("-q", "-a", "1", "-t", "ed25519", "-N", PHRASE, "-f", str(tmp_path / "stranger"))
     who = Somebody(secret=PHRASE)
     with pytest.raises(AuthFailed, match="refused the login"):
@@ -105,12 +107,16 @@ async def test_a_server_that_offers_challenges_and_puts_none_is_asked_once(tmp_p
     """As sshd without PAM, of a name that it does not let in: it had counted six tries, and spoke of too many keys."""
     with sshd(tmp_path, "KbdInteractiveAuthentication yes\n") as port:
         keygen(tmp_path / "stranger")
-        with pytest.raises(AuthFailed, match="it takes publickey, keyboard-interactive; 1 key tried"):
+        with pytest.raises(
+            AuthFailed, match="it takes publickey, keyboard-interactive; 1 key tried"
+        ):
             await enter(replace(spec_of(tmp_path, port), identity=str(tmp_path / "stranger")))
 
 
 async def test_an_old_encrypted_format_works(tmp_path: Path) -> None:
-    ssh_keygen("-q", "-t", "rsa", "-b", "2048", "-m", "PEM", "-N", PHRASE, "-f", str(tmp_path / "id"))
+    ssh_keygen(
+        "-q", "-t", "rsa", "-b", "2048", "-m", "PEM", "-N", PHRASE, "-f", str(tmp_path / "id")
+    )
     public = (tmp_path / "id.pub").read_text()
     with sshd(tmp_path) as port:
         (tmp_path / "authorized_keys").write_text(public)
@@ -121,7 +127,9 @@ async def test_an_old_encrypted_format_works(tmp_path: Path) -> None:
         assert len(who.asked) == 1
 
 
-async def test_the_agent_is_asked_before_the_person(sealed: BoxSpec, folder: Path, agent: str) -> None:
+async def test_the_agent_is_asked_before_the_person(
+    sealed: BoxSpec, folder: Path, agent: str
+) -> None:
     assert command("ssh-add", "-q", str(folder / "id")).returncode == 0
     shutil.copy(folder / "id.pub", f"{sealed.identity}.pub")
     who = Somebody(secret=PHRASE)
@@ -145,7 +153,9 @@ async def test_with_an_identity_the_agent_s_other_keys_are_not_offered(
     await enter(replace(server, identity=None, ssh_config=str(config)))
 
 
-async def test_the_agent_alone_is_enough(server: BoxSpec, folder: Path, agent: str, tmp_path: Path) -> None:
+async def test_the_agent_alone_is_enough(
+    server: BoxSpec, folder: Path, agent: str, tmp_path: Path
+) -> None:
     assert command("ssh-add", "-q", str(folder / "id")).returncode == 0
     await enter(replace(server, identity=None))
     (tmp_path / "config").write_text("IdentityAgent none\nIdentityFile none\n")
@@ -161,10 +171,14 @@ async def test_an_agent_that_hangs_is_left_aside(
 ) -> None:
     monkeypatch.setattr(login, "AGENT_SECONDS", 0.05)
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent.sock"))
-    async with await asyncio.start_unix_server(lambda reader, writer: None, str(tmp_path / "agent.sock")):
+    async with await asyncio.start_unix_server(
+        lambda reader, writer: None, str(tmp_path / "agent.sock")
+    ):
         await enter(server)
         (tmp_path / "config").write_text("IdentityFile none\n")
-        with pytest.raises(AuthFailed, match=f"agent at {tmp_path}/agent.sock has not answered for 0.05 s"):
+        with pytest.raises(
+            AuthFailed, match=f"agent at {tmp_path}/agent.sock has not answered for 0.05 s"
+        ):
             await enter(replace(server, identity=None, ssh_config=str(tmp_path / "config")))
 
 
@@ -174,7 +188,15 @@ async def test_a_certificate_logs_in(
     server: BoxSpec, folder: Path, tmp_path: Path, beside: bool, encrypted: bool
 ) -> None:
     ssh_keygen(
-        "-q", "-a", "1", "-t", "ed25519", "-N", PHRASE if encrypted else "", "-f", str(tmp_path / "me")
+        "-q",
+        "-a",
+        "1",
+        "-t",
+        "ed25519",
+        "-N",
+        PHRASE if encrypted else "",
+        "-f",
+        str(tmp_path / "me"),
     )
     user = server.user or ""
     ssh_keygen("-q", "-s", str(folder / "ca"), "-I", "me", "-n", user, str(tmp_path / "me.pub"))
@@ -190,7 +212,9 @@ async def test_a_certificate_logs_in(
     assert len(who.asked) == int(encrypted)
 
 
-async def test_a_key_that_others_may_read_is_not_used(server: BoxSpec, folder: Path, tmp_path: Path) -> None:
+async def test_a_key_that_others_may_read_is_not_used(
+    server: BoxSpec, folder: Path, tmp_path: Path
+) -> None:
     shutil.copy(folder / "id", tmp_path / "open")
     (tmp_path / "open").chmod(0o644)
     with pytest.raises(AuthFailed, match=f"chmod 600 {tmp_path}/open"):

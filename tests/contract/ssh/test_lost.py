@@ -51,7 +51,9 @@ def vanish(connection: asyncssh.SSHServerConnection) -> bool:
 
 
 @asynccontextmanager
-async def host(folder: Path, kind: type[Host], serve: Serve | None = None) -> AsyncIterator[BoxSpec]:
+async def host(
+    folder: Path, kind: type[Host], serve: Serve | None = None
+) -> AsyncIterator[BoxSpec]:
     make_keys(folder)
     server = await asyncssh.listen(
         "127.0.0.1",
@@ -108,7 +110,9 @@ async def test_a_box_that_refuses_is_one_that_refuses(tmp_path: Path, errand: Er
         connection.abort()
 
 
-async def test_a_server_that_takes_its_leave_in_the_midst_of_a_command_is_lost(tmp_path: Path) -> None:
+async def test_a_server_that_takes_its_leave_in_the_midst_of_a_command_is_lost(
+    tmp_path: Path,
+) -> None:
     def leave(process: asyncssh.SSHServerProcess[bytes]) -> None:
         process.stdout.write(b"only the beginn")
         process.get_extra_info("connection").close()
@@ -126,8 +130,12 @@ async def test_a_disk_that_hangs_is_said(tmp_path: Path, said: bytes) -> None:
     async with host(tmp_path, Host, lambda process: process.stdout.write(said)) as spec:
         connection = await connect(spec)
         received = []
-        with pytest.raises(Unreachable, match="has sent nothing for 2 s, though the connection is up"):
-            async for piece in cat(connection, Deployed("python3", "agent.pyz"), "--path", "x", silence=2.0):
+        with pytest.raises(
+            Unreachable, match="has sent nothing for 2 s, though the connection is up"
+        ):
+            async for piece in cat(
+                connection, Deployed("python3", "agent.pyz"), "--path", "x", silence=2.0
+            ):
                 received.append(piece)
         assert received[1:] == ([b"only"] if said else [])
         connection.abort()
@@ -135,7 +143,9 @@ async def test_a_disk_that_hangs_is_said(tmp_path: Path, said: bytes) -> None:
 
 async def _run(process: asyncssh.SSHServerProcess[bytes], env: dict[str, str]) -> None:
     pipe = asyncio.subprocess.PIPE
-    child = await asyncio.create_subprocess_shell(process.command or "", stdin=pipe, stdout=pipe, env=env)
+    child = await asyncio.create_subprocess_shell(
+        process.command or "", stdin=pipe, stdout=pipe, env=env
+    )
     source, sink = child.stdout, child.stdin
     assert source is not None
     assert sink is not None

@@ -144,7 +144,9 @@ async def test_prompts_are_answered_and_a_code_is_asked_for_every_time(tmp_path:
     house.replies = {"Password: ": "first", "Verification code: ": "123", "Your name: ": "Ada"}
 
     def reply(question: Question) -> str:
-        return next(answer for prompt, answer in house.replies.items() if prompt[:-2] in question.title)
+        return next(
+            answer for prompt, answer in house.replies.items() if prompt[:-2] in question.title
+        )
 
     who = Somebody(secret=reply, text=reply)
     async with serve(tmp_path, house) as spec:
@@ -223,7 +225,9 @@ async def test_a_slow_person_who_declines_is_not_asked_again(
     assert len(who.asked) == 1
 
 
-async def test_a_question_goes_with_whoever_connects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_question_goes_with_whoever_connects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     house = House()
     asked, taken_back = asyncio.Event(), asyncio.Event()
 

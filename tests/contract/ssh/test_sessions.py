@@ -39,14 +39,18 @@ async def test_a_question_is_answered_and_the_box_goes_live(box: BoxSpec, tmp_pa
         asking = await watched.until(lambda state: state.link is Link.ASKING)
         assert "new host key" in asking.reason
         watched.fleet.answer(question.id, "yes")
-        live = await watched.until(lambda state: state.link is Link.LIVE and state.sample is not None)
+        live = await watched.until(
+            lambda state: state.link is Link.LIVE and state.sample is not None
+        )
         assert live.limited == ()
         assert watched.fleet.state.questions == ()
     finally:
         await watched.close()
 
 
-async def test_a_refusal_is_a_state_of_its_own_and_is_not_hammered(box: BoxSpec, tmp_path: Path) -> None:
+async def test_a_refusal_is_a_state_of_its_own_and_is_not_hammered(
+    box: BoxSpec, tmp_path: Path
+) -> None:
     watched = Watched(box, tmp_path)
     await watched.start()
     try:
@@ -57,8 +61,12 @@ async def test_a_refusal_is_a_state_of_its_own_and_is_not_hammered(box: BoxSpec,
         await watched.close()
 
 
-async def test_a_login_that_is_refused_is_a_state_of_its_own(real_sshd: RealSshd, tmp_path: Path) -> None:
-    watched = Watched(replace(real_sshd.spec, identity=str(real_sshd.folder / "stranger")), tmp_path)
+async def test_a_login_that_is_refused_is_a_state_of_its_own(
+    real_sshd: RealSshd, tmp_path: Path
+) -> None:
+    watched = Watched(
+        replace(real_sshd.spec, identity=str(real_sshd.folder / "stranger")), tmp_path
+    )
     await watched.start()
     try:
         refused = await watched.until(lambda state: state.link is Link.REFUSED_LOGIN)
@@ -120,7 +128,9 @@ async def test_a_moved_box_is_found_where_the_provider_says(
     try:
         await watched.until(lambda state: state.link is Link.UNREACHABLE)
         session = watched.fleet._sessions[box.name]
-        session.set_meter(replace(session.state.meter, ssh_host="127.0.0.1", ssh_port=real_sshd.port))
+        session.set_meter(
+            replace(session.state.meter, ssh_host="127.0.0.1", ssh_port=real_sshd.port)
+        )
         await watched.until(lambda state: state.link is Link.LIVE)
     finally:
         await watched.close()

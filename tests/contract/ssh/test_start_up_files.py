@@ -61,7 +61,9 @@ async def test_everything_works(spec: BoxSpec, tmp_path: Path) -> None:
             sampled.set()
 
     async with await connect(spec) as connection:
-        watching = await watch(connection, build_agent(), (sys.executable,), WatchConfig(), take, bad.append)
+        watching = await watch(
+            connection, build_agent(), (sys.executable,), WatchConfig(), take, bad.append
+        )
         await asyncio.wait_for(sampled.wait(), 90)
         watching.channel.close()
         deployed = await deploy(connection, build_agent(), (sys.executable,))
@@ -72,17 +74,24 @@ async def test_everything_works(spec: BoxSpec, tmp_path: Path) -> None:
         pushed = await push(connection, "box", build_trainer(), (sys.executable,))
     assert watching.limited == ()
     assert [frame for frame in frames if isinstance(frame, Hello)]
-    assert not bad, "a greeting is no damage of the stream, and would be told as such for as long as rgt runs"
+    assert not bad, (
+        "a greeting is no damage of the stream, and would be told as such for as long as rgt runs"
+    )
     assert isinstance(begins, FileBegins)
     assert b"".join(piece for piece in pieces if isinstance(piece, bytes)) == b"one\n\xfftwo"
     assert pushed.torch is not None
     commands = (tmp_path / "commands").read_text().split("\0")[:-1]
     assert len(commands) == 10
-    assert not [command for command in commands if "\n" in command], "csh takes no argument of several lines"
+    assert not [command for command in commands if "\n" in command], (
+        "csh takes no argument of several lines"
+    )
 
 
 async def doctor(spec: BoxSpec) -> dict[str, str]:
-    return {found.id.rpartition(".")[2]: found.text for found in await BoxDoctor(spec, Policy.ASK).check(90)}
+    return {
+        found.id.rpartition(".")[2]: found.text
+        for found in await BoxDoctor(spec, Policy.ASK).check(90)
+    }
 
 
 @pytest.mark.skipif(not shutil.which("tmux"), reason="there is no tmux here")

@@ -13,7 +13,9 @@ from rgt_tui.model import BoxSpec, BoxState, FleetState
 class Watched:
     """A fleet of few boxes; `asks` says whether its questions are answered by the test."""
 
-    def __init__(self, boxes: BoxSpec | Sequence[BoxSpec], folder: Path, *, asks: bool = False) -> None:
+    def __init__(
+        self, boxes: BoxSpec | Sequence[BoxSpec], folder: Path, *, asks: bool = False
+    ) -> None:
         specs = (boxes,) if isinstance(boxes, BoxSpec) else tuple(boxes)
         self._first = specs[0].name
         self._news = asyncio.Event()
@@ -30,7 +32,9 @@ class Watched:
         wanted = self._first if name is None else name
         return next(box for box in self.fleet.state.boxes if box.spec.name == wanted)
 
-    async def until(self, condition: Callable[[BoxState], bool], name: str | None = None) -> BoxState:
+    async def until(
+        self, condition: Callable[[BoxState], bool], name: str | None = None
+    ) -> BoxState:
         await self.fleet_until(lambda _: condition(self.box(name)))
         return self.box(name)
 

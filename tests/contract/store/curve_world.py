@@ -30,7 +30,9 @@ class Stream:
             self._step += 1
             value: float | str = "nan" if self._rng.random() < 0.01 else self._rng.random()
             self.file.append(
-                ScalarPoint(step=self._step, at=1000.0 + self._step, epoch=None, values={"loss": value})
+                ScalarPoint(
+                    step=self._step, at=1000.0 + self._step, epoch=None, values={"loss": value}
+                )
             )
         self._tell(start, resumes)
 
@@ -55,7 +57,9 @@ class Stream:
         """Tell a client that comes back with `run` what it has not got, as the agent would."""
         self.run = run
         cursor = run.cursors.get(self._source)
-        fits = cursor is not None and cursor.inode == self._inode and cursor.offset <= len(self.file)
+        fits = (
+            cursor is not None and cursor.inode == self._inode and cursor.offset <= len(self.file)
+        )
         start = cursor.offset if cursor is not None and fits else 0
         if start < len(self.file):
             self._tell(start)

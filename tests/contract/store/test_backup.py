@@ -57,7 +57,9 @@ def damage(path: Path) -> None:
         raw.write(b"\xff" * 4096)
 
 
-def test_a_backup_is_written_once_a_day_and_is_a_history_of_its_own(file: HistoryFile, clock: Clock) -> None:
+def test_a_backup_is_written_once_a_day_and_is_a_history_of_its_own(
+    file: HistoryFile, clock: Clock
+) -> None:
     file.commit(batch(["a"], 0, at=clock.now))
     assert file.upkeep() is None
     backup = backup_of(file.path)
@@ -186,7 +188,9 @@ async def test_a_missing_backup_is_named(tmp_path: Path, clock: Clock) -> None:
     await history.close()
 
 
-def test_a_provider_s_sum_brings_back_what_the_lost_hours_cost(file: HistoryFile, clock: Clock) -> None:
+def test_a_provider_s_sum_brings_back_what_the_lost_hours_cost(
+    file: HistoryFile, clock: Clock
+) -> None:
     from rgt_tui.store import Cost, ProviderSum, Told
     from rgt_tui.store.spending import day_of
 

@@ -104,7 +104,10 @@ def test_a_place_that_cannot_be_written_is_trouble_that_may_pass(tmp_path: Path)
 
 
 UNFIT = {
-    "runs": (Told(runs=replace(state("a", at=NOW), runs=(RunState(name="run0", step=2**70),))), "ints"),
+    "runs": (
+        Told(runs=replace(state("a", at=NOW), runs=(RunState(name="run0", step=2**70),))),
+        "ints",
+    ),
     "readings": (Told(means=(Mean("a", 2**70, 5, {"util": 1.0}),)), "too large"),
     "costs": (Told(costs=(Cost("2026-01-01", "USD", billed=float("nan")),)), "NOT NULL"),
     "events": (Told(events=(FleetEvent(at=NOW, box="a", text="\ud800"),)), "surrogates"),
@@ -112,7 +115,9 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("part", UNFIT)
-def test_what_fits_no_column_is_no_damage_and_costs_nobody_else_anything(path: Path, part: str) -> None:
+def test_what_fits_no_column_is_no_damage_and_costs_nobody_else_anything(
+    path: Path, part: str
+) -> None:
     file = opened(path, ("a", "b"))
     told, why = UNFIT[part]
     ((left_out),) = file.commit(joined((batch(["a", "b"], 0, at=NOW), {"a": told})))
@@ -202,7 +207,9 @@ def test_minutes_are_kept_for_a_day_and_coarse_stretches_for_a_month(
 
 
 def test_a_day_and_a_month_are_what_is_kept() -> None:
-    stretches = {width: minute_means.CHUNK * count * width for width, count in minute_means.KEPT.items()}
+    stretches = {
+        width: minute_means.CHUNK * count * width for width, count in minute_means.KEPT.items()
+    }
     assert stretches[60] >= 86400 + 60 * minute_means.CHUNK
     assert stretches[480] >= 30 * 86400 + 480 * minute_means.CHUNK
 
@@ -268,7 +275,11 @@ def test_a_fleet_is_charged_for_its_own_boxes_alone(path: Path) -> None:
         return file
 
     minute = 2.0 / 60
-    for fleet, instance, expected in (("/x.toml", "1", 1), ("/x.toml", "2", 2), ("/y.toml", "3", 1)):
+    for fleet, instance, expected in (
+        ("/x.toml", "1", 1),
+        ("/x.toml", "2", 2),
+        ("/y.toml", "3", 1),
+    ):
         file = of(fleet, instance)
         file.commit(batch(["a"], 0, at=NOW))
         assert dict(file.spend().today) == {"USD": pytest.approx(expected * minute)}

@@ -99,7 +99,9 @@ async def test_a_disk_that_refuses_is_said_once_and_tried_again(tmp_path: Path) 
     assert len(await History(folder / "history.db").events(99)) == 0  # nobody adopted the box there
     again = History(folder / "history.db")
     await again.recall(A)
-    assert [event.text for event in await again.events(99)] == [f"event {number}" for number in range(5)]
+    assert [event.text for event in await again.events(99)] == [
+        f"event {number}" for number in range(5)
+    ]
 
 
 async def test_an_insane_number_of_one_box_is_said_once_and_keeps_nothing_from_being_kept(

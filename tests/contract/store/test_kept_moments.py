@@ -100,7 +100,11 @@ def test_what_is_read_of_a_moment_is_what_was_published_then(
         step += points
         lines = (*lines, *(f"line {len(lines) + i} {text}" for i in range(more)))
         run = RunState(
-            name="r", step=step, loss=value, series={"loss": series} if len(series) else {}, resumes=resumes
+            name="r",
+            step=step,
+            loss=value,
+            series={"loss": series} if len(series) else {},
+            resumes=resumes,
         )
         box = BoxState(
             spec=spec("a"),
@@ -165,12 +169,16 @@ def test_a_clock_that_was_set_back_mixes_nothing(tmp_path: Path) -> None:
         file.commit({"a": told})
     line = file.look_back(lambda past: past.timeline())
     assert list(line.ats) == [NOW, NOW + 60, NOW - 3600, NOW - 3540]
-    assert [moment(file, place).boxes[0].reason for place in range(4)] == [f"moment {n}" for n in range(4)]
+    assert [moment(file, place).boxes[0].reason for place in range(4)] == [
+        f"moment {n}" for n in range(4)
+    ]
     rows = file.look_back(lambda past: past.happened(Wanted(), None, 9)).rows
     assert [row.text for row in rows] == [f"event {number}" for number in range(4)]
 
 
-def test_time_that_nobody_watched_is_not_kept_and_its_recorder_speaks_for_it(tmp_path: Path) -> None:
+def test_time_that_nobody_watched_is_not_kept_and_its_recorder_speaks_for_it(
+    tmp_path: Path,
+) -> None:
     file = opened(tmp_path / "history.db")
     keep(file, NOW, state("a", at=NOW))
     past = Past(names=("util",), at=(NOW + 3600, NOW + 3660), values=((93.0,), (91.0,)), width=60.0)
@@ -220,7 +228,11 @@ def test_a_damaged_base_loses_nothing(tmp_path: Path, copy: int) -> None:
     con = rows(tmp_path / "history.db")
     assert con.execute("UPDATE bases SET body = x'ffff' WHERE copy = ?", (copy,)).rowcount == 1
     con.commit()
-    assert [moment(file, place).boxes[0].reason for place in range(3)] == ["moment 0", "moment 1", "moment 2"]
+    assert [moment(file, place).boxes[0].reason for place in range(3)] == [
+        "moment 0",
+        "moment 1",
+        "moment 2",
+    ]
 
 
 def test_beyond_its_bound_the_oldest_is_thinned_and_the_newest_stays_whole(tmp_path: Path) -> None:
@@ -228,7 +240,11 @@ def test_beyond_its_bound_the_oldest_is_thinned_and_the_newest_stays_whole(tmp_p
     rng = random.Random(1)
     for number in range(200):
         noise = "".join(rng.choices("abcdefgh", k=300))
-        keep(file, NOW + 60 * number, replace(state("a", at=NOW, points=3), reason=f"{number} {noise}"))
+        keep(
+            file,
+            NOW + 60 * number,
+            replace(state("a", at=NOW, points=3), reason=f"{number} {noise}"),
+        )
     con = connect(tmp_path / "history.db")
     size = moments.bytes_kept(con)
     con.execute("BEGIN")
@@ -270,7 +286,9 @@ def test_days_are_counted_and_not_told_by_their_age(tmp_path: Path) -> None:
     file.upkeep(force=True)
     line = file.look_back(lambda past: past.timeline())
     assert [round((at - NOW) / 86400) for at in line.ats] == [*range(10, 40), 4000]
-    assert all(box.link is not Link.NOT_KEPT for place in range(31) for box in moment(file, place).boxes)
+    assert all(
+        box.link is not Link.NOT_KEPT for place in range(31) for box in moment(file, place).boxes
+    )
 
 
 def test_what_one_snapshot_costs_is_little_more_than_what_has_changed(tmp_path: Path) -> None:
@@ -302,10 +320,14 @@ def test_a_state_that_no_snapshot_can_hold_is_left_out_alone(tmp_path: Path) -> 
 
 def test_nothing_of_this_computer_is_in_a_snapshot(tmp_path: Path) -> None:
     file = opened(tmp_path / "history.db")
-    secret = replace(spec("a"), identity="/home/me/id", known_hosts="/home/me/kh", ssh_config="/home/me/cfg")
+    secret = replace(
+        spec("a"), identity="/home/me/id", known_hosts="/home/me/kh", ssh_config="/home/me/cfg"
+    )
     assert secret.provider is not None
     secret = replace(secret, provider=replace(secret.provider, key_env="MY_KEY"))
-    body = msgspec.msgpack.encode(moments.Saved(moments.bare(replace(state("a", at=NOW), spec=secret))))
+    body = msgspec.msgpack.encode(
+        moments.Saved(moments.bare(replace(state("a", at=NOW), spec=secret)))
+    )
     assert b"/home/me" not in body
     assert b"MY_KEY" not in body
     file.close()

@@ -119,7 +119,9 @@ def test_a_long_run_is_thinned_keeps_its_extremes_and_goes_on(
     kept = [value for _, value in stored.series["loss"] if math.isfinite(value)]
     assert (min(kept), max(kept)) == (min(everything), max(everything))
     assert list(stored.series["loss"])[-1] == list(stream.run.series["loss"])[-1]
-    assert [resume.step for resume in stored.resumes] == [resume.step for resume in stream.run.resumes]
+    assert [resume.step for resume in stored.resumes] == [
+        resume.step for resume in stream.run.resumes
+    ]
     points = list(stored.series["loss"])
     for resume in stored.resumes:  # the place of a resume is followed through every thinning
         assert points[resume.index][0] >= resume.step
@@ -131,7 +133,9 @@ def test_a_long_run_is_thinned_keeps_its_extremes_and_goes_on(
     else:
         assert repr(after) == repr(points)
     stream.grow(7)
-    assert [step for step, _ in stream.run.series["loss"]][-7:] == [p.step for p in stream.file][-7:]
+    assert [step for step, _ in stream.run.series["loss"]][-7:] == [p.step for p in stream.file][
+        -7:
+    ]
 
 
 def test_only_what_is_new_is_written(disk: Disk) -> None:

@@ -39,7 +39,11 @@ def watch(
 
 
 def read(
-    con: sqlite3.Connection, at: float, amount: float, since: float = LONG_AGO, estimated: bool = False
+    con: sqlite3.Connection,
+    at: float,
+    amount: float,
+    since: float = LONG_AGO,
+    estimated: bool = False,
 ) -> None:
     with transaction(con):
         take_sum(con, 1, ProviderSum("USD", since, at, amount, estimated))
@@ -80,7 +84,9 @@ def test_an_unwatched_night_counts_by_the_provider_s_sum_alone(con: sqlite3.Conn
     assert cost(con) == pytest.approx(before + 20.0 * 2 / 10)
 
 
-def test_the_first_sum_of_a_provider_tells_what_it_cost_since_it_was_made(con: sqlite3.Connection) -> None:
+def test_the_first_sum_of_a_provider_tells_what_it_cost_since_it_was_made(
+    con: sqlite3.Connection,
+) -> None:
     watch(con, DAY0, DAY0 + HOUR)
     read(con, DAY0 + HOUR, 100.0)
     assert everything(con) == pytest.approx(100.0)
@@ -137,7 +143,9 @@ def test_a_month_that_a_wrong_clock_saw_is_taken_back(con: sqlite3.Connection) -
     assert dict(spent(con, (1,), later).today)["USD"] == pytest.approx(20.0, abs=0.1)
 
 
-def test_books_that_a_wrong_clock_read_count_on_the_day_of_the_next_reading(con: sqlite3.Connection) -> None:
+def test_books_that_a_wrong_clock_read_count_on_the_day_of_the_next_reading(
+    con: sqlite3.Connection,
+) -> None:
     """What the provider booked is true, whatever the clock here said; only its days are not."""
     read(con, DAY0 + HOUR, 2.0, since=DAY0)
     read(con, DAY0 + HOUR + 30 * DAY, 6.0, since=DAY0)
@@ -169,7 +177,9 @@ def test_a_provider_with_two_sums_is_not_counted_by_both(con: sqlite3.Connection
     read(con, DAY0 + 11 * HOUR, 22.0, since=DAY0)
     assert cost(con) == pytest.approx(22.0)
     read(con, DAY0 + 12 * HOUR, 8.0, since=DAY0 + 8 * HOUR)
-    assert cost(con) == pytest.approx(22.0 + 1.0)  # 3.0 more than it said, 2.0 of which the books told
+    assert cost(con) == pytest.approx(
+        22.0 + 1.0
+    )  # 3.0 more than it said, 2.0 of which the books told
     read(con, DAY0 + 13 * HOUR, 26.0, since=DAY0)
     assert cost(con) == pytest.approx(26.0)
 
@@ -205,7 +215,9 @@ def test_an_absence_since_the_beginning_of_time_has_an_end(con: sqlite3.Connecti
     assert everything(con) == pytest.approx(3000.0 * 1000 * DAY / DAY0)
 
 
-def test_another_time_zone_loses_no_day(con: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_time_zone_loses_no_day(
+    con: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def live_in(zone: str) -> None:
         monkeypatch.setenv("TZ", zone)
         time.tzset()
@@ -257,7 +269,9 @@ def test_yesterday_and_the_month(con: sqlite3.Connection) -> None:
         ]
 
     assert rounded(spent(con, (1,), now)) == [{"EUR": 2.0}, {"USD": 6.0}, {"EUR": 2.0, "USD": 10.0}]
-    second = first + 1.5 * DAY  # yesterday, and the days before, are of the same month or of the last one
+    second = (
+        first + 1.5 * DAY
+    )  # yesterday, and the days before, are of the same month or of the last one
     assert rounded(spent(con, (1,), first + HOUR))[1:] == [{"USD": 10.0}, {"USD": 4.0}]
     assert rounded(spent(con, (1,), second))[1:] == [{"USD": 4.0}, {"USD": 4.0}]
     assert spent(con, (2,), now) == Spend()
@@ -266,7 +280,8 @@ def test_yesterday_and_the_month(con: sqlite3.Connection) -> None:
 def test_what_was_lost_makes_its_days_lower_bounds(con: sqlite3.Connection) -> None:
     first = time.mktime((2026, 9, 1, 0, 0, 0, 0, 0, -1))
     con.execute(
-        "INSERT INTO losses VALUES (?, ?)", (first + 9 * DAY + 20 * HOUR, first + 10 * DAY + 3 * HOUR)
+        "INSERT INTO losses VALUES (?, ?)",
+        (first + 9 * DAY + 20 * HOUR, first + 10 * DAY + 3 * HOUR),
     )
     for day, expected in (
         (9, ("today", "month")),
@@ -278,7 +293,9 @@ def test_what_was_lost_makes_its_days_lower_bounds(con: sqlite3.Connection) -> N
         assert spent(con, (), first + (day + 0.5) * DAY).at_least == expected, day
 
 
-def test_a_price_that_was_not_known_in_full_makes_its_days_lower_bounds(con: sqlite3.Connection) -> None:
+def test_a_price_that_was_not_known_in_full_makes_its_days_lower_bounds(
+    con: sqlite3.Connection,
+) -> None:
     first = time.mktime((2026, 9, 1, 0, 0, 0, 0, 0, -1))
     at = day_of(first + 9.5 * DAY)
     with transaction(con):
@@ -296,5 +313,7 @@ def test_a_price_that_was_not_known_in_full_makes_its_days_lower_bounds(con: sql
             found = spent(con, iter(boxes), first + (day + 0.5) * DAY)
             assert found.at_least == expected, (boxes, day)
     assert dict(spent(con, (1,), first + 9.6 * DAY).today) == {"USD": pytest.approx(4.0)}
-    assert spent(con, (2,), first + 9.6 * DAY).today == (), "an unknown price is no sum, of no currency"
+    assert spent(con, (2,), first + 9.6 * DAY).today == (), (
+        "an unknown price is no sum, of no currency"
+    )
     assert spent(con, (3,), first + 9.6 * DAY).at_least == ()

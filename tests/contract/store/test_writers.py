@@ -120,7 +120,9 @@ def test_whoever_is_killed_another_writes_from_its_next_batch_on(tmp_path: Path)
                 after = [each for each, at in puts.items() if at > ended]
                 assert took_over <= min(after, default=took_over)
                 written = keeper.written()
-                assert written == list(range(took_over, written[-1] + 1)), "none is lost, none is doubled"
+                assert written == list(range(took_over, written[-1] + 1)), (
+                    "none is lost, none is doubled"
+                )
                 keeper, ended = waiting, time.monotonic()
                 unless_kept.pop_all()
         assert keeper.first_written()

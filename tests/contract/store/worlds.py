@@ -40,7 +40,12 @@ def state(name: str, *, at: float | None = None, points: int = 100, runs: int = 
         mem=Memory(cgroup=2, used=10, limit=100),
         disks=(
             Disk(
-                mount="/", bytes_total=100, bytes_used=50, bytes_free=50, inodes_total=1000, inodes_used=100
+                mount="/",
+                bytes_total=100,
+                bytes_used=50,
+                bytes_free=50,
+                inodes_total=1000,
+                inodes_used=100,
             ),
             Disk(
                 mount="/workspace",
@@ -59,17 +64,26 @@ def state(name: str, *, at: float | None = None, points: int = 100, runs: int = 
         sample_at=at,
         runs=tuple(run(f"run{number}", points) for number in range(runs)),
         meter=Meter(
-            kind=MeterKind.COMPUTE_AND_STORAGE, per_hour=2.0, at=at, spent=5.0, spent_since=at - 9000
+            kind=MeterKind.COMPUTE_AND_STORAGE,
+            per_hour=2.0,
+            at=at,
+            spent=5.0,
+            spent_since=at - 9000,
         ),
     )
 
 
 def run(name: str, points: int) -> RunState:
     steps = list(range(points))
-    series = {metric: Series(list(steps), [1 / (step + 1) for step in steps]) for metric in ("loss", "lr")}
+    series = {
+        metric: Series(list(steps), [1 / (step + 1) for step in steps]) for metric in ("loss", "lr")
+    }
     source = f"/out/{name}/metrics.jsonl"
     return RunState(
-        name=name, step=points, series=series, cursors={source: Cursor(inode=9, offset=100 * points)}
+        name=name,
+        step=points,
+        series=series,
+        cursors={source: Cursor(inode=9, offset=100 * points)},
     )
 
 

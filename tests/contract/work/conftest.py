@@ -23,7 +23,10 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
         (folder / "home/.bashrc").write_text(f"export TMUX_TMPDIR={folder}\n")
         yield running
         subprocess.run(
-            ["tmux", "kill-server"], env={"TMUX_TMPDIR": str(folder)}, capture_output=True, check=False
+            ["tmux", "kill-server"],
+            env={"TMUX_TMPDIR": str(folder)},
+            capture_output=True,
+            check=False,
         )
 
 

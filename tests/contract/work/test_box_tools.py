@@ -64,13 +64,18 @@ def test_gpu_health_holds_the_gpus_against_what_the_fleet_file_says_was_asked_fo
     assert body["box"] == "lab"
     name = rows["visible"]["text"]
     rgt.describe([msgspec.structs.replace(box, asked=Agreed(gpu=name, gpu_count=1))])
-    rows = {row["check"]: row for row in json.loads(rgt.on("gpu-health", "lab", "--json").stdout)["checks"]}
+    rows = {
+        row["check"]: row
+        for row in json.loads(rgt.on("gpu-health", "lab", "--json").stdout)["checks"]
+    }
     assert (rows["model"]["ok"], rows["count"]["ok"]) == (True, True)
 
 
 def test_reap_ends_one_process_after_the_typed_name(rgt: Rgt, box: BoxSpec, sshd: RealSshd) -> None:
     line = f'setsid {sys.executable} -c "{HOLD.replace("sys.stdin.read()", "import time; time.sleep(600)")}"'
-    started = rgt.on("exec", "lab", "--", f"{line} {sshd.folder}/nvidia0 >/dev/null 2>&1 </dev/null &")
+    started = rgt.on(
+        "exec", "lab", "--", f"{line} {sshd.folder}/nvidia0 >/dev/null 2>&1 </dev/null &"
+    )
     assert started.returncode == 0, started.stderr
     holders: list[dict[str, object]] = []
     while not holders:
@@ -108,7 +113,9 @@ def test_grep_shows_no_more_than_text(rgt: Rgt, box: BoxSpec, sshd: RealSshd) ->
     exact = rgt.on("grep", "lab", "Error", str(logs), "--json")
     assert "\x1b" not in exact.stdout
     assert json.loads(exact.stdout.splitlines()[0])["text"] == TAIL
-    assert rgt.on("grep", "lab", "-nothing", str(logs)).returncode == 2  # argparse: it looks like an option
+    assert (
+        rgt.on("grep", "lab", "-nothing", str(logs)).returncode == 2
+    )  # argparse: it looks like an option
     assert rgt.on("grep", "lab", "nothing like it", str(logs)).returncode == 1
     bare = rgt.on("grep", "lab", "x")
     assert bare.returncode == 2 and "names no logs" in bare.stderr
@@ -126,7 +133,10 @@ def test_a_standard_output_that_nobody_takes_is_no_box_that_was_lost(
             stdout=full, stderr=subprocess.PIPE, env=rgt.environment(), text=True, timeout=120, check=False,
         )  # fmt: skip
     told = done.stderr.strip().splitlines()[-1:]
-    assert (done.returncode, told) == (1, ["rgt: cannot write to standard output: No space left on device"])
+    assert (done.returncode, told) == (
+        1,
+        ["rgt: cannot write to standard output: No space left on device"],
+    )
 
 
 def test_manifest_and_mirror(rgt: Rgt, box: BoxSpec, sshd: RealSshd) -> None:
@@ -157,7 +167,9 @@ def test_a_box_without_a_python_says_what_it_lacks(rgt: Rgt, box: BoxSpec, tmp_p
         )
         for command in (["gpu-health", "lab"], ["grep", "lab", "x", "/tmp"], ["reap", "lab"]):
             done = rgt.on(*command)
-            assert done.returncode == 1 and "no Python 3.8 or newer on the box" in done.stderr, done.stderr
+            assert done.returncode == 1 and "no Python 3.8 or newer on the box" in done.stderr, (
+                done.stderr
+            )
         assert rgt.on("exec", "lab", "--", "echo it").stdout == "it\n"
     finally:
         (tmp_path / "bashrc").rename(Path(box.identity or "").parent / "home/.bashrc")

@@ -41,7 +41,10 @@ def box(rgt: Rgt, tmp_path: Path) -> Iterator[BoxSpec]:
         rgt.describe([spec])
         yield spec
         subprocess.run(
-            ["tmux", "kill-server"], env={"TMUX_TMPDIR": str(folder)}, capture_output=True, check=False
+            ["tmux", "kill-server"],
+            env={"TMUX_TMPDIR": str(folder)},
+            capture_output=True,
+            check=False,
         )
 
 
@@ -77,7 +80,9 @@ def test_what_a_script_writes_next_to_its_code_is_pulled_and_verified(
     done = rgt.on("pull", "lab")
     assert done.returncode == 0, done.stdout + done.stderr
     files = came(rgt, box)
-    assert set(files) == {"outputs3/best.pt", "notes.txt", "settings.yaml"}, "pushed files and caches stay"
+    assert set(files) == {"outputs3/best.pt", "notes.txt", "settings.yaml"}, (
+        "pushed files and caches stay"
+    )
     assert Path(files["outputs3/best.pt"]).read_bytes() == b"weights" * 1000
     assert Path(files["settings.yaml"]).read_text() == "lr: 0.2"
     assert "caches (" in done.stdout
@@ -86,7 +91,9 @@ def test_what_a_script_writes_next_to_its_code_is_pulled_and_verified(
     assert any("outputs3/best.pt" in row["path"] for row in json.loads(verified.stdout)["errors"])
 
 
-def test_files_that_nobody_claims_keep_a_pull_from_being_complete(rgt: Rgt, box: BoxSpec, code: Path) -> None:
+def test_files_that_nobody_claims_keep_a_pull_from_being_complete(
+    rgt: Rgt, box: BoxSpec, code: Path
+) -> None:
     ran(rgt, code, "outputs")
     home = Path(str(box.identity)).parent / "home"
     (home / "elsewhere").mkdir()
@@ -125,7 +132,9 @@ def test_a_directory_below_the_code_that_the_fleet_file_ignores_is_not_the_jobs(
     assert "data/set.bin" not in came(rgt, box)
     assert f"{version}: complete here, 3 files" in done.stdout
     os.utime(version / "model.py")
-    assert rgt.on("pull", "lab").returncode == 0, "a pushed file that was only touched is what was pushed"
+    assert rgt.on("pull", "lab").returncode == 0, (
+        "a pushed file that was only touched is what was pushed"
+    )
 
 
 def test_the_durable_copy_has_what_the_script_wrote_next_to_its_code(

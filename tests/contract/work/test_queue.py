@@ -86,7 +86,11 @@ def test_a_smoke_command_of_the_job_is_its_gate(rgt: Rgt, box: BoxSpec, tmp_path
     job = make(tmp_path, "a.yaml x 1", smoke="echo no gpu; exit 4")
     rgt.describe([msgspec.structs.replace(box, jobs=(str(job),))])
     done = rgt.on("queue", "lab", "run")
-    assert done.returncode == 1 and "smoke  FAILED: exit 4" in done.stdout and not (job / "ran").exists()
+    assert (
+        done.returncode == 1
+        and "smoke  FAILED: exit 4" in done.stdout
+        and not (job / "ran").exists()
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,13 +104,17 @@ def test_a_smoke_command_of_the_job_is_its_gate(rgt: Rgt, box: BoxSpec, tmp_path
         (("lab", "run", "--hand-over", "lab", "--job", "one"), "cannot take over its own"),
     ],
 )
-def test_what_makes_no_sense_is_2(rgt: Rgt, box: BoxSpec, words: tuple[str, ...], said: str) -> None:
+def test_what_makes_no_sense_is_2(
+    rgt: Rgt, box: BoxSpec, words: tuple[str, ...], said: str
+) -> None:
     rgt.describe([msgspec.structs.replace(box, jobs=("~/jobs/one", "~/jobs/two"))])
     done = rgt.on("queue", *words)
     assert done.returncode == 2 and said in done.stderr
 
 
-def test_status_lists_all_jobs_of_the_box(rgt: Rgt, box: BoxSpec, tmp_path: Path, home: Path) -> None:
+def test_status_lists_all_jobs_of_the_box(
+    rgt: Rgt, box: BoxSpec, tmp_path: Path, home: Path
+) -> None:
     job = make(tmp_path, "a.yaml x 1")
     done = rgt.on("run", "lab", "--name", "elsewhere", "--", "true")
     assert done.returncode == 0, done.stderr
@@ -115,7 +123,9 @@ def test_status_lists_all_jobs_of_the_box(rgt: Rgt, box: BoxSpec, tmp_path: Path
     assert told.returncode == 0, told.stderr
     assert f"lab: job {job}\nlab:   waiting     a (x" in told.stdout
     assert f"lab: job {home}/jobs/elsewhere, which the fleet file does not name\n" in told.stdout
-    rows = [json.loads(line) for line in rgt.on("queue", "lab", "status", "--json").stdout.splitlines()]
+    rows = [
+        json.loads(line) for line in rgt.on("queue", "lab", "status", "--json").stdout.splitlines()
+    ]
     assert {str(job), f"{home}/jobs/elsewhere"} <= {row["job"] for row in rows}
     one = rgt.on("queue", "lab", "status", "--job", str(job)).stdout
     assert "elsewhere" not in one and "lab: waiting     a (x" in one
@@ -207,7 +217,12 @@ def test_the_fleet_is_reconciled(pair: Pair) -> None:
     assert rows[5].strip() == f"rgt queue b run --job {job_b}"
     assert rows[6] == "ok         a  on a"
     for command in (rows[1], rows[3], rows[5]):
-        assert rgt.on(*command.split()[1:], *(["--probe", "1"] if " run " in command else [])).returncode == 0
+        assert (
+            rgt.on(
+                *command.split()[1:], *(["--probe", "1"] if " run " in command else [])
+            ).returncode
+            == 0
+        )
     until(lambda: rgt.on("queue", "a,b", "reconcile").returncode == 0)
     assert sorted(pair.ran("a") + pair.ran("b")) == ["a", "b", "b", "c", "d"]
 
@@ -232,7 +247,10 @@ def test_cells_of_a_box_that_still_answers(pair: Pair) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "a: not run there any more: a, b" in done.stdout
     until(lambda: over(pair.jobs["b"]))
-    assert pair.lines("a") == [] and pair.lines("b") == ["a.yaml x 1  # from a", "b.yaml x 1  # from a"]
+    assert pair.lines("a") == [] and pair.lines("b") == [
+        "a.yaml x 1  # from a",
+        "b.yaml x 1  # from a",
+    ]
     assert pair.ran("b") == ["a", "b"]
 
 
@@ -250,7 +268,9 @@ def test_cells_of_a_box_that_is_gone(pair: Pair, tmp_path: Path) -> None:
         assert seen.stdout is not None
         while b'"name":"b"' not in (line := seen.stdout.readline()):
             assert line, "it has ended before"
-        seen.send_signal(signal.SIGTERM)  # an rgt that has seen its queue, and has written that down
+        seen.send_signal(
+            signal.SIGTERM
+        )  # an rgt that has seen its queue, and has written that down
         seen.communicate(timeout=60)
     unknown = rgt.on("queue", "b", "run", "--hand-over", "a")
     assert unknown.returncode in (1, 3) and pair.lines("b") == []

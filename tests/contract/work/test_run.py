@@ -66,7 +66,11 @@ def test_the_same_command_again_starts_nothing(rgt: Rgt, box: BoxSpec, home: Pat
     code, first = launched(rgt, "--probe", "1", "--", line)
     assert (code, first["begins"]["verdict"], first["begins"]["step"]) == (0, "alive", None)
     code, second = launched(rgt, "--probe", "0.5", "--", line)
-    assert (code, second["name"], second["begins"]["pid"]) == (0, first["name"], first["begins"]["pid"])
+    assert (code, second["name"], second["begins"]["pid"]) == (
+        0,
+        first["name"],
+        first["begins"]["pid"],
+    )
     assert "start" not in second
     told = rgt.on("run", "lab", "--probe", "0.5", "--", line).stdout
     assert "no step yet" in told and "this is how it is doing" in told
@@ -96,17 +100,25 @@ def test_what_died_is_told_with_the_way_out(rgt: Rgt, box: BoxSpec) -> None:
     done = rgt.on("run", "lab", "--name", "oom", "--", line)
     assert done.returncode == 1
     assert "lab: DIED   oom: exit 1" in done.stdout
-    assert "| torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n" in done.stdout
+    assert (
+        "| torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n" in done.stdout
+    )
     assert "\x1b" not in done.stdout
     assert "lab: why    U10:" in done.stdout and "lab: fix    " in done.stdout
     code, body = launched(rgt, "--name", "oom", "--", line)
     assert (code, body["finding"]["gotcha"]) == (1, "U10")
 
 
-def test_a_smoke_command_that_fails_keeps_it_from_starting(rgt: Rgt, box: BoxSpec, home: Path) -> None:
+def test_a_smoke_command_that_fails_keeps_it_from_starting(
+    rgt: Rgt, box: BoxSpec, home: Path
+) -> None:
     words = ("--name", "smoked", "--smoke", "echo no data; exit 5", "--", "touch ~/started")
     done = rgt.on("run", "lab", *words)
-    assert done.returncode == 1 and "smoke  FAILED: exit 5" in done.stdout and "| no data" in done.stdout
+    assert (
+        done.returncode == 1
+        and "smoke  FAILED: exit 5" in done.stdout
+        and "| no data" in done.stdout
+    )
     assert not (home / "started").exists()
     done = rgt.on("run", "lab", "--no-smoke", *words)
     assert done.returncode == 0 and (home / "started").exists(), done.stdout + done.stderr
@@ -115,7 +127,19 @@ def test_a_smoke_command_that_fails_keeps_it_from_starting(rgt: Rgt, box: BoxSpe
 def test_environment_directory_and_waiting(rgt: Rgt, box: BoxSpec, home: Path) -> None:
     (home / "code").mkdir()
     line = 'echo "$PWD $A"; case $(cat ~/tries 2>/dev/null) in x) exit 0;; *) echo x > ~/tries; exit 1;; esac'
-    words = ("--name", "env", "--env", "A=b c", "--in", "~/code", "--retries", "1", "--wait", "--", line)
+    words = (
+        "--name",
+        "env",
+        "--env",
+        "A=b c",
+        "--in",
+        "~/code",
+        "--retries",
+        "1",
+        "--wait",
+        "--",
+        line,
+    )
     done = rgt.on("run", "lab", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{home}/code b c" in done.stdout and "lab: done   env" in done.stdout
@@ -143,7 +167,9 @@ def test_a_line_that_is_lost_meanwhile_says_so(rgt: Rgt, box: BoxSpec, home: Pat
     line = "echo run >> ~/lost; sleep 600"
     process = rgt.start("run", "lab", "--probe", "300", "--", line)
     until(lambda: (home / "lost").exists())
-    cut = rgt.on("exec", "lab", "--", "kill -9 $(ps -o ppid= -p $(pgrep -of '[r]gt-box.*launch --make'))")
+    cut = rgt.on(
+        "exec", "lab", "--", "kill -9 $(ps -o ppid= -p $(pgrep -of '[r]gt-box.*launch --make'))"
+    )
     assert cut.returncode == 0, cut.stderr
     _, said = process.communicate(timeout=60)
     assert process.returncode == 3 and b"starts nothing twice" in said, said
@@ -171,10 +197,14 @@ WORDS = ("--push", ".", "--probe", "0.5", "--", "python3", "train.py")
 
 
 @pytest.fixture
-def project(rgt: Rgt, box: BoxSpec, home: Path, request: pytest.FixtureRequest) -> Iterator[Project]:
+def project(
+    rgt: Rgt, box: BoxSpec, home: Path, request: pytest.FixtureRequest
+) -> Iterator[Project]:
     """Code of this test alone, as `rgt add` leaves it: a job is known again by its content."""
     name = re.sub(r"\W", "-", request.node.name)
-    found = Project(rgt.folder / name, home / "rgt-code", home / f"{name}.started", home / f"{name}.go")
+    found = Project(
+        rgt.folder / name, home / "rgt-code", home / f"{name}.started", home / f"{name}.go"
+    )
     found.code.mkdir()
     rgt.env["HOME"] = str(rgt.folder)
     rgt.fleet = rgt.fleet.rename(found.code / "my-boxes.toml")
@@ -192,7 +222,9 @@ def let_go(pipe: Path) -> None:
         os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
 
 
-def test_the_documented_command_twice_is_one_training(rgt: Rgt, project: Project, home: Path) -> None:
+def test_the_documented_command_twice_is_one_training(
+    rgt: Rgt, project: Project, home: Path
+) -> None:
     """`rgt run` writes into the fleet file, a pull and an export write next to the code: none of it is code."""
     code, first = launched(rgt, *WORDS)
     assert (code, first["begins"]["verdict"]) == (0, "alive"), first
@@ -202,7 +234,11 @@ def test_the_documented_command_twice_is_one_training(rgt: Rgt, project: Project
     rgt.on("record", "--out", "night.jsonl", "--for", "1")
     assert (project.code / "night.jsonl").exists()
     code, second = launched(rgt, *WORDS)
-    assert (code, second["name"], second["begins"]["pid"]) == (0, first["name"], first["begins"]["pid"])
+    assert (code, second["name"], second["begins"]["pid"]) == (
+        0,
+        first["name"],
+        first["begins"]["pid"],
+    )
     assert "start" not in second and project.starts == 1
     pushed = json.loads(rgt.on("push", "lab", ".", "--json").stdout)
     assert pushed["files"] == 1, pushed
@@ -220,7 +256,11 @@ def test_other_code_of_a_command_that_runs_is_started_only_if_asked(
     assert first["name"] in done.stderr and "--again" in done.stderr and "other code" in done.stderr
     assert project.starts == 1
     refused = json.loads(rgt.on("run", "lab", "--json", *WORDS).stdout)
-    assert (refused["exit"], refused["job"], refused["others"][0]["name"]) == (1, None, first["name"])
+    assert (refused["exit"], refused["job"], refused["others"][0]["name"]) == (
+        1,
+        None,
+        first["name"],
+    )
     assert len(list(project.versions.glob(f"{project.code.name}-*"))) == 1, (
         "nothing is pushed before it is known"
     )
@@ -262,7 +302,9 @@ def test_two_at_the_same_moment_start_one(rgt: Rgt, project: Project, other: boo
     assert project.starts == 1
 
 
-def test_code_that_was_changed_on_the_box_is_the_same_job(rgt: Rgt, project: Project, home: Path) -> None:
+def test_code_that_was_changed_on_the_box_is_the_same_job(
+    rgt: Rgt, project: Project, home: Path
+) -> None:
     """The script writes into its own directory: typed again, the command is still the one that runs."""
     (project.code / "state.txt").write_text("0\n")
     _, first = launched(rgt, *WORDS)
@@ -303,7 +345,10 @@ def test_a_variable_in_a_command_without_a_shell_is_filled_in(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["prog", "--out", "$RGT_DIR"], "rgt sets no $RGT_DIR for a command; it sets $RGT_CELL and $RGT_OUT"),
+        (
+            ["prog", "--out", "$RGT_DIR"],
+            "rgt sets no $RGT_DIR for a command; it sets $RGT_CELL and $RGT_OUT",
+        ),
         (["prog --out $RGT_DIR"], "rgt sets no $RGT_DIR"),
         (["prog --out '$RGT_OUT'"], 'write "$RGT_OUT", in double quotes'),
         (["sh", "-c", "prog --out '${RGT_OUT}/a'"], 'write "${RGT_OUT}/a", in double quotes'),
@@ -366,7 +411,9 @@ def test_a_secret_comes_from_here_for_the_first_start_and_never_comes_home(
         timeout=PATIENCE,
     )  # fmt: skip
     body = json.loads(done.stdout)
-    assert (done.returncode, body["begins"]["first"]) == (0, f"got {VALUE} hunter22".upper()), done.stderr
+    assert (done.returncode, body["begins"]["first"]) == (0, f"got {VALUE} hunter22".upper()), (
+        done.stderr
+    )
     assert VALUE not in done.stdout + done.stderr
     job = home / "jobs/keyed"
     assert (job / "job.json").stat().st_mode & 0o777 == 0o600
@@ -396,14 +443,18 @@ def test_a_missing_python_says_that_python3_is_there(
     (home / ".bashrc").write_text(f"{start}export PATH={bare}\n")
     try:
         done = rgt.on("run", "lab", "--name", "snake", "--", "python", "train.py")
-        assert done.returncode == 2 and f"a {bare}/python3: write python3" in done.stdout, done.stdout
+        assert done.returncode == 2 and f"a {bare}/python3: write python3" in done.stdout, (
+            done.stdout
+        )
         code, body = launched(rgt, "--name", "snake-2", "--", "python train.py")
         assert code == 1 and "write python3" in body["begins"]["reason"]
     finally:
         (home / ".bashrc").write_text(start)
 
 
-def test_the_size_of_a_checkpoint_and_what_is_kept_are_options(rgt: Rgt, box: BoxSpec, home: Path) -> None:
+def test_the_size_of_a_checkpoint_and_what_is_kept_are_options(
+    rgt: Rgt, box: BoxSpec, home: Path
+) -> None:
     done = rgt.on("run", "lab", "--name", "sized", "--ckpt-size", "2M", "--", "true")
     assert done.returncode == 0 and "note" not in done.stdout, done.stdout
     settings = json.loads((home / "jobs/sized/job.json").read_text())
@@ -411,14 +462,20 @@ def test_the_size_of_a_checkpoint_and_what_is_kept_are_options(rgt: Rgt, box: Bo
     done = rgt.on("run", "lab", "--name", "unsized", "--", "true")
     assert done.stdout.count("note") == 1 and "--ckpt-size" in done.stdout, done.stdout
     done = rgt.on("run", "lab", "--name", "huge", "--ckpt-size", "900T", "--", "true")
-    assert done.returncode == 2 and "900.0 TB" in done.stdout and not (home / "jobs/huge/state.json").exists()
+    assert (
+        done.returncode == 2
+        and "900.0 TB" in done.stdout
+        and not (home / "jobs/huge/state.json").exists()
+    )
     done = rgt.on("run", "lab", "--name", "huge", "--ckpt-size", "0", "--", "true")
     assert done.returncode == 0, "it never began: the option is taken"
     durable = home / "netdisk"
     durable.mkdir()
     rgt.describe([msgspec.structs.replace(box, durable=str(durable))])
     line = 'echo a > "$RGT_OUT/best.pt"; echo b > "$RGT_OUT/last.pt"'
-    done = rgt.on("run", "lab", "--name", "kept", "--keep", "best.pt", "--ckpt-size", "0", "--", line)
+    done = rgt.on(
+        "run", "lab", "--name", "kept", "--keep", "best.pt", "--ckpt-size", "0", "--", line
+    )
     assert done.returncode == 0, done.stdout
     assert (durable / "runs/kept/best.pt").exists() and not (durable / "runs/kept/last.pt").exists()
 
@@ -432,19 +489,27 @@ def test_the_smoke_command_runs_here_before_the_box_is_asked(rgt: Rgt, project: 
     (project.code / "data.bin").write_text("x")
     words = ("--push", ".", "--smoke-here", "--smoke")
     done = rgt.on("run", "lab", *words, "cat data.bin", "--", "true")
-    assert done.returncode == 1 and "here: smoke  FAILED: exit 1" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 1 and "here: smoke  FAILED: exit 1" in done.stdout, (
+        done.stdout + done.stderr
+    )
     assert "data.bin" in done.stdout
     line = 'echo "${CUDA_VISIBLE_DEVICES-unset} $RGT_SMOKE" > seen; cp seen "$RGT_OUT/seen"; test -e train.py'
     done = rgt.on("run", "lab", *words, line, "--", "true")
-    assert done.returncode == 3 and "here: smoke  passed in" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 3 and "here: smoke  passed in" in done.stdout, (
+        done.stdout + done.stderr
+    )
     assert not (project.code / "seen").exists()
     rgt.fleet.write_text(reached)
     done = rgt.on("run", "lab", *words, line, "--", "true")
-    assert done.returncode == 0 and "here: smoke  passed before" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "here: smoke  passed before" in done.stdout, (
+        done.stdout + done.stderr
+    )
     assert rgt.on("run", "lab", "--smoke-here", "--smoke", "true", "--", "true").returncode == 2
 
 
-def test_a_secret_of_several_lines_is_not_shown_by_a_smoke_command_here(rgt: Rgt, project: Project) -> None:
+def test_a_secret_of_several_lines_is_not_shown_by_a_smoke_command_here(
+    rgt: Rgt, project: Project
+) -> None:
     rgt.env["KEY"] = "first-line-of-it\nsecond-line-of-it"
     words = ("--push", ".", "--smoke-here", "--smoke", 'echo "$KEY"; exit 3', "--secret", "KEY")
     done = rgt.on("run", "lab", *words, "--", "true")

@@ -34,7 +34,9 @@ def login(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RealSshd, 
 def test_it_is_submitted_once(rgt: Rgt, login: tuple[RealSshd, Cluster]) -> None:
     sshd, cluster = login
     home = sshd.folder / "home"
-    rgt.describe([msgspec.structs.replace(sshd.spec, name="lab", profile="slurm", pattern="^none$")])
+    rgt.describe(
+        [msgspec.structs.replace(sshd.spec, name="lab", profile="slurm", pattern="^none$")]
+    )
     line = "echo run >> ~/count; while [ ! -e ~/go ]; do sleep 0.1; done"
     first = rgt.on("run", "lab", "--name", "job", "--probe", "1s", "--json", "--", line)
     assert first.returncode == 0, first.stdout + first.stderr
@@ -54,10 +56,14 @@ def test_it_is_submitted_once(rgt: Rgt, login: tuple[RealSshd, Cluster]) -> None
     assert (home / "count").read_text() == "run\n"
 
 
-def test_one_that_only_waits_is_queued(rgt: Rgt, login: tuple[RealSshd, Cluster], tmp_path: Path) -> None:
+def test_one_that_only_waits_is_queued(
+    rgt: Rgt, login: tuple[RealSshd, Cluster], tmp_path: Path
+) -> None:
     """Both cores are taken: it is submitted, waits, and that is no death."""
     sshd, cluster = login
-    rgt.describe([msgspec.structs.replace(sshd.spec, name="lab", profile="slurm", pattern="^none$")])
+    rgt.describe(
+        [msgspec.structs.replace(sshd.spec, name="lab", profile="slurm", pattern="^none$")]
+    )
     blocker = cluster.submit(tmp_path, "sleep 600\n", "--ntasks=2")
     until(lambda: cluster.states(blocker) == ["RUNNING"])
     waits = rgt.on("run", "lab", "--name", "waits", "--probe", "1s", "--", "echo hi")

@@ -32,7 +32,9 @@ def piped(rgt: Rgt, *words: str, given: bytes = b"") -> subprocess.CompletedProc
 def test_words_stay_what_they_are_and_one_is_a_line_of_the_shell(rgt: Rgt, lab: BoxSpec) -> None:
     words = ["a b", "$HOME", "it's", '"', "*", "", "--json", "\\"]
     done = rgt.on("exec", "lab", "--", "printf", "[%s]", *words)
-    assert (done.returncode, done.stdout) == (0, "".join(f"[{word}]" for word in words)), done.stderr
+    assert (done.returncode, done.stdout) == (0, "".join(f"[{word}]" for word in words)), (
+        done.stderr
+    )
     assert rgt.on("exec", "lab", "--", "echo $((6 * 7)) | tr 4 5").stdout == "52\n"
 
 
@@ -44,8 +46,12 @@ def test_bytes_and_the_exit_status_go_through(rgt: Rgt, lab: BoxSpec) -> None:
     assert done.stderr == given
 
 
-@pytest.mark.parametrize(("line", "status"), [("exit 255", 255), ("exit 3", 3), ("kill -9 $$", 137)])
-def test_a_status_of_its_own_is_no_status_of_ours(rgt: Rgt, lab: BoxSpec, line: str, status: int) -> None:
+@pytest.mark.parametrize(
+    ("line", "status"), [("exit 255", 255), ("exit 3", 3), ("kill -9 $$", 137)]
+)
+def test_a_status_of_its_own_is_no_status_of_ours(
+    rgt: Rgt, lab: BoxSpec, line: str, status: int
+) -> None:
     done = rgt.on("exec", "lab", "--", line)
     assert (done.returncode, done.stderr) == (status, "")
 
@@ -122,13 +128,17 @@ def test_ssh_runs_a_line_in_a_terminal(rgt: Rgt, lab: BoxSpec) -> None:
         assert shell.ended() == 0
 
 
-def test_ssh_is_held_to_the_key_that_rgt_has_verified(rgt: Rgt, lab: BoxSpec, tmp_path: Path) -> None:
+def test_ssh_is_held_to_the_key_that_rgt_has_verified(
+    rgt: Rgt, lab: BoxSpec, tmp_path: Path
+) -> None:
     """Whoever answers between the two connections with another key gets no login."""
     program = tmp_path / "bin/ssh"
     program.parent.mkdir()
     keygen(tmp_path / "other")
     other = (tmp_path / "other.pub").read_text()
-    real = subprocess.run(["which", "ssh"], capture_output=True, text=True, check=True).stdout.strip()
+    real = subprocess.run(
+        ["which", "ssh"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     # What rgt tells ssh is kept; with another verified key the real ssh must refuse this very server.
     program.write_text(
         f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/words\n'
@@ -152,7 +162,9 @@ def test_a_box_that_cannot_be_reached_is_said_before_ssh_runs(
     done = rgt.on("ssh", "lab")
     assert done.returncode == 3 and "refused the connection" in done.stderr
     stranger = tmp = rgt.folder / "known"
-    stranger.write_text(f"[127.0.0.1]:{real_sshd.port} {(real_sshd.folder / 'stranger.pub').read_text()}")
+    stranger.write_text(
+        f"[127.0.0.1]:{real_sshd.port} {(real_sshd.folder / 'stranger.pub').read_text()}"
+    )
     rgt.describe([msgspec.structs.replace(lab, known_hosts=str(tmp))])
     changed = rgt.on("ssh", "lab")
     assert changed.returncode == 3 and "HOST KEY HAS CHANGED" in changed.stderr

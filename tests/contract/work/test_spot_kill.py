@@ -57,7 +57,9 @@ async def test_a_spot_kill(rgt: Rgt, tmp_path: Path) -> None:
     try:
         pod = server.add_pod("pod1", "a", created=time.time() - 3600)
         rgt.env["RGT_TEST_KEY"] = server.key
-        ref = ProviderRef(kind="runpod", instance="pod1", key_env="RGT_TEST_KEY", base_url=server.base_url)
+        ref = ProviderRef(
+            kind="runpod", instance="pod1", key_env="RGT_TEST_KEY", base_url=server.base_url
+        )
 
         def story() -> None:
             with ExitStack() as hosts:
@@ -78,7 +80,10 @@ def tell(
         folder.mkdir()
     spot = ExitStack()
     hosts.callback(spot.close)
-    a, b = spot.enter_context(fresh_sshd(folders["a"])), hosts.enter_context(fresh_sshd(folders["b"]))
+    a, b = (
+        spot.enter_context(fresh_sshd(folders["a"])),
+        hosts.enter_context(fresh_sshd(folders["b"])),
+    )
     jobs = {name: make(folder / "home", durable) for name, folder in folders.items()}
     common = {"pattern": "^none$", "jobs": ("~/jobs/sweep",)}
     rgt.describe([
@@ -106,17 +111,28 @@ def tell(
     taken_away()
 
     lost = rgt.on("queue", "a,b", "reconcile")
-    rows = {row.split()[1]: row.split()[0] for row in lost.stdout.splitlines() if not row.startswith(" ")}
-    assert lost.returncode == 3 and rows == {"a": "unknown", "b": "ok", "c": "unknown", "d": "ok"}, (
-        lost.stdout
-    )
+    rows = {
+        row.split()[1]: row.split()[0]
+        for row in lost.stdout.splitlines()
+        if not row.startswith(" ")
+    }
+    assert lost.returncode == 3 and rows == {
+        "a": "unknown",
+        "b": "ok",
+        "c": "unknown",
+        "d": "ok",
+    }, lost.stdout
     handed = rgt.on("queue", "b", "run", "--hand-over", "a", "--probe", "1s")
     assert handed.returncode == 0, handed.stdout + handed.stderr
     assert "says gone. Not in this account, never seen there" in handed.stdout
     until(lambda: (durable / "c/best").exists())
     until(lambda: rgt.on("queue", "b", "reconcile").returncode == 0)
     again = rgt.on("queue", "a,b", "reconcile")
-    rows = {row.split()[1]: row.split()[0] for row in again.stdout.splitlines() if not row.startswith(" ")}
+    rows = {
+        row.split()[1]: row.split()[0]
+        for row in again.stdout.splitlines()
+        if not row.startswith(" ")
+    }
     assert rows == {
         "a": "unknown",
         "b": "ok",

@@ -65,13 +65,27 @@ def running(code: Path) -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if os.readlink(path / "cwd") == str(code) and b"train.py" in (path / "cmdline").read_bytes():
+            if (
+                os.readlink(path / "cwd") == str(code)
+                and b"train.py" in (path / "cmdline").read_bytes()
+            ):
                 found.append(int(path.name))
     return found
 
 
 def run(rgt: Rgt, code: Path, name: str, *words: str) -> None:
-    line = ["--in", str(code), "--name", name, "--probe", "20", "--", sys.executable, "train.py", *words]
+    line = [
+        "--in",
+        str(code),
+        "--name",
+        name,
+        "--probe",
+        "20",
+        "--",
+        sys.executable,
+        "train.py",
+        *words,
+    ]
     done = rgt.on("run", "lab", *line)
     assert done.returncode == 0, done.stdout + done.stderr
     until((code / "ready").exists, "the script's handler")
@@ -82,7 +96,9 @@ def rows(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
     return {row["phase"]: row for row in found}
 
 
-def test_a_run_saves_and_ends_and_it_is_said_where(rgt: Rgt, box: BoxSpec, home: Path, code: Path) -> None:
+def test_a_run_saves_and_ends_and_it_is_said_where(
+    rgt: Rgt, box: BoxSpec, home: Path, code: Path
+) -> None:
     run(rgt, code, "ends", "handles")
     asked = rgt.on("stop", "lab", "ends")
     assert asked.returncode == 1 and "in a script: --yes" in asked.stderr
@@ -100,7 +116,9 @@ def test_a_run_saves_and_ends_and_it_is_said_where(rgt: Rgt, box: BoxSpec, home:
     assert again.returncode == 2 and "no run of the name ends is alive" in again.stderr
 
 
-def test_a_script_without_a_handler_is_ended_after_its_next_save(rgt: Rgt, box: BoxSpec, code: Path) -> None:
+def test_a_script_without_a_handler_is_ended_after_its_next_save(
+    rgt: Rgt, box: BoxSpec, code: Path
+) -> None:
     run(rgt, code, "plain", "saves")
     done = rgt.on("stop", "lab", "plain", "--yes", "--after-checkpoint", "--wait", "60s")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -117,7 +135,9 @@ def test_without_another_save_nothing_is_sent(rgt: Rgt, box: BoxSpec, code: Path
     assert rgt.on("stop", "lab", "waits", "--yes").returncode == 0
 
 
-def test_a_training_that_nobody_named_is_ended_by_its_name(rgt: Rgt, box: BoxSpec, code: Path) -> None:
+def test_a_training_that_nobody_named_is_ended_by_its_name(
+    rgt: Rgt, box: BoxSpec, code: Path
+) -> None:
     rgt.describe([msgspec.structs.replace(box, pattern=None)])
     line = f"cd {code}; setsid nohup {sys.executable} train.py handles quiet > out.log 2>&1 < /dev/null &"
     assert rgt.on("exec", "lab", "--", line).returncode == 0
@@ -125,12 +145,18 @@ def test_a_training_that_nobody_named_is_ended_by_its_name(rgt: Rgt, box: BoxSpe
 
     def name() -> str | None:
         told = json.loads(rgt.on("status", "lab", "--json").stdout)
-        return next((one["name"] for one in told["runs"] if one.get("log") == str(code / "out.log")), None)
+        return next(
+            (one["name"] for one in told["runs"] if one.get("log") == str(code / "out.log")), None
+        )
 
     done = rgt.on("stop", "lab", until(name, "the training is found"), "--yes", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     told = rows(done)
-    assert (told["ended"]["ended"], told["ended"]["saved"], "job" in told["found"]) == (True, True, False)
+    assert (told["ended"]["ended"], told["ended"]["saved"], "job" in told["found"]) == (
+        True,
+        True,
+        False,
+    )
     assert not running(code)
 
 

@@ -61,12 +61,17 @@ def test_one_version_of_the_code_runs_on_two_boxes(
     jobs = [json.loads((each / "jobs/sweep/job.json").read_text()) for each in (home, other_home)]
     versions = {Path(job["workdir"]).name for job in jobs}
     assert len(versions) == 1
-    assert rgt.on("queue", "lab", "add", "configs/a.yaml", "configs/b.yaml 7").stdout == "lab: added a, b\n"
+    assert (
+        rgt.on("queue", "lab", "add", "configs/a.yaml", "configs/b.yaml 7").stdout
+        == "lab: added a, b\n"
+    )
     ran = rgt.on("queue", "lab", "run", "--probe", "5")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     job = home / "jobs/sweep"
     until(lambda: "QUEUE DONE" in master_log(job))
-    results = {path.parent.name: path.read_text() for path in (home / "runs/sweep").glob("*/result.txt")}
+    results = {
+        path.parent.name: path.read_text() for path in (home / "runs/sweep").glob("*/result.txt")
+    }
     assert results == {"a": "a20", "b": "b7"}
     (code / "train.py").write_text(TRAIN + "# another version\n")
     later = rgt.on("queue", "lab,b2", *SWEEP)
@@ -82,7 +87,12 @@ def test_a_job_that_the_fleet_file_does_not_name_is_kept_there_once_it_runs(
     job.mkdir(parents=True)
     (job / "a.yaml").write_text("")
     (job / "queue.txt").write_text("a.yaml x\n")
-    settings = {"command": ["mkdir", "-p", "{out}"], "out": "runs/{name}", "ckpt_bytes": 0, "ckpt_inodes": 0}
+    settings = {
+        "command": ["mkdir", "-p", "{out}"],
+        "out": "runs/{name}",
+        "ckpt_bytes": 0,
+        "ckpt_inodes": 0,
+    }
     (job / "job.json").write_text(json.dumps(settings))
     assert rgt.on("queue", "lab", "check", "--job", "by-hand").returncode == 0
     assert "by-hand" not in rgt.fleet.read_text()
@@ -100,7 +110,10 @@ def test_a_job_that_the_fleet_file_does_not_name_is_kept_there_once_it_runs(
         (("new", "sweep", "--", "python train.py"), "names neither {cfg} nor {name}"),
         (("new", "s/x", "--", "true {cfg}"), "is not a valid job name"),
         (("status", "--", "true"), "status takes no command"),
-        (("new", "sweep", "--push", ".", "--env", "LR", "--", "true {cfg}"), "--env 'LR': write NAME=VALUE"),
+        (
+            ("new", "sweep", "--push", ".", "--env", "LR", "--", "true {cfg}"),
+            "--env 'LR': write NAME=VALUE",
+        ),
         (
             ("new", "sweep", "--job", "other", "--", "true {cfg}"),
             "new takes the name of the job, and no --job",

@@ -81,9 +81,9 @@ def test_bytes_go_through_and_a_taken_port_is_another_one(rgt: Rgt, lab: BoxSpec
         assert ask(told["local"], data) == data.upper()
         assert ask(told["local"], b"again") == b"AGAIN"
         with socket.socket() as other:
-            assert other.connect_ex((socket.gethostbyname(socket.gethostname()), told["local"])) != 0 or (
-                socket.gethostbyname(socket.gethostname()).startswith("127.")
-            )
+            assert other.connect_ex(
+                (socket.gethostbyname(socket.gethostname()), told["local"])
+            ) != 0 or (socket.gethostbyname(socket.gethostname()).startswith("127."))
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
 
@@ -111,7 +111,10 @@ def test_the_port_outlives_the_connection(rgt: Rgt, lab: BoxSpec) -> None:
 def test_socks_and_what_does_not_listen(rgt: Rgt, lab: BoxSpec) -> None:
     with (
         echoing() as port,
-        tunnel(rgt, f"socks:{free_port()}", f"{free_port()}:{free_port()}", count=2) as (process, told),
+        tunnel(rgt, f"socks:{free_port()}", f"{free_port()}:{free_port()}", count=2) as (
+            process,
+            told,
+        ),
     ):
         socks, dead = told
         assert socks["url"] == f"socks5://127.0.0.1:{socks['local']}"
@@ -178,7 +181,9 @@ def test_the_way_over_a_jump_host(rgt: Rgt, lab: BoxSpec, tmp_path: Path) -> Non
     with fresh_sshd(tmp_path / "gate") as gate:
         text = ""
         for name, spec, more in (("gate", gate.spec, ""), ("inner", lab, "  ProxyJump gate\n")):
-            text += f"Host {name}\n  HostName 127.0.0.1\n  Port {spec.port}\n  User {spec.user}\n{more}"
+            text += (
+                f"Host {name}\n  HostName 127.0.0.1\n  Port {spec.port}\n  User {spec.user}\n{more}"
+            )
             text += f"  IdentityFile {spec.identity}\n  UserKnownHostsFile {spec.known_hosts}\n"
         config.write_text(text)
         rgt.describe([BoxSpec(name="lab", host="inner", ssh_config=str(config))])
@@ -207,4 +212,8 @@ def test_writing_keeps_what_others_have(rgt: Rgt, lab: BoxSpec) -> None:
 def test_a_box_that_is_off_still_has_a_way(rgt: Rgt, lab: BoxSpec) -> None:
     rgt.describe([msgspec.structs.replace(lab, port=1)])
     done = rgt.on("code", "lab")
-    assert done.returncode == 0 and "Port 1\n" in done.stdout and "its way by the fleet file" in done.stderr
+    assert (
+        done.returncode == 0
+        and "Port 1\n" in done.stdout
+        and "its way by the fleet file" in done.stderr
+    )

@@ -73,7 +73,9 @@ def assert_known(raw: Any, known: Any, where: str) -> None:
             assert_known(left, right, where)
 
 
-def until(condition: Callable[[], Any], what: str = "the condition", patience: float = PATIENCE) -> Any:
+def until(
+    condition: Callable[[], Any], what: str = "the condition", patience: float = PATIENCE
+) -> Any:
     """Poll for something that another process does; returns its first true value."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
@@ -90,7 +92,9 @@ class Agent:
     def __init__(self, path: Path, state: Path, python: str = sys.executable) -> None:
         self.path, self.state, self.python = path, state, python
         self.env = dict(os.environ, RGT_STATE_DIR=str(state), RGT_RING_BYTES=str(1 << 20))
-        self.env["RGT_READ_SECONDS"] = "50"  # a sample of a busy machine lacks nothing that was only slow
+        self.env["RGT_READ_SECONDS"] = (
+            "50"  # a sample of a busy machine lacks nothing that was only slow
+        )
         self.env.pop("TMUX", None)
         self.channels: list[Channel] = []
         self._records = False
@@ -151,7 +155,11 @@ class Channel:
 
     def __init__(self, agent: Agent, config: dict[str, Any]) -> None:
         self.process = subprocess.Popen(
-            agent.command("watch"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=agent.env, bufsize=0
+            agent.command("watch"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=agent.env,
+            bufsize=0,
         )
         self._buffer = b""
         self._packed: PackedLines | None = None
@@ -278,7 +286,10 @@ def memory_group(name: str, limit: int) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        until(lambda: not (folder / "cgroup.procs").read_text().strip(), "the end of the group's processes")
+        until(
+            lambda: not (folder / "cgroup.procs").read_text().strip(),
+            "the end of the group's processes",
+        )
         folder.rmdir()
 
 

@@ -24,7 +24,8 @@ def build_driver(folder: Path) -> Path:
         pytest.fail("no C compiler; it is one of the system parts (make parts)")
     source = Path(__file__).with_name("nvml_stub.c")
     subprocess.run(
-        [compiler, "-shared", "-fPIC", "-o", str(folder / "libnvidia-ml.so.1"), str(source)], check=True
+        [compiler, "-shared", "-fPIC", "-o", str(folder / "libnvidia-ml.so.1"), str(source)],
+        check=True,
     )
     return folder
 

@@ -92,7 +92,9 @@ class ParkingBox(Agent):
         )
         assert self._outer.stdout is not None
         assert self._outer.stdout.readline() == b"up\n"
-        children = Path(f"/proc/{self._outer.pid}/task/{self._outer.pid}/children").read_text().split()
+        children = (
+            Path(f"/proc/{self._outer.pid}/task/{self._outer.pid}/children").read_text().split()
+        )
         self.init = int(children[0])
 
     def power_off(self) -> None:
@@ -115,7 +117,11 @@ class ParkingBox(Agent):
     def spawn(self, *words: str, **given: Any) -> subprocess.Popen[bytes]:
         """Start a program on the box."""
         return subprocess.Popen(
-            self.inside(*words), env=self.env, stdin=subprocess.DEVNULL, start_new_session=True, **given
+            self.inside(*words),
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            **given,
         )
 
     def boot(self) -> str:
@@ -176,7 +182,11 @@ class ParkingBox(Agent):
 
     def recorder_outside(self) -> int:
         """Return the pid of the recorder as this test sees it; for a moment of its start it has no words."""
-        return int(until(lambda: self.pid_outside(lambda words: "record" in words), "the recorder's process"))
+        return int(
+            until(
+                lambda: self.pid_outside(lambda words: "record" in words), "the recorder's process"
+            )
+        )
 
     def holds(self, lock: str) -> bool:
         """Tell whether a process holds a lock of the state directory."""
@@ -263,7 +273,9 @@ def vast(path: Path, folder: Path) -> Iterator[tuple[ParkingBox, LocalVast]]:
     plane.machine_keys[KEY] = str(INSTANCE)
     folder.mkdir(exist_ok=True)
     with serving(plane):
-        boxes.append(ParkingBox(path, folder, {"CONTAINER_API_KEY": KEY, "CONTAINER_ID": str(INSTANCE)}))
+        boxes.append(
+            ParkingBox(path, folder, {"CONTAINER_API_KEY": KEY, "CONTAINER_ID": str(INSTANCE)})
+        )
         try:
             yield boxes[0], plane
         finally:

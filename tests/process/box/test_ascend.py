@@ -70,10 +70,16 @@ def test_two_chips_per_card_are_numbered_as_the_driver_does() -> None:
 
 def test_a_card_without_hbm() -> None:
     (gpu,) = gpu_without_nvml.parse_npu_smi(BOARD)
-    assert (gpu["vram_used"], gpu["vram_total"], "power_w" in gpu) == (1500 << 20, 21527 << 20, False)
+    assert (gpu["vram_used"], gpu["vram_total"], "power_w" in gpu) == (
+        1500 << 20,
+        21527 << 20,
+        False,
+    )
 
 
-@pytest.mark.parametrize("text", ["", "dcmi module initialize failed", "| a | b | c |\n| 0 | x | y |\n"])
+@pytest.mark.parametrize(
+    "text", ["", "dcmi module initialize failed", "| a | b | c |\n| 0 | x | y |\n"]
+)
 def test_another_table_gives_nothing(text: str) -> None:
     assert gpu_without_nvml.parse_npu_smi(text) == []
 

@@ -70,14 +70,17 @@ def test_an_idle_box_parks_itself_and_its_story_stays_on_the_volume(
     steps = [event for event in events if event in ("warned", "sealed", "mirrored", "intent")]
     assert steps[0] == "warned" and steps[-3:] == ["sealed", "mirrored", "intent"]
     kept = [
-        json.loads(line)["event"] for line in (box.durable / "rgt-autostop.jsonl").read_bytes().splitlines()
+        json.loads(line)["event"]
+        for line in (box.durable / "rgt-autostop.jsonl").read_bytes().splitlines()
     ]
     assert kept[-1] == "intent"
     copied = box.durable / "rgt-autostop" / str(job / "out/a/metrics.jsonl").lstrip("/")
     assert copied.read_text() == "1\n"
     # The key stands nowhere that outlives the process, and no call but this one was made.
     assert not [
-        path for path in box.folder.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()
+        path
+        for path in box.folder.rglob("*")
+        if path.is_file() and KEY.encode() in path.read_bytes()
     ]
     assert {request.split()[0] for request in plane.requests if request != ACTION} == {"GET"}
 
@@ -99,7 +102,9 @@ def test_a_rehearsal_changes_nothing(lab: tuple[ParkingBox, LocalRunPod]) -> Non
     assert box.story() == []
 
 
-def test_what_cannot_be_armed_is_refused_with_the_reason(lab: tuple[ParkingBox, LocalRunPod]) -> None:
+def test_what_cannot_be_armed_is_refused_with_the_reason(
+    lab: tuple[ParkingBox, LocalRunPod],
+) -> None:
     box, plane = lab
     wrong: dict[str, Any] = {"boot": "another", "instance": "other", "durable": ["/nowhere/at/all"]}
     reasons = box.arm(**{"stop": by_runpod(plane)} | wrong)["reasons"]
@@ -159,7 +164,9 @@ def kill_inside(box: ParkingBox, words: str) -> None:
 
 def test_keep_puts_it_off_and_withdraws_a_warning(lab: tuple[ParkingBox, LocalRunPod]) -> None:
     box, plane = lab
-    assert box.arm(stop=by_runpod(plane), idle_s=600.0, warn_s=600.0)["ok"]  # warned of as soon as it is idle
+    assert box.arm(stop=by_runpod(plane), idle_s=600.0, warn_s=600.0)[
+        "ok"
+    ]  # warned of as soon as it is idle
     until(lambda: box.told("warned"), "the warning")
     found = box.autostop("--keep", "1h")
     assert found["kept_until"] > time.time() + 3500
@@ -204,7 +211,9 @@ def test_a_recorder_that_was_killed_is_told_and_the_next_one_goes_on(
     until(lambda: is_off(box, plane), "the stop")
 
 
-def test_the_recorders_own_end_does_not_end_an_armed_box(lab: tuple[ParkingBox, LocalRunPod]) -> None:
+def test_the_recorders_own_end_does_not_end_an_armed_box(
+    lab: tuple[ParkingBox, LocalRunPod],
+) -> None:
     box, plane = lab
     assert box.run("record", "--idle-hours", "0.0001").returncode == 0
     assert box.arm(stop=by_runpod(plane), idle_s=2.0)["ok"]
@@ -249,11 +258,15 @@ def test_an_answer_that_is_lost_is_asked_for(lab: tuple[ParkingBox, LocalRunPod]
     assert stops_sent(plane) == 1
 
 
-def test_what_came_of_it_is_not_known_and_nothing_is_sent_again(lab: tuple[ParkingBox, LocalRunPod]) -> None:
+def test_what_came_of_it_is_not_known_and_nothing_is_sent_again(
+    lab: tuple[ParkingBox, LocalRunPod],
+) -> None:
     box, plane = lab
     with box.recorder_held():
         assert box.arm(stop=by_runpod(plane), idle_s=1.0)["ok"]
-        plane.inject(Fault(sends=STOP, status=500), Fault(on=f"GET /v2/pods/{POD}", status=503, times=-1))
+        plane.inject(
+            Fault(sends=STOP, status=500), Fault(on=f"GET /v2/pods/{POD}", status=503, times=-1)
+        )
     until(lambda: box.told("failed"), "the failure")
     assert first_round(box, plane).count("intent") == 1 <= stops_sent(plane)
     assert "the outcome of the stop is unknown; it is not sent again" in box.told("failed")[0]

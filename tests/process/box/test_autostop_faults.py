@@ -19,7 +19,15 @@ from rgt_box.autostop import armed_plan, stop_process
 
 from rgt_tui.demo.platforms import Fault, LocalRunPod
 from tests.process.box.harness import make_job, until
-from tests.process.box.parking_box import POD, STOP, ParkingBox, by_runpod, needs_namespaces, pod, stops_sent
+from tests.process.box.parking_box import (
+    POD,
+    STOP,
+    ParkingBox,
+    by_runpod,
+    needs_namespaces,
+    pod,
+    stops_sent,
+)
 
 
 @pytest.fixture
@@ -114,9 +122,13 @@ def test_killed_before_the_intent_it_is_told_and_begins_anew(
     until(lambda: is_off(box, plane), "the stop")
 
 
-def test_work_that_begins_in_the_last_moment_withdraws_it(lab: tuple[ParkingBox, LocalRunPod]) -> None:
+def test_work_that_begins_in_the_last_moment_withdraws_it(
+    lab: tuple[ParkingBox, LocalRunPod],
+) -> None:
     box, plane = lab
-    assert box.arm(stop=by_runpod(plane), idle_s=600.0, warn_s=600.0)["ok"]  # warned of as soon as it is idle
+    assert box.arm(stop=by_runpod(plane), idle_s=600.0, warn_s=600.0)[
+        "ok"
+    ]  # warned of as soon as it is idle
     until(lambda: box.told("warned"), "the warning")
     box.spawn(sys.executable, "-c", "while True: pass")
     until(lambda: box.told("withdrawn") or not box.on)
@@ -124,7 +136,9 @@ def test_work_that_begins_in_the_last_moment_withdraws_it(lab: tuple[ParkingBox,
     assert "of a core" in box.told("withdrawn")[0]
 
 
-def test_the_last_look_is_its_own_and_withdraws_by_itself(lab: tuple[ParkingBox, LocalRunPod]) -> None:
+def test_the_last_look_is_its_own_and_withdraws_by_itself(
+    lab: tuple[ParkingBox, LocalRunPod],
+) -> None:
     """No recorder runs here: what is seen, the process that would stop the box has seen."""
     box, plane = lab
     job = make_job(box.folder / "job", ["true"], ["a"])
@@ -171,14 +185,18 @@ def test_a_forgotten_notebook_blocks_it_until_that_very_one_is_accepted(
 ) -> None:
     box, plane = lab
     (box.folder / "ipykernel_launcher.py").write_text(NOTEBOOK)
-    child = box.spawn(sys.executable, str(box.folder / "ipykernel_launcher.py"), stdout=subprocess.PIPE)
+    child = box.spawn(
+        sys.executable, str(box.folder / "ipykernel_launcher.py"), stdout=subprocess.PIPE
+    )
     assert child.stdout is not None
     assert child.stdout.readline() == b"up\n"
     holder = box.arm(rehearse=True, stop=by_runpod(plane))["status"]["holders"][0]
     assert "ipykernel_launcher" in holder["cmd"]
     wrong = {"pid": holder["pid"], "started": holder["started"] - 60.0}
     assert box.arm(stop=by_runpod(plane), accept_holders=[wrong])["status"]["holders"] != []
-    until(lambda: any("holds memory" in why for why in box.autostop("--status")["why"]), "the reason")
+    until(
+        lambda: any("holds memory" in why for why in box.autostop("--status")["why"]), "the reason"
+    )
     until(lambda: box.autostop("--status")["idle_s"] == 0, "the second look")
     right = {key: holder[key] for key in ("pid", "started")}
     assert box.arm(stop=by_runpod(plane), accept_holders=[right])["status"]["holders"] == []
@@ -186,7 +204,9 @@ def test_a_forgotten_notebook_blocks_it_until_that_very_one_is_accepted(
     child.communicate()
 
 
-def test_who_types_keeps_it_and_reads_how_to_keep_it_longer(lab: tuple[ParkingBox, LocalRunPod]) -> None:
+def test_who_types_keeps_it_and_reads_how_to_keep_it_longer(
+    lab: tuple[ParkingBox, LocalRunPod],
+) -> None:
     box, plane = lab
     master, slave = pty.openpty()
     try:
@@ -198,7 +218,9 @@ def test_who_types_keeps_it_and_reads_how_to_keep_it_longer(lab: tuple[ParkingBo
         assert b"rgt: Idle for 100 s" in read
         os.write(master, b"ls\n")
         os.read(slave, 100)
-        os.utime(os.ttyname(slave), (time.time(), time.time()))  # the kernel notes it only every 8 seconds
+        os.utime(
+            os.ttyname(slave), (time.time(), time.time())
+        )  # the kernel notes it only every 8 seconds
         until(lambda: box.told("withdrawn") or not box.on)
         assert (box.on, stops_sent(plane)) == (True, 0)
         assert "somebody" in box.told("withdrawn")[0]
@@ -207,7 +229,9 @@ def test_who_types_keeps_it_and_reads_how_to_keep_it_longer(lab: tuple[ParkingBo
         os.close(slave)
 
 
-def test_a_card_that_cannot_be_read_is_told_and_never_idle(lab: tuple[ParkingBox, LocalRunPod]) -> None:
+def test_a_card_that_cannot_be_read_is_told_and_never_idle(
+    lab: tuple[ParkingBox, LocalRunPod],
+) -> None:
     box, plane = lab
     (box.folder / "nvidia0").write_text("")
     box.env["RGT_NVIDIA_DEVICES"] = str(box.folder / "nvidia")
@@ -245,7 +269,9 @@ def test_a_durable_disk_that_is_no_longer_mounted_keeps_it_running(
     assert armed["devices"] == {str(box.durable): os.stat(box.durable).st_dev}
     (stop := stop_process.Stop(str(box.state), armed))._save_results()
     stop._armed = armed | {"devices": {str(box.durable): os.stat("/proc").st_dev}}
-    with pytest.raises(stop_process.Failed, match="not the storage that survived when it was armed"):
+    with pytest.raises(
+        stop_process.Failed, match="not the storage that survived when it was armed"
+    ):
         stop._save_results()
 
 
@@ -269,8 +295,13 @@ def test_an_intent_that_can_be_written_nowhere_is_not_one(
         armed_plan.store(str(full), "x.json", {"a": 3})
         assert [path.read_text() for path in tmp_path.glob("rgt-*/x.json")] == ['{"a":3}\n']
         (full / "filler").unlink()
-        armed_plan.store(str(full), "x.json", {"a": 4})  # what stands in memory would be taken for newer
-        assert ((full / "x.json").read_text(), list(tmp_path.glob("rgt-*/x.json"))) == ('{"a":4}\n', [])
+        armed_plan.store(
+            str(full), "x.json", {"a": 4}
+        )  # what stands in memory would be taken for newer
+        assert ((full / "x.json").read_text(), list(tmp_path.glob("rgt-*/x.json"))) == (
+            '{"a":4}\n',
+            [],
+        )
     finally:
         subprocess.run(["umount", str(full)], check=True)
 

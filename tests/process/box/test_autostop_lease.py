@@ -13,7 +13,14 @@ import pytest
 
 from rgt_tui.demo.platforms import LocalRunPod
 from tests.process.box.harness import make_job, until
-from tests.process.box.parking_box import POD, ParkingBox, by_runpod, needs_namespaces, pod, stops_sent
+from tests.process.box.parking_box import (
+    POD,
+    ParkingBox,
+    by_runpod,
+    needs_namespaces,
+    pod,
+    stops_sent,
+)
 
 SAVES = """
 import os, signal, sys, time
@@ -44,20 +51,29 @@ def test_cells_save_by_sigterm_and_the_box_is_parked_while_it_works(
     lab: tuple[ParkingBox, LocalRunPod],
 ) -> None:
     box, plane = lab
-    box.env["RGT_AUTOSTOP_PACE"] = "0.2"  # half a minute for the cell to save, on a machine that is busy
+    box.env["RGT_AUTOSTOP_PACE"] = (
+        "0.2"  # half a minute for the cell to save, on a machine that is busy
+    )
     (box.folder / "saves.py").write_text(SAVES)
     command = [sys.executable, str(box.folder / "saves.py"), "{out}"]
     job = make_job(box.folder / "job", command, ["a", "b"], on_sigterm="saves")
     runner = box.spawn(*agent_words(box, "queue", "run", "--job", str(job)))
     until(lambda: (job / "out/a/begun").exists(), "the cell")
     armed = box.arm(mode="lease", stop=by_runpod(plane), jobs=[str(job)], lease_s=2.0)
-    assert (armed["reasons"], armed["status"]["saving"], armed["status"]["unsaving"]) == ([], ["a"], [])
+    assert (armed["reasons"], armed["status"]["saving"], armed["status"]["unsaving"]) == (
+        [],
+        ["a"],
+        [],
+    )
     until(lambda: is_off(box, plane), "the stop")
     runner.wait()
     assert (job / "out/a/checkpoint.pt").read_text() == "saved"
     copied = box.durable / "rgt-autostop" / str(job / "out/a/checkpoint.pt").lstrip("/")
     assert copied.read_text() == "saved"
-    cells = {cell["name"]: cell["state"] for cell in json.loads((job / "state.json").read_text())["cells"]}
+    cells = {
+        cell["name"]: cell["state"]
+        for cell in json.loads((job / "state.json").read_text())["cells"]
+    }
     assert cells == {"a": "interrupted", "b": "waiting"}
     events = [line["event"] for line in box.story()]
     assert [event for event in events if event in ("warned", "stopped-lease", "terminated", "intent")] == [
@@ -94,7 +110,9 @@ def agent_words(box: ParkingBox, *words: str) -> list[str]:
     return [box.python, "-I", "-S", str(box.path), *words]
 
 
-def test_a_run_that_is_not_known_to_save_must_be_accepted(lab: tuple[ParkingBox, LocalRunPod]) -> None:
+def test_a_run_that_is_not_known_to_save_must_be_accepted(
+    lab: tuple[ParkingBox, LocalRunPod],
+) -> None:
     box, plane = lab
     (box.folder / "train.py").write_text(TRAIN)
     box.spawn(sys.executable, str(box.folder / "train.py"))
@@ -122,16 +140,18 @@ def test_one_that_began_after_the_arming_is_told_and_holds_the_box_until_it_ends
         box.spawn(sys.executable, str(box.folder / "train.py"))
         until((box.folder / "train.py.begun").exists, "the run")
     until(lambda: box.told("failed"), "the word")
-    assert "the lease is over, and not parked: not known to save on SIGTERM" in box.told("failed")[0]
+    assert (
+        "the lease is over, and not parked: not known to save on SIGTERM" in box.told("failed")[0]
+    )
     assert (box.on, stops_sent(plane)) == (True, 0)
     until(lambda: box.autostop("--status")["lease"]["state"] == "failed", "its state")
     until(lambda: len(box.autostop("--status")["lease"]["unsaving"]) == 1, "the run in its way")
     assert len(box.told("failed")) == 1
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and str(box.folder / "train.py") in (entry / "cmdline").read_text().split(
-                "\0"
-            ):
+            if entry.name.isdigit() and str(box.folder / "train.py") in (
+                entry / "cmdline"
+            ).read_text().split("\0"):
                 os.kill(int(entry.name), signal.SIGKILL)
         except OSError:
             continue

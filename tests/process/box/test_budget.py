@@ -42,10 +42,17 @@ def job_on(disk: Path, folder: Path, cells: str, **settings: Any) -> Path:
 
 
 def test_bytes_that_do_not_fit_are_refused_with_the_whole_sum(disk: Path, tmp_path: Path) -> None:
-    job = job_on(disk, tmp_path / "job", "abc", ckpt_bytes=2 * MIB, ckpt_inodes=1, scratch_bytes=3 * MIB)
+    job = job_on(
+        disk, tmp_path / "job", "abc", ckpt_bytes=2 * MIB, ckpt_inodes=1, scratch_bytes=3 * MIB
+    )
     (text,) = problems(job)
     assert text.startswith(f"{job}/job.json:1: does not fit")
-    for words in (f"({disk})", "8.4 MB free", "3 cells × 2.1 MB + 3.1 MB scratch", "free 1.0 MB there"):
+    for words in (
+        f"({disk})",
+        "8.4 MB free",
+        "3 cells × 2.1 MB + 3.1 MB scratch",
+        "free 1.0 MB there",
+    ):
         assert words in text
     assert problems(job, "1") == []
 
@@ -73,12 +80,17 @@ def test_out_and_durable_on_one_disk_share_its_room(disk: Path, tmp_path: Path) 
     assert problems(apart) == []
 
 
-def test_the_newest_checkpoint_tells_the_size_where_the_job_does_not(disk: Path, tmp_path: Path) -> None:
+def test_the_newest_checkpoint_tells_the_size_where_the_job_does_not(
+    disk: Path, tmp_path: Path
+) -> None:
     job = job_on(disk, tmp_path / "job", "abcd")
     found = queue_check.check_queue(Job(str(job)))
     assert (found.problems, len(found.notes)) == ([], 1)
     assert 'no checkpoint found and no "ckpt_bytes" and "ckpt_inodes"' in found.notes[0]
-    old, new = disk / "out" / "a" / "checkpoints" / "step-1", disk / "out" / "a" / "checkpoints" / "step-2"
+    old, new = (
+        disk / "out" / "a" / "checkpoints" / "step-1",
+        disk / "out" / "a" / "checkpoints" / "step-2",
+    )
     for folder, size in ((old, 1), (new, 2 * MIB)):
         folder.mkdir(parents=True)
         (folder / "model").write_bytes(bytes(size))
@@ -121,7 +133,10 @@ def test_a_cell_that_would_not_fit_is_not_started_and_a_relaunch_goes_on(
     done = agent.run("queue", "run", "--job", str(job))
     assert done.returncode == 74, done.stderr
     cells = {cell["name"]: cell for cell in json.loads((job / "state.json").read_bytes())["cells"]}
-    assert [(cell["state"], cell["attempts"]) for cell in cells.values()] == [("done", 1), ("waiting", 0)]
+    assert [(cell["state"], cell["attempts"]) for cell in cells.values()] == [
+        ("done", 1),
+        ("waiting", 0),
+    ]
     assert cells["b"]["reason"].startswith("not started: ")
     assert "2.1 MB free, 3.1 MB needed" in cells["b"]["reason"]
     log = (job / "master.log").read_text().splitlines()
@@ -133,7 +148,9 @@ def test_a_cell_that_would_not_fit_is_not_started_and_a_relaunch_goes_on(
     assert (job / "master.log").read_text().splitlines()[-1] == "QUEUE DONE"
 
 
-def test_a_disk_that_is_full_of_inodes_stops_it_too(agent: Agent, disk: Path, tmp_path: Path) -> None:
+def test_a_disk_that_is_full_of_inodes_stops_it_too(
+    agent: Agent, disk: Path, tmp_path: Path
+) -> None:
     script = f"cd {disk}; for i in $(seq 60); do : > $i; done"
     job = make_job(tmp_path / "job", ["sh", "-c", script], ["a", "b"], out=str(disk / "{name}"),
                    ckpt_bytes=1, ckpt_inodes=5)  # fmt: skip

@@ -31,7 +31,8 @@ def test_the_nvml_binding_is_packed_and_nothing_else_foreign(agent_file: Path) -
         names = archive.namelist()
     assert "pynvml.py" in names
     assert all(
-        name.startswith(("rgt_box/", "rgt_wire/")) or name in ("__main__.py", "pynvml.py") for name in names
+        name.startswith(("rgt_box/", "rgt_wire/")) or name in ("__main__.py", "pynvml.py")
+        for name in names
     )
     assert names == sorted(names)
 

@@ -66,7 +66,8 @@ def test_each_python_keeps_its_own_and_runs_from_it(packed: Agent, python: str) 
     set_trap(packed, "none")
     assert (
         told(packed)
-        == TRAP.ljust(15) + b" PATH... [--out FILE] [--cache FILE | --no-cache] [--no-hash [--job DIR]...]"
+        == TRAP.ljust(15)
+        + b" PATH... [--out FILE] [--cache FILE | --no-cache] [--no-hash [--job DIR]...]"
     )
     assert path.stat().st_ino == before.st_ino, "nothing was compiled anew"
 
@@ -93,12 +94,17 @@ def test_a_torn_file_is_compiled_anew(packed: Agent, cut: int) -> None:
     assert zlib.crc32(path.read_bytes()[4:]).to_bytes(4, "big") == path.read_bytes()[:4]
 
 
-def test_another_verb_adds_its_modules_and_the_name_of_another_python_is_no_key(packed: Agent) -> None:
+def test_another_verb_adds_its_modules_and_the_name_of_another_python_is_no_key(
+    packed: Agent,
+) -> None:
     told(packed)
     [path] = kept(packed)
     first = path.read_bytes()
     assert packed.run("grep", "--help").returncode == 0
-    assert b"rgt_box.commands.grep" in path.read_bytes() and b"rgt_box.commands.manifest" in path.read_bytes()
+    assert (
+        b"rgt_box.commands.grep" in path.read_bytes()
+        and b"rgt_box.commands.manifest" in path.read_bytes()
+    )
     data = first[4:].replace(MAGIC_NUMBER, b"\x01\x02\r\n").replace(b"usage: m", b"usage: x")
     path.write_bytes(zlib.crc32(data).to_bytes(4, "big") + data)
     assert told(packed).startswith(b"usage: manifest"), "another Python's"

@@ -66,7 +66,10 @@ def test_the_last_lines_are_those_of_tail(agent: Agent, log: Path, text: bytes, 
     log.write_bytes(text)
     _, data = printed(agent, "--path", str(log), "--lines", str(count))
     assert (
-        data == subprocess.run(["tail", "-n", str(count), str(log)], capture_output=True, check=True).stdout
+        data
+        == subprocess.run(
+            ["tail", "-n", str(count), str(log)], capture_output=True, check=True
+        ).stdout
     )
 
 
@@ -75,7 +78,10 @@ def test_the_last_lines_of_blocks_that_end_anywhere(agent: Agent, log: Path) -> 
     for count in (3, 4, 5):
         _, data = printed(agent, "--path", str(log), "--lines", str(count))
         assert (
-            data == subprocess.run(["tail", f"-n{count}", str(log)], capture_output=True, check=True).stdout
+            data
+            == subprocess.run(
+                ["tail", f"-n{count}", str(log)], capture_output=True, check=True
+            ).stdout
         )
 
 
@@ -93,7 +99,9 @@ def test_a_renamed_file_is_read_to_its_end(agent: Agent, log: Path) -> None:
     assert (data, records[0]["why"]) == (TEXT[11:], "resumed")
 
 
-def test_a_file_that_was_copied_and_cut_is_read_to_its_end_in_the_copy(agent: Agent, log: Path) -> None:
+def test_a_file_that_was_copied_and_cut_is_read_to_its_end_in_the_copy(
+    agent: Agent, log: Path
+) -> None:
     """What logrotate calls copytruncate: the inode stays with the new text, and the old text has another."""
     where = cursor(log, 20)
     shutil.copy(log, log.with_name("train.log.1"))

@@ -25,13 +25,25 @@ def log_of(agent: Agent, job: Path, status: int = 1) -> str:
     return (job / "logs" / "a.log").read_text()
 
 
-def test_a_cell_has_what_the_hooks_have_set_and_is_the_command_itself(agent: Agent, tmp_path: Path) -> None:
+def test_a_cell_has_what_the_hooks_have_set_and_is_the_command_itself(
+    agent: Agent, tmp_path: Path
+) -> None:
     hooks = {"env": "MODULE=cuda; export MODULE", "proxy": PROXY, "no_proxy": ["modelscope.cn"]}
     agent.watch(interval=10, job_hooks=hooks).sync()
-    job = make_job(tmp_path / "job", [*SHOW, "--master_addr=node7"], ["a"], env={"MASTER_ADDR": "10.0.0.9"})
+    job = make_job(
+        tmp_path / "job", [*SHOW, "--master_addr=node7"], ["a"], env={"MASTER_ADDR": "10.0.0.9"}
+    )
     module, proxy, near, upper, pid = log_of(agent, job).strip().split("|")
     assert (module, proxy) == ("cuda", "http://far:1") and near == upper
-    for name in ("modelscope.com", "modelscope.cn", "localhost", "127.0.0.1", "::1", "10.0.0.9", "node7"):
+    for name in (
+        "modelscope.com",
+        "modelscope.cn",
+        "localhost",
+        "127.0.0.1",
+        "::1",
+        "10.0.0.9",
+        "node7",
+    ):
         assert name in near.split(",")
     status = json.loads(agent.run("queue", "status", "--job", str(job)).stdout)
     assert status["cells"][0]["exit_code"] == 7 and pid.isdigit()
@@ -46,7 +58,8 @@ def test_a_hook_that_fails_is_told_and_the_cell_runs(agent: Agent, tmp_path: Pat
     agent.watch(interval=10, job_hooks={"env": "module load no-such-module"}).sync()
     text = log_of(agent, make_job(tmp_path / "job", SHOW, ["a"]))
     assert (
-        "rgt: the platform's hook failed: module load no-such-module" in text and "|" in text.splitlines()[-1]
+        "rgt: the platform's hook failed: module load no-such-module" in text
+        and "|" in text.splitlines()[-1]
     )
 
 
@@ -84,7 +97,15 @@ def test_the_master_of_a_distributed_run_is_near(words: list[str], host: str | N
 
 @pytest.mark.parametrize(
     "told",
-    [None, [], {"env": 1}, {"env": "a\nb"}, {"proxy": ""}, {"no_proxy": "x"}, {"no_proxy": ["$(id)", 1]}],
+    [
+        None,
+        [],
+        {"env": 1},
+        {"env": "a\nb"},
+        {"proxy": ""},
+        {"no_proxy": "x"},
+        {"no_proxy": ["$(id)", 1]},
+    ],
 )
 def test_what_is_no_hook_is_not_run(told: Any) -> None:
     assert not {key: value for key, value in cell_command.hooks(told).items() if value}
@@ -100,7 +121,9 @@ TOLD = {
 def turned(
     agent: Agent, home: Path, verb: str, told: dict[str, Any] | None = None, status: int = 0
 ) -> dict[str, Any]:
-    done = agent.run("mirrors", verb, stdin=json.dumps(told or {}).encode(), env={"HOME": str(home)})
+    done = agent.run(
+        "mirrors", verb, stdin=json.dumps(told or {}).encode(), env={"HOME": str(home)}
+    )
     assert done.returncode == status, done.stderr
     return dict(json.loads(done.stdout))
 
@@ -116,7 +139,9 @@ STARTS = {
 
 
 @pytest.mark.parametrize("start", STARTS)
-def test_login_shells_get_it_and_it_is_undone_to_the_byte(agent: Agent, tmp_path: Path, start: str) -> None:
+def test_login_shells_get_it_and_it_is_undone_to_the_byte(
+    agent: Agent, tmp_path: Path, start: str
+) -> None:
     home = tmp_path / "home"
     home.mkdir()
     for name, data in STARTS[start].items():
@@ -126,7 +151,9 @@ def test_login_shells_get_it_and_it_is_undone_to_the_byte(agent: Agent, tmp_path
     assert state["login"]["kinds"] == ["hf", "proxy"] and len(state["login"]["sourced_by"]) == max(
         1, len(STARTS[start])
     )
-    first = {name: (home / name).read_bytes() for name in os.listdir(home) if (home / name).is_file()}
+    first = {
+        name: (home / name).read_bytes() for name in os.listdir(home) if (home / name).is_file()
+    }
     assert turned(agent, home, "on", TOLD)["login"] == state["login"]
     assert first == {name: (home / name).read_bytes() for name in first}
     for path in state["login"]["sourced_by"]:
@@ -151,7 +178,9 @@ def test_what_a_person_adds_around_the_block_stays(agent: Agent, tmp_path: Path)
     with (tmp_path / "dotfiles").open("ab") as file:
         file.write(b"two\n")
     turned(agent, tmp_path, "off", {"for": list(mirrors.KINDS)})
-    assert (tmp_path / ".bashrc").is_symlink() and (tmp_path / "dotfiles").read_bytes() == b"onetwo\n"
+    assert (tmp_path / ".bashrc").is_symlink() and (
+        tmp_path / "dotfiles"
+    ).read_bytes() == b"onetwo\n"
 
 
 def test_a_start_up_file_that_is_none_is_left_alone(agent: Agent, tmp_path: Path) -> None:
@@ -162,11 +191,15 @@ def test_a_start_up_file_that_is_none_is_left_alone(agent: Agent, tmp_path: Path
 
 
 def test_off_is_off_for_cells_too(agent: Agent, tmp_path: Path) -> None:
-    agent.watch(interval=10, job_env={"HF_ENDPOINT": "m", "HF_HOME": "h"}, job_hooks={"proxy": PROXY}).sync()
+    agent.watch(
+        interval=10, job_env={"HF_ENDPOINT": "m", "HF_HOME": "h"}, job_hooks={"proxy": PROXY}
+    ).sync()
     turned(agent, tmp_path, "off", {"for": ["hf", "proxy"], "env": {"hf": {"HF_ENDPOINT": "m"}}})
     script = ["sh", "-c", 'echo "$HF_ENDPOINT|$HF_HOME|$http_proxy"']
     assert log_of(agent, make_job(tmp_path / "one", script, ["a"]), 0) == "|h|\n"
-    agent.watch(interval=10, job_env={"HF_ENDPOINT": "m", "HF_HOME": "h"}, job_hooks={"proxy": PROXY}).sync()
+    agent.watch(
+        interval=10, job_env={"HF_ENDPOINT": "m", "HF_HOME": "h"}, job_hooks={"proxy": PROXY}
+    ).sync()
     assert log_of(agent, make_job(tmp_path / "two", script, ["a"]), 0) == "|h|\n"
     turned(agent, tmp_path, "on", TOLD)
     assert (
@@ -175,4 +208,6 @@ def test_off_is_off_for_cells_too(agent: Agent, tmp_path: Path) -> None:
     )
     told = {"env": {"A": "b"}, "hooks": {"env": "B=c; export B"}}
     turned(agent, tmp_path, "tell", told)
-    assert log_of(agent, make_job(tmp_path / "four", ["sh", "-c", 'echo "$A$B"'], ["a"]), 0) == "bc\n"
+    assert (
+        log_of(agent, make_job(tmp_path / "four", ["sh", "-c", 'echo "$A$B"'], ["a"]), 0) == "bc\n"
+    )

@@ -27,7 +27,9 @@ def test_version_1_wins_where_the_controller_is_mounted_there() -> None:
     memory, cpu = cgroup.find("memory", own, mounts), cgroup.find("cpu", own, mounts)
     assert memory is not None and cpu is not None
     assert (memory.version, cpu.version) == (1, 1)
-    assert memory.levels == ["/sys/fs/cgroup/memory"] or memory.levels[-1] == "/sys/fs/cgroup/memory"
+    assert (
+        memory.levels == ["/sys/fs/cgroup/memory"] or memory.levels[-1] == "/sys/fs/cgroup/memory"
+    )
     assert cgroup.find("pids", own, [mounts[0]]) is None
 
 
@@ -43,7 +45,9 @@ def test_version_1_wins_where_the_controller_is_mounted_there() -> None:
         ("/docker/ab", "/docker/abc", ["/m"]),
     ],
 )
-def test_levels_from_the_own_cgroup_up_to_the_mount(root: str, path: str, expected: list[str]) -> None:
+def test_levels_from_the_own_cgroup_up_to_the_mount(
+    root: str, path: str, expected: list[str]
+) -> None:
     assert cgroup.levels(root, "/m", path) == expected
 
 
@@ -61,7 +65,13 @@ def write(folder: Path, **contents: str) -> None:
 def test_memory_of_version_2_takes_the_tightest_level(tmp_path: Path) -> None:
     write(tmp_path, memory__current="900\n", memory__max="1000\n", memory__stat="anon 1\ninactive_file 50\n",
           memory__events="low 0\noom 3\noom_kill 2\n", memory__peak="950\n")  # fmt: skip
-    write(tmp_path / "leaf", memory__current="10\n", memory__max="max\n", memory__stat="", memory__events="")
+    write(
+        tmp_path / "leaf",
+        memory__current="10\n",
+        memory__max="max\n",
+        memory__stat="",
+        memory__events="",
+    )
     place = cgroup.Place(2, [str(tmp_path / "leaf"), str(tmp_path)])
     found = MemorySampler(place).read()
     expected = {"cgroup": 2, "used": 900, "limit": 1000, "cache": 50, "peak": 950, "oom_kills": 2}
@@ -88,11 +98,14 @@ def test_an_oom_kill_is_an_event_only_when_the_counter_rises() -> None:
     assert oom_event(3, {"oom_kills": 3}) is None
     assert oom_event(3, {}) is None
     text = oom_event(3, {"oom_kills": 5, "limit": 2**31})
-    assert text == "the kernel killed 2 processes: out of memory at the container's limit of 2.0 GiB"
+    assert (
+        text == "the kernel killed 2 processes: out of memory at the container's limit of 2.0 GiB"
+    )
 
 
 @pytest.mark.parametrize(
-    ("data", "cores"), [(b"200000 100000\n", 2.0), (b"max 100000\n", None), (b"", None), (b"1 0", None)]
+    ("data", "cores"),
+    [(b"200000 100000\n", 2.0), (b"max 100000\n", None), (b"", None), (b"1 0", None)],
 )
 def test_cpu_max(data: bytes, cores: float | None) -> None:
     assert parse_max(data) == cores
@@ -124,7 +137,10 @@ def test_swap_of_version_2_apart_from_the_host_s(tmp_path: Path) -> None:
         memory__swap__current="70",
         memory__swap__max="max",
     )
-    write(tmp_path, meminfo="MemTotal: 1000 kB\nMemAvailable: 400 kB\nSwapTotal: 64 kB\nSwapFree: 60 kB\n")
+    write(
+        tmp_path,
+        meminfo="MemTotal: 1000 kB\nMemAvailable: 400 kB\nSwapTotal: 64 kB\nSwapFree: 60 kB\n",
+    )
     found = MemorySampler(cgroup.Place(2, [str(tmp_path)]), str(tmp_path / "meminfo")).read()
     assert (found["swap_used"], "swap_limit" in found) == (70, False)
     assert (found["host_swap_used"], found["host_swap_total"]) == (4096, 65536)
@@ -143,13 +159,17 @@ def test_swap_of_version_1_is_what_memsw_has_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "kills"), [(1, 5), (2, 3)])
-def test_version_1_counts_a_kill_only_in_the_victim_s_group(tmp_path: Path, version: int, kills: int) -> None:
+def test_version_1_counts_a_kill_only_in_the_victim_s_group(
+    tmp_path: Path, version: int, kills: int
+) -> None:
     leaf = tmp_path / "leaf"
     for folder, count in ((tmp_path, 3), (leaf, 2)):
         limit = "1000" if folder == tmp_path else "9223372036854771712" if version == 1 else "max"
         write(folder, memory__usage_in_bytes="7", memory__limit_in_bytes=limit)
         write(folder, memory__current="7", memory__max=limit)
-        write(folder, memory__oom_control=f"oom_kill {count}\n", memory__events=f"oom_kill {count}\n")
+        write(
+            folder, memory__oom_control=f"oom_kill {count}\n", memory__events=f"oom_kill {count}\n"
+        )
     found = MemorySampler(cgroup.Place(version, [str(leaf), str(tmp_path)])).read()
     assert (found["limit"], found["oom_kills"]) == (1000, kills)
 

@@ -15,7 +15,10 @@ from rgt_box.sampling.processes import ProcSampler
 
 from tests.process.box.harness import until
 
-QUOTA = {1: {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "20000"}, 2: {"cpu.max": "20000 100000"}}
+QUOTA = {
+    1: {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "20000"},
+    2: {"cpu.max": "20000 100000"},
+}
 CROWD = """
 import hashlib, sys, threading
 def work():
@@ -40,7 +43,10 @@ def group() -> Iterator[cgroup.Place]:
             folder.rmdir()
         pytest.skip(f"no cpu cgroup with a quota can be made here: {error}")
     yield cgroup.Place(found.version, [str(folder)])
-    until(lambda: not (folder / "cgroup.procs").read_text().strip(), "the end of the group's processes")
+    until(
+        lambda: not (folder / "cgroup.procs").read_text().strip(),
+        "the end of the group's processes",
+    )
     folder.rmdir()
 
 
@@ -53,7 +59,10 @@ def test_a_crowd_of_threads_under_a_quota(group: cgroup.Place) -> None:
         first = cpu.read()
         assert (first["quota"], first["usable"]) == (0.2, 0.2)
         # One reading is judged, not two: between them the shell becomes the program, and has no words for a moment.
-        until(lambda: [found["threads"] for found in ProcSampler(marker).read()] == [13], "the threads")
+        until(
+            lambda: [found["threads"] for found in ProcSampler(marker).read()] == [13],
+            "the threads",
+        )
         procs = ProcSampler(marker)
         until(lambda: oversubscribed(procs.read(), cpu.read()), "the throttling")
         assert cpu.read()["throttled_s"] > first["throttled_s"]

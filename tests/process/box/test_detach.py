@@ -42,8 +42,12 @@ def finish(job: Path) -> None:
     until(lambda: master_log(job).endswith("QUEUE DONE\n"))
 
 
-def test_the_runner_lives_in_a_tmux_session_named_after_the_job(tmux: Agent, tmp_path: Path) -> None:
-    subprocess.run(["tmux", "new-session", "-d", "-s", "other", "sleep 1000"], env=tmux.env, check=True)
+def test_the_runner_lives_in_a_tmux_session_named_after_the_job(
+    tmux: Agent, tmp_path: Path
+) -> None:
+    subprocess.run(
+        ["tmux", "new-session", "-d", "-s", "other", "sleep 1000"], env=tmux.env, check=True
+    )
     job = waiting_job(tmp_path / "my.job")
     found = detach(tmux, job, SECRET="from us, by no argv")
     assert (found["how"], found["session"]) == ("tmux", "rgt-my-job")
@@ -59,7 +63,9 @@ def test_the_runner_lives_in_a_tmux_session_named_after_the_job(tmux: Agent, tmp
 
 
 def test_a_session_of_that_name_that_is_not_ours_is_left_alone(tmux: Agent, tmp_path: Path) -> None:
-    subprocess.run(["tmux", "new-session", "-d", "-s", "rgt-job", "sleep 1000"], env=tmux.env, check=True)
+    subprocess.run(
+        ["tmux", "new-session", "-d", "-s", "rgt-job", "sleep 1000"], env=tmux.env, check=True
+    )
     job = waiting_job(tmp_path / "job")
     assert detach(tmux, job)["session"] == "rgt-job-2"
     finish(job)
@@ -85,7 +91,9 @@ def test_a_queue_that_cannot_run_is_refused_in_the_foreground(agent: Agent, tmp_
 
 def test_a_queue_that_is_over_at_once_is_no_error(agent: Agent, tmp_path: Path) -> None:
     job = make_job(tmp_path / "job", ["true"], ["a"])
-    assert detach(agent, job, PATH="/nonexistent:/bin:/usr/bin", TMUX_TMPDIR=str(tmp_path))["how"] in (
+    assert detach(agent, job, PATH="/nonexistent:/bin:/usr/bin", TMUX_TMPDIR=str(tmp_path))[
+        "how"
+    ] in (
         "tmux",
         "ended",
     )
@@ -160,7 +168,9 @@ def test_a_job_that_waits_in_slurms_queue_is_not_submitted_again(
     assert not (slurm / "calls").exists()
 
 
-def test_slurm_that_refuses_or_is_not_there_starts_nothing(agent: Agent, slurm: Path, tmp_path: Path) -> None:
+def test_slurm_that_refuses_or_is_not_there_starts_nothing(
+    agent: Agent, slurm: Path, tmp_path: Path
+) -> None:
     job = slurm_job(tmp_path / "job")
     (slurm / "refuse").touch()
     done = agent.run("detach", "--job", str(job))
@@ -175,7 +185,15 @@ def test_a_kubernetes_job_is_printed(agent: Agent, tmp_path: Path) -> None:
     job = make_job(tmp_path / "My Job", ["true"], ["a"])
     words = ["detach", "--job", str(job), "--print", "k8s"]
     done = agent.run(
-        *words, "--image", 'reg/i"m:1', "--claim", f"data:{tmp_path}", "--gpus", "2", "--agent", "/a.pyz"
+        *words,
+        "--image",
+        'reg/i"m:1',
+        "--claim",
+        f"data:{tmp_path}",
+        "--gpus",
+        "2",
+        "--agent",
+        "/a.pyz",
     )
     assert done.returncode == 0, done.stderr
     text = done.stdout.decode()

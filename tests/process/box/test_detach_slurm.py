@@ -26,7 +26,9 @@ def cluster(agent: Agent, tmp_path: Path) -> Iterator[Agent]:
 
 def queue_is_empty(agent: Agent) -> bool:
     """Whether Slurm says so: a controller that is slow to answer says nothing, and that is no empty queue."""
-    done = subprocess.run(["squeue", "-h"], env=agent.env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["squeue", "-h"], env=agent.env, capture_output=True, text=True, check=False
+    )
     return done.returncode == 0 and not done.stdout
 
 
@@ -37,7 +39,9 @@ def detach(agent: Agent, job: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_cancelled_job_lets_the_cell_save_and_the_next_one_goes_on(cluster: Agent, tmp_path: Path) -> None:
+def test_a_cancelled_job_lets_the_cell_save_and_the_next_one_goes_on(
+    cluster: Agent, tmp_path: Path
+) -> None:
     job = make_job(
         tmp_path / "my job", ["sh", "-c", SCRIPT], ["a", "b"], detach="slurm", sbatch=["--time=10"]
     )

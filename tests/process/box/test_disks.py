@@ -71,7 +71,9 @@ def test_a_data_mount_that_nobody_names_is_sampled(agent: Agent, tmp_path: Path)
     mount.mkdir()
     image = tmp_path / "image"
     made = subprocess.run(
-        ["sh", "-c", f"truncate -s 16M {image} && mkfs.ext4 -q {image}"], capture_output=True, check=False
+        ["sh", "-c", f"truncate -s 16M {image} && mkfs.ext4 -q {image}"],
+        capture_output=True,
+        check=False,
     )
     enter = private_mount(f"mount -o loop {image} {mount}")
     tried = subprocess.run([*enter, "true"], capture_output=True, check=False)
@@ -133,7 +135,11 @@ def test_a_mount_that_hangs_is_reported_and_asked_by_one_thread_only(
 
     mount = Mount("/mnt/nfs", "nfs4", statvfs)
     disk = until(lambda: (found := mount.read(0.0)).get("error") and found, "the timeout")
-    assert (disk["mount"], disk["kind"], set(disk)) == ("/mnt/nfs", "nfs4", {"mount", "kind", "error"})
+    assert (disk["mount"], disk["kind"], set(disk)) == (
+        "/mnt/nfs",
+        "nfs4",
+        {"mount", "kind", "error"},
+    )
     assert re.fullmatch(r"no answer for \d+ s", disk["error"])
     until(lambda: calls, "the thread's call")
     for _ in range(5):
@@ -224,7 +230,9 @@ def test_what_a_background_job_dies_of_is_its_value_s_error() -> None:
     )
 
 
-@pytest.mark.parametrize(("moment", "told"), [(60.0, (True, None)), (0.0, (None, "no answer for 600 s"))])
+@pytest.mark.parametrize(
+    ("moment", "told"), [(60.0, (True, None)), (0.0, (None, "no answer for 600 s"))]
+)
 def test_a_job_that_was_stopped_together_with_its_watcher_does_not_hang(
     monkeypatch: pytest.MonkeyPatch, moment: float, told: tuple[bool | None, str | None]
 ) -> None:

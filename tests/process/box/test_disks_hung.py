@@ -102,23 +102,37 @@ def test_a_mount_that_hangs_is_told_while_the_samples_go_on(
     assert server.stdout.readline() == f"asked {STATFS}\n"
     hung = channel.expect(error, "the timeout")
     assert error(hung) == "no answer for 5 s"
-    assert hung.seq - waiting.seq > 3  # the sampler itself never waited for it, or this were the next one
+    assert (
+        hung.seq - waiting.seq > 3
+    )  # the sampler itself never waited for it, or this were the next one
     assert next(found for found in hung.disks if found.mount == "/").bytes_total
     os.kill(server.pid, signal.SIGSTOP)  # nor does a server that is merely stopped matter
     channel.expect(lambda frame: isinstance(frame, protocol.Sample) and frame.seq > hung.seq + 5)
     server.kill()
     gone = channel.expect(lambda frame: "no answer" not in (error(frame) or "no answer"), "the end")
-    assert error(gone) in ("Software caused connection abort", "Transport endpoint is not connected")
+    assert error(gone) in (
+        "Software caused connection abort",
+        "Transport endpoint is not connected",
+    )
     channel.close()
 
 
 def finished(job: Path, name: str) -> None:
     """Say in a job's state, as a runner does, that a cell has ended."""
-    cell = {"name": name, "state": "done", "attempts": 1, "started": 1.0, "ended": 2.0, "exit_code": 0}
+    cell = {
+        "name": name,
+        "state": "done",
+        "attempts": 1,
+        "started": 1.0,
+        "ended": 2.0,
+        "exit_code": 0,
+    }
     (job / "state.json").write_text(json.dumps({"at": 2.0, "cells": [cell]}))
 
 
-@pytest.mark.parametrize("linked", ["", "queue.txt", "state.json", "job.json", "runner.lock", "lanes"])
+@pytest.mark.parametrize(
+    "linked", ["", "queue.txt", "state.json", "job.json", "runner.lock", "lanes"]
+)
 def test_a_job_on_a_mount_that_hangs_is_named_while_the_samples_and_other_jobs_go_on(
     agent: Inside, tmp_path: Path, server: subprocess.Popen[str], linked: str
 ) -> None:
@@ -151,7 +165,10 @@ def test_a_job_on_a_mount_that_hangs_is_named_while_the_samples_and_other_jobs_g
     told = expect(event("files-hang", f"{bad}: no answer for "), "that it hangs")
     assert told.text.endswith("what its queue does is not known meanwhile")
     known = tmp_path / "state" / "recorder-queues.json"
-    until(lambda: known.exists() and str(good) in json.loads(known.read_bytes()), "a look at the other job")
+    until(
+        lambda: known.exists() and str(good) in json.loads(known.read_bytes()),
+        "a look at the other job",
+    )
     finished(good, "a")
     expect(event("cell-done", "a: "), "the end of the other job's cell")
     samples = [frame.seq for frame in seen if isinstance(frame, protocol.Sample)]
@@ -205,10 +222,18 @@ def test_whether_a_box_works_is_unknown_while_its_jobs_or_results_do_not_answer(
 ) -> None:
     (tmp_path / "state").mkdir()
     mount = tmp_path / "hung"
-    jobs = [str(mount / "job")] if what == "job" else [str(make_job(tmp_path / "good", ["true"], ["a"]))]
+    jobs = (
+        [str(mount / "job")]
+        if what == "job"
+        else [str(make_job(tmp_path / "good", ["true"], ["a"]))]
+    )
     results = [str(mount / "*.pt")] if what == "results" else []
-    wait = "50" if what == "neither" else "0.5"  # files that answer may be slow to do so on a busy machine
-    told = within(server, SIGNS, json.dumps(jobs), json.dumps(results), str(tmp_path / "state"), wait)
+    wait = (
+        "50" if what == "neither" else "0.5"
+    )  # files that answer may be slow to do so on a busy machine
+    told = within(
+        server, SIGNS, json.dumps(jobs), json.dumps(results), str(tmp_path / "state"), wait
+    )
     hung = [text for text in told if text.startswith("jobs and results")]
     assert hung == ["jobs and results cannot be checked: no answer yet"] * (what != "neither")
 
@@ -249,8 +274,12 @@ os._exit(0)
 """
 
 
-def test_a_watch_without_a_recorder_samples_on_too(server: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_watch_without_a_recorder_samples_on_too(
+    server: subprocess.Popen[str], tmp_path: Path
+) -> None:
     (tmp_path / "state").mkdir()
-    samples, (text,) = within(server, ALONE, str(tmp_path / "hung" / "job"), str(tmp_path / "state"))
+    samples, (text,) = within(
+        server, ALONE, str(tmp_path / "hung" / "job"), str(tmp_path / "state")
+    )
     assert samples > 3  # or the first had waited for it, and this were the second
     assert text.startswith(f"{tmp_path / 'hung' / 'job'}: no answer for ")

@@ -59,7 +59,11 @@ def start(exp: Path) -> Iterator[Start]:
 
 def pids() -> set[int]:
     """Return all processes but those of tests beside this one: the finder shows 32 trainings at most."""
-    return {int(name) for name in os.listdir("/proc") if name.isdigit() and not is_of_another_worker(name)}
+    return {
+        int(name)
+        for name in os.listdir("/proc")
+        if name.isdigit() and not is_of_another_worker(name)
+    }
 
 
 def is_of_another_worker(pid: str) -> bool:
@@ -109,14 +113,20 @@ def test_long_work_is_found_by_and_by(start: Start, monkeypatch: pytest.MonkeyPa
     assert "cores busy" in until(busy, "the busy one")["why"]
 
 
-@pytest.mark.parametrize(("age", "cpu", "busy"), [(120, 70, True), (120, 50, False), (50, 50, False)])
+@pytest.mark.parametrize(
+    ("age", "cpu", "busy"), [(120, 70, True), (120, 50, False), (50, 50, False)]
+)
 def test_work_counts_by_its_share_and_its_length(age: int, cpu: int, busy: bool) -> None:
     ticks = procstat.CLOCK_TICKS
     fields = ["S", "1", *["0"] * 9, str(cpu * ticks), "0", *["0"] * 6, "0", "0", "0"]
     stat = procstat.Stat(1 << 30, f"1 (x) {' '.join(fields)}".encode())
     words = ["python", "crunch.py"]
     assert (
-        bool(process_tree.why_it_trains(training_commands.read(words), words, stat, time.time() - age, False))
+        bool(
+            process_tree.why_it_trains(
+                training_commands.read(words), words, stat, time.time() - age, False
+            )
+        )
         == busy
     )
 
@@ -144,7 +154,9 @@ def test_a_find_that_turns_out_to_be_a_queue_s_cell_is_none_any_more(start: Star
     cell.wait()
     runs = {run["pid"]: run for run in (look(found), found.report())[1]["runs"]}
     assert cell.pid not in runs and "ended" not in runs[other.pid]
-    assert not any(event["kind"] == "training-ended" and "/train:" in event["text"] for event in found.events)
+    assert not any(
+        event["kind"] == "training-ended" and "/train:" in event["text"] for event in found.events
+    )
 
 
 def test_where_nothing_keeps_the_output_is_said(start: Start, exp: Path) -> None:
@@ -170,12 +182,16 @@ def test_an_end_that_nobody_saw_lies_between_two_times(start: Start) -> None:
     process.kill()
     process.wait()
     for run in kept["runs"]:
-        run["seen"] -= 1005.0  # some more: a start in ticks and a time in seconds differ by a little
+        run["seen"] -= (
+            1005.0  # some more: a start in ticks and a time in seconds differ by a little
+        )
     later = Finder(None, kept)
     assert process.pid not in look(later)
     (run,) = [run for run in later.report()["runs"] if run["pid"] == process.pid]
     assert run["ended"] - run["seen"] > 900.0
-    text = next(event["text"] for event in later.events if f"pid {process.pid} has" in event["text"])
+    text = next(
+        event["text"] for event in later.events if f"pid {process.pid} has" in event["text"]
+    )
     assert "last seen 10" in text
     assert "exit status" in text
 
@@ -238,8 +254,12 @@ def test_what_another_user_runs_is_found_and_what_may_not_be_read_is_said(
         "found.rows({int(n) for n in os.listdir('/proc') if n.isdigit()}, {})\n"
         "print(json.dumps(found.report()))"
     )
-    readable = f"import sys; sys.path.insert(0, {str(REMOTE)!r}); import rgt_box.discovery.finder, pwd"
-    done = subprocess.run([sys.executable, "-c", readable + "\n" + code], stdout=subprocess.PIPE, check=True)
+    readable = (
+        f"import sys; sys.path.insert(0, {str(REMOTE)!r}); import rgt_box.discovery.finder, pwd"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", readable + "\n" + code], stdout=subprocess.PIPE, check=True
+    )
     (run,) = [run for run in json.loads(done.stdout)["runs"] if run["pid"] == mine.pid]
     assert (run["user"], run.get("cwd"), run.get("logs")) == ("root", None, None)
     assert any("cannot be read" in note for note in run["notes"])
@@ -254,13 +274,17 @@ def test_the_files_of_a_container_are_read_through_its_root(start: Start, tmp_pa
     )
     process = start("train.py", SLEEP, prefix=inside, stdout=None)
     found = Finder(None, {})
-    run = until(lambda: (look(found).get(process.pid) or {}).get("logs") and look(found)[process.pid])
+    run = until(
+        lambda: (look(found).get(process.pid) or {}).get("logs") and look(found)[process.pid]
+    )
     assert run["logs"] == [f"/proc/{process.pid}/root{tmp_path}/hidden/log"]
     until(lambda: Path(run["logs"][0]).read_text() == "up\n", "the line")
     assert not (tmp_path / "hidden" / "log").exists()
 
 
-def test_looking_again_and_again_reads_little(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_again_and_again_reads_little(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     others = [start(f"tool{n}.py", SLEEP) for n in range(3)]
     process = start("train.py", SLEEP)
     found = Finder(None, {})
@@ -285,7 +309,9 @@ def test_what_a_script_says_of_resuming_and_how_many_ranks_there_were_before(sta
     ranks = {"RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     first = start("train.py", code, env=os.environ | ranks | {"WORLD_SIZE": "4"})
     finder = Finder(None, {})
-    run = until(lambda: (run := look(finder)[first.pid]).get("marks") and run, "a look at its script")
+    run = until(
+        lambda: (run := look(finder)[first.pid]).get("marks") and run, "a look at its script"
+    )
     assert (run["marks"], run["world"]) == (["train()"], 4)
     assert [use.split(" ")[0] for use in run["uses"]] == ["transformers"]
     os.killpg(first.pid, signal.SIGKILL)

@@ -43,7 +43,9 @@ def under_slurm() -> Run:
 def test_only_a_completed_job_has_ended_well(
     scontrol: Path, state: str, code: str, known: int | None
 ) -> None:
-    scontrol.write_text(f"   JobState={state} Reason=None Dependency=(null)\n   Requeue=0 ExitCode={code}\n")
+    scontrol.write_text(
+        f"   JobState={state} Reason=None Dependency=(null)\n   Requeue=0 ExitCode={code}\n"
+    )
     jobs, run = Jobs(), under_slurm()
     until(lambda: jobs.ending(run), "Slurm's answer")
     assert (run.exit_code, run.outcome) == (known, state)

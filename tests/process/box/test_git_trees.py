@@ -24,8 +24,16 @@ URL = "https://git.example.org/lab/exp.git"
 
 def git(folder: Path, *words: str) -> str:
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
-    env.update({f"GIT_{who}_{what}": "me@x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")})
-    done = subprocess.run(["git", *words], cwd=folder, env=env, check=True, capture_output=True, text=True)
+    env.update(
+        {
+            f"GIT_{who}_{what}": "me@x"
+            for who in ("AUTHOR", "COMMITTER")
+            for what in ("NAME", "EMAIL")
+        }
+    )
+    done = subprocess.run(
+        ["git", *words], cwd=folder, env=env, check=True, capture_output=True, text=True
+    )
     return done.stdout.strip()
 
 
@@ -124,7 +132,9 @@ def test_commits_that_no_other_machine_has_are_results(agent: Agent, clone: Path
     assert row.files >= len(objects), "what only .git has is counted"
     assert list(found) == [str(clone)]
     whole_tree = how in ("branch", "work tree", "stash", "older stash")
-    assert (cloned_files(all_of_it) == 41) == whole_tree, "the files of HEAD are on the remote all the same"
+    assert (cloned_files(all_of_it) == 41) == whole_tree, (
+        "the files of HEAD are on the remote all the same"
+    )
 
 
 def test_what_a_killed_agent_leaves_is_its_own_and_the_next_one_removes_it(
@@ -139,9 +149,13 @@ def test_what_a_killed_agent_leaves_is_its_own_and_the_next_one_removes_it(
     git_of_test.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\nexec sleep 1000\n")
     git_of_test.chmod(0o755)
     path = os.environ["PATH"]
-    walk = agent.start("results", env={"RGT_ROOTS": str(clone), "PATH": f"{git_of_test.parent}:{path}"})
+    walk = agent.start(
+        "results", env={"RGT_ROOTS": str(clone), "PATH": f"{git_of_test.parent}:{path}"}
+    )
     until((tmp_path / "asked").exists, "the question to git")
-    asker = next(int(pid) for pid in Path(f"/proc/{walk.pid}/task/{walk.pid}/children").read_text().split())
+    asker = next(
+        int(pid) for pid in Path(f"/proc/{walk.pid}/task/{walk.pid}/children").read_text().split()
+    )
     (left,) = temporary.iterdir()
     walk.kill()
     walk.communicate()
@@ -162,11 +176,15 @@ def test_large_files_that_git_keeps_apart_are_results(agent: Agent, clone: Path)
     assert {path: group.files for path, group in found.items()} == {str(clone): 2}
 
 
-def test_without_git_or_with_damage_nothing_is_taken_for_reproducible(agent: Agent, clone: Path) -> None:
+def test_without_git_or_with_damage_nothing_is_taken_for_reproducible(
+    agent: Agent, clone: Path
+) -> None:
     whole = sum(path.is_file() for path in clone.rglob("*"))
     agent.env["PATH"] = "/nonexistent"
     found, all_of_it = looked(agent, clone)
-    assert (found[str(clone)].files, cloned_files(all_of_it)) == (whole, 0), "commits may be in .git only"
+    assert (found[str(clone)].files, cloned_files(all_of_it)) == (whole, 0), (
+        "commits may be in .git only"
+    )
     del agent.env["PATH"]
     (clone / ".git/HEAD").write_bytes(b"\xff\0ref: ../../etc/passwd")
     found, all_of_it = looked(agent, clone)
@@ -215,7 +233,10 @@ def test_a_run_in_a_clone_has_the_files_that_are_not_committed(
 ) -> None:
     put(clone / "outputs/best.pt")
     job = tmp_path / "job"
-    put(job / "job.json", json.dumps({"command": ["true"], "out": "/nowhere/{name}", "workdir": str(clone)}))
+    put(
+        job / "job.json",
+        json.dumps({"command": ["true"], "out": "/nowhere/{name}", "workdir": str(clone)}),
+    )
     put(job / "queue.txt", "a.yaml t\n")
     found, _ = looked(agent, clone, "--job", str(job))
     assert {path: (group.owner, group.files) for path, group in found.items()} == {

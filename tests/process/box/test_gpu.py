@@ -70,7 +70,11 @@ SMI_ROW = "0, NVIDIA H100 80GB HBM3, 87, 40960, 81559, 61, 512.34, 700.00, 1755,
 
 def test_nvidia_smi_is_parsed() -> None:
     (gpu,) = gpu_without_nvml.parse_smi(SMI_ROW)
-    assert (gpu["name"], gpu["util"], gpu["vram_used"]) == ("NVIDIA H100 80GB HBM3", 87.0, 40960 << 20)
+    assert (gpu["name"], gpu["util"], gpu["vram_used"]) == (
+        "NVIDIA H100 80GB HBM3",
+        87.0,
+        40960 << 20,
+    )
     assert throttle_names(gpu["throttle_mask"]) == ["sw_power_cap", "sw_thermal"]
     assert throttle_names(0x3) == []
 
@@ -96,7 +100,9 @@ def test_nvidia_smi_is_the_fallback(agent: Agent, tmp_path: Path) -> None:
     assert (gpu.util, gpu.sim, gpu.throttle) == (87.0, False, ("sw_power_cap", "sw_thermal"))
 
 
-def test_a_hanging_nvidia_smi_is_killed_and_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_hanging_nvidia_smi_is_killed_and_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", fake_smi(tmp_path / "bin", "exec sleep 1000")["PATH"])
     monkeypatch.setattr(gpu_without_nvml, "SMI_TIMEOUT", 0.05)
     with pytest.raises(TimeoutError, match="did not answer"):
@@ -238,7 +244,9 @@ def test_a_hanging_nvidia_smi_stalls_no_sample(agent: Agent, tmp_path: Path) -> 
     agent.env |= fake_smi(tmp_path / "bin", f"echo $$ >> {tmp_path}/started; exec sleep 1000")
     channel = agent.watch(interval=0.05)
     first = channel.expect(lambda frame: isinstance(frame, protocol.Sample))
-    event = channel.expect(lambda frame: isinstance(frame, protocol.Event) and frame.kind == "gpu-error")
+    event = channel.expect(
+        lambda frame: isinstance(frame, protocol.Event) and frame.kind == "gpu-error"
+    )
     assert event.text.endswith("nvidia-smi did not answer within 8 s")
     assert event.seq - first.seq > 3  # one that had waited for it would be the only one meanwhile
     channel.close()
@@ -251,17 +259,23 @@ def test_an_xid_waits_until_the_driver_has_named_its_card(
 ) -> None:
     """On a busy box, and where a program is asked, the first answer takes longer than the first look."""
     log, answers = tmp_path / "kmsg", threading.Event()
-    log.write_text("4,1,5000000,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=7, GPU has fallen off the bus.\n")
+    log.write_text(
+        "4,1,5000000,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=7, GPU has fallen off the bus.\n"
+    )
     monkeypatch.setenv("RGT_KMSG", str(log))
     gpus = [{"index": 3, "name": "A", "bus": "0000:3b:00.0"}]
-    monkeypatch.setattr(gpu_nvml, "Nvml", lambda _: SimpleNamespace(read=lambda: answers.wait() and gpus))
+    monkeypatch.setattr(
+        gpu_nvml, "Nvml", lambda _: SimpleNamespace(read=lambda: answers.wait() and gpus)
+    )
     sampler = Sampler(str(tmp_path), remember=False)
     sampler.configure({}, [])
     assert sampler._gpu is not None
     sampler._gpu._job = background.Background(gpu_nvml.Nvml("").read, 0.0, 1e9)
     assert "xid" not in {event["kind"] for event in sampler.read()[1]}
     answers.set()
-    (event,) = until(lambda: [one for one in sampler.read()[1] if one["kind"] == "xid"], "the event")
+    (event,) = until(
+        lambda: [one for one in sampler.read()[1] if one["kind"] == "xid"], "the event"
+    )
     assert event["text"].startswith("GPU 3 (0000:3b:00.0): Xid 79")
 
 
@@ -294,7 +308,9 @@ def test_a_broken_driver_is_an_error_per_card_until_it_is_mended(
     assert (mended["util"], "error" in mended) == (42, False)
 
 
-def test_a_driver_that_is_not_loaded_is_no_nvml_unless_the_kernel_knows_cards(tmp_path: Path) -> None:
+def test_a_driver_that_is_not_loaded_is_no_nvml_unless_the_kernel_knows_cards(
+    tmp_path: Path,
+) -> None:
     binding = Broken()
     binding.problem = 9
     with pytest.raises(FakeNvml.NVMLError):

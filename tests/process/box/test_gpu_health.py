@@ -95,7 +95,11 @@ def test_a_card_that_tells_nothing_is_neither_well_nor_ill() -> None:
 def test_memory_of_nobody_is_trouble_only_where_everybody_is_listed(
     comparable: bool | None, ok: bool | None
 ) -> None:
-    gpu = GOOD | {"vram_used": 9 << 30, "procs": [{"pid": 1, "bytes": 2 << 30}], "comparable": comparable}
+    gpu = GOOD | {
+        "vram_used": 9 << 30,
+        "procs": [{"pid": 1, "bytes": 2 << 30}],
+        "comparable": comparable,
+    }
     (row,) = [row for row in gpu_health.examine(gpu, 85.0, None) if row["check"] == "memory"]
     assert (row["ok"], row["text"].startswith("7.0 GiB are held by no process")) == (ok, True)
 

@@ -57,7 +57,9 @@ def test_lines_backwards(
         assert data[offset : offset + len(line)] == line
 
 
-def test_a_line_without_an_end_is_broken_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_an_end_is_broken_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(grep_verb, "BLOCK", 1000)
     monkeypatch.setattr(grep_verb, "LONGEST", 5000)
     path = tmp_path / "log"
@@ -126,15 +128,33 @@ def test_wrong_uses_are_named(agent: Agent, tmp_path: Path) -> None:
     assert agent.run("grep", "--", "-x", str(tmp_path / "log")).returncode == 1
 
 
-PATTERNS = ["loss", "^x", "x$", "^$", r"\d+\s*$", "[^x]y", "é", r"\w", r"\bx\b", "a|b", "(?<!x)y", r"\s", "."]
+PATTERNS = [
+    "loss",
+    "^x",
+    "x$",
+    "^$",
+    r"\d+\s*$",
+    "[^x]y",
+    "é",
+    r"\w",
+    r"\bx\b",
+    "a|b",
+    "(?<!x)y",
+    r"\s",
+    ".",
+]
 ROWS = st.lists(
-    st.sampled_from(["loss 12", "x", "", "xy", "é y", "a  ", "\ty", "10%\r20%\rx", "LOSS", "-" * 30]),
+    st.sampled_from(
+        ["loss 12", "x", "", "xy", "é y", "a  ", "\ty", "10%\r20%\rx", "LOSS", "-" * 30]
+    ),
     max_size=12,
 )
 
 
 @settings(max_examples=150, deadline=None)
-@given(rows=ROWS, ends=st.booleans(), piece=st.integers(1, 60), fold=st.booleans(), fixed=st.booleans())
+@given(
+    rows=ROWS, ends=st.booleans(), piece=st.integers(1, 60), fold=st.booleans(), fixed=st.booleans()
+)
 def test_many_lines_at_once_are_searched_as_one_by_one(
     rows: list[str], ends: bool, piece: int, fold: bool, fixed: bool
 ) -> None:
@@ -145,13 +165,22 @@ def test_many_lines_at_once_are_searched_as_one_by_one(
         file.flush()
         for text in PATTERNS:
             pattern = re.compile(re.escape(text) if fixed else text, re.IGNORECASE if fold else 0)
-            given_ = {name[2:]: None for name in grep_verb.SPEC} | {"ignore-case": fold, "max": 10_000}
+            given_ = {name[2:]: None for name in grep_verb.SPEC} | {
+                "ignore-case": fold,
+                "max": 10_000,
+            }
             quick = grep_verb.quick_search(text, fixed, fold)
             found = [
                 (row["offset"], row["text"])
-                for row in grep_verb.Search(pattern, quick, {**given_, "before": len(data)}).file(file.name)
+                for row in grep_verb.Search(pattern, quick, {**given_, "before": len(data)}).file(
+                    file.name
+                )
             ]
-            wanted = [(at, row.decode()) for at, row in read(Path(file.name)) if pattern.search(row.decode())]
+            wanted = [
+                (at, row.decode())
+                for at, row in read(Path(file.name))
+                if pattern.search(row.decode())
+            ]
             assert found == wanted, (text, fold, fixed, data)
 
 
@@ -175,16 +204,22 @@ def test_so_much_is_sent_and_the_rest_is_counted(agent: Agent, tmp_path: Path) -
     assert (status, len(told), end["matches"], end["complete"]) == (0, 50, 5000, True)
     assert told[0]["text"].startswith("NaN 4999 xxxxxxxxxxx … [line cut]")
     assert [row["read"] for row in rows if "progress" in row]
-    status, rows, end = grep(agent, "nan", path, "--ignore-case", "--count", "--max", 5000, "--most-kib", 64)
+    status, rows, end = grep(
+        agent, "nan", path, "--ignore-case", "--count", "--max", 5000, "--most-kib", 64
+    )
     assert end["matches"] == 5000
     assert sum(len(json.dumps(row)) for row in rows) < 80 << 10
 
 
-def test_a_log_that_is_cut_meanwhile_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_is_cut_meanwhile_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "log"
     path.write_text("needle\n" * 100)
     given_ = {name[2:]: None for name in grep_verb.SPEC} | {"max": 1000}
-    search = grep_verb.Search(re.compile("needle"), grep_verb.quick_search("needle", True, False), given_)
+    search = grep_verb.Search(
+        re.compile("needle"), grep_verb.quick_search("needle", True, False), given_
+    )
     monkeypatch.setattr(grep_verb, "PIECE", 70)
     rows = search.file(str(path))
     next(rows)

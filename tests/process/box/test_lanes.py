@@ -44,7 +44,9 @@ def end(process: subprocess.Popen[bytes]) -> int:
     return process.returncode
 
 
-def test_lanes_run_side_by_side_and_the_last_one_closes_the_queue(agent: Agent, tmp_path: Path) -> None:
+def test_lanes_run_side_by_side_and_the_last_one_closes_the_queue(
+    agent: Agent, tmp_path: Path
+) -> None:
     job = make_job(tmp_path / "job", ["sh", "-c", SLOW], ["a", "b", "c"])
     first, second = lane(agent, job, 0), lane(agent, job, 1)
     frame = status(agent, job)
@@ -107,11 +109,15 @@ def test_a_runner_of_the_whole_queue_knows_what_the_lanes_did(agent: Agent, tmp_
     job = make_job(tmp_path / "job", ["true"], ["a", "b"])
     assert agent.run("queue", "cell", "--job", str(job), "--index", "1").returncode == 0
     assert agent.run("queue", "run", "--job", str(job)).returncode == 0
-    starts = [line for line in (job / "master.log").read_text().splitlines() if line.startswith("START")]
+    starts = [
+        line for line in (job / "master.log").read_text().splitlines() if line.startswith("START")
+    ]
     assert starts == ["START b attempt=1", "START a attempt=1"]
 
 
-def test_a_failed_cell_that_runs_once_more_closes_the_queue_once_more(agent: Agent, tmp_path: Path) -> None:
+def test_a_failed_cell_that_runs_once_more_closes_the_queue_once_more(
+    agent: Agent, tmp_path: Path
+) -> None:
     job = make_job(tmp_path / "job", ["sh", "-c", "[ -e ok ]"], ["a"])
     assert agent.run("queue", "cell", "--job", str(job), "--index", "0").returncode == 1
     assert status(agent, job)["done"]
@@ -140,14 +146,20 @@ def test_a_watch_sees_the_cells_of_all_lanes(agent: Agent, tmp_path: Path) -> No
     job = make_job(tmp_path / "job", ["sh", "-c", SLOW], ["a", "b"])
     channel = agent.watch(proto=1, jobs=[str(job)], interval=0.1)
     process = lane(agent, job, 1)
-    seen = channel.expect(lambda f: getattr(f, "cells", ()) and f.cells[1].state == "running", "b running")
+    seen = channel.expect(
+        lambda f: getattr(f, "cells", ()) and f.cells[1].state == "running", "b running"
+    )
     assert seen.runner_alive
     pid = cell_pid(job, "b")
-    sample = channel.expect(lambda f: any(p.pid == pid for p in getattr(f, "procs", ())), "its process")
+    sample = channel.expect(
+        lambda f: any(p.pid == pid for p in getattr(f, "procs", ())), "its process"
+    )
     assert next(p.run for p in sample.procs if p.pid == pid) == "b"
     process.send_signal(signal.SIGTERM)
     end(process)
-    channel.expect(lambda f: getattr(f, "cells", ()) and f.cells[1].state == "interrupted", "b interrupted")
+    channel.expect(
+        lambda f: getattr(f, "cells", ()) and f.cells[1].state == "interrupted", "b interrupted"
+    )
     channel.close()
 
 
@@ -186,12 +198,17 @@ def test_the_array_holds_what_is_not_done(agent: Agent, tmp_path: Path) -> None:
 
 def test_a_line_commented_out_moves_no_other_cell(agent: Agent, tmp_path: Path) -> None:
     job = make_job(tmp_path / "job", ["true"], ["a", "b", "c"], detach="slurm", parallel=2)
-    assert agent.run("queue", "cell", "--job", str(job), "--index", "1").returncode == 0, "places, before any"
+    assert agent.run("queue", "cell", "--job", str(job), "--index", "1").returncode == 0, (
+        "places, before any"
+    )
     assert agent.run("detach", "--job", str(job), "--print", "slurm").returncode == 0
     queue = job / "queue.txt"
     queue.write_text("d.toml lm\n# b.toml lm\na.toml lm\nc.toml lm\n")
     (job / "d.toml").touch()
-    assert b"#SBATCH --array=0,2-3%2\n" in agent.run("detach", "--job", str(job), "--print", "slurm").stdout
+    assert (
+        b"#SBATCH --array=0,2-3%2\n"
+        in agent.run("detach", "--job", str(job), "--print", "slurm").stdout
+    )
     assert json.loads((job / "indexes.json").read_text()) == {"cells": ["a", "b", "c", "d"]}
     for index in "23":
         assert agent.run("queue", "cell", "--job", str(job), "--index", index).returncode == 0
@@ -235,7 +252,9 @@ def test_the_volumes_of_a_pod(tmp_path: Path) -> None:
     job = Job(str(make_job(tmp_path / "job", ["true"], ["a"])))
     claims = [f"team.data:{tmp_path}", "team.data:/models", "vol-0:/other/"]
     text = detach.kubernetes_manifest(job, ["python3"], "image", claims, 0, 1)
-    names = [line.split('"')[1] for line in text.splitlines() if line.lstrip(" -").startswith("name: ")]
+    names = [
+        line.split('"')[1] for line in text.splitlines() if line.lstrip(" -").startswith("name: ")
+    ]
     assert names[1:] == ["runner", "vol-0", "vol-0", "vol-1", "shm", "vol-0", "vol-1", "shm"]
     assert text.count('claimName: "team.data"') == text.count('claimName: "vol-0"') == 1
     assert 'mountPath: "/dev/shm"' in text and 'emptyDir:\n            medium: "Memory"' in text

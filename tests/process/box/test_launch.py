@@ -29,7 +29,9 @@ def box(agent: Agent, tmp_path: Path) -> Agent:
     bare.mkdir()
     (bare / "python3").symlink_to(sys.executable)
     for name in ("sh", "bash", "id", "sleep", "cat", "mkdir", "mkfifo"):
-        found = subprocess.run(["sh", "-c", f"command -v {name}"], capture_output=True, text=True, check=True)
+        found = subprocess.run(
+            ["sh", "-c", f"command -v {name}"], capture_output=True, text=True, check=True
+        )
         (bare / name).symlink_to(found.stdout.strip())
     agent.env.update(HOME=str(tmp_path / "home"), PATH=str(bare))
     return agent
@@ -40,7 +42,11 @@ def launched(box: Agent, *words: str, **asked: Any) -> tuple[int, Rows, str]:
         words = ("--make", *words)
     done = box.run("launch", *words, stdin=json.dumps(asked).encode())
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    return done.returncode, {str(row.get("phase", "detach")): row for row in rows}, done.stderr.decode()
+    return (
+        done.returncode,
+        {str(row.get("phase", "detach")): row for row in rows},
+        done.stderr.decode(),
+    )
 
 
 def home(box: Agent) -> Path:
@@ -110,7 +116,11 @@ def test_a_line_is_the_shells_and_a_hook_runs_before(box: Agent) -> None:
 
 
 def test_nothing_runs_twice(box: Agent) -> None:
-    asked = {"name": "once", "digest": "1", "line": "echo run >> ~/count; mkfifo ~/go; read x < ~/go"}
+    asked = {
+        "name": "once",
+        "digest": "1",
+        "line": "echo run >> ~/count; mkfifo ~/go; read x < ~/go",
+    }
     code, rows, said = launched(box, "--seconds", "0.2", **asked)
     assert (code, rows["begins"]["verdict"], rows["begins"].get("step")) == (0, "alive", None), said
     pid = rows["begins"]["pid"]
@@ -129,7 +139,11 @@ def test_nothing_runs_twice(box: Agent) -> None:
 
 def test_a_client_killed_before_the_answer_changes_nothing(box: Agent) -> None:
     """Whoever asked is gone between the start and the answer: the next one is told what stands."""
-    asked = {"name": "gone", "digest": "1", "line": "echo run >> ~/count; mkfifo ~/go; read x < ~/go"}
+    asked = {
+        "name": "gone",
+        "digest": "1",
+        "line": "echo run >> ~/count; mkfifo ~/go; read x < ~/go",
+    }
     process = subprocess.Popen(
         box.command("launch", "--make"),
         stdin=subprocess.PIPE,
@@ -188,7 +202,9 @@ def test_a_smoke_command_that_fails_keeps_it_from_starting(
 
 
 def test_a_smoke_command_that_has_passed_is_not_run_again(box: Agent) -> None:
-    job = make_job(home(box) / "jobs/q", ["sh", "-c", "echo x"], ["a"], smoke="echo tried >> ~/tried")
+    job = make_job(
+        home(box) / "jobs/q", ["sh", "-c", "echo x"], ["a"], smoke="echo tried >> ~/tried"
+    )
     for _ in range(2):
         code, rows, said = launched(box, "--job", str(job))
         assert (code, rows["smoke"]["ok"]) == (0, True), (rows, said)
@@ -200,7 +216,9 @@ def test_a_command_that_dies_is_told_with_its_last_lines(box: Agent) -> None:
     code, rows, _ = launched(box, name="dies", digest="1", line=line)
     found = rows["begins"]
     assert (code, found["verdict"], found["exit_code"], found["traceback"]) == (1, "died", 1, True)
-    assert found["tail"][0] == "first" and found["tail"][-1] == "ZeroDivisionError: division by zero"
+    assert (
+        found["tail"][0] == "first" and found["tail"][-1] == "ZeroDivisionError: division by zero"
+    )
 
 
 def test_a_first_step_ends_the_look(box: Agent) -> None:
@@ -220,7 +238,9 @@ def test_a_first_step_ends_the_look(box: Agent) -> None:
 def test_a_traceback_of_one_that_lives_on_is_trouble(box: Agent) -> None:
     for seconds in ("1", "10", "50"):  # a busy machine may take longer for the traceback
         line = f'python3 -c "1/0"; mkfifo ~/go{seconds}; read x < ~/go{seconds}'
-        code, rows, _ = launched(box, "--seconds", seconds, name=f"half{seconds}", digest="1", line=line)
+        code, rows, _ = launched(
+            box, "--seconds", seconds, name=f"half{seconds}", digest="1", line=line
+        )
         let_go(box, f"go{seconds}")
         if rows["begins"].get("tail"):
             break
@@ -229,7 +249,9 @@ def test_a_traceback_of_one_that_lives_on_is_trouble(box: Agent) -> None:
 
 def test_an_older_attempt_does_not_count(box: Agent) -> None:
     job = make_job(
-        home(box) / "jobs/q", ["sh", "-c", "[ -e ok ] && echo fine || { echo 'Traceback'; exit 1; }"], ["a"]
+        home(box) / "jobs/q",
+        ["sh", "-c", "[ -e ok ] && echo fine || { echo 'Traceback'; exit 1; }"],
+        ["a"],
     )
     code, rows, _ = launched(box, "--job", str(job))
     assert (code, rows["begins"]["verdict"]) == (1, "died")
@@ -244,7 +266,10 @@ def test_an_older_attempt_does_not_count(box: Agent) -> None:
         ({"name": "../up", "line": "true"}, "is not a valid job name"),
         ({"name": "a", "line": " "}, "there is no command"),
         ({"name": "a", "words": ["x\0y"]}, "NUL byte"),
-        ({"name": "a", "line": "true", "workdir": "/nowhere/at all"}, "is not a directory on the box"),
+        (
+            {"name": "a", "line": "true", "workdir": "/nowhere/at all"},
+            "is not a directory on the box",
+        ),
     ],
 )
 def test_what_cannot_be_made_is_refused(box: Agent, asked: dict[str, Any], said: str) -> None:
@@ -262,10 +287,14 @@ def test_results_are_kept_where_the_command_names_their_place(box: Agent, tmp_pa
     assert (durable / "runs/kept/deep/model.pt").read_text() == "weights\n"
     whole = box.run("reconcile", "--job", str(home(box) / "jobs/kept"))
     assert whole.returncode == 0, whole.stdout
-    code, rows, _ = launched(box, name="empty", digest="empty", line=': "$RGT_OUT"', durable=str(durable))
+    code, rows, _ = launched(
+        box, name="empty", digest="empty", line=': "$RGT_OUT"', durable=str(durable)
+    )
     assert (code, rows["begins"]["verdict"]) == (1, "died")
     assert "left nothing to keep" in rows["begins"]["reason"]
-    code, rows, _ = launched(box, name="elsewhere", digest="elsewhere", line="true", durable=str(durable))
+    code, rows, _ = launched(
+        box, name="elsewhere", digest="elsewhere", line="true", durable=str(durable)
+    )
     assert (code, rows["job"]["durable"]) == (0, None)
     assert "no durable copy" in rows["job"]["notes"][0]
 
@@ -288,8 +317,13 @@ def test_lines_are_added_all_or_none_and_taken_out(box: Agent) -> None:
     code, told = lines(box, job, "e.toml")
     assert code == 2 and "1 words" in told
     assert "e.toml" not in (job / "queue.txt").read_text()
-    done = box.run("queue", "take-out", "--job", str(job), "--cell", "b", "--cell", "zz", "--why", "moved")
-    assert (done.returncode, json.loads(done.stdout)) == (0, {"out": ["b"], "kept": {}, "absent": ["zz"]})
+    done = box.run(
+        "queue", "take-out", "--job", str(job), "--cell", "b", "--cell", "zz", "--why", "moved"
+    )
+    assert (done.returncode, json.loads(done.stdout)) == (
+        0,
+        {"out": ["b"], "kept": {}, "absent": ["zz"]},
+    )
     assert "\n# moved: b.toml t 3" in (job / "queue.txt").read_text()
 
 

@@ -46,7 +46,11 @@ def code(tmp_path: Path) -> Path:
 def job(code: Path) -> Iterator[Path]:
     go = code / "go"
     made = make_job(
-        code / "job", [sys.executable, str(code / "train.py"), str(go)], ["a"], detach="setsid", retries=0
+        code / "job",
+        [sys.executable, str(code / "train.py"), str(go)],
+        ["a"],
+        detach="setsid",
+        retries=0,
     )
     yield made
     end(code, 0)
@@ -80,7 +84,9 @@ def test_how_a_run_ended_is_known_although_no_client_named_its_job(
     watcher = box.watch(interval=0.1, find=True)
     watcher.sync()
     assert box.run("launch", "--job", str(job), "--seconds", "20").returncode == 0
-    watcher.expect(lambda frame: [run for run in found_of(code, frame) if run.alive], "the run is found")
+    watcher.expect(
+        lambda frame: [run for run in found_of(code, frame) if run.alive], "the run is found"
+    )
     watcher.kill()
     end(code, status)
     until(lambda: not is_running(job), "the end of the run")
@@ -96,14 +102,18 @@ def test_how_a_run_ended_is_known_although_no_client_named_its_job(
 
     named = box.watch(interval=0.1, find=True, jobs=[str(job)])
     cells = named.expect(lambda frame: isinstance(frame, protocol.QueueState), "the queue").cells
-    assert [(cell.state, cell.exit_code) for cell in cells] == [("failed" if status else "done", status)]
+    assert [(cell.state, cell.exit_code) for cell in cells] == [
+        ("failed" if status else "done", status)
+    ]
     until(
         lambda: code.name not in (box.state / "found.json").read_text(),
         "the found run gives way to the queue's",
     )
 
 
-def test_the_recorder_says_how_the_cells_of_an_unnamed_job_end(box: Agent, code: Path, job: Path) -> None:
+def test_the_recorder_says_how_the_cells_of_an_unnamed_job_end(
+    box: Agent, code: Path, job: Path
+) -> None:
     watcher = box.watch(interval=0.1, find=True)
     watcher.sync()
     end(code, 0)
@@ -128,7 +138,8 @@ def test_a_smoke_command_is_no_run(box: Agent, code: Path, job: Path) -> None:
     try:
         watcher.expect(
             lambda frame: (
-                isinstance(frame, protocol.Sample) and any(proc.run == "job (smoke)" for proc in frame.procs)
+                isinstance(frame, protocol.Sample)
+                and any(proc.run == "job (smoke)" for proc in frame.procs)
             ),
             "the smoke command is a process of its job",
         )
@@ -151,7 +162,9 @@ def count_looks(watcher: Any, code: Path) -> list[list[str]]:
         if isinstance(frame, protocol.Found):
             found.append([run.name for run in found_of(code, frame)])
         if isinstance(frame, protocol.Sample):
-            found.append([proc.run or "" for proc in frame.procs if proc.run and code.name in proc.run])
+            found.append(
+                [proc.run or "" for proc in frame.procs if proc.run and code.name in proc.run]
+            )
         if len(found) > 30:
             return found
     return found

@@ -72,7 +72,9 @@ def measured(agent: Agent, *words: str, **env: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("python", pythons(8, 13))
-def test_a_box_without_gpu_torch_and_network_is_described(python: str, agent: Agent, tmp_path: Path) -> None:
+def test_a_box_without_gpu_torch_and_network_is_described(
+    python: str, agent: Agent, tmp_path: Path
+) -> None:
     agent.python = python
     report = measured(agent, "--dir", str(tmp_path), "--url", "http://127.0.0.1:1/x")
     assert (report["torch"], report["disk"]["error"]) == (None, None)
@@ -85,7 +87,12 @@ def test_a_box_without_gpu_torch_and_network_is_described(python: str, agent: Ag
 
 def test_each_gpu_is_computed_on_and_copied_to(agent: Agent, fake: dict[str, str]) -> None:
     torch = measured(agent, "--python", sys.executable, **fake, FAKE_COUNT="2")["torch"]
-    assert (torch["torch"], torch["error"], torch["built_for"], torch["count"]) == ("2.9.0", None, "12.8", 2)
+    assert (torch["torch"], torch["error"], torch["built_for"], torch["count"]) == (
+        "2.9.0",
+        None,
+        "12.8",
+        2,
+    )
     assert [one["device"] for one in torch["devices"]] == [0, 1]
     for one in torch["devices"]:
         assert one["name"] == "NVIDIA A100-SXM4-80GB"
@@ -93,7 +100,8 @@ def test_each_gpu_is_computed_on_and_copied_to(agent: Agent, fake: dict[str, str
 
 
 @pytest.mark.parametrize(
-    ("kind", "says"), [("broken", "CUDA driver initialization failed"), ("kernel", "illegal memory access")]
+    ("kind", "says"),
+    [("broken", "CUDA driver initialization failed"), ("kernel", "illegal memory access")],
 )
 def test_cuda_that_fails_is_told(agent: Agent, fake: dict[str, str], kind: str, says: str) -> None:
     torch = measured(agent, "--python", sys.executable, **fake, FAKE_CUDA=kind)["torch"]
@@ -108,13 +116,19 @@ def test_a_card_that_computes_wrongly_is_told(agent: Agent, fake: dict[str, str]
 
 def test_cuda_that_hangs_is_ended(agent: Agent, fake: dict[str, str]) -> None:
     begun = time.monotonic()
-    torch = measured(agent, "--python", sys.executable, "--seconds", "1", **fake, FAKE_CUDA="hangs")["torch"]
+    torch = measured(
+        agent, "--python", sys.executable, "--seconds", "1", **fake, FAKE_CUDA="hangs"
+    )["torch"]
     assert torch["error"] == "not done within 5 s"
     assert time.monotonic() - begun < 60
 
 
-def test_a_torch_that_cannot_be_imported_and_a_python_that_is_none(agent: Agent, tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.12: cannot open shared object file')")
+def test_a_torch_that_cannot_be_imported_and_a_python_that_is_none(
+    agent: Agent, tmp_path: Path
+) -> None:
+    (tmp_path / "torch.py").write_text(
+        "raise OSError('libcudart.so.12: cannot open shared object file')"
+    )
     torch = measured(agent, "--python", sys.executable, PYTHONPATH=str(tmp_path))["torch"]
     assert (torch["torch"], "libcudart" in torch["error"]) == (None, True)
     (tmp_path / "torch.py").write_text("import os; os._exit(3)")
@@ -148,7 +162,9 @@ def site() -> Iterator[str]:
 
 
 def test_addresses_are_timed_and_any_answer_is_one(agent: Agent, site: str) -> None:
-    net = measured(agent, "--url", f"{site}/big", "--url", f"{site}/none", "--url", "nonsense")["net"]
+    net = measured(agent, "--url", f"{site}/big", "--url", f"{site}/none", "--url", "nonsense")[
+        "net"
+    ]
     assert [row.get("status") for row in net] == [200, 404, None]
     assert net[0]["bytes"] == 2 << 20 and net[0]["mbs"] > 0 and net[0]["first_byte_s"] >= 0
     assert "error" in net[2]
@@ -182,7 +198,9 @@ def test_addresses_are_reached_as_jobs_reach_them(agent: Agent, site: str, tmp_p
     ]
 
 
-def test_a_hook_that_fails_is_told_and_the_addresses_are_tried_without_it(agent: Agent, site: str) -> None:
+def test_a_hook_that_fails_is_told_and_the_addresses_are_tried_without_it(
+    agent: Agent, site: str
+) -> None:
     told = {"env": {"HF_ENDPOINT": site}, "hooks": {"proxy": "false"}}
     done = agent.run("measure", "--bytes", "8388608", "--platform", stdin=json.dumps(told).encode())
     report = json.loads(done.stdout)
@@ -190,7 +208,9 @@ def test_a_hook_that_fails_is_told_and_the_addresses_are_tried_without_it(agent:
     assert [row.get("status") for row in report["net"]] == [200]
 
 
-def test_the_index_is_that_of_the_box_s_own_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_index_is_that_of_the_box_s_own_pip(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
     found = measure.index_of(sys.executable)
     assert found in (None, "https://mirror.example/simple")  # None where this Python has no pip

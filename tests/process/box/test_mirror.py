@@ -20,7 +20,11 @@ from tests.process.box.harness import Agent, until
 
 def run(agent: Agent, *words: object) -> tuple[int, list[dict[str, Any]], str]:
     done = agent.run("mirror", *map(str, words))
-    return done.returncode, [json.loads(row) for row in done.stdout.splitlines()], done.stderr.decode()
+    return (
+        done.returncode,
+        [json.loads(row) for row in done.stdout.splitlines()],
+        done.stderr.decode(),
+    )
 
 
 @pytest.fixture
@@ -63,7 +67,9 @@ def test_a_copy_is_the_same_and_a_second_run_only_verifies(
     assert (target / "foreign").read_text() == "stays"
 
 
-def test_silent_damage_in_the_copy_is_found_and_made_good(agent: Agent, source: Path, tmp_path: Path) -> None:
+def test_silent_damage_in_the_copy_is_found_and_made_good(
+    agent: Agent, source: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "dst"
     run(agent, source, target)
     kept = os.stat(target / "a")
@@ -150,7 +156,10 @@ def test_no_room_is_foreseen_with_needed_and_free(
 
 
 def test_a_disk_that_fills_up_meanwhile_is_named_too(
-    disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+    disk: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     (tmp_path / "f").write_bytes(bytes(2 << 20))
     monkeypatch.setattr(mirror.Mirror, "_foresee", lambda _: None)
@@ -158,11 +167,15 @@ def test_a_disk_that_fills_up_meanwhile_is_named_too(
     assert mirror.main([str(tmp_path / "f"), str(disk)]) == 74
     out, err = capfdbinary.readouterr()
     assert json.loads(out)["error"] == "No space left on device"
-    assert b"no room for f: 2097152 bytes and 1 inode needed, 1048576 bytes and 5 inodes free" in err
+    assert (
+        b"no room for f: 2097152 bytes and 1 inode needed, 1048576 bytes and 5 inodes free" in err
+    )
     assert os.listdir(disk) == []
 
 
-def test_a_copy_that_reads_back_different_is_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_reads_back_different_is_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "f").write_text("x")
     (tmp_path / "dst").mkdir()
     monkeypatch.setattr(hashing, "of_path", lambda _: "0")
@@ -196,8 +209,12 @@ def test_only_one_at_a_time(
     assert run(agent, source, tmp_path / "dst")[0] == 0
 
 
-@pytest.mark.parametrize("words", [("/", "{}/copy"), ("{}/copy", "/"), ("{}", "{}/copy"), ("{}", "{}")])
-def test_a_tree_is_not_copied_into_itself(words: tuple[str, str], tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    "words", [("/", "{}/copy"), ("{}/copy", "/"), ("{}", "{}/copy"), ("{}", "{}")]
+)
+def test_a_tree_is_not_copied_into_itself(
+    words: tuple[str, str], tmp_path: Path, monkeypatch: Any
+) -> None:
     """Not even the whole box: the copy would be copied for ever."""
     monkeypatch.setattr(mirror.Mirror, "run", lambda self: 0)
     (tmp_path / "copy").mkdir()

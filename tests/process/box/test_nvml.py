@@ -57,7 +57,9 @@ def test_a_gpu_and_a_lost_one(agent: Agent, driver: Path) -> None:
 
 
 def test_links_and_what_a_card_is_cut_into(agent: Agent, driver: Path) -> None:
-    (gpu,) = sample(agent, driver, STUB_COUNT="1", STUB_LINKS="18", STUB_UP="17", STUB_MIG="0")[0].gpus
+    (gpu,) = sample(agent, driver, STUB_COUNT="1", STUB_LINKS="18", STUB_UP="17", STUB_MIG="0")[
+        0
+    ].gpus
     assert (gpu.nvlinks, gpu.nvlinks_up, gpu.mig, gpu.error) == (18, 17, None, None)
     (gpu,) = sample(agent, driver, STUB_COUNT="1", STUB_MIG="2")[0].gpus
     assert gpu.mig == tuple(
@@ -69,7 +71,9 @@ def test_links_and_what_a_card_is_cut_into(agent: Agent, driver: Path) -> None:
         )
         for place in (100, 102)
     )
-    assert (gpu.nvlinks, gpu.nvlinks_up) == (None, None), "a card without links has not 0 of them up"
+    assert (gpu.nvlinks, gpu.nvlinks_up) == (None, None), (
+        "a card without links has not 0 of them up"
+    )
     (gpu,) = sample(agent, driver, STUB_COUNT="1", STUB_MIG="-1")[0].gpus
     assert gpu.mig == (), "a card that is to be cut, and of which no part was made, is not whole"
 
@@ -77,7 +81,9 @@ def test_links_and_what_a_card_is_cut_into(agent: Agent, driver: Path) -> None:
 def test_a_container_that_forbids_to_ask_for_links_and_parts_has_healthy_cards(
     agent: Agent, driver: Path
 ) -> None:
-    (gpu,) = sample(agent, driver, STUB_COUNT="1", STUB_FORBID="1", STUB_LINKS="18", STUB_MIG="2")[0].gpus
+    (gpu,) = sample(agent, driver, STUB_COUNT="1", STUB_FORBID="1", STUB_LINKS="18", STUB_MIG="2")[
+        0
+    ].gpus
     assert (gpu.error, gpu.util, gpu.nvlinks, gpu.mig) == (None, 93, None, None)
 
 
@@ -95,7 +101,9 @@ def test_a_library_without_a_driver_is_no_gpu(agent: Agent, driver: Path) -> Non
     assert b"NVML" in complaint
 
 
-def test_a_state_directory_that_cannot_be_written_still_gives_readings(agent: Agent, driver: Path) -> None:
+def test_a_state_directory_that_cannot_be_written_still_gives_readings(
+    agent: Agent, driver: Path
+) -> None:
     assert sample(agent, driver, RGT_STATE_DIR="/proc/nowhere")[0].gpus[0].util == 93
 
 
@@ -176,7 +184,9 @@ def test_a_gpu_that_is_lost_while_it_is_watched_keeps_its_name(
     lost = tmp_path / "lost"
     agent.env |= {"LD_LIBRARY_PATH": str(driver), "STUB_LOST": str(lost)}
     channel = agent.watch(interval=0.05)
-    healthy = channel.expect(lambda frame: isinstance(frame, protocol.Sample) and len(frame.gpus) == 2)
+    healthy = channel.expect(
+        lambda frame: isinstance(frame, protocol.Sample) and len(frame.gpus) == 2
+    )
     assert [gpu.error for gpu in healthy.gpus] == [None, None]
     lost.touch()
     assert events(channel, "gpu-error").text == "GPU 1: GPU is lost"
@@ -209,7 +219,9 @@ def test_a_driver_that_hangs_stalls_no_sample(agent: Agent, driver: Path, tmp_pa
 XID = "4,{seq},{at},-;NVRM: Xid (PCI:0000:3b:00): {number}, pid=1234, name=python, {words}\n"
 
 
-def test_an_xid_comes_once_also_across_two_recorders(agent: Agent, driver: Path, tmp_path: Path) -> None:
+def test_an_xid_comes_once_also_across_two_recorders(
+    agent: Agent, driver: Path, tmp_path: Path
+) -> None:
     log = tmp_path / "kmsg"
     with open("/proc/uptime") as file:
         now = int(float(file.read().split()[0]) * 1e6)
@@ -234,7 +246,9 @@ def test_an_xid_comes_once_also_across_two_recorders(agent: Agent, driver: Path,
     agent.stop()
     agent.run("sample")  # a single look moves nothing
     channel = agent.watch(interval=0.05, samples_after={"boot": shown.boot, "seq": shown.seq})
-    channel.expect(lambda frame: isinstance(frame, protocol.Event) and frame.kind == "agent-started")
+    channel.expect(
+        lambda frame: isinstance(frame, protocol.Event) and frame.kind == "agent-started"
+    )
     kinds: list[str] = []
 
     def is_settled(frame: object) -> bool:
@@ -249,7 +263,9 @@ def test_an_xid_comes_once_also_across_two_recorders(agent: Agent, driver: Path,
     channel.close()
 
 
-def test_a_kernel_log_that_cannot_be_read_is_told(agent: Agent, driver: Path, tmp_path: Path) -> None:
+def test_a_kernel_log_that_cannot_be_read_is_told(
+    agent: Agent, driver: Path, tmp_path: Path
+) -> None:
     fake = tmp_path / "bin"
     fake.mkdir()
     (fake / "dmesg").write_text("#!/bin/sh\nexit 1\n")
@@ -257,7 +273,9 @@ def test_a_kernel_log_that_cannot_be_read_is_told(agent: Agent, driver: Path, tm
     env = {"RGT_KMSG": "/no/kmsg", "PATH": f"{fake}:{os.environ['PATH']}"}
     _, complaint = sample(agent, driver, **env)
     assert b"Xid: the kernel log is unreadable (No such file or directory)" in complaint
-    (fake / "dmesg").write_text("#!/bin/sh\necho '[   12.345678] NVRM: Xid (PCI:0000:3b:00): 48, DBE'\n")
+    (fake / "dmesg").write_text(
+        "#!/bin/sh\necho '[   12.345678] NVRM: Xid (PCI:0000:3b:00): 48, DBE'\n"
+    )
     frame, complaint = sample(agent, driver, **env)
     assert b"Xid" not in complaint
     assert frame.gpus[0].xid == 48

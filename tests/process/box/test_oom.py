@@ -32,15 +32,21 @@ def test_an_oom_kill_is_seen(agent_file: Path, tmp_path: Path, group: Path) -> N
         # The largest process is the one that the kernel picks.
         hog = subprocess.run([*enter(group), sys.executable, "-c", HOG], check=False)
         assert hog.returncode == -9
-        event = channel.expect(lambda frame: isinstance(frame, protocol.Event) and frame.kind == "oom-kill")
+        event = channel.expect(
+            lambda frame: isinstance(frame, protocol.Event) and frame.kind == "oom-kill"
+        )
         assert event.level == "error"
         assert "the container's limit of 0.1 GiB" in event.text
         after = channel.expect(lambda frame: isinstance(frame, protocol.Sample))
         assert after.mem.oom_kills == sample.mem.oom_kills + 1
         channel.close()
         # It came from the recorder and is in its ring: a client that was away gets it, in its place.
-        again = Channel(agent, {"interval": 0.05, "samples_after": {"boot": sample.boot, "seq": sample.seq}})
-        kept = again.expect(lambda frame: isinstance(frame, protocol.Event) and frame.kind == "oom-kill")
+        again = Channel(
+            agent, {"interval": 0.05, "samples_after": {"boot": sample.boot, "seq": sample.seq}}
+        )
+        kept = again.expect(
+            lambda frame: isinstance(frame, protocol.Event) and frame.kind == "oom-kill"
+        )
         assert kept == event
         assert sample.seq < kept.seq < after.seq
         again.close()

@@ -46,13 +46,13 @@ def vast(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[OwnStop, LocalVast]]
 
 @pytest.mark.parametrize("kind", ["runpod", "vastai"])
 def test_an_answer_proves_here_what_it_proves_on_the_client(kind: str) -> None:
-    there = {code: str(proof) for code, proof in {**ANYWHERE, **answers_of(kind)[Verb.PARK]}.items()}
+    there = {
+        code: str(proof) for code, proof in {**ANYWHERE, **answers_of(kind)[Verb.PARK]}.items()
+    }
     assert there == own_stop.PROOFS[kind]
 
 
-START_REFUSED = (
-    "a start of the running pod was refused (409: action 'start' is not available while pod is RUNNING)"
-)
+START_REFUSED = "a start of the running pod was refused (409: action 'start' is not available while pod is RUNNING)"
 
 
 def test_the_proof_of_runpod_is_a_refused_start(runpod: tuple[OwnStop, LocalRunPod]) -> None:
@@ -98,7 +98,9 @@ def test_a_key_that_may_read_and_not_stop_is_no_proof(
         {"status": 302, "headers": {"Location": "https://elsewhere.example/"}},
     ],
 )
-def test_only_the_expected_refusal_is_a_proof(runpod: tuple[OwnStop, LocalRunPod], fault: Any) -> None:
+def test_only_the_expected_refusal_is_a_proof(
+    runpod: tuple[OwnStop, LocalRunPod], fault: Any
+) -> None:
     own, plane = runpod
     plane.inject(Fault(on=STOP, **fault))
     proved, text = own_stop.prove(own)
@@ -117,7 +119,9 @@ def test_nothing_is_tried_while_a_start_could_change_something(
     assert plane.requests == [f"GET /v2/pods/{POD}"]
 
 
-def test_an_instance_that_is_being_stopped_is_not_set_to_running(vast: tuple[OwnStop, LocalVast]) -> None:
+def test_an_instance_that_is_being_stopped_is_not_set_to_running(
+    vast: tuple[OwnStop, LocalVast],
+) -> None:
     own, plane = vast
     plane.instances[INSTANCE].intended = "stopped"
     proved, text = own_stop.prove(own)
@@ -138,13 +142,17 @@ def test_cloudflares_refusal_of_a_program_is_named_and_is_not_the_keys(
     assert own.park().proves == "nothing"
 
 
-def test_a_key_that_a_person_put_here_is_taken_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_key_that_a_person_put_here_is_taken_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("RGT_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setattr(own_stop, "_first_process", dict)
     given = {"RUNPOD_API_KEY": "the pod's", "RUNPOD_POD_ID": POD}
     folder = Path(f"/dev/shm/rgt-test-{os.getpid()}")
     try:
-        secret_store.put("RUNPOD_API_KEY", b"for cells alone\n", str(folder), secret_store.ALL_JOBS, [])
+        secret_store.put(
+            "RUNPOD_API_KEY", b"for cells alone\n", str(folder), secret_store.ALL_JOBS, []
+        )
         assert own_key("runpod", given).secret == "the pod's"
         secret_store.put("RUNPOD_API_KEY", b"my own\n", str(folder), None, [])
         assert own_key("runpod", given) == ("my own", POD)
@@ -210,7 +218,9 @@ def test_what_an_answer_of_runpod_proves(
         (b"{}", "maybe"),
     ],
 )
-def test_an_error_at_200_is_none_of_success(vast: tuple[OwnStop, LocalVast], raw: bytes, proves: str) -> None:
+def test_an_error_at_200_is_none_of_success(
+    vast: tuple[OwnStop, LocalVast], raw: bytes, proves: str
+) -> None:
     own, plane = vast
     plane.inject(Fault(on="PUT ", status=200, raw=raw))
     assert own.park().proves == proves
@@ -246,7 +256,9 @@ def test_a_locked_pod_cannot_be_armed(runpod: tuple[OwnStop, LocalRunPod]) -> No
 
 def test_the_key_stands_in_no_message(runpod: tuple[OwnStop, LocalRunPod]) -> None:
     own, plane = runpod
-    plane.inject(Fault(on="GET ", status=401, raw=b'{"detail": "bad key %s\\u001b[31m"}' % KEY.encode()))
+    plane.inject(
+        Fault(on="GET ", status=401, raw=b'{"detail": "bad key %s\\u001b[31m"}' % KEY.encode())
+    )
     assert own.read().text == "answered 401: bad key *** [31m"
 
 
@@ -259,7 +271,9 @@ def test_the_key_stands_in_no_message(runpod: tuple[OwnStop, LocalRunPod]) -> No
         ("https://", "not the address of a platform"),
     ],
 )
-def test_a_key_goes_to_no_odd_address(runpod: tuple[OwnStop, LocalRunPod], url: str, words: str) -> None:
+def test_a_key_goes_to_no_odd_address(
+    runpod: tuple[OwnStop, LocalRunPod], url: str, words: str
+) -> None:
     with pytest.raises(NoKey, match=words):
         OwnStop({"kind": "runpod", "url": url}, POD)
 
@@ -279,7 +293,9 @@ def test_whose_key_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"RUNPOD_API_KEY": " k ", "RUNPOD_POD_ID": "p1"}
     assert own_key("runpod", given) == ("k", "p1")
     for less in ({}, {"RUNPOD_API_KEY": "k"}, {"RUNPOD_POD_ID": "p1"}):
-        with pytest.raises(NoKey, match="RUNPOD_API_KEY and RUNPOD_POD_ID are not in its environment"):
+        with pytest.raises(
+            NoKey, match="RUNPOD_API_KEY and RUNPOD_POD_ID are not in its environment"
+        ):
             own_key("runpod", less)
     with pytest.raises(NoKey, match="is not an ID"):
         own_key("runpod", {"RUNPOD_API_KEY": "k", "RUNPOD_POD_ID": "../v2/pods/x"})
@@ -325,7 +341,10 @@ def test_a_command_must_be_the_platforms_own(tmp_path: Path) -> None:
             with pytest.raises(NoKey, match=words):
                 OwnStop({"kind": "command", "command": [fine], "marks": mark}, "x")
         program(here, "#!/bin/sh\nexit 3\n")
-        assert OwnStop({"kind": "command", "command": [fine], "marks": mark}, "x").park().proves == "maybe"
+        assert (
+            OwnStop({"kind": "command", "command": [fine], "marks": mark}, "x").park().proves
+            == "maybe"
+        )
         here.chmod(0o777)
         with pytest.raises(NoKey, match="everybody can write"):
             OwnStop({"kind": "command", "command": [fine], "marks": mark}, "x")

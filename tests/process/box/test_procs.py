@@ -33,7 +33,14 @@ TRAIN = re.compile("rgt_train")
         (["tmux: server", "new-session", "rgt_train"], False),
         (["tail", "-f", "rgt_train.log"], False),
         (
-            ["python3", "-I", "-S", "/root/.cache/rgt/rgt-box-0123456789abcdef.pyz", "record", "rgt_train"],
+            [
+                "python3",
+                "-I",
+                "-S",
+                "/root/.cache/rgt/rgt-box-0123456789abcdef.pyz",
+                "record",
+                "rgt_train",
+            ],
             False,
         ),
         (["python3", "/src/remote/rgt_box", "queue", "run", "--job", "rgt_train"], False),
@@ -81,14 +88,19 @@ def test_a_command_line_is_masked_once_and_again_when_the_process_becomes_anothe
     sampler = ProcSampler(marker)
     with subprocess.Popen(words, stdin=subprocess.PIPE, text=True) as process:
         try:
-            until(lambda: [proc["pid"] for proc in sampler.read()] == [process.pid], "it is tracked")
+            until(
+                lambda: [proc["pid"] for proc in sampler.read()] == [process.pid], "it is tracked"
+            )
             for _ in range(3):
                 (proc,) = sampler.read()
             assert len(masked) == 1 and "-c" in proc["cmd"]
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
-            until(lambda: [proc["cmd"][:5] for proc in sampler.read()] == ["other"], "it is another program")
+            until(
+                lambda: [proc["cmd"][:5] for proc in sampler.read()] == ["other"],
+                "it is another program",
+            )
             assert len(masked) == 2
         finally:
             process.kill()
@@ -98,7 +110,10 @@ def test_a_live_process_is_described_and_its_workers_are_not_counted() -> None:
     marker = f"pretend_training_{os.getpid()}"
     code = "import os, sys, time\nif not os.fork():\n  time.sleep(1000)\nprint('up', flush=True)\ntime.sleep(1000)"
     process = subprocess.Popen(
-        [sys.executable, "-c", code, marker], stdout=subprocess.PIPE, start_new_session=True, text=True
+        [sys.executable, "-c", code, marker],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
     )
     try:
         assert process.stdout is not None
@@ -165,7 +180,10 @@ def test_a_user_that_the_box_does_not_list_is_a_number(tmp_path: Path) -> None:
     listed.write_text(
         "root:x:0:0::/root:/bin/sh\nodd\n:x:\nlong" + "g" * 900 + ":x:7:7::/:/\nagain:x:0:0::/:/\n"
     )
-    assert {uid: name[:5] for uid, name in ownership.users(str(listed)).items()} == {0: "root", 7: "longg"}
+    assert {uid: name[:5] for uid, name in ownership.users(str(listed)).items()} == {
+        0: "root",
+        7: "longg",
+    }
     assert len(ownership.users(str(listed))[7]) == ownership.LONGEST_NAME
     assert ownership.users(str(tmp_path / "none")) == {}
 
@@ -211,7 +229,9 @@ def cell() -> Iterator[Callable[[list[str]], subprocess.Popen[bytes]]]:
 
 
 def write_state(folder: Path, pid: int, name: str = "a") -> None:
-    state: dict[str, Any] = {"cells": [{"name": "z", "state": "done"}, {"name": name, "state": "running"}]}
+    state: dict[str, Any] = {
+        "cells": [{"name": "z", "state": "done"}, {"name": name, "state": "running"}]
+    }
     state |= {"cell_pid": pid, "cell_ticks": procstat.start_ticks(pid)}
     (folder / "state.json").write_text(json.dumps(state))
 
@@ -266,7 +286,9 @@ def test_what_a_cell_left_behind_stays_its_run_s(
 
 
 def test_helpers_of_a_training_are_not_listed(tmp_path: Path, cell: Start) -> None:
-    leader = cell(["sh", "-c", f'"{sys.executable}" -c "{WAIT}" multiprocessing.resource_tracker; true'])
+    leader = cell(
+        ["sh", "-c", f'"{sys.executable}" -c "{WAIT}" multiprocessing.resource_tracker; true']
+    )
     write_state(tmp_path, leader.pid)
     (found,) = ProcSampler("no such pattern", [str(tmp_path)]).read()
     assert found["pid"] == leader.pid

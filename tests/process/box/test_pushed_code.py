@@ -19,7 +19,9 @@ from rgt_box.push import code_versions, push_command, push_staging
 from tests.process.box.harness import Agent, until
 
 
-def manifest(kind: str, place: Path, files: dict[str, bytes], mtime: int = 10**18, **more: Any) -> bytes:
+def manifest(
+    kind: str, place: Path, files: dict[str, bytes], mtime: int = 10**18, **more: Any
+) -> bytes:
     rows = [
         [path, len(data), hashlib.sha256(data).hexdigest(), mtime, path.endswith(".sh")]
         for path, data in files.items()
@@ -43,7 +45,9 @@ def answer(agent: Agent, *words: str, stdin: bytes = b"", status: int = 0) -> di
     return dict(json.loads(done.stdout)) if status == 0 else {"words": done.stderr.decode()}
 
 
-def send(agent: Agent, plan: dict[str, Any], files: dict[str, bytes], status: int = 0) -> dict[str, Any]:
+def send(
+    agent: Agent, plan: dict[str, Any], files: dict[str, bytes], status: int = 0
+) -> dict[str, Any]:
     contents = {hashlib.sha256(data).hexdigest(): data for data in files.values()}
     stream = b"".join(
         f"{digest} {have} {len(contents[digest]) - have}\n".encode() + contents[digest][have:]
@@ -52,7 +56,9 @@ def send(agent: Agent, plan: dict[str, Any], files: dict[str, bytes], status: in
     return answer(agent, "take", "--staging", plan["staging"], stdin=stream, status=status)
 
 
-def pushed(agent: Agent, kind: str, place: Path, files: dict[str, bytes], **more: Any) -> dict[str, Any]:
+def pushed(
+    agent: Agent, kind: str, place: Path, files: dict[str, bytes], **more: Any
+) -> dict[str, Any]:
     plan = answer(agent, "plan", stdin=manifest(kind, place, files, **more))
     send(agent, plan, files)
     return answer(agent, "publish", "--staging", plan["staging"])
@@ -61,7 +67,11 @@ def pushed(agent: Agent, kind: str, place: Path, files: dict[str, bytes], **more
 def version(place: Path, number: int) -> Path:
     """Make a version without the agent's command line."""
     # By its content its name is another one in each test: who names it in one is a doubt in all that run beside it.
-    files = {"train.py": b"print(%d)\n" % number, "go.sh": b"#!/bin/sh\n", "of": str(place).encode()}
+    files = {
+        "train.py": b"print(%d)\n" % number,
+        "go.sh": b"#!/bin/sh\n",
+        "of": str(place).encode(),
+    }
     made = push_staging.Manifest(json.loads(manifest("code", place, files)))
     push_staging.prepare(made)
     for data in files.values():
@@ -153,7 +163,10 @@ def test_a_version_that_a_process_uses_stays(
 def test_a_version_that_a_queue_names_stays(place: Path, old: Path, tmp_path: Path) -> None:
     job = tmp_path / "job"
     job.mkdir()
-    for name, text in (("job.json", f'{{"workdir": "{old}"}}'), ("queue.txt", f"{old}/a.yaml lm\n")):
+    for name, text in (
+        ("job.json", f'{{"workdir": "{old}"}}'),
+        ("queue.txt", f"{old}/a.yaml lm\n"),
+    ):
         (job / name).write_text(text)
         assert "the job in" in (kept(place, job)[old.name] or "")
         prune(place, job)
@@ -290,11 +303,15 @@ def test_what_a_process_has_open_is_not_replaced(
     assert process.stdout is not None and process.stdout.readline() == b"ready\n"
     new = {"a.bin": b"uno", "b.bin": b"due"}
     found = pushed(agent, "data", place, new, mtime=2 * 10**18, replace=True)
-    assert [row[0] for row in found["refused"]] == ["a.bin"] and str(process.pid) in found["refused"][0][1]
+    assert [row[0] for row in found["refused"]] == ["a.bin"] and str(process.pid) in found[
+        "refused"
+    ][0][1]
     assert (place / "a.bin").read_bytes() == b"one" and (place / "b.bin").read_bytes() == b"due"
 
 
-def test_what_may_be_open_is_not_replaced_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_be_open_is_not_replaced_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unseen(_: list[str]) -> code_versions.Held:
         held = code_versions.Held()
         held.doubts.append("what process 7 uses cannot be inspected")
@@ -321,7 +338,9 @@ def test_data_stay_in_their_place(agent: Agent, tmp_path: Path) -> None:
     (place / "file").write_text("x")
     files = {"exp/a": b"1", "dir": b"2", "file/b": b"3", "good/c": b"4"}
     found = pushed(agent, "data", place, files)
-    assert {row[0] for row in found["refused"]} == {"exp/a", "dir", "file/b"} and found["placed"] == 1
+    assert {row[0] for row in found["refused"]} == {"exp/a", "dir", "file/b"} and found[
+        "placed"
+    ] == 1
     assert list((tmp_path / "out").iterdir()) == []
     found = pushed(agent, "data", place, {"dir": b"2"}, mtime=4 * 10**18)
     assert found["refused"] == [["dir", "what is there is not a regular file"]]
@@ -336,8 +355,16 @@ def test_pieces_that_nobody_asked_for_are_refused(agent: Agent, place: Path) -> 
     data = b"x" * 100
     plan = answer(agent, "plan", stdin=manifest("code", place, {"a": data}))
     digest = hashlib.sha256(data).hexdigest()
-    for head in (f"{digest} 50 50", f"{'0' * 64} 0 3", f"{digest} 0 101", "../../x 0 3", f"{digest} -5 3"):
-        done = agent.run("push", "take", "--staging", plan["staging"], stdin=head.encode() + b"\n" + data)
+    for head in (
+        f"{digest} 50 50",
+        f"{'0' * 64} 0 3",
+        f"{digest} 0 101",
+        "../../x 0 3",
+        f"{digest} -5 3",
+    ):
+        done = agent.run(
+            "push", "take", "--staging", plan["staging"], stdin=head.encode() + b"\n" + data
+        )
         assert done.returncode == 2 and b"not requested" in done.stderr
     assert answer(agent, "publish", "--staging", plan["staging"])["damaged"] == [digest]
     assert not (place / "exp").exists()
@@ -348,7 +375,11 @@ def test_what_is_cut_off_goes_on_and_wrong_bytes_do_not_count(agent: Agent, plac
     digest = hashlib.sha256(files["a"]).hexdigest()
     plan = answer(agent, "plan", stdin=manifest("code", place, files))
     answer(
-        agent, "take", "--staging", plan["staging"], stdin=f"{digest} 0 1000\n".encode() + files["a"][:400]
+        agent,
+        "take",
+        "--staging",
+        plan["staging"],
+        stdin=f"{digest} 0 1000\n".encode() + files["a"][:400],
     )
     plan = answer(agent, "plan", stdin=manifest("code", place, files))
     assert plan["wanted"] == [[digest, 400]] and plan["room"]["needed_bytes"] == 600
@@ -371,7 +402,9 @@ def opened_by(pid: int) -> set[str]:
     return found
 
 
-def test_bytes_of_a_killed_push_that_come_behind_the_plan_are_waited_for(agent: Agent, place: Path) -> None:
+def test_bytes_of_a_killed_push_that_come_behind_the_plan_are_waited_for(
+    agent: Agent, place: Path
+) -> None:
     data = os.urandom(1000)
     digest = hashlib.sha256(data).hexdigest()
     told = manifest("code", place, {"a": data})
@@ -397,7 +430,9 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
     mount.mkdir()
     if (
         os.geteuid()
-        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=64", "x", mount]).returncode
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=64", "x", mount]
+        ).returncode
     ):
         pytest.skip("no tmpfs can be mounted here")
     yield mount
@@ -407,7 +442,9 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk(agent: Agent, tiny: Path) -> None:
     big = answer(agent, "plan", stdin=manifest("data", tiny / "d", {"a": b"x" * (2 << 20)}))
     assert big["room"]["needed_bytes"] == 2 << 20 and big["room"]["free_bytes"] <= 1 << 20
-    many = answer(agent, "plan", stdin=manifest("code", tiny / "d", {str(n): b"%d" % n for n in range(100)}))
+    many = answer(
+        agent, "plan", stdin=manifest("code", tiny / "d", {str(n): b"%d" % n for n in range(100)})
+    )
     assert many["room"]["needed_inodes"] > many["room"]["free_inodes"]
     assert not (tiny / "d").exists()
     files = {"a": os.urandom(700 << 10)}
@@ -420,7 +457,9 @@ def test_a_full_disk(agent: Agent, tiny: Path) -> None:
     assert plan["wanted"][0][1] > 0
     send(agent, plan, files)
     path = answer(agent, "publish", "--staging", plan["staging"])["path"]
-    assert (Path(path) / "a").read_bytes() == files["a"] and not any((tiny / "d/.rgt-push").glob("in-*"))
+    assert (Path(path) / "a").read_bytes() == files["a"] and not any(
+        (tiny / "d/.rgt-push").glob("in-*")
+    )
 
 
 def test_two_pushes_of_the_same_do_not_write_over_each_other(

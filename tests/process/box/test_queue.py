@@ -79,7 +79,10 @@ def test_a_damaged_memory_of_the_platforms_environment_starts_no_cell_otherwise(
 
 def test_cells_run_in_order_and_a_relaunch_has_nothing_to_do(agent: Agent, tmp_path: Path) -> None:
     job = make_job(
-        tmp_path / "job", sh('echo "cell $0 epochs {epochs} $RGT_CELL $X"'), ["a", "b"], env={"X": "y"}
+        tmp_path / "job",
+        sh('echo "cell $0 epochs {epochs} $RGT_CELL $X"'),
+        ["a", "b"],
+        env={"X": "y"},
     )
     assert agent.run("queue", "run", "--job", str(job)).returncode == 0
     assert master(job) == [
@@ -94,7 +97,12 @@ def test_cells_run_in_order_and_a_relaunch_has_nothing_to_do(agent: Agent, tmp_p
     again = agent.run("queue", "run", "--job", str(job))
     assert (again.returncode, b"done already" in again.stdout) == (0, True)
     frame = queue_frame(agent, job)
-    assert (frame.done, frame.runner_alive, frame.runner_pid, frame.error) == (True, False, None, None)
+    assert (frame.done, frame.runner_alive, frame.runner_pid, frame.error) == (
+        True,
+        False,
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,7 +153,10 @@ def test_a_failed_cell_does_not_stop_the_others_and_is_tried_again_at_the_next_l
 ) -> None:
     job = make_job(tmp_path / "job", sh('[ "$0" != a ] || [ -e ok ]'), ["a", "b"])
     assert agent.run("queue", "run", "--job", str(job)).returncode == 1
-    assert {name: cell["state"] for name, cell in state(job).items()} == {"a": "failed", "b": "done"}
+    assert {name: cell["state"] for name, cell in state(job).items()} == {
+        "a": "failed",
+        "b": "done",
+    }
     (job / "ok").touch()
     assert agent.run("queue", "run", "--job", str(job)).returncode == 0
     assert master(job)[-3:] == ["START a attempt=2", "FINISHED a exit=0", "QUEUE DONE"]
@@ -153,7 +164,9 @@ def test_a_failed_cell_does_not_stop_the_others_and_is_tried_again_at_the_next_l
 
 
 def test_retries_use_the_identical_command_and_are_counted(agent: Agent, tmp_path: Path) -> None:
-    job = make_job(tmp_path / "job", sh("echo x >> tries; [ $(wc -l < tries) = 3 ]"), ["a"], retries=5)
+    job = make_job(
+        tmp_path / "job", sh("echo x >> tries; [ $(wc -l < tries) = 3 ]"), ["a"], retries=5
+    )
     assert agent.run("queue", "run", "--job", str(job)).returncode == 0
     assert state(job)["a"]["attempts"] == 3
 
@@ -214,7 +227,10 @@ def test_from_means_the_same_cell_whatever_is_commented_out(agent: Agent, tmp_pa
     with (job / "queue.txt").open("a") as file:
         file.write("0.toml lm\n")
     done = agent.run(*run, "0")
-    assert (done.returncode, b"give the config as it is written in the queue" in done.stderr) == (2, True)
+    assert (done.returncode, b"give the config as it is written in the queue" in done.stderr) == (
+        2,
+        True,
+    )
     assert agent.run(*run, "0.toml").returncode == 0
 
 
@@ -252,7 +268,11 @@ def test_there_is_never_a_second_runner(agent: Agent, tmp_path: Path) -> None:
     second = agent.run("queue", "run", "--job", str(job))
     assert (second.returncode, b"already at work" in second.stderr) == (3, True)
     frame = queue_frame(agent, job)
-    assert (frame.runner_alive, frame.runner_pid, frame.cells[0].state) == (True, runner.pid, "running")
+    assert (frame.runner_alive, frame.runner_pid, frame.cells[0].state) == (
+        True,
+        runner.pid,
+        "running",
+    )
     (job / "go").write_text("\n")
     assert runner.wait(60) == 0
     assert runner.stdout is not None
@@ -260,7 +280,9 @@ def test_there_is_never_a_second_runner(agent: Agent, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_stopped_runner_lets_the_cell_save(agent: Agent, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_stopped_runner_lets_the_cell_save(
+    agent: Agent, tmp_path: Path, number: signal.Signals
+) -> None:
     script = "trap 'echo saved; exit 0' TERM INT; echo up; while :; do sleep 0.05; done"
     job = make_job(tmp_path / "job", sh(script), ["a"])
     runner = agent.start("queue", "run", "--job", str(job))
@@ -275,7 +297,9 @@ def test_a_stopped_runner_lets_the_cell_save(agent: Agent, tmp_path: Path, numbe
     assert log.read_text() == "up\nsaved\n"
 
 
-def test_status_says_that_a_cell_holds_for_room_and_when_that_is_over(agent: Agent, tmp_path: Path) -> None:
+def test_status_says_that_a_cell_holds_for_room_and_when_that_is_over(
+    agent: Agent, tmp_path: Path
+) -> None:
     hold = {"event": "hold", "step": 1900, "unsaved": 81, "limit_s": 1800, "time": 1.79e9}
     script = f"mkdir -p $1; echo '{json.dumps(hold)}' > $1/metrics.jsonl; echo up; exec sleep 1000"
     job = make_job(tmp_path / "job", sh(script), ["a"])
@@ -314,12 +338,18 @@ def test_a_cell_that_dies_of_the_signal_is_interrupted(agent: Agent, tmp_path: P
     runner.communicate(timeout=90)
     assert runner.returncode == 143
     cell = state(job)["a"]
-    assert (cell["state"], cell["signal"], state(job)["b"]["state"]) == ("interrupted", "SIGTERM", "waiting")
+    assert (cell["state"], cell["signal"], state(job)["b"]["state"]) == (
+        "interrupted",
+        "SIGTERM",
+        "waiting",
+    )
     assert master(job) == ["START a attempt=1", "FINISHED a exit=143"]
 
 
 def test_a_cell_that_ignores_the_signal_is_killed_in_the_end(agent: Agent, tmp_path: Path) -> None:
-    job = make_job(tmp_path / "job", sh("trap '' TERM; echo up; while :; do sleep 0.05; done"), ["a"])
+    job = make_job(
+        tmp_path / "job", sh("trap '' TERM; echo up; while :; do sleep 0.05; done"), ["a"]
+    )
     runner = agent.start("queue", "run", "--job", str(job), env={"RGT_STOP_GRACE": "0.2"})
     until(lambda: (job / "logs" / "a.log").exists() and (job / "logs" / "a.log").read_text())
     runner.terminate()
@@ -350,9 +380,13 @@ def test_after_the_runner_is_killed_the_next_one_waits_for_the_orphan_and_goes_o
 
 
 def test_a_runner_killed_together_with_its_cell_is_repaired(agent: Agent, tmp_path: Path) -> None:
-    job = make_job(tmp_path / "job", sh("[ -e ok ] || { touch ok; kill -9 $PPID; kill -9 $$; }"), ["a", "b"])
+    job = make_job(
+        tmp_path / "job", sh("[ -e ok ] || { touch ok; kill -9 $PPID; kill -9 $$; }"), ["a", "b"]
+    )
     agent.run("queue", "run", "--job", str(job))
-    assert queue_frame(agent, job).cells[0].reason == "the runner is gone; launch it again to continue"
+    assert (
+        queue_frame(agent, job).cells[0].reason == "the runner is gone; launch it again to continue"
+    )
     assert agent.run("queue", "run", "--job", str(job)).returncode == 0
     assert [cell["state"] for cell in state(job).values()] == ["done", "done"]
 
@@ -365,9 +399,7 @@ def test_the_lock_is_not_inherited_by_cells(agent: Agent, tmp_path: Path) -> Non
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-OUTPUTS = (
-    """mkdir -p "$1/best" && echo weights > "$1/best/model.pt" && echo '{"value": 1.5}' > "$1/best.json\""""
-)
+OUTPUTS = """mkdir -p "$1/best" && echo weights > "$1/best/model.pt" && echo '{"value": 1.5}' > "$1/best.json\""""
 
 
 def test_only_a_verified_copy_makes_a_cell_done(agent: Agent, tmp_path: Path) -> None:
@@ -385,9 +417,13 @@ def test_only_a_verified_copy_makes_a_cell_done(agent: Agent, tmp_path: Path) ->
 
 def test_the_log_of_a_cell_is_in_its_copy(agent: Agent, tmp_path: Path) -> None:
     script = sh(OUTPUTS + "; echo step 1; [ -e again ] || { touch again; exit 1; }")
-    job = make_job(tmp_path / "job", script, ["a"], durable=str(tmp_path / "fs" / "{name}"), retries=1)
+    job = make_job(
+        tmp_path / "job", script, ["a"], durable=str(tmp_path / "fs" / "{name}"), retries=1
+    )
     assert agent.run("queue", "run", "--job", str(job)).returncode == 0
-    assert (tmp_path / "fs" / "a" / "rgt-cell.log").read_text() == "step 1\nstep 1\n", "of all attempts"
+    assert (tmp_path / "fs" / "a" / "rgt-cell.log").read_text() == "step 1\nstep 1\n", (
+        "of all attempts"
+    )
     assert json.loads(agent.run("reconcile", "--job", str(job)).stdout)["counts"] == {"ok": 1}
 
 
@@ -456,11 +492,18 @@ def test_the_last_retry_is_the_last(agent: Agent, tmp_path: Path) -> None:
     assert (job / "ran").read_text() == "run\n" * 3
     assert done.stdout.count(b"trying again") == 2
     cell = state(job)["a"]
-    assert (cell["state"], cell["attempts"], cell["exit_code"], cell["reason"]) == ("failed", 3, 3, "exit 3")
+    assert (cell["state"], cell["attempts"], cell["exit_code"], cell["reason"]) == (
+        "failed",
+        3,
+        3,
+        "exit 3",
+    )
     assert master(job)[-2:] == ["FINISHED a exit=3", "QUEUE DONE"]
 
 
-def test_a_cell_has_ended_before_its_copy_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_has_ended_before_its_copy_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The gate takes files up to that time for copied, so none that is written meanwhile may be among them."""
     job = Job(str(make_job(tmp_path / "job", ["true"], ["a"])))
     (tmp_path / "job" / "logs").mkdir()

@@ -38,7 +38,10 @@ AGENT = ["python3", "-I", "-S", "/root/.cache/rgt/rgt-box-0123456789abcdef.pyz"]
         (["aws", "--profile", "x", "s3", "sync", "a", "s3://b"], "aws s3"),
         (["aws", "ec2", "describe-instances"], None),
         (["python", "/opt/bin/gsutil", "-m", "cp", "-r", "a", "gs://b"], "gsutil cp"),
-        (["python3.11", "-u", "/x/bin/huggingface-cli", "upload", "me/x"], "huggingface-cli upload"),
+        (
+            ["python3.11", "-u", "/x/bin/huggingface-cli", "upload", "me/x"],
+            "huggingface-cli upload",
+        ),
         (["/x/bin/python", "/x/bin/hf", "upload", "me/x"], "hf upload"),
         (["python", "train.py", "upload"], None),
         (["git", "push", "origin"], "git push"),
@@ -151,7 +154,10 @@ def test_output_alone_is_no_input() -> None:
 def test_what_is_no_terminal_and_what_is_gone_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     os.mkfifo(tmp_path / "pipe")
-    assert quiet_signs.input_at([str(tmp_path / "file"), str(tmp_path / "pipe"), "/dev/pts/none"]) == 0.0
+    assert (
+        quiet_signs.input_at([str(tmp_path / "file"), str(tmp_path / "pipe"), "/dev/pts/none"])
+        == 0.0
+    )
 
 
 def test_the_terminal_of_a_queue_runner_is_nobodys(tmp_path: Path) -> None:
@@ -183,11 +189,15 @@ def test_devices_are_unpacked_as_the_kernel_packs_them() -> None:
             seen = os.stat(f"/proc/{pid}/fd/0")
             assert stat.S_ISCHR(seen.st_mode)
     # drivers/tty: new_encode_dev(MKDEV(136, 300)) = (300 & 0xff) | (136 << 8) | ((300 & ~0xff) << 12)
-    assert quiet_signs._device((300 & 0xFF) | (136 << 8) | ((300 & ~0xFF) << 12)) == os.makedev(136, 300)
+    assert quiet_signs._device((300 & 0xFF) | (136 << 8) | ((300 & ~0xFF) << 12)) == os.makedev(
+        136, 300
+    )
     assert quiet_signs._device((136 << 8) | 5) == os.makedev(136, 5)
 
 
-def test_the_look_is_rare_and_remembers_a_terminal_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_look_is_rare_and_remembers_a_terminal_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     looks: list[float] = []
@@ -242,7 +252,9 @@ def test_a_program_that_becomes_another_is_seen_at_the_next_look() -> None:
             process.kill()
 
 
-def test_what_has_no_command_line_is_asked_again_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_no_command_line_is_asked_again_once_in_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     read: list[str] = []
 
     def reading(path: str, limit: int = 65536) -> bytes | None:

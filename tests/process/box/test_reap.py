@@ -66,7 +66,10 @@ def test_by_default_nothing_is_touched(box: Box, hold: Hold) -> None:
     code, report = box.reap(STUB_USERS=f"{working.pid}:{10 << 30}")
     found = {holder["pid"]: holder for holder in report["holders"]}
     assert code == 1
-    assert {pid: holder["orphan"] for pid, holder in found.items()} == {working.pid: False, orphan.pid: True}
+    assert {pid: holder["orphan"] for pid, holder in found.items()} == {
+        working.pid: False,
+        orphan.pid: True,
+    }
     assert found[orphan.pid]["kill"] == name_of(orphan)
     assert (found[orphan.pid]["cards"], report["ended"], report["why"]) == ([0], [], None)
     assert working.poll() is None and orphan.poll() is None

@@ -21,7 +21,10 @@ SCRIPT = """mkdir -p {out}/best; echo {name} > {out}/best/model; echo '{"a": 1}'
 def job(agent: Agent, tmp_path: Path) -> Path:
     """A queue of which `a` and `b` are done, `bad` failed, and `late` was appended afterwards."""
     job = make_job(
-        tmp_path / "job", ["sh", "-c", SCRIPT], ["a", "b", "bad"], durable=str(tmp_path / "fs" / "{name}")
+        tmp_path / "job",
+        ["sh", "-c", SCRIPT],
+        ["a", "b", "bad"],
+        durable=str(tmp_path / "fs" / "{name}"),
     )
     assert agent.run("queue", "run", "--job", str(job)).returncode == 1
     (job / "late.toml").touch()
@@ -104,7 +107,9 @@ def test_without_a_manifest_the_trainers_own_counts_and_else_nothing_is_proved(
     assert reconcile(agent, "--job", str(job))[2]["b"]["status"] == "unproven", (
         "a step has no digest to compare"
     )
-    (best / "manifest.json").write_text(json.dumps({"files": {"model": {"size": 2, "sha256": digest}}}))
+    (best / "manifest.json").write_text(
+        json.dumps({"files": {"model": {"size": 2, "sha256": digest}}})
+    )
     assert reconcile(agent, "--job", str(job))[0] == 0
     (best / "model").write_text("c\n")
     assert reconcile(agent, "--job", str(job))[2]["b"]["status"] == "damaged"
@@ -112,15 +117,24 @@ def test_without_a_manifest_the_trainers_own_counts_and_else_nothing_is_proved(
 
 def test_duplicates_within_a_queue_and_between_two(agent: Agent, job: Path, tmp_path: Path) -> None:
     (job / "queue.txt").write_text("a.toml lm\nsub/a.yaml lm\n")
-    other = make_job(tmp_path / "other", ["true"], ["a", "z"], durable=str(tmp_path / "fs" / "{name}"))
+    other = make_job(
+        tmp_path / "other", ["true"], ["a", "z"], durable=str(tmp_path / "fs" / "{name}")
+    )
     code, report, _ = reconcile(agent, "--job", str(job), "--job", str(other))
     assert code == 1
-    assert [cell["status"] for cell in report["cells"]] == ["duplicate", "duplicate", "duplicate", "missing"]
+    assert [cell["status"] for cell in report["cells"]] == [
+        "duplicate",
+        "duplicate",
+        "duplicate",
+        "missing",
+    ]
     assert report["cells"][1]["reason"] == "lines 1 and 2 have the same name"
     assert f"line 1 of {other}" in report["cells"][0]["reason"]
 
 
-def test_storage_that_is_not_there_is_not_called_missing(agent: Agent, job: Path, tmp_path: Path) -> None:
+def test_storage_that_is_not_there_is_not_called_missing(
+    agent: Agent, job: Path, tmp_path: Path
+) -> None:
     drop_unfinished(job)
     (tmp_path / "fs").rename(tmp_path / "unmounted")
     code, report, cells = reconcile(agent, "--job", str(job))

@@ -31,7 +31,8 @@ def status(agent: Agent) -> dict[str, object]:
 
 def test_there_is_one_recorder_however_often_it_is_started(agent: Agent) -> None:
     starts = [
-        subprocess.Popen(agent.command("record"), stdout=subprocess.PIPE, env=agent.env) for _ in range(4)
+        subprocess.Popen(agent.command("record"), stdout=subprocess.PIPE, env=agent.env)
+        for _ in range(4)
     ]
     pids = {json.loads(process.communicate(timeout=60)[0])["pid"] for process in starts}
     assert pids == {status(agent)["pid"]}
@@ -54,9 +55,13 @@ def test_one_whose_directory_is_gone_ends_and_makes_none_again(agent: Agent, gon
 
 def test_one_whose_agent_file_is_gone_ends_and_says_why(agent: Agent, tmp_path: Path) -> None:
     packed = tmp_path / "rgt-box-0123456789abcdef.pyz"
-    zipapp.create_archive(Path(place.root()), packed, main="rgt_box.__main__:main", filter=only_agent)
+    zipapp.create_archive(
+        Path(place.root()), packed, main="rgt_box.__main__:main", filter=only_agent
+    )
     words = [sys.executable, "-I", "-S", str(packed), "record"]
-    done = subprocess.run(words, env=agent.env, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        words, env=agent.env, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     pid = agent.recorder_pid()
     assert pid is not None
@@ -87,7 +92,9 @@ def test_who_starts_one_at_the_same_moment_as_another_leaves_it_its_status(
     assert status(agent)["pid"] == pid
 
 
-def test_one_that_takes_over_is_stopped_as_well(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_takes_over_is_stopped_as_well(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two have been started: the second gets the lock when the first one leaves."""
     assert agent.run("record").returncode == 0
     first = agent.recorder_pid()
@@ -108,7 +115,11 @@ def test_one_that_takes_over_is_stopped_as_well(agent: Agent, monkeypatch: pytes
 
 def test_a_failure_of_before_does_not_stand_for_the_one_that_starts_now(agent: Agent) -> None:
     agent.state.mkdir(exist_ok=True)
-    old = {"pid": 1, "ticks": 0, "error": "the ring in /old cannot be written: No space left on device"}
+    old = {
+        "pid": 1,
+        "ticks": 0,
+        "error": "the ring in /old cannot be written: No space left on device",
+    }
     (agent.state / state_files.STATUS).write_text(json.dumps(old))
     done = agent.run("record")
     assert done.returncode == 0, done.stderr
@@ -140,12 +151,16 @@ def other_agent(agent: Agent, folder: Path, version: int = state_files.VERSION) 
         for name in packed.namelist():
             text = packed.read(name)
             if name == "rgt_box/recorder/state_files.py":
-                text = text.replace(b"VERSION = %d" % state_files.VERSION, b"VERSION = %d" % version)
+                text = text.replace(
+                    b"VERSION = %d" % state_files.VERSION, b"VERSION = %d" % version
+                )
             changed.writestr(name, text)
     return Agent(path, agent.state)
 
 
-def test_clients_of_different_versions_share_the_newest_recorder(agent: Agent, tmp_path: Path) -> None:
+def test_clients_of_different_versions_share_the_newest_recorder(
+    agent: Agent, tmp_path: Path
+) -> None:
     agent.run("record")
     first = agent.recorder_pid()
     newer = other_agent(agent, tmp_path, state_files.VERSION + 1)
@@ -179,7 +194,9 @@ def test_two_clients_at_once_get_the_same_samples(agent: Agent) -> None:
     # By turns: either of them may have begun so much later that the first samples of the other are not among its own.
     while len(found[0].keys() & found[1].keys()) <= 10:
         for samples, rest in zip(found, lines, strict=True):
-            frame = next(frame for frame in map(read_frame, rest) if isinstance(frame, protocol.Sample))
+            frame = next(
+                frame for frame in map(read_frame, rest) if isinstance(frame, protocol.Sample)
+            )
             samples[frame.seq] = msgspec.structs.replace(frame, skipped=0)
     shared = found[0].keys() & found[1].keys()
     assert all(found[0][seq] == found[1][seq] for seq in shared)
@@ -222,7 +239,9 @@ def run_in(agent: Agent, options: str, folder: Path, memory: Path) -> list[dict[
     folder.mkdir()
     found = folder.parent / "frames"
     found.touch()
-    feed = f"""echo '{{"interval": 0.05}}'; while [ $(wc -l < {found}) -lt 8 ]; do sleep 0.02; done"""
+    feed = (
+        f"""echo '{{"interval": 0.05}}'; while [ $(wc -l < {found}) -lt 8 ]; do sleep 0.02; done"""
+    )
     script = f'({feed}) | "$@" watch > {found}; "$@" record --stop; true'
     enter = private_mount(f"mount -t tmpfs -o {options} none {folder}")
     env = agent.env | {"RGT_STATE_DIR": str(folder), "RGT_RAM_DIR": str(memory)}
@@ -274,11 +293,15 @@ def test_a_disk_that_fills_up_does_not_stop_the_recorder(agent: Agent, tmp_path:
     script = feed + ' | "$@" watch > ../frames; "$@" record --stop; true'
     enter = private_mount(f"mount -t tmpfs -o size=3m none {mount}", f"cd {mount}")
     env = agent.env | {"RGT_STATE_DIR": str(mount), "RGT_RAM_DIR": str(tmp_path)}
-    subprocess.run([*enter, "sh", "-c", script, "sh", *agent.command()], env=env, timeout=60, check=True)
+    subprocess.run(
+        [*enter, "sh", "-c", script, "sh", *agent.command()], env=env, timeout=60, check=True
+    )
     frames = [json.loads(line) for line in (tmp_path / "frames").read_bytes().splitlines()]
     numbers = [frame["seq"] for frame in frames if frame["t"] in ("sample", "event")]
     assert numbers == list(range(1, len(numbers) + 1))
-    disks = [disk for frame in frames for disk in frame.get("disks", []) if disk["mount"] == str(mount)]
+    disks = [
+        disk for frame in frames for disk in frame.get("disks", []) if disk["mount"] == str(mount)
+    ]
     assert len([disk for disk in disks if disk["bytes_free"] == 0]) > 5
 
 

@@ -55,7 +55,9 @@ def test_one_that_is_armed_or_has_a_job_is_said_to(agent: Agent, other: Agent) -
     assert other.run("record").returncode == 0
     (other.state / "sink.json").write_text("{}")
     (other.state / "recorder-queues.json").write_text(
-        json.dumps({"/jobs/a": {"cells": {}, "done": False}, "/jobs/b": {"cells": {}, "done": True}})
+        json.dumps(
+            {"/jobs/a": {"cells": {}, "done": False}, "/jobs/b": {"cells": {}, "done": True}}
+        )
     )
     row = listed(agent)[str(other.state)]
     assert (row["armed"], row["jobs"]) == (True, 1)
@@ -64,10 +66,15 @@ def test_one_that_is_armed_or_has_a_job_is_said_to(agent: Agent, other: Agent) -
 def test_a_process_that_only_looks_like_one_is_none(agent: Agent, other: Agent) -> None:
     """It has the words, and the lock file of a real recorder open: the lock names another process."""
     assert other.run("record").returncode == 0
-    script = (
-        "import sys, time; open(sys.argv[1]); held = open(sys.argv[1]); print(flush=True); time.sleep(600)"
-    )
-    words = [sys.executable, "-c", script, str(other.state / "recorder.lock"), "record", "--foreground"]
+    script = "import sys, time; open(sys.argv[1]); held = open(sys.argv[1]); print(flush=True); time.sleep(600)"
+    words = [
+        sys.executable,
+        "-c",
+        script,
+        str(other.state / "recorder.lock"),
+        "record",
+        "--foreground",
+    ]
     with subprocess.Popen(words, stdout=subprocess.PIPE, env=dict(os.environ)) as pretender:
         try:
             assert pretender.stdout is not None and pretender.stdout.readline()

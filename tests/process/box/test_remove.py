@@ -38,7 +38,9 @@ def box(agent_file: Path, tmp_path: Path) -> Iterator[Agent]:
         shutil.copy(agent_file, cache / name)
     agent = Agent(cache / agent_file.name, cache)
     agent.env.update(
-        HOME=str(tmp_path / "home"), RGT_SPARE_DIRS=str(tmp_path / "spare"), RGT_RAM_DIR=str(tmp_path / "ram")
+        HOME=str(tmp_path / "home"),
+        RGT_SPARE_DIRS=str(tmp_path / "spare"),
+        RGT_RAM_DIR=str(tmp_path / "ram"),
     )
     agent.env.pop("XDG_CACHE_HOME", None)
     # A PATH without Slurm and the like: what this machine has must not decide.
@@ -57,7 +59,11 @@ def remove(agent: Agent, *words: str) -> tuple[int, dict[str, Any], dict[str, st
     assert not done.stderr, done.stderr
     *things, end = [json.loads(line) for line in done.stdout.splitlines()]
     home = Path(agent.env["HOME"])
-    return done.returncode, end, {os.path.relpath(thing["path"], home): thing["kept"] for thing in things}
+    return (
+        done.returncode,
+        end,
+        {os.path.relpath(thing["path"], home): thing["kept"] for thing in things},
+    )
 
 
 def files(folder: Path) -> set[str]:
@@ -160,7 +166,9 @@ def test_a_trainer_that_a_process_names_is_kept(box: Agent, how: str) -> None:
         env["PYTHONPATH"] = path
     if how == "shell":
         words = ["sh", "-c", f"echo up; read x; exec python '{path}' --task x"]
-    process = subprocess.Popen(words, cwd=box.state, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        words, cwd=box.state, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     try:
         assert process.stdout is not None and process.stdout.readline() == b"up\n"
         status, _, seen = remove(box)
@@ -178,7 +186,9 @@ def test_the_same_version_of_somebody_else_is_another_file(box: Agent, tmp_path:
     theirs.mkdir()
     shutil.copy(box.state / TRAINER, theirs)
     code = "import time; print('up', flush=True); time.sleep(600)"
-    process = subprocess.Popen([sys.executable, "-c", code, str(theirs / TRAINER)], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(theirs / TRAINER)], stdout=subprocess.PIPE
+    )
     try:
         assert process.stdout is not None and process.stdout.readline() == b"up\n"
         assert remove(box)[0] == 0
@@ -188,11 +198,19 @@ def test_the_same_version_of_somebody_else_is_another_file(box: Agent, tmp_path:
 
 
 @pytest.mark.parametrize("what", ["a look whether it is there", "a file that has gone"])
-def test_who_only_asks_or_named_another_file_is_in_no_doubt(box: Agent, tmp_path: Path, what: str) -> None:
+def test_who_only_asks_or_named_another_file_is_in_no_doubt(
+    box: Agent, tmp_path: Path, what: str
+) -> None:
     code = "import time; print('up', flush=True); time.sleep(600)"
     look = ["exec(...)", "look", box.path.name, "0" * 64, "1"]
-    words = look if what.startswith("a look") else [str(tmp_path / "ended" / box.path.name), "queue", "run"]
-    process = subprocess.Popen([sys.executable, "-c", code, *words], cwd=tmp_path, stdout=subprocess.PIPE)
+    words = (
+        look
+        if what.startswith("a look")
+        else [str(tmp_path / "ended" / box.path.name), "queue", "run"]
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words], cwd=tmp_path, stdout=subprocess.PIPE
+    )
     try:
         assert process.stdout is not None and process.stdout.readline() == b"up\n"
         assert remove(box)[0] == 0
@@ -231,17 +249,25 @@ def test_what_is_named_elsewhere_or_cannot_be_asked_is_kept(
 
 
 def test_programs_without_a_cluster_are_no_doubt(box: Agent) -> None:
-    script(box, "squeue", "echo 'squeue: fatal: Could not establish a configuration source' >&2; exit 1")
+    script(
+        box,
+        "squeue",
+        "echo 'squeue: fatal: Could not establish a configuration source' >&2; exit 1",
+    )
     script(box, "kubectl", "exit 1")
     box.env.pop("KUBECONFIG", None)
     status, _, seen = remove(box, "--old")
     assert (status, seen) == (0, {f".cache/rgt/{OLD}": None})
 
 
-def test_the_batch_script_of_a_queue_that_is_not_through_names_its_agent(box: Agent, tmp_path: Path) -> None:
+def test_the_batch_script_of_a_queue_that_is_not_through_names_its_agent(
+    box: Agent, tmp_path: Path
+) -> None:
     job = tmp_path / "job"
     job.mkdir()
-    (job / "runner.sbatch").write_text(f"#!/bin/sh\nexec python3 /nfs/home/me/.cache/rgt/{OLD} queue run\n")
+    (job / "runner.sbatch").write_text(
+        f"#!/bin/sh\nexec python3 /nfs/home/me/.cache/rgt/{OLD} queue run\n"
+    )
     status, _, seen = remove(box, "--old", "--job", str(job))
     assert status == 1 and "runner.sbatch" in str(seen[f".cache/rgt/{OLD}"])
     (job / "state.json").write_text('{"done": true, "cells": []}')
@@ -266,14 +292,21 @@ def test_a_job_in_the_queue_of_a_real_slurm_refuses_and_keeps(box: Agent, tmp_pa
     with running(tmp_path / "slurm") as slurm:
         box.env.update({key: slurm.env[key] for key in ("SLURM_CONF", "PATH")})
         held = ["sbatch", "--parsable", "--hold", str(batch)]
-        number = subprocess.run(held, env=box.env, capture_output=True, text=True, check=True).stdout.strip()
+        number = subprocess.run(
+            held, env=box.env, capture_output=True, text=True, check=True
+        ).stdout.strip()
         # Until Slurm answers in time: one that is slow is a doubt of its own, and keeps the file as well.
-        until(lambda: f"Slurm job {number}" in str(remove(box, "--old")[2][f".cache/rgt/{OLD}"]), "its word")
+        until(
+            lambda: f"Slurm job {number}" in str(remove(box, "--old")[2][f".cache/rgt/{OLD}"]),
+            "its word",
+        )
         assert remove(box, "--old")[0] == 1
         status, end, _ = remove(box)
         # The first reason may be another: a Slurm that is slow to answer is a doubt of its own.
         assert status == 1
-        assert any(f"Slurm job {number} will run the agent" in reason for reason in end["refused"]), end
+        assert any(
+            f"Slurm job {number} will run the agent" in reason for reason in end["refused"]
+        ), end
         subprocess.run(["scancel", number], env=box.env, check=True)
         until(lambda: remove(box, "--old")[0] == 0, "a queue without it")
 

@@ -21,7 +21,12 @@ exit 0
 
 @pytest.mark.parametrize(
     ("number", "found"),
-    [("12", ("12_2", "RUNNING")), ("14", ("12_1", "CANCELLED")), ("13", ("12_0", "COMPLETED")), ("1", None)],
+    [
+        ("12", ("12_2", "RUNNING")),
+        ("14", ("12_1", "CANCELLED")),
+        ("13", ("12_0", "COMPLETED")),
+        ("1", None),
+    ],
 )
 def test_the_task_that_has_the_number_of_its_array_is_one_of_several(
     number: str, found: tuple[str, str] | None
@@ -30,12 +35,15 @@ def test_the_task_that_has_the_number_of_its_array_is_one_of_several(
 
 
 def test_a_job_that_is_no_array() -> None:
-    assert queue_command.slurm_record("7", "JobId=7 JobName=JobState UserId=a(1) JobState=RUNNING") == (
+    assert queue_command.slurm_record(
+        "7", "JobId=7 JobName=JobState UserId=a(1) JobState=RUNNING"
+    ) == (
         "7",
         "RUNNING",
     )
     assert (
-        queue_command.slurm_record("7", "slurm_load_jobs error: Unable to contact slurm controller") is None
+        queue_command.slurm_record("7", "slurm_load_jobs error: Unable to contact slurm controller")
+        is None
     )
 
 

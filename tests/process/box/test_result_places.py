@@ -155,7 +155,9 @@ def box(tmp_path: Path) -> Path:
     root = tmp_path / "box"
     (root / "usr/lib").mkdir(parents=True)
     (root / "lib").symlink_to("usr/lib")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", root / "work/venv-here"], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", root / "work/venv-here"], check=True
+    )
     for name in (*RESULTS, *PACKAGES):
         put(root / name, CONTENT.get(name, "x"))
     return root
@@ -172,14 +174,24 @@ def test_results_count_wherever_they_are_and_packages_nowhere(agent: Agent, box:
     found = listed(agent, box)
     assert found.problems == ()
     places = {group.path for group in found.groups}
-    missing = [name for name in RESULTS if not any(str(box / name).startswith(f"{path}/") for path in places)]
+    missing = [
+        name
+        for name in RESULTS
+        if not any(str(box / name).startswith(f"{path}/") for path in places)
+    ]
     assert missing == []
     surplus = [
-        group for group in found.groups if group.newest_path not in {str(box / name) for name in RESULTS}
+        group
+        for group in found.groups
+        if group.newest_path not in {str(box / name) for name in RESULTS}
     ]
     assert surplus == []
     assert sum(group.files for group in found.groups) == len(RESULTS)
-    venv = [path for path in (box / "work/venv-here").rglob("*") if path.is_file() and not path.is_symlink()]
+    venv = [
+        path
+        for path in (box / "work/venv-here").rglob("*")
+        if path.is_file() and not path.is_symlink()
+    ]
     own = [path for path in venv if str(path.relative_to(box)) not in RESULTS]
     assert sum(item.files for item in found.skipped) == len(PACKAGES) + len(own)
 
@@ -204,5 +216,7 @@ def test_what_pip_really_installs_is_in_its_list(agent: Agent, tmp_path: Path) -
         (str(root / "srv/project/lib"), 1),
         (str(root / "srv/project/out"), 1),
     ]
-    (by_list,) = [item for item in found.skipped if item.rule == "packages, by their lists of files"]
+    (by_list,) = [
+        item for item in found.skipped if item.rule == "packages, by their lists of files"
+    ]
     assert by_list.files > 300 and by_list.proved

@@ -92,7 +92,9 @@ def test_cells_runs_globs_and_nobody_have_their_groups(agent: Agent, box: Path) 
     assert found.problems == ()
 
 
-def test_a_fingerprint_is_what_the_docs_say_and_moves_with_every_change(agent: Agent, box: Path) -> None:
+def test_a_fingerprint_is_what_the_docs_say_and_moves_with_every_change(
+    agent: Agent, box: Path
+) -> None:
     one, two = put(box / "run/a.pt"), put(box / "run/sub/b.pt")
     first = results(agent, box, "--run", str(box / "run"))
     assert groups(first)[str(box / "run")].fingerprint == fingerprint(one, two)
@@ -114,7 +116,11 @@ def results_on_young_box(agent: Agent, root: Path, *words: str) -> Results:
     """Run `results` where every process is younger than this call: in a process namespace of its own."""
     flags = [] if os.geteuid() == 0 else ["-U", "-r"]
     alone = ["unshare", *flags, "--mount", "--pid", "--fork", "--mount-proc"]
-    env = agent.env | {"RGT_ROOTS": str(root), "HOME": str(root / "home"), "XDG_CACHE_HOME": str(root.parent)}
+    env = agent.env | {
+        "RGT_ROOTS": str(root),
+        "HOME": str(root / "home"),
+        "XDG_CACHE_HOME": str(root.parent),
+    }
     command = [*alone, *agent.command("results", *words)]
     done = subprocess.run(command, capture_output=True, env=env, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -130,7 +136,9 @@ def made(box: Path) -> float:
     return made
 
 
-def test_only_what_changed_since_the_instance_was_made_counts(agent: Agent, box: Path, made: float) -> None:
+def test_only_what_changed_since_the_instance_was_made_counts(
+    agent: Agent, box: Path, made: float
+) -> None:
     old = put(box / "data/new.pt")
     os.utime(old, (1, 1))  # an old mtime alone, as `cp -p` and `tar` leave it, makes no file old
     found = results_on_young_box(agent, box, "--since", repr(made))
@@ -178,7 +186,15 @@ def test_a_container_that_is_older_than_its_date_makes_the_date_unknown(
 def test_a_run_that_began_before_its_machine_makes_the_date_unknown(
     agent: Agent, box: Path, made: float
 ) -> None:
-    run = {"name": "sft", "key": 1, "pid": 1, "ticks": 1, "started": made - 60, "ended": 2.0, "cwd": str(box)}
+    run = {
+        "name": "sft",
+        "key": 1,
+        "pid": 1,
+        "ticks": 1,
+        "started": made - 60,
+        "ended": 2.0,
+        "cwd": str(box),
+    }
     agent.state.mkdir()
     (agent.state / "found.json").write_text(json.dumps({"boot": "x", "runs": [run]}))
     found = results_on_young_box(agent, box, "--since", repr(made))
@@ -203,7 +219,10 @@ def test_caches_and_packages_are_left_out_and_counted(agent: Agent, box: Path) -
     for name in CACHES:
         put(box / name)
     put(box / "home/venv/pyvenv.cfg")
-    put(box / "home/venv/lib/python3.11/site-packages/torch-2.dist-info/RECORD", "torch/weights.pt,,1\n")
+    put(
+        box / "home/venv/lib/python3.11/site-packages/torch-2.dist-info/RECORD",
+        "torch/weights.pt,,1\n",
+    )
     found = results(agent, box)
     assert found.groups == ()
     assert sum(item.files for item in found.skipped) == len(CACHES) + 2
@@ -218,7 +237,9 @@ def test_caches_and_packages_are_left_out_and_counted(agent: Agent, box: Path) -
         "settings of programs": False,
         "start-up files and histories of shells": False,
     }
-    (shells,) = [item for item in found.skipped if item.rule == "start-up files and histories of shells"]
+    (shells,) = [
+        item for item in found.skipped if item.rule == "start-up files and histories of shells"
+    ]
     assert shells.newest_path == str(box / "home/.bash_history")
     assert shells.newest == pytest.approx(os.stat(shells.newest_path).st_ctime)
 
@@ -270,9 +291,13 @@ def test_what_outlives_the_instance_is_not_walked_but_named(agent: Agent, box: P
         f"mount -t tmpfs rgt-demo-disk {box}/volume", f"echo 1 > {box}/volume/model.pt",
         f"mount -t tmpfs none {box}/memory", f"echo 1 > {box}/memory/model.pt",
     )  # fmt: skip
-    survives = [word for name in ("volume", "memory", "gone") for word in ("--survives", str(box / name))]
+    survives = [
+        word for name in ("volume", "memory", "gone") for word in ("--survives", str(box / name))
+    ]
     command = [*prefix, *agent.command("results", *survives)]
-    done = subprocess.run(command, capture_output=True, env=agent.env | {"RGT_ROOTS": str(box)}, check=True)
+    done = subprocess.run(
+        command, capture_output=True, env=agent.env | {"RGT_ROOTS": str(box)}, check=True
+    )
     found = msgspec.json.decode(done.stdout, type=Results)
     assert [group.path for group in found.groups] == [str(box / "memory")]
     assert [item.rule for item in found.skipped] == [f"outlives the instance: {box}/volume"]
@@ -303,7 +328,9 @@ def test_odd_names_special_files_and_loops_do_no_harm(agent: Agent, box: Path) -
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
-def test_what_cannot_be_read_is_a_problem_and_no_empty_directory(agent: Agent, open_folder: Path) -> None:
+def test_what_cannot_be_read_is_a_problem_and_no_empty_directory(
+    agent: Agent, open_folder: Path
+) -> None:
     box = open_folder / "box"
     put(box / "run/model.pt")
     put(box / "run/secret/other.pt")
@@ -374,7 +401,9 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 def test_fifty_thousand_files_take_little_memory(agent: Agent, box: Path) -> None:
     in_memory = private_mount(f"mount -t tmpfs -o nr_inodes=100000 none {box}")
     words = [*in_memory, agent.python, "-c", MANY, str(box), *agent.command("results")]
-    done = subprocess.run(words, capture_output=True, env=agent.env | {"RGT_ROOTS": str(box)}, check=True)
+    done = subprocess.run(
+        words, capture_output=True, env=agent.env | {"RGT_ROOTS": str(box)}, check=True
+    )
     answer, peak = done.stdout.splitlines()
     found = msgspec.json.decode(answer, type=Results)
     assert sum(group.files for group in found.groups) == 50_000
@@ -433,10 +462,20 @@ def test_a_long_table_of_mounts_is_read_to_its_end(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_training_that_was_found_has_its_directories_also_after_its_end(agent: Agent, box: Path) -> None:
+def test_a_training_that_was_found_has_its_directories_also_after_its_end(
+    agent: Agent, box: Path
+) -> None:
     put(box / "out/sft/checkpoint-5/model.safetensors")
     put(box / "logs/sft.log")
-    run = {"name": "proj/sft", "key": 1, "pid": 1, "ticks": 1, "started": 1.0, "ended": 2.0, "cwd": str(box)}
+    run = {
+        "name": "proj/sft",
+        "key": 1,
+        "pid": 1,
+        "ticks": 1,
+        "started": 1.0,
+        "ended": 2.0,
+        "cwd": str(box),
+    }
     run |= {"dirs": [str(box / "out/sft")], "logs": [str(box / "logs/sft.log")]}
     agent.state.mkdir()
     (agent.state / "found.json").write_text(json.dumps({"boot": "x", "runs": [run]}))

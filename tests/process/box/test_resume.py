@@ -52,10 +52,12 @@ def test_no_gap_and_no_duplicate_over_many_cuts(agent: Agent, tmp_path: Path) ->
                 jobs=[str(job)],
                 samples_after=after,
                 log_cursors={
-                    path: {"inode": c.inode, "offset": c.offset} for path, c in cursors["log"].items()
+                    path: {"inode": c.inode, "offset": c.offset}
+                    for path, c in cursors["log"].items()
                 },
                 scalar_cursors={
-                    path: {"inode": c.inode, "offset": c.offset} for path, c in cursors["scalar"].items()
+                    path: {"inode": c.inode, "offset": c.offset}
+                    for path, c in cursors["scalar"].items()
                 },
             )
             budget = dice.randrange(1, 15)
@@ -65,10 +67,14 @@ def test_no_gap_and_no_duplicate_over_many_cuts(agent: Agent, tmp_path: Path) ->
                     assert not frame.reset
                     assert frame.skipped == 0
                     lines += frame.lines
-                    cursors["log"][frame.path] = protocol.Cursor(inode=frame.inode, offset=frame.end)
+                    cursors["log"][frame.path] = protocol.Cursor(
+                        inode=frame.inode, offset=frame.end
+                    )
                 elif isinstance(frame, protocol.Scalars):
                     steps += [point.step for point in frame.points]
-                    cursors["scalar"][frame.source] = protocol.Cursor(inode=frame.inode, offset=frame.end)
+                    cursors["scalar"][frame.source] = protocol.Cursor(
+                        inode=frame.inode, offset=frame.end
+                    )
                 elif isinstance(frame, (protocol.Sample, protocol.Event)):
                     assert getattr(frame, "skipped", 0) == 0
                     numbers.append(frame.seq)

@@ -49,7 +49,9 @@ def box(tmp_path: Path) -> Path:
     database = root / "usr/lib/sysimage/rpm"
     database.mkdir(parents=True)
     rpm("rpm", "--dbpath", str(database), "--initdb")
-    rpm("rpm", "--dbpath", str(database), "-i", "--justdb", "--nodeps", "--ignorearch", str(package))
+    rpm(
+        "rpm", "--dbpath", str(database), "-i", "--justdb", "--nodeps", "--ignorearch", str(package)
+    )
     (root / "var/lib").mkdir(parents=True)
     (root / "var/lib/rpm").symlink_to("../../usr/lib/sysimage/rpm")
     return root
@@ -57,13 +59,17 @@ def box(tmp_path: Path) -> Path:
 
 def test_what_rpm_lists_is_no_result_and_what_lies_next_to_it_is(agent: Agent, box: Path) -> None:
     found = results(agent, box)
-    assert {path: group.files for path, group in groups(found).items()} == {str(box / "opt/tool/lib"): 1}
+    assert {path: group.files for path, group in groups(found).items()} == {
+        str(box / "opt/tool/lib"): 1
+    }
     assert groups(found)[str(box / "opt/tool/lib")].newest_path.endswith("/mine.pt")
     (listed,) = [rule for rule in found.skipped if rule.rule == "packages, by their lists of files"]
     assert (listed.files, listed.proved) == (2, True)
 
 
-def test_without_rpm_its_files_count_and_no_database_is_made(agent: Agent, box: Path, tmp_path: Path) -> None:
+def test_without_rpm_its_files_count_and_no_database_is_made(
+    agent: Agent, box: Path, tmp_path: Path
+) -> None:
     for name in (box / "usr/lib/sysimage/rpm").iterdir():
         name.unlink()
     found = results(agent, box)

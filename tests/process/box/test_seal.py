@@ -28,7 +28,11 @@ from tests.process.box.nvml_driver import build_driver, make_devices
 def still(agent: Agent, tmp_path: Path) -> Iterator[Agent]:
     """An agent on a box where nobody types and little lies about; no seal outlives the test."""
     (tmp_path / "box").mkdir()
-    agent.env |= {"RGT_ROOTS": str(tmp_path / "box"), "RGT_TERMINALS": "", "HOME": str(tmp_path / "home")}
+    agent.env |= {
+        "RGT_ROOTS": str(tmp_path / "box"),
+        "RGT_TERMINALS": "",
+        "HOME": str(tmp_path / "home"),
+    }
     yield agent
     holder = lock(agent)
     if holder.get("pid") and Path(f"/proc/{holder['pid']}").exists():
@@ -53,7 +57,9 @@ def seal(agent: Agent, *words: str) -> Seal:
 def quiet(found: Seal) -> list[str]:
     """Return what speaks against a call, without what other tests do on the same machine."""
     return [
-        line for line in found.busy if "files are being copied" not in line and "training process" not in line
+        line
+        for line in found.busy
+        if "files are being copied" not in line and "training process" not in line
     ]
 
 
@@ -100,7 +106,10 @@ def test_a_live_runner_is_busy_and_goes_on(still: Agent, tmp_path: Path) -> None
     try:
         until(lambda: status(still, job)["cells"][0]["state"] == "running")
         found = seal(still, "--job", str(job))
-        assert any(f"a runner (pid {runner.pid}) is already at work on {job}" == line for line in found.busy)
+        assert any(
+            f"a runner (pid {runner.pid}) is already at work on {job}" == line
+            for line in found.busy
+        )
         assert runner.poll() is None
         assert unseal(still, found.nonce)
     finally:
@@ -135,13 +144,17 @@ def test_a_second_seal_is_refused_until_the_first_one_is_open(still: Agent) -> N
     assert unseal(still, second.nonce)
 
 
-def test_no_process_is_ended_for_a_file_that_anybody_may_write_to(still: Agent, tmp_path: Path) -> None:
+def test_no_process_is_ended_for_a_file_that_anybody_may_write_to(
+    still: Agent, tmp_path: Path
+) -> None:
     nonce, other = "a" * 32, subprocess.Popen(["sleep", "1000"])
     try:
         ticks = int(Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19])
         still.state.mkdir()
         path = still.state / "seal.lock"
-        path.write_text(json.dumps({"seal": True, "pid": other.pid, "ticks": ticks, "nonce": nonce}))
+        path.write_text(
+            json.dumps({"seal": True, "pid": other.pid, "ticks": ticks, "nonce": nonce})
+        )
         assert unseal(still, nonce) is False, "nobody holds the lock"
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -278,7 +291,13 @@ def test_a_training_that_only_the_recorder_knows_is_said(still: Agent, tmp_path:
     process = subprocess.Popen(["sleep", "1000"])
     try:
         ticks = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
-        run = {"name": "proj/quiet", "key": 1, "pid": process.pid, "ticks": ticks, "started": time.time()}
+        run = {
+            "name": "proj/quiet",
+            "key": 1,
+            "pid": process.pid,
+            "ticks": ticks,
+            "started": time.time(),
+        }
         still.state.mkdir()
         (still.state / "found.json").write_text(json.dumps({"boot": "x", "runs": [run]}))
         found = seal(still)

@@ -42,14 +42,20 @@ def test_a_secret_is_a_file_that_nobody_else_reads(agent: Agent, home: Path) -> 
     row = secret(agent, "put", "--name", "HF_TOKEN", value=VALUE)["put"]
     path = Path(row["path"])
     assert path == home / ".config/rgt/secrets/HF_TOKEN" and path.read_text() == VALUE
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert (
+        stat.S_IMODE(path.stat().st_mode) == 0o600
+        and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    )
     assert VALUE not in (agent.state / "secrets.json").read_text()
     assert secret(agent, "put", "--name", "HF_TOKEN", value="another-value")["put"] == row
     assert [each["problem"] for each in secret(agent, "list")["secrets"]] == [None]
     path.chmod(0o644)
     assert "give it again" in secret(agent, "list")["secrets"][0]["problem"]
     assert secret(agent, "remove", "--name", "HF_TOKEN")["removed"] == [row] and not path.exists()
-    assert "no secret of that name" in secret(agent, "remove", "--name", "HF_TOKEN", status=1)["refused"]
+    assert (
+        "no secret of that name"
+        in secret(agent, "remove", "--name", "HF_TOKEN", status=1)["refused"]
+    )
     for name in ("A-B", "1A", "../x", ""):
         secret(agent, "put", "--name", name, value=VALUE, status=1 if name else 2)
     assert "1 to" in secret(agent, "put", "--name", "A", status=1)["refused"]
@@ -74,9 +80,9 @@ def test_a_shared_or_durable_place_is_refused_and_another_named(
     link = home / "looks-local"
     link.symlink_to(durable)
     for to in (durable, durable / "deep" / "er", link):
-        said = secret(agent, "put", "--name", "A", "--to", to, "--durable", durable, value=VALUE, status=1)[
-            "refused"
-        ]
+        said = secret(
+            agent, "put", "--name", "A", "--to", to, "--durable", durable, value=VALUE, status=1
+        )["refused"]
         assert "outlives this box" in said and f"{home}/.config/rgt/secrets would do" in said
     assert list(durable.iterdir()) == []
     said = secret(agent, "put", "--name", "A", "--durable", home, value=VALUE)["put"]["path"]
@@ -102,12 +108,18 @@ def test_cells_get_it_by_their_environment_alone(agent: Agent, home: Path, tmp_p
     assert f"TOKEN is {VALUE}." in (job / "logs/a.log").read_text()
     assert "TOKEN is ." in (other / "logs/a.log").read_text()
     kept = [
-        path for path in [*job.rglob("*"), *agent.state.rglob("*")] if path.is_file() and path.name != "a.log"
+        path
+        for path in [*job.rglob("*"), *agent.state.rglob("*")]
+        if path.is_file() and path.name != "a.log"
     ]
     assert not [path for path in kept if VALUE.encode() in path.read_bytes()]
     channel = agent.watch(interval=10, jobs=[str(job)])
-    line = channel.expect(lambda frame: any("TOKEN is" in one for one in getattr(frame, "lines", ())))
-    assert any("TOKEN is ***." in one for one in line.lines) and not any(VALUE in one for one in line.lines)
+    line = channel.expect(
+        lambda frame: any("TOKEN is" in one for one in getattr(frame, "lines", ()))
+    )
+    assert any("TOKEN is ***." in one for one in line.lines) and not any(
+        VALUE in one for one in line.lines
+    )
     Path(row["path"]).unlink()
     again = make_job(tmp_path / "job", show, ["b"])
     done = agent.run("queue", "run", "--job", str(again))
@@ -124,7 +136,9 @@ def test_another_users_file_is_no_secret_of_ours(agent: Agent, home: Path, tmp_p
     assert (job / "logs/a.log").read_text() == "[]\n"
 
 
-def test_open_keys_are_found_and_their_values_are_not_told(agent: Agent, home: Path, tmp_path: Path) -> None:
+def test_open_keys_are_found_and_their_values_are_not_told(
+    agent: Agent, home: Path, tmp_path: Path
+) -> None:
     job, durable = tmp_path / "job", home / "netdisk"
     files = {
         home / ".netrc": f"machine api.wandb.ai login user password {VALUE}\n",
@@ -145,7 +159,8 @@ def test_open_keys_are_found_and_their_values_are_not_told(agent: Agent, home: P
     assert VALUE.encode() not in done.stdout and TOKEN.encode() not in done.stdout
     assert found[job / ".env"]["why"] == "a key or password in line 2"
     assert (
-        "chmod 600" in found[job / ".env"]["open"] and "outlives this box" in found[durable / ".env"]["open"]
+        "chmod 600" in found[job / ".env"]["open"]
+        and "outlives this box" in found[durable / ".env"]["open"]
     )
     assert found[home / ".netrc"]["open"] is None
     channel = agent.watch(interval=10, jobs=[str(job)], durable=[str(durable)])

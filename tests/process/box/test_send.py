@@ -82,7 +82,9 @@ def test_names_that_are_no_utf8(sending: Sending, tmp_path: Path) -> None:
     assert sending.whole(path_b64=base64.b64encode(os.fsencode(path)).decode())[0] == b"x"
 
 
-def test_what_is_no_file_is_refused_and_the_next_one_served(sending: Sending, tmp_path: Path) -> None:
+def test_what_is_no_file_is_refused_and_the_next_one_served(
+    sending: Sending, tmp_path: Path
+) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, tmp_path / "nowhere", Path("/dev/zero")):
         sending.ask(path=str(path))
@@ -123,7 +125,9 @@ def refusal(sending: Sending, path: Path) -> str:
     return "none" if row["sha256"] == hashlib.sha256(b"{}").hexdigest() else "it was read"
 
 
-def test_another_file_than_the_listed_one_is_refused(agent: Agent, sending: Sending, tmp_path: Path) -> None:
+def test_another_file_than_the_listed_one_is_refused(
+    agent: Agent, sending: Sending, tmp_path: Path
+) -> None:
     """Its stamp is named where it is on the same device: saved again by rename, it can be requested anew."""
     path = rested(tmp_path / "latest.pt", b"one")
     rows = [
@@ -156,7 +160,9 @@ def test_a_relative_path_is_refused(sending: Sending) -> None:
 
 
 @pytest.mark.parametrize("change", ["written", "cut", "touched"])
-def test_a_change_in_the_midst_shows_in_the_stamp(sending: Sending, tmp_path: Path, change: str) -> None:
+def test_a_change_in_the_midst_shows_in_the_stamp(
+    sending: Sending, tmp_path: Path, change: str
+) -> None:
     """The pipe holds some of it; the rest is read after the change."""
     size = 20 << 20
     path = rested(tmp_path / "a.pt", bytes(size))
@@ -184,7 +190,9 @@ def test_a_fresh_file_is_waited_for(sending: Sending, tmp_path: Path) -> None:
 
 
 def test_it_ends_with_its_input_and_with_its_reader(agent: Agent, tmp_path: Path) -> None:
-    done = subprocess.run(agent.command("send"), env=agent.env, input=b"", capture_output=True, check=False)
+    done = subprocess.run(
+        agent.command("send"), env=agent.env, input=b"", capture_output=True, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     path = rested(tmp_path / "a", bytes(5 << 20))
     process = subprocess.Popen(
@@ -205,7 +213,9 @@ def test_it_ends_with_its_input_and_with_its_reader(agent: Agent, tmp_path: Path
         assert process.stderr.read() == b""
 
 
-def test_pieces_that_follow_each_other_end_with_the_hash_of_all(sending: Sending, tmp_path: Path) -> None:
+def test_pieces_that_follow_each_other_end_with_the_hash_of_all(
+    sending: Sending, tmp_path: Path
+) -> None:
     data = os.urandom(3_000_001)
     path = rested(tmp_path / "a.pt", data)
     for start, stop in ((0, 2_000_000), (2_000_000, 2_500_000), (2_500_000, 3_000_001)):
@@ -219,14 +229,18 @@ def test_pieces_that_follow_each_other_end_with_the_hash_of_all(sending: Sending
     assert sending.whole(path=str(other), start=5, end=9)[1]["sha256"] is None
 
 
-def test_a_file_that_changes_between_two_pieces_has_no_hash(sending: Sending, tmp_path: Path) -> None:
+def test_a_file_that_changes_between_two_pieces_has_no_hash(
+    sending: Sending, tmp_path: Path
+) -> None:
     path = rested(tmp_path / "a.pt", b"x" * 100)
     sending.whole(path=str(path), start=0, end=50)
     rested(path, b"y" * 100)
     assert sending.whole(path=str(path), start=50, end=100)[1]["sha256"] is None
 
 
-def test_the_list_and_the_closing_look_come_from_the_same_process(sending: Sending, tmp_path: Path) -> None:
+def test_the_list_and_the_closing_look_come_from_the_same_process(
+    sending: Sending, tmp_path: Path
+) -> None:
     (tmp_path / "runs").mkdir()
     path = rested(tmp_path / "runs" / os.fsdecode(b"\xff.pt"), b"0123456789")
     nice = os.getpriority(os.PRIO_PROCESS, sending.process.pid)
@@ -266,7 +280,9 @@ def test_many_small_files_are_whole_and_answered_before_more_is_waited_for(
     sending: Sending, tmp_path: Path
 ) -> None:
     sizes = [0, 1, 4095, 200_000, 262_144, 262_145, 300_000, 524_288, 3] * 4
-    paths = [rested(tmp_path / f"{number}.txt", os.urandom(size)) for number, size in enumerate(sizes)]
+    paths = [
+        rested(tmp_path / f"{number}.txt", os.urandom(size)) for number, size in enumerate(sizes)
+    ]
     lines = [json.dumps({"id": number, "path": str(path)}) for number, path in enumerate(paths)]
     lines.insert(5, json.dumps({"id": 99, "path": "/nonexistent"}))
     asked = "".join(line + "\n" for line in lines)
@@ -281,4 +297,6 @@ def test_many_small_files_are_whole_and_answered_before_more_is_waited_for(
         assert (head["id"], head["n"]) == (number, len(path.read_bytes()))
         assert sending.read(head["n"]) == path.read_bytes()
         assert sending.row()["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert sending.whole(path=str(paths[1]))[0] == paths[1].read_bytes(), "it waits, and answers at once"
+    assert sending.whole(path=str(paths[1]))[0] == paths[1].read_bytes(), (
+        "it waits, and answers at once"
+    )

@@ -27,7 +27,17 @@ def test_a_container_is_as_old_as_its_first_process() -> None:
     """In a new pid namespace with its own /proc the host's hours do not count."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     remote = os.path.dirname(os.path.dirname(procstat.__file__))
-    argv = ["unshare", *user, "--pid", "--fork", "--mount-proc", sys.executable, "-c", SCRIPT, remote]
+    argv = [
+        "unshare",
+        *user,
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        sys.executable,
+        "-c",
+        SCRIPT,
+        remote,
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     with open("/proc/uptime") as file:
         host = float(file.read().split()[0])
@@ -72,7 +82,12 @@ def test_slurm_jobs(agent: Agent, tmp_path: Path) -> None:
             reason="gpu-node-3",
         ),
         protocol.SlurmJob(
-            id="4243_[1-4]", name="sweep", state="PENDING", elapsed_s=0.0, left_s=None, reason="(Priority)"
+            id="4243_[1-4]",
+            name="sweep",
+            state="PENDING",
+            elapsed_s=0.0,
+            left_s=None,
+            reason="(Priority)",
         ),
     )
     assert session.slurm_error is None
@@ -80,7 +95,9 @@ def test_slurm_jobs(agent: Agent, tmp_path: Path) -> None:
 
 
 def test_a_slurm_without_a_controller_is_told(agent: Agent, tmp_path: Path) -> None:
-    env = fake_squeue(tmp_path / "bin", "echo 'slurm_load_jobs error: Unable to contact' >&2; exit 1")
+    env = fake_squeue(
+        tmp_path / "bin", "echo 'slurm_load_jobs error: Unable to contact' >&2; exit 1"
+    )
     session = decode(agent.run("sample", env=env).stdout).session
     assert (session.slurm, session.slurm_error) == (
         (),
@@ -88,14 +105,23 @@ def test_a_slurm_without_a_controller_is_told(agent: Agent, tmp_path: Path) -> N
     )
 
 
-def test_a_box_without_slurm_says_nothing_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_box_without_slurm_says_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert set(SessionSampler().read(wait=5.0)) == {"uptime_s"}
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("0:00", 0), ("29:58", 1798), ("1:00:01", 3601), ("2-00:00:00", 172800), ("INVALID", None), ("", None)],
+    [
+        ("0:00", 0),
+        ("29:58", 1798),
+        ("1:00:01", 3601),
+        ("2-00:00:00", 172800),
+        ("INVALID", None),
+        ("", None),
+    ],
 )
 def test_times_of_slurm(text: str, expected: float | None) -> None:
     assert sampler.slurm_seconds(text) == expected
@@ -114,7 +140,10 @@ def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
     child = int((tmp_path / "child").read_text())
     until(lambda: procstat.start_ticks(child) is None, "the end of the child")
     assert background.try_program(["/no/such/program"], 1.0) is None
-    assert (background.try_program(["false"], 60.0), background.run_program(["false"], 60.0)) == (None, "")
+    assert (background.try_program(["false"], 60.0), background.run_program(["false"], 60.0)) == (
+        None,
+        "",
+    )
 
 
 def test_tmux_sessions_of_this_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +152,9 @@ def test_tmux_sessions_of_this_user(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TMUX_TMPDIR", str(tmp_path))
     monkeypatch.delenv("TMUX", raising=False)
     assert sampler.tmux_sessions() == []
-    subprocess.run(["tmux", "-f", "/dev/null", "new-session", "-d", "-s", "train", "sleep 1000"], check=True)
+    subprocess.run(
+        ["tmux", "-f", "/dev/null", "new-session", "-d", "-s", "train", "sleep 1000"], check=True
+    )
     try:
         assert sampler.tmux_sessions() == ["train"]
     finally:

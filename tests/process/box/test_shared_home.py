@@ -33,10 +33,10 @@ class Container(Agent):
         for name in ("RGT_STATE_DIR", "XDG_CACHE_HOME"):
             self.env.pop(name, None)
         flags = ["--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"]
-        script = (
-            f"hostname {hostname} && mount --bind {memory} /dev/shm && {before} && echo up && exec sleep 1000"
+        script = f"hostname {hostname} && mount --bind {memory} /dev/shm && {before} && echo up && exec sleep 1000"
+        self.process = subprocess.Popen(
+            ["unshare", *flags, "sh", "-ec", script], stdout=subprocess.PIPE
         )
-        self.process = subprocess.Popen(["unshare", *flags, "sh", "-ec", script], stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == b"up\n"
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
@@ -91,7 +91,12 @@ def container(agent_file: Path, shared: Path, memory: Path) -> Iterator[Make]:
 
     def make(hostname: str = NODE, before: str = "true") -> Container:
         if made:  # a boot is known by the tick in which its first process began
-            until(lambda: time.clock_gettime(time.CLOCK_BOOTTIME) * procstat.CLOCK_TICKS > made[-1].began + 1)
+            until(
+                lambda: (
+                    time.clock_gettime(time.CLOCK_BOOTTIME) * procstat.CLOCK_TICKS
+                    > made[-1].began + 1
+                )
+            )
         made.append(Container(agent_file, shared, memory, hostname, before))
         return made[-1]
 
@@ -114,7 +119,9 @@ def samples(channel: Channel, count: int = 3) -> tuple[protocol.Hello, list[str]
     raise AssertionError(f"no samples; events: {events}")
 
 
-@pytest.mark.parametrize("names", [(NODE + "-a", NODE + "-b"), (NODE, NODE)], ids=["two-names", "one-name"])
+@pytest.mark.parametrize(
+    "names", [(NODE + "-a", NODE + "-b"), (NODE, NODE)], ids=["two-names", "one-name"]
+)
 def test_each_has_a_recorder_of_its_own_and_shows_its_own_trainings(
     container: Make, tmp_path: Path, names: tuple[str, str]
 ) -> None:
@@ -122,7 +129,9 @@ def test_each_has_a_recorder_of_its_own_and_shows_its_own_trainings(
     folder = tmp_path / f"exp{uuid.uuid4().hex[:8]}"
     folder.mkdir()
     (folder / "train.py").write_text("import time\ntime.sleep(1000)\n")
-    with subprocess.Popen(one.inside(sys.executable, str(folder / "train.py")), cwd=folder) as training:
+    with subprocess.Popen(
+        one.inside(sys.executable, str(folder / "train.py")), cwd=folder
+    ) as training:
         try:
             first = one.watch(interval=0.2, find=True)
             frame = first.expect(
@@ -133,7 +142,9 @@ def test_each_has_a_recorder_of_its_own_and_shows_its_own_trainings(
             assert (hello.host, hello.limited) == (names[1], ())
             assert not [event for event in events if "no-recorder" in event or "training" in event]
             seen = two.channels[-1].sync()
-            assert not [run for frame in seen if isinstance(frame, protocol.Found) for run in frame.runs]
+            assert not [
+                run for frame in seen if isinstance(frame, protocol.Found) for run in frame.runs
+            ]
             pids = [box.recorder() for box in (one, two)]
             assert all(pids)
             assert samples(one.watch(interval=0.2, find=True))[0].limited == ()
@@ -170,7 +181,9 @@ def test_a_home_that_takes_nothing_leaves_each_its_own_history_in_memory(
     assert "history is in memory" in str(hello.limited)
     frames = two.watch(interval=0.2, samples_after={"boot": "?", "seq": 0}).sync()
     told = {
-        frame.boot for frame in frames if isinstance(frame, (protocol.Sample, protocol.Event)) and frame.seq
+        frame.boot
+        for frame in frames
+        if isinstance(frame, (protocol.Sample, protocol.Event)) and frame.seq
     }
     assert told <= {hello.boot}
     assert len([path for path in memory.iterdir() if path.name.startswith("rgt-0-")]) == 2
@@ -204,7 +217,9 @@ def test_hosts_that_were_not_seen_for_long_are_forgotten(
             os.utime(path, (old, old))
     os.utime(mine.parent / "host-new/ring/000000000001.seg")
     state_files.forget_hosts(str(mine))
-    assert sorted(path.name for path in mine.parent.iterdir()) == sorted([mine.name, "host-new", "other"])
+    assert sorted(path.name for path in mine.parent.iterdir()) == sorted(
+        [mine.name, "host-new", "other"]
+    )
     monkeypatch.setenv("RGT_STATE_DIR", str(mine))
     os.utime(mine.parent / "host-new/ring/000000000001.seg", (old, old))
     state_files.forget_hosts(str(mine))

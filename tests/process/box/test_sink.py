@@ -62,7 +62,10 @@ def test_an_address_is_kept_by_itself_and_never_shown(agent: Agent, hook: Hook) 
     assert json.loads(done.stdout) == {"set": True, "host": "127.0.0.1", "kind": "webhook"}
     file = agent.state / "sink.json"
     assert file.stat().st_mode & 0o777 == 0o600
-    assert json.loads(agent.run("sink", "--test").stdout) == {"ok": True, "text": "127.0.0.1 answered 200"}
+    assert json.loads(agent.run("sink", "--test").stdout) == {
+        "ok": True,
+        "text": "127.0.0.1 answered 200",
+    }
     assert hook.paths == ["/hook/secret-path?x=1"]
     assert hook.headers[0]["Authorization"] == "Bearer bearer-token"
     assert set(hook.got[0]) == {"title", "text", "box", "event", "at"}
@@ -76,7 +79,8 @@ def test_an_address_is_kept_by_itself_and_never_shown(agent: Agent, hook: Hook) 
 
 
 @pytest.mark.parametrize(
-    "line", [b"", b"\n", b"ftp://x/y\n", b"http://ntfy.example/topic\n", b"https://\n", b"https://a b/\n"]
+    "line",
+    [b"", b"\n", b"ftp://x/y\n", b"http://ntfy.example/topic\n", b"https://\n", b"https://a b/\n"],
 )
 def test_what_is_no_address_is_refused(agent: Agent, line: bytes) -> None:
     done = agent.run("sink", stdin=line)
@@ -86,7 +90,9 @@ def test_what_is_no_address_is_refused(agent: Agent, line: bytes) -> None:
 
 
 @pytest.mark.parametrize("given", ["before", "while it records"])
-def test_a_queue_that_fails_and_ends_calls(agent: Agent, hook: Hook, tmp_path: Path, given: str) -> None:
+def test_a_queue_that_fails_and_ends_calls(
+    agent: Agent, hook: Hook, tmp_path: Path, given: str
+) -> None:
     if given == "before":
         assert agent.run("sink", stdin=hook.url.encode()).returncode == 0
     job = make_job(tmp_path / "job", ["false"], ["a"])
@@ -106,7 +112,9 @@ def test_a_queue_that_fails_and_ends_calls(agent: Agent, hook: Hook, tmp_path: P
     assert any(event["text"].startswith("a: failed, exit 1") for event in calls())
 
 
-def test_it_is_tried_again_only_where_that_may_help(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_tried_again_only_where_that_may_help(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sink, "PAUSES", (0.0, 0.0, 0.0))
     address = sink.Address(hook.url, "")
     hook.answers = [500, 429, 200]
@@ -121,7 +129,9 @@ def test_it_is_tried_again_only_where_that_may_help(hook: Hook, monkeypatch: pyt
     assert len(hook.got) == 7
 
 
-def test_a_full_disk_calls_once_for_each_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_full_disk_calls_once_for_each_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     sent: list[tuple[str, str]] = []
     sender = sink.Sender(str(tmp_path))
     monkeypatch.setattr(sender, "send", lambda kind, text: sent.append((kind, text)))
@@ -155,9 +165,18 @@ def test_the_forms() -> None:
     event = {"title": "t @all", "text": "<b>", "box": "lab", "event": "queue-done", "at": 1.0}
     assert sink.message("webhook", event) == event
     assert sink.message("slack", event) == {"text": "t ＠all\n‹b›"}
-    assert sink.message("discord", event) == {"content": "t ＠all\n‹b›", "allowed_mentions": {"parse": []}}
-    assert sink.message("feishu", event) == {"msg_type": "text", "content": {"text": "t ＠all\n‹b›"}}
-    assert sink.message("dingtalk", event) == {"msgtype": "text", "text": {"content": "t ＠all\n‹b›"}}
+    assert sink.message("discord", event) == {
+        "content": "t ＠all\n‹b›",
+        "allowed_mentions": {"parse": []},
+    }
+    assert sink.message("feishu", event) == {
+        "msg_type": "text",
+        "content": {"text": "t ＠all\n‹b›"},
+    }
+    assert sink.message("dingtalk", event) == {
+        "msgtype": "text",
+        "text": {"content": "t ＠all\n‹b›"},
+    }
     assert sink.message("wecom", event) == {"msgtype": "text", "text": {"content": "t ＠all\n‹b›"}}
     assert sink.target("ntfy", "https://ntfy.sh/topic") == ("https://ntfy.sh/", {"topic": "topic"})
     assert sink.message("ntfy", event)["message"] == "<b>"

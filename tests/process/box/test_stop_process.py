@@ -151,7 +151,9 @@ def test_a_stop_that_was_killed_is_asked_for_and_nothing_else(plane: Plane, befo
     plan = armed(plane)
     folder = str(plane.folder / "state")
     armed_plan.store(folder, story.JOURNAL, {"id": plan["id"], "phase": before})
-    with pytest.raises(Withdrawn, match="the stop was not carried out, and the box has gone on since"):
+    with pytest.raises(
+        Withdrawn, match="the stop was not carried out, and the box has gone on since"
+    ):
         run(plane, plan)
     assert plane.requests == [READ]
     armed_plan.store(folder, story.JOURNAL, {"id": plan["id"], "phase": before})

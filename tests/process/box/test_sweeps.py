@@ -53,7 +53,9 @@ def test_the_same_sweep_again_changes_nothing_and_another_one_is_refused_once_it
     assert new(box, "s", "true {cfg}")[1]["made"]
     assert not new(box, "s", "true {cfg}")[1]["made"]
     status, row, _ = new(box, "s", "echo {cfg}")
-    assert (status, row["made"]) == (0, True), "nothing has begun: the command may still be corrected"
+    assert (status, row["made"]) == (0, True), (
+        "nothing has begun: the command may still be corrected"
+    )
     (tmp_path / "home" / "c.yaml").write_text("")
     assert box.run("queue", "add", "--job", row["folder"], stdin=b"c.yaml run\n").returncode == 0
     assert box.run("queue", "run", "--job", row["folder"]).returncode == 0
@@ -70,7 +72,9 @@ def test_the_same_sweep_again_changes_nothing_and_another_one_is_refused_once_it
         ("  ", "there is no command to run"),
     ],
 )
-def test_a_command_that_makes_no_sweep_is_refused(box: Agent, tmp_path: Path, line: str, said: str) -> None:
+def test_a_command_that_makes_no_sweep_is_refused(
+    box: Agent, tmp_path: Path, line: str, said: str
+) -> None:
     status, _, words = new(box, "s", line)
     assert status == 2
     assert said in words
@@ -78,15 +82,21 @@ def test_a_command_that_makes_no_sweep_is_refused(box: Agent, tmp_path: Path, li
 
 
 def test_cells_that_may_overwrite_each_other_are_noted(box: Agent) -> None:
-    assert "the cells overwrite each other" in new(box, "s", "python train.py --config {cfg}")[1]["notes"][0]
+    assert (
+        "the cells overwrite each other"
+        in new(box, "s", "python train.py --config {cfg}")[1]["notes"][0]
+    )
 
 
-def test_lines_for_a_job_that_is_not_there_are_refused_with_the_next_step(box: Agent, tmp_path: Path) -> None:
+def test_lines_for_a_job_that_is_not_there_are_refused_with_the_next_step(
+    box: Agent, tmp_path: Path
+) -> None:
     job = tmp_path / "home/jobs/sweep"
     done = box.run("queue", "add", "--job", str(job), stdin=b"a.yaml run\n")
     assert done.returncode == 2
     assert (
-        f"there is no job {job} on this box; make it first: rgt queue BOX new sweep" in done.stderr.decode()
+        f"there is no job {job} on this box; make it first: rgt queue BOX new sweep"
+        in done.stderr.decode()
     )
     assert not job.exists()
 
@@ -105,7 +115,9 @@ def test_two_jobs_that_share_a_directory_are_refused_before_the_start(
     assert box.run("queue", "run", "--job", str(second)).returncode == 2
     assert not (second / "started").exists()
     settings = json.loads((second / "job.json").read_text())
-    (second / "job.json").write_text(json.dumps({**settings, "out": str(tmp_path / "two" / "{name}")}))
+    (second / "job.json").write_text(
+        json.dumps({**settings, "out": str(tmp_path / "two" / "{name}")})
+    )
     assert box.run("queue", "check", "--job", str(second)).returncode == 0
 
 
@@ -119,7 +131,9 @@ def test_a_job_that_was_launched_from_anywhere_is_known(box: Agent, tmp_path: Pa
 
 def test_the_interpreter_is_filled_into_the_smoke_command(box: Agent, tmp_path: Path) -> None:
     line = '{py} -c \'import sys; print(sys.executable, "{cfg}", "${HOME}")\''
-    job = make_job(tmp_path / "job", ["true"], ["a"], smoke=line, py=sys.executable, detach="setsid")
+    job = make_job(
+        tmp_path / "job", ["true"], ["a"], smoke=line, py=sys.executable, detach="setsid"
+    )
     assert box.run("launch", "--job", str(job), "--seconds", "10").returncode == 0
     assert (job / "logs/smoke.log").read_text().startswith(f"{sys.executable} {{cfg}}")
 
@@ -131,9 +145,7 @@ def sweep_that_fills(disk: Path, folder: Path, **settings: Any) -> Path:
     """Make a job of four cells, each of which writes two checkpoints of 1.2 MiB to a disk of 8 MiB."""
     model = folder.parent / "model.pt"
     model.write_bytes(torch_file({"model": {"a.weight": 1}, "pad": "x" * (5 * MIB // 4)}))
-    script = (
-        f"mkdir {{out}}; for i in best ckpt_10; do cp {model} {{out}}/$i.pt; done; echo 1 > {{out}}/log.txt"
-    )
+    script = f"mkdir {{out}}; for i in best ckpt_10; do cp {model} {{out}}/$i.pt; done; echo 1 > {{out}}/log.txt"
     sizes = {
         "ckpt_bytes": 5 * MIB // 2,
         "ckpt_inodes": 4,
@@ -145,7 +157,9 @@ def sweep_that_fills(disk: Path, folder: Path, **settings: Any) -> Path:
     )
 
 
-def test_finished_cells_give_their_room_to_the_next_one(box: Agent, disk: Path, tmp_path: Path) -> None:
+def test_finished_cells_give_their_room_to_the_next_one(
+    box: Agent, disk: Path, tmp_path: Path
+) -> None:
     job = sweep_that_fills(disk, tmp_path / "job", prune="keep-best")
     done = box.run("queue", "run", "--job", str(job))
     assert done.returncode == 0, done.stderr + done.stdout
@@ -175,7 +189,9 @@ def test_without_it_the_queue_stops_and_a_check_says_what_it_would_remove(
     assert sorted(path for path in disk.rglob("*")) == before
 
 
-def test_nothing_goes_whose_copy_is_not_what_was_copied(box: Agent, disk: Path, tmp_path: Path) -> None:
+def test_nothing_goes_whose_copy_is_not_what_was_copied(
+    box: Agent, disk: Path, tmp_path: Path
+) -> None:
     job = sweep_that_fills(disk, tmp_path / "job", ckpt_bytes=2 * MIB)
     assert box.run("queue", "run", "--job", str(job)).returncode == 74
     settings = json.loads((job / "job.json").read_text())
@@ -193,10 +209,15 @@ def test_nothing_goes_whose_copy_is_not_what_was_copied(box: Agent, disk: Path, 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"prune": "all"}, 'must be "keep-best"'), ({"prune": "keep-best", "durable": None}, 'needs "durable"')],
+    [
+        ({"prune": "all"}, 'must be "keep-best"'),
+        ({"prune": "keep-best", "durable": None}, 'needs "durable"'),
+    ],
 )
 def test_a_prune_that_could_lose_something_is_refused(
     box: Agent, tmp_path: Path, settings: dict[str, Any], said: str
 ) -> None:
-    job = make_job(tmp_path / "job", ["true"], ["a"], **{"durable": str(tmp_path / "d/{name}"), **settings})
+    job = make_job(
+        tmp_path / "job", ["true"], ["a"], **{"durable": str(tmp_path / "d/{name}"), **settings}
+    )
     assert said in box.run("queue", "check", "--job", str(job)).stdout.decode()

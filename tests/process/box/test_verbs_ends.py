@@ -46,14 +46,18 @@ def test_the_kernels_kill_is_told_from_any_other(inside: Agent, tmp_path: Path) 
         "worker": f"{hog[5:]}; exit 1",
         "shot": "kill -9 $$",
     }
-    script = "case {name} in " + " ".join(f"{name}) {text};;" for name, text in cases.items()) + " esac"
+    script = (
+        "case {name} in " + " ".join(f"{name}) {text};;" for name, text in cases.items()) + " esac"
+    )
     job = make_job(tmp_path / "job", ["sh", "-c", script], list(cases))
     assert inside.run("queue", "run", "--job", str(job)).returncode == 1
     cells = state(job)
     where = "out of memory in the container (limit 0.1 GiB)"
     assert cells["hog"]["signal"] == "SIGKILL"
     assert cells["hog"]["reason"] == f"killed by the kernel: {where}"
-    assert cells["worker"]["reason"] == f"exit 1: a process inside was killed by the kernel: {where}"
+    assert (
+        cells["worker"]["reason"] == f"exit 1: a process inside was killed by the kernel: {where}"
+    )
     assert cells["shot"]["reason"] == "killed by SIGKILL (9)"
 
 
@@ -115,7 +119,9 @@ def test_a_cell_that_ends_much_too_soon_is_flagged(agent: Agent, tmp_path: Path)
 )
 def test_what_counts_as_too_soon(seconds: float | None, others: list[float], flagged: bool) -> None:
     cells = [{"task": "t", "epochs": 1, "state": "done", "seconds": took} for took in others]
-    assert (runner.unusual_flag({"task": "t", "epochs": 1, "seconds": seconds}, cells) is not None) is flagged
+    assert (
+        runner.unusual_flag({"task": "t", "epochs": 1, "seconds": seconds}, cells) is not None
+    ) is flagged
 
 
 def test_the_time_of_a_resumed_cell_is_the_sum_of_its_attempts() -> None:

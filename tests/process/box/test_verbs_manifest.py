@@ -57,11 +57,15 @@ def test_hostile_names_survive_sorted_by_their_bytes(agent: Agent, tmp_path: Pat
     for row in listed:
         assert row["sha256"] == hashlib.sha256(named(row)).hexdigest()
         assert row["size"] == len(named(row))
-        assert row["mtime"] == pytest.approx(os.stat(os.path.join(top, named(row))).st_mtime, abs=1e-6)
+        assert row["mtime"] == pytest.approx(
+            os.stat(os.path.join(top, named(row))).st_mtime, abs=1e-6
+        )
     assert (end["end"], end["files"], end["bytes"]) == (True, len(HOSTILE), sum(map(len, HOSTILE)))
 
 
-def test_a_second_run_hashes_nothing_again_and_notices_every_change(agent: Agent, tmp_path: Path) -> None:
+def test_a_second_run_hashes_nothing_again_and_notices_every_change(
+    agent: Agent, tmp_path: Path
+) -> None:
     top = tmp_path / "t"
     top.mkdir()
     for name in "abc":
@@ -71,7 +75,9 @@ def test_a_second_run_hashes_nothing_again_and_notices_every_change(agent: Agent
     until(lambda: manifest(agent, str(top))[1][-1]["cached"] == 3)
     kept = os.stat(top / "a")
     (top / "a").write_text("A")
-    os.utime(top / "a", ns=(kept.st_atime_ns, kept.st_mtime_ns))  # same size, same mtime, other content
+    os.utime(
+        top / "a", ns=(kept.st_atime_ns, kept.st_mtime_ns)
+    )  # same size, same mtime, other content
     _, rows = manifest(agent, str(top))
     assert rows[1]["sha256"] == hashlib.sha256(b"A").hexdigest()
     assert rows[-1]["hashed"] == 1
@@ -101,7 +107,9 @@ def test_a_killed_run_goes_on_where_it_was(agent: Agent, tmp_path: Path) -> None
     assert end["files"] == 20
 
 
-def test_links_are_named_and_not_followed_and_special_files_are_refused(agent: Agent, tmp_path: Path) -> None:
+def test_links_are_named_and_not_followed_and_special_files_are_refused(
+    agent: Agent, tmp_path: Path
+) -> None:
     top = tmp_path / "t"
     (top / "d").mkdir(parents=True)
     (top / "d" / "f").write_text("x")
@@ -199,7 +207,9 @@ def test_a_deep_tree_needs_neither_recursion_nor_long_paths(tmp_path: Path) -> N
 
 def test_the_cache_stays_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "cache"
-    path.write_bytes(b"".join(b'{"k":"%d","h":"%064d"}\n' % (number, number) for number in range(200)))
+    path.write_bytes(
+        b"".join(b'{"k":"%d","h":"%064d"}\n' % (number, number) for number in range(200))
+    )
     monkeypatch.setattr("rgt_box.commands.hashing.MOST", 10000)
     HashCache(str(path)).close()
     rows = [json.loads(row)["k"] for row in path.read_bytes().splitlines()]

@@ -34,7 +34,10 @@ def test_every_verb_works(agent_file: Path, tmp_path: Path, python: str) -> None
     assert (status, report["counts"]) == (1, {"missing": 1, "ok": 1})
     assert last(agent, "mirror", str(tmp_path / "fs"), str(tmp_path / "copy"))[1]["verified"] == 2
     assert (
-        last(agent, "manifest", str(tmp_path / "copy"), "--cache", str(tmp_path / "cache"))[1]["files"] == 2
+        last(agent, "manifest", str(tmp_path / "copy"), "--cache", str(tmp_path / "cache"))[1][
+            "files"
+        ]
+        == 2
     )
     assert last(agent, "grep", "START . att", str(job / "master.log"))[1]["matches"] == 2
     agent.env |= {"RGT_ROOTS": str(tmp_path / "job"), "RGT_TERMINALS": ""}

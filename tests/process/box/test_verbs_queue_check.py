@@ -37,7 +37,10 @@ def test_every_problem_names_its_file_its_line_and_what_to_do(agent: Agent, tmp_
         (f'{settings}:4: "retries"', "must not be negative"),
         (f'{settings}:5: "detach"', "one of auto, tmux, setsid, slurm"),
     ):
-        assert any(text.startswith(start) and remedy in text for text in problems), (start, problems)
+        assert any(text.startswith(start) and remedy in text for text in problems), (
+            start,
+            problems,
+        )
     assert len(problems) == 7
     run = agent.run("queue", "run", "--job", str(job))
     assert (run.returncode, run.stderr.decode().splitlines()) == (2, problems)

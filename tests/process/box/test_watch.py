@@ -33,7 +33,10 @@ def test_hello_then_samples_then_the_end_of_stdin_ends_it(agent: Agent) -> None:
             break
     hello = frames[0]
     assert isinstance(hello, protocol.Hello)
-    assert (hello.proto, hello.agent) == (protocol.PROTOCOL_VERSION, agent.path.stem.removeprefix("rgt-box-"))
+    assert (hello.proto, hello.agent) == (
+        protocol.PROTOCOL_VERSION,
+        agent.path.stem.removeprefix("rgt-box-"),
+    )
     assert hello.pid == channel.process.pid
     samples = [frame for frame in frames if is_sample(frame)]
     assert [sample.seq for sample in samples] == list(range(samples[0].seq, samples[0].seq + 5))
@@ -125,7 +128,8 @@ def test_the_fastest_watcher_sets_the_pace_and_its_end_gives_it_back(agent: Agen
     slow.sync()
     fast = agent.watch(interval=0.05, mounts=["/tmp"])
     fast.expect(
-        lambda f: is_sample(f) and {d.mount for d in f.disks} == {"/", "/dev/shm", "/tmp"}, "both mounts"
+        lambda f: is_sample(f) and {d.mount for d in f.disks} == {"/", "/dev/shm", "/tmp"},
+        "both mounts",
     )
 
     def interval() -> float:
@@ -146,9 +150,12 @@ def test_a_job_is_followed_by_itself(agent: Agent, tmp_path: Path) -> None:
         safetensors_file(["a.weight"], {})
     )
     (out / "checkpoints" / ".tmp-9").mkdir()
-    rows: list[dict[str, Any]] = [{"event": "start", "step": 0, "total_steps": 2400, "time": 1790000001.0}]
+    rows: list[dict[str, Any]] = [
+        {"event": "start", "step": 0, "total_steps": 2400, "time": 1790000001.0}
+    ]
     rows += [
-        {"step": n, "epoch": 0.5, "time": 1790000002.0, "loss": 3.0, "lr": "nan"} for n in range(1, 1201)
+        {"step": n, "epoch": 0.5, "time": 1790000002.0, "loss": 3.0, "lr": "nan"}
+        for n in range(1, 1201)
     ]
     rows += [
         {"event": "resume", "step": 320, "reason": "SIGTERM", "time": 1790000003.0},
@@ -188,7 +195,9 @@ def test_a_job_is_followed_by_itself(agent: Agent, tmp_path: Path) -> None:
     )
     assert scalars[-1].resumes == ((320, "SIGTERM"),)
     event = next(
-        frame for frame in frames if isinstance(frame, protocol.Event) and frame.kind == "checkpoint-failed"
+        frame
+        for frame in frames
+        if isinstance(frame, protocol.Event) and frame.kind == "checkpoint-failed"
     )
     assert event.text == "a: step 812: OSError (inodes of /w)"
     assert event.seq == 0, "it stands outside the sequence of the ring"
@@ -238,8 +247,12 @@ def test_checkpoints_of_a_script_that_knows_nothing_of_rgt_are_seen_where_it_wor
         return isinstance(frame, protocol.Checkpoints)
 
     half = channel.expect(lambda frame: saved(frame) and frame.writing)
-    assert [(Path(one.path).name, one.epoch, one.best) for one in half.items] == [("best.pt", 3, True)]
-    assert [(one.path, one.step) for one in half.writing] == [(str(code / "outputs/ckpt_20.pt"), 20)]
+    assert [(Path(one.path).name, one.epoch, one.best) for one in half.items] == [
+        ("best.pt", 3, True)
+    ]
+    assert [(one.path, one.step) for one in half.writing] == [
+        (str(code / "outputs/ckpt_20.pt"), 20)
+    ]
     assert "ends too early" in (half.writing[0].why or "")
     (code / "go").touch()
     whole = channel.expect(lambda frame: saved(frame) and not frame.writing)
@@ -276,7 +289,11 @@ def test_a_slow_reader_gets_the_newest_and_an_exact_count(agent: Agent, tmp_path
     lines, skipped, newest = 0, 0, ""
     for frame in channel.frames():
         if isinstance(frame, protocol.LogLines):
-            lines, skipped, newest = lines + len(frame.lines), skipped + frame.skipped, frame.lines[-1]
+            lines, skipped, newest = (
+                lines + len(frame.lines),
+                skipped + frame.skipped,
+                frame.lines[-1],
+            )
         elif is_sample(frame):
             samples.append(frame)
         if newest.startswith("line 199999 ") and samples[-1].seq > first.seq + 20:
@@ -381,13 +398,26 @@ def test_a_long_absence_is_summed_up_when_asked(agent: Agent) -> None:
     store = Store(str(agent.state), place.boot_id())
     for seq in range(1, 1001):
         disk = {"mount": "/", "bytes_used": seq % 100, "bytes_total": 100}
-        past = {"t": "sample", "at": 1e9 + seq, "session": {"uptime_s": float(seq)}, "disks": [disk]}
+        past = {
+            "t": "sample",
+            "at": 1e9 + seq,
+            "session": {"uptime_s": float(seq)},
+            "disks": [disk],
+        }
         store.append(ring.SAMPLE, past)
         if seq % 100 == 0:
-            event = {"t": "event", "at": 1e9, "kind": "cell-done", "text": str(seq), "level": "info"}
+            event = {
+                "t": "event",
+                "at": 1e9,
+                "kind": "cell-done",
+                "text": str(seq),
+                "level": "info",
+            }
             store.append(ring.EVENT, event)
     cursor = {"boot": place.boot_id(), "seq": 5}
-    channel = agent.watch(interval=0.05, samples_after=cursor, history={"seconds": 1e9, "points": 50})
+    channel = agent.watch(
+        interval=0.05, samples_after=cursor, history={"seconds": 1e9, "points": 50}
+    )
     history: protocol.History | None = None
     samples: list[protocol.Sample] = []
     events: list[str] = []
@@ -431,16 +461,21 @@ def test_paths_in_the_home_directory_are_understood(agent: Agent, tmp_path: Path
 def test_what_was_found_is_only_told_to_who_asked(agent: Agent, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import time\ntime.sleep(1000)")
     with (tmp_path / "run.log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, "train.py"], cwd=tmp_path, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [sys.executable, "train.py"], cwd=tmp_path, stdout=log, stderr=log
+        )
     try:
         asks = agent.watch(find=True, interval=0.05)
         asks.expect(
-            lambda frame: isinstance(frame, protocol.Found) and process.pid in [run.pid for run in frame.runs]
+            lambda frame: (
+                isinstance(frame, protocol.Found) and process.pid in [run.pid for run in frame.runs]
+            )
         )
         older = agent.watch(interval=0.05)
         older.expect(
             lambda frame: (
-                isinstance(frame, protocol.Sample) and process.pid in [proc.pid for proc in frame.procs]
+                isinstance(frame, protocol.Sample)
+                and process.pid in [proc.pid for proc in frame.procs]
             )
         )
         assert not any(isinstance(frame, protocol.Found) for frame in older.sync())

@@ -10,7 +10,9 @@ import pytest
 from tests.process.box.harness import Agent
 
 
-def test_more_directories_than_a_command_line_holds_are_listed(agent: Agent, tmp_path: Path) -> None:
+def test_more_directories_than_a_command_line_holds_are_listed(
+    agent: Agent, tmp_path: Path
+) -> None:
     root = tmp_path / "box"
     (root / "out").mkdir(parents=True)
     (root / "out/best.pt").write_text("x")

@@ -52,7 +52,10 @@ def test_what_ended_children_used_counts_as_their_parents() -> None:
             ["python3", "-I", "-S", "/root/.cache/rgt/rgt-box-0123456789abcdef.pyz", "watch"],
             ("counts", False),
         ),
-        (["python3", "-I", "-S", "/root/.cache/rgt/rgt-box-0123456789abcdef.pyz", "send"], ("counts", True)),
+        (
+            ["python3", "-I", "-S", "/root/.cache/rgt/rgt-box-0123456789abcdef.pyz", "send"],
+            ("counts", True),
+        ),
         (
             ["python3", "-I", "-S", "/root/.cache/rgt/rgt-box-0123456789abcdef.pyz", "autostop"],
             ("counts", False),
@@ -73,7 +76,14 @@ def test_what_a_process_is_by_its_words(
 def test_a_process_that_gets_little_of_a_core_and_waits_for_more_works() -> None:
     """Where many share a core, each uses little of it; a neighbour in another container may use all of it."""
     core = str(min(os.sched_getaffinity(0)))
-    spin = ["taskset", "-c", core, sys.executable, "-c", "print('up', flush=True)\nwhile True: pass"]
+    spin = [
+        "taskset",
+        "-c",
+        core,
+        sys.executable,
+        "-c",
+        "print('up', flush=True)\nwhile True: pass",
+    ]
     with ExitStack() as stack:
         children = [stack.enter_context(running(*spin)) for _ in range(4)]
         for child in children:
@@ -90,7 +100,9 @@ def test_a_process_that_gets_little_of_a_core_and_waits_for_more_works() -> None
             return rows if all(row["cpu_pct"] >= 20.0 for row in rows) else []
 
         for row in until(have_run, "a look in which each has run"):
-            assert row["waits_pct"] > row["cpu_pct"]  # of four, each waits three quarters of the time
+            assert (
+                row["waits_pct"] > row["cpu_pct"]
+            )  # of four, each waits three quarters of the time
             assert idle_clock.demand(row) > 2 * row["cpu_pct"]
     assert idle_clock.demand({"cpu_pct": 0.3, "waits_pct": 20.0}) == 0.3
 
@@ -102,14 +114,18 @@ def test_kernel_threads_and_what_has_ended_are_none() -> None:
         assert read_process(child.pid) is None
 
 
-def test_the_second_process_of_a_container_is_one_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_process_of_a_container_is_one_like_any_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Where pids are one's own, number 2 is no kernel thread."""
     text = Path("/proc/self/stat").read_bytes()
     _, rest = text.split(b" ", 1)
     head, tail = rest.rsplit(b")", 1)
     fields = tail.split()
     fields[1] = b"2"
-    monkeypatch.setattr(procstat, "read_bytes", lambda path, limit: b"2 " + head + b") " + b" ".join(fields))
+    monkeypatch.setattr(
+        procstat, "read_bytes", lambda path, limit: b"2 " + head + b") " + b" ".join(fields)
+    )
     monkeypatch.setattr(procstat, "cmdline", lambda pid, limit=0: ["python3", "train.py"])
     assert read_process(2) is not None
     fields[6] = b"%d" % 0x00200040  # the kernel's own
@@ -136,7 +152,9 @@ def test_many_files_are_looked_at_by_and_by(tmp_path: Path) -> None:
         for number in range(5):
             (tmp_path / "out" / folder / str(number)).write_text("1")
     watch = Results([], [str(tmp_path / "out")])
-    assert [watch.look(most=6) for _ in range(8)] == [""] * 8  # they are all new, as far as anybody knows
+    assert [watch.look(most=6) for _ in range(8)] == [
+        ""
+    ] * 8  # they are all new, as far as anybody knows
     with (tmp_path / "out/b/3").open("a") as file:
         file.write("2")
     assert str(tmp_path / "out/b") in [watch.look(most=6) for _ in range(8)]
@@ -154,9 +172,13 @@ def test_packages_next_to_results_are_not_looked_at(tmp_path: Path) -> None:
     assert [watch.look(most=25), watch.look(most=25)] == ["", ""]
     (tmp_path / "exp/outputs/new.pt").write_text("1")
     assert watch.look(most=25) == str(tmp_path / "exp/outputs")
-    assert newest_change([str(tmp_path / "exp")], float("inf")).path.startswith(str(tmp_path / "exp/outputs"))
+    assert newest_change([str(tmp_path / "exp")], float("inf")).path.startswith(
+        str(tmp_path / "exp/outputs")
+    )
     inside = str(tmp_path / "exp" / packages[0])
-    assert newest_change([inside], float("inf")).path.startswith(inside), "what is named is looked at"
+    assert newest_change([inside], float("inf")).path.startswith(inside), (
+        "what is named is looked at"
+    )
 
 
 def test_cells_write_where_their_job_says(tmp_path: Path) -> None:
@@ -187,14 +209,19 @@ def test_who_saves_on_sigterm(tmp_path: Path) -> None:
     ("words", "ours"),
     [
         (["python3", "-m", "rgt_train", "--config", "x"], True),
-        (["/opt/venv/bin/python", "/root/.cache/rgt/rgt-train-0123456789abcdef.pyz", "--config"], True),
+        (
+            ["/opt/venv/bin/python", "/root/.cache/rgt/rgt-train-0123456789abcdef.pyz", "--config"],
+            True,
+        ),
         (["torchrun", "--nproc-per-node", "2", "-m", "rgt_train", "--config", "x"], True),
         (["python3", "train.py", "rgt_train"], False),
         (["python3", "train.py", "--out", "rgt_train"], False),
         (["bash", "-c", "python -m rgt_train"], False),
     ],
 )
-def test_launches_of_our_trainer(monkeypatch: pytest.MonkeyPatch, words: list[str], ours: bool) -> None:
+def test_launches_of_our_trainer(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], ours: bool
+) -> None:
     monkeypatch.setattr(procstat, "cmdline", lambda pid: words)
     assert saving.is_ours(os.getpid()) is ours
 

@@ -66,7 +66,9 @@ class Page:
         """Call a method of the protocol."""
         self._number += 1
         body: dict[str, Any] = {"id": self._number, "method": method, "params": words}
-        await self._socket.send_json(body if self._session is None else body | {"sessionId": self._session})
+        await self._socket.send_json(
+            body if self._session is None else body | {"sessionId": self._session}
+        )
         async with asyncio.timeout(WAIT_S):
             while True:
                 told = await self._socket.receive_json()
@@ -79,7 +81,9 @@ class Page:
     async def open(self, address: str) -> None:
         """Open an address in a tab of its own."""
         target = await self.call("Target.createTarget", url="about:blank")
-        attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        attached = await self.call(
+            "Target.attachToTarget", targetId=target["targetId"], flatten=True
+        )
         self._session = attached["sessionId"]
         await self.call("Network.enable")
         await self.call("Page.enable")

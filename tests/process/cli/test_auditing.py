@@ -40,7 +40,9 @@ def recorded(state: Path, *states: ActionState) -> None:
 
     def line(event: AuditEvent, box: str, text: str) -> str:
         return log.record(
-            AuditEntry(at=1.7e9, event=event, box=box, verb=Verb.DESTROY, instance="k3v9", text=text)
+            AuditEntry(
+                at=1.7e9, event=event, box=box, verb=Verb.DESTROY, instance="k3v9", text=text
+            )
         )
 
     line(AuditEvent.REFUSED, "other", "training\x1b[2J goes on")
@@ -64,7 +66,10 @@ def test_it_prints_who_did_what_and_what_is_open(rgt: Run, state: Path) -> None:
     assert "other  destroy  k3v9  refused  training goes on" in refused
     assert "lab  destroy  k3v9  requested  DELETE /v2/pods/k3v9" in requested
     assert answer.endswith("answer  sent")
-    assert still.startswith("OPEN: destroy of lab (k3v9) is open since") and "sends nothing again" in still
+    assert (
+        still.startswith("OPEN: destroy of lab (k3v9) is open since")
+        and "sends nothing again" in still
+    )
     assert len(rgt("--box", "other").stdout.splitlines()) == 1
     objects = [json.loads(row) for row in rgt("--json").stdout.splitlines()]
     assert [one["event"] for one in objects] == ["refused", "requested", "answer", "open"]
@@ -148,7 +153,9 @@ def test_what_no_reading_can_tell_a_person_settles_by_what_the_console_shows(
     assert (again.returncode, "nothing of lab is open" in again.stderr) == (1, True)
 
 
-def test_a_journal_that_cannot_be_read_is_not_one_in_which_nothing_is_open(rgt: Run, state: Path) -> None:
+def test_a_journal_that_cannot_be_read_is_not_one_in_which_nothing_is_open(
+    rgt: Run, state: Path
+) -> None:
     recorded(state, ActionState.SENT)
     (path,) = (state / "journal").glob("*.jsonl")
     path.write_text("?\n")

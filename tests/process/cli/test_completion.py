@@ -62,7 +62,9 @@ def bash(line: str, tmp_path: Path, environment: dict[str, str]) -> list[str]:
         ("rgt --fleet missing.toml status ", []),
     ],
 )
-def test_bash_completes(line: str, expected: list[str], tmp_path: Path, environment: dict[str, str]) -> None:
+def test_bash_completes(
+    line: str, expected: list[str], tmp_path: Path, environment: dict[str, str]
+) -> None:
     found = bash(line, tmp_path, environment)
     positional = (
         [word for word in found if not word.startswith("-")]
@@ -91,7 +93,13 @@ def test_the_other_shells_take_it(
     if not shutil.which(shell):
         pytest.skip(f"{shell} is not installed")
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+        command,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip()

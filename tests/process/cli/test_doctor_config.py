@@ -26,14 +26,22 @@ def key(tmp_path: Path) -> Path:
 MISSING = [
     ('identity = "~/nope"\n', "boxes.lab: identity = '~/nope': there is no such file"),
     ('identity = "${NOPE}/id"\n', "the environment variable NOPE is not set"),
-    ('[[sinks]]\nkind = "ntfy"\nurl_file = "/no/such"\n', "sinks[0]: url_file = '/no/such': No such file"),
+    (
+        '[[sinks]]\nkind = "ntfy"\nurl_file = "/no/such"\n',
+        "sinks[0]: url_file = '/no/such': No such file",
+    ),
     ('[[sinks]]\nkind = "ntfy"\nurl_file = "~no-such-user/f"\n', "sinks[0]: url_file"),
-    ('[[sinks]]\nkind = "ntfy"\nurl_env = "MY_TOPIC"\n', "url_env names 'MY_TOPIC', which is not set"),
+    (
+        '[[sinks]]\nkind = "ntfy"\nurl_env = "MY_TOPIC"\n',
+        "url_env names 'MY_TOPIC', which is not set",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("text", "words"), MISSING)
-def test_what_is_missing_is_a_failure_and_never_a_traceback(tmp_path: Path, text: str, words: str) -> None:
+def test_what_is_missing_is_a_failure_and_never_a_traceback(
+    tmp_path: Path, text: str, words: str
+) -> None:
     found = checked(text, tmp_path)
     assert (found.status, words in found.text, bool(found.advice)) == ("fail", True, True), found
 
@@ -63,7 +71,9 @@ def test_a_key_is_found_as_connecting_finds_it(tmp_path: Path, key: Path) -> Non
 
 
 def test_of_a_key_that_the_agent_holds_the_public_half_is_enough(tmp_path: Path, key: Path) -> None:
-    assert checked('identity = "~/id.pub"\n', tmp_path).status == "ok"  # readable by all, and no secret
+    assert (
+        checked('identity = "~/id.pub"\n', tmp_path).status == "ok"
+    )  # readable by all, and no secret
     key.unlink()
     assert checked('identity = "~/id"\n', tmp_path).status == "ok"
 

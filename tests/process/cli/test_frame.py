@@ -40,7 +40,9 @@ print(json.dumps(sorted(name for name in sys.modules if "." not in name or name.
 
 
 def loaded(*words: str) -> set[str]:
-    done = subprocess.run([sys.executable, "-c", LOADED, *words], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *words], capture_output=True, text=True, check=True
+    )
     return set(json.loads(done.stdout))
 
 
@@ -48,7 +50,9 @@ def loaded(*words: str) -> set[str]:
 def test_nothing_heavy_is_loaded_before_the_command_runs(command: str) -> None:
     modules = loaded(*([command] if command else []))
     assert modules & set(HEAVY) == set()
-    light = {"rgt_tui.cli.arguments"}  # what every parser shares; the completion of shells runs from there
+    light = {
+        "rgt_tui.cli.arguments"
+    }  # what every parser shares; the completion of shells runs from there
     assert modules & ({commands.module_name(name) for name in commands.COMMANDS} - light) == set()
 
 
@@ -77,7 +81,9 @@ def test_help_lists_every_command_once_in_its_group(capsys: pytest.CaptureFixtur
     text = capsys.readouterr().out
     heads = re.findall(r"^([A-Z]\w+(?: \w+)?):$", text, re.MULTILINE)
     assert heads == [
-        group for group in commands.GROUPS if any(c.group == group for c in commands.COMMANDS.values())
+        group
+        for group in commands.GROUPS
+        if any(c.group == group for c in commands.COMMANDS.values())
     ]
     for name, command in commands.COMMANDS.items():
         assert len(re.findall(rf"^  {name} +{re.escape(command.brief)}$", text, re.MULTILINE)) == 1
@@ -186,7 +192,9 @@ def test_nobody_looks_for_garbage_before_a_command_runs(monkeypatch: pytest.Monk
     assert frozen == [], "who calls it from a program of their own has their garbage looked for"
     monkeypatch.setattr(sys, "argv", ["rgt", "status"])
     assert entry.main() == 0
-    assert frozen == [False], "all that the process has loaded, and nothing of what the command makes"
+    assert frozen == [False], (
+        "all that the process has loaded, and nothing of what the command makes"
+    )
     with pytest.raises(SystemExit):
         entry.main(["status", "--no-such-option"])
     assert gc.isenabled()
@@ -200,10 +208,15 @@ def test_a_reader_that_has_gone_away_is_no_traceback() -> None:
 
 def test_a_path_on_a_box_is_read_without_a_fleet() -> None:
     script = "import json, sys, rgt_tui.cli.logs; print(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     modules = set(json.loads(done.stdout))
     assert "rgt_tui.fleet.box_logs" in modules
-    assert modules & {"rgt_tui.fleet.engine", "rgt_tui.health", "rgt_tui.store", "rgt_tui.handbook"} == set()
+    assert (
+        modules & {"rgt_tui.fleet.engine", "rgt_tui.health", "rgt_tui.store", "rgt_tui.handbook"}
+        == set()
+    )
 
 
 OPENED = """
@@ -227,7 +240,8 @@ def test_the_dashboard_reads_its_fleet_file_without_anything_heavy(tmp_path: Pat
     )
     assert "twin is the same host" in done.stderr
     assert (
-        set(json.loads(done.stdout)) & {"asyncssh", "httpx", "numpy", "textual", "asyncio", "sqlite3"}
+        set(json.loads(done.stdout))
+        & {"asyncssh", "httpx", "numpy", "textual", "asyncio", "sqlite3"}
         == set()
     )
 
@@ -265,6 +279,11 @@ def test_arguments_come_in_the_order_of_the_help_with_their_initial_values() -> 
 
 def test_a_command_line_fills_in_the_arguments() -> None:
     found = derived("lab", "a", "b", "--destroy", "--no-check", "--timeout", "7")
-    assert (found.paths, found.verb, found.checks, found.timeout) == (["a", "b"], "destroy", False, 7)
+    assert (found.paths, found.verb, found.checks, found.timeout) == (
+        ["a", "b"],
+        "destroy",
+        False,
+        7,
+    )
     with pytest.raises(argparse.ArgumentError, match="not allowed with argument"):
         derived("lab", "--park", "--quiet")

@@ -47,7 +47,9 @@ def test_every_other_address_is_refused(tmp_path: Path, host: str) -> None:
 def test_in_a_browser_rgt_is_read_only_alone(tmp_path: Path) -> None:
     fleet = tmp_path / "fleet.toml"
     fleet.write_text(FLEET)
-    done = rgt("--fleet", str(fleet), home=tmp_path, TEXTUAL_DRIVER="textual.drivers.web_driver:WebDriver")
+    done = rgt(
+        "--fleet", str(fleet), home=tmp_path, TEXTUAL_DRIVER="textual.drivers.web_driver:WebDriver"
+    )
     assert (done.returncode, "in a browser rgt is always read-only" in done.stderr) == (2, True)
     assert "--readonly" in command_of(None)
     assert command_of("a b").endswith("--readonly --fleet 'a b'")
@@ -115,7 +117,9 @@ async def _browse(served: Served) -> None:
         for headers in ({"Origin": "http://evil.example"}, {"Host": "evil.example"}):
             async with browser.get(f"{base}/ws", headers=headers) as answer:
                 assert answer.status == 403, headers
-        async with browser.ws_connect(f"{base}/ws?width=120&height=30", headers={"Origin": base}) as page:
+        async with browser.ws_connect(
+            f"{base}/ws?width=120&height=30", headers={"Origin": base}
+        ) as page:
             await _until(page, b"lab")
             await page.send_json(["stdin", "D"])
             await _until(page, b"--readonly")

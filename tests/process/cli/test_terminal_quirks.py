@@ -24,7 +24,9 @@ from rgt_tui.ui import choose_keys, know_quirks
 from tests.process.box.harness import PATIENCE
 from tests.pseudo_terminal import PseudoTerminal
 
-SHOWS = "from rgt_tui.ui import RgtApp; from tests.ui.fakes import FakeFleet; RgtApp(FakeFleet).run()"
+SHOWS = (
+    "from rgt_tui.ui import RgtApp; from tests.ui.fakes import FakeFleet; RgtApp(FakeFleet).run()"
+)
 ROOT = Path(__file__).parents[3]
 BEGINS = b"\x1b[?1049h"
 """Goes to the alternate screen, as whoever takes a terminal does."""
@@ -34,9 +36,16 @@ class Shown(PseudoTerminal):
     """An rgt on boxes of a test, in a terminal of its own."""
 
     def __init__(self, home: Path, words: list[str] | None = None) -> None:
-        own = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": str(home), "XDG_STATE_HOME": str(home)}
+        own = {
+            "TERM": "xterm-256color",
+            "LANG": "C.UTF-8",
+            "HOME": str(home),
+            "XDG_STATE_HOME": str(home),
+        }
         kept = {
-            name: value for name, value in os.environ.items() if name not in ("TMUX", "RGT_ASCII", "LC_ALL")
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("TMUX", "RGT_ASCII", "LC_ALL")
         }
         super().__init__(words or [sys.executable, "-c", SHOWS], cwd=ROOT, env={**kept, **own})
         self.side = os.open(self.name, os.O_RDWR | os.O_NOCTTY)
@@ -67,7 +76,9 @@ def shown(tmp_path: Path) -> Iterator[Shown]:
         os.close(found.side)
 
 
-def test_a_terminal_that_was_stopped_in_is_painted_anew_and_given_back_as_it_was(shown: Shown) -> None:
+def test_a_terminal_that_was_stopped_in_is_painted_anew_and_given_back_as_it_was(
+    shown: Shown,
+) -> None:
     """As after `kill -STOP` and `fg`: a shell behind it must show what one types."""
     shown.when(lambda: b"autodl-demo" in shown.said)
     os.kill(shown.process.pid, signal.SIGSTOP)
@@ -176,7 +187,9 @@ def quirks() -> Iterator[None]:
         ("c", ["c"]),
     ],
 )
-def test_an_escape_and_the_key_right_behind_it_are_two_keys(quirks: None, data: str, keys: list[str]) -> None:
+def test_an_escape_and_the_key_right_behind_it_are_two_keys(
+    quirks: None, data: str, keys: list[str]
+) -> None:
     """So a tmux hands on what comes within half a second of an escape."""
     assert keys_of(data) == keys
 
@@ -191,5 +204,10 @@ def test_who_has_given_a_command_a_key_with_alt_has_that_key(quirks: None) -> No
 def test_keys_that_edit_by_words_do_not_close_the_entry_that_is_typed_into(quirks: None) -> None:
     know_quirks(lambda: True)
     words = ("\x1bb", "\x1bf", "\x1bd", "\x1b\x7f")
-    assert [keys_of(data) for data in words] == [["ctrl+left"], ["ctrl+right"], ["alt+d"], ["ctrl+w"]]
+    assert [keys_of(data) for data in words] == [
+        ["ctrl+left"],
+        ["ctrl+right"],
+        ["alt+d"],
+        ["ctrl+w"],
+    ]
     assert keys_of("\x1bj") == ["escape", "j"]

@@ -40,7 +40,8 @@ def own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def samples(path: Path, *kills: int, used: int = 10, **more: Any) -> Path:
     lines = [
-        {"t": "sample", "mem": {"oom_kills": count, "used": used, "limit": 100}, **more} for count in kills
+        {"t": "sample", "mem": {"oom_kills": count, "used": used, "limit": 100}, **more}
+        for count in kills
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in ({"t": "hello"}, *lines)))
     return path
@@ -60,7 +61,9 @@ def test_a_file_each_is_a_line_of_json(tmp_path: Path, capsys: pytest.CaptureFix
     assert first["line"].startswith("OSError") and 0 < first["confidence"] < 1 and first["fix"]
 
 
-def test_the_exit_status_says_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_status_says_what_was_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "well.log").write_text("epoch 1 done\n")
     (tmp_path / "ill.log").write_text(FULL)
     os.mkfifo(tmp_path / "pipe.log")
@@ -133,7 +136,9 @@ def test_what_cannot_be_unpacked_is_not_called_well(
     assert (status, out) == (2, "") and f"packed with {packer}" in err
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress], ids=["gzip", "bzip2", "xz"])
+@pytest.mark.parametrize(
+    "pack", [gzip.compress, bz2.compress, lzma.compress], ids=["gzip", "bzip2", "xz"]
+)
 @pytest.mark.parametrize("harm", ["changed", "cut"])
 def test_a_packed_log_that_is_damaged_cannot_be_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], pack: Callable[[bytes], bytes], harm: str
@@ -141,7 +146,9 @@ def test_a_packed_log_that_is_damaged_cannot_be_read(
     whole = pack("".join(f"step {n} loss {n * n % 9973}\n" for n in range(4000)).encode())
     path = tmp_path / "train.log"
     middle = len(whole) // 2
-    path.write_bytes(whole[:middle] + (b"\xff" * 90 + whole[middle + 90 :] if harm == "changed" else b""))
+    path.write_bytes(
+        whole[:middle] + (b"\xff" * 90 + whole[middle + 90 :] if harm == "changed" else b"")
+    )
     for words in (("triage", path), ("triage", path, "--samples", path)):
         status, out, err = rgt(capsys, *words)
         assert (status, out) == (2, "") and err.startswith(f"rgt: {path}: cannot be read: "), err
@@ -158,7 +165,9 @@ def test_a_python_that_cannot_unpack_says_so(
     assert (status, out) == (2, "") and "this Python has no lzma to unpack it" in err
 
 
-def test_what_a_shell_puts_there_for_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_shell_puts_there_for_a_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     reader, writer = os.pipe()
     os.write(writer, FULL.encode())
     os.close(writer)
@@ -227,7 +236,9 @@ def test_a_kill_is_the_kernel_s_only_if_its_counter_moved(
         return [f"{one['gotcha']} {one['line']}" for one in json.loads(out)["findings"]]
 
     assert named()[0].startswith("U9 ")
-    assert named(3, 3)[0].startswith("U3 "), "no kill was counted, and memory was far from its limit"
+    assert named(3, 3)[0].startswith("U3 "), (
+        "no kill was counted, and memory was far from its limit"
+    )
     assert named(3, 3, used=95)[0].startswith("U9 ")
     assert "counter rose by 2" in named(3, 5)[0] and named(3, 5)[0].startswith("U9 ")
 
@@ -274,14 +285,28 @@ def test_what_was_tried_again_with_success_is_no_finding(
 def test_readings_say_what_no_line_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "cut.log").write_text("step 1 loss 2.0\n")
     (tmp_path / "full.log").write_text(FULL)
-    disk = {"mount": "/data", "inodes_used": 99, "inodes_total": 100, "bytes_used": 1, "bytes_total": 100}
+    disk = {
+        "mount": "/data",
+        "inodes_used": 99,
+        "inodes_total": 100,
+        "bytes_used": 1,
+        "bytes_total": 100,
+    }
     readings = samples(tmp_path / "s.jsonl", 0, 1, disks=[disk])
-    out = rgt(capsys, "triage", tmp_path / "cut.log", tmp_path / "full.log", "--json", "--samples", readings)[
-        1
-    ]
+    out = rgt(
+        capsys,
+        "triage",
+        tmp_path / "cut.log",
+        tmp_path / "full.log",
+        "--json",
+        "--samples",
+        readings,
+    )[1]
     cut, full = (json.loads(line)["findings"] for line in out.splitlines())
     assert [one["gotcha"] for one in cut] == ["U9"] and cut[0]["line_no"] == 0
-    assert "[inodes of /data 99% used]" in next(one["line"] for one in full if one["gotcha"] == "U7")
+    assert "[inodes of /data 99% used]" in next(
+        one["line"] for one in full if one["gotcha"] == "U7"
+    )
     status, _, err = rgt(capsys, "triage", tmp_path / "cut.log", "--samples", tmp_path / "cut.log")
     assert status == 2 and "cut.log: holds no sample" in err
 
@@ -289,20 +314,31 @@ def test_readings_say_what_no_line_says(tmp_path: Path, capsys: pytest.CaptureFi
 def recording(path: Path, kills: dict[str, int]) -> Path:
     """Write what `rgt record` writes: each box's counter stands at 3, and then at what is said."""
     lines: list[Any] = [
-        {"recording": 1, "rgt": "0.1.0", "started": 1.0, "boxes": [{"name": name} for name in kills]}
+        {
+            "recording": 1,
+            "rgt": "0.1.0",
+            "started": 1.0,
+            "boxes": [{"name": name} for name in kills],
+        }
     ]
     for first in (True, False):
         for name, count in kills.items():
             mem = {"oom_kills": 3 if first else count, "used": 10, "limit": 100}
-            lines.append({"box": name, "at": 2.0, "line": {"t": "sample", "boot": "b", "seq": 1, "mem": mem}})
-            lines.append({"box": name, "at": 2.0, "line": {"t": "log", "path": "a.log", "lines": ["x"]}})
+            lines.append(
+                {"box": name, "at": 2.0, "line": {"t": "sample", "boot": "b", "seq": 1, "mem": mem}}
+            )
+            lines.append(
+                {"box": name, "at": 2.0, "line": {"t": "log", "path": "a.log", "lines": ["x"]}}
+            )
     text = "".join(json.dumps(line) + "\n" for line in lines).encode()
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
     return path
 
 
 @pytest.mark.parametrize("name", ["lab.jsonl", "lab.jsonl.gz"])
-def test_the_readings_of_a_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_the_readings_of_a_recording(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     (tmp_path / "killed.log").write_text(KILLED)
 
     def named(kills: dict[str, int], *words: str) -> list[str]:
@@ -310,7 +346,11 @@ def test_the_readings_of_a_recording(tmp_path: Path, capsys: pytest.CaptureFixtu
         status, out, err = rgt(
             capsys, "triage", tmp_path / "killed.log", "--json", "--samples", readings, *words
         )
-        return [one["gotcha"] for one in json.loads(out)["findings"]] if status == 1 else [str(status), err]
+        return (
+            [one["gotcha"] for one in json.loads(out)["findings"]]
+            if status == 1
+            else [str(status), err]
+        )
 
     assert named({"lab": 3})[0] == "U3" and named({"lab": 4})[0] == "U9"
     status, err = named({"lab": 3, "other": 9})
@@ -355,7 +395,9 @@ def test_a_log_that_stops_where_the_machine_was_restarted(
         ]
         (tmp_path / "s.jsonl").write_text("\n".join(lines) + "\n")
         out = rgt(capsys, "triage", tmp_path / log, "--json", "--samples", tmp_path / "s.jsonl")[1]
-        return [(one["gotcha"], one["confidence"], one["line"]) for one in json.loads(out)["findings"]]
+        return [
+            (one["gotcha"], one["confidence"], one["line"]) for one in json.loads(out)["findings"]
+        ]
 
     (one,) = named("cut.log", ("a1", 3), ("a1", 3), ("b2", 0))
     assert one == (
@@ -367,7 +409,9 @@ def test_a_log_that_stops_where_the_machine_was_restarted(
     assert "BOOT1" not in [name for name, *_ in named("full.log", ("a1", 0), ("b2", 0))]
 
 
-def test_what_a_log_says_cannot_move_the_cursor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_log_says_cannot_move_the_cursor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "x.log").write_bytes(
         b"\x1b]0;owned\x07OSError: [Errno 28] No space left on device \x1b[2J\x9b2J\n"
     )
@@ -390,9 +434,13 @@ def test_a_page_of_your_own_can_be_used_whatever_the_umask(
     assert [path for path in made if path.stat().st_mode & 0o022] == []
 
 
-def test_pages_are_found_shown_and_drafted(own_config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pages_are_found_shown_and_drafted(
+    own_config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert rgt(capsys, "handbook", "u7")[1].startswith("# U7: ")
-    assert rgt(capsys, "handbook", "OSError: [Errno 98] Address already in use")[1].startswith("# D4: ")
+    assert rgt(capsys, "handbook", "OSError: [Errno 98] Address already in use")[1].startswith(
+        "# D4: "
+    )
     assert len(rgt(capsys, "handbook")[1].splitlines()) >= 310
     assert json.loads(rgt(capsys, "handbook", "D4", "--json")[1])["severity"] == "fatal"
     assert rgt(capsys, "handbook", "xyzzy")[0] == 1
@@ -417,13 +465,21 @@ def test_a_page_names_its_alerts_and_checks_and_the_traps_of_platforms_are_found
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     told = rgt(capsys, "handbook", "U7")[1]
-    assert "**Named by** alerts `holding`, `bytes`, `inodes`, `filling`; checks 0.2, 0.5, 4.3." in told
+    assert (
+        "**Named by** alerts `holding`, `bytes`, `inodes`, `filling`; checks 0.2, 0.5, 4.3." in told
+    )
     assert "**Named by**" not in rgt(capsys, "handbook", "M19")[1]
     status, out, _ = rgt(capsys, "handbook", "wandb.init")
     assert status == 0 and "\nAD1      autodl: wandb.init times out" in f"\n{out}"
     status, out, _ = rgt(capsys, "handbook", "ad4")
-    assert status == 0 and out.startswith("# AD4: a trap of AutoDL\n") and "**Fix.** watch df -i" in out
-    found = [json.loads(line) for line in rgt(capsys, "handbook", "wandb.init", "--json")[1].splitlines()]
+    assert (
+        status == 0
+        and out.startswith("# AD4: a trap of AutoDL\n")
+        and "**Fix.** watch df -i" in out
+    )
+    found = [
+        json.loads(line) for line in rgt(capsys, "handbook", "wandb.init", "--json")[1].splitlines()
+    ]
     assert {"platform": "autodl", "id": "AD1"}.items() <= next(
         one for one in found if "platform" in one
     ).items()
@@ -435,13 +491,21 @@ def test_what_a_log_advises_stands_behind_what_it_shows(
     begin = "***** Running training *****\n"
     path = tmp_path / "hf.log"
     path.write_text(
-        begin + "Saving model checkpoint to out/checkpoint-500\n" + KILLED + begin + "num_workers=64\n"
+        begin
+        + "Saving model checkpoint to out/checkpoint-500\n"
+        + KILLED
+        + begin
+        + "num_workers=64\n"
     )
     status, out, _ = rgt(capsys, "triage", path, "--json")
     told = json.loads(out)
-    assert status == 1 and told["findings"] and [one["about"] for one in told["advice"]] == ["resume"]
+    assert (
+        status == 1 and told["findings"] and [one["about"] for one in told["advice"]] == ["resume"]
+    )
     (one,) = told["advice"]
-    assert (one["page"], one["seconds"]) == ("C9", None) and "resume_from_checkpoint=True" in one["text"]
+    assert (one["page"], one["seconds"]) == ("C9", None) and "resume_from_checkpoint=True" in one[
+        "text"
+    ]
     readings = samples(tmp_path / "s.jsonl", 0, 0, cpu={"usable": 8})
     out = rgt(capsys, "triage", path, "--samples", readings)[1]
     assert out.index("proof") < out.index(f"{path}: advice: ") and "(C9)\n" in out
@@ -450,7 +514,11 @@ def test_what_a_log_advises_stands_behind_what_it_shows(
         "lightning==2.6.6\nRestoring states from the checkpoint path at a.ckpt\n"
     )
     status, out, _ = rgt(capsys, "triage", tmp_path / "well.log")
-    assert status == 0 and "nothing known is wrong in it\n" in out and "order of epoch 0 again (C13)" in out
+    assert (
+        status == 0
+        and "nothing known is wrong in it\n" in out
+        and "order of epoch 0 again (C13)" in out
+    )
 
 
 def test_a_profile_that_is_damaged_hides_no_page(
@@ -462,4 +530,6 @@ def test_a_profile_that_is_damaged_hides_no_page(
     status, out, err = rgt(capsys, "handbook", "no", "space")
     assert status == 0 and "U7 " in out and "mine.toml: name, kind" in err
     status, out, err = rgt(capsys, "handbook", "xyzzy")
-    assert (status, out) == (2, "") and "mine.toml: name, kind" in err, "a trap of it may be about that"
+    assert (status, out) == (2, "") and "mine.toml: name, kind" in err, (
+        "a trap of it may be about that"
+    )

@@ -17,7 +17,10 @@ from rgt_tui.ui.screens import page_sections
 from rgt_tui.ui.widgets import finding_details, finding_lines, text_of
 from tests.system.tree import ROOT
 
-LOG = "step 1 loss 2.0\n" * 1202 + "OSError: [Errno 28] No space left on device: '/data/runs/a/latest.pt'\n"
+LOG = (
+    "step 1 loss 2.0\n" * 1202
+    + "OSError: [Errno 28] No space left on device: '/data/runs/a/latest.pt'\n"
+)
 ORDER = ("do", "never", "fix", "proof")
 
 
@@ -48,7 +51,11 @@ def test_the_sample_of_a_document_is_what_triage_prints(
 
 def words_of(lines: list[str]) -> list[str]:
     """Return the labels of `ORDER` in the order in which lines begin with them, each once."""
-    found = [match[1] for one in lines if (match := re.match(r"[\s*]*(do|never|fix|proof)\b", one.lower()))]
+    found = [
+        match[1]
+        for one in lines
+        if (match := re.match(r"[\s*]*(do|never|fix|proof)\b", one.lower()))
+    ]
     return list(dict.fromkeys(found))
 
 

@@ -32,7 +32,9 @@ def environment(home: Path) -> dict[str, str]:
 
 def test_a_patrol_that_nobody_reads_could_not_tell(fleet: Path) -> None:
     process = subprocess.Popen(
-        [*RGT, "patrol", "--fleet", str(fleet)], stdout=subprocess.PIPE, env=environment(fleet.parent)
+        [*RGT, "patrol", "--fleet", str(fleet)],
+        stdout=subprocess.PIPE,
+        env=environment(fleet.parent),
     )
     assert process.stdout is not None
     process.stdout.close()
@@ -67,7 +69,11 @@ def test_a_character_that_the_locale_lacks_ends_no_command(
         [*RGT, "--fleet", str(fleet), *words],
         env=environment(fleet.parent) | {"PYTHONIOENCODING": encoding}, capture_output=True, timeout=60, check=False,
     )  # fmt: skip
-    assert (done.returncode, says in done.stdout, b"Traceback" in done.stderr) == (status, True, False), done
+    assert (done.returncode, says in done.stdout, b"Traceback" in done.stderr) == (
+        status,
+        True,
+        False,
+    ), done
 
 
 def test_json_loses_nothing_in_a_locale_that_lacks_the_character(fleet: Path) -> None:
@@ -98,7 +104,9 @@ def test_a_mistake_of_rgt_itself_could_not_tell(
         raise RuntimeError("made up")
 
     monkeypatch.setattr("rgt_tui.cli.status.open_boxes", broken)
-    monkeypatch.setattr("rgt_tui.cli.printing.drop_output", lambda: None)  # it is the test runner's own
+    monkeypatch.setattr(
+        "rgt_tui.cli.printing.drop_output", lambda: None
+    )  # it is the test runner's own
     assert status.run_patrol(parse(["patrol", "--fleet", str(fleet)])) == 2
     assert "could not tell: rgt itself has failed (RuntimeError)" in capfd.readouterr().err
 

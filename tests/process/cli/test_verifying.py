@@ -84,7 +84,8 @@ def test_too_few_checkpoints_and_an_empty_directory_are_errors(tmp_path: Path) -
     assert errors(verify(folder)) == {".": "there is no file in it"}
     shutil.copy(TODAY, folder)
     assert (
-        errors(verify(folder, "--expect", "2", "--renew"))["."] == "it has 1 complete checkpoint, expected: 2"
+        errors(verify(folder, "--expect", "2", "--renew"))["."]
+        == "it has 1 complete checkpoint, expected: 2"
     )
     (folder / "last.pt").write_bytes(TODAY.read_bytes()[:-1])
     assert "it has 1 complete" in errors(verify(folder, "--expect", "2", "--renew"))["."]
@@ -97,7 +98,9 @@ def test_what_is_no_directory_is_a_wrong_command_line(tmp_path: Path) -> None:
     assert run(tmp_path, "--expect", "-1").returncode == 2
 
 
-def test_a_pickle_that_runs_code_is_refused_with_its_name_and_not_run(results: Path, tmp_path: Path) -> None:
+def test_a_pickle_that_runs_code_is_refused_with_its_name_and_not_run(
+    results: Path, tmp_path: Path
+) -> None:
     mark = tmp_path / "ran"
     (results / "a.pt").write_bytes(with_pickle(harmful(mark)))
     (results / "b.ckpt").write_bytes(harmful(mark, 4))
@@ -149,7 +152,9 @@ def test_a_manifest_beside_the_files_says_what_they_are(results: Path) -> None:
     found = verify(results)
     assert found["ok"]
     assert not [
-        each for each in found["unproven"] if "safetensors" in each["path"] and each["path"].startswith("hf")
+        each
+        for each in found["unproven"]
+        if "safetensors" in each["path"] and each["path"].startswith("hf")
     ]
     (results / "hf/checkpoint-5/trainer_state.json").unlink()
     (results / "hf/checkpoint-5/model-00001-of-00002.safetensors").write_bytes(b"x")
@@ -160,7 +165,9 @@ def test_a_manifest_beside_the_files_says_what_they_are(results: Path) -> None:
     assert "cut off" in errors(verify(results, "--renew"))["hf/.rgt-manifest.jsonl"]
 
 
-def test_links_pipes_and_sockets_are_named_and_nothing_is_waited_for(results: Path, tmp_path: Path) -> None:
+def test_links_pipes_and_sockets_are_named_and_nothing_is_waited_for(
+    results: Path, tmp_path: Path
+) -> None:
     os.mkfifo(results / "pipe.pt")
     (results / "out.pt").symlink_to("/etc/passwd")
     (results / "up").symlink_to("..")
@@ -198,13 +205,20 @@ sys.exit(examine_child.main())
 """
 
 
-def test_a_file_that_needs_too_much_memory_ends_neither_its_process_nor_the_others(results: Path) -> None:
+def test_a_file_that_needs_too_much_memory_ends_neither_its_process_nor_the_others(
+    results: Path,
+) -> None:
     many = b"\x80\x02" + b"]" * (16 << 20) + b"."
     (results / "big.pt").write_bytes(torch_zip({"data.pkl": many, "version": b"3"}))
     asked = [{"kind": "torch", "path": str(results / name)} for name in ("big.pt", "today.pt")]
     lines = "".join(json.dumps(each) + "\n" for each in asked)
     done = subprocess.run(
-        [sys.executable, "-c", LITTLE], input=lines, capture_output=True, text=True, check=True, cwd=ROOT
+        [sys.executable, "-c", LITTLE],
+        input=lines,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
     )
     big, today = map(json.loads, done.stdout.splitlines())
     assert "memory" in big["trouble"][0][1]
@@ -266,7 +280,10 @@ def test_whoever_ends_it_waits_for_no_file_and_leaves_no_process(
 
 def reads(pid: int, name: str) -> bool:
     try:
-        return any(os.readlink(f"/proc/{pid}/fd/{fd}").endswith(name) for fd in os.listdir(f"/proc/{pid}/fd"))
+        return any(
+            os.readlink(f"/proc/{pid}/fd/{fd}").endswith(name)
+            for fd in os.listdir(f"/proc/{pid}/fd")
+        )
     except OSError:
         return False
 

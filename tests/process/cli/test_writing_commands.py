@@ -42,7 +42,9 @@ def test_init_never_overwrites(rgt: Run, tmp_path: Path) -> None:
 def test_add_appends_what_was_pasted_and_leaves_the_comments(rgt: Run, tmp_path: Path) -> None:
     rgt("init")
     before = (tmp_path / "rgt.toml").read_text()
-    done = rgt("add", "seeta", "ssh -p 12345 root@connect.westb.seetacloud.com", "--log", "~/exp/*.log")
+    done = rgt(
+        "add", "seeta", "ssh -p 12345 root@connect.westb.seetacloud.com", "--log", "~/exp/*.log"
+    )
     assert (done.returncode, done.stderr) == (0, "")
     text = (tmp_path / "rgt.toml").read_text()
     assert text.startswith(before)
@@ -56,12 +58,20 @@ def test_add_appends_what_was_pasted_and_leaves_the_comments(rgt: Run, tmp_path:
 def test_add_begins_a_file_where_there_is_none(rgt: Run, tmp_path: Path) -> None:
     assert rgt("add", "lab", "lab-a100").returncode == 0
     assert (tmp_path / "rgt.toml").read_text() == '[boxes.lab]\nhost = "lab-a100"\n'
-    assert rgt("add", "b", "h", "--fleet", "other.toml", "-p", "40022", "--profile", "vastai").returncode == 0
+    assert (
+        rgt(
+            "add", "b", "h", "--fleet", "other.toml", "-p", "40022", "--profile", "vastai"
+        ).returncode
+        == 0
+    )
     (spec,) = load_fleet(tmp_path / "other.toml")
     assert (spec.host, spec.port, spec.profile) == ("h", 40022, "vastai")
     done = rgt("add", "c", "ssh -i vast.pem -F my.conf root@1.2.3.4", "--fleet", "other.toml")
     spec = load_fleet(tmp_path / "other.toml")[-1]
-    assert (spec.identity, spec.ssh_config) == (str(tmp_path / "vast.pem"), str(tmp_path / "my.conf"))
+    assert (spec.identity, spec.ssh_config) == (
+        str(tmp_path / "vast.pem"),
+        str(tmp_path / "my.conf"),
+    )
     assert "next: rgt --fleet other.toml doctor c" in done.stdout
 
 
@@ -157,5 +167,7 @@ def test_json_says_what_was_written(rgt: Run, tmp_path: Path, config: Path) -> N
     assert added == {"box": "lab", "host": "h", "file": str(tmp_path / "rgt.toml")}
     listed = [json.loads(line) for line in rgt("import", "gpu-*", "--json").stdout.splitlines()]
     assert [(item["box"], item["file"]) for item in listed] == [("gpu-1", None), ("gpu-2", None)]
-    written = [json.loads(line) for line in rgt("import", "seeta", "--json", "--write").stdout.splitlines()]
+    written = [
+        json.loads(line) for line in rgt("import", "seeta", "--json", "--write").stdout.splitlines()
+    ]
     assert [(item["box"], item["profile"]) for item in written] == [("seeta", "autodl")]

@@ -44,12 +44,18 @@ async def test_it_prints_line_by_line_and_its_status_is_kept(
     )
     lines: list[str] = []
     assert await run_words(("queue", "lab", "check"), tmp_path / "f.toml", lines.append, env) == 3
-    told = "['-P', '-m', 'rgt_tui', 'queue', '--fleet', '%s', 'lab', 'check']" % (tmp_path / "f.toml")
+    told = "['-P', '-m', 'rgt_tui', 'queue', '--fleet', '%s', 'lab', 'check']" % (
+        tmp_path / "f.toml"
+    )
     assert told in lines and "no end" in lines
-    assert not any("\x1b" in row for row in lines) and max(map(len, lines)) <= check_runs.LONGEST_LINE
+    assert (
+        not any("\x1b" in row for row in lines) and max(map(len, lines)) <= check_runs.LONGEST_LINE
+    )
 
 
-async def test_more_than_anyone_reads_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_than_anyone_reads_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     env = pretend(monkeypatch, tmp_path, "print('a\\n' * 7000, end='')\n")
     lines: list[str] = []
     assert await run_words(("doctor", "lab"), tmp_path / "f", lines.append, env) == 0
@@ -106,7 +112,10 @@ def fleet_of(folder: Path, **changes: object) -> Fleet:
     spec = msgspec.structs.replace(BoxSpec(name="lab", host="127.0.0.1", port=9), **changes)
     (folder / "fleet.toml").write_text('[[box]]\nname = "lab"\nhost = "127.0.0.1"\nport = 9\n')
     return Fleet(
-        [spec], audit=folder / "audit.jsonl", copies=folder / "pulled", fleet_file=folder / "fleet.toml"
+        [spec],
+        audit=folder / "audit.jsonl",
+        copies=folder / "pulled",
+        fleet_file=folder / "fleet.toml",
     )
 
 
@@ -120,7 +129,11 @@ async def test_what_is_ticked_counts_in_this_rgt_and_in_the_next_one(state: Path
     tick = PersonTick(ticked=True, at=100.0, by="han", note="both read well")
     assert await fleet.tick("lab", asked, tick) is None
     for one in (looked(fleet), looked(fleet_of(state))):
-        assert (one.status, one.by, one.evidence) == (CheckStatus.PASSED, "han", "both read well (han)")
+        assert (one.status, one.by, one.evidence) == (
+            CheckStatus.PASSED,
+            "han",
+            "both read well (han)",
+        )
     assert looked(fleet_of(state, host="127.0.0.2")).status is CheckStatus.PERSON, "another machine"
     assert (state / "state" / "rgt" / "ticks.json").exists()
     (state / "state" / "rgt" / "ticks.json").write_text("{")

@@ -53,14 +53,21 @@ def child(env: dict[str, str]) -> subprocess.Popen[str]:
 def test_another_process_is_seen_and_how_it_ended(env: dict[str, str]) -> None:
     process = child(env)
     # One whose writer is held up in the middle of it is not there.
-    note = until(lambda: next((note for note in read_notes(env) if note.look is not None), None), "its look")
+    note = until(
+        lambda: next((note for note in read_notes(env) if note.look is not None), None), "its look"
+    )
     assert note.under_way and not note.ours and note.pid == process.pid
     assert (note.box, note.kind, note.to) == ("lab", "pull", "/home/me/pulled")
     assert note.look is not None and (note.look.bytes_done, note.look.eta) == (40, 12.0)
     assert "\x1b" not in note.paths[0] and "\udcff" not in note.look.path
     process.communicate("\n", timeout=60)
     (note,) = read_notes(env)
-    assert (note.under_way, note.whole, note.text, note.cut_off) == (False, True, "3 files verified", False)
+    assert (note.under_way, note.whole, note.text, note.cut_off) == (
+        False,
+        True,
+        "3 files verified",
+        False,
+    )
 
 
 def test_one_that_was_killed_is_cut_off_and_not_under_way(env: dict[str, str]) -> None:
@@ -89,7 +96,9 @@ def test_a_push_has_a_pace_and_an_end_that_comes_nearer() -> None:
     page = Page(note, lambda: next(clock))
     page.sent(0, 1000)
     page.sent(200, 1000)
-    assert page.note.look == PullProgress(phase="pushing", bytes=1000, bytes_done=200, rate=20.0, eta=40.0)
+    assert page.note.look == PullProgress(
+        phase="pushing", bytes=1000, bytes_done=200, rate=20.0, eta=40.0
+    )
     page.end("1 file", whole=True, to="/root/data")
     assert (page.note.to, page.note.under_way) == ("/root/data", False)
 
@@ -104,7 +113,9 @@ async def test_the_oldest_are_forgotten_but_none_that_goes_on(env: dict[str, str
         assert len(notes) <= KEPT + 1
 
 
-async def test_a_disk_that_takes_no_note_hinders_nothing(env: dict[str, str], tmp_path: Path) -> None:
+async def test_a_disk_that_takes_no_note_hinders_nothing(
+    env: dict[str, str], tmp_path: Path
+) -> None:
     (tmp_path / "rgt").mkdir()
     (tmp_path / "rgt" / "transfers").write_text("in the way")
     async with noted("lab", "pull", env=env) as page:

@@ -32,8 +32,12 @@ from rgt_tui.gate.audit import FIRST, ROOM, default_path, who
 from rgt_tui.model import Verb
 
 
-def entry(event: AuditEvent = AuditEvent.REQUESTED, text: str = "DELETE /v2/pods/k3v9") -> AuditEntry:
-    return AuditEntry(at=1.5, event=event, box="a", verb=Verb.DESTROY, instance="k3v9", typed="a", text=text)
+def entry(
+    event: AuditEvent = AuditEvent.REQUESTED, text: str = "DELETE /v2/pods/k3v9"
+) -> AuditEntry:
+    return AuditEntry(
+        at=1.5, event=event, box="a", verb=Verb.DESTROY, instance="k3v9", typed="a", text=text
+    )
 
 
 def test_lines_are_appended_with_who_and_owner_rights(tmp_path: Path) -> None:
@@ -89,7 +93,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     mount = tmp_path / "small"
     mount.mkdir()
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", mount], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", mount],
+        capture_output=True,
+        check=False,
     )
     if done.returncode:
         pytest.skip("no right to mount a tmpfs here")
@@ -139,7 +145,11 @@ def test_a_line_is_on_the_disk_before_the_call_goes_out(
 
     watched(files, "take", lambda fd: "lock")
     watched(os, "write", lambda fd, data: "write")
-    watched(os, "fsync", lambda fd: "sync " + ("folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "file"))
+    watched(
+        os,
+        "fsync",
+        lambda fd: "sync " + ("folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "file"),
+    )
     log = AuditLog(tmp_path / "audit.jsonl")
     log.record(entry())
     assert done == ["lock", "write", "sync file", "sync folder"]
@@ -213,7 +223,11 @@ def test_each_line_carries_the_hash_of_the_one_before(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "at", "why"),
     [
-        (lambda lines: [lines[0], lines[1].replace(b"call 1", b"call 7"), *lines[2:]], 3, "does not follow"),
+        (
+            lambda lines: [lines[0], lines[1].replace(b"call 1", b"call 7"), *lines[2:]],
+            3,
+            "does not follow",
+        ),
         (lambda lines: [lines[0], *lines[2:]], 2, "does not follow"),
         (lambda lines: lines[1:], 1, "does not follow"),
         (lambda lines: [lines[0], lines[2], lines[1], lines[3]], 2, "does not follow"),
@@ -278,7 +292,9 @@ def test_what_is_written_while_it_is_checked_does_not_seem_to_be_missing(
 
     acted: list[bool] = []
 
-    def followed_by_an_action(read: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]]:
+    def followed_by_an_action(
+        read: Callable[[Any], Iterator[Any]],
+    ) -> Callable[[Any], Iterator[Any]]:
         def call(self: Any) -> Iterator[Any]:
             found = list(read(self))
             if not acted:

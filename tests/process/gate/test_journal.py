@@ -17,7 +17,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.gate import SETTLED, ActionState, Held, Journal, JournalFailed, OpenAction, Target, boot, words
+from rgt_tui.gate import (
+    SETTLED,
+    ActionState,
+    Held,
+    Journal,
+    JournalFailed,
+    OpenAction,
+    Target,
+    boot,
+    words,
+)
 from rgt_tui.gate.journal import FOLLOWS
 from rgt_tui.model import Verb
 
@@ -95,7 +105,9 @@ def test_killed_at_any_state_the_next_one_knows(journal: Journal, last: ActionSt
 
 
 def test_nothing_leads_to_a_second_call(journal: Journal) -> None:
-    assert {state for state, later in FOLLOWS.items() if ActionState.SENT in later} == {ActionState.INTENT}
+    assert {state for state, later in FOLLOWS.items() if ActionState.SENT in later} == {
+        ActionState.INTENT
+    }
     assert {ActionState.OFF, ActionState.LISTED, ActionState.REFUSED, ActionState.FAILED} == SETTLED
     with journal.hold(POD, "lab", Verb.DESTROY) as action:
         with pytest.raises(JournalFailed, match="begins with its intent"):
@@ -148,7 +160,9 @@ def test_the_same_process_cannot_act_twice_at_once_either(journal: Journal) -> N
         journal.hold(POD, "lab", Verb.PARK).__enter__()
 
 
-def test_a_state_is_on_the_disk_before_it_is_said(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_is_on_the_disk_before_it_is_said(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done: list[str] = []
 
     def watched(name: str, said: Callable[..., str]) -> None:
@@ -162,7 +176,9 @@ def test_a_state_is_on_the_disk_before_it_is_said(journal: Journal, monkeypatch:
 
     with journal.hold(POD, "lab", Verb.PARK) as action:
         watched("write", lambda fd, data: json.loads(data)["state"])
-        watched("fsync", lambda fd: "sync folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "sync file")
+        watched(
+            "fsync", lambda fd: "sync folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "sync file"
+        )
         action.intend("x")
         assert done == ["intent", "sync file", "sync folder", "sync folder"]
         done.clear()
@@ -188,13 +204,17 @@ def test_a_damaged_journal_refuses_and_names_the_line(journal: Journal) -> None:
         action.sent(CALL)
     path = the_file(journal)
     path.write_bytes(path.read_bytes().replace(b'"sent"', b'"dent"'))
-    with pytest.raises(JournalFailed, match=r"line 2 of the journal .* look at the provider's console"):
+    with pytest.raises(
+        JournalFailed, match=r"line 2 of the journal .* look at the provider's console"
+    ):
         journal.hold(POD, "lab", Verb.PARK).__enter__()
     actions, (problem,) = journal.open_actions()
     assert actions == () and str(path) in problem
 
 
-def test_a_disk_that_does_not_take_it_refuses(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_does_not_take_it_refuses(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with journal.hold(POD, "lab", Verb.PARK) as action:
         action.intend("x")
         before = the_file(journal).read_bytes()
@@ -225,13 +245,18 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 def test_without_room_for_the_answer_nothing_begins(full_disk: Path) -> None:
     journal = Journal(full_disk / "journal")
     (full_disk / "ballast").write_bytes(b"x" * 80 * 1024)
-    with journal.hold(POD, "lab", Verb.PARK) as action, pytest.raises(JournalFailed, match="No space left"):
+    with (
+        journal.hold(POD, "lab", Verb.PARK) as action,
+        pytest.raises(JournalFailed, match="No space left"),
+    ):
         action.intend("x")
     assert journal.open_actions() == ((), ())
 
 
 @pytest.mark.parametrize("what", ["folder", "link"])
-def test_a_place_that_cannot_be_written_refuses(journal: Journal, tmp_path: Path, what: str) -> None:
+def test_a_place_that_cannot_be_written_refuses(
+    journal: Journal, tmp_path: Path, what: str
+) -> None:
     if what == "folder":
         journal.folder.parent.mkdir(parents=True)
         journal.folder.write_text("a file")
@@ -239,7 +264,10 @@ def test_a_place_that_cannot_be_written_refuses(journal: Journal, tmp_path: Path
         journal.folder.mkdir(parents=True)
         (tmp_path / "victim").write_text("mine")
         (journal.folder / f"{POD.file_name}.jsonl").symlink_to(tmp_path / "victim")
-    with pytest.raises(JournalFailed, match="cannot be"), journal.hold(POD, "lab", Verb.PARK) as action:
+    with (
+        pytest.raises(JournalFailed, match="cannot be"),
+        journal.hold(POD, "lab", Verb.PARK) as action,
+    ):
         action.intend("x")
     if what == "link":
         assert (tmp_path / "victim").read_text() == "mine"
@@ -266,8 +294,12 @@ def test_what_a_wrong_clock_wrote_is_older_than_this_start_of_the_computer(tmp_p
     assert one.age(1.8e9, 200.0, "another start") == pytest.approx(200)
     # Where the system names no start, its clock that began anew tells the same.
     assert one.age(1.8e9, one.last.steady - 1, one.last.boot) == pytest.approx(one.last.steady - 1)
-    elsewhere = msgspec.structs.replace(one, last=msgspec.structs.replace(one.last, who="me@elsewhere"))
-    assert elsewhere.age(1.8e9, 200.0, "another start") == 0.0, "of another computer's start nothing is known"
+    elsewhere = msgspec.structs.replace(
+        one, last=msgspec.structs.replace(one.last, who="me@elsewhere")
+    )
+    assert elsewhere.age(1.8e9, 200.0, "another start") == 0.0, (
+        "of another computer's start nothing is known"
+    )
 
 
 @pytest.mark.parametrize("at", [1e18, -1e18, 1e300])
@@ -276,7 +308,10 @@ def test_a_date_that_is_none_is_shown_as_it_stands(tmp_path: Path, at: float) ->
     with journal.hold(POD, "lab", Verb.PARK) as action:
         action.intend("x")
         action.sent(CALL)
-        with pytest.raises(Held, match=re.escape(f"since {at:g}")), journal.hold(POD, "lab", Verb.PARK):
+        with (
+            pytest.raises(Held, match=re.escape(f"since {at:g}")),
+            journal.hold(POD, "lab", Verb.PARK),
+        ):
             pass
     assert f"since {at:g}" in words(only_open(journal))
 

@@ -37,7 +37,16 @@ def test_a_line_per_series(capfd: pytest.CaptureFixture[str]) -> None:
         "nonfinite": 0,
         "last": [10, 9.4102],
     }
-    assert list(rows(out)[0]) == ["file", "source", "tag", "metric", "x", "points", "nonfinite", "last"]
+    assert list(rows(out)[0]) == [
+        "file",
+        "source",
+        "tag",
+        "metric",
+        "x",
+        "points",
+        "nonfinite",
+        "last",
+    ]
     (evaluated,) = [row for row in rows(out) if row["metric"] == "eval_loss"]
     assert (evaluated["nonfinite"], evaluated["last"]) == (1, [250, "nan"])
     assert "NaN" not in out
@@ -62,7 +71,11 @@ def test_a_directory_is_searched_and_the_table_marks_what_is_drawn(
     assert main([str(tmp_path)]) == 0
     out, problems = capfd.readouterr()
     assert problems == ""
-    drawn = {line.split()[-1]: line for line in out.splitlines() if " loss " in line and "train" not in line}
+    drawn = {
+        line.split()[-1]: line
+        for line in out.splitlines()
+        if " loss " in line and "train" not in line
+    }
     assert drawn["metrics.jsonl"].startswith("*")
     assert main(["--json", str(tmp_path)]) == 0
     assert {row["source"] for row in rows(capfd.readouterr().out)} == {"rgt", "console:nanogpt"}
@@ -73,7 +86,9 @@ def test_runs_of_a_database_stand_before_their_tags_where_there_are_several(
 ) -> None:
     path = tmp_path / "project.db"
     db = sqlite3.connect(path)
-    db.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, run_id, timestamp, run_name, step, metrics)")
+    db.execute(
+        "CREATE TABLE metrics (id INTEGER PRIMARY KEY, run_id, timestamp, run_name, step, metrics)"
+    )
     insert = "INSERT INTO metrics VALUES (?, 'id', '2026-01-01T00:00:00', ?, ?, ?)"
     db.execute(insert, (1, "a", 1, '{"loss": 1.5}'))
     db.commit()
@@ -91,8 +106,12 @@ def test_a_database_below_a_relative_path_is_read(
 ) -> None:
     (tmp_path / "runs").mkdir()
     db = sqlite3.connect(tmp_path / "runs/project.db")
-    db.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, run_id, timestamp, run_name, step, metrics)")
-    db.execute("INSERT INTO metrics VALUES (1, 'id', '2026-01-01T00:00:00', 'a', 1, '{\"loss\": 1.5}')")
+    db.execute(
+        "CREATE TABLE metrics (id INTEGER PRIMARY KEY, run_id, timestamp, run_name, step, metrics)"
+    )
+    db.execute(
+        "INSERT INTO metrics VALUES (1, 'id', '2026-01-01T00:00:00', 'a', 1, '{\"loss\": 1.5}')"
+    )
     db.commit()
     db.close()
     monkeypatch.chdir(tmp_path)
@@ -159,7 +178,9 @@ def test_help(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_reader_that_goes_away_is_no_traceback() -> None:
-    words = shlex.join([sys.executable, "-m", "rgt_box.metrics.scalars_command", str(FIXTURES), "--json"])
+    words = shlex.join(
+        [sys.executable, "-m", "rgt_box.metrics.scalars_command", str(FIXTURES), "--json"]
+    )
     command = f"{words} | head -c 100 >/dev/null"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "remote")}
     done = subprocess.run(
@@ -195,7 +216,9 @@ def test_every_python_of_a_box_says_the_same(version: str) -> None:
 
     def said(python: str) -> str:
         words = [python, "-m", "rgt_box.metrics.scalars_command", str(FIXTURES), "--json"]
-        return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            words, env=environment, capture_output=True, text=True, check=True
+        ).stdout
 
     assert said(interpreter) == said(sys.executable)
 

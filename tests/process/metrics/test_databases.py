@@ -53,11 +53,18 @@ def make(path: Path, schema: str, mode: str = "wal") -> sqlite3.Connection:
 def log(db: sqlite3.Connection, step: int, run: str = "a", **metrics: object) -> None:
     text = json.dumps({key.replace("__", "/"): value for key, value in metrics.items()})
     row = ("x", "2026-11-21T09:36:31+00:00", run, step, text.encode())
-    db.execute("INSERT INTO metrics(run_id, timestamp, run_name, step, metrics) VALUES(?,?,?,?,?)", row)
+    db.execute(
+        "INSERT INTO metrics(run_id, timestamp, run_name, step, metrics) VALUES(?,?,?,?,?)", row
+    )
 
 
 def mlflow(
-    db: sqlite3.Connection, key: str, value: float, step: int, is_nan: int = 0, at: int = 1795253821902
+    db: sqlite3.Connection,
+    key: str,
+    value: float,
+    step: int,
+    is_nan: int = 0,
+    at: int = 1795253821902,
 ) -> None:
     db.execute("INSERT INTO metrics VALUES(?,?,?,?,?,?)", (key, value, at, "run", step, is_nan))
 
@@ -226,7 +233,10 @@ def test_mlflow_values(tmp_path: Path) -> None:
     assert len(each.points) == 11  # the last zero may hide a NaN
     mlflow(db, "grad_norm", 0.0, 4, is_nan=1)
     each.poll()
-    assert [point[2:4] for point in each.points if point[0] == "loss"][-2:] == [(3.0, 0.0), (4.0, "nan")]
+    assert [point[2:4] for point in each.points if point[0] == "loss"][-2:] == [
+        (3.0, 0.0),
+        (4.0, "nan"),
+    ]
     db.close()
 
 
@@ -269,7 +279,9 @@ def test_a_replaced_database_begins_anew(tmp_path: Path) -> None:
     assert (each.resets, [point[3] for point in each.points]) == (1, [3.0])
 
 
-def test_an_unchanged_database_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_database_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "d" / "p.db"
     db = make(path, TRACKIO)
     log(db, 0, loss=1.0)
@@ -293,7 +305,9 @@ def test_an_unchanged_database_is_not_opened(tmp_path: Path, monkeypatch: pytest
     assert (opened, len(each.points)) == (["immutable=1"] * 3, 1)
 
 
-def test_copies_of_a_large_database_are_rare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_of_a_large_database_are_rare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "d" / "p.db"
     db = make(path, TRACKIO)
     log(db, 0, loss=1.0)
@@ -331,7 +345,9 @@ def test_a_busy_writer_loses_nothing_and_is_not_held_up(tmp_path: Path, mode: st
     path = tmp_path / "d" / "p.db"
     make(path, TRACKIO, mode).close()
     each = follower("trackio", path)
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(path), mode], stderr=subprocess.PIPE) as writer:
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), mode], stderr=subprocess.PIPE
+    ) as writer:
         while writer.poll() is None:
             each.poll()
             assert len(each.points) % 3 == 0
@@ -339,7 +355,9 @@ def test_a_busy_writer_loses_nothing_and_is_not_held_up(tmp_path: Path, mode: st
     each.poll()
     assert [point[3] for point in each.points] == [float(step) for step in range(3000)]
     assert (each.resets, each.problems) == (0, [])
-    assert [name for name, _, _ in listing(path.parent) if not name.endswith("-journal")] == ["p.db"]
+    assert [name for name, _, _ in listing(path.parent) if not name.endswith("-journal")] == [
+        "p.db"
+    ]
 
 
 HOSTILE = {
@@ -379,4 +397,7 @@ def test_rows_of_absurd_size_are_left_out(tmp_path: Path) -> None:
     db.close()
     each = follower("trackio", path)
     each.poll()
-    assert ([point[:4] for point in each.points], len(each.problems)) == ([("loss", "step", 1.0, 1.0)], 2)
+    assert ([point[:4] for point in each.points], len(each.problems)) == (
+        [("loss", "step", 1.0, 1.0)],
+        2,
+    )

@@ -48,7 +48,10 @@ def test_every_sample(python: str, samples: list[tuple[str, str]]) -> None:
     for kind, path in samples:
         store, _ = read_all(open_reader(kind, path))
         here.append(
-            [[list(k), s.xs, [repr(y) for y in s.ys], s.ats, s.breaks] for k, s in store.series.items()]
+            [
+                [list(k), s.xs, [repr(y) for y in s.ys], s.ats, s.breaks]
+                for k, s in store.series.items()
+            ]
         )
     assert json.loads(ran.stdout) == here
 

@@ -36,7 +36,9 @@ def written(home: Path, text: str) -> Path:
 class Ring:
     """Stands for the library `keyring`, as far as it is used."""
 
-    def __init__(self, keys: dict[tuple[str, str], str | None], wait: threading.Event | None = None) -> None:
+    def __init__(
+        self, keys: dict[tuple[str, str], str | None], wait: threading.Event | None = None
+    ) -> None:
         self.keys, self.wait, self.asked = keys, wait, 0
 
     def get_password(self, service: str, username: str) -> str | None:
@@ -73,11 +75,15 @@ def test_the_keyring_comes_last_and_is_asked_once(ring: Callable[[Ring | None], 
     assert stored(store, key_env="MINE") == "mine"
 
 
-def test_a_keyring_that_asks_its_person_counts_when_it_answers(ring: Callable[[Ring | None], None]) -> None:
+def test_a_keyring_that_asks_its_person_counts_when_it_answers(
+    ring: Callable[[Ring | None], None],
+) -> None:
     made = Ring({("rgt", ENV): "stored"}, threading.Event())
     ring(made)
     store = KeyStore(patience_s=0.01)
-    with pytest.raises(AuthError, match=r"RUNPOD_API_KEY or the keyring \(keyring set rgt RUNPOD_API_KEY\)"):
+    with pytest.raises(
+        AuthError, match=r"RUNPOD_API_KEY or the keyring \(keyring set rgt RUNPOD_API_KEY\)"
+    ):
         stored(store)
     assert made.wait is not None
     made.wait.set()
@@ -91,7 +97,9 @@ def test_a_broken_keyring_or_none_is_no_key(ring: Callable[[Ring | None], None])
     with pytest.raises(AuthError, match="no key"):
         stored(KeyStore())
     ring(None)
-    with pytest.raises(AuthError, match=r"no key in the environment variable RUNPOD_API_KEY; set it"):
+    with pytest.raises(
+        AuthError, match=r"no key in the environment variable RUNPOD_API_KEY; set it"
+    ):
         stored(KeyStore())
 
 
@@ -156,7 +164,11 @@ def test_a_secret_does_not_show() -> None:
         ("api.runpod.io", None, "plain http.s. address"),
         ("http://127.0.0.1@evil.example", "OTHER", "address"),
         ("http://127.0.0.1:81", None, "name another variable in key_env for 127.0.0.1"),
-        (VENDOR, "AWS_SECRET_ACCESS_KEY", "a variable of AWS, whose key is not sent to api.runpod.io"),
+        (
+            VENDOR,
+            "AWS_SECRET_ACCESS_KEY",
+            "a variable of AWS, whose key is not sent to api.runpod.io",
+        ),
         ("https://evil.example", "aws_secret_access_key", "a variable of AWS"),
         ("http://127.0.0.1:81", "GITHUB_TOKEN", "a variable of GITHUB"),
         (VENDOR, "HF_TOKEN", "a variable of HF"),
@@ -164,7 +176,9 @@ def test_a_secret_does_not_show() -> None:
         ("http://127.0.0.1:81", "AUTODL_TOKEN", "a variable of AUTODL"),
     ],
 )
-def test_the_vendors_key_does_not_leave_for_elsewhere(url: str, key_env: str | None, why: str) -> None:
+def test_the_vendors_key_does_not_leave_for_elsewhere(
+    url: str, key_env: str | None, why: str
+) -> None:
     with pytest.raises(AuthError, match=why):
         check_base_url(url, VENDOR, key_env, ENV)
 
@@ -221,7 +235,9 @@ def test_every_reason_against_a_permit_comes_at_once() -> None:
     ):
         assert part in str(caught.value)
     assert str(caught.value).isprintable()
-    nameless = Permit("box", Verb.PARK, "", "d", 99.0, kind="runpod", account="default@vendor", nonce="n")
+    nameless = Permit(
+        "box", Verb.PARK, "", "d", 99.0, kind="runpod", account="default@vendor", nonce="n"
+    )
     with pytest.raises(PermitRefused):
         use_permit(nameless, Verb.PARK, ProviderRef("runpod", ""), 1.0)
 
@@ -246,6 +262,8 @@ def test_the_gate_and_the_providers_do_not_know_each_other() -> None:
     for package, other in (("gate", "rgt_tui.providers"), ("providers", "rgt_tui.gate")):
         for path in (root / package).rglob("*.py"):
             imports = [
-                line for line in path.read_text().splitlines() if line.startswith(("import ", "from "))
+                line
+                for line in path.read_text().splitlines()
+                if line.startswith(("import ", "from "))
             ]
             assert not [line for line in imports if other in line], path

@@ -36,12 +36,20 @@ PLAIN = st.text("ab.-1*?", min_size=1, max_size=8)
 
 @given(PLAIN, st.text("ab.-1", max_size=8))
 def test_a_pattern_means_what_a_shell_means_by_it(pattern: str, text: str) -> None:
-    assert known_hosts.matches(pattern, text) == bool(re.fullmatch(fnmatch.translate(pattern), text))
+    assert known_hosts.matches(pattern, text) == bool(
+        re.fullmatch(fnmatch.translate(pattern), text)
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "host", "fits"),
-    [("a,b", "b", True), ("*,!b", "b", False), ("!b,*", "b", False), ("!b", "a", False), ("A*", "abc", True)],
+    [
+        ("a,b", "b", True),
+        ("*,!b", "b", False),
+        ("!b,*", "b", False),
+        ("!b", "a", False),
+        ("A*", "abc", True),
+    ],
 )
 def test_lists(text: str, host: str, fits: bool) -> None:
     assert known_hosts.in_list(text, host) is fits
@@ -122,13 +130,17 @@ def test_files_that_include_each_other_end(tmp_path: Path) -> None:
         resolve(Wanted("a"), surroundings(str(path)))
 
 
-def test_a_command_of_match_exec_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_of_match_exec_that_hangs_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rgt_tui.ssh.ssh_config.SECONDS", 0.2)
     path = config(tmp_path, f'Match exec "echo $$ > {tmp_path}/pid; exec sleep 600"\n  Port 1\n')
     with pytest.raises(ConfigError, match=r"for a: .*did not end.*Match exec"):
         resolve(Wanted("a"), surroundings(str(path)))
     started = tmp_path / "pid"
-    if started.exists() and (pid := started.read_text().strip()):  # it is ended with the ssh that started it
+    if started.exists() and (
+        pid := started.read_text().strip()
+    ):  # it is ended with the ssh that started it
         until(lambda: not sleeps(pid), "its end")
 
 
@@ -157,7 +169,11 @@ def test_a_port_that_is_neither_a_number_nor_a_service_is_named(tmp_path: Path) 
 def test_the_profile_s_user_counts_behind_the_file_s(tmp_path: Path, named: str) -> None:
     path = config(tmp_path, f"Host a\n  User {named}\n")
     around = surroundings(str(path), env={**os.environ, "HOME": str(tmp_path), "LOGNAME": "local"})
-    for host, default, user in (("a", "root", named), ("b", "root", "root"), ("b", "ubuntu", "ubuntu")):
+    for host, default, user in (
+        ("a", "root", named),
+        ("b", "root", "root"),
+        ("b", "ubuntu", "ubuntu"),
+    ):
         assert resolve(Wanted(host, default_user=default), around).user == user
 
 
@@ -181,7 +197,9 @@ def test_a_circle_ends_with_its_members(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="box → a → b → a; give"):
         route(Wanted("box"), around)
     around = surroundings(str(config(tmp_path, "Host *\n ProxyJump gate\n")))
-    with pytest.raises(ConfigError, match=r"gate.*(gate → gate|loop via gate); give .*ProxyJump none"):
+    with pytest.raises(
+        ConfigError, match=r"gate.*(gate → gate|loop via gate); give .*ProxyJump none"
+    ):
         route(Wanted("box"), around)
 
 
@@ -252,7 +270,9 @@ def test_what_may_change_without_a_file_is_asked_each_time(
 ) -> None:
     env = counting(tmp_path)
     monkeypatch.setenv("PATH", env["PATH"])
-    around = surroundings(str(config(tmp_path, line.replace("{folder}", str(tmp_path)) + "\n")), env)
+    around = surroundings(
+        str(config(tmp_path, line.replace("{folder}", str(tmp_path)) + "\n")), env
+    )
     assert scan(around).changing
     for _ in range(2):
         try:
@@ -279,7 +299,9 @@ def test_a_file_that_comes_under_the_glob_of_an_include_is_seen(tmp_path: Path) 
 
 def test_hosts_that_no_line_tells_apart_are_asked_for_together(tmp_path: Path) -> None:
     env = counting(tmp_path)
-    text = "Host gate !gate2 gpu-??\n  Port 7\nHost *\n  HashKnownHosts yes\n  ServerAliveInterval 9\n"
+    text = (
+        "Host gate !gate2 gpu-??\n  Port 7\nHost *\n  HashKnownHosts yes\n  ServerAliveInterval 9\n"
+    )
     around = surroundings(str(config(tmp_path, text)), env)
     resolve(Wanted("first"), around)
     before = runs(tmp_path)
@@ -332,13 +354,16 @@ def test_what_cannot_change_is_told_from_it(tmp_path: Path) -> None:
 
 
 def test_without_ssh_asyncssh_reads_the_file_and_says_so(tmp_path: Path) -> None:
-    text = (
-        "Host a\n  HostName 10.0.0.7\n  User carol\n  ProxyJump gate\n  IdentityFile ~/.ssh/one\n  Port 7\n"
-    )
+    text = "Host a\n  HostName 10.0.0.7\n  User carol\n  ProxyJump gate\n  IdentityFile ~/.ssh/one\n  Port 7\n"
     env = {"PATH": str(tmp_path), "HOME": str(tmp_path), "USER": "me"}
     around = surroundings(str(config(tmp_path, text)), env)
     host = resolve(Wanted("a", default_user="root"), around)
-    assert (host.host, host.user, host.port, host.jumps) == ("10.0.0.7", "carol", 7, (Jump("gate"),))
+    assert (host.host, host.user, host.port, host.jumps) == (
+        "10.0.0.7",
+        "carol",
+        7,
+        (Jump("gate"),),
+    )
     assert host.identities[0].endswith("/.ssh/one")
     assert host.notes == (NO_SSH,)
     other = resolve(Wanted("b", default_user="root"), around)
@@ -351,7 +376,9 @@ def test_an_ssh_that_has_no_g_is_as_none(tmp_path: Path, monkeypatch: pytest.Mon
     other = tmp_path / "ssh"
     other.write_text("#!/bin/sh\necho 'Dropbear SSH client: unknown option -G' >&2\nexit 1\n")
     other.chmod(0o755)
-    around = surroundings(str(config(tmp_path, "Host a\n  Port 7\n")), {**os.environ, "PATH": str(tmp_path)})
+    around = surroundings(
+        str(config(tmp_path, "Host a\n  Port 7\n")), {**os.environ, "PATH": str(tmp_path)}
+    )
     monkeypatch.setenv("PATH", str(tmp_path))
     defaults.cache_clear()
     host = resolve(Wanted("a"), around)
@@ -362,7 +389,9 @@ def test_an_ssh_that_has_no_g_is_as_none(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_doctor_says_who_read_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".ssh").mkdir()
-    (tmp_path / ".ssh/config").write_text("Host a b\n  ProxyUseFdpass yes\nHost *\n  ProxyUseFdpass yes\n")
+    (tmp_path / ".ssh/config").write_text(
+        "Host a b\n  ProxyUseFdpass yes\nHost *\n  ProxyUseFdpass yes\n"
+    )
     monkeypatch.setenv("HOME", str(tmp_path))
     found = ssh_config()
     assert found.status is Status.OK

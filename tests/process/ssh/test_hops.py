@@ -12,7 +12,10 @@ from rgt_tui.ssh import ConfigError, Elsewhere, hops
 
 BOX = BoxSpec(name="lab", host="h", ssh_config="none")
 WRONG = [
-    ({"identity": "~/keys/100%.pem"}, r"boxes\.lab\.identity in the fleet file: the token '%\.'.*written %%"),
+    (
+        {"identity": "~/keys/100%.pem"},
+        r"boxes\.lab\.identity in the fleet file: the token '%\.'.*written %%",
+    ),
     ({"identity": "${NO_SUCH}/id"}, r"boxes\.lab\.identity .*NO_SUCH is not set"),
     ({"known_hosts": "${NO_SUCH}"}, r"boxes\.lab\.known_hosts .*NO_SUCH"),
     ({"ssh_config": "${NO_SUCH}/c"}, r"boxes\.lab\.ssh_config .*NO_SUCH"),
@@ -39,7 +42,9 @@ def test_a_strange_name_is_what_ssh_takes_it_for(tmp_path: Path) -> None:
         assert "hostname contains invalid characters" in str(error)
 
 
-@pytest.mark.parametrize(("host", "port"), [("a b", 22), ("-oX", 22), ("h", 0), ("h", 70000), ("", 22)])
+@pytest.mark.parametrize(
+    ("host", "port"), [("a b", 22), ("-oX", 22), ("h", 0), ("h", 70000), ("", 22)]
+)
 def test_an_address_that_is_none_is_not_gone_to(host: str, port: int) -> None:
     told = Elsewhere(host, port, "Acme")
     assert not told.usable
@@ -49,7 +54,9 @@ def test_an_address_that_is_none_is_not_gone_to(host: str, port: int) -> None:
 
 def test_what_to_type_names_the_way_there(tmp_path: Path) -> None:
     path = tmp_path / "config"
-    path.write_text("Host box\n ProxyJump me@a:2201,b\n Port 2203\nHost a\n ProxyJump z\nHost *\n User u\n")
+    path.write_text(
+        "Host box\n ProxyJump me@a:2201,b\n Port 2203\nHost a\n ProxyJump z\nHost *\n User u\n"
+    )
     spec = BoxSpec(name="lab", host="box", ssh_config=str(path), known_hosts="/k h", identity="/id")
     front = ("-F", str(path))
     own = (*front, "-i", "/id", "-o", "IdentitiesOnly=yes", "-o", 'UserKnownHostsFile="/k h"')

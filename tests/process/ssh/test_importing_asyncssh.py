@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is started for it")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="elsewhere nothing is started for it"
+)
 
 IMPORT = """
 import ctypes.util, json, sys

@@ -26,7 +26,9 @@ def test_lines_are_never_torn_or_doubled_by_many_writers(tmp_path: Path) -> None
         "known_hosts.LOCK_SECONDS = 600.0\n"  # whoever has the lock may be held up itself
         "for n in range(40):\n    known_hosts.append(sys.argv[1], f'host{n}', sys.argv[2], sys.argv[3])\n"
     )
-    writers = [subprocess.Popen([sys.executable, "-c", program, str(path), kind, key]) for _ in range(3)]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", program, str(path), kind, key]) for _ in range(3)
+    ]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     lines = path.read_text().splitlines()
     assert lines[0] == "# no line feed at the end"
@@ -47,7 +49,9 @@ def test_another_key_that_came_in_the_meantime_is_not_overruled(tmp_path: Path) 
     assert [entry.key for entry in known.keys] == [one]
 
 
-def test_a_lock_that_nobody_lets_go_of_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_nobody_lets_go_of_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(known_hosts, "LOCK_SECONDS", 0.0)
     path = tmp_path / "known_hosts"
     with path.open("w") as held:

@@ -41,7 +41,12 @@ def test_a_reading_of_version_2() -> None:
     assert found.mem.swap_limit == 1073741824
     assert found.mem.host_used == (24684100 - 23247016) * 1024
     assert found.mem.host_swap_used == 600 * 1024
-    assert (found.cpu.quota, found.cpu.cores, found.cpu.usable, found.cpu.load1) == (1.5, 8, 1.5, 2.67)
+    assert (found.cpu.quota, found.cpu.cores, found.cpu.usable, found.cpu.load1) == (
+        1.5,
+        8,
+        1.5,
+        2.67,
+    )
     root, nope, share, unread = found.disks
     assert (root.bytes_total, root.bytes_free, root.inodes_used) == (
         264212084 * 1024,
@@ -57,10 +62,17 @@ def test_a_reading_of_version_2() -> None:
     )
     assert unread.error == "not read"
     gpu, odd = found.gpus
-    assert (gpu.util, gpu.vram_used, gpu.power_w, gpu.clock_max_mhz) == (97.0, 40536 << 20, 312.45, None)
+    assert (gpu.util, gpu.vram_used, gpu.power_w, gpu.clock_max_mhz) == (
+        97.0,
+        40536 << 20,
+        312.45,
+        None,
+    )
     assert gpu.bus == "00000000:07:00.0"
     assert (odd.index, odd.util) == (5, None)
-    assert "5, broken line" in (odd.error or ""), "a card must not be lost because its row looks otherwise"
+    assert "5, broken line" in (odd.error or ""), (
+        "a card must not be lost because its row looks otherwise"
+    )
 
 
 def test_no_limit_of_version_1_is_none() -> None:
@@ -128,7 +140,9 @@ def test_the_checksum_is_that_of_cksum(data: bytes) -> None:
     assert (int(said[0]), int(said[1])) == (cksum(data), len(data))
 
 
-@pytest.mark.parametrize("shell", [("dash", "-n"), ("bash", "--posix", "-n"), ("busybox", "sh", "-n")])
+@pytest.mark.parametrize(
+    "shell", [("dash", "-n"), ("bash", "--posix", "-n"), ("busybox", "sh", "-n")]
+)
 def test_the_script_is_one_for_every_shell(shell: tuple[str, ...]) -> None:
     mounts = wanted_mounts(WatchConfig(mounts=("/a b", "/it's", "relative", "/bad\nname", "/")))
     assert mounts == ("/", "/a b", "/it's")

@@ -44,7 +44,9 @@ def require() -> Path:
     return PYTHON
 
 
-def run(script: str, cwd: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+def run(
+    script: str, cwd: Path, *arguments: str, check: bool = True
+) -> subprocess.CompletedProcess[str]:
     """Run `script` there, in the directory `cwd`, without reaching for a network."""
     env = {**ENV, **OFFLINE, "HOME": str(cwd)}
     done = warm().run(["-c", script, *arguments], cwd=cwd, env=env, timeout=TIMEOUT)

@@ -62,13 +62,17 @@ class Trainer:
         if self.code is not None:
             self.wait()  # its last lines may come behind the news of its end
         if len(hit()) < count:
-            raise AssertionError(f"ended with {self.code} before {count} x {pattern!r}:\n{self.text()}")
+            raise AssertionError(
+                f"ended with {self.code} before {count} x {pattern!r}:\n{self.text()}"
+            )
         return hit()[count - 1]
 
     def wait_more_lines(self, count: int) -> bool:
         """Wait for `count` further lines; False if it ended before."""
         target = len(self.lines) + count
-        self._until(lambda: len(self.lines) >= target or self.code is not None, f"{count} more lines")
+        self._until(
+            lambda: len(self.lines) >= target or self.code is not None, f"{count} more lines"
+        )
         return self.code is None
 
     def wait(self) -> int:
@@ -77,7 +81,9 @@ class Trainer:
         self._until(lambda: self.code is not None, "the end")
         keep, self._keep = self._keep, None
         if keep is not None:
-            os.write(keep, f"{END}\n".encode())  # orphaned data workers may hold the pipe for longer
+            os.write(
+                keep, f"{END}\n".encode()
+            )  # orphaned data workers may hold the pipe for longer
             os.close(keep)
         if self._go is not None:
             os.close(self._go)
@@ -89,7 +95,9 @@ class Trainer:
     def brake(self, fifo: Path) -> None:
         """Make what lets it go on where it was launched with a brake."""
         os.mkfifo(fifo)
-        self._go = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)  # both ends: the word stays until it is read
+        self._go = os.open(
+            fifo, os.O_RDWR | os.O_NONBLOCK
+        )  # both ends: the word stays until it is read
 
     def go_on(self) -> None:
         """Let go of the brake; `wait`, `signal` and `kill` do that, too."""
@@ -141,7 +149,9 @@ class Zygote:
     Under another `python` it has the packages of this one.
     """
 
-    def __init__(self, place: Path, prefix: list[str] | None = None, *, python: str = sys.executable) -> None:
+    def __init__(
+        self, place: Path, prefix: list[str] | None = None, *, python: str = sys.executable
+    ) -> None:
         place.mkdir(parents=True, exist_ok=True)
         self._place = place
         self._count = 0
@@ -224,7 +234,9 @@ class Zygote:
             request = {**request, "brake": brake, "go": str(self._place / f"go{self._count}")}
         assert self.process.stdin is not None
         number = self._count
-        self.process.stdin.write(json.dumps({**request, "fifo": str(fifo), "number": number}) + "\n")
+        self.process.stdin.write(
+            json.dumps({**request, "fifo": str(fifo), "number": number}) + "\n"
+        )
         self.process.stdin.flush()
         started = 0
         while started != number:  # an earlier answer is of a launch that a test's end has cut off
@@ -306,11 +318,17 @@ class Mounts:
         """Put a read-only bind mount over a directory of a mount (given by its outside path), or take it away."""
         assert self.zygote is not None
         inside = str(directory).removeprefix(f"/proc/{self.zygote.process.pid}/root")
-        script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"' if read_only else 'umount -l "$1"'
+        script = (
+            'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"'
+            if read_only
+            else 'umount -l "$1"'
+        )
         target = ["-t", str(self.zygote.process.pid), "-m"]
         if os.geteuid() != 0:
             target += ["-U", "--preserve-credentials"]
-        subprocess.run(["nsenter", *target, "sh", "-c", script, "sh", inside], check=True, timeout=TIMEOUT)
+        subprocess.run(
+            ["nsenter", *target, "sh", "-c", script, "sh", inside], check=True, timeout=TIMEOUT
+        )
 
 
 def wipe(folder: Path) -> None:
@@ -332,7 +350,11 @@ def metrics(out: Path) -> list[dict[str, Any]]:
 
 def losses(out: Path) -> dict[int, float]:
     """Return step → loss, the last entry of a step wins (what a reader does after a resume)."""
-    return {line["step"]: line["loss"] for line in metrics(out) if "loss" in line and "event" not in line}
+    return {
+        line["step"]: line["loss"]
+        for line in metrics(out)
+        if "loss" in line and "event" not in line
+    }
 
 
 def events(out: Path, kind: str) -> list[dict[str, Any]]:

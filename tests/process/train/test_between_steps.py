@@ -169,7 +169,8 @@ def test_leaving_in_the_middle_of_a_step_does_not_save_it(
             break
     assert steps_kept(tmp_path) == []
     assert (
-        "step 2 is not saved: an optimizer has changed weights without a run.step" in capsys.readouterr().out
+        "step 2 is not saved: an optimizer has changed weights without a run.step"
+        in capsys.readouterr().out
     )
 
 
@@ -284,7 +285,9 @@ def test_an_error_in_the_middle_of_a_step_that_follows_from_a_signal_is_none(
                 course.step()
                 if run.step_now == 2:
                     terminate()
-                    raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Terminated. ")
+                    raise RuntimeError(
+                        "DataLoader worker (pid 7) is killed by signal: Terminated. "
+                    )
                 run.step(1.0)
     assert stopped.value.code == exits.PREEMPTED
     assert steps_kept(tmp_path) == [], "the weights are those of no step"
@@ -293,7 +296,9 @@ def test_an_error_in_the_middle_of_a_step_that_follows_from_a_signal_is_none(
     assert events(tmp_path, "stop")[0]["reason"] == "SIGTERM"
 
 
-def test_an_error_without_a_signal_stays_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_without_a_signal_stays_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rgt_train.ending.LATE_S", 0.01)
     course = Course(tmp_path)
     with pytest.raises(RuntimeError, match="out of memory"), course.run:
@@ -338,7 +343,8 @@ with run:
 
 
 @pytest.mark.parametrize(
-    ("number", "where"), [(signal.SIGTERM, "step"), (signal.SIGTERM, "fetch"), (signal.SIGINT, "step")]
+    ("number", "where"),
+    [(signal.SIGTERM, "step"), (signal.SIGTERM, "fetch"), (signal.SIGINT, "step")],
 )
 def test_a_signal_to_all_processes_of_a_job_loses_nothing(
     trainers: Zygote, tmp_path: Path, number: signal.Signals, where: str

@@ -64,7 +64,9 @@ def test_without_pyyaml_json_is_read_with_the_same_meaning(
     assert found["lr"] == ("0.25", "optimizer", False)
     assert found["balance"] == ("true", "", False)
     monkeypatch.undo()
-    assert found == {key: (value.text, value.section, value.items) for key, value in read(path).items()}
+    assert found == {
+        key: (value.text, value.section, value.items) for key, value in read(path).items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,10 @@ def test_the_command_line_beats_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("seed: 1\nepoch: 3\n", r"c\.yaml:2: unknown key 'epoch' for task char_lm; did you mean 'epochs'\?"),
+        (
+            "seed: 1\nepoch: 3\n",
+            r"c\.yaml:2: unknown key 'epoch' for task char_lm; did you mean 'epochs'\?",
+        ),
         (
             "Learning: 3\n",
             r"c\.yaml:1: unknown key 'Learning' for task char_lm; known are accumulate, batch, ",
@@ -141,10 +146,16 @@ def test_the_command_line_beats_the_file(tmp_path: Path) -> None:
         ("batch: 0\n", r"batch must be at least 1, not 0"),
         ("lr: nan\n", r"lr must be at least 0"),
         ("lr: [1, 2]\n", r"c\.yaml:1: lr takes one value, not a list"),
-        ("optimiser:\n  lr: 1\n", r"c\.yaml:2: unknown section 'optimiser'; did you mean 'optimizer'\?"),
+        (
+            "optimiser:\n  lr: 1\n",
+            r"c\.yaml:2: unknown section 'optimiser'; did you mean 'optimizer'\?",
+        ),
         ("save:\n  lr: 1\n", r"c\.yaml:2: lr belongs to the section 'optimizer', not 'save'"),
         ("guard:\n  spike: wran\n", r"c\.yaml:2: spike cannot be 'wran'; did you mean 'warn'\?"),
-        ("task: image_classifier\nbalance: yes\n", r"c\.yaml:2: balance must be true or false, not 'yes'"),
+        (
+            "task: image_classifier\nbalance: yes\n",
+            r"c\.yaml:2: balance must be true or false, not 'yes'",
+        ),
     ],
 )
 def test_mistakes(tmp_path: Path, text: str, message: str) -> None:
@@ -185,7 +196,9 @@ def test_fields_of_a_task_of_ones_own() -> None:
     own = Field("wings", "int", 2, "wings")
     config = merge([], {"task": "birds:Task", "wings": "4"}, lambda name: [own])
     assert config.int("wings") == 4
-    with pytest.raises(UsageError, match="unknown key 'wing' for task birds:Task; did you mean 'wings'"):
+    with pytest.raises(
+        UsageError, match="unknown key 'wing' for task birds:Task; did you mean 'wings'"
+    ):
         merge([], {"task": "birds:Task", "wing": "4"}, lambda name: [own])
 
 

@@ -10,7 +10,14 @@ import pytest
 from rgt_train import exits
 from rgt_train.checkpoint import manifest
 
-from tests.process.train.harness import Zygote, assert_same, checkpoint_of, events, final_state, losses
+from tests.process.train.harness import (
+    Zygote,
+    assert_same,
+    checkpoint_of,
+    events,
+    final_state,
+    losses,
+)
 
 FILES = ("model.safetensors", "trainer.safetensors", "state.json", "manifest.json")
 VALUES = {"epochs": 1, "steps_per_epoch": 20, "save_every": 5, "background": False}
@@ -43,7 +50,9 @@ def relaunch(trainers: Zygote, out: Path, whole: Path) -> str:
 @pytest.mark.full_matrix
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("at", [0.0, 0.4, 0.99])
-def test_one_flipped_bit(trainers: Zygote, whole: Path, tmp_path: Path, name: str, at: float) -> None:
+def test_one_flipped_bit(
+    trainers: Zygote, whole: Path, tmp_path: Path, name: str, at: float
+) -> None:
     out = tmp_path / "run"
     shutil.copytree(whole, out)
     flip(checkpoint_of(out, NEWEST) / name, at)
@@ -51,7 +60,9 @@ def test_one_flipped_bit(trainers: Zygote, whole: Path, tmp_path: Path, name: st
     assert f"step-{NEWEST:08d}-a1 is damaged, not used: {name}" in text
     assert f"going back to step {BEFORE}" in text
     assert events(out, "resume")[0]["step"] == BEFORE
-    assert [p.name for p in (out / "checkpoints").glob(".damaged-*")] == [f".damaged-step-{NEWEST:08d}-a1-2"]
+    assert [p.name for p in (out / "checkpoints").glob(".damaged-*")] == [
+        f".damaged-step-{NEWEST:08d}-a1-2"
+    ]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -71,7 +82,9 @@ def test_a_cut_and_a_missing_file(trainers: Zygote, whole: Path, tmp_path: Path,
 def content(out: Path) -> dict[str, bytes]:
     """Return all files of the checkpoints by path."""
     places = [out / "checkpoints", out / "best"]
-    return {str(p): p.read_bytes() for place in places for p in sorted(place.rglob("*")) if p.is_file()}
+    return {
+        str(p): p.read_bytes() for place in places for p in sorted(place.rglob("*")) if p.is_file()
+    }
 
 
 def test_nothing_good_is_left(trainers: Zygote, whole: Path, tmp_path: Path) -> None:
@@ -89,7 +102,9 @@ def test_nothing_good_is_left(trainers: Zygote, whole: Path, tmp_path: Path) -> 
         assert told.count("is damaged, not used: model.safetensors: crc32") == 3
         assert "give another --out" in told
         assert content(out) == before
-    flip(checkpoint_of(out, BEFORE) / "model.safetensors", 0.5)  # what was read wrong is right again
+    flip(
+        checkpoint_of(out, BEFORE) / "model.safetensors", 0.5
+    )  # what was read wrong is right again
     assert f"going back to step {BEFORE}" in relaunch(trainers, out, whole)
 
 
@@ -110,7 +125,9 @@ def test_strays_are_cleaned(trainers: Zygote, whole: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("half", ["new complete", "new torn"])
-def test_a_swap_of_best_cut_in_two(trainers: Zygote, whole: Path, tmp_path: Path, half: str) -> None:
+def test_a_swap_of_best_cut_in_two(
+    trainers: Zygote, whole: Path, tmp_path: Path, half: str
+) -> None:
     out = tmp_path / "run"
     shutil.copytree(whole, out)
     root = out / "checkpoints"
@@ -127,7 +144,9 @@ def test_a_swap_of_best_cut_in_two(trainers: Zygote, whole: Path, tmp_path: Path
 def test_best_is_made_again_or_mended(trainers: Zygote, tmp_path: Path) -> None:
     values, out = {**VALUES, "epochs": 2}, tmp_path / "run"
     assert trainers.launch(out, values).wait() == 0
-    (out / "result.json").unlink()  # killed after the last save, which knows the best of the first epoch
+    (
+        out / "result.json"
+    ).unlink()  # killed after the last save, which knows the best of the first epoch
     before = (out / "best.json").read_text()
     (out / "best.json").write_text("{}")
     mended = trainers.launch(out, values)
@@ -146,7 +165,9 @@ def test_best_is_made_again_or_mended(trainers: Zygote, tmp_path: Path) -> None:
     assert [p.name for p in (out / "checkpoints").glob(".damaged-*")] == [".damaged-best-3"]
 
 
-def test_another_model_is_refused_not_overwritten(trainers: Zygote, whole: Path, tmp_path: Path) -> None:
+def test_another_model_is_refused_not_overwritten(
+    trainers: Zygote, whole: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     shutil.copytree(whole, out)
     before = sorted(p.name for p in (out / "checkpoints").iterdir())

@@ -33,7 +33,9 @@ def test_a_mistake_ends_with_one_line_and_code_2() -> None:
     assert done.stderr == "rgt_train: cannot use here\nrgt_train: cannot use there\n"
 
 
-def test_a_run_that_cannot_start_says_so_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_cannot_start_says_so_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(exits.NotStarted, match="cannot use") as told:
         Run(tmp_path / "file", model=torch.nn.Linear(1, 1), samples=4, epochs=1)

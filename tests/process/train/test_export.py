@@ -37,7 +37,10 @@ def words(values: dict[str, object]) -> list[str]:
 
 
 def tensors(path: Path) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in read(memoryview(bytearray(path.read_bytes()))).items()}
+    return {
+        name: tensor.clone()
+        for name, tensor in read(memoryview(bytearray(path.read_bytes()))).items()
+    }
 
 
 def export(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
@@ -86,7 +89,9 @@ def test_a_damaged_newest_is_passed_over_and_stays(
     assert export(capsys, out, "--to", tmp_path / "m.safetensors", "--best")[0] == 0
 
 
-def test_what_cannot_be_exported(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_exported(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "empty").mkdir()
     for arguments, code, words_said in (
         ((tmp_path / "nowhere", "--to", "x"), exits.USAGE, "is not a run directory"),

@@ -31,7 +31,9 @@ def locked(folder: Path) -> int:
 
 
 def child(*fds: int) -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, "-c", WAIT], pass_fds=fds, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAIT], pass_fds=fds, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     process.stdout.readline()
     return process
@@ -73,7 +75,9 @@ def test_the_writer_of_a_living_trainer_is_left_alone(
     tmp_path: Path, orphan: Callable[[dict[str, object]], subprocess.Popen[str]]
 ) -> None:
     process = orphan(processes.describe(os.getpid()))
-    with pytest.raises(UsageError, match=rf"another trainer is running in .*pid {os.getpid()} on h"):
+    with pytest.raises(
+        UsageError, match=rf"another trainer is running in .*pid {os.getpid()} on h"
+    ):
         RunLock(tmp_path)
     assert process.poll() is None
     process.kill()
@@ -85,7 +89,9 @@ def test_a_trainer_that_is_being_torn_down_is_waited_for(
 ) -> None:
     fd = locked(tmp_path)
     trainer = child(fd)
-    os.pwrite(fd, json.dumps({**processes.describe(trainer.pid), "host": "h", "since": 0}).encode(), 0)
+    os.pwrite(
+        fd, json.dumps({**processes.describe(trainer.pid), "host": "h", "since": 0}).encode(), 0
+    )
     os.close(fd)
     asked = []
 
@@ -105,7 +111,9 @@ def test_the_holder_s_words_are_there_at_every_instant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who is refused reads them at any time, also while those of a launch are replaced or made shorter."""
-    (tmp_path / "run.lock").write_text(json.dumps({**processes.describe(os.getpid()), "host": "h" * 999}))
+    (tmp_path / "run.lock").write_text(
+        json.dumps({**processes.describe(os.getpid()), "host": "h" * 999})
+    )
     seen: list[Any] = []
 
     def watched(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,7 +147,9 @@ def test_a_trainer_that_took_the_lock_a_moment_ago_is_named_and_not_the_dead_one
 
     monkeypatch.setattr(processes, "end", end)
     monkeypatch.setattr(processes, "_FENCE_S", 0.0)
-    with pytest.raises(UsageError, match=rf"another trainer is running in .*pid {os.getpid()} on h"):
+    with pytest.raises(
+        UsageError, match=rf"another trainer is running in .*pid {os.getpid()} on h"
+    ):
         RunLock(tmp_path)
     os.close(fd)
 
@@ -150,7 +160,9 @@ def test_who_is_being_torn_down() -> None:
     stat, status = (Path(f"/proc/{process.pid}/{name}").read_bytes() for name in ("stat", "status"))
     assert not processes.is_dying(stat, status)
     assert processes.is_dying(stat, re.sub(rb"(ShdPnd:\t0{13})000", rb"\g<1>100", status))
-    assert not processes.is_dying(stat, re.sub(rb"(ShdPnd:\t0{12})0000", rb"\g<1>4000", status)), "a SIGTERM"
+    assert not processes.is_dying(stat, re.sub(rb"(ShdPnd:\t0{12})0000", rb"\g<1>4000", status)), (
+        "a SIGTERM"
+    )
     before, name, rest = stat.rpartition(b")")
     fields = rest.split()
     fields[6] = str(int(fields[6]) | 4).encode()
@@ -186,7 +198,9 @@ def test_a_writer_dies_with_its_trainer(trainers: Zygote, tmp_path: Path) -> Non
     assert events(out, "resume")[0]["step"] >= 7
 
 
-def test_signals_to_the_whole_group_leave_the_writer_to_finish(trainers: Zygote, tmp_path: Path) -> None:
+def test_signals_to_the_whole_group_leave_the_writer_to_finish(
+    trainers: Zygote, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     trainer = trainers.launch(out, {"pace_ms": 20}, brake=60)
     trainer.wait_line("^checkpoint 7 ")

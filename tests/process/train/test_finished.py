@@ -65,7 +65,9 @@ def test_without_its_last_checkpoint_it_is_not_taken_for_trained(tmp_path: Path,
     else:
         last.rename(last.with_name("step-00000005-a1"))
     before = everything(out)
-    with pytest.raises(UsageError, match=r"is finished, but what it ended with cannot be loaded: .*step.0*6"):
+    with pytest.raises(
+        UsageError, match=r"is finished, but what it ended with cannot be loaded: .*step.0*6"
+    ):
         script(out, seed=2)
     assert everything(out) == before
     (out / "result.json").unlink()

@@ -21,7 +21,13 @@ def made(out: Path, **given: Any) -> Run:
     torch.manual_seed(0)
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    facts: dict[str, Any] = {"model": model, "optimizer": optimizer, "samples": STEPS, "epochs": 2, **given}
+    facts: dict[str, Any] = {
+        "model": model,
+        "optimizer": optimizer,
+        "samples": STEPS,
+        "epochs": 2,
+        **given,
+    }
     return Run(out, **facts)
 
 
@@ -36,7 +42,10 @@ def test_a_loop_without_a_step_fails(tmp_path: Path) -> None:
 
 
 def test_batches_from_elsewhere_fail(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"did not come from run\.batches\(\)"), made(tmp_path) as run:
+    with (
+        pytest.raises(UsageError, match=r"did not come from run\.batches\(\)"),
+        made(tmp_path) as run,
+    ):
         for _epoch in run.epochs():
             for _batch in range(STEPS):
                 run.step(1.0)
@@ -65,7 +74,10 @@ def test_a_step_too_many_fails(tmp_path: Path) -> None:
 
 
 def test_epochs_that_nobody_counts_fail(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"outside `for epoch in run\.epochs\(\):`"), made(tmp_path) as run:
+    with (
+        pytest.raises(UsageError, match=r"outside `for epoch in run\.epochs\(\):`"),
+        made(tmp_path) as run,
+    ):
         for _epoch in range(2):
             if run.step_now == 0:
                 for _batch in run.batches():
@@ -75,7 +87,9 @@ def test_epochs_that_nobody_counts_fail(tmp_path: Path) -> None:
 def test_steps_outside_the_epochs_fail_before_one_is_trained_on(tmp_path: Path) -> None:
     """A whole run may be one such epoch: at its end the words would come days too late."""
     model = torch.nn.Linear(2, 1)
-    run = Run(tmp_path, model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), max_steps=3)
+    run = Run(
+        tmp_path, model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), max_steps=3
+    )
     with pytest.raises(UsageError, match=r"into `for epoch in run\.epochs\(\):`"), run:
         for _step in run.steps():
             run.step(1.0)
@@ -103,16 +117,25 @@ def test_a_tensor_is_a_number(tmp_path: Path) -> None:
                 assert run.healthy(loss, torch.tensor(1.0))
                 run.step(loss, grad_norm=torch.tensor(0.5))
             assert run.validated(torch.tensor(2.0 - run.progress.epoch))
-    assert json.loads((tmp_path / "result.json").read_text()) == {"step": 8, "loss": 2.0, "best": 1.0}
+    assert json.loads((tmp_path / "result.json").read_text()) == {
+        "step": 8,
+        "loss": 2.0,
+        "best": 1.0,
+    }
     points = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert {point["grad_norm"] for point in points if "grad_norm" in point} == {0.5}
 
 
 @pytest.mark.parametrize(
     ("loss", "told"),
-    [(torch.ones(3), r"loss is a tensor of the shape \(3,\)"), ("high", "loss is 'high', not a number")],
+    [
+        (torch.ones(3), r"loss is a tensor of the shape \(3,\)"),
+        ("high", "loss is 'high', not a number"),
+    ],
 )
-def test_what_is_no_number_is_refused_before_the_step_counts(tmp_path: Path, loss: Any, told: str) -> None:
+def test_what_is_no_number_is_refused_before_the_step_counts(
+    tmp_path: Path, loss: Any, told: str
+) -> None:
     with pytest.raises(UsageError, match=told), made(tmp_path) as run:
         run.step(loss)
     assert run.step_now == 0

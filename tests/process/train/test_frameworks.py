@@ -65,7 +65,12 @@ def test_hugging_face(tmp_path: Path) -> None:
         assert event["bytes"] == sum(path.stat().st_size for path in kept) > 0
     assert lines[-1]["event"] == "done"
     record = json.loads((out / "run.json").read_text())["last"]
-    assert (record["seed"], record["batch"], record["accumulate"], record["effective_batch"]) == (5, 4, 2, 8)
+    assert (record["seed"], record["batch"], record["accumulate"], record["effective_batch"]) == (
+        5,
+        4,
+        2,
+        8,
+    )
     assert record["versions"]["transformers"]
     assert "hf_secret" not in (out / "run.json").read_text() + (out / "metrics.jsonl").read_text()
 
@@ -127,12 +132,16 @@ def test_lightning(tmp_path: Path) -> None:
     assert {step for step in losses(out) if step % 2 == 0} == {2, 4, 6, 8, 10, 12}
     assert [line["step"] for line in lines if "val_loss" in line and "loss" not in line] == [6, 12]
     assert all(line["lr"] == 0.1 for line in lines if "lr" in line)
-    told = [(Path(event["path"]).relative_to(out), event["step"]) for event in events(out, "checkpoint")]
+    told = [
+        (Path(event["path"]).relative_to(out), event["step"]) for event in events(out, "checkpoint")
+    ]
     assert {(f"kept/epoch={(step - 1) // 6}-step={step}.ckpt", step) for step in (4, 8, 12)} <= {
         (str(path), step) for path, step in told
     }
     best = [path for path, _ in told if path.parent.name == "best"]
-    assert {str(path) for path in best} >= set(files(out, "best/*.ckpt")), "those that are not the best, too"
+    assert {str(path) for path in best} >= set(files(out, "best/*.ckpt")), (
+        "those that are not the best, too"
+    )
     assert [step for path, step in told if path.name == "last.ckpt"] == [2, 4, 6, 8, 10, 12], (
         "written anew each time"
     )
@@ -194,7 +203,11 @@ def test_a_stateful_data_loader(tmp_path: Path, workers: int, deaths: tuple[int,
     plain_run, killed = tmp_path / "plain", tmp_path / "killed"
     for place in (plain_run, killed):
         place.mkdir()
-    launches = [(plain_run, workers, 0), *((killed, workers, at) for at in deaths), (killed, workers, 0)]
+    launches = [
+        (plain_run, workers, 0),
+        *((killed, workers, at) for at in deaths),
+        (killed, workers, 0),
+    ]
     done = frameworks.run(STATEFUL, tmp_path, json.dumps(launches, default=str))
     assert "without state_dict" not in done.stdout
     assert losses(killed / "run") == losses(plain_run / "run")
@@ -218,7 +231,9 @@ def test_a_stateful_data_loader_over_a_plain_iterable_is_refused(tmp_path: Path)
     frameworks.run(text, tmp_path, json.dumps([(place, 0, 6), (whole, 0, 0)], default=str))
     done = frameworks.run(text, tmp_path, json.dumps([(place, 0, 0)], default=str), check=False)
     told = done.stdout + done.stderr
-    assert "the stream (StatefulDataLoader) does not come back to where it was: after iter() " in told, told
+    assert (
+        "the stream (StatefulDataLoader) does not come back to where it was: after iter() " in told
+    ), told
     assert "samples_yielded was 24, is 48" in told
     plain = text.replace("StatefulDataLoader(Data", "torch.utils.data.DataLoader(Data")
     done = frameworks.run(plain, tmp_path, json.dumps([(place, 0, 0)], default=str))
@@ -250,7 +265,9 @@ class TestRecorder:
             "stop",
         ]
 
-    def test_of_two_checkpoints_of_a_step_the_first_goes_to_the_mirror(self, tmp_path: Path) -> None:
+    def test_of_two_checkpoints_of_a_step_the_first_goes_to_the_mirror(
+        self, tmp_path: Path
+    ) -> None:
         """A trainer that keeps the best and the last writes both at one step: they hold the same."""
         recorder = Recorder(tmp_path / "run", 0, 4, self.FACTS, str(tmp_path / "mirror"))
         for step in (2, 4):
@@ -259,7 +276,9 @@ class TestRecorder:
                 path.write_bytes(b"weights")
                 recorder.checkpoint(step, str(path))
         recorder.end(4, 4)
-        kept = {each.name: manifest.read(each)["path"] for each in (tmp_path / "mirror").glob("step-*")}
+        kept = {
+            each.name: manifest.read(each)["path"] for each in (tmp_path / "mirror").glob("step-*")
+        }
         assert kept["step-00000004-a1"] == "first-4"
         assert set(kept.values()) <= {"first-2", "first-4"}
 
@@ -282,7 +301,11 @@ class TestRecorder:
             "raise ValueError('no data')"
         )
         subprocess.run(
-            [sys.executable, "-c", script], env=ENV, capture_output=True, check=False, timeout=TIMEOUT
+            [sys.executable, "-c", script],
+            env=ENV,
+            capture_output=True,
+            check=False,
+            timeout=TIMEOUT,
         )
         assert [event["event"] for event in metrics(tmp_path / "ended")] == ["start", "done"]
         (stopped,) = events(tmp_path / "left", "stop")

@@ -119,7 +119,8 @@ def test_no_inodes(mounts: Mounts, reference: Path) -> None:
     raw, told = failure(trainer)
     inside = mounts.inside("inodes")
     assert re.fullmatch(
-        rf"OSError: \[Errno 28\] No space left on device: '{inside}/run/checkpoints/\.tmp-\d+-1(/\S+)?'", raw
+        rf"OSError: \[Errno 28\] No space left on device: '{inside}/run/checkpoints/\.tmp-\d+-1(/\S+)?'",
+        raw,
     )
     assert re.fullmatch(
         rf"checkpoint save failed at step \d+: no inodes left on {inside} "
@@ -149,7 +150,9 @@ def test_no_bytes(mounts: Mounts, reference: Path) -> None:
     trainer.wait_line(rf"^step {good + 12} ")
     for path in filler:
         path.unlink()
-    assert_recovered(trainer, out, reference)  # losses that did not fit into metrics.jsonl are there now
+    assert_recovered(
+        trainer, out, reference
+    )  # losses that did not fit into metrics.jsonl are there now
     assert events(out, "checkpoint-failed")[0]["resource"] == "bytes"
 
 
@@ -169,7 +172,9 @@ def test_room_for_two_with_keep_2(mounts: Mounts, reference: Path) -> None:
     assert_same(final_state(out, LAST)[0], final_state(reference, LAST)[0])
 
 
-def test_no_room_for_the_result_beside_two_checkpoints_and_the_best(mounts: Mounts, reference: Path) -> None:
+def test_no_room_for_the_result_beside_two_checkpoints_and_the_best(
+    mounts: Mounts, reference: Path
+) -> None:
     """What is older than the last checkpoint goes for it: nobody waits for room that the run itself takes."""
     assert mounts.zygote is not None
     out = mounts.outside("end") / "run"

@@ -121,7 +121,9 @@ class TestActions:
         assert guard(tmp_path, Progress(recent=calm(40)), spike="ignore").healthy(9.0, 1.0)
         assert metrics(tmp_path) == []
 
-    def test_skip_leaves_the_history_alone_and_a_new_level_is_accepted(self, tmp_path: Path) -> None:
+    def test_skip_leaves_the_history_alone_and_a_new_level_is_accepted(
+        self, tmp_path: Path
+    ) -> None:
         progress = Progress(recent=calm(40))
         judge = guard(tmp_path, progress, spike="skip")
         before = list(progress.recent)
@@ -219,7 +221,10 @@ def test_a_rollback_is_deterministic_and_survives_kills(trainers: Zygote, tmp_pa
         assert died.wait() == -9, (number, died.text())
     again = trainers.launch_script(spiky(tmp_path / "killed"))
     assert again.wait() == 0, again.text()
-    wanted, got = final_state(tmp_path / "plain/run", 240), final_state(tmp_path / "killed/run", 240)
+    wanted, got = (
+        final_state(tmp_path / "plain/run", 240),
+        final_state(tmp_path / "killed/run", 240),
+    )
     assert_same(got[0], wanted[0])
     assert_same(got[1]["objects"], wanted[1]["objects"])
     assert got[1]["progress"] == wanted[1]["progress"]

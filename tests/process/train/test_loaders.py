@@ -121,7 +121,9 @@ def test_random_transforms_mid_epoch(
     assert_equal_runs(tmp_path / "run", uninterrupted, 30)
 
 
-def test_without_seeded_it_is_not_exact(trainers: Zygote, tmp_path: Path, uninterrupted: Path) -> None:
+def test_without_seeded_it_is_not_exact(
+    trainers: Zygote, tmp_path: Path, uninterrupted: Path
+) -> None:
     """The very same transforms drawn from the workers' own random state: what `seeded` is for."""
     text = MAPPED.replace("run.seeded(Images())", "Images()").replace("WORKERS", "2")
     (tmp_path / "plain").mkdir()
@@ -138,7 +140,9 @@ def test_without_seeded_it_is_not_exact(trainers: Zygote, tmp_path: Path, uninte
         ("workers", "DataLoader(Images(), batch_size=4, shuffle=True, num_workers=2)"),
     ],
 )
-def test_a_plain_loader_is_skipped_through(trainers: Zygote, tmp_path: Path, name: str, loader: str) -> None:
+def test_a_plain_loader_is_skipped_through(
+    trainers: Zygote, tmp_path: Path, name: str, loader: str
+) -> None:
     text = STREAMED.replace("LOADER", loader)  # 15 batches a pass, 11 steps an epoch
     finish(trainers, script(tmp_path / "plain", text))
     for at in (4, 12, 28):
@@ -160,7 +164,8 @@ def test_the_receipt_says_what_it_cannot_know_of_samples(
     told = finish(trainers, script(tmp_path, text))
     assert "bit for bit, as far as known" in told
     assert (
-        "(not known: whether making a sample draws random numbers, as run.seeded is not used)" in told
+        "(not known: whether making a sample draws random numbers, as run.seeded is not used)"
+        in told
     ) == unknown
 
 
@@ -185,12 +190,12 @@ class Buffered(IterableDataset):
 def test_the_receipt_says_that_a_stream_draws_from_the_generators_of_the_training(
     trainers: Zygote, tmp_path: Path, loader: str, told: bool
 ) -> None:
-    text = STREAMED.replace("run = Run(", BUFFERED + OWN + "\nrun = Run(", 1).replace("LOADER", loader)
+    text = STREAMED.replace("run = Run(", BUFFERED + OWN + "\nrun = Run(", 1).replace(
+        "LOADER", loader
+    )
     die(trainers, script(tmp_path, text, die_at=5))
     said = finish(trainers, script(tmp_path, text))
-    doubt = (
-        "bits may differ from the uninterrupted run: the stream has no state_dict and draws random numbers"
-    )
+    doubt = "bits may differ from the uninterrupted run: the stream has no state_dict and draws random numbers"
     assert (doubt in said) == told
     assert ("bit for bit, as far as known" in said) != told
 
@@ -292,7 +297,8 @@ class TestStream:
         again = Stream(Counting(doubled=True))
         again.load_state_dict(stream.state_dict())
         with pytest.raises(
-            UsageError, match=r"\(Counting\) does not come back .*: after iter\(\) deep/1 was 3, is 6"
+            UsageError,
+            match=r"\(Counting\) does not come back .*: after iter\(\) deep/1 was 3, is 6",
         ):
             numbers(again, 1)
         assert again.state_dict()["own"]["deep"][1] == 3, "a save keeps where it should be"

@@ -15,7 +15,15 @@ import pytest
 from rgt_train import UsageError
 from rgt_train.tracking import report as sinks
 from rgt_train.tracking import run_log
-from rgt_train.tracking.report import EventFile, Guarded, Launch, Patched, Report, Tracker, open_sinks
+from rgt_train.tracking.report import (
+    EventFile,
+    Guarded,
+    Launch,
+    Patched,
+    Report,
+    Tracker,
+    open_sinks,
+)
 from rgt_wire.event_records import crc32c
 from rgt_wire.event_records import mask_crc as masked
 
@@ -75,7 +83,10 @@ def test_the_agent_reads_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     series = {line["tag"]: line for line in map(json.loads, capsys.readouterr().out.splitlines())}
     assert set(series) == {"loss", "lr", "grad_norm", "val_acc", "huge", "ünï"}
     assert {line["source"] for line in series.values()} == {"tensorboard"}
-    assert (series["loss"]["points"], series["loss"]["nonfinite"]) == (231, 1)  # what came again counts once
+    assert (series["loss"]["points"], series["loss"]["nonfinite"]) == (
+        231,
+        1,
+    )  # what came again counts once
     assert (series["lr"]["points"], series["lr"]["last"]) == (230, [230, pytest.approx(3e-4)])
 
 
@@ -172,7 +183,10 @@ def test_a_service_gets_one_identity_per_run_and_the_step_as_a_column(
     sink.point(41, 0.0, {"loss": 1.0})
     sink.close()
     assert service.calls == [
-        ("init", {"project": "birds", "name": launch.identity, "config": {"lr": 0.1}, "resume": "allow"}),
+        (
+            "init",
+            {"project": "birds", "name": launch.identity, "config": {"lr": 0.1}, "resume": "allow"},
+        ),
         ("log", {"train_step": 41, "loss": 1.0}),
         ("finish", None),
     ]
@@ -184,7 +198,9 @@ def test_unknown_and_missing_loggers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(UsageError, match="unknown logger 'tb'"):
         open_sinks(["tb"], launch, print)
     monkeypatch.setitem(__import__("sys").modules, "wandb", None)
-    with pytest.raises(UsageError, match="logger wandb was asked for, but it is not installed here"):
+    with pytest.raises(
+        UsageError, match="logger wandb was asked for, but it is not installed here"
+    ):
         open_sinks(["wandb"], launch, print)
     said: list[str] = []
     monkeypatch.setitem(sinks.SINKS, "tensorboard", lambda launch: Tracker(object(), launch, {}))
@@ -232,7 +248,9 @@ def test_a_run_with_tensorboard_that_is_killed(trainers: Zygote, tmp_path: Path)
 class TestRecord:
     def git(self, folder: Path, *words: str) -> None:
         identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        subprocess.run(["git", "-C", str(folder), *identity, *words], check=True, capture_output=True)
+        subprocess.run(
+            ["git", "-C", str(folder), *identity, *words], check=True, capture_output=True
+        )
 
     def test_the_state_of_the_work_tree(self, tmp_path: Path) -> None:
         assert run_log.git_state(str(tmp_path)) is None
@@ -279,13 +297,23 @@ class TestRecord:
         self.git(tmp_path, "commit", "--allow-empty", "-m", "x")
         values = TINY | {"epochs": 1, "steps_per_epoch": 4, "accumulate": 2, "seed": 9}
         words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
-        env = {"GIT_DIR": str(tmp_path / ".git"), "GIT_WORK_TREE": str(tmp_path)}  # it runs somewhere else
+        env = {
+            "GIT_DIR": str(tmp_path / ".git"),
+            "GIT_WORK_TREE": str(tmp_path),
+        }  # it runs somewhere else
         trainer = trainers.launch_raw(["--out", str(out), *words], env=env)
         assert trainer.wait() == 0, trainer.text()
         last = json.loads((out / "run.json").read_text())["last"]
-        assert (last["seed"], last["world_size"], last["batch"], last["effective_batch"]) == (9, 1, 2, 4)
+        assert (last["seed"], last["world_size"], last["batch"], last["effective_batch"]) == (
+            9,
+            1,
+            2,
+            4,
+        )
         assert last["overrides"]["accumulate"] == 2
         assert "lr" not in last["overrides"] and last["settings"]["lr"] == 0.003
         assert last["versions"]["torch"]
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=tmp_path, capture_output=True, text=True)
+        head = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=tmp_path, capture_output=True, text=True
+        )
         assert (last["git"]["commit"], last["git"]["branch"]) == (head.stdout.strip(), "main")

@@ -56,7 +56,9 @@ LOADERS = {
 }
 
 
-def script(place: Path, loader: str, data: str = "run.seeded(Numbers())", each: str = "loader") -> Path:
+def script(
+    place: Path, loader: str, data: str = "run.seeded(Numbers())", each: str = "loader"
+) -> Path:
     place.mkdir()
     text = SCRIPT.replace("LOADER", loader).replace("DATA", data).replace("EACH", each)
     (place / "train.py").write_text(text)
@@ -71,7 +73,9 @@ def seen(place: Path) -> list[list[Any]]:
 def uninterrupted(trainers: Zygote, tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
     """What a run without loader processes sees, whose loader is made anew for each epoch."""
     place = tmp_path_factory.mktemp("uninterrupted") / "plain"
-    path = script(place, LOADERS["alone"], each="(loader := DataLoader(data, batch_sampler=run.batches()))")
+    path = script(
+        place, LOADERS["alone"], each="(loader := DataLoader(data, batch_sampler=run.batches()))"
+    )
     trainer = trainers.launch_script(path)
     assert trainer.wait() == 0, trainer.text()
     return seen(place)
@@ -146,9 +150,13 @@ def test_the_length_is_that_of_the_iteration_until_the_next_epoch() -> None:
     assert list(plan) == list(EpochSampler(10, 2, seed=1).batches(1))
 
 
-def test_a_look_in_the_middle_of_an_accumulation_loses_no_gradients(trainers: Zygote, tmp_path: Path) -> None:
+def test_a_look_in_the_middle_of_an_accumulation_loses_no_gradients(
+    trainers: Zygote, tmp_path: Path
+) -> None:
     """The loop clears its gradients after the look and before its first batch."""
-    once = ACCUMULATED.replace("in DataLoader(data, batch_sampler=run.batches()):", "in loader:").replace(
+    once = ACCUMULATED.replace(
+        "in DataLoader(data, batch_sampler=run.batches()):", "in loader:"
+    ).replace(
         "batches = 0\n",
         "batches = 0\nloader = DataLoader(data, batch_sampler=run.batches())\nnext(iter(loader))\n",
     )

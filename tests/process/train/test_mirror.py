@@ -77,7 +77,10 @@ class TestFolder:
             mirror_worker.copy(place, str(source), source.name, Policy(1, 24.0))
         for step in (2, 3):
             mirror_worker.copy(
-                place, str(publish(tmp_path / "run", step, "best")), f"best-{step:08d}-a1", Policy(1, 24.0)
+                place,
+                str(publish(tmp_path / "run", step, "best")),
+                f"best-{step:08d}-a1",
+                Policy(1, 24.0),
             )
         kept = ["best-00000003-a1", "step-00000001-a1", "step-00000026-a1"]
         assert sorted(place.names()) == kept
@@ -104,7 +107,11 @@ class TestFolder:
         for step, name in ((9, "step-00000009-a1"), (5, "step-00000005-a2")):
             mirror_worker.copy(place, str(publish(run, step)), name, Policy(1))
         assert sorted(place.names()) == ["step-00000005-a2", "step-00000009-a1"]
-        for step, name in ((9, "best-00000009-a1"), (5, "best-00000005-a2"), (7, "best-00000007-a2")):
+        for step, name in (
+            (9, "best-00000009-a1"),
+            (5, "best-00000005-a2"),
+            (7, "best-00000007-a2"),
+        ):
             mirror_worker.copy(place, str(publish(run, step, "best")), name, Policy(1))
             assert [item.name for item in bests(place.names())] == [name], "of the last launch"
 
@@ -116,7 +123,9 @@ class TestFolder:
         for name in (".tmp-mine", "step-00000003", ".trash"):
             (mirror / name).mkdir()
         errands = Errands(place, str(tmp_path / "run"), "l1", held=False)
-        errands.do({"do": "copy", "path": str(source), "name": source.name, "last": 1, "hours": 0.0})
+        errands.do(
+            {"do": "copy", "path": str(source), "name": source.name, "last": 1, "hours": 0.0}
+        )
         left = {path.name for path in mirror.iterdir()}
         assert left == {".tmp-mine", "step-00000003", ".trash", source.name, "owner.json"}
 
@@ -145,7 +154,9 @@ class TestFolder:
         room[0] = 0
         with pytest.raises(OSError, match="No space left"):
             mirror_worker.copy(place, str(publish(run, 6)), "step-00000006-a1", Policy(1), says)
-        assert sorted(place.names()) == ["best-00000002-a1", "step-00000005-a1"], "the newest of both stay"
+        assert sorted(place.names()) == ["best-00000002-a1", "step-00000005-a1"], (
+            "the newest of both stay"
+        )
 
     def test_fetched_bytes_are_verified(self, tmp_path: Path) -> None:
         source, mirror = publish(tmp_path / "run", 7), tmp_path / "mirror"
@@ -181,7 +192,9 @@ def test_an_object_store_keeps_an_owner_and_is_swept(tmp_path: Path) -> None:
     memory.rm_file(f"/{tmp_path.name}/run/step-00000007-a1/manifest.json")
     place.mark(b"owner")
     place.sweep()
-    left = sorted(path.rsplit("/", 1)[1] for path in memory.ls(f"/{tmp_path.name}/run", detail=False))
+    left = sorted(
+        path.rsplit("/", 1)[1] for path in memory.ls(f"/{tmp_path.name}/run", detail=False)
+    )
     assert left == ["notes", "owner.json", "step-00000008-a1"]
     assert place.note() == b"owner"
     assert place.note("metrics.jsonl") == b""
@@ -197,7 +210,9 @@ class TestOwner:
 
     def copy(self, errands: Errands, tmp_path: Path, out: str, step: int) -> None:
         source = publish(tmp_path / out, step)
-        errands.do({"do": "copy", "path": str(source), "name": source.name, "last": 1, "hours": 0.0})
+        errands.do(
+            {"do": "copy", "path": str(source), "name": source.name, "last": 1, "hours": 0.0}
+        )
 
     def download(self, errands: Errands, local: int | None) -> str | None:
         path: str | None = errands.do({"do": "download", "attempt": 2, "local": local})["path"]
@@ -209,7 +224,9 @@ class TestOwner:
         self.copy(first, tmp_path, "a", 5)
         publish(tmp_path / "b", 9)
         second = self.errands(tmp_path, "b", "l2")
-        with pytest.raises(UsageError, match=r"belongs to another run \(\w+, last held by .*:.*/a\)"):
+        with pytest.raises(
+            UsageError, match=r"belongs to another run \(\w+, last held by .*:.*/a\)"
+        ):
             self.download(second, 9)
         with pytest.raises(UsageError, match="belongs to another run"):
             self.copy(second, tmp_path, "b", 10)
@@ -218,16 +235,22 @@ class TestOwner:
         assert first._place.names() == ["step-00000005-a1"]
         self.copy(first, tmp_path, "a", 6)
 
-    def test_a_wiped_disk_takes_over_and_a_launch_that_still_runs_is_told(self, tmp_path: Path) -> None:
+    def test_a_wiped_disk_takes_over_and_a_launch_that_still_runs_is_told(
+        self, tmp_path: Path
+    ) -> None:
         first = self.errands(tmp_path, "a", "l1")
         self.copy(first, tmp_path, "a", 5)
         second = self.errands(tmp_path, "b", "l2")
         assert self.download(second, None) is not None
         assert (tmp_path / "b" / "run-id").read_text() == (tmp_path / "a" / "run-id").read_text()
-        with pytest.raises(UsageError, match=r"another launch of this run took the mirror .* over: .*/b\."):
+        with pytest.raises(
+            UsageError, match=r"another launch of this run took the mirror .* over: .*/b\."
+        ):
             self.copy(first, tmp_path, "a", 6)
         self.copy(second, tmp_path, "b", 7)
-        again = self.errands(tmp_path, "a", "l3")  # the first box comes back, when the second is gone
+        again = self.errands(
+            tmp_path, "a", "l3"
+        )  # the first box comes back, when the second is gone
         assert self.download(again, 6) == str(tmp_path / "a" / "checkpoints" / "step-00000007-a1")
         restarted = self.errands(tmp_path, "a", "l3", held=True)
         self.copy(restarted, tmp_path, "a", 8)
@@ -243,7 +266,9 @@ class TestOwner:
         with pytest.raises(UsageError, match=r"owner\.json cannot be understood"):
             self.copy(self.errands(tmp_path, "a", "l2"), tmp_path, "a", 6)
 
-    def test_a_full_mirror_can_be_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_full_mirror_can_be_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         self.copy(self.errands(tmp_path, "a", "l1"), tmp_path, "a", 5)
 
         def refuse(*_: Any) -> None:
@@ -265,7 +290,9 @@ class TestOwner:
         shutil.copytree(tmp_path / "b" / "best", mirror / "best-00000008-a1")
         errands = self.errands(tmp_path, "a", "l1")
         assert self.download(errands, 5) is None
-        assert manifest.verify(tmp_path / "a" / "best")["step"] == 2, "nothing newer there: this one is right"
+        assert manifest.verify(tmp_path / "a" / "best")["step"] == 2, (
+            "nothing newer there: this one is right"
+        )
         shutil.copytree(publish(tmp_path / "b", 9), mirror / "step-00000009-a1")
         assert self.download(errands, 5) is not None
         assert manifest.verify(tmp_path / "a" / "best")["step"] == 8
@@ -279,7 +306,9 @@ def test_a_long_wait_for_the_mirror_gives_signs_of_life(
     monkeypatch.setattr(client, "ALIVE_S", 0.001)
     (tmp_path / "mirror").mkdir()
     signs: list[int] = []
-    mirror = client.Mirror(str(tmp_path / "mirror"), Store(tmp_path, 1), Report(tmp_path), lambda pid: None)
+    mirror = client.Mirror(
+        str(tmp_path / "mirror"), Store(tmp_path, 1), Report(tmp_path), lambda pid: None
+    )
     mirror.on_wait = lambda: signs.append(1)
     try:
         assert mirror.fetch_newer(None) is None
@@ -304,7 +333,9 @@ def same_end(out: Path, reference: Path) -> None:
         assert json.loads((out / name).read_text()) == json.loads((reference / name).read_text())
 
 
-def test_a_wiped_disk_comes_back_from_the_mirror(trainers: Zygote, reference: Path, tmp_path: Path) -> None:
+def test_a_wiped_disk_comes_back_from_the_mirror(
+    trainers: Zygote, reference: Path, tmp_path: Path
+) -> None:
     out, mirror = tmp_path / "run", tmp_path / "mirror"
     values = {**SLOW, "mirror": mirror}
     first = trainers.launch(out, values, brake=70)
@@ -323,14 +354,20 @@ def test_a_wiped_disk_comes_back_from_the_mirror(trainers: Zygote, reference: Pa
     step = max(losses(out))
     assert step == LAST
     assert [path.name for path in mirror.iterdir() if f"{LAST:08d}" in path.name]
-    after = again.lines.index(next(line for line in again.lines if line.startswith("mirrored step-00000080")))
+    after = again.lines.index(
+        next(line for line in again.lines if line.startswith("mirrored step-00000080"))
+    )
     assert again.lines[-1].startswith("done: ")
     assert after < len(again.lines) - 1, "done only when the second copy was read back"
 
 
 def diary(out: Path) -> list[tuple[str, int]]:
     lines = map(json.loads, (out / "ledger.jsonl").read_text().splitlines())
-    return [(line.get("cause", line["event"]), line["attempt"]) for line in lines if line["event"] != "alive"]
+    return [
+        (line.get("cause", line["event"]), line["attempt"])
+        for line in lines
+        if line["event"] != "alive"
+    ]
 
 
 def test_a_wiped_disk_keeps_its_failure_count_and_its_curves(
@@ -348,7 +385,9 @@ def test_a_wiped_disk_keeps_its_failure_count_and_its_curves(
     second.wait_line(r"^mirrored step-\d+-a2 → ")
     second.signal(signal.SIGTERM)
     assert second.wait() == exits.PREEMPTED
-    assert (mirror / "ledger.jsonl").read_bytes() == (out / "ledger.jsonl").read_bytes(), "to the last line"
+    assert (mirror / "ledger.jsonl").read_bytes() == (out / "ledger.jsonl").read_bytes(), (
+        "to the last line"
+    )
     assert (mirror / "metrics.jsonl").read_bytes() == (out / "metrics.jsonl").read_bytes()
     shutil.rmtree(out)
     third = trainers.launch(out, {"mirror": mirror})
@@ -390,11 +429,13 @@ def test_logs_that_the_mirror_refuses_cost_no_checkpoint(tmp_path: Path) -> None
     for step in (1, 2):
         source = publish(tmp_path / "run", step)
         said.append(
-            errands.do({"do": "copy", "path": str(source), "name": source.name, "last": 2, "hours": 0.0})[
-                "says"
-            ]
+            errands.do(
+                {"do": "copy", "path": str(source), "name": source.name, "last": 2, "hours": 0.0}
+            )["says"]
         )
-    assert len(said[0]) == 1 and said[0][0].startswith("the logs are not mirrored: IsADirectoryError")
+    assert len(said[0]) == 1 and said[0][0].startswith(
+        "the logs are not mirrored: IsADirectoryError"
+    )
     assert said[1] == [], "told once"
     assert len(errands._place.names()) == 2
 
@@ -430,7 +471,9 @@ def test_a_wiped_disk_and_a_mirror_with_nothing_good(
     shutil.rmtree(out)
     again = trainers.launch(out, {"mirror": mirror})
     assert again.wait() == 0, again.text()
-    assert events(out, "resume")[0]["step"] == int(best.name[5:13]), "best is the last resort, there too"
+    assert events(out, "resume")[0]["step"] == int(best.name[5:13]), (
+        "best is the last resort, there too"
+    )
     same_end(out, reference)
     # Damaged here, and all of it damaged there.
     shutil.rmtree(out)
@@ -439,7 +482,10 @@ def test_a_wiped_disk_and_a_mirror_with_nothing_good(
     names = sorted(p.name for p in mirror.iterdir())
     last = trainers.launch(out, {"mirror": mirror})
     assert last.wait() == exits.USAGE, last.text()
-    assert f"no checkpoint in the mirror {mirror} is good, and none was deleted: {mirror}/" in last.text()
+    assert (
+        f"no checkpoint in the mirror {mirror} is good, and none was deleted: {mirror}/"
+        in last.text()
+    )
     assert sorted(p.name for p in mirror.iterdir()) == names
     assert not list((out / "checkpoints").glob("step-*"))
 

@@ -27,7 +27,11 @@ boto3.client("s3", endpoint_url=url, region_name="us-east-1").create_bucket(Buck
 print(url, flush=True)
 sys.stdin.read()
 """
-KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
 URL = "s3://box/runs/a"
 
 
@@ -56,7 +60,9 @@ def s3() -> Iterator[dict[str, str]]:
 
 
 def command(out: Path, **values: object) -> list[str]:
-    pairs = [part for key, value in {**TINY, **values}.items() for part in ("--set", f"{key}={value}")]
+    pairs = [
+        part for key, value in {**TINY, **values}.items() for part in ("--set", f"{key}={value}")
+    ]
     return [str(frameworks.PYTHON), "-m", "rgt_train", "--out", str(out), *pairs]
 
 
@@ -86,7 +92,9 @@ def test_a_wiped_disk_comes_back_from_s3(s3: dict[str, str], tmp_path: Path) -> 
             break
     first.communicate()
     assert first.returncode == -signal.SIGKILL, "".join(seen)
-    assert any(line.startswith("mirrored best-00000040-a1 → s3://box/runs/a") for line in seen), seen
+    assert any(line.startswith("mirrored best-00000040-a1 → s3://box/runs/a") for line in seen), (
+        seen
+    )
     wipe(out)
     text = train(s3, out, mirror=URL)
     assert re.search("^fetched step-000000[4-7]", text, re.M)
@@ -97,7 +105,9 @@ def test_a_wiped_disk_comes_back_from_s3(s3: dict[str, str], tmp_path: Path) -> 
         left.pop("settings", None)
         right.pop("settings", None)
         assert_same(left, right)
-    assert json.loads((out / "result.json").read_text()) == json.loads((plain / "result.json").read_text())
+    assert json.loads((out / "result.json").read_text()) == json.loads(
+        (plain / "result.json").read_text()
+    )
 
 
 BY_HAND = """
@@ -158,5 +168,7 @@ def test_a_store_that_does_not_answer_is_told(s3: dict[str, str], tmp_path: Path
     )  # fmt: skip
     assert done.returncode == 2, done.stdout + done.stderr
     assert f"has no checkpoint, and the mirror {URL} does not answer" in done.stderr
-    assert "test" not in done.stderr.replace("pytest", "").replace("test_a_store", ""), "no key in a message"
+    assert "test" not in done.stderr.replace("pytest", "").replace("test_a_store", ""), (
+        "no key in a message"
+    )
     assert os.listdir(tmp_path / "run")

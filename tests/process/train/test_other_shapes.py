@@ -234,13 +234,18 @@ def wrong(place: Path) -> list[str]:
     found = []
     for path in sorted((place / "run" / "checkpoints").glob("step-*")):
         for key, weight in weights(path).items():
-            if hashlib.sha256(weight.numpy().tobytes()).hexdigest() != told[int(path.name[5:13])][key]:
+            if (
+                hashlib.sha256(weight.numpy().tobytes()).hexdigest()
+                != told[int(path.name[5:13])][key]
+            ):
                 found.append(f"{path.name}: {key}")
     return found
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_bits_survive_kills_at_random_instants(trainers: Zygote, tmp_path: Path, shape: str) -> None:
+def test_bits_survive_kills_at_random_instants(
+    trainers: Zygote, tmp_path: Path, shape: str
+) -> None:
     plain = trainers.launch_script(script(tmp_path / "plain", shape), background=True)
     assert plain.wait() == 0, plain.text()
     assert wrong(tmp_path / "plain") == []
@@ -325,7 +330,9 @@ with open(f"final-{ranks.rank}", "w") as file:
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_a_teacher_of_several_ranks_survives_kills(trainers: Zygote, tmp_path: Path, kind: str) -> None:
+def test_a_teacher_of_several_ranks_survives_kills(
+    trainers: Zygote, tmp_path: Path, kind: str
+) -> None:
     for place in (tmp_path / "plain", tmp_path / "killed"):
         place.mkdir()
         (place / "train.py").write_text(RANKS)
@@ -343,6 +350,8 @@ def test_a_teacher_of_several_ranks_survives_kills(trainers: Zygote, tmp_path: P
     ranks = forked(trainers, 2, tmp_path / "killed" / "train.py", kind)
     assert ranks.wait() == [0, 0], ranks.text()
     assert "bit for bit" in ranks.text() or "already finished" in ranks.text()
-    finals = {(place / f"final-{rank}").read_text() for place in tmp_path.iterdir() for rank in range(2)}
+    finals = {
+        (place / f"final-{rank}").read_text() for place in tmp_path.iterdir() for rank in range(2)
+    }
     assert len(finals) == 1
     assert losses(tmp_path / "killed" / "run") == losses(tmp_path / "plain" / "run")

@@ -38,7 +38,9 @@ class Made:
     def train(self, out: Path, upto: int = STEPS, **options: Any) -> list[float]:
         """Train up to a step; return the learning rates of the steps."""
         rates: list[float] = []
-        run = Run(out, **self.parts, samples=STEPS, epochs=1, options=Options(save_every=100, **options))
+        run = Run(
+            out, **self.parts, samples=STEPS, epochs=1, options=Options(save_every=100, **options)
+        )
         with run:
             for _ in run.epochs():
                 for _ in run.batches():
@@ -89,7 +91,10 @@ def test_an_override_is_taken_once_and_named(tmp_path: Path, told: Say) -> None:
     assert Made(lr=0.01, weight_decay=0.2).train(tmp_path, 5, override=("lr",)) == [0.01]
     said = told()
     assert "resume: optimizer lr overridden: 0.1 → 0.01" in said
-    assert "resume: optimizer weight_decay is 0.2 in the code now and was 0: the checkpoint's goes on" in said
+    assert (
+        "resume: optimizer weight_decay is 0.2 in the code now and was 0: the checkpoint's goes on"
+        in said
+    )
     assert "bits may differ from the uninterrupted run: optimizer lr overridden" in said
     made = Made(lr=0.01, weight_decay=0.2)
     made.optimizer.param_groups[0]["lr"] = 0.01
@@ -105,7 +110,11 @@ def test_a_rate_that_the_loop_has_lowered_is_not_raised_by_an_old_override(tmp_p
     made.train(tmp_path, 5, override=("lr",))
     made = Made(lr=0.05)
     run = Run(
-        tmp_path, **made.parts, samples=STEPS, epochs=1, options=Options(save_every=100, override=("lr",))
+        tmp_path,
+        **made.parts,
+        samples=STEPS,
+        epochs=1,
+        options=Options(save_every=100, override=("lr",)),
     )
     with run:
         for _ in run.epochs():
@@ -133,7 +142,10 @@ def test_schedules_of_other_forms_take_the_rate_over(tmp_path: Path, kind: str) 
             return made.schedule(schedules.LambdaLR, lambda step: 1 / (1 + step))
         if kind == "cosine":
             return made.schedule(schedules.CosineAnnealingLR, T_max=STEPS)
-        parts = [schedules.ConstantLR(made.optimizer, 0.5, 3), schedules.ExponentialLR(made.optimizer, 0.8)]
+        parts = [
+            schedules.ConstantLR(made.optimizer, 0.5, 3),
+            schedules.ExponentialLR(made.optimizer, 0.8),
+        ]
         return made.schedule(schedules.SequentialLR, parts, [5])
 
     plain = scheduled(Made()).train(tmp_path / "plain")
@@ -159,7 +171,8 @@ def test_another_schedule_is_named(tmp_path: Path, told: Say) -> None:
     Made().schedule(torch.optim.lr_scheduler.ExponentialLR, 0.9).train(tmp_path, 5)
     said = told()
     assert (
-        "resume: scheduler is an ExponentialLR now, the checkpoint's is a StepLR: it took over what" in said
+        "resume: scheduler is an ExponentialLR now, the checkpoint's is a StepLR: it took over what"
+        in said
     )
     assert "bits may differ from the uninterrupted run: scheduler of another class" in said
 
@@ -169,7 +182,8 @@ def test_another_optimizer_is_refused_and_nothing_is_changed(tmp_path: Path) -> 
     made = Made(kind=torch.optim.AdamW)
     before = made.model.weight.detach().clone()
     with pytest.raises(
-        NotStarted, match=r"is the state of an RMSprop, this run has an AdamW: .*Launch with RMSprop"
+        NotStarted,
+        match=r"is the state of an RMSprop, this run has an AdamW: .*Launch with RMSprop",
     ):
         made.train(tmp_path)
     assert torch.equal(before, made.model.weight)
@@ -180,7 +194,10 @@ def test_groups_that_differ_are_told_apart(tmp_path: Path, told: Say) -> None:
     def grouped(first: float, second: float) -> Made:
         made = Made()
         made.optimizer = torch.optim.SGD(
-            [{"params": [made.model.weight], "lr": first}, {"params": [made.model.bias], "lr": second}]
+            [
+                {"params": [made.model.weight], "lr": first},
+                {"params": [made.model.bias], "lr": second},
+            ]
         )
         made.parts["optimizer"] = made.optimizer
         return made
@@ -200,7 +217,9 @@ def test_groups_that_differ_are_told_apart(tmp_path: Path, told: Say) -> None:
 
 
 def test_an_override_of_nothing_is_a_mistake(tmp_path: Path) -> None:
-    with pytest.raises(NotStarted, match=r"override: there is no 'rate'; known are .*\blr\b.*weight_decay"):
+    with pytest.raises(
+        NotStarted, match=r"override: there is no 'rate'; known are .*\blr\b.*weight_decay"
+    ):
         Made().train(tmp_path, override=("rate",))
 
 
@@ -256,7 +275,10 @@ def test_lost_work_is_counted_as_far_as_it_is_known(
 
 
 def test_a_ledger_of_an_earlier_version_counts_what_it_knows(tmp_path: Path) -> None:
-    lines = [{"event": "start", "time": 1.0, "step": 5}, {"event": "alive", "time": 2.0, "step": 40}]
+    lines = [
+        {"event": "start", "time": 1.0, "step": 5},
+        {"event": "alive", "time": 2.0, "step": 40},
+    ]
     (tmp_path / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert RunLog(tmp_path).past.lost(None, 30) == (
         10,

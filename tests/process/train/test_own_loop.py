@@ -12,7 +12,15 @@ import torch
 from rgt_train import Options, Run
 from rgt_train.loop import AdamW
 
-from tests.process.train.harness import ROOT, Zygote, assert_same, events, final_state, losses, steps_kept
+from tests.process.train.harness import (
+    ROOT,
+    Zygote,
+    assert_same,
+    events,
+    final_state,
+    losses,
+    steps_kept,
+)
 
 
 def block(name: str) -> str:
@@ -24,7 +32,8 @@ def block(name: str) -> str:
 
 def test_the_difference_is_small() -> None:
     before, after = (
-        [line.strip() for line in block(name).splitlines() if line.strip()] for name in ("before", "after")
+        [line.strip() for line in block(name).splitlines() if line.strip()]
+        for name in ("before", "after")
     )
     added = [line for line in difflib.ndiff(before, after) if line.startswith("+ ")]
     assert len(added) <= 6, added
@@ -35,7 +44,9 @@ def dying(place: Path, step: int) -> Path:
     text = (place / "train.py").read_text()
     call = "run.step(loss.item())"
     assert text.count(call) == 1
-    death = f"{call}; run.step_now == {step} and __import__('os').kill(__import__('os').getpid(), 9)"
+    death = (
+        f"{call}; run.step_now == {step} and __import__('os').kill(__import__('os').getpid(), 9)"
+    )
     (place / "dying.py").write_text(text.replace(call, death))
     return place / "dying.py"
 
@@ -148,7 +159,9 @@ with run:
 
 
 @pytest.mark.parametrize("at", [3, pytest.param(18, marks=pytest.mark.full), 31])
-def test_stopped_in_the_middle_of_an_accumulation(trainers: Zygote, tmp_path: Path, at: int) -> None:
+def test_stopped_in_the_middle_of_an_accumulation(
+    trainers: Zygote, tmp_path: Path, at: int
+) -> None:
     for name, where in (("plain", 0), ("stopped", at)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "train.py").write_text(ACCUMULATED.replace("SIGNAL_AT", str(where)))
@@ -170,7 +183,12 @@ def small_run(out: Path, **more: object) -> tuple[Run, torch.nn.Linear]:
     torch.manual_seed(0)
     model = torch.nn.Linear(2, 1)
     return Run(
-        out, model=model, samples=8, batch_size=2, epochs=1, options=Options(save_every=2, log_every=0)
+        out,
+        model=model,
+        samples=8,
+        batch_size=2,
+        epochs=1,
+        options=Options(save_every=2, log_every=0),
     ), model
 
 
@@ -238,7 +256,10 @@ def test_our_adamw_is_torchs() -> None:
     torch.manual_seed(0)
     start = torch.randn(5, 3)
     mine, theirs = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
-    ours, reference = AdamW([mine], weight_decay=0.1), torch.optim.AdamW([theirs], lr=0.01, weight_decay=0.1)
+    ours, reference = (
+        AdamW([mine], weight_decay=0.1),
+        torch.optim.AdamW([theirs], lr=0.01, weight_decay=0.1),
+    )
     for _ in range(20):
         for parameter in (mine, theirs):
             parameter.grad = (parameter.detach() ** 2).sin() + 0.1

@@ -69,12 +69,16 @@ def seen(place: Path) -> dict[int, Any]:
     lines = [json.loads(line) for line in (place / "seen.jsonl").read_text().splitlines()]
     by_step: dict[int, Any] = {}
     for epoch, step, indices in lines:
-        assert by_step.setdefault(step, [epoch, indices]) == [epoch, indices], "the same batch again"
+        assert by_step.setdefault(step, [epoch, indices]) == [epoch, indices], (
+            "the same batch again"
+        )
     return by_step
 
 
 @pytest.mark.parametrize("kind", list(SAMPLERS))
-def test_an_order_of_ones_own_goes_on_after_kills(trainers: Zygote, tmp_path: Path, kind: str) -> None:
+def test_an_order_of_ones_own_goes_on_after_kills(
+    trainers: Zygote, tmp_path: Path, kind: str
+) -> None:
     places = tmp_path / "plain", tmp_path / "killed"
     for place in places:
         place.mkdir()
@@ -97,9 +101,13 @@ def test_an_order_of_ones_own_goes_on_after_kills(trainers: Zygote, tmp_path: Pa
     assert first != second, "each epoch has an order of its own"
 
 
-def batches(order: OwnOrder, epoch: int, done: int = 0, rank: int = 0, world: int = 1) -> list[list[int]]:
+def batches(
+    order: OwnOrder, epoch: int, done: int = 0, rank: int = 0, world: int = 1
+) -> list[list[int]]:
     return list(
-        BatchPlan(order, lambda: Position(epoch, done), lambda: None, rank=rank, world=world, pad=False)
+        BatchPlan(
+            order, lambda: Position(epoch, done), lambda: None, rank=rank, world=world, pad=False
+        )
     )
 
 
@@ -107,7 +115,10 @@ def test_a_sequential_order_is_cut_and_shared() -> None:
     order = OwnOrder(SequentialSampler(range(7)), 3, 0, steps_per_epoch=None, accumulate=1)
     assert batches(order, 5) == [[0, 1, 2], [3, 4, 5], [6]]
     assert batches(order, 5, done=2) == [[6]]
-    assert [batches(order, 0, rank=rank, world=2) for rank in (0, 1)] == [[[0, 2], [3, 5], [6]], [[1], [4]]]
+    assert [batches(order, 0, rank=rank, world=2) for rank in (0, 1)] == [
+        [[0, 2], [3, 5], [6]],
+        [[1], [4]],
+    ]
     assert order.state()["samples"] == 7
     assert order.state()["batch_size"] == 3
 
@@ -154,7 +165,12 @@ def test_what_is_no_order_is_refused(tmp_path: Path, given: dict[str, Any], told
 
 def test_an_epoch_that_gives_fewer_batches_says_what_to_plan(tmp_path: Path) -> None:
     run = made(tmp_path, samples=0, sampler=lambda epoch: range(4 - epoch))
-    with pytest.raises(UsageError, match=r"3 batches in epoch 2, fewer than the 4 .*steps_per_epoch=3"), run:
+    with (
+        pytest.raises(
+            UsageError, match=r"3 batches in epoch 2, fewer than the 4 .*steps_per_epoch=3"
+        ),
+        run,
+    ):
         for _epoch in run.epochs():
             for _batch in run.batches():
                 run.step(1.0)

@@ -61,7 +61,9 @@ def logged(folder: Path, options: Options, *, loading: bool) -> list[dict[str, A
     """Train two epochs, and return the points."""
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    run = Run(folder, model=model, optimizer=optimizer, samples=8, batch_size=2, epochs=2, options=options)
+    run = Run(
+        folder, model=model, optimizer=optimizer, samples=8, batch_size=2, epochs=2, options=options
+    )
     with run:
         for _ in run.epochs():
             batches = run.loading(run.batches()) if loading else run.batches()
@@ -85,7 +87,8 @@ def test_where_the_time_of_a_step_goes_is_logged(tmp_path: Path) -> None:
     # Without run.loading nobody knows when it waits; and what a loop logs itself is its own.
     rows = logged(tmp_path / "b", options, loading=False)
     assert all(
-        row["step_time"] > 0.0 and row["data_time"] == 7.0 and "compute_time" not in row for row in rows
+        row["step_time"] > 0.0 and row["data_time"] == 7.0 and "compute_time" not in row
+        for row in rows
     )
 
 

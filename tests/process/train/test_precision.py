@@ -51,7 +51,9 @@ def test_kills_change_no_bit(trainers: Zygote, tmp_path: Path, task: str, precis
     done = trainers.launch_raw(words(task, whole, precision=precision))
     assert done.wait() == 0, done.text()
     for target, number in ((5, signal.SIGKILL), (12, signal.SIGTERM), (19, signal.SIGKILL)):
-        trainer = trainers.launch_raw(words(task, killed, precision=precision, pace_ms=10), brake=target + 3)
+        trainer = trainers.launch_raw(
+            words(task, killed, precision=precision, pace_ms=10), brake=target + 3
+        )
         trainer.wait_line(rf"^step {target} ")
         trainer.signal(number)
         assert trainer.wait() in (-signal.SIGKILL, exits.PREEMPTED), trainer.text()
@@ -63,7 +65,9 @@ def test_kills_change_no_bit(trainers: Zygote, tmp_path: Path, task: str, precis
     assert_same(left[1]["objects"], right[1]["objects"])
     assert losses(whole) == losses(killed)
     assert ("scaler" in left[1]["objects"]) is (precision == "fp16")
-    assert {tensor.dtype for tensor in left[0].values() if tensor.is_floating_point()} == {torch.float32}
+    assert {tensor.dtype for tensor in left[0].values() if tensor.is_floating_point()} == {
+        torch.float32
+    }
     plain = trainers.launch_raw(words(task, full))
     assert plain.wait() == 0
     assert losses(full)[1] != losses(whole)[1], "it is computed with fewer bits"
@@ -75,7 +79,9 @@ def test_ranks_that_are_killed(trainers: Zygote, tmp_path: Path, kind: str, prec
     values = {"parallel": kind, "precision": precision}
     ranks = commanded(trainers, 2, *words("char_lm", tmp_path / "whole", **values))
     assert ranks.wait() == [0, 0], ranks.text()
-    ranks = commanded(trainers, 2, *words("char_lm", tmp_path / "killed", **values, pace_ms=20), brake=24)
+    ranks = commanded(
+        trainers, 2, *words("char_lm", tmp_path / "killed", **values, pace_ms=20), brake=24
+    )
     ranks.each[0].wait_line(r"^step 12 ")
     ranks.each[1].kill()
     ranks.wait()

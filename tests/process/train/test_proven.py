@@ -109,7 +109,10 @@ def test_lightning_ends_with_75_and_goes_on_from_what_is_whole(tmp_path: Path) -
     spoil(out / "kept" / "epoch=0-step=9.ckpt")
     code, text = launch(LIGHTNING, tmp_path)
     assert code == 0, text
-    assert "passed over run/kept/epoch=0-step=9.ckpt: epoch=0-step=9.ckpt is not what was written" in text
+    assert (
+        "passed over run/kept/epoch=0-step=9.ckpt: epoch=0-step=9.ckpt is not what was written"
+        in text
+    )
     assert [event["step"] for event in events(out, "resume")] == [5, 6]
 
 
@@ -153,10 +156,14 @@ def test_the_newest_whole_one_is_chosen(tmp_path: Path, capsys: pytest.CaptureFi
     assert newest_good(moved, iter(())) == str(moved / "checkpoint-2")
 
 
-def test_none_that_is_good_is_no_fresh_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_none_that_is_good_is_no_fresh_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert newest_good(tmp_path, iter(())) is None
     path = checkpoint(tmp_path, 3)
-    with pytest.raises(SystemExit, match=r"checkpoint-3: no checksums were noted.*Name the one") as ended:
+    with pytest.raises(
+        SystemExit, match=r"checkpoint-3: no checksums were noted.*Name the one"
+    ) as ended:
         newest_good(tmp_path, iter([str(path)]))
     assert ended.value.code == 2
     prove(tmp_path, 3, path)
@@ -182,7 +189,9 @@ def test_notes_go_with_their_checkpoints_and_a_torn_one_proves_nothing(tmp_path:
 
 def test_hugging_face_comes_back_from_the_mirror_of_a_wiped_disk(tmp_path: Path) -> None:
     """Killed, the run directory deleted, launched again by the same command: the bits of the uninterrupted run."""
-    script = with_mirror(HF, "RgtCallback(", "trainer.train(", 'torch.save(model.state_dict(), "final.pt")')
+    script = with_mirror(
+        HF, "RgtCallback(", "trainer.train(", 'torch.save(model.state_dict(), "final.pt")'
+    )
     plain, place = tmp_path / "plain", tmp_path / "killed"
     for folder in (plain, place):
         folder.mkdir()
@@ -190,7 +199,8 @@ def test_hugging_face_comes_back_from_the_mirror_of_a_wiped_disk(tmp_path: Path)
     mirrored_log = (plain / "mirror" / "metrics.jsonl").read_bytes()
     assert mirrored_log == (plain / "run" / "metrics.jsonl").read_bytes(), "its end is there, too"
     killed = script.replace(
-        "        if state.global_step == int", MIRRORED_FIRST + "        if state.global_step == int"
+        "        if state.global_step == int",
+        MIRRORED_FIRST + "        if state.global_step == int",
     )
     code, text = launch(killed, place, "SIGKILL", 11)
     assert code == -9, text
@@ -219,7 +229,8 @@ def test_lightning_comes_back_from_the_mirror_of_a_wiped_disk(tmp_path: Path) ->
     final = 'torch.save(module.state_dict(), "final.pt")'
     script = with_mirror(LIGHTNING, "RgtLightningCallback(", "trainer.fit(", final)
     script = script.replace("trainer, Net()", "trainer, module := Net()").replace(
-        "every_n_train_steps=3, save_top_k=-1", 'monitor="loss", mode="max", every_n_epochs=1, save_top_k=1'
+        "every_n_train_steps=3, save_top_k=-1",
+        'monitor="loss", mode="max", every_n_epochs=1, save_top_k=1',
     )
     script = script.replace("max_epochs=1", "max_epochs=4").replace("randn(48", "randn(12")
     script = script.replace(
@@ -237,9 +248,9 @@ def test_lightning_comes_back_from_the_mirror_of_a_wiped_disk(tmp_path: Path) ->
     assert code == 0, text
     assert "fetched step-00000006-a1 from the mirror" in text
     assert "resuming from run/stopped/step=6.ckpt, step 6" in text
-    assert re.search(r"fetched step-00000003-a1 from the mirror .*kept/epoch=0-step=3\.ckpt", text), (
-        "the best, too"
-    )
+    assert re.search(
+        r"fetched step-00000003-a1 from the mirror .*kept/epoch=0-step=3\.ckpt", text
+    ), "the best, too"
     assert [event["step"] for event in events(place / "run", "resume")] == [6]
     assert (place / "final.pt").read_bytes() == (plain / "final.pt").read_bytes()
 
@@ -247,9 +258,13 @@ def test_lightning_comes_back_from_the_mirror_of_a_wiped_disk(tmp_path: Path) ->
 def with_mirror(script: str, callback: str, start: str, final: str) -> str:
     """Return a script that trains into a mirror, waits for it before it is killed, and goes on by `resume`."""
     lines = (
-        script.replace(callback + ")", callback + 'mirror=os.path.abspath("mirror"))').strip().splitlines()
+        script.replace(callback + ")", callback + 'mirror=os.path.abspath("mirror"))')
+        .strip()
+        .splitlines()
     )
-    lines[-1] = re.sub(r", (ckpt_path|resume_from_checkpoint)=.*|resume_from_checkpoint=.*", ")", lines[-1])
+    lines[-1] = re.sub(
+        r", (ckpt_path|resume_from_checkpoint)=.*|resume_from_checkpoint=.*", ")", lines[-1]
+    )
     lines[-1] = lines[-1].replace(start, "resume(trainer, ").replace("(trainer, )", "(trainer)")
     return "\n".join(["from rgt_train.callbacks import resume", *lines, final])
 
@@ -275,7 +290,9 @@ def in_mirror(mirror: Path, step: int, name: str = "weights", path: str = "") ->
     copy.mkdir(parents=True)
     (copy / name).write_bytes(content)
     facts = {"size": 10, "crc32": [f"{zlib.crc32(content):08x}"], "chunk": 16 << 20}
-    note = manifest.encode(step, {name: facts}, {"path": path or f"checkpoint-{step}", "single": False})
+    note = manifest.encode(
+        step, {name: facts}, {"path": path or f"checkpoint-{step}", "single": False}
+    )
     (copy / manifest.NAME).write_bytes(note)
     return copy
 
@@ -288,7 +305,9 @@ def test_only_what_is_newer_comes_from_the_mirror_and_the_newest_whole_one(
     for step in (3, 4):
         in_mirror(mirror, step)
     assert newest_good(out, iter(()), str(mirror)) == str(out / "checkpoint-4")
-    assert (out / "checkpoint-4" / "inner" / "weights").stat().st_size == 1000, "the one that was here"
+    assert (out / "checkpoint-4" / "inner" / "weights").stat().st_size == 1000, (
+        "the one that was here"
+    )
     assert "fetched" not in capsys.readouterr().out
     for step in (5, 6, 7):
         in_mirror(mirror, step)
@@ -321,7 +340,9 @@ def test_what_a_mirror_says_is_not_believed(tmp_path: Path) -> None:
     assert newest_good(out, iter(()), str(mirror)) == str(out / "checkpoint-3")
     shutil.rmtree(mirror)
     mirror.touch()
-    assert newest_good(out, iter(()), "/nowhere/at/all") == str(out / "checkpoint-3"), "with what is here"
+    assert newest_good(out, iter(()), "/nowhere/at/all") == str(out / "checkpoint-3"), (
+        "with what is here"
+    )
     with pytest.raises(SystemExit, match="does not answer"):
         newest_good(tmp_path / "new", iter(()), "/nowhere/at/all")
 

@@ -56,16 +56,22 @@ def assert_equal_runs(out: Path, reference: Path, last: int = LAST) -> None:
     assert json.loads((out / "result.json").read_text()) == json.loads(
         (reference / "result.json").read_text()
     )
-    assert json.loads((out / "best.json").read_text()) == json.loads((reference / "best.json").read_text())
+    assert json.loads((out / "best.json").read_text()) == json.loads(
+        (reference / "best.json").read_text()
+    )
 
 
-def test_a_launch_that_was_cut_off_is_not_taken_for_the_next(trainers: Zygote, tmp_path: Path) -> None:
+def test_a_launch_that_was_cut_off_is_not_taken_for_the_next(
+    trainers: Zygote, tmp_path: Path
+) -> None:
     """A test that comes to its time limit between the request and the answer must not fail all that follow."""
     trainers._started.put((1, 0))
     assert trainers.launch(tmp_path / "run", {"epochs": 1, "steps_per_epoch": 2}).wait() == 0
 
 
-def test_two_uninterrupted_runs_are_equal(trainers: Zygote, reference: Path, tmp_path: Path) -> None:
+def test_two_uninterrupted_runs_are_equal(
+    trainers: Zygote, reference: Path, tmp_path: Path
+) -> None:
     assert trainers.launch(tmp_path / "run").wait() == 0
     assert_equal_runs(tmp_path / "run", reference)
 
@@ -103,12 +109,18 @@ def test_a_signal_saves_and_exits_75(
     again = trainers.launch(out)
     assert again.wait() == 0
     resumed = events(out, "resume")[0]
-    assert (resumed["step"], resumed["reason"], resumed["lost_steps"]) == (stopped["step"], number.name, 0)
+    assert (resumed["step"], resumed["reason"], resumed["lost_steps"]) == (
+        stopped["step"],
+        number.name,
+        0,
+    )
     assert "bit for bit" in again.text()
     assert_equal_runs(out, reference)
 
 
-def test_killed_before_the_first_checkpoint(trainers: Zygote, reference: Path, tmp_path: Path) -> None:
+def test_killed_before_the_first_checkpoint(
+    trainers: Zygote, reference: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     trainer = trainers.launch(out, {"save_every": 1000, **SLOW}, brake=30)
     trainer.wait_line(r"^step 5 ")
@@ -151,7 +163,9 @@ def test_more_epochs_go_on_from_the_end(trainers: Zygote, tmp_path: Path) -> Non
 
 def test_images_with_batch_norm_and_augmentation(trainers: Zygote, tmp_path: Path) -> None:
     plain, out = tmp_path / "plain", tmp_path / "run"
-    tiny = {key: value for key, value in TINY.items() if key in ("epochs", "batch", "warmup")} | IMAGES
+    tiny = {
+        key: value for key, value in TINY.items() if key in ("epochs", "batch", "warmup")
+    } | IMAGES
     argv = [part for key, value in tiny.items() for part in ("--set", f"{key}={value}")]
     assert trainers.launch_raw(["--out", str(plain), *argv]).wait() == 0
     trainer = trainers.launch_raw(["--out", str(out), *argv, "--set", "pace_ms=20"], brake=35)
@@ -181,7 +195,16 @@ def test_a_signal_before_the_first_step(trainers: Zygote, reference: Path, tmp_p
 
 def test_the_real_command(tmp_path: Path) -> None:
     argv = [part for key, value in TINY.items() for part in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-m", "rgt_train", "--out", str(tmp_path / "run"), "--epochs", "1", *argv]
+    command = [
+        sys.executable,
+        "-m",
+        "rgt_train",
+        "--out",
+        str(tmp_path / "run"),
+        "--epochs",
+        "1",
+        *argv,
+    ]
     env = {**ENV, "PYTHONPROFILEIMPORTTIME": "1"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr
@@ -189,4 +212,6 @@ def test_the_real_command(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1].startswith("done: step 40 ")
     imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
     assert "rgt_train.loop" in imported
-    assert "torch._dynamo" not in imported, "the compiler is half of the start, and nothing is compiled"
+    assert "torch._dynamo" not in imported, (
+        "the compiler is half of the start, and nothing is compiled"
+    )

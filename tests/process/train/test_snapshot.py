@@ -45,7 +45,11 @@ class Bench:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.1)
         self.ema = torch.optim.swa_utils.AveragedModel(self.model)
         self.state = RunState(
-            {"model": self.model}, {"optimizer": self.optimizer, "ema": self.ema}, Progress(), {}, {}
+            {"model": self.model},
+            {"optimizer": self.optimizer, "ema": self.ema},
+            Progress(),
+            {},
+            {},
         )
         self.state.steady, self.state.hooked = {"optimizer", "ema"}, hooked
         self.state.optimizers = {"optimizer"}
@@ -91,7 +95,9 @@ class Bench:
         assert outcome.checkpoint is not None
         loaded = Loaded(outcome.checkpoint.path)
         files = [name for name in loaded.manifest["files"] if name.endswith(".safetensors")]
-        found = {f"{file}:{key}": t.clone() for file in files for key, t in loaded.tensors(file).items()}
+        found = {
+            f"{file}:{key}": t.clone() for file in files for key, t in loaded.tensors(file).items()
+        }
         loaded.close()
         assert_same({key: found[key] for key in self.at_begin}, self.at_begin)
 
@@ -131,7 +137,9 @@ def test_training_goes_on_and_the_snapshot_does_not_change(
 ) -> None:
     monkeypatch.setenv(PARANOID, paranoid)
     bench = build()
-    for _ in range(4):  # the same memory again and again: nothing of the save before may be left in it
+    for _ in range(
+        4
+    ):  # the same memory again and again: nothing of the save before may be left in it
         bench.begin()
         for _ in range(3):
             bench.train()
@@ -196,7 +204,9 @@ def test_a_change_that_torch_counts_only_after_the_copy_has_ended_is_noticed(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An operation in place changes the memory first and is counted at its end: the copying thread may look between."""
-    monkeypatch.setattr(snapshot.Witness, "others", lambda self, tensors: [])  # it was where no sample was
+    monkeypatch.setattr(
+        snapshot.Witness, "others", lambda self, tensors: []
+    )  # it was where no sample was
     bench, gate = build(), Gate(monkeypatch)
     bench.begin()
     assert gate.reached.wait(TIMEOUT)
@@ -209,7 +219,9 @@ def test_a_change_that_torch_counts_only_after_the_copy_has_ended_is_noticed(
         bench.first.weight.add_(0)  # its end
     torn = bench.end()
     assert isinstance(torn.error, Torn)
-    assert os.listdir(os.path.join(bench.persister._store.root)) == [], "the writer has published nothing"
+    assert os.listdir(os.path.join(bench.persister._store.root)) == [], (
+        "the writer has published nothing"
+    )
     bench.begin()
     bench.train()
     bench.check(bench.end())
@@ -235,7 +247,9 @@ def test_a_change_that_torch_does_not_count_is_noticed(
     bench.check(bench.end())
 
 
-def test_a_weight_that_is_replaced_is_saved_as_it_was(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_weight_that_is_replaced_is_saved_as_it_was(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench, gate = build(), Gate(monkeypatch)
     bench.begin()
     bench.first.weight.data = bench.first.weight.data * 0.5
@@ -243,8 +257,12 @@ def test_a_weight_that_is_replaced_is_saved_as_it_was(build: Build, monkeypatch:
     bench.check(bench.end())
 
 
-@pytest.mark.parametrize("what", ["frozen", "without a gradient", "of no optimizer", "of a group made later"])
-def test_only_what_an_optimizer_has_stepped_is_copied_beside_the_training(build: Build, what: str) -> None:
+@pytest.mark.parametrize(
+    "what", ["frozen", "without a gradient", "of no optimizer", "of a group made later"]
+)
+def test_only_what_an_optimizer_has_stepped_is_copied_beside_the_training(
+    build: Build, what: str
+) -> None:
     bench = build()
     other = torch.nn.Parameter(torch.ones(3), requires_grad=what != "frozen")
     bench.model.register_parameter("other", other)
@@ -279,7 +297,9 @@ def test_what_tensors_held_is_known(
         witness = snapshot.Witness([torch.zeros(1), tensor, torch.zeros(2)], turn)
         assert witness.whole == (little > 0)
         assert witness.others([torch.zeros(1), copy, torch.zeros(2)]) == []
-        assert witness.others([torch.zeros(1), copy * 0, torch.zeros(2)]) == ([1] if tensor.numel() else [])
+        assert witness.others([torch.zeros(1), copy * 0, torch.zeros(2)]) == (
+            [1] if tensor.numel() else []
+        )
 
 
 def test_samples_come_to_every_tensor_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,7 +361,9 @@ def test_a_missing_hook_would_be_noticed_too(build: Build, monkeypatch: pytest.M
     assert {"0.weight", "optimizer/state/0/exp_avg", "ema/module.0.weight"} <= set(torn.error.names)
 
 
-def test_without_hooks_everything_is_copied_at_once(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_hooks_everything_is_copied_at_once(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench, gate = build(hooked=False), Gate(monkeypatch)
     bench.begin()
     bench.train()
@@ -366,7 +388,9 @@ def test_state_of_another_shape_gets_new_memory(build: Build) -> None:
     assert "model.safetensors:0.late" in bench.at_begin
 
 
-def test_a_writer_that_dies_is_replaced_and_at_last_done_without(build: Build, tmp_path: Path) -> None:
+def test_a_writer_that_dies_is_replaced_and_at_last_done_without(
+    build: Build, tmp_path: Path
+) -> None:
     bench = build()
     bench.begin()
     bench.check(bench.end())
@@ -475,7 +499,9 @@ def test_which_averaged_weights_are_known_to_be_counted() -> None:
     assert counted(parts) == {"ours", "torch"}
     before = [t._version for t in parts["ours"].module.parameters()]
     parts["ours"].update_parameters(model)
-    assert all(t._version > v for t, v in zip(parts["ours"].module.parameters(), before, strict=True))
+    assert all(
+        t._version > v for t, v in zip(parts["ours"].module.parameters(), before, strict=True)
+    )
 
 
 def copied(bench: Bench) -> snapshot.Copy:

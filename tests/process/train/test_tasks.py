@@ -49,7 +49,9 @@ LEARNT = {
     "char_lm": lambda last: (
         last["val_loss"] < 1.6
     ),  # a uniform guess: ln 31 = 3.4; single characters alone: 2.7
-    "image_classifier": lambda last: last["val_accuracy"] > 0.85 and last["val_macro_recall"] > 0.85,
+    "image_classifier": lambda last: (
+        last["val_accuracy"] > 0.85 and last["val_macro_recall"] > 0.85
+    ),
     "diffusion": lambda last: last["sample_hits"] > 0.9 and last["sample_distance"] < 0.2,
 }
 
@@ -96,7 +98,9 @@ def test_killed_and_resumed_with_averages_and_accumulation(
     argv = ["--task", task, *(word for k, v in values.items() for word in ("--set", f"{k}={v}"))]
     plain = trainers.launch_raw([*argv, "--out", str(tmp_path / "plain")])
     assert plain.wait() == 0, plain.text()
-    died = trainers.launch_raw([*argv, "--out", str(tmp_path / "killed"), "--set", "pace_ms=5"], brake=24)
+    died = trainers.launch_raw(
+        [*argv, "--out", str(tmp_path / "killed"), "--set", "pace_ms=5"], brake=24
+    )
     died.wait_line(r"^step 18 ")
     died.kill()
     again = trainers.launch_raw([*argv, "--out", str(tmp_path / "killed")])
@@ -133,7 +137,10 @@ def test_stopped_inside_an_accumulation(trainers: Zygote, tmp_path: Path) -> Non
     ("task", "values"),
     [
         ("char_lm", {"layout": "pad", "context": 32, "corpus": 4000, "width": 8}),
-        ("image_classifier", {"imbalance": 0.6, "norm": "group", "width": 4, "label_smoothing": 0.1}),
+        (
+            "image_classifier",
+            {"imbalance": 0.6, "norm": "group", "width": 4, "label_smoothing": 0.1},
+        ),
     ],
 )
 def test_parts_of_a_batch_add_up_to_the_whole(task: str, values: dict[str, object]) -> None:
@@ -156,7 +163,9 @@ def test_parts_of_a_batch_add_up_to_the_whole(task: str, values: dict[str, objec
 
 @pytest.mark.parametrize("name", [":Foo", "mytask:", ".mytask:Foo", "my task:Foo"])
 def test_a_task_that_has_no_possible_name(name: str) -> None:
-    with pytest.raises(UsageError, match=f"task {re.escape(name)}: a task of your own is module:Class"):
+    with pytest.raises(
+        UsageError, match=f"task {re.escape(name)}: a task of your own is module:Class"
+    ):
         tasks.own_fields(name)
 
 
@@ -171,12 +180,16 @@ def test_smoke_needs_no_network_no_token_and_writes_nothing(tmp_path: Path, task
         env=env, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert re.search(r"smoke: 2 steps ok, loss \d\.\d+, validation \d\.\d+; nothing was written", done.stdout)
+    assert re.search(
+        r"smoke: 2 steps ok, loss \d\.\d+, validation \d\.\d+; nothing was written", done.stdout
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 def documented_task() -> str:
-    found = re.search(r"<!-- task -->\n```python\n(.*?)```", (ROOT / "docs" / "trainer.md").read_text(), re.S)
+    found = re.search(
+        r"<!-- task -->\n```python\n(.*?)```", (ROOT / "docs" / "trainer.md").read_text(), re.S
+    )
     assert found
     return found.group(1)
 
@@ -223,7 +236,16 @@ def test_a_task_with_nothing_to_validate_is_trained_and_told(
 ) -> None:
     (tmp_path / "blindtask.py").write_text(BLIND)
     monkeypatch.syspath_prepend(str(tmp_path))
-    words = ["--task", "blindtask:Blind", "--epochs", "2", "--steps-per-epoch", "2", "--set", "batch=4"]
+    words = [
+        "--task",
+        "blindtask:Blind",
+        "--epochs",
+        "2",
+        "--steps-per-epoch",
+        "2",
+        "--set",
+        "batch=4",
+    ]
     assert cli.main([*words, "--smoke", "2"]) == 1
     assert "smoke: the task's validation() yields no losses" in capsys.readouterr().out
     assert cli.main([*words, "--out", str(tmp_path / "run")]) == 0

@@ -25,7 +25,9 @@ def mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounts]:
     made.zygote.close()
 
 
-def watch(out: Path, rules: StallRules) -> tuple[Watchdog, threading.Event, list[tuple[float, float, str]]]:
+def watch(
+    out: Path, rules: StallRules
+) -> tuple[Watchdog, threading.Event, list[tuple[float, float, str]]]:
     told: list[tuple[float, float, str]] = []
     event = threading.Event()
 

@@ -26,7 +26,9 @@ import torch._dynamo  # noqa: F401  a second that each trainer would spend in it
 from rgt_train import cli, ending, loop  # noqa: F401
 from rgt_train.ranks import sharded_saver, torch_ranks  # noqa: F401  half a second of each rank
 
-ending.MIRROR_GRACE_S = ending.LOGS_GRACE_S = 250.0  # a platform that kills is not what these tests are about
+ending.MIRROR_GRACE_S = ending.LOGS_GRACE_S = (
+    250.0  # a platform that kills is not what these tests are about
+)
 _LIBC = ctypes.CDLL(None, use_errno=True)
 BRAKE_S = 15.0
 """At each line: what comes between two steps still comes, and a trainer that nobody lets go on still ends."""

@@ -53,7 +53,9 @@ class Pulled:
     def row(self, local: Path, path: str) -> FileRow:
         stamp = Stamp.of(local.stat())
         digest = hashlib.sha256(local.read_bytes()).hexdigest()
-        return FileRow(path=path, local=str(local), sha256=digest, there=stamp, here=stamp, instance="pod-1")
+        return FileRow(
+            path=path, local=str(local), sha256=digest, there=stamp, here=stamp, instance="pod-1"
+        )
 
     def rows(self) -> list[FileRow]:
         ledger = Ledger(ledger_path("lab", self.env))
@@ -62,9 +64,12 @@ class Pulled:
 
     def proof(self, path: str) -> CopyProof:
         groups = [
-            ResultGroup(path=each) for each in ("/w", "/w/sharded", "/w/hf", "/w/hf/checkpoint-5", "/w/logs")
+            ResultGroup(path=each)
+            for each in ("/w", "/w/sharded", "/w/hf", "/w/hf/checkpoint-5", "/w/logs")
         ]
-        return next(each for each in proofs("lab", "pod-1", groups, env=self.env) if each.path == path)
+        return next(
+            each for each in proofs("lab", "pod-1", groups, env=self.env) if each.path == path
+        )
 
 
 @pytest.fixture
@@ -72,7 +77,9 @@ def pulled(tmp_path: Path) -> Pulled:
     return Pulled(tmp_path)
 
 
-def test_checkpoints_that_nobody_looked_at_prove_nothing_and_logs_need_no_look(pulled: Pulled) -> None:
+def test_checkpoints_that_nobody_looked_at_prove_nothing_and_logs_need_no_look(
+    pulled: Pulled,
+) -> None:
     for path in ("/w", "/w/sharded", "/w/hf/checkpoint-5"):
         ((_, reason),) = pulled.proof(path).errors
         assert "rgt verify" in reason
@@ -133,7 +140,9 @@ def test_a_record_that_others_may_write_or_that_is_damaged_proves_nothing(pulled
     assert "format 99" in pulled.proof("/w").errors[0][1]
 
 
-def test_a_record_that_came_from_the_box_proves_nothing_and_is_not_overwritten(pulled: Pulled) -> None:
+def test_a_record_that_came_from_the_box_proves_nothing_and_is_not_overwritten(
+    pulled: Pulled,
+) -> None:
     assert verify(pulled.root, pulled=pulled.rows(), with_torch=False).ok
     record = pulled.root / "PULL_VERIFIED.json"
     ledger = Ledger(ledger_path("lab", pulled.env))

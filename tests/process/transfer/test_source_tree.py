@@ -62,7 +62,10 @@ def test_patterns_mean_what_git_means(tmp_path: Path) -> None:
     git = ["git", "-C", str(tmp_path), "-c", "core.excludesFile=/dev/null"]
     subprocess.run([*git, "init", "-q"], check=True)
     listed = subprocess.run(
-        [*git, "ls-files", "--others", "--exclude-standard"], check=True, capture_output=True, text=True
+        [*git, "ls-files", "--others", "--exclude-standard"],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     assert paths(tmp_path, IgnoreRules((".git",))) == sorted(
         listed.stdout.replace('"', "").splitlines(), key=lambda path: path.split("/")
@@ -70,7 +73,15 @@ def test_patterns_mean_what_git_means(tmp_path: Path) -> None:
 
 
 def test_what_is_left_out_is_named(tmp_path: Path) -> None:
-    fill(tmp_path, "train.py", "wandb/run", "__pycache__/x.pyc", ".git/config", "data/big", "notes.txt")
+    fill(
+        tmp_path,
+        "train.py",
+        "wandb/run",
+        "__pycache__/x.pyc",
+        ".git/config",
+        "data/big",
+        "notes.txt",
+    )
     (tmp_path / ".rgtignore").write_text("notes.txt\n")
     found = read_tree(tmp_path, IgnoreRules((*ALWAYS_LEFT_OUT, "data/")))
     assert [file.path for file in found.files] == [".rgtignore", "train.py"]
@@ -122,7 +133,8 @@ def test_a_hostile_file_is_looked_at_in_one_go(piece: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["*" * 60 + "b", "*a" * 30 + "b", "**/a/" * 12 + "b", "**/" * 40 + "b", "**/*a/" * 12 + "b"]
+    "pattern",
+    ["*" * 60 + "b", "*a" * 30 + "b", "**/a/" * 12 + "b", "**/" * 40 + "b", "**/*a/" * 12 + "b"],
 )
 def test_many_stars_of_a_cloned_tree_cost_no_time(pattern: str) -> None:
     for path in ("a" * 250, "/".join("a" * 120), "/".join(["aaaaaaaa"] * 27)):
@@ -168,7 +180,11 @@ def test_links_that_leave_and_what_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("x")
     for name, target in (("in", "a/b.txt"), ("up", "a/../a"), ("dangling", "nowhere")):
         (top / name).symlink_to(target)
-    for name, target in (("out", "../outside"), ("root", "/etc/passwd"), ("a/out", "../../outside")):
+    for name, target in (
+        ("out", "../outside"),
+        ("root", "/etc/passwd"),
+        ("a/out", "../../outside"),
+    ):
         (top / name).symlink_to(target)
     os.mkfifo(top / "pipe")
     with socket.socket(socket.AF_UNIX) as made:
@@ -196,7 +212,10 @@ def test_line_ends_are_mended_on_the_way_only(tmp_path: Path) -> None:
     assert as_is.windows == mended.windows == ("queue.txt", "run.sh", "tool")
     assert all(file.mended is None for file in as_is.files)
     by_path = {file.path: file for file in mended.files}
-    assert by_path["run.sh"].mended == b"#!/bin/bash\necho hi\n" and by_path["table.csv"].mended is None
+    assert (
+        by_path["run.sh"].mended == b"#!/bin/bash\necho hi\n"
+        and by_path["table.csv"].mended is None
+    )
     assert by_path["run.sh"].size == len(crlf) - 2 and as_is.digest != mended.digest
     assert (tmp_path / "run.sh").read_bytes() == crlf
 
@@ -230,7 +249,13 @@ def note_pulled(copy: Path, env: dict[str, str]) -> None:
 def test_what_rgt_wrote_is_no_code(tmp_path: Path) -> None:
     top, env = tmp_path / "exp", {"HOME": str(tmp_path / "exp")}
     fill(
-        top, "a.py", "boxes.toml", "sub/rgt.toml", ".boxes.toml.4711.tmp", "sub/PULL_VERIFIED.json", "x/b.py"
+        top,
+        "a.py",
+        "boxes.toml",
+        "sub/rgt.toml",
+        ".boxes.toml.4711.tmp",
+        "sub/PULL_VERIFIED.json",
+        "x/b.py",
     )
     fill(
         top,
@@ -258,7 +283,9 @@ def test_what_rgt_wrote_is_no_code(tmp_path: Path) -> None:
     (top / "boxes.toml").write_text("[boxes.a]\nhost = 'b'\njobs = ['~/jobs/c']\n")
     fill(top, "pulled/lab/root/run/b.pt")
     assert read_tree(top, PLAIN, own=own).digest == before
-    as_data = read_tree(top, IgnoreRules(), own=OwnFiles(top / "boxes.toml", pulled_too=True, env=env))
+    as_data = read_tree(
+        top, IgnoreRules(), own=OwnFiles(top / "boxes.toml", pulled_too=True, env=env)
+    )
     assert {"half/a.pt", "pulled/lab/root/run/a.pt"} <= {file.path for file in as_data.files}
     assert "boxes.toml" not in {file.path for file in as_data.files}
     (tmp_path / "link").symlink_to("exp")
@@ -281,13 +308,19 @@ def test_what_a_person_makes_where_rgt_had_written_is_pushed(tmp_path: Path) -> 
     for name in ("loss.csv", "run/a.pt", "night.jsonl"):  # in place: device and inode stay
         with (top / name).open("r+") as file:
             file.write("mine: ")
-    os.utime(top / "run/a.pt", ns=(0, 0))  # a clock may be too coarse to show that it was written again
-    assert inodes == {(top / name).stat().st_ino for name in ("loss.csv", "run", "run/a.pt", "night.jsonl")}
+    os.utime(
+        top / "run/a.pt", ns=(0, 0)
+    )  # a clock may be too coarse to show that it was written again
+    assert inodes == {
+        (top / name).stat().st_ino for name in ("loss.csv", "run", "run/a.pt", "night.jsonl")
+    }
     found = [file.path for file in read_tree(top, PLAIN, own=own).files]
     assert found == ["a.py", "loss.csv", "night.jsonl", "run/a.pt"]
 
 
-def test_what_the_dashboard_exports_is_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_dashboard_exports_is_no_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     top, env = tmp_path / "exp", {"HOME": str(tmp_path)}
     fill(top, "a.py")
     monkeypatch.chdir(top)

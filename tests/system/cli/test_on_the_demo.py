@@ -27,7 +27,12 @@ class Fleet:
     def __init__(self, running: DemoProcess, tmp: Path) -> None:
         assert running.process.stdout is not None
         self.told: dict[str, Any] = json.loads(running.process.stdout.readline())
-        self.env = {**os.environ, **self.told["env"], "HOME": str(tmp), "RGT_FLEET": self.told["fleet"]}
+        self.env = {
+            **os.environ,
+            **self.told["env"],
+            "HOME": str(tmp),
+            "RGT_FLEET": self.told["fleet"],
+        }
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -64,7 +69,9 @@ def test_status_tells_of_every_box(fleet: Fleet) -> None:
 def test_a_log_is_the_file_on_the_box(fleet: Fleet) -> None:
     listed = fleet("logs", "autodl-demo", "--list")
     assert listed.returncode == 0, listed.stderr
-    assert "/root/jobs/sweep/master.log" in [line.split()[-1] for line in listed.stdout.splitlines()]
+    assert "/root/jobs/sweep/master.log" in [
+        line.split()[-1] for line in listed.stdout.splitlines()
+    ]
     by_name = fleet("logs", "autodl-demo", "gpt-a", "--from-start")
     by_path = fleet("logs", "autodl-demo", "~/jobs/sweep/logs/gpt-a.log", "--from-start")
     assert by_path.returncode == by_name.returncode == 0, by_name.stderr
@@ -81,7 +88,9 @@ def test_files_are_copied_to_a_box_s_own_disks_with_scp(fleet: Fleet, tmp_path: 
     )  # fmt: skip
     target = f"{box['user']}@{box['host']}:/root/autodl-tmp/sent"
     for words in ((str(tmp_path / "sent"), target), (target, str(tmp_path / "back"))):
-        done = subprocess.run(["scp", *options, *words], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["scp", *options, *words], capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "back").read_text() == "to a box\n"
     assert not Path("/root/autodl-tmp/sent").exists(), "that is the box's disk, not ours"
@@ -93,10 +102,14 @@ def test_patrol_doctor_and_metrics_agree_that_the_boxes_are_there(fleet: Fleet) 
     verdicts = {line.split()[2]: line.split()[1] for line in patrol.stdout.splitlines()}
     assert set(verdicts) == BOXES
     worst = {"escalate": 1, "unknown": 2, "healthy": 0}
-    assert patrol.returncode == next(code for word, code in worst.items() if word in verdicts.values())
+    assert patrol.returncode == next(
+        code for word, code in worst.items() if word in verdicts.values()
+    )
     assert verdicts["autodl-demo"] == "healthy"
     doctor = fleet("doctor", "autodl-demo", "vast-demo", "--json")
-    failed = [line for line in map(json.loads, doctor.stdout.splitlines()) if line["status"] == "fail"]
+    failed = [
+        line for line in map(json.loads, doctor.stdout.splitlines()) if line["status"] == "fail"
+    ]
     assert [line for line in failed if not line["id"].endswith(".disk")] == []
     metrics = fleet("metrics", "--once", "--timeout", "60")
     up = {

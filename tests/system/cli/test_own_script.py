@@ -60,7 +60,9 @@ class Story:
 
     def run(self, *words: str, ends: int = 0) -> str:
         """Runs a command in the project directory; returns what it printed on both streams."""
-        done = warm_rgt.rgt(*words, cwd=self.project, env=self.rgt.environment(), timeout=PATIENCE_S)
+        done = warm_rgt.rgt(
+            *words, cwd=self.project, env=self.rgt.environment(), timeout=PATIENCE_S
+        )
         said = done.stdout + done.stderr
         assert done.returncode == ends, f"{words} ended with {done.returncode}:\n{said}"
         return said
@@ -68,14 +70,20 @@ class Story:
     def json(self, *words: str, ends: int = 0) -> dict[str, Any]:
         """Runs a command that prints JSON; returns its last object."""
         words = (words[0], "--json", *words[1:])
-        done = warm_rgt.rgt(*words, cwd=self.project, env=self.rgt.environment(), timeout=PATIENCE_S)
-        assert done.returncode == ends, f"{words} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        done = warm_rgt.rgt(
+            *words, cwd=self.project, env=self.rgt.environment(), timeout=PATIENCE_S
+        )
+        assert done.returncode == ends, (
+            f"{words} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found
 
     def type(self, *words: str, answers: dict[str, str], ends: int = 0) -> str:
         """Runs a command at a terminal; types each answer once its question is shown."""
-        with PseudoTerminal(self.rgt.command(*words), cwd=self.project, env=self.rgt.environment()) as person:
+        with PseudoTerminal(
+            self.rgt.command(*words), cwd=self.project, env=self.rgt.environment()
+        ) as person:
             for question, answer in answers.items():
                 person.until(question)
                 person.type(answer)
@@ -121,7 +129,9 @@ def story(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             folder = tmp_path_factory.mktemp(name)
             hosts[name] = running[name].enter_context(running_sshd(folder, ALONE))
             # What the rest of this machine holds could not be lost with the box.
-            (folder / "home/.bashrc").write_text(f"export RGT_ROOTS={folder}/home TMUX_TMPDIR={folder}\n")
+            (folder / "home/.bashrc").write_text(
+                f"export RGT_ROOTS={folder}/home TMUX_TMPDIR={folder}\n"
+            )
         yield Story(Rgt(tmp_path, project / "rgt.toml"), project, hosts, running)
 
 
@@ -129,7 +139,9 @@ def meet(story: Story, name: str) -> None:
     """Adds a host as a rental hands it out, and accepts its key after comparing the fingerprint."""
     story.run("add", name, story.login(name))
     key = story.hosts[name].folder / "host_key.pub"
-    fingerprint = subprocess.run(["ssh-keygen", "-lf", key], capture_output=True, text=True).stdout.split()[1]
+    fingerprint = subprocess.run(
+        ["ssh-keygen", "-lf", key], capture_output=True, text=True
+    ).stdout.split()[1]
     refused = story.type("doctor", name, answers={"anything else refuses: ": "no\n"}, ends=1)
     assert fingerprint in refused
     assert "nobody" not in refused
@@ -162,7 +174,9 @@ def start_once(story: Story) -> tuple[str, Path]:
 
     # rgt's own files change, and more of them appear: neither is code.
     (story.project / "pulled/lab").mkdir(parents=True)
-    (story.project / "rgt.toml").write_text((story.project / "rgt.toml").read_text() + "\n# a note of mine\n")
+    (story.project / "rgt.toml").write_text(
+        (story.project / "rgt.toml").read_text() + "\n# a note of mine\n"
+    )
     assert story.json(*command)["job"] == first["job"]
     assert story.trainings("lab") == [pid]
 
@@ -194,7 +208,9 @@ def die_and_resume(story: Story, workdir: Path, name: str) -> None:
 def queue_cell(story: Story, name: str, state: str) -> dict[str, Any] | None:
     """Returns the cell of this name once it is in this state."""
     queue = story.json("queue", "lab", "status", "--job", name)
-    return next((cell for cell in queue["cells"] if cell["name"] == name and cell["state"] == state), None)
+    return next(
+        (cell for cell in queue["cells"] if cell["name"] == name and cell["state"] == state), None
+    )
 
 
 def end_while_nobody_watches(story: Story, workdir: Path, name: str) -> None:
@@ -230,7 +246,9 @@ def refuse_secrets(story: Story) -> None:
     story.run("run", "b2", "--name", "with-key", "--secret", "HF_TOKEN", "--wait", "--", check)
     for top in (story.home("b2") / "jobs/with-key", story.project):
         assert [
-            path for path in top.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()
+            path
+            for path in top.rglob("*")
+            if path.is_file() and secret.encode() in path.read_bytes()
         ] == []
 
 
@@ -262,7 +280,16 @@ def forget_a_job(story: Story) -> None:
 
 def stop_after_a_save(story: Story) -> None:
     """A run is ended after its next save, which is named; the saved file is whole."""
-    command = ("python", "train.py", "--epochs", FOR_EVER, "--pace", "0.02", "--out", "outputs/stopped")
+    command = (
+        "python",
+        "train.py",
+        "--epochs",
+        FOR_EVER,
+        "--pace",
+        "0.02",
+        "--out",
+        "outputs/stopped",
+    )
     started = story.json("run", "b3", "--name", "stopped", "--push", ".", "--", *command)
     (pid,) = story.trainings("b3")
     saved = Path(f"/proc/{pid}/cwd").readlink() / "outputs/stopped/latest.pt"
@@ -275,7 +302,9 @@ def stop_after_a_save(story: Story) -> None:
 def ask_nobody(story: Story) -> None:
     """Without a key no market was asked, which is another answer than *nothing fits*."""
     key = f"{story.hosts['b2'].folder}/id.pub"
-    said = story.run("up", "rented", "--gpu", "A100", "--max-price", "2", "--dry-run", "--key", key, ends=3)
+    said = story.run(
+        "up", "rented", "--gpu", "A100", "--max-price", "2", "--dry-run", "--key", key, ends=3
+    )
     assert "nothing that fits" not in said
 
 
@@ -283,7 +312,9 @@ def end_the_meter(story: Story) -> None:
     """Refused while results are on the host alone; then the name, one's own click, and the word that it is done."""
     shown = story.json("down", "lab", "--destroy", "--dry-run")
     assert shown["reasons"] == []
-    said = story.type("down", "lab", "--destroy", answers={"anything else to leave it:": "lab\n"}, ends=4)
+    said = story.type(
+        "down", "lab", "--destroy", answers={"anything else to leave it:": "lab\n"}, ends=4
+    )
     assert "rgt down lab --done" in said
     assert "still answers" in story.run("down", "lab", "--done", ends=1)
     story.running["lab"].close()

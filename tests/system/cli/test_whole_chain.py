@@ -96,7 +96,9 @@ def own_address() -> str:
 
 
 def can_be_alone() -> bool:
-    return os.geteuid() == 0 and subprocess.run([*ALONE, "true"], capture_output=True).returncode == 0
+    return (
+        os.geteuid() == 0 and subprocess.run([*ALONE, "true"], capture_output=True).returncode == 0
+    )
 
 
 @dataclass
@@ -130,7 +132,9 @@ class Chain:
                 machine = self.boot(str(new))
                 if self.kind.port:
                     setattr(machines[new], self.kind.port, machine.port)
-                setattr(machines[new], self.kind.host, "127.0.0.1" if self.kind.port else own_address())
+                setattr(
+                    machines[new], self.kind.host, "127.0.0.1" if self.kind.port else own_address()
+                )
             return answered
 
         return handle
@@ -139,11 +143,18 @@ class Chain:
         folder = self.folder / f"machine-{len(self.made)}"
         folder.mkdir()
         users = folder / "passwd"
-        root = next(line for line in Path("/etc/passwd").read_text().splitlines() if line.startswith("root:"))
+        root = next(
+            line
+            for line in Path("/etc/passwd").read_text().splitlines()
+            if line.startswith("root:")
+        )
         own = [f"{name}:{root.partition(':')[2]}" for name in ("ubuntu", "paperspace")]
         users.write_text("\n".join([Path("/etc/passwd").read_text().rstrip(), *own, ""]))
         data = load_profile(self.row.kind).overrides.data_dir or "/data"
-        around = ["env", f"{self.kind.named or 'LANG'}={instance if self.kind.named else 'C.UTF-8'}"]
+        around = [
+            "env",
+            f"{self.kind.named or 'LANG'}={instance if self.kind.named else 'C.UTF-8'}",
+        ]
         around += [*ALONE, "sh", "-c", ROOM, "sh", str(folder), data]
         options = "" if self.kind.port else f"ListenAddress {own_address()}:22\n"
         machine = self.running.enter_context(running_sshd(folder, around, options))
@@ -157,7 +168,9 @@ class Chain:
         done = await asyncio.to_thread(self.rgt.on, *words)
         last = done.stdout.splitlines()[-1:]
         why = [json.loads(line).get("reasons") for line in last if line.startswith("{")]
-        assert done.returncode == ends, f"{why}\n{done.stderr[-1500:]}\n{done.stdout[-3000:]}\n{words}"
+        assert done.returncode == ends, (
+            f"{why}\n{done.stderr[-1500:]}\n{done.stdout[-3000:]}\n{words}"
+        )
         return done
 
     async def told(self, *words: str) -> dict[str, Any]:
@@ -175,7 +188,9 @@ class Chain:
     # One that a box knows by a name in its environment, and one that it knows by its address; the others' own answers
     # are tested with `rgt up` and `rgt down` in tests/contract.
     params=[
-        pytest.param(row, id=row.kind, marks=() if row.kind in ("runpod", "lambda") else pytest.mark.full)
+        pytest.param(
+            row, id=row.kind, marks=() if row.kind in ("runpod", "lambda") else pytest.mark.full
+        )
         for row in MARKETS
     ]
 )
@@ -229,7 +244,9 @@ async def test_up_push_run_pull_verify_down(chain: Chain) -> None:
     assert (await chain.told("pull", BOX, "--dest", str(home)))["ok"]
     (pulled,) = home.rglob("losses.csv")
     assert pulled.read_bytes() == RESULT
-    assert json.loads((await asyncio.to_thread(chain.rgt, "verify", str(home), "--json")).stdout)["ok"]
+    assert json.loads((await asyncio.to_thread(chain.rgt, "verify", str(home), "--json")).stdout)[
+        "ok"
+    ]
 
     shown = await chain.told(*down, "--dry-run")
     assert (shown["reasons"], chain.sent("destroy")) == ([], 0)

@@ -73,16 +73,18 @@ async def test_a_box_sees_only_its_own_processes_and_its_own_name(machine: Machi
 
 async def test_a_box_has_its_own_shared_memory(machine: Machine) -> None:
     with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="rgt-test-of-the-machine-") as foreign:
-        assert (await machine.run("ls -A /dev/shm; echo kept > /dev/shm/own; cat /dev/shm/own")).split() == [
-            "kept"
-        ]
+        assert (
+            await machine.run("ls -A /dev/shm; echo kept > /dev/shm/own; cat /dev/shm/own")
+        ).split() == ["kept"]
         assert not (Path(foreign.name).parent / "own").exists()
 
 
 async def test_inodes_really_run_out_while_bytes_are_free(machine: Machine) -> None:
     with pytest.raises(RuntimeError, match="No space left on device"):
         await machine.run("i=0; while i=$((i+1)); : > /workspace/f$i; do :; done; exit 1")
-    said = await machine.run("stat -f -c '%d %a' /workspace; rm -f /workspace/f1; echo x > /workspace/again")
+    said = await machine.run(
+        "stat -f -c '%d %a' /workspace; rm -f /workspace/f1; echo x > /workspace/again"
+    )
     free_inodes, free_blocks = map(int, said.split()[:2])
     assert free_inodes == 0
     assert free_blocks > 1000
@@ -95,7 +97,9 @@ async def test_the_demos_dump_takes_also_what_a_save_gives_back(machine: Machine
     taken = "i=0; while [ $i -lt 5 ]; do i=$((i+1)); : > /workspace/old$i; done"
     full = "until [ $(stat -f -c %d /workspace) = 0 ]; do sleep 0.05; done"
     start = f"sh -c {script} & until [ -d {FILL_DIR} ]; do sleep 0.05; done"
-    said = await machine.run(f"{taken}; {start}; {full}; rm /workspace/old*; wait; stat -f -c %d /workspace")
+    said = await machine.run(
+        f"{taken}; {start}; {full}; rm /workspace/old*; wait; stat -f -c %d /workspace"
+    )
     assert said.split()[-1] == "0"
     # It ends when its files are removed while it runs.
     endless = shlex.quote(fill.replace("tries=300", "tries=9999"))
@@ -112,7 +116,9 @@ async def test_the_system_is_read_only_on_a_box(machine: Machine) -> None:
 
 
 async def test_unplugging_kills_everything_and_disks_survive_the_boot(machine: Machine) -> None:
-    await machine.run("echo kept > /workspace/a; nohup setsid sleep 1000 >/dev/null 2>&1 </dev/null & ")
+    await machine.run(
+        "echo kept > /workspace/a; nohup setsid sleep 1000 >/dev/null 2>&1 </dev/null & "
+    )
     await machine.unplug()
     assert not machine.running
     await machine.boot()
@@ -130,7 +136,9 @@ async def test_a_disk_that_does_not_survive_is_empty_after_a_boot() -> None:
             await machine.run("echo x > /root/lost; echo y > /workspace/kept")
             await machine.unplug()
             await machine.boot()
-            assert (await machine.run("ls /root/lost 2>/dev/null; cat /workspace/kept")).split() == ["y"]
+            assert (
+                await machine.run("ls /root/lost 2>/dev/null; cat /workspace/kept")
+            ).split() == ["y"]
         finally:
             await machine.scrap()
             await room.stop()
@@ -209,16 +217,20 @@ def test_after_kill_9_the_kernel_ends_the_boxes_and_the_next_demo_removes_the_re
     assert not Path(root).exists()
 
 
-def test_a_process_that_carries_the_mark_of_a_dead_demo_is_killed_and_no_other(own_tmp: Path) -> None:
+def test_a_process_that_carries_the_mark_of_a_dead_demo_is_killed_and_no_other(
+    own_tmp: Path,
+) -> None:
     mine, other = str(own_tmp / "dead"), str(own_tmp / "dead2")
     children = [
-        subprocess.Popen(["sleep", "1000"], env={**os.environ, MARKER_ENV: root}) for root in (mine, other)
+        subprocess.Popen(["sleep", "1000"], env={**os.environ, MARKER_ENV: root})
+        for root in (mine, other)
     ]
     try:
         # A child that has just begun to be `sleep` shows no environment for an instant.
         until(
             lambda: all(
-                child.pid in marked(root) for child, root in zip(children, (mine, other), strict=True)
+                child.pid in marked(root)
+                for child, root in zip(children, (mine, other), strict=True)
             )
         )
         assert kill_marked(mine) == 1

@@ -39,7 +39,9 @@ class Tally:
         ):  # not a training that runs here beside
             for point in frame.points:
                 self.step = self._next("step", self.step, point.step)
-        elif isinstance(frame, protocol.Sample) or (isinstance(frame, protocol.Event) and frame.seq):
+        elif isinstance(frame, protocol.Sample) or (
+            isinstance(frame, protocol.Event) and frame.seq
+        ):
             if getattr(frame, "skipped", 0):
                 self._fault(f"{frame} skips")
             if self.boot in ("", frame.boot):
@@ -100,6 +102,8 @@ class CutSession(BoxSession):
 
     def _lost(self, link: Link, reason: str, retry_at: float | None) -> None:
         super()._lost(link, reason, retry_at)
-        self.cuts += self._frames > 1  # a connection that was cut before its first frame proves little
+        self.cuts += (
+            self._frames > 1
+        )  # a connection that was cut before its first frame proves little
         self._frames = 0
         self.news.set()

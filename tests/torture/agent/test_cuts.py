@@ -76,9 +76,13 @@ async def test_every_stream_goes_on_where_it_was_cut(
         loop = asyncio.get_running_loop()
 
         def take_in(_: str) -> None:
-            loop.call_soon(session.take_in)  # as the fleet's board does, for all of its boxes in turn
+            loop.call_soon(
+                session.take_in
+            )  # as the fleet's board does, for all of its boxes in turn
 
-        session = CutSession(spec, load_profile(spec.profile), bundle, ConnectLimit(1), time.time, take_in)
+        session = CutSession(
+            spec, load_profile(spec.profile), bundle, ConnectLimit(1), time.time, take_in
+        )
         session.tally, session.dice, session.log, session.news = Tally(), dice, log, asyncio.Event()
         running = asyncio.ensure_future(session.run())
         try:
@@ -92,19 +96,30 @@ async def test_every_stream_goes_on_where_it_was_cut(
             written = int((await process.communicate())[0])
             proxy.gentle = session.gentle = True
             tally = session.tally
-            await until(session, lambda: (tally.line, tally.step) == (written, written) or bool(tally.faults))
+            await until(
+                session,
+                lambda: (tally.line, tally.step) == (written, written) or bool(tally.faults),
+            )
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             async with await connect(real_sshd.spec) as connection:
                 await connection.run(known.command("record", "--stop"))
-    report = {key: getattr(tally, key) for key in ("line", "step", "samples", "events", "attempt", "resets")}
+    report = {
+        key: getattr(tally, key)
+        for key in ("line", "step", "samples", "events", "attempt", "resets")
+    }
     print(json.dumps(report | {"cuts": session.cuts, "connections": len(proxy.fates)}))
     assert tally.faults == []
     assert tally.samples > CUTS / 2
     assert tally.attempt > 0
     counters = session.state.counters
-    assert (counters.gaps, counters.duplicates, counters.bad_frames, counters.skipped) == (0, 0, 0, 0)
+    assert (counters.gaps, counters.duplicates, counters.bad_frames, counters.skipped) == (
+        0,
+        0,
+        0,
+        0,
+    )
 
 
 async def until(session: CutSession, condition: object) -> None:

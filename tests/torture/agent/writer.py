@@ -25,7 +25,9 @@ def main(log: str, metrics: str, state: str) -> None:
             for piece in (text[:4], text[4:]) if number % 5 == 0 else (text,):
                 lines.write(piece)
                 lines.flush()
-            points.write(json.dumps({"step": number, "time": 1.0, "epoch": 0.0, "loss": number / 2}) + "\n")
+            points.write(
+                json.dumps({"step": number, "time": 1.0, "epoch": 0.0, "loss": number / 2}) + "\n"
+            )
             points.flush()
             if number % ROTATE == 0:
                 lines.close()

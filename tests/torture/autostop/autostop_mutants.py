@@ -132,7 +132,11 @@ def hopeful(patch: pytest.MonkeyPatch) -> None:
 
     def park(self: Any) -> Any:
         answer = real(self)
-        return answer if answer.proves == own_stop.ACCEPTED else answer._replace(proves=own_stop.NOTHING)
+        return (
+            answer
+            if answer.proves == own_stop.ACCEPTED
+            else answer._replace(proves=own_stop.NOTHING)
+        )
 
     patch.setattr(own_stop.OwnStop, "park", park)
 

@@ -240,7 +240,14 @@ class World:
     def processes(self, share: float) -> list[dict[str, Any]]:
         """Return the processes that a look counts."""
         rows = []
-        base = {"started": 1.0, "vram": False, "bytes": 0, "rss": 0, "notebook": False, "works": True}
+        base = {
+            "started": 1.0,
+            "vram": False,
+            "bytes": 0,
+            "rss": 0,
+            "notebook": False,
+            "works": True,
+        }
         if self.run is not None:
             known = self.run.gpu or self.run.queued
             rows.append(dict(base, pid=RUN_PID, ticks=int(self.run.began), name=self.run.name, cpu_pct=share,
@@ -253,7 +260,9 @@ class World:
 
     def recorder_starts(self) -> None:
         """A recorder begins, or takes over: it knows what is armed, and nothing of what was seen before."""
-        self.watch = watchman.Watchman(str(self.folder), lambda kind, text, level: self.events.append(kind))
+        self.watch = watchman.Watchman(
+            str(self.folder), lambda kind, text, level: self.events.append(kind)
+        )
         self.disturb(self.boot + TICK)  # what was looked at only once is not known
 
     def boots_again(self, instance: str | None = None, kept: bool = True) -> None:
@@ -278,7 +287,12 @@ class World:
     # What the person does.
 
     def arm(
-        self, mode: str, action: str, limit: float, inspect: float = 0.0, accept: tuple[str, ...] = ()
+        self,
+        mode: str,
+        action: str,
+        limit: float,
+        inspect: float = 0.0,
+        accept: tuple[str, ...] = (),
     ) -> None:
         """Arm the box, as the agent's verb does once nothing speaks against it."""
         self.acted_at = self.points
@@ -292,7 +306,9 @@ class World:
         bound["cards"] = 1
         bound["accepted"] = [[BOOK_PID, self.opened]] if self.accepted_notebook else []
         with armed_plan.Held(str(self.folder)):
-            armed_plan.save(str(self.folder), dict(armed_plan.load(str(self.folder)), **{mode: bound}))
+            armed_plan.save(
+                str(self.folder), dict(armed_plan.load(str(self.folder)), **{mode: bound})
+            )
         self.disturb(self.boot + TICK)
 
     def plans(self) -> dict[str, dict[str, Any]]:
@@ -350,7 +366,13 @@ class World:
         """Run the process that the recorder has asked for, until it ends, dies, or the machine is off."""
         while self.pending and self.on:
             mode, self.pending = self.pending, ""
-            self.stopping, self.points, self.acted_at, self.slept_at, self.proved = mode, 0, -1, -1, False
+            self.stopping, self.points, self.acted_at, self.slept_at, self.proved = (
+                mode,
+                0,
+                -1,
+                -1,
+                False,
+            )
             self.carried = self.plans().get(mode, {})
             self.tell(f"a stop begins: {mode}")
             try:
@@ -453,7 +475,9 @@ class World:
             raise self.breaks("a stop that was armed for another boot or instance")
         slept = abs((self.boot - self.awake) - armed["slept"])
         if slept >= RESUMED and self.slept_at <= self.last_look:
-            raise self.breaks("a machine that was suspended and resumed since the arming is stopped")
+            raise self.breaks(
+                "a machine that was suspended and resumed since the arming is stopped"
+            )
         if (armed.get("kept_until_boot") or 0.0) > self.boot:
             raise self.breaks("it was put off, and is stopped")
         warned = self.warned_at(mode)
@@ -518,7 +542,13 @@ class World:
     def check_missed(self) -> None:
         """An idle box whose readings are known is stopped in time."""
         armed = self.plans().get("idle")
-        if armed is None or armed["action"] != "park" or not self.on or self.watch is None or self.pending:
+        if (
+            armed is None
+            or armed["action"] != "park"
+            or not self.on
+            or self.watch is None
+            or self.pending
+        ):
             return
         if armed["boot"] != self.boot_id or "lease" in self.plans():
             return
@@ -557,7 +587,11 @@ class Signs:
         if self.seen is not None and self.seen[1] != world.written:
             active.append("a result was written")
         passed = at.boot - self.at
-        share = 0.0 if first or passed <= 0 else 100.0 * (world.cpu - (self.cpu or 0)) / CPU_PER_S / passed
+        share = (
+            0.0
+            if first or passed <= 0
+            else 100.0 * (world.cpu - (self.cpu or 0)) / CPU_PER_S / passed
+        )
         if not first and share >= 1.0 and world.run is None:
             active.append("something has worked, and ended")
         self.cpu, self.seen, self.at = world.cpu, (world.typed_at, world.written), at.boot
@@ -566,7 +600,12 @@ class Signs:
             world.active = max(world.active, world.newly_broken)
         if (first and not world.stopping) or world.blind:
             world.active = max(world.active, world.boot)
-        return {"active": active, "unknown": unknown, "processes": world.processes(share), "named": {0: True}}
+        return {
+            "active": active,
+            "unknown": unknown,
+            "processes": world.processes(share),
+            "named": {0: True},
+        }
 
 
 def install(world_of: Callable[[], World], patch: pytest.MonkeyPatch) -> None:
@@ -622,7 +661,9 @@ def install(world_of: Callable[[], World], patch: pytest.MonkeyPatch) -> None:
         world, run = world_of(), world_of().run
         assert pid == RUN_PID
         if not world.proved:
-            raise world.breaks("a run is ended, and nothing has shown that the box can be stopped after it")
+            raise world.breaks(
+                "a run is ended, and nothing has shown that the box can be stopped after it"
+            )
         if run is not None and run.saves:
             run.ends_at = world_of().boot + 5.0
 
@@ -664,7 +705,9 @@ def install(world_of: Callable[[], World], patch: pytest.MonkeyPatch) -> None:
         world_of().point("after journal")
 
     patch.setattr(stop_process, "time", Clock)
-    patch.setattr(watchman, "RUNS_WAIT", 60.0)  # for a real thread, which on a busy machine may be late
+    patch.setattr(
+        watchman, "RUNS_WAIT", 60.0
+    )  # for a real thread, which on a busy machine may be late
     patch.setattr(story, "time", Clock)
     patch.setattr(idle_clock, "now", lambda: world_of().now())
     patch.setattr(place, "boot_id", lambda: world_of().boot_id)

@@ -219,7 +219,10 @@ def parks(world: World) -> None:
     """An armed box is left alone until it stops, and something goes wrong on the way."""
     world.tell("parks")
     calms(world)
-    if not any(armed["action"] == "park" for armed in world.plans().values()) or world.random.random() < 0.3:
+    if (
+        not any(armed["action"] == "park" for armed in world.plans().values())
+        or world.random.random() < 0.3
+    ):
         arms(world)
     world.fault = world.random.choice(FAULTS)
     kind = world.random.random()
@@ -232,7 +235,9 @@ def parks(world: World) -> None:
     if world.random.random() < 0.05:
         world.reads_only = True
     world.deaf = world.random.random() < 0.1
-    limit = max((armed["idle_s"] + armed["inspect_s"] for armed in world.plans().values()), default=0.0)
+    limit = max(
+        (armed["idle_s"] + armed["inspect_s"] for armed in world.plans().values()), default=0.0
+    )
     ticks = int(limit / TICK) + 6
     disturbed = world.random.randrange(ticks) if world.random.random() < 0.5 else -1
     for number in range(ticks):
@@ -250,7 +255,9 @@ def step(world: World) -> None:
     if not world.on:  # somebody starts it in the console
         kept = world.random.random() < 0.7
         world.boots_again(kept=kept)
-        reached["resumed, with a plan left on its disk" if kept and world.plans() else "resumed"] += 1
+        reached[
+            "resumed, with a plan left on its disk" if kept and world.plans() else "resumed"
+        ] += 1
         quiet(world)
         return
     chance = world.random.random()

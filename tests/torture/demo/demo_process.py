@@ -113,7 +113,9 @@ def leftovers(tmp: Path) -> list[str]:
 def seen_of(tmp: Path) -> list[str]:
     """Return what is there of a demo in `tmp` now."""
     left = [str(path) for path in tmp.glob("rgt-demo-*/*")]
-    left += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(tmp) in line]
+    left += [
+        line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(tmp) in line
+    ]
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if f"RGT_DEMO_ROOT={tmp}".encode() in (entry / "environ").read_bytes():

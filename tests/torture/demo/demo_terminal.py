@@ -72,7 +72,9 @@ class Terminal:
         raise AssertionError(f"rgt did not end:\n{self.screen()}")
 
     def kill(self) -> None:
-        subprocess.run(["tmux", "-S", self._socket, "kill-server"], capture_output=True, check=False)
+        subprocess.run(
+            ["tmux", "-S", self._socket, "kill-server"], capture_output=True, check=False
+        )
 
 
 def live(screen: str) -> bool:

@@ -14,7 +14,9 @@ from tests.torture.demo.demo_process import demo, leftovers
 pytestmark = [pytest.mark.serial, pytest.mark.full]
 
 
-def test_an_idle_box_parks_itself_while_nobody_watches_and_tells_the_next_rgt(tmp_path: Path) -> None:
+def test_an_idle_box_parks_itself_while_nobody_watches_and_tells_the_next_rgt(
+    tmp_path: Path,
+) -> None:
     with demo(tmp_path, "--headless", "--until", "autostop", "--json") as running:
         code, out = running.finish(seconds=400)
     lines = [json.loads(line) for line in out.splitlines()]

@@ -44,7 +44,9 @@ async def test_a_machine_is_killed_also_where_the_waiting_is_given_up() -> None:
 
 
 async def test_a_command_on_a_frozen_machine_is_killed() -> None:
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", DEAF, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", DEAF, stdout=asyncio.subprocess.PIPE
+    )
     assert process.stdout is not None
     assert await process.stdout.readline() == b"ready\n"
     process.send_signal(signal.SIGSTOP)

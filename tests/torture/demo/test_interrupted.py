@@ -25,11 +25,16 @@ LONG = "600"
 """Seconds that are never over before the signal: the moment may come late on a busy machine."""
 MOMENTS = ["autodl-demo: ssh", "connected", "launched", "an evaluation writes"]
 ENDED_BY_US = (130, -signal.SIGINT)
-BEFORE_OURS = ("Failed to import the site module", "Could not import runpy module", "init_sys_streams")
+BEFORE_OURS = (
+    "Failed to import the site module",
+    "Could not import runpy module",
+    "init_sys_streams",
+)
 
 
 @pytest.mark.parametrize(
-    "moment", [*(pytest.param(moment, marks=pytest.mark.full) for moment in MOMENTS[:3]), *MOMENTS[3:]]
+    "moment",
+    [*(pytest.param(moment, marks=pytest.mark.full) for moment in MOMENTS[:3]), *MOMENTS[3:]],
 )
 def test_ctrl_c_at_a_known_moment_takes_everything_down(tmp_path: Path, moment: str) -> None:
     with demo(tmp_path, "--headless", "--for", LONG, "--json") as running:
@@ -42,7 +47,8 @@ def test_ctrl_c_at_a_known_moment_takes_everything_down(tmp_path: Path, moment: 
 
 
 @pytest.mark.parametrize(
-    "after", [0.05, *(pytest.param(after, marks=pytest.mark.full) for after in (0.2, 0.4, 0.6, 0.8)), 1.1]
+    "after",
+    [0.05, *(pytest.param(after, marks=pytest.mark.full) for after in (0.2, 0.4, 0.6, 0.8)), 1.1],
 )
 def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path: Path, after: float) -> None:
     with demo(tmp_path, "--headless", "--for", LONG) as running:
@@ -98,7 +104,9 @@ async def test_the_end_waits_neither_for_a_process_that_hangs_nor_for_a_server(
 
     monkeypatch.setattr(BoxSshd, "drop", hang)
     monkeypatch.setattr(fleet._planes, "stop", hang)
-    async with asyncio.timeout(60):  # without an end of their own, the servers would be waited for always
+    async with asyncio.timeout(
+        60
+    ):  # without an end of their own, the servers would be waited for always
         await fleet.stop()
         await deaf.wait()
     assert leftovers(tmp_path) == []
@@ -134,7 +142,9 @@ async def test_the_end_has_one_limit_even_if_every_step_hangs(
         monkeypatch.setattr(BoxSshd, "drop", hang)
         monkeypatch.setattr(Machine, "scrap", hang)
         ending = asyncio.create_task(fleet.stop())
-        async with asyncio.timeout(60):  # without a limit of their own, these would be waited for always
+        async with asyncio.timeout(
+            60
+        ):  # without a limit of their own, these would be waited for always
             await ending
         assert leftovers(tmp_path) == []
         ends_at = fleet.embedded._end_at
@@ -146,7 +156,9 @@ async def test_the_end_has_one_limit_even_if_every_step_hangs(
         held.wait()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.full)]
+)
 def test_other_polite_signals_do_the_same(tmp_path: Path, number: signal.Signals) -> None:
     with demo(tmp_path, "--headless", "--for", LONG) as running:
         running.wait_for("connected")

@@ -35,7 +35,9 @@ def select(terminal: Terminal, name: str) -> None:
     terminal.keys("/")
     terminal.type(name)
     terminal.keys("Enter")
-    terminal.until(lambda screen: any("▌" in row and name in row for row in screen.splitlines()[:7]))
+    terminal.until(
+        lambda screen: any("▌" in row and name in row for row in screen.splitlines()[:7])
+    )
 
 
 def step_back(terminal: Terminal) -> None:
@@ -50,7 +52,9 @@ def press_until(terminal: Terminal, key: str, *, done: Callable[[str], bool]) ->
     for _ in range(10):
         terminal.keys(key)
         terminal.until(lambda screen: done(screen) or TOO_SOON in screen, STORY_S)
-        if terminal.comes(lambda screen: TOO_SOON not in screen, 2.0):  # or it is that of the press before
+        if terminal.comes(
+            lambda screen: TOO_SOON not in screen, 2.0
+        ):  # or it is that of the press before
             terminal.until(done, STORY_S)
             return
     raise AssertionError(f"{key} was never taken:\n{terminal.screen()}")
@@ -80,7 +84,10 @@ def test_a_night_from_trouble_to_the_meter_off(open_terminal: Callable[..., Term
     assert "IUse%" in on_the_box(terminal.tmp, "vast-demo", check)
     screen = terminal.until(lambda screen: "$ rm -rf -- " in screen)
     remove = (
-        next(row for row in screen.splitlines() if "rm -rf -- " in row).split("$ ")[1].split("│")[0].strip()
+        next(row for row in screen.splitlines() if "rm -rf -- " in row)
+        .split("$ ")[1]
+        .split("│")[0]
+        .strip()
     )
     assert remove == "rm -rf -- '/workspace/.cache/viz'"
     on_the_box(terminal.tmp, "vast-demo", remove)
@@ -89,7 +96,9 @@ def test_a_night_from_trouble_to_the_meter_off(open_terminal: Callable[..., Term
     # The curve of what went on.
     select(terminal, "vast-demo")
     terminal.keys("c")
-    screen = terminal.until(lambda screen: "fleet › vast-demo › curves" in screen and "lstm-a" in screen)
+    screen = terminal.until(
+        lambda screen: "fleet › vast-demo › curves" in screen and "lstm-a" in screen
+    )
     assert any("⣿" in row or "⢸" in row for row in screen.splitlines())
     terminal.keys("q")
     terminal.until(at_the_top)
@@ -99,7 +108,9 @@ def test_a_night_from_trouble_to_the_meter_off(open_terminal: Callable[..., Term
     # The journal tells when it began and that it is over; enter goes to the log of then.
     terminal.keys("J")
     terminal.until(lambda screen: "fleet › journal" in screen and "✖ vast-demo    U7 " in screen)
-    terminal.until(lambda screen: "nothing known to be lost" in screen)  # the report is read beside the rows
+    terminal.until(
+        lambda screen: "nothing known to be lost" in screen
+    )  # the report is read beside the rows
     terminal.keys("/")
     terminal.type("U7")
     terminal.keys("Enter")
@@ -115,25 +126,34 @@ def test_a_night_from_trouble_to_the_meter_off(open_terminal: Callable[..., Term
 
     # Back to then: the box stood first with its trouble, and nothing can be done about it there.
     terminal.keys("T")
-    terminal.until(lambda screen: "fleet › time machine" in screen and "◀" in screen and "▶" in screen)
+    terminal.until(
+        lambda screen: "fleet › time machine" in screen and "◀" in screen and "▶" in screen
+    )
     for _ in range(80):
         if "✖ vast-demo" in terminal.screen():
             break
         step_back(terminal)
     terminal.until(lambda screen: "✖ vast-demo" in screen and "PAST read only" in screen)
     terminal.keys("D")
-    terminal.until(lambda screen: "read only" in screen.splitlines()[-2] or "past" in screen.splitlines()[-2])
+    terminal.until(
+        lambda screen: "read only" in screen.splitlines()[-2] or "past" in screen.splitlines()[-2]
+    )
     terminal.keys("Escape")
     terminal.until(lambda screen: at_the_top(screen) and "✖ vast-demo" not in screen)
 
     # A box whose queue is done bills for nothing: its results are pulled and verified, then its meter is stopped.
     terminal.until(
-        lambda screen: any("autodl-demo" in row and "finished" in row for row in screen.splitlines()), STORY_S
+        lambda screen: any(
+            "autodl-demo" in row and "finished" in row for row in screen.splitlines()
+        ),
+        STORY_S,
     )
     select(terminal, "autodl-demo")
     terminal.keys("D")
     terminal.until(
-        lambda screen: "Stop (关机) autodl-demo?" in screen and "the name has not been typed" in screen
+        lambda screen: (
+            "Stop (关机) autodl-demo?" in screen and "the name has not been typed" in screen
+        )
     )
     terminal.keys("Tab")  # from Cancel, where the dialog begins, to how the meter is stopped
     for _ in range(
@@ -142,7 +162,9 @@ def test_a_night_from_trouble_to_the_meter_off(open_terminal: Callable[..., Term
         terminal.keys("Right")
         if terminal.comes(lambda screen: "Destroy (释放) autodl-demo?" in screen, 20.0):
             break
-    screen = terminal.until(lambda screen: "Destroy (释放) autodl-demo?" in screen and "not pulled" in screen)
+    screen = terminal.until(
+        lambda screen: "Destroy (释放) autodl-demo?" in screen and "not pulled" in screen
+    )
     assert "locked:" in screen
     terminal.keys("Tab")
     press_until(terminal, "P", done=lambda screen: "verified in " in screen and "✔" in screen)
@@ -158,7 +180,10 @@ def test_a_night_from_trouble_to_the_meter_off(open_terminal: Callable[..., Term
     terminal.until(lambda screen: "meter off" in screen and "provider confirms" in screen)
     terminal.keys("Escape")
     terminal.until(
-        lambda screen: any("autodl-demo" in row and "stopped" in row for row in screen.splitlines()), STORY_S
+        lambda screen: any(
+            "autodl-demo" in row and "stopped" in row for row in screen.splitlines()
+        ),
+        STORY_S,
     )
 
     terminal.keys("C-q")

@@ -33,7 +33,18 @@ def test_a_full_temporary_disk_is_named(tmp_path: Path) -> None:
         'mount -t tmpfs -o size=1m tmpfs "$0" && '
         '{ head -c 2m /dev/zero > "$0/full" || true; } 2>/dev/null; TMPDIR="$0" exec "$@"'
     )
-    argv = ["unshare", *user, "--mount", "sh", "-c", script, str(tmp_path), *RGT, "demo", "--headless"]
+    argv = [
+        "unshare",
+        *user,
+        "--mount",
+        "sh",
+        "-c",
+        script,
+        str(tmp_path),
+        *RGT,
+        "demo",
+        "--headless",
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert "temporary disk is full" in done.stderr
@@ -60,7 +71,9 @@ def test_a_missing_torch_is_named(tmp_path: Path) -> None:
     "bad", [["--for", "x"], ["--for", "-1"], ["--port-base", "80"], ["--until", "never"]]
 )
 def test_a_bad_option_is_a_usage_error(bad: list[str]) -> None:
-    done = subprocess.run([*RGT, "demo", *bad], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [*RGT, "demo", *bad], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 2
     assert bad[0] in done.stderr
 

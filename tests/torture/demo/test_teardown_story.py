@@ -17,7 +17,9 @@ def test_the_gate_opens_only_when_nothing_can_be_lost_and_one_call_goes_out(tmp_
     with demo(tmp_path, "--headless", "--until", "teardown", "--json") as running:
         code, out = running.finish(seconds=500)
     result = last_json(out)
-    assert (code, result["ok"], result["problem"], result["deletes"]) == (0, True, "", 1), running.progress
+    assert (code, result["ok"], result["problem"], result["deletes"]) == (0, True, "", 1), (
+        running.progress
+    )
     steps = {step["step"]: step for step in result["steps"]}
     shut = [name for name, step in steps.items() if name.startswith("shut") and step["exit"] == 1]
     assert shut == [
@@ -28,5 +30,10 @@ def test_the_gate_opens_only_when_nothing_can_be_lost_and_one_call_goes_out(tmp_
     assert "not pulled" in steps[shut[0]]["text"]
     assert "trainer.safetensors" in steps[shut[1]]["text"]
     assert "late.safetensors" in steps[shut[2]]["text"]
-    assert {"open", "open again", "a second start asks the provider", "the record is complete"} <= set(steps)
+    assert {
+        "open",
+        "open again",
+        "a second start asks the provider",
+        "the record is complete",
+    } <= set(steps)
     assert leftovers(tmp_path) == []

@@ -13,7 +13,9 @@ from tests.torture.demo.demo_terminal import Terminal, at_the_top, live
 pytestmark = pytest.mark.serial
 
 
-def test_a_person_walks_through_the_screens_and_leaves(open_terminal: Callable[..., Terminal]) -> None:
+def test_a_person_walks_through_the_screens_and_leaves(
+    open_terminal: Callable[..., Terminal],
+) -> None:
     terminal = open_terminal(120, 34)
     terminal.until(live)
     terminal.keys("Enter")
@@ -32,7 +34,9 @@ def test_a_person_walks_through_the_screens_and_leaves(open_terminal: Callable[.
     assert leftovers(terminal.tmp) == []
 
 
-@pytest.mark.parametrize(("width", "height"), [pytest.param(80, 24, marks=pytest.mark.full), (60, 20)])
+@pytest.mark.parametrize(
+    ("width", "height"), [pytest.param(80, 24, marks=pytest.mark.full), (60, 20)]
+)
 def test_small_terminals_show_the_boxes(
     open_terminal: Callable[..., Terminal], width: int, height: int
 ) -> None:

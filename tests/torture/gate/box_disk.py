@@ -25,7 +25,11 @@ from rgt_tui.model import Mounted
 
 ODD = ("/workspace/project/out", "/usr/src/app/out", "/opt/ComfyUI/output")
 """Where results lie that no job and no run knows: next to a Python environment, and in the image's own directories."""
-NOT_RESULTS = ("/workspace/project/pyvenv.cfg", "/workspace/project/lib/python3/x.py", "/etc/passwd")
+NOT_RESULTS = (
+    "/workspace/project/pyvenv.cfg",
+    "/workspace/project/lib/python3/x.py",
+    "/etc/passwd",
+)
 NAME = "picture.png"
 """Of a result that no rule would know by its name."""
 
@@ -82,13 +86,19 @@ class BoxDisk:
         rows = [("/", "overlay", "0:300")] + [("/workspace", "xfs", "8:1")] * self.volume
         real = [(f"{self.root}{path}".rstrip("/"), kind, device) for path, kind, device in rows]
         table = [("/", "overlay", "0:300"), *real[1:]]
-        return "".join(f"1 0 {device} / {path} rw - {kind} x rw\n" for path, kind, device in table).encode()
+        return "".join(
+            f"1 0 {device} / {path} rw - {kind} x rw\n" for path, kind, device in table
+        ).encode()
 
     def mounted(self) -> tuple[Mounted, ...]:
         """Return the table of the answer, with the machine's own paths."""
         rows = Mounts(self.mounts()).rows
         return tuple(
-            Mounted(path=os.fsdecode(point).removeprefix(str(self.root)) or "/", kind=kind, device=device)
+            Mounted(
+                path=os.fsdecode(point).removeprefix(str(self.root)) or "/",
+                kind=kind,
+                device=device,
+            )
             for point, (kind, device) in rows.items()
         )
 
@@ -136,7 +146,9 @@ class ModelWalk(Walk):
 
     def _count(self, level: result_walk.Level, files: list[tuple[str, os.stat_result]]) -> None:
         folder = os.fsdecode(level.path)
-        super()._count(level, [(name, self._seen(f"{folder}/{name}", real)) for name, real in files])
+        super()._count(
+            level, [(name, self._seen(f"{folder}/{name}", real)) for name, real in files]
+        )
 
 
 def lost_by_park(files: Iterable[str], disk: BoxDisk) -> Iterator[str]:

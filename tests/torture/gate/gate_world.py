@@ -34,7 +34,16 @@ from rgt_tui.fleet import (
     billing_actions,
     open_actions,
 )
-from rgt_tui.gate import ActionState, AuditEntry, AuditLog, Journal, OpenAction, Record, journal, target_of
+from rgt_tui.gate import (
+    ActionState,
+    AuditEntry,
+    AuditLog,
+    Journal,
+    OpenAction,
+    Record,
+    journal,
+    target_of,
+)
 from rgt_tui.health import TYPED_S
 from rgt_tui.model import (
     BoxSpec,
@@ -210,9 +219,13 @@ class World:
             ref = ProviderRef("runpod", POD, base_url=server, key_env=KEYS[box])
             spec = BoxSpec(name=box, host="127.0.0.1", profile="runpod", provider=ref)
             bundle = AgentBundle(data=b"", digest="", filename="")
-            sessions[box] = BoxSession(spec, PROFILE, bundle, ConnectLimit(), self.clock, lambda _: None)
+            sessions[box] = BoxSession(
+                spec, PROFILE, bundle, ConnectLimit(), self.clock, lambda _: None
+            )
         spec = BoxSpec(name=HAND, host="127.0.0.1", port=2222, profile="runpod")
-        sessions[HAND] = BoxSession(spec, PROFILE, bundle, ConnectLimit(), self.clock, lambda _: None)
+        sessions[HAND] = BoxSession(
+            spec, PROFILE, bundle, ConnectLimit(), self.clock, lambda _: None
+        )
         meters = Meters(
             sessions, seconds=60, clock=self.clock, say=print, env={KEYS[box]: box for box in KEYS}
         )
@@ -254,7 +267,14 @@ class World:
             return
         procs = (Proc(pid=7, started=1.0, cmd="python train.py"),) if machine.training else ()
         disks = tuple(
-            Disk(mount=mount, bytes_total=9, bytes_used=1, bytes_free=8, inodes_total=9, inodes_used=1)
+            Disk(
+                mount=mount,
+                bytes_total=9,
+                bytes_used=1,
+                bytes_free=8,
+                inodes_total=9,
+                inodes_used=1,
+            )
             for mount in ("/", "/workspace")
         )
         cell = Cell(name="a", cfg="a.yaml", task="t", state=machine.cell, out=PLACES[0])
@@ -347,7 +367,9 @@ class World:
         def unsealed(session: BoxSession) -> str | None:
             return None if session.state.link is Link.LIVE else "the box is unreachable"
 
-        async def copies(box: str, instance: str, groups: Iterable[ResultGroup]) -> tuple[CopyProof, ...]:
+        async def copies(
+            box: str, instance: str, groups: Iterable[ResultGroup]
+        ) -> tuple[CopyProof, ...]:
             await self.point()
             self.proved = alive().ok is not None
             found = ((group.path, self.copies.get((box, group.path))) for group in groups)
@@ -389,7 +411,9 @@ class World:
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
         alive()
-        box = next(name for name, server in SERVERS.items() if server == f"https://{request.url.host}")
+        box = next(
+            name for name, server in SERVERS.items() if server == f"https://{request.url.host}"
+        )
         if request.headers["Authorization"] != f"Bearer {box}":
             raise Broken(f"the key of another account came to {box}")
         if request.method != "GET":
@@ -407,7 +431,11 @@ class World:
         if path == "/v2/pods":
             return httpx.Response(200, json={"pods": [pod.json(self.wall)] if there else []})
         if path == f"/v2/pods/{POD}":
-            return httpx.Response(200, json=pod.json(self.wall)) if there else httpx.Response(404, json={})
+            return (
+                httpx.Response(200, json=pod.json(self.wall))
+                if there
+                else httpx.Response(404, json={})
+            )
         return httpx.Response(200, json={"records": [], "networkVolumes": []})
 
     async def _call(self, box: str, request: httpx.Request) -> httpx.Response:
@@ -418,7 +446,10 @@ class World:
         action = self.judge(rgt, box, verb)
         fault, self.fault = self.fault, ""
         dies = self.die if self.die is not None and self.die[1] == "call" else None
-        acts = fault not in ("nothing", "500", "401", "409", "cut before") and dies != ("before", "call")
+        acts = fault not in ("nothing", "500", "401", "409", "cut before") and dies != (
+            "before",
+            "call",
+        )
         if dies is not None:
             self.die = None
         pod = self.machines[box].pod
@@ -460,7 +491,9 @@ class World:
         machine.training, machine.sealed_until = False, -1.0
         if machine.cell == "running":
             machine.cell = "interrupted"
-        lost = list(machine.files if status == "TERMINATED" else lost_by_park(machine.files, machine.disk))
+        lost = list(
+            machine.files if status == "TERMINATED" else lost_by_park(machine.files, machine.disk)
+        )
         for path in lost:
             del machine.files[path]
 
@@ -500,8 +533,12 @@ class World:
             raise Broken("somebody was at work on the box")
         if machine.sealed_until < self.ticks and "seal" not in given:
             raise Broken("the box was not held still")
-        undone = ("running",) if verb is Verb.PARK else ("running", "waiting", "interrupted", "failed")
-        if machine.cell in undone and not any(key.startswith(("queue", "quiet:run")) for key in given):
+        undone = (
+            ("running",) if verb is Verb.PARK else ("running", "waiting", "interrupted", "failed")
+        )
+        if machine.cell in undone and not any(
+            key.startswith(("queue", "quiet:run")) for key in given
+        ):
             raise Broken(f"the queue had a cell that was {machine.cell}")
 
     def _judge_results(self, machine: Machine, box: str, verb: Verb, ok: Ok) -> None:
@@ -546,7 +583,9 @@ class World:
             alive()
             return record(this, entry)
 
-        async def carrying(provider: Provider, permit: Permit, **options: Any) -> AsyncIterator[StopProgress]:
+        async def carrying(
+            provider: Provider, permit: Permit, **options: Any
+        ) -> AsyncIterator[StopProgress]:
             self.permits.append((provider, permit))
             mine = {**options, "sleep": self.sleep, "ticks": self.steady, "poll_s": 40.0}
             async for step in carry_out(provider, permit, **mine):
@@ -600,11 +639,15 @@ class World:
         self, rgt: Rgt, box: str, verb: Verb, *, give_up: bool, right: bool, wait: float = 0.0
     ) -> None:
         """Look at the review as a person does, agree to it or give things up, and confirm."""
-        before = rgt.ok  # a person may confirm twice in one rgt: what was agreed to first still holds
+        before = (
+            rgt.ok
+        )  # a person may confirm twice in one rgt: what was agreed to first still holds
         with contextlib.suppress(GateClosed):
             seen = await rgt.teardown.review(box, verb)
             shown = {item.key: item for item in seen.items}
-            forfeits = frozenset(key for key, item in shown.items() if item.forfeitable and not item.ok)
+            forfeits = frozenset(
+                key for key, item in shown.items() if item.forfeitable and not item.ok
+            )
             if give_up and forfeits:
                 seen = await rgt.teardown.review(box, verb, forfeits=forfeits)
                 shown = {item.key: item for item in seen.items}
@@ -614,7 +657,9 @@ class World:
             given = {key: shown[key].fact or shown[key].text for key in forfeits if key in shown}
             rgt.ok = Ok(box, verb, right, given, machine)
             await self.sleep(wait)
-            await self._confirm(rgt, seen, box, verb, seen.phrase if right else f"{seen.phrase} ", forfeits)
+            await self._confirm(
+                rgt, seen, box, verb, seen.phrase if right else f"{seen.phrase} ", forfeits
+            )
         rgt.ok = before
 
     async def _confirm(
@@ -678,13 +723,17 @@ class World:
         """Tell whether the provider has shown since the last call that the meter is off."""
         if box == HAND:
             return not self.machines[box].pod.on
-        return bool(self.told_off.get(box, set()) & ({"TERMINATED"} if verb is Verb.DESTROY else {"EXITED"}))
+        return bool(
+            self.told_off.get(box, set()) & ({"TERMINATED"} if verb is Verb.DESTROY else {"EXITED"})
+        )
 
     async def find_out(self, rgt: Rgt) -> None:
         """Start as after a crash: what is open is asked for, until it is known."""
         deaf, self.deaf = self.deaf, False
         found, _ = Journal(self.folder / journal.JOURNAL).open_actions()
-        before = [one for one in found if one.first.box != HAND or one.last.state is ActionState.INTENT]
+        before = [
+            one for one in found if one.first.box != HAND or one.last.state is ActionState.INTENT
+        ]
         await rgt.open.look()
         await self.sleep(SETTLE_SECONDS + 1.0)
         still = [one for one in await rgt.open.look() if one.first.box != HAND]

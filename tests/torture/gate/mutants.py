@@ -140,7 +140,9 @@ def stored_by_word(patch: pytest.MonkeyPatch) -> None:
 
 def followed(patch: pytest.MonkeyPatch) -> None:
     """Read a result through whatever stands at its path."""
-    patch.setattr(files.Opener, "open", lambda self, path: files.open_regular(path, follow_links=True))
+    patch.setattr(
+        files.Opener, "open", lambda self, path: files.open_regular(path, follow_links=True)
+    )
 
 
 def clicked_unjudged(patch: pytest.MonkeyPatch) -> None:
@@ -161,7 +163,9 @@ def worded_unjudged(patch: pytest.MonkeyPatch) -> None:
     async def done(self: billing_actions.Teardown, box: str) -> StopProgress:
         with contextlib.suppress(GateClosed):
             return await real(self, box)
-        return StopProgress(phase=StopPhase.METER_OFF, at=0.0, text="done on the console, by a word alone")
+        return StopProgress(
+            phase=StopPhase.METER_OFF, at=0.0, text="done on the console, by a word alone"
+        )
 
     patch.setattr(billing_actions.Teardown, "done", done)
 

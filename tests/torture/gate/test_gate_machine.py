@@ -368,7 +368,9 @@ class GateMachine(RuleBasedStateMachine):
         event=st.sampled_from([second, sleeps, writes]),
         at=st.integers(6, 14),
     )
-    def something_happens_in_mid_call(self, number: int, box: str, verb: Verb, event: Any, at: int) -> None:
+    def something_happens_in_mid_call(
+        self, number: int, box: str, verb: Verb, event: Any, at: int
+    ) -> None:
         self.calms(box)
         self.act(number, box, verb, {at: event}, give_up=False, right=True)
 
@@ -437,7 +439,9 @@ class GateMachine(RuleBasedStateMachine):
         self.world.run(number, self.world.say_done)
 
     @rule(number=RGTS, verb=VERBS, clicks=st.booleans(), event=EVENT, at=MOMENTS)
-    def clicks_and_says_done(self, number: int, verb: Verb, clicks: bool, event: Any, at: int) -> None:
+    def clicks_and_says_done(
+        self, number: int, verb: Verb, clicks: bool, event: Any, at: int
+    ) -> None:
         """A person is sent to the console; they say that it is done, also where they have forgotten the click."""
         self.calms(HAND)
         self.world.clicks = clicks
@@ -472,7 +476,14 @@ def check(steps: int, machine: type[GateMachine] = GateMachine) -> None:
     )
 
 
-SOON = ("destroy sent", "park sent", "destroy: meter-off", "park: meter-off", "sealed", "destroy refused")
+SOON = (
+    "destroy sent",
+    "park sent",
+    "destroy: meter-off",
+    "park: meter-off",
+    "sealed",
+    "destroy refused",
+)
 HAS_TO_REACH = (
     *SOON,
     "destroy with forfeits: meter-off",

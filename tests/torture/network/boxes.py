@@ -78,7 +78,9 @@ class Place:
         config = self.home / "sshd_config"
         config.write_text(CONFIG.format(port=self.port, keys=self.keys, home=self.home, env=env))
         sshd = shutil.which("sshd") or "/usr/sbin/sshd"
-        self.server = subprocess.Popen([sshd, "-D", "-e", "-f", str(config)], stderr=subprocess.PIPE)
+        self.server = subprocess.Popen(
+            [sshd, "-D", "-e", "-f", str(config)], stderr=subprocess.PIPE
+        )
         wait_for_banner(self.port, self.server)
 
     def kill_server(self) -> None:

@@ -55,7 +55,8 @@ class Watched:
         tally = self.ledger.tally(self.place.name)
         line, samples = tally.line + lines, tally.samples
         await self.ledger.until(
-            lambda: tally.line >= line and tally.samples > samples, lambda: f"line {line}, is at {tally.line}"
+            lambda: tally.line >= line and tally.samples > samples,
+            lambda: f"line {line}, is at {tally.line}",
         )
 
     async def kill_agent(self, verb: str) -> int:
@@ -140,14 +141,19 @@ async def test_an_agent_process_is_killed(
         for _ in range(3):
             connects = await box.kill_agent(verb)
             if verb == "watch":
-                await box.until(lambda state, n=connects: state.counters.connects > n, "connected again")  # type: ignore[misc]
+                await box.until(
+                    lambda state, n=connects: state.counters.connects > n,  # type: ignore[misc]
+                    "connected again",
+                )
             await box.flows_on()
         await box.end()
 
 
 def is_hung(said: list[tuple[Link, str]]) -> bool:
     """Whether it was said that the agent hangs, whatever has been said since."""
-    return any(link is Link.UNREACHABLE and "does not answer: it hangs" in reason for link, reason in said)
+    return any(
+        link is Link.UNREACHABLE and "does not answer: it hangs" in reason for link, reason in said
+    )
 
 
 async def test_an_agent_that_hangs_is_noticed(
@@ -160,11 +166,17 @@ async def test_an_agent_that_hangs_is_noticed(
         connects = box.state.counters.connects
         os.kill(recorder, signal.SIGSTOP)
         try:
-            await box.until(lambda state: "silent" in {alert.id for alert in state.alerts}, "silent")
-            assert (box.state.link, box.state.counters.connects) == (Link.LIVE, connects), "watch answers"
+            await box.until(
+                lambda state: "silent" in {alert.id for alert in state.alerts}, "silent"
+            )
+            assert (box.state.link, box.state.counters.connects) == (Link.LIVE, connects), (
+                "watch answers"
+            )
         finally:
             os.kill(recorder, signal.SIGCONT)
-        await box.until(lambda state: "silent" not in {alert.id for alert in state.alerts}, "samples")
+        await box.until(
+            lambda state: "silent" not in {alert.id for alert in state.alerts}, "samples"
+        )
         assert box.state.hello is not None
         agent = box.state.hello.pid
         os.kill(agent, signal.SIGSTOP)
@@ -172,7 +184,9 @@ async def test_an_agent_that_hangs_is_noticed(
         said = len(ledger.links[box.place.name])
         monkeypatch.setattr(connector, "HUNG_SECONDS", 0.5)
         try:
-            await ledger.until(lambda: is_hung(ledger.since(box.place.name, said)), lambda: "given up")
+            await ledger.until(
+                lambda: is_hung(ledger.since(box.place.name, said)), lambda: "given up"
+            )
         finally:
             os.kill(agent, signal.SIGKILL)
             monkeypatch.setattr(connector, "HUNG_SECONDS", HUNG_SECONDS)
@@ -181,7 +195,9 @@ async def test_an_agent_that_hangs_is_noticed(
         await box.end()
 
 
-async def test_the_box_reboots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ledger: Ledger) -> None:
+async def test_the_box_reboots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ledger: Ledger
+) -> None:
     async with watched(tmp_path, monkeypatch, ledger) as box:
         tally = ledger.tally(box.place.name)
         box.place.kill_server()
@@ -206,7 +222,9 @@ async def test_rgt_is_killed_and_leaves_only_the_recorder(tmp_path: Path) -> Non
     boxes.start()
     try:
         specs = tmp_path / "specs.json"
-        specs.write_bytes(msgspec.json.encode([boxes.spec(place, place.port) for place in boxes.places]))
+        specs.write_bytes(
+            msgspec.json.encode([boxes.spec(place, place.port) for place in boxes.places])
+        )
         recorders: list[list[int]] = []
         for _ in range(2):
             client = await asyncio.create_subprocess_exec(
@@ -221,7 +239,10 @@ async def test_rgt_is_killed_and_leaves_only_the_recorder(tmp_path: Path) -> Non
             client.kill()
             await client.wait()
             for place in boxes.places:
-                until(lambda place=place: not place.agents()["watch"], f"{place.name} without a watch")  # type: ignore[misc]
+                until(
+                    lambda place=place: not place.agents()["watch"],  # type: ignore[misc]
+                    f"{place.name} without a watch",
+                )
             recorders.append([pid for place in boxes.places for pid in place.agents()["record"]])
         assert len(recorders[0]) == 3
         assert recorders[0] == recorders[1], "the next rgt found each recorder at work"
@@ -250,7 +271,9 @@ def compiled(folder: Path) -> Path:
     library, source = folder / "skew.so", Path(__file__).with_name("skew.c")
     compiler = shutil.which("cc") or shutil.which("gcc")
     assert compiler is not None, "a C compiler is one of the system parts"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True
+    )
     return library
 
 
@@ -270,6 +293,8 @@ async def test_the_clock_of_the_box_jumps(
         await box.flows_on()
         state = box.state
         assert state.sample_at is not None
-        assert abs(box.fleet.now() - state.sample_at) < 60, "ages are counted by the difference of the clocks"
+        assert abs(box.fleet.now() - state.sample_at) < 60, (
+            "ages are counted by the difference of the clocks"
+        )
         assert {link for link, _ in ledger.links[box.place.name]} <= {Link.CONNECTING, Link.LIVE}
         await box.end()

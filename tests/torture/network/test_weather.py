@@ -55,7 +55,9 @@ TRIALS = (
     Trial(Weather.NARROW, CALM),
     Trial(Weather.HOLE, LOST, Link.UNREACHABLE, r"(?i)keepalive|timeout|timed out|no answer"),
     Trial(Weather.HALF_OPEN, LOST, Link.UNREACHABLE, r"(?i)keepalive|timeout|timed out|no answer"),
-    Trial(Weather.CORRUPT, LOST, Link.UNREACHABLE, r"(?i)mac|integrity|corrupt|tag|length|packet|lost"),
+    Trial(
+        Weather.CORRUPT, LOST, Link.UNREACHABLE, r"(?i)mac|integrity|corrupt|tag|length|packet|lost"
+    ),
     Trial(Weather.RESET, LOST, Link.UNREACHABLE, r"(?i)reset|lost"),
     Trial(Weather.DOWN, LOST, Link.UNREACHABLE, r"(?i)reset|lost|refused"),
 )
@@ -66,7 +68,9 @@ async def suffer(road: Road, trial: Trial) -> None:
     if trial.weather is Weather.DOWN:
         for _ in range(int(HOLE_SECONDS / FLAP_SECONDS / 2)):
             await road.set(Weather.DOWN)
-            await asyncio.sleep(FLAP_SECONDS)  # the length of an outage is what is tried here, not a wait
+            await asyncio.sleep(
+                FLAP_SECONDS
+            )  # the length of an outage is what is tried here, not a wait
             await road.set(Weather.CLEAR)
             await asyncio.sleep(FLAP_SECONDS)
     else:
@@ -103,7 +107,9 @@ async def test_thirty_boxes_in_bad_weather(
                 await all_flow(ledger, boxes.places, written)
                 growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
                 alive = {task.get_name() for task in asyncio.all_tasks()}
-                assert {f"watching {place.name}" for place in boxes.places} <= alive, "a session ended"
+                assert {f"watching {place.name}" for place in boxes.places} <= alive, (
+                    "a session ended"
+                )
                 assert not [event for event in fleet.state.events if "fault of rgt" in event.text]
                 report(fleet, ledger, written, growth)
                 judge(fleet, ledger)
@@ -122,7 +128,11 @@ async def one_round(ledger: Ledger, roads: dict[str, Road], places: list[Place],
     await ledger.until(
         lambda: all(ledger.links[name][-1][0] is Link.LIVE for name in dealt),
         lambda: str(
-            {name: ledger.links[name][-1] for name in dealt if ledger.links[name][-1][0] is not Link.LIVE}
+            {
+                name: ledger.links[name][-1]
+                for name in dealt
+                if ledger.links[name][-1][0] is not Link.LIVE
+            }
         ),
         150,
     )
@@ -135,7 +145,9 @@ async def one_round(ledger: Ledger, roads: dict[str, Road], places: list[Place],
         if trial.must is not None and not any(
             link is trial.must and re.search(trial.reason, reason) for link, reason in said
         ):
-            wrong.append(f"{name} in {trial.weather} was never {trial.must} for {trial.reason!r}: {said}")
+            wrong.append(
+                f"{name} in {trial.weather} was never {trial.must} for {trial.reason!r}: {said}"
+            )
     assert not wrong, "\n".join(wrong)
 
 
@@ -157,7 +169,12 @@ def report(fleet: engine.Fleet, ledger: Ledger, written: int, growth: int) -> No
     """Print what happened, for whoever looks."""
     connects = sum(box.counters.connects for box in fleet.state.boxes)
     samples = sum(tally.samples for tally in ledger.tallies.values())
-    figures = {"boxes": len(fleet.state.boxes), "lines": written, "connects": connects, "samples": samples}
+    figures = {
+        "boxes": len(fleet.state.boxes),
+        "lines": written,
+        "connects": connects,
+        "samples": samples,
+    }
     print(json.dumps(figures | {"growth_kib": growth}))
 
 

@@ -43,7 +43,9 @@ class Ledger:
                     self.news.clear()
                     await self.news.wait()
         except TimeoutError:
-            raise AssertionError(f"within {seconds:.0f} s it did not come about: {what()}") from None
+            raise AssertionError(
+                f"within {seconds:.0f} s it did not come about: {what()}"
+            ) from None
 
 
 def counted(ledger: Ledger, logs: dict[str, str]) -> type[BoxSession]:

@@ -102,7 +102,9 @@ class Road:
         pumps: list[asyncio.Future[None]] = []
         try:
             await self._passable()
-            answers, upstream = await asyncio.open_connection("127.0.0.1", self._target, limit=PIECE)
+            answers, upstream = await asyncio.open_connection(
+                "127.0.0.1", self._target, limit=PIECE
+            )
             self._ends.add(upstream)
             pumps = [
                 asyncio.ensure_future(self._pump(reader, upstream)),

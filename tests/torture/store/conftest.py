@@ -20,7 +20,9 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
         options = f"{'remount,' if mounted else ''}size={size}"
         folder.mkdir(exist_ok=True)
         made = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True, check=False
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)],
+            capture_output=True,
+            check=False,
         )
         if made.returncode:
             pytest.skip(f"no tmpfs can be mounted here: {made.stderr.decode().strip()}")

@@ -26,9 +26,7 @@ async def test_a_full_disk_ends_the_recording_and_spoils_nothing(
     async with asyncio.timeout(60):
         while not recorder.failed.is_set():
             number += 1
-            line = (
-                f'{{"t":"sample","boot":"b","seq":{number},"at":{1000 + number},"x":"{hash((number, 7)):x}"}}'
-            )
+            line = f'{{"t":"sample","boot":"b","seq":{number},"at":{1000 + number},"x":"{hash((number, 7)):x}"}}'
             recorder.tap("a", 1000.0 + number, line.encode())
             await asyncio.sleep(0)
     assert recorder.failure is not None

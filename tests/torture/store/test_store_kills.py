@@ -28,7 +28,15 @@ PAGES = int(os.environ.get("RGT_PAGES", "30"))
 
 def writer(path: Path, box: str, first: int, count: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.torture.store.hammer", str(path), box, str(first), str(count)],
+        [
+            sys.executable,
+            "-m",
+            "tests.torture.store.hammer",
+            str(path),
+            box,
+            str(first),
+            str(count),
+        ],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -46,7 +54,9 @@ def points(found: dict[str, BoxState], name: str) -> int:
     return len(found[name].runs[0].series["loss"]) if name in found else 0
 
 
-def test_a_writer_that_is_killed_at_any_moment_leaves_every_batch_it_had_finished(tmp_path: Path) -> None:
+def test_a_writer_that_is_killed_at_any_moment_leaves_every_batch_it_had_finished(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "history.db"
     rng = random.Random(7)
     number = 0
@@ -83,7 +93,9 @@ def test_processes_that_write_at_once_lose_nothing_and_count_nothing_twice(tmp_p
     for process in writers:
         out, _ = process.communicate(timeout=400)
         assert process.returncode == 0
-        assert out.split() == [str(number) for number in range(count)]  # no lock was seen by any of them
+        assert out.split() == [
+            str(number) for number in range(count)
+        ]  # no lock was seen by any of them
     file = opened(path, "a", "b", "both")
     found = file.recall()
     con = connect(path)
@@ -91,7 +103,9 @@ def test_processes_that_write_at_once_lose_nothing_and_count_nothing_twice(tmp_p
         assert len(found[name].runs[0].series["loss"]) == 10 * count
         (box,) = con.execute("SELECT id FROM boxes WHERE name = ?", (name,)).fetchone()
         (billed,) = con.execute("SELECT sum(billed) FROM days WHERE box = ?", (box,)).fetchone()
-        if name == "both":  # each tells the same time; who came second goes on where the first had ended
+        if (
+            name == "both"
+        ):  # each tells the same time; who came second goes on where the first had ended
             assert count * 2.0 / 60 - 1e-9 <= billed < 2 * count * 2.0 / 60
         else:
             assert billed == pytest.approx(count * 2.0 / 60)
@@ -221,7 +235,9 @@ def test_a_clock_that_jumps_loses_no_money_no_curve_and_no_backup(tmp_path: Path
         file.commit(batch(["a"], number, at=now[0]))
         file.upkeep(force=True)
     con = connect(tmp_path / "history.db")
-    assert con.execute("SELECT sum(billed) FROM days").fetchone()[0] == pytest.approx(count * 2.0 / 60)
+    assert con.execute("SELECT sum(billed) FROM days").fetchone()[0] == pytest.approx(
+        count * 2.0 / 60
+    )
     con.close()
     assert points(file.recall(), "a") == 10 * count
     backup = HistoryFile(backup_of(tmp_path / "history.db"), clock=lambda: START)

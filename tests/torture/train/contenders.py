@@ -30,7 +30,12 @@ def network() -> nn.Module:
     """Return a network of 1.2 million weights with dropout, from a fixed seed."""
     torch.manual_seed(2)
     return nn.Sequential(
-        nn.Linear(64, 1024), nn.ReLU(), nn.Dropout(0.2), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 8)
+        nn.Linear(64, 1024),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Linear(1024, 1024),
+        nn.ReLU(),
+        nn.Linear(1024, 8),
     )
 
 

@@ -78,7 +78,9 @@ class Recorder:
 
     def __call__(self, call: Call) -> int:
         """Take in a call that is about to be made (a decision of the supervisor: it passes)."""
-        paths = [path for path in call.paths() if path.startswith(self.root + "/") or path == self.root]
+        paths = [
+            path for path in call.paths() if path.startswith(self.root + "/") or path == self.root
+        ]
         if paths and call.name in _TAKEN:
             _TAKEN[call.name](self, call, *paths)
         return 0
@@ -111,7 +113,9 @@ class Recorder:
         if place is None or place[1] in place[0].names:
             return
         live = place[0].names[place[1]] = Node(is_dir)
-        self.changes.append(Change("make", self._durably(live), (self._durably(place[0]), place[1])))
+        self.changes.append(
+            Change("make", self._durably(live), (self._durably(place[0]), place[1]))
+        )
 
     def _open(self, call: Call, path: str) -> None:
         flags = call.args[1 if call.name == "open" else 2]
@@ -163,7 +167,9 @@ class Recorder:
         if place is None or place[1] not in place[0].names:
             return
         gone = place[0].names.pop(place[1])
-        self.changes.append(Change("unlink", self._durably(gone), (self._durably(place[0]), place[1])))
+        self.changes.append(
+            Change("unlink", self._durably(gone), (self._durably(place[0]), place[1]))
+        )
 
     def _rename(self, call: Call, old: str, new: str) -> None:
         source, target = self._place(old), self._place(new)
@@ -203,7 +209,9 @@ def states(base: Node, changes: list[Change], count: int, draw: random.Random) -
     """Yield what the disk may hold when the power fails after the first `count` changes."""
     certain = durable(changes, count)
     open_names = [
-        n for n in range(count) if n not in certain and changes[n].kind in ("make", "rename", "unlink")
+        n
+        for n in range(count)
+        if n not in certain and changes[n].kind in ("make", "rename", "unlink")
     ]
     for kept in _choices(open_names, draw):
         for data in ("lost", "half", "zeros", "whole"):
@@ -240,7 +248,9 @@ def _apply(base: Node, changes: list[Change], kept: set[int], certain: set[int],
     for number, change in enumerate(changes):
         node = twin.setdefault(change.node, Node(change.node.is_dir))
         if change.kind == "data":
-            node.data = change.data if number in certain else _survives(node.data, change.data, data)
+            node.data = (
+                change.data if number in certain else _survives(node.data, change.data, data)
+            )
         if number not in kept or change.at is None:
             continue
         folder = twin.setdefault(change.at[0], Node(True)).names
@@ -264,7 +274,9 @@ def _apply(base: Node, changes: list[Change], kept: set[int], certain: set[int],
 def _survives(before: bytes, after: bytes, how: str) -> bytes:
     if how == "half":
         return after[: (len(before) + len(after)) // 2]
-    return {"lost": before, "zeros": before[: len(after)].ljust(len(after), b"\0"), "whole": after}[how]
+    return {"lost": before, "zeros": before[: len(after)].ljust(len(after), b"\0"), "whole": after}[
+        how
+    ]
 
 
 def _read(path: str) -> Node:

@@ -32,7 +32,9 @@ def publish(store: Store, step: int, kind: str) -> bool:
     """
     memory = b"".join(content(step, name).ljust(_ROOM) for name in FILES[:2])
     regions = [(name, _ROOM * n, len(content(step, name))) for n, name in enumerate(FILES[:2])]
-    job = Job(kind, step, {"best": {"step": step, "metric": "loss", "value": 1.0}}, regions, FILES[2])
+    job = Job(
+        kind, step, {"best": {"step": step, "metric": "loss", "value": 1.0}}, regions, FILES[2]
+    )
     done = perform(store, job, memoryview(memory), content(step, FILES[2]))
     if done.error is not None and done.error[1] is None:
         raise RuntimeError(f"not an error of the disk: {done.error}")
@@ -63,7 +65,9 @@ def survive(words: list[str]) -> int:
         return 0
     if len(words) > 1:
         os.unlink(words[1])
-    found, complaints = store.newest_good(verified)  # the same process trains on: it needs no cleaning up
+    found, complaints = store.newest_good(
+        verified
+    )  # the same process trains on: it needs no cleaning up
     if found is None or found.step not in (2, 3) or complaints or not _has_best(store):
         return FAILED_BADLY
     return FAILED_WELL if publish(store, 4, "step") and publish(store, 4, "best") else FAILED_BADLY
@@ -98,7 +102,9 @@ def look(out: Path, steps: tuple[int, ...] = (2, 3), bests: tuple[int, ...] = (1
         return f"the newest good is {found}, not one of {steps}"
     for _, place in store.places():
         try:
-            verified(place)  # also those that are older: a deletion must not leave half of one under its name
+            verified(
+                place
+            )  # also those that are older: a deletion must not leave half of one under its name
         except Damaged as damage:
             return f"{place} is damaged: {damage}"
     for folder, allowed in ((Path(found.path), (found.step,)), (Path(store.best), bests)):

@@ -66,7 +66,9 @@ class Tally:
 def half_done(out: Path) -> list[str]:
     """Return what a kill left in the middle: the proof that it hit a save."""
     with suppress(FileNotFoundError):
-        return sorted(name for name in os.listdir(out / "checkpoints") if name.startswith((".tmp-", ".old-")))
+        return sorted(
+            name for name in os.listdir(out / "checkpoints") if name.startswith((".tmp-", ".old-"))
+        )
     return []
 
 
@@ -97,7 +99,9 @@ def _writes(process: Path, fd: str, below: str) -> bool:
 def shared_memory() -> set[str]:
     """Return what of a trainer could be left in shared memory or among the temporary files."""
     places = [place for place in ("/dev/shm", "/tmp") if os.path.isdir(place)]
-    return {f"{place}/{name}" for place in places for name in os.listdir(place) if "rgt-arena" in name}
+    return {
+        f"{place}/{name}" for place in places for name in os.listdir(place) if "rgt-arena" in name
+    }
 
 
 def until_finished(

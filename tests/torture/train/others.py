@@ -76,7 +76,9 @@ def launch(name: str, out: Path) -> Launched:
 def steps_of(lines: Sequence[str]) -> list[int]:
     """Return the steps that the lines of an output tell."""
     words = [line.split() for line in lines]
-    return [int(word[1]) for word in words if len(word) > 1 and word[0] == "step" and word[1].isdigit()]
+    return [
+        int(word[1]) for word in words if len(word) > 1 and word[0] == "step" and word[1].isdigit()
+    ]
 
 
 def until_finished(
@@ -107,7 +109,9 @@ def until_finished(
         elif code:
             score.failed += 1
             lines = process.lines or ["?"]
-            score.errors += (next((line for line in reversed(lines) if "Error" in line), lines[-1]),)
+            score.errors += (
+                next((line for line in reversed(lines) if "Error" in line), lines[-1]),
+            )
             if not repair(out):
                 raise RuntimeError("\n".join(lines[-20:]))
 
@@ -133,7 +137,9 @@ def compare(
 def row(name: str, score: Score) -> str:
     """Return a line of the table below `HEAD`."""
     result = (
-        "bit-equal" if score.equal == score.runs else f"other in {score.runs - score.equal} of {score.runs}"
+        "bit-equal"
+        if score.equal == score.runs
+        else f"other in {score.runs - score.equal} of {score.runs}"
     )
     counts = (score.kills, score.failed, score.restarted, score.redone, score.runs)
     return f"| {NAMES[name]} | {' | '.join(map(str, counts))} | {result} |"
@@ -159,7 +165,9 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=KILLS)
-    parser.add_argument("--quick", action="store_const", const=FEW, dest="kills", help=f"--kills {FEW}")
+    parser.add_argument(
+        "--quick", action="store_const", const=FEW, dest="kills", help=f"--kills {FEW}"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="*", choices=NAMES, default=list(NAMES))
     o = parser.parse_args()

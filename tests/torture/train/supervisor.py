@@ -20,7 +20,18 @@ from tests.torture.train.syscalls import NAMES
 _RECV, _SEND = 0xC0502100, 0xC0182101
 _CONTINUE = 1
 _AT_FDCWD = -100
-_PATH = {"open", "creat", "stat", "lstat", "access", "mkdir", "rmdir", "unlink", "statfs", "truncate"}
+_PATH = {
+    "open",
+    "creat",
+    "stat",
+    "lstat",
+    "access",
+    "mkdir",
+    "rmdir",
+    "unlink",
+    "statfs",
+    "truncate",
+}
 _AT_PATH = {"openat", "mkdirat", "unlinkat", "newfstatat", "statx"}
 _TWO_PATHS = {"rename": (None, 0, None, 1), "renameat": (0, 1, 2, 3), "renameat2": (0, 1, 2, 3)}
 KILL = -1
@@ -74,7 +85,9 @@ class Call:
 
     def _string(self, address: int) -> bytes:
         found = b""
-        while b"\0" not in found:  # page by page: only the pages that the text lies on are surely there
+        while (
+            b"\0" not in found
+        ):  # page by page: only the pages that the text lies on are surely there
             at = address + len(found)
             piece = self._memory(at, 4096 - at % 4096)
             if not piece:

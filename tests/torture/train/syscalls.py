@@ -32,7 +32,9 @@ CHANGING = frozenset(
      "fallocate", "syncfs", "copy_file_range", "symlinkat", "symlink")
 )  # fmt: skip
 """What a full or broken disk may refuse."""
-ASKING = frozenset(("newfstatat", "stat", "lstat", "statx", "getdents64", "pread64", "preadv", "preadv2"))
+ASKING = frozenset(
+    ("newfstatat", "stat", "lstat", "statx", "getdents64", "pread64", "preadv", "preadv2")
+)
 """What only looks. A plain ``read`` is not watched: every pipe and socket would be, too."""
 _ARM = platform.machine() == "aarch64"
 NUMBERS = {name: pair[_ARM] for name, pair in BOTH.items()} | ({} if _ARM else OLD)
@@ -78,6 +80,8 @@ def hand_over(path: str) -> None:
 def _program() -> bytes:
     numbers = sorted(NAMES)
     load = struct.pack("HBBI", 0x20, 0, 0, 0)  # the call's number
-    jumps = [struct.pack("HBBI", 0x15, len(numbers) - n, 0, number) for n, number in enumerate(numbers)]
+    jumps = [
+        struct.pack("HBBI", 0x15, len(numbers) - n, 0, number) for n, number in enumerate(numbers)
+    ]
     ends = [struct.pack("HBBI", 0x06, 0, 0, action) for action in (_ALLOW, _NOTIFY)]
     return load + b"".join(jumps) + b"".join(ends)

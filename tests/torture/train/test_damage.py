@@ -56,11 +56,14 @@ def test_any_bit(newest: Path) -> None:
     for path in sorted(newest.iterdir()):
         data = path.read_bytes()
         if path.name == NAME:
-            spots = [(at, bit if FULL else draw.randrange(8)) for at in range(len(data)) for bit in BITS]
+            spots = [
+                (at, bit if FULL else draw.randrange(8)) for at in range(len(data)) for bit in BITS
+            ]
         else:
             header = range(min(64, len(data)))
             spots = [
-                (at, draw.randrange(8)) for at in [*header, *draw.choices(range(len(data)), k=POSITIONS)]
+                (at, draw.randrange(8))
+                for at in [*header, *draw.choices(range(len(data)), k=POSITIONS)]
             ]
         for at, bit in spots:
             path.write_bytes(flipped(data, at, bit))

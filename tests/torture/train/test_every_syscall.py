@@ -48,7 +48,9 @@ def test_killed_at_each(trainers: Zygote, quick_disk: Path, tmp_path: Path) -> N
     for number in range(1, 1000):
         nth = Nth(number, lambda call: below(call, out), lambda call: KILL)
         code = drilled(trainers, tmp_path, out, "save", nth)
-        assert drill.look(out) is None, f"killed at call {number}, {nth.seen[-1]}: {drill.look(out)}"
+        assert drill.look(out) is None, (
+            f"killed at call {number}, {nth.seen[-1]}: {drill.look(out)}"
+        )
         if not nth.hit:
             assert code == 0
             assert len(nth.seen) >= FEWEST, nth.seen
@@ -64,7 +66,9 @@ def test_refused_at_each(trainers: Zygote, quick_disk: Path, tmp_path: Path, ful
     out = quick_disk / "run"
     done: set[int] = set()
     for number, what in each(full, ERRNOS):
-        nth = Nth(number, lambda call: below(call, out) and call.name in CHANGING, partial(_fail, what))
+        nth = Nth(
+            number, lambda call: below(call, out) and call.name in CHANGING, partial(_fail, what)
+        )
         code = drilled(trainers, tmp_path, out, "survive", nth)
         told = f"{errno.errorcode[what]} at call {number}, {nth.seen[-1]}"
         assert code in (0, drill.FAILED_WELL), f"{told}: ended with {code}"
@@ -75,4 +79,6 @@ def test_refused_at_each(trainers: Zygote, quick_disk: Path, tmp_path: Path, ful
             assert len(nth.seen) >= FEWEST // 2, nth.seen
             print(f"{len(nth.seen)} calls that change something, each refused")
             break
-    assert done == {0, drill.FAILED_WELL}, "some failures end a save, those of what comes after it do not"
+    assert done == {0, drill.FAILED_WELL}, (
+        "some failures end a save, those of what comes after it do not"
+    )

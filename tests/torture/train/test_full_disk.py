@@ -19,7 +19,9 @@ from tests.torture.train.supervisor import Call
 from tests.torture.train.syscalls import CHANGING
 from tests.torture.train.watched import Watched, below
 
-pytestmark = pytest.mark.full  # torture: `test_every_syscall` and `test_random_kills` have a short form of it
+pytestmark = (
+    pytest.mark.full
+)  # torture: `test_every_syscall` and `test_random_kills` have a short form of it
 
 FEWEST = 30
 ERRNOS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EMFILE, errno.EIO)
@@ -32,7 +34,11 @@ class Disk:
     files: ClassVar[int] = 0
 
     def __init__(self, mounts: Mounts, name: str) -> None:
-        self._mounts, self.inside, self.outside = mounts, Path(mounts.inside(name)), mounts.outside(name)
+        self._mounts, self.inside, self.outside = (
+            mounts,
+            Path(mounts.inside(name)),
+            mounts.outside(name),
+        )
         self._fill = self.outside / "fill"
 
     def take(self, call: Call) -> None:
@@ -156,7 +162,11 @@ class Refusing:
         self.seen = 0
 
     def __call__(self, call: Call) -> int:
-        if call.name not in CHANGING or call.name.startswith("unlink") or not below(call, self._root):
+        if (
+            call.name not in CHANGING
+            or call.name.startswith("unlink")
+            or not below(call, self._root)
+        ):
             return 0
         self.seen += 1
         return self._what if self._first <= self.seen < self._first + self._count else 0
@@ -174,7 +184,10 @@ def plain(trainers: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Path:
     # A training asks only whether a call was refused; `test_at_each_call` has a disk that really is read-only.
     [
         ERRNOS[0],
-        *(pytest.param(what, marks=pytest.mark.full) for what in (ERRNOS if FULL else ERRNOS[:2])[1:]),
+        *(
+            pytest.param(what, marks=pytest.mark.full)
+            for what in (ERRNOS if FULL else ERRNOS[:2])[1:]
+        ),
     ],
 )
 def test_a_training_goes_on(

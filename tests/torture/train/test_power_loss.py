@@ -13,7 +13,9 @@ from tests.torture.train import disk_model, drill, watched
 from tests.torture.train.disk_model import Change, Recorder, Tree
 from tests.torture.train.watched import Watched
 
-pytestmark = pytest.mark.full  # torture: `test_every_syscall` and `test_random_kills` have a short form of it
+pytestmark = (
+    pytest.mark.full
+)  # torture: `test_every_syscall` and `test_random_kills` have a short form of it
 
 SEED = 20
 VALUES = {"epochs": 1, "steps_per_epoch": 12, "save_every": 4}
@@ -30,7 +32,9 @@ STEP, BEST = ".tmp-latest", ".tmp-best.json"
 
 def committed(changes: list[Change], count: int, follows: str) -> bool:
     """Say whether the program took something for committed within the first `count` changes."""
-    return any(c.kind == "make" and c.at is not None and c.at[1] == follows for c in changes[:count])
+    return any(
+        c.kind == "make" and c.at is not None and c.at[1] == follows for c in changes[:count]
+    )
 
 
 def record(trainers: Zygote, place: Path, root: Path, job: str, *words: str) -> Recorder:
@@ -56,17 +60,23 @@ def test_a_save_on_top_of_others(trainers: Zygote, quick_disk: Path, tmp_path: P
             disk_model.build(tree, place)
             wrong = drill.look(place / "run", (3,) if step else (2, 3), (3,) if best else (1, 3))
             names = [path for path, _ in tree]
-            assert wrong is None, f"after change {count} of {len(recorder.changes)}: {wrong}; it held {names}"
+            assert wrong is None, (
+                f"after change {count} of {len(recorder.changes)}: {wrong}; it held {names}"
+            )
             shutil.rmtree(place)
     print(f"{len(recorder.changes)} changes, {len(seen)} states of the disk")
     assert len(seen) > 100
 
 
-def test_the_first_save_of_a_trainer(trainers: Zygote, quick_disk: Path, tmp_path: Path, full: bool) -> None:
+def test_the_first_save_of_a_trainer(
+    trainers: Zygote, quick_disk: Path, tmp_path: Path, full: bool
+) -> None:
     """From an empty disk on, with the real trainer: a launch on what is left goes on, with the same bits."""
     root, place, plain = quick_disk / "disk", quick_disk / "state", tmp_path / "plain"
     root.mkdir()
-    words = [word for key, value in {**TINY, **VALUES}.items() for word in ("--set", f"{key}={value}")]
+    words = [
+        word for key, value in {**TINY, **VALUES}.items() for word in ("--set", f"{key}={value}")
+    ]
     recorder = record(trainers, tmp_path, root, "train", "--out", str(root / "run"), *words)
     assert trainers.launch(plain, VALUES).wait() == 0
     draw = random.Random(SEED)
@@ -78,17 +88,24 @@ def test_the_first_save_of_a_trainer(trainers: Zygote, quick_disk: Path, tmp_pat
         for tree in disk_model.states(recorder.base, recorder.changes, count, draw):
             seen[tree] = seen.get(tree, False) or step
             if step:
-                assert any(path.startswith("run/checkpoints/step-") for path, _ in tree), (count, tree)
+                assert any(path.startswith("run/checkpoints/step-") for path, _ in tree), (
+                    count,
+                    tree,
+                )
     trees = sorted(seen, key=lambda tree: draw.random())[: 300 if full else 8]
     for tree in trees:
         disk_model.build(tree, place)
         trainer = trainers.launch(place / "run", VALUES)
         assert trainer.wait() == 0, trainer.text()
         if seen[tree] and not any(path == "run/result.json" for path, _ in tree):
-            assert "resume: at step" in trainer.text() and "from /" in trainer.text(), trainer.text()
+            assert "resume: at step" in trainer.text() and "from /" in trainer.text(), (
+                trainer.text()
+            )
             assert "damaged" not in trainer.text()
         if any(path.startswith("run/checkpoints/") for path, _ in disk_model.read_tree(place)):
             assert_same(final_state(place / "run", 12)[0], final_state(plain, 12)[0])
         shutil.rmtree(place)
-    print(f"{len(recorder.changes)} changes, {len(seen)} states of the disk, {len(trees)} of them launched")
+    print(
+        f"{len(recorder.changes)} changes, {len(seen)} states of the disk, {len(trees)} of them launched"
+    )
     assert losses(plain)

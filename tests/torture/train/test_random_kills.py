@@ -65,8 +65,12 @@ def trainings(trainers: Zygote) -> dict[str, Training]:
             lambda place: trainers.launch(place / "run", CHAR_LM), partial(equal_runs, last=400)
         ),
         "image_classifier": Training(image, partial(equal_runs, last=16 * EPOCHS)),
-        "ddp": Training(lambda place: Forked(trainers, words(place, "ddp")), equal_ranks, ended_by_us),
-        "fsdp": Training(lambda place: Forked(trainers, words(place, "fsdp")), equal_ranks, ended_by_us),
+        "ddp": Training(
+            lambda place: Forked(trainers, words(place, "ddp")), equal_ranks, ended_by_us
+        ),
+        "fsdp": Training(
+            lambda place: Forked(trainers, words(place, "fsdp")), equal_ranks, ended_by_us
+        ),
         "torchrun": Training(lambda place: Torchrun(words(place, "ddp")), equal_ranks, ended_by_us),
     }
 
@@ -75,7 +79,9 @@ def equal_ranks(out: Path, plain: Path) -> None:
     """Compare what each rank says of weights, optimizer and random state at the end, and the loss log."""
     assert losses(out) == losses(plain)
     for rank in range(WORLD):
-        left, right = (json.loads((path / f"final-{rank}.json").read_text()) for path in (out, plain))
+        left, right = (
+            json.loads((path / f"final-{rank}.json").read_text()) for path in (out, plain)
+        )
         assert left == right, f"rank {rank}"
         assert len(left["state"]) > 10
 
@@ -96,7 +102,9 @@ def equal_runs(out: Path, plain: Path, last: int) -> None:
         assert_same(left[1][key], right[1][key], key)
     for name in ("result.json", "best.json"):
         if (plain / name).exists() or (out / name).exists():
-            assert json.loads((out / name).read_text()) == json.loads((plain / name).read_text()), name
+            assert json.loads((out / name).read_text()) == json.loads((plain / name).read_text()), (
+                name
+            )
 
 
 def assert_nothing_left(out: Path, memory: set[str]) -> None:

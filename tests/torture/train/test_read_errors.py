@@ -20,7 +20,9 @@ from tests.torture.train.supervisor import Call
 from tests.torture.train.syscalls import ASKING
 from tests.torture.train.watched import Watched, below
 
-pytestmark = pytest.mark.full  # torture: `test_every_syscall` and `test_random_kills` have a short form of it
+pytestmark = (
+    pytest.mark.full
+)  # torture: `test_every_syscall` and `test_random_kills` have a short form of it
 
 VALUES = {"epochs": 1, "steps_per_epoch": 12, "save_every": 4, "background": False}
 LAST = 12
@@ -74,11 +76,17 @@ def whole(trainers: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def published(out: Path) -> dict[str, bytes]:
     """Return what no launch may take away: the files of all checkpoints."""
     folders = [*(out / "checkpoints").glob("step-*"), out / "best"]
-    return {str(path.relative_to(out)): path.read_bytes() for folder in folders for path in folder.iterdir()}
+    return {
+        str(path.relative_to(out)): path.read_bytes()
+        for folder in folders
+        for path in folder.iterdir()
+    }
 
 
 @pytest.mark.parametrize("lasts", [False, True], ids=["passes", "stays"])
-def test_at_each_call(trainers: Zygote, whole: Path, tmp_path: Path, quick_disk: Path, lasts: bool) -> None:
+def test_at_each_call(
+    trainers: Zygote, whole: Path, tmp_path: Path, quick_disk: Path, lasts: bool
+) -> None:
     before = published(whole)
     assert {name.split("/")[0] for name in before} == {"checkpoints", "best"}
     ended = {exits.DONE: 0, exits.USAGE: 0}
@@ -88,7 +96,9 @@ def test_at_each_call(trainers: Zygote, whole: Path, tmp_path: Path, quick_disk:
         number = ERRNOS[first % len(ERRNOS)]
         decide = Refusing(out, first, number, lasts=lasts)
         values = {key: value for key, value in VALUES.items() if key != "background"}
-        process = Watched(trainers, tmp_path, decide, "hasty", *watched.words(out, values), background=False)
+        process = Watched(
+            trainers, tmp_path, decide, "hasty", *watched.words(out, values), background=False
+        )
         code = process.wait()
         told = f"{errno.errorcode[number]} at {decide.seen[min(first, len(decide.seen)) - 1]}: {process.trainer.text()}"
         assert code in ended, told
@@ -109,4 +119,8 @@ def test_at_each_call(trainers: Zygote, whole: Path, tmp_path: Path, quick_disk:
     assert any(call.startswith("preadv") for call in decide.seen), (
         "the bytes are read by a call that is not watched"
     )
-    assert ended[exits.USAGE] > 0 if lasts else ended == {exits.DONE: sum(ended.values()), exits.USAGE: 0}
+    assert (
+        ended[exits.USAGE] > 0
+        if lasts
+        else ended == {exits.DONE: sum(ended.values()), exits.USAGE: 0}
+    )

@@ -61,7 +61,9 @@ def test_killed_at_calls_of_one_save(trainers: Zygote, tmp_path: Path, quick_dis
     for deadly in range(1, 2000, STRIDE):
         out = quick_disk / f"run{deadly}"
         decide = InOneSave(out, deadly)
-        process = decide.process = Watched(trainers, tmp_path, decide, "train", *watched.words(out, VALUES))
+        process = decide.process = Watched(
+            trainers, tmp_path, decide, "train", *watched.words(out, VALUES)
+        )
         code = process.wait()
         if decide.count < deadly:
             assert code == 0, process.trainer.text()
@@ -76,5 +78,7 @@ def test_killed_at_calls_of_one_save(trainers: Zygote, tmp_path: Path, quick_dis
         assert losses(out) == losses(plain), decide.last
         assert_same(final_state(out, 40)[0], final_state(plain, 40)[0])
         killed += 1
-    print(f"{decide.count} calls of the trainer and its writer in one save, killed at {killed} of them")
+    print(
+        f"{decide.count} calls of the trainer and its writer in one save, killed at {killed} of them"
+    )
     assert killed >= 3

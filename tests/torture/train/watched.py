@@ -28,11 +28,19 @@ class Watched:
     """A process of `entry.py`, and the supervisor of all it starts."""
 
     def __init__(
-        self, zygote: Zygote, place: Path, decide: Decide, job: str, *words: str, background: bool = True
+        self,
+        zygote: Zygote,
+        place: Path,
+        decide: Decide,
+        job: str,
+        *words: str,
+        background: bool = True,
     ) -> None:
         self.supervisor = Supervisor(place, decide)
         task = json.dumps({"socket": self.supervisor.path, "job": job, "words": list(words)})
-        self.trainer: Trainer = zygote.launch_script(ENTRY, background=background, env={"RGT_TORTURE": task})
+        self.trainer: Trainer = zygote.launch_script(
+            ENTRY, background=background, env={"RGT_TORTURE": task}
+        )
 
     def wait(self) -> int:
         """Wait for its end and that of all it started; return the exit code, negative for a signal."""
@@ -91,4 +99,8 @@ class Nth:
 def words(out: Path, values: Mapping[str, object]) -> list[str]:
     """Return the arguments of a `harness.TINY` training in `out`."""
     pairs = {**TINY, **values}.items()
-    return ["--out", str(out), *(word for key, value in pairs for word in ("--set", f"{key}={value}"))]
+    return [
+        "--out",
+        str(out),
+        *(word for key, value in pairs for word in ("--set", f"{key}={value}")),
+    ]

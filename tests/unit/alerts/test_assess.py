@@ -30,7 +30,10 @@ from rgt_tui.model import (
 from tests.unit.triage.builders import DATA, NOW, ROOT, box, cell, queue, run, sample
 
 DONE = queue(
-    cell("lstm-a", state="done", exit_code=0), cell(state="done", exit_code=0), done=True, runner_alive=False
+    cell("lstm-a", state="done", exit_code=0),
+    cell(state="done", exit_code=0),
+    done=True,
+    runner_alive=False,
 )
 IDLE = sample(procs=())
 RUNNING = Meter(
@@ -47,7 +50,12 @@ def alerts(state: Assessment) -> list[tuple[str, str]]:
 
 def test_a_healthy_box_runs_and_is_silent() -> None:
     found = assess(box(), NOW)
-    assert (found.health, found.word, found.alerts, found.stale) == (Health.RUNNING, "running", (), False)
+    assert (found.health, found.word, found.alerts, found.stale) == (
+        Health.RUNNING,
+        "running",
+        (),
+        False,
+    )
     assert found.why == "lstm-b at step 812, advanced 1s ago"
     assert (found.progress_age, found.sample_age) == (1.0, 0.5)
 
@@ -74,13 +82,17 @@ def test_a_box_that_came_back_overrules_what_its_provider_said_before() -> None:
     before = msgspec.structs.replace(STOPPED, at=NOW - 60)
     assert assess(box(meter=before, since=NOW - 20), NOW).health is Health.RUNNING
     at_once = msgspec.structs.replace(STOPPED, at=NOW - 21)
-    assert assess(box(meter=at_once, since=NOW - 20), NOW).word == "stopped?", "as one look reads them"
+    assert assess(box(meter=at_once, since=NOW - 20), NOW).word == "stopped?", (
+        "as one look reads them"
+    )
     assert verdict(assess(box(meter=at_once, since=NOW - 20), NOW)) is Verdict.UNKNOWN, (
         "a single look raises no alert"
     )
 
 
-def test_a_box_that_answers_and_is_called_stopped_has_one_word_and_both_sources_whoever_spoke_last() -> None:
+def test_a_box_that_answers_and_is_called_stopped_has_one_word_and_both_sources_whoever_spoke_last() -> (
+    None
+):
     words = set()
     for second in range(300):
         now = NOW + second
@@ -98,7 +110,10 @@ def test_a_box_that_no_longer_reports_is_as_its_provider_says() -> None:
     called = msgspec.structs.replace(STOPPED, at=NOW)
     old = box(meter=called, since=NOW - 600, sample_at=NOW - 31)
     assert assess(old, NOW).health is Health.STOPPED
-    assert assess(msgspec.structs.replace(old, sample_at=NOW, link=Link.UNREACHABLE), NOW).word == "stopped"
+    assert (
+        assess(msgspec.structs.replace(old, sample_at=NOW, link=Link.UNREACHABLE), NOW).word
+        == "stopped"
+    )
 
 
 def test_a_stopped_box_does_not_complain_about_its_last_figures() -> None:
@@ -142,7 +157,8 @@ def test_stale_after_three_intervals(age: float, stale: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("used", "level"), [(3276, None), (3277, "warn"), (3891, "warn"), (3892, "error"), (4096, "error")]
+    ("used", "level"),
+    [(3276, None), (3277, "warn"), (3891, "warn"), (3892, "error"), (4096, "error")],
 )
 def test_inodes_at_80_and_95(used: int, level: str | None) -> None:
     found = assess(box(sample=sample(ROOT, msgspec.structs.replace(DATA, inodes_used=used))), NOW)
@@ -152,7 +168,9 @@ def test_inodes_at_80_and_95(used: int, level: str | None) -> None:
 @pytest.mark.parametrize(("free", "level"), [(21, None), (20, "warn"), (6, "warn"), (5, "error")])
 def test_bytes_at_80_and_95(free: int, level: str | None) -> None:
     disk = Disk(mount="/workspace", bytes_total=100, bytes_used=100 - free, bytes_free=free)
-    assert alerts(assess(box(sample=sample(disk)), NOW)) == ([("bytes:/workspace", level)] if level else [])
+    assert alerts(assess(box(sample=sample(disk)), NOW)) == (
+        [("bytes:/workspace", level)] if level else []
+    )
 
 
 def test_a_read_only_image_may_be_full() -> None:
@@ -166,10 +184,14 @@ def test_a_mount_that_cannot_be_read_is_said() -> None:
     ]
 
 
-@pytest.mark.parametrize(("used", "level"), [(93, None), (94, "warn"), (100, "warn"), (101, "error")])
+@pytest.mark.parametrize(
+    ("used", "level"), [(93, None), (94, "warn"), (100, "warn"), (101, "error")]
+)
 def test_memory_at_90_and_97_without_the_cache(used: int, level: str | None) -> None:
     mem = Memory(cgroup=2, used=used, cache=4, limit=100, oom_kills=0)
-    assert alerts(assess(box(sample=sample(mem=mem)), NOW)) == ([("memory", level)] if level else [])
+    assert alerts(assess(box(sample=sample(mem=mem)), NOW)) == (
+        [("memory", level)] if level else []
+    )
 
 
 def test_memory_without_a_limit_is_no_alert() -> None:
@@ -178,7 +200,9 @@ def test_memory_without_a_limit_is_no_alert() -> None:
 
 @pytest.mark.parametrize(("ago", "there"), [(5.0, True), (700.0, False)])
 def test_a_kill_by_the_kernel_for_ten_minutes(ago: float, there: bool) -> None:
-    event = Event(boot="boot-1", seq=1, at=NOW - ago, kind="oom-kill", text="killed 12", level="error")
+    event = Event(
+        boot="boot-1", seq=1, at=NOW - ago, kind="oom-kill", text="killed 12", level="error"
+    )
     assert bool(assess(box(events=(event,)), NOW).alerts) is there
 
 
@@ -192,7 +216,12 @@ def test_stalled_after_30_seconds_of_a_fast_run(still: float, there: bool) -> No
 @pytest.mark.parametrize(
     ("connected", "looked", "there"),
     [(2.0, False, False), (2.0, True, True), (61.0, False, True), (700.0, False, True)],
-    ids=["its curve is on its way", "it was read", "it should have come", "the connection is older"],
+    ids=[
+        "its curve is on its way",
+        "it was read",
+        "it should have come",
+        "the connection is older",
+    ],
 )
 def test_after_a_rest_a_run_is_stuck_once_its_curve_was_read(
     connected: float, looked: bool, there: bool
@@ -212,13 +241,21 @@ def test_while_a_curve_is_still_read_nobody_knows_whether_its_run_is_stuck() -> 
     read = msgspec.structs.replace(state, looked=True)
     assert verdict(assess(read, NOW)) is Verdict.ESCALATE
     on_time = msgspec.structs.replace(state, runs=(run(progressed_at=NOW - 20),))
-    assert (assess(on_time, NOW).beneath, verdict(assess(on_time, NOW))) == (Health.RUNNING, Verdict.HEALTHY)
+    assert (assess(on_time, NOW).beneath, verdict(assess(on_time, NOW))) == (
+        Health.RUNNING,
+        Verdict.HEALTHY,
+    )
 
 
 def test_a_slow_run_may_take_ten_of_its_own_steps() -> None:
     slow = run(losses=[1.0] * 60, last_at=NOW)  # 600 s for 60 points: 10 s a step
-    assert assess(box(runs=(msgspec.structs.replace(slow, progressed_at=NOW - 90),)), NOW).alerts == ()
-    assert assess(box(runs=(msgspec.structs.replace(slow, progressed_at=NOW - 110),)), NOW).word == "stalled"
+    assert (
+        assess(box(runs=(msgspec.structs.replace(slow, progressed_at=NOW - 90),)), NOW).alerts == ()
+    )
+    assert (
+        assess(box(runs=(msgspec.structs.replace(slow, progressed_at=NOW - 110),)), NOW).word
+        == "stalled"
+    )
 
 
 def test_a_stale_box_is_not_called_stalled() -> None:
@@ -228,7 +265,9 @@ def test_a_stale_box_is_not_called_stalled() -> None:
 
 def test_no_first_step_for_long() -> None:
     late = queue(cell(started=NOW - 700))
-    assert [id_ for id_, _ in alerts(assess(box(queues=(late,), runs=()), NOW))] == ["no-step:lstm-b"]
+    assert [id_ for id_, _ in alerts(assess(box(queues=(late,), runs=()), NOW))] == [
+        "no-step:lstm-b"
+    ]
     soon = queue(cell(started=NOW - 60))
     assert assess(box(queues=(soon,), runs=()), NOW).alerts == ()
 
@@ -246,7 +285,9 @@ def test_interrupted_and_nobody_runs_it(code: int | None, word: str) -> None:
 
 def test_a_cell_that_a_person_stopped_is_no_alert_and_no_finding() -> None:
     stopped = cell(
-        state="interrupted", exit_code=75, reason="the queue was stopped by rgt stop; the cell ended: exit 75"
+        state="interrupted",
+        exit_code=75,
+        reason="the queue was stopped by rgt stop; the cell ended: exit 75",
     )
     found = assess(box(queues=(queue(stopped, runner_alive=False),), sample=IDLE), NOW)
     assert (found.health, found.alerts) == (Health.IDLE, ())
@@ -276,7 +317,10 @@ def test_a_runner_that_died() -> None:
 
 def test_waiting_cells_without_a_runner() -> None:
     lone = queue(cell(state="waiting"), cell("gru", state="waiting"), runner_alive=False)
-    assert assess(box(queues=(lone,), runs=(), sample=IDLE), NOW).why == "2 cells waiting, no runner alive"
+    assert (
+        assess(box(queues=(lone,), runs=(), sample=IDLE), NOW).why
+        == "2 cells waiting, no runner alive"
+    )
 
 
 def test_a_failed_cell_is_trouble() -> None:
@@ -337,7 +381,16 @@ def test_the_worst_box_comes_first() -> None:
         named("a1-full", findings=(FINDING,)),
     ]
     order = [name for _, name in sorted(fleet)]
-    assert order == ["a2-full", "a1-full", "a3-full", "b-lost", "c-warn", "d-well", "e-done", "f-stopped"]
+    assert order == [
+        "a2-full",
+        "a1-full",
+        "a3-full",
+        "b-lost",
+        "c-warn",
+        "d-well",
+        "e-done",
+        "f-stopped",
+    ]
 
 
 @given(
@@ -346,7 +399,9 @@ def test_the_worst_box_comes_first() -> None:
     kind=st.sampled_from(MeterKind),
     age=st.none() | st.floats(0, 1e6),
     meter_age=st.none() | st.floats(0, 1e6),
-    states=st.lists(st.sampled_from(["waiting", "running", "done", "failed", "interrupted"]), max_size=4),
+    states=st.lists(
+        st.sampled_from(["waiting", "running", "done", "failed", "interrupted"]), max_size=4
+    ),
     alive=st.booleans(),
 )
 def test_every_state_has_a_word_a_reason_and_a_rank(
@@ -389,7 +444,9 @@ def test_a_box_whose_processes_cannot_be_seen_is_unknown_not_idle() -> None:
 
 def test_a_warning_does_not_hide_that_nobody_knows_what_runs() -> None:
     filling = Disk(mount="/data", bytes_total=100, bytes_used=86, bytes_free=14)
-    found = assess(box(sample=sample(filling, procs=(), unseen=BLIND, gpus=()), queues=(), runs=()), NOW)
+    found = assess(
+        box(sample=sample(filling, procs=(), unseen=BLIND, gpus=()), queues=(), runs=()), NOW
+    )
     assert (found.health, found.beneath) == (Health.WARN, Health.UNKNOWN)
     assert found.why.startswith("/data ") and found.why.endswith(f"; {BLIND}")
     known = assess(box(sample=sample(filling), queues=(), runs=()), NOW)

@@ -47,12 +47,16 @@ def mixed(seed: int, count: int) -> list[Facts]:
     """Views of boxes of which each part may be that of another one."""
     chance, found = random.Random(seed), []
     for _ in range(count):
-        parts = {name: getattr(chance.choice(SOME), name) for name in BoxState.__struct_fields__[1:]}
+        parts = {
+            name: getattr(chance.choice(SOME), name) for name in BoxState.__struct_fields__[1:]
+        }
         if parts["sample"] is not None:
             names = ("gpus", "procs", "disks", "mem", "cpu", "unseen")
             told = {name: getattr(chance.choice(SAMPLES), name) for name in names}
             parts["sample"] = replace(parts["sample"], **told)
-        found.append(facts_of(replace(STATES[0], **parts), NOW + chance.choice((0.0, 1.0, 200.0, 4000.0))))
+        found.append(
+            facts_of(replace(STATES[0], **parts), NOW + chance.choice((0.0, 1.0, 200.0, 4000.0)))
+        )
     return found
 
 

@@ -39,10 +39,15 @@ def raised(**over: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("losses", [NAN, JUMP], ids=["nan", "spike"])
-def test_a_training_that_has_ended_raises_nothing_while_another_one_trains(losses: list[float]) -> None:
+def test_a_training_that_has_ended_raises_nothing_while_another_one_trains(
+    losses: list[float],
+) -> None:
     over = training("a/one.py", alive=False, at=NOW - 300, losses=losses)
     goes = training("b/two.py")
-    state: dict[str, Any] = {"queues": (), "found": (found("a/one.py", alive=False), found("b/two.py"))}
+    state: dict[str, Any] = {
+        "queues": (),
+        "found": (found("a/one.py", alive=False), found("b/two.py")),
+    }
     assert raised(runs=(over, goes), **state) == ["ended:a/one.py"]
     kind = "loss-nan" if losses is NAN else "loss-spike"
     again = replace(over, alive=True, ended=None, progressed_at=NOW - 1)
@@ -57,7 +62,9 @@ def test_a_training_beside_a_queue_is_looked_at(queues: tuple[Any, ...]) -> None
     cell = run()
     assert raised(runs=(cell, training("a/one.py", at=STOOD)), **state) == ["stalled:a/one.py"]
     assert raised(runs=(cell, training("a/one.py", losses=NAN)), **state) == ["loss-nan:a/one.py"]
-    assert raised(runs=(cell, training("a/one.py", losses=JUMP)), **state) == ["loss-spike:a/one.py"]
+    assert raised(runs=(cell, training("a/one.py", losses=JUMP)), **state) == [
+        "loss-spike:a/one.py"
+    ]
 
 
 def test_of_several_trainings_each_one_is_looked_at() -> None:
@@ -83,6 +90,9 @@ def test_a_training_of_several_runs_advances_with_any_of_them() -> None:
 
 
 def test_named_directories_are_looked_at_while_something_trains() -> None:
-    old, new = run("runs/1", progressed_at=STOOD - 9999, losses=NAN), run("runs/2", progressed_at=STOOD)
+    old, new = (
+        run("runs/1", progressed_at=STOOD - 9999, losses=NAN),
+        run("runs/2", progressed_at=STOOD),
+    )
     assert raised(queues=(), runs=(old, new)) == ["stalled:runs/2"]
     assert raised(queues=(), runs=(old, new), sample=sample(procs=())) == []

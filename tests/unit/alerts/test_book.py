@@ -96,8 +96,12 @@ class Watch:
         return next(alert for alert in listed(self.book, ()) if alert.id == id_)
 
 
-RUNNING = Meter(MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING, per_hour=0.42, at=NOW, source="Vast.ai")
-STOPPED = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, at=NOW, source="Vast.ai", native_status="exited")
+RUNNING = Meter(
+    MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING, per_hour=0.42, at=NOW, source="Vast.ai"
+)
+STOPPED = Meter(
+    MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, at=NOW, source="Vast.ai", native_status="exited"
+)
 GONE = Meter(MeterKind.NONE, Lifecycle.GONE, at=NOW, source="Vast.ai")
 
 
@@ -105,7 +109,11 @@ def full(used: int = 3980) -> Disk:
     return replace(DATA, inodes_used=used)
 
 
-LOST: dict[str, Any] = {"link": Link.UNREACHABLE, "reason": "ssh: connection refused", "sample_at": NOW}
+LOST: dict[str, Any] = {
+    "link": Link.UNREACHABLE,
+    "reason": "ssh: connection refused",
+    "sample_at": NOW,
+}
 
 
 def test_a_healthy_box_is_silent_for_an_hour() -> None:
@@ -150,7 +158,9 @@ def test_a_wait_goes_on_after_a_gap_and_counts_known_time_alone() -> None:
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])
 @pytest.mark.parametrize("troubled", [False, True])
-def test_a_clock_that_is_set_on_the_box_raises_and_clears_nothing(jump: float, troubled: bool) -> None:
+def test_a_clock_that_is_set_on_the_box_raises_and_clears_nothing(
+    jump: float, troubled: bool
+) -> None:
     """The client learns of the new skew at once; times that the box has written stay as they were."""
     waiting = queue(cell(started=NOW - 60))
     some = sample(ROOT, full()) if troubled else sample(mem=BoxMemory(used=1, limit=9, oom_kills=4))
@@ -251,7 +261,11 @@ def test_a_box_that_is_called_stopped_and_answers_is_one_alert_and_no_clock_begi
         state = replace(watch.last, life=life, alerts=listed(watch.book, ()), alerts_kept=True)
         assert not metering.look((state,), watch.now)
         known.add(
-            (bool(clock_readings(profile, state, watch.now, charges=False)), life.rested, life.stopped_at)
+            (
+                bool(clock_readings(profile, state, watch.now, charges=False)),
+                life.rested,
+                life.stopped_at,
+            )
         )
         assert assess(state, watch.now).word == "stopped?"
     assert watch.raised == ["contested"]
@@ -264,7 +278,9 @@ def test_a_box_that_is_called_stopped_and_answers_is_one_alert_and_no_clock_begi
     (cost,) = costs[state.spec.name]
     assert cost.billed == pytest.approx(0.5 * 599 / 3600)
     assert cost.at_least
-    watch.see(60, spec=spec, since=NOW, meter=replace(called, at=watch.now), sample_at=watch.now, every=2)
+    watch.see(
+        60, spec=spec, since=NOW, meter=replace(called, at=watch.now), sample_at=watch.now, every=2
+    )
     assert watch.cleared == ["contested"], "it answers no more: its provider is believed"
     assert "stopped" in watch.raised
 
@@ -283,7 +299,9 @@ def test_stopped_from_here_or_long_ago_is_no_surprise() -> None:
     assert watch.raised == ["stopped"], "what was asked for once does not excuse the next time"
 
 
-@pytest.mark.parametrize(("verb", "raised"), [("", ["stopped", "gone"]), ("park", ["gone"]), ("destroy", [])])
+@pytest.mark.parametrize(
+    ("verb", "raised"), [("", ["stopped", "gone"]), ("park", ["gone"]), ("destroy", [])]
+)
 def test_gone_is_a_surprise_unless_it_was_destroyed_from_here(verb: str, raised: list[str]) -> None:
     watch = Watch(AlertState(memory=Memory(past=Life(existed=True, ran=True, asked=verb))))
     watch.see(5, **LOST, meter=STOPPED)
@@ -325,11 +343,18 @@ def test_done_and_billing_says_what_it_costs() -> None:
 def test_a_found_training_that_is_gone_bills_on() -> None:
     watch = Watch()
     gone = FoundRun(
-        name="proj/train.py", pid=7, started=NOW - 900, command="python train.py", alive=False, ended=NOW
+        name="proj/train.py",
+        pid=7,
+        started=NOW - 900,
+        command="python train.py",
+        alive=False,
+        ended=NOW,
     )
     over: dict[str, Any] = {"queues": (), "runs": (), "found": (gone,), "sample": sample(procs=())}
     watch.see(110, **over)
-    assert "done-billing" not in watch.raised, "a script that trains with several seeds, one after the other"
+    assert "done-billing" not in watch.raised, (
+        "a script that trains with several seeds, one after the other"
+    )
     watch.see(20, **over)
     assert watch.alert("done-billing").text.startswith("no training alive for 2m")
     watch.see(7070, every=20, **over)
@@ -424,7 +449,10 @@ def growing(watch: Watch, minutes: int, per_minute: int, start: int = 10_000_000
     for minute in range(minutes):
         used = start + minute * per_minute
         disk = Disk(
-            mount="/data", bytes_total=20_000_000_000, bytes_used=used, bytes_free=20_000_000_000 - used
+            mount="/data",
+            bytes_total=20_000_000_000,
+            bytes_used=used,
+            bytes_free=20_000_000_000 - used,
         )
         watch.see(60, sample=sample(disk), every=20)
 
@@ -448,7 +476,10 @@ def test_checkpoints_that_are_kept_and_removed_are_no_trend() -> None:
     for turn in range(45):
         used = 12_000_000_000 + (turn % 3) * 1_000_000_000
         disk = Disk(
-            mount="/data", bytes_total=20_000_000_000, bytes_used=used, bytes_free=20_000_000_000 - used
+            mount="/data",
+            bytes_total=20_000_000_000,
+            bytes_used=used,
+            bytes_free=20_000_000_000 - used,
         )
         watch.see(60, sample=sample(disk), every=20)
     assert watch.raised == []
@@ -471,7 +502,8 @@ def test_a_kill_by_its_counter_alone() -> None:
     watch.see(1, sample=sample(mem=BoxMemory(used=1, limit=9, oom_kills=3)))
     assert watch.raised == ["oom-kill"]
     assert (
-        watch.alert("oom-kill").text == "the kernel killed a process for lack of memory 0s ago (oom kills 3)"
+        watch.alert("oom-kill").text
+        == "the kernel killed a process for lack of memory 0s ago (oom kills 3)"
     )
 
 
@@ -510,7 +542,9 @@ def test_a_balance_that_is_not_told_any_more(over: dict[str, Any], cleared: list
     watch.see(5, meter=meter)
     for _ in range(20):
         later = {"at": watch.now + 20, **over}
-        watch.see(20, every=20, meter=replace(meter, **later), link=Link.UNREACHABLE, sample_at=NOW - 99)
+        watch.see(
+            20, every=20, meter=replace(meter, **later), link=Link.UNREACHABLE, sample_at=NOW - 99
+        )
     assert watch.cleared == cleared
 
 
@@ -589,7 +623,9 @@ def test_a_step_changes_nothing_that_was_there() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.floats(0.1, 90), st.sampled_from([None, 10.0, 76.0, 78.0, 82.0, 96.0]), st.booleans()),
+        st.tuples(
+            st.floats(0.1, 90), st.sampled_from([None, 10.0, 76.0, 78.0, 82.0, 96.0]), st.booleans()
+        ),
         max_size=60,
     )
 )

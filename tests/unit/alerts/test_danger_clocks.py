@@ -67,11 +67,15 @@ def first(platform: str, now: float = NOW, **over: Any) -> ClockReading:
 def test_nothing_counts_for_a_box_that_runs() -> None:
     for platform in ("autodl", "generic-ssh", "runpod", "vastai"):
         assert read(platform, link=Link.LIVE, sample=sample(), sample_at=NOW - 1) == ()
-        assert read(platform, link=Link.LIVE, sample=sample(), sample_at=NOW - 1, meter=RUNNING) == ()
+        assert (
+            read(platform, link=Link.LIVE, sample=sample(), sample_at=NOW - 1, meter=RUNNING) == ()
+        )
 
 
 def test_nothing_counts_for_a_box_that_is_gone() -> None:
-    assert read("runpod", meter=replace(STOPPED, lifecycle=Lifecycle.GONE), sample_at=NOW - DAY) == ()
+    assert (
+        read("runpod", meter=replace(STOPPED, lifecycle=Lifecycle.GONE), sample_at=NOW - DAY) == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,7 +90,12 @@ def test_nothing_counts_for_a_box_that_is_gone() -> None:
 def test_autodl_counts_fifteen_days_from_the_stop(ago: float, left: float, level: str) -> None:
     life = Life(existed=True, ran=True, rested=True, seen_at=NOW - ago, stopped_at=NOW - ago)
     found = first("autodl", meter=STOPPED, life=life)
-    assert (found.seconds_left, found.level, found.approx, found.bound) == (left, level, False, Bound.EXACT)
+    assert (found.seconds_left, found.level, found.approx, found.bound) == (
+        left,
+        level,
+        False,
+        Bound.EXACT,
+    )
     assert "/root/autodl-fs" in found.consequence
 
 
@@ -94,7 +103,11 @@ def test_a_stop_that_nobody_saw_counts_from_the_last_sample() -> None:
     """Nobody looked for four days: it may have stopped right after the last look, and the worse counts."""
     life = Life(existed=True, ran=True, rested=True, seen_at=NOW - 4 * DAY, stopped_at=NOW)
     found = first("autodl", meter=STOPPED, life=life)
-    assert (found.seconds_left, found.most_left, found.bound) == (11 * DAY, 15 * DAY, Bound.AT_LEAST)
+    assert (found.seconds_left, found.most_left, found.bound) == (
+        11 * DAY,
+        15 * DAY,
+        Bound.AT_LEAST,
+    )
     assert "11d 0h left or more: it stopped at most 4d 0h ago" in found.text
 
 
@@ -115,7 +128,9 @@ def test_a_box_that_dropped_out_for_a_moment_counts_nothing() -> None:
 
 
 def test_our_own_park_is_known_to_the_second() -> None:
-    found = first("autodl", sample_at=NOW - 3 * DAY - 30, life=Life(asked="park", parked_at=NOW - 3 * DAY))
+    found = first(
+        "autodl", sample_at=NOW - 3 * DAY - 30, life=Life(asked="park", parked_at=NOW - 3 * DAY)
+    )
     assert (found.seconds_left, found.bound, found.sure) == (12 * DAY, Bound.EXACT, True)
     assert found.source == "parked through rgt"
 
@@ -128,10 +143,19 @@ def test_a_box_that_ran_after_its_park_is_not_parked() -> None:
 def test_a_park_through_rgt_says_more_than_when_the_provider_was_read() -> None:
     """Nobody looked for four days after the park: the provider's word is of today, the park of then."""
     life = Life(
-        existed=True, ran=True, rested=True, parked_at=NOW - 4 * DAY, seen_at=NOW - 4 * DAY, stopped_at=NOW
+        existed=True,
+        ran=True,
+        rested=True,
+        parked_at=NOW - 4 * DAY,
+        seen_at=NOW - 4 * DAY,
+        stopped_at=NOW,
     )
     found = first("autodl", meter=STOPPED, life=life)
-    assert (found.seconds_left, found.bound, found.source) == (11 * DAY, Bound.EXACT, "parked through rgt")
+    assert (found.seconds_left, found.bound, found.source) == (
+        11 * DAY,
+        Bound.EXACT,
+        "parked through rgt",
+    )
 
 
 def test_a_provider_that_says_stopped_for_the_first_time_counts_from_its_reading() -> None:
@@ -146,7 +170,9 @@ def test_a_stop_that_was_told_before_the_last_sample_counts_from_what_was_told()
 
 
 def test_a_box_never_seen_alive_has_at_most_the_whole_time() -> None:
-    found = first("autodl", meter=STOPPED, life=Life(existed=True, rested=True, stopped_at=NOW - DAY))
+    found = first(
+        "autodl", meter=STOPPED, life=Life(existed=True, rested=True, stopped_at=NOW - DAY)
+    )
     assert (found.seconds_left, found.bound) == (14 * DAY, Bound.AT_MOST)
     assert found.text.startswith("at most 14d 0h left, when it stopped is not known: ")
     assert read("autodl") == (), "nobody has ever seen it"
@@ -171,7 +197,11 @@ def test_runpod_counts_about_thirty_days_and_the_double_rate() -> None:
 
 def test_a_charge_of_an_unknown_rate_is_not_free() -> None:
     found = first("vastai", meter=STOPPED)
-    assert (found.what, found.seconds_left, found.per_hour) == ("disk bills while stopped", None, None)
+    assert (found.what, found.seconds_left, found.per_hour) == (
+        "disk bills while stopped",
+        None,
+        None,
+    )
     assert found.text.startswith("rate unknown without a limit")
 
 
@@ -182,7 +212,8 @@ def test_the_balance_is_divided_by_what_the_account_burns() -> None:
 
 
 @pytest.mark.parametrize(
-    "over", [{"balance": None}, {"burn_per_hour": 0.0}, {"balance": math.nan}, {"burn_per_hour": None}]
+    "over",
+    [{"balance": None}, {"burn_per_hour": 0.0}, {"balance": math.nan}, {"burn_per_hour": None}],
 )
 def test_a_balance_that_says_nothing_does_not_count(over: dict[str, Any]) -> None:
     meter = replace(replace(RUNNING, balance=10.0, burn_per_hour=0.5), **over)
@@ -199,7 +230,10 @@ def test_where_sources_disagree_the_worse_counts_and_both_are_said() -> None:
 
 def test_an_end_date_that_has_come_about_counts_no_more() -> None:
     meter = replace(STOPPED, ends_at=NOW - DAY)
-    assert [one.what for one in read("vastai", meter=meter)] == ["ended rental", "disk bills while stopped"]
+    assert [one.what for one in read("vastai", meter=meter)] == [
+        "ended rental",
+        "disk bills while stopped",
+    ]
     assert first("vastai", meter=meter).seconds_left == DAY
 
 
@@ -216,7 +250,12 @@ def test_the_walltime_is_what_the_scheduler_gave() -> None:
         SlurmJob(id="1", name="a", state="RUNNING", left_s=7200.0),
         SlurmJob(id="2", name="b", state="PENDING", left_s=60.0),
     )
-    state = of("generic-ssh", link=Link.LIVE, sample=sample(session=Session(slurm=jobs)), sample_at=NOW - 200)
+    state = of(
+        "generic-ssh",
+        link=Link.LIVE,
+        sample=sample(session=Session(slurm=jobs)),
+        sample_at=NOW - 200,
+    )
     (found,) = clock_readings(profile, state, NOW)
     assert found.seconds_left == 7000.0
     assert clock_readings(profile, replace(state, sample=None), NOW) == ()
@@ -225,7 +264,9 @@ def test_the_walltime_is_what_the_scheduler_gave() -> None:
     assert clock_readings(profile, off, NOW) == ()
 
 
-@pytest.mark.parametrize(("runs", "running", "off"), [("running", True, False), ("always", True, True)])
+@pytest.mark.parametrize(
+    ("runs", "running", "off"), [("running", True, False), ("always", True, True)]
+)
 def test_a_charge_counts_in_its_state_alone(runs: str, running: bool, off: bool) -> None:
     clock = DangerClock(
         what="fee", consequence="it costs", applies_when="always", mode=ClockMode.CHARGE, runs=runs,
@@ -235,15 +276,23 @@ def test_a_charge_counts_in_its_state_alone(runs: str, running: bool, off: bool)
     meter = replace(RUNNING, storage_per_hour=0.02)
     live = of("generic-ssh", link=Link.LIVE, sample=sample(), sample_at=NOW, meter=meter)
     rate = 0.02 if runs == "always" else 0.5  # what goes on in every state is the storage
-    assert [one.per_hour for one in clock_readings(profile, live, NOW)] == ([rate] if running else [])
+    assert [one.per_hour for one in clock_readings(profile, live, NOW)] == (
+        [rate] if running else []
+    )
     assert bool(clock_readings(profile, of("generic-ssh", meter=STOPPED), NOW)) is off
-    assert bool(clock_readings(profile, of("generic-ssh"), NOW)) is off, "nobody has ever seen it run"
+    assert bool(clock_readings(profile, of("generic-ssh"), NOW)) is off, (
+        "nobody has ever seen it run"
+    )
 
 
 def test_a_countdown_from_the_start_is_at_most_what_is_left_since_it_was_first_seen() -> None:
     profile = replace(load_profile("generic-ssh"), clocks=(custom(ClockStart.START, 12 * HOUR),))
     state = of(
-        "generic-ssh", link=Link.LIVE, sample=sample(), sample_at=NOW, life=Life(started_at=NOW - HOUR)
+        "generic-ssh",
+        link=Link.LIVE,
+        sample=sample(),
+        sample_at=NOW,
+        life=Life(started_at=NOW - HOUR),
     )
     (found,) = clock_readings(profile, state, NOW)
     assert (found.seconds_left, found.bound) == (11 * HOUR, Bound.AT_MOST)
@@ -255,7 +304,9 @@ def test_a_countdown_from_the_start_is_at_most_what_is_left_since_it_was_first_s
 
 def first_of(state: BoxState) -> tuple[str, float | None]:
     found = [
-        one for one in clock_readings(load_profile(state.spec.profile), state, NOW) if one.seconds_left == 0
+        one
+        for one in clock_readings(load_profile(state.spec.profile), state, NOW)
+        if one.seconds_left == 0
     ]
     return (found[0].what, found[0].seconds_left) if found else ("", None)
 
@@ -269,7 +320,9 @@ def test_a_limit_that_the_machine_has_outlived_is_none() -> None:
         if one.mode is ClockMode.COUNTDOWN
     ] == [("timer of a paid notebook", 5 * HOUR)]
     about = replace(seen, life=Life(started_at=NOW - 6 * HOUR - 60), sample_at=NOW)
-    assert first_of(about) == ("timer of a free notebook", 0.0), "a minute over its end proves nothing yet"
+    assert first_of(about) == ("timer of a free notebook", 0.0), (
+        "a minute over its end proves nothing yet"
+    )
     silent = replace(seen, sample_at=NOW - 1.1 * HOUR)
     assert "timer of a free notebook" in [
         one.what for one in clock_readings(load_profile("paperspace-gradient"), silent, NOW)
@@ -283,7 +336,9 @@ def test_a_session_that_ends_the_same_day_is_no_trouble_from_its_first_minute(
     left: float, level: str
 ) -> None:
     started = NOW - 12 * HOUR + left
-    colab = of("colab", link=Link.LIVE, sample=sample(), sample_at=NOW, life=Life(started_at=started))
+    colab = of(
+        "colab", link=Link.LIVE, sample=sample(), sample_at=NOW, life=Life(started_at=started)
+    )
     job = SlurmJob(id="1", name="a", state="RUNNING", left_s=left)
     slurm = of("slurm", link=Link.LIVE, sample=sample(session=Session(slurm=(job,))), sample_at=NOW)
     for state in (colab, slurm):
@@ -303,25 +358,35 @@ def test_the_control_plane_tells_the_walltime_where_the_box_does_not() -> None:
 
 
 def test_a_clock_that_is_over_does_not_hide_the_next_one() -> None:
-    life = Life(existed=True, ran=True, rested=True, seen_at=NOW - 2 * DAY, stopped_at=NOW - 2 * DAY)
+    life = Life(
+        existed=True, ran=True, rested=True, seen_at=NOW - 2 * DAY, stopped_at=NOW - 2 * DAY
+    )
     state = of("gpushare", meter=STOPPED, life=life)
     release, emptied, charge = clock_readings(load_profile("gpushare"), state, NOW)
     assert (release.what, release.seconds_left) == ("release of the stopped instance", 8 * DAY)
     assert (emptied.what, emptied.seconds_left) == ("/hy-tmp is emptied", 0.0)
     assert (charge.mode, charge.level) == (ClockMode.CHARGE, "warn")
     told = step_alerts(AlertState(memory=Memory(past=life)), state, NOW)
-    assert "clock" not in [one.id for one in told.raised], "eight days are no alert, and what is over is none"
+    assert "clock" not in [one.id for one in told.raised], (
+        "eight days are no alert, and what is over is none"
+    )
     late = replace(state, life=replace(life, seen_at=NOW - 9 * DAY, stopped_at=NOW - 9 * DAY))
     raised = step_alerts(AlertState(memory=Memory(past=late.life)), late, NOW).raised
     assert [
-        "1d 0h left: release of the stopped instance" in one.text for one in raised if one.id == "clock"
+        "1d 0h left: release of the stopped instance" in one.text
+        for one in raised
+        if one.id == "clock"
     ] == [True]
 
 
 def test_a_machine_that_is_off_and_bills_in_full_says_the_full_rate() -> None:
-    off = Meter(MeterKind.COMPUTE_AND_STORAGE, Lifecycle.STOPPED, 3.39, at=NOW, source="DigitalOcean")
+    off = Meter(
+        MeterKind.COMPUTE_AND_STORAGE, Lifecycle.STOPPED, 3.39, at=NOW, source="DigitalOcean"
+    )
     life = Life(existed=True, ran=True, rested=True, seen_at=NOW, stopped_at=NOW)
-    (found,) = clock_readings(load_profile("digitalocean"), of("digitalocean", meter=off, life=life), NOW)
+    (found,) = clock_readings(
+        load_profile("digitalocean"), of("digitalocean", meter=off, life=life), NOW
+    )
     assert (found.per_hour, found.level) == (3.39, "warn")
     assert found.text.startswith("$3.39/h without a limit: off, and billed in full")
 
@@ -335,7 +400,11 @@ def test_a_charge_after_a_park_is_a_warning_without_a_provider_as_well() -> None
 def test_what_bills_in_every_state_is_no_warning_of_a_machine_that_runs() -> None:
     live = of("lanrui", link=Link.LIVE, sample=sample(), sample_at=NOW, meter=RUNNING)
     (found,) = clock_readings(load_profile("lanrui"), live, NOW)
-    assert (found.what, found.level, found.per_hour) == ("netdisk above the free quota", "info", None)
+    assert (found.what, found.level, found.per_hour) == (
+        "netdisk above the free quota",
+        "info",
+        None,
+    )
 
 
 def test_a_quota_of_which_nobody_tells_does_not_count() -> None:
@@ -357,18 +426,26 @@ def test_the_soonest_comes_first_and_charges_last() -> None:
     "over",
     [
         {"sample_at": NOW + 9 * DAY},
-        {"sample_at": NOW - DAY, "meter": STOPPED, "life": Life(seen_at=NOW + 1e12, stopped_at=NOW + DAY)},
+        {
+            "sample_at": NOW - DAY,
+            "meter": STOPPED,
+            "life": Life(seen_at=NOW + 1e12, stopped_at=NOW + DAY),
+        },
         {"sample_at": math.inf, "meter": STOPPED},
         {"meter": replace(STOPPED, at=math.nan, ends_at=math.inf)},
     ],
 )
-def test_times_of_a_clock_that_was_set_leave_no_more_than_the_whole_time(over: dict[str, Any]) -> None:
+def test_times_of_a_clock_that_was_set_leave_no_more_than_the_whole_time(
+    over: dict[str, Any],
+) -> None:
     for found in read("autodl", **over):
         assert found.seconds_left is None or 0 <= found.seconds_left <= 15 * DAY
 
 
 _TIMES = st.one_of(
-    st.none(), st.floats(allow_nan=True, allow_infinity=True), st.floats(NOW - 99 * DAY, NOW + 99 * DAY)
+    st.none(),
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.floats(NOW - 99 * DAY, NOW + 99 * DAY),
 )
 
 
@@ -377,12 +454,16 @@ _TIMES = st.one_of(
     st.sampled_from(list(Lifecycle)),
     st.builds(Life, seen_at=_TIMES, stopped_at=_TIMES, parked_at=_TIMES, started_at=_TIMES),
     _TIMES,
-    st.builds(Meter, at=_TIMES, ends_at=_TIMES, balance=_TIMES, burn_per_hour=_TIMES, per_hour=_TIMES),
+    st.builds(
+        Meter, at=_TIMES, ends_at=_TIMES, balance=_TIMES, burn_per_hour=_TIMES, per_hour=_TIMES
+    ),
 )
 def test_whatever_is_told_no_time_is_negative_or_too_long(
     platform: str, word: Lifecycle, life: Life, sample_at: float | None, meter: Meter
 ) -> None:
-    for found in read(platform, meter=replace(meter, lifecycle=word), life=life, sample_at=sample_at):
+    for found in read(
+        platform, meter=replace(meter, lifecycle=word), life=life, sample_at=sample_at
+    ):
         if found.seconds_left is None:
             continue
         assert found.seconds_left >= 0
@@ -392,7 +473,9 @@ def test_whatever_is_told_no_time_is_negative_or_too_long(
             assert found.most_left is None or found.most_left >= found.seconds_left
 
 
-@pytest.mark.parametrize(("id_", "seconds"), [("autodl", 15 * DAY), ("runpod", 30 * DAY), ("vastai", None)])
+@pytest.mark.parametrize(
+    ("id_", "seconds"), [("autodl", 15 * DAY), ("runpod", 30 * DAY), ("vastai", None)]
+)
 def test_what_a_stop_would_start(id_: str, seconds: float | None) -> None:
     found = pending_readings(load_profile(id_))[0]
     assert (found.seconds_left, found.counting) == (seconds, False)
@@ -422,7 +505,9 @@ def test_what_is_said_when_a_platform_is_met() -> None:
         of("autodl", sample_at=NOW - 14 * DAY),
         of("autodl", meter=STOPPED, life=Life(seen_at=NOW - 14 * DAY, stopped_at=NOW, rested=True)),
         of(
-            "runpod", meter=STOPPED, life=Life(seen_at=NOW - 29 * DAY, stopped_at=NOW - 29 * DAY, rested=True)
+            "runpod",
+            meter=STOPPED,
+            life=Life(seen_at=NOW - 29 * DAY, stopped_at=NOW - 29 * DAY, rested=True),
         ),
         of("vastai", meter=replace(RUNNING, ends_at=NOW + DAY), sample_at=NOW),
         of("autodl", sample_at=NOW - 3 * DAY),
@@ -440,18 +525,28 @@ def test_the_alert_says_what_the_screen_shows(state: BoxState) -> None:
         if one.mode is ClockMode.COUNTDOWN
     ]
     alerts = [alert for alert in found.raised if alert.id == "clock"]
-    assert [alert.text for alert in alerts] == [one.text for one in shown[:1] if one.level != "info"]
-    assert [alert.level for alert in alerts] == [one.level for one in shown[:1] if one.level != "info"]
+    assert [alert.text for alert in alerts] == [
+        one.text for one in shown[:1] if one.level != "info"
+    ]
+    assert [alert.level for alert in alerts] == [
+        one.level for one in shown[:1] if one.level != "info"
+    ]
 
 
 def test_an_alert_after_a_restart_without_any_sample() -> None:
     """Only what an earlier rgt remembered is there: neither the box nor a provider has said a word."""
-    found = step_alerts(AlertState(memory=Memory(past=Life(seen_at=NOW - 14 * DAY))), of("autodl"), NOW)
-    assert [(alert.id, alert.level) for alert in found.raised if alert.id == "clock"] == [("clock", "error")]
+    found = step_alerts(
+        AlertState(memory=Memory(past=Life(seen_at=NOW - 14 * DAY))), of("autodl"), NOW
+    )
+    assert [(alert.id, alert.level) for alert in found.raised if alert.id == "clock"] == [
+        ("clock", "error")
+    ]
 
 
 def test_what_the_provider_said_is_remembered_until_it_is_read_again() -> None:
-    life = Life(existed=True, ran=True, rested=True, seen_at=NOW - 4 * DAY, stopped_at=NOW - 4 * DAY)
+    life = Life(
+        existed=True, ran=True, rested=True, seen_at=NOW - 4 * DAY, stopped_at=NOW - 4 * DAY
+    )
     found = first("autodl", life=life)
     assert (found.seconds_left, found.bound, found.sure) == (11 * DAY, Bound.EXACT, True)
     assert read("autodl", life=life, link=Link.LIVE, sample=sample(), sample_at=NOW - 1) == ()
@@ -463,11 +558,12 @@ def test_that_a_box_runs_is_noted_every_ten_minutes() -> None:
     assert (first_.seen_at, first_.started_at) == (NOW, NOW)
     assert lived(first_, replace(live, sample_at=NOW + 599), Lifecycle.UNKNOWN) is first_
     assert lived(first_, replace(live, sample_at=NOW + 600), Lifecycle.UNKNOWN).seen_at == NOW + 600
-    assert lived(first_, replace(live, sample_at=NOW - DAY), Lifecycle.UNKNOWN).seen_at == NOW - DAY, (
-        "the clock was set back"
-    )
     assert (
-        lived(first_, replace(live, link=Link.UNREACHABLE, sample_at=NOW - DAY), Lifecycle.UNKNOWN) is first_
+        lived(first_, replace(live, sample_at=NOW - DAY), Lifecycle.UNKNOWN).seen_at == NOW - DAY
+    ), "the clock was set back"
+    assert (
+        lived(first_, replace(live, link=Link.UNREACHABLE, sample_at=NOW - DAY), Lifecycle.UNKNOWN)
+        is first_
     )
 
 
@@ -482,6 +578,8 @@ def test_a_box_that_runs_again_forgets_its_park() -> None:
     live = of("autodl", link=Link.LIVE, sample=sample(), sample_at=NOW)
     assert lived(parked, live, Lifecycle.UNKNOWN).parked_at is None
     assert (
-        lived(parked, replace(live, link=Link.UNREACHABLE, sample_at=NOW - DAY), Lifecycle.UNKNOWN).parked_at
+        lived(
+            parked, replace(live, link=Link.UNREACHABLE, sample_at=NOW - DAY), Lifecycle.UNKNOWN
+        ).parked_at
         == NOW - DAY
     )

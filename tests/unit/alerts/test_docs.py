@@ -33,10 +33,10 @@ def limits(kind: Condition) -> str:
 def row(kind: Condition) -> str:
     calls = " **!**" if kind.escalates else ""
     lasts, over = (age(seconds) if seconds else "–" for seconds in (kind.hold_s, kind.quiet_s))
-    see = kind.more.replace("triage", "[triage](triage.md)").replace("platform", "[profiles](profiles.md)")
-    return (
-        f"| `{kind.id}`{calls} | {kind.title} | {limits(kind)} | {lasts} | {over} | {kind.advice} | {see} |\n"
+    see = kind.more.replace("triage", "[triage](triage.md)").replace(
+        "platform", "[profiles](profiles.md)"
     )
+    return f"| `{kind.id}`{calls} | {kind.title} | {limits(kind)} | {lasts} | {over} | {kind.advice} | {see} |\n"
 
 
 def between(text: str, name: str) -> str:
@@ -84,7 +84,9 @@ def test_the_pages_have_the_table(page: str, table: Callable[[], str]) -> None:
 
 def test_every_sink_and_every_key_is_described() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert [name for name in (*SINKS, *SinkSettings.__struct_fields__) if f"`{name}`" not in text] == []
+    assert [
+        name for name in (*SINKS, *SinkSettings.__struct_fields__) if f"`{name}`" not in text
+    ] == []
 
 
 def test_what_a_row_refers_to_is_there() -> None:

@@ -33,7 +33,9 @@ def after(row: Condition, *values: float, dt: float = 1.0, machine: Machine = RE
     return machine
 
 
-@pytest.mark.parametrize(("value", "rung"), [(79.9, 0), (80.0, 1), (94.9, 1), (95.0, 2), (math.inf, 2)])
+@pytest.mark.parametrize(
+    ("value", "rung"), [(79.9, 0), (80.0, 1), (94.9, 1), (95.0, 2), (math.inf, 2)]
+)
 def test_the_highest_rung_that_is_reached(value: float, rung: int) -> None:
     assert after(kind(), value).rung == rung
 
@@ -55,7 +57,12 @@ def test_between_the_limits_it_stays_as_it_is(values: tuple[float, ...], rung: i
 
 def test_small_values_are_the_bad_ones() -> None:
     row = kind((Rung("warn", 5.0, 10.0),), below=True)
-    assert [after(row, *values).rung for values in [(5.0,), (5.1,), (5, 10), (5, 10.1)]] == [1, 0, 1, 0]
+    assert [after(row, *values).rung for values in [(5.0,), (5.1,), (5, 10), (5, 10.1)]] == [
+        1,
+        0,
+        1,
+        0,
+    ]
 
 
 def test_it_waits_as_long_as_asked() -> None:

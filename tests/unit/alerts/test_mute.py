@@ -28,7 +28,8 @@ def quiet(mutes: tuple[Mute, ...], *alerts: Alert, box: str = "a", now: float = 
 
 
 @pytest.mark.parametrize(
-    ("what", "muted"), [("inodes:/data", [True, False]), ("inodes", [True, True]), ("bytes", [False, False])]
+    ("what", "muted"),
+    [("inodes:/data", [True, False]), ("inodes", [True, True]), ("bytes", [False, False])],
 )
 def test_an_id_or_a_whole_kind(what: str, muted: list[bool]) -> None:
     assert quiet(put_mute((), "a", what, 60, NOW), INODES, OTHER) == muted
@@ -78,7 +79,9 @@ def test_money_that_runs_speaks_again_after_a_day(seconds: float | None) -> None
     assert quiet(mutes, BILLING, now=NOW + DAY_S) == [False]
 
 
-def test_everything_of_a_box_is_muted_for_a_day_at_most_and_speaks_again_with_anything_of_it() -> None:
+def test_everything_of_a_box_is_muted_for_a_day_at_most_and_speaks_again_with_anything_of_it() -> (
+    None
+):
     mutes = put_mute((), "lab", EVERYTHING, None, NOW)
     assert [(mute.what, mute.until) for mute in mutes] == [("*", NOW + DAY_S)]
     assert put_mute((), "lab", EVERYTHING, 60.0, NOW)[0].until == NOW + 60.0

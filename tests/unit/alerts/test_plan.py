@@ -60,7 +60,9 @@ def test_what_comes_and_goes_is_told_at_most_every_ten_minutes() -> None:
 
 
 @pytest.mark.parametrize(
-    "over", [{"min_level": "error"}, {"kinds": ("bytes",)}, {"boxes": ("b",)}], ids=["level", "kind", "box"]
+    "over",
+    [{"min_level": "error"}, {"kinds": ("bytes",)}, {"boxes": ("b",)}],
+    ids=["level", "kind", "box"],
 )
 def test_what_a_sink_does_not_want(over: dict[str, Any]) -> None:
     assert planned(event(), **over).send == ()
@@ -83,7 +85,9 @@ def test_what_holds_unsaid_is_not_over() -> None:
     told = {KEY: Told("warn", NOW - 50)}
     for resolved in (True, False):
         assert planned(told=told, held=(KEY,), resolved=resolved) == Plan((), (), None)
-    assert planned(event(), told=told, resolved=True).send == (), "and it is told once when it is back"
+    assert planned(event(), told=told, resolved=True).send == (), (
+        "and it is told once when it is back"
+    )
 
 
 def test_the_boxes_of_another_fleet_are_left_alone() -> None:
@@ -129,7 +133,10 @@ def test_many_at_once_are_one_message() -> None:
 
 
 def test_a_digest_of_a_whole_fleet_fits_into_a_message_errors_first() -> None:
-    many = [*(event(box=f"box-{n}", id_="x:é" * 9) for n in range(200)), event(box="last", level="error")]
+    many = [
+        *(event(box=f"box-{n}", id_="x:é" * 9) for n in range(200)),
+        event(box="last", level="error"),
+    ]
     found = digest(many, NOW)
     lines = found.text.splitlines()
     assert len(found.text.encode()) <= MAX_DIGEST_BYTES + 20

@@ -63,10 +63,23 @@ from rgt_tui.model import (
     time_of_day,
 )
 from rgt_tui.model import Memory as BoxMemory
-from tests.unit.triage.builders import DATA, LOG, NOW, box, cell, checkpoints, log, queue, run, sample
+from tests.unit.triage.builders import (
+    DATA,
+    LOG,
+    NOW,
+    box,
+    cell,
+    checkpoints,
+    log,
+    queue,
+    run,
+    sample,
+)
 
 replace = msgspec.structs.replace
-RUNNING = Meter(MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING, per_hour=0.42, at=NOW, source="Vast.ai")
+RUNNING = Meter(
+    MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING, per_hour=0.42, at=NOW, source="Vast.ai"
+)
 STOPPED = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, at=NOW, source="RunPod")
 GONE = Meter(MeterKind.NONE, Lifecycle.GONE, at=NOW, source="RunPod")
 DONE = queue(cell(state="done", exit_code=0), done=True, runner_alive=False)
@@ -88,7 +101,9 @@ def timed(**seconds: float) -> RunState:
     return replace(made, series={**made.series, **curves})
 
 
-FATAL = Finding("U7", "No inodes", Severity.FATAL, "inodes of /data", "OSError", "log", reading="all used")
+FATAL = Finding(
+    "U7", "No inodes", Severity.FATAL, "inodes of /data", "OSError", "log", reading="all used"
+)
 CUT = queue(cell(state="interrupted", exit_code=75), runner_alive=False)
 LEFT = queue(cell(state="waiting"), runner_alive=False)
 NAN = run(losses=[2.0] * 60 + [math.nan] * 2)
@@ -104,7 +119,9 @@ GONE_RUN = FoundRun(
 )
 SAVED = (checkpoints(400, 800),)
 ANEW = {
-    "loss": Series().extended([*((at, 2.0) for at in range(713, 813)), *((at, 4.0) for at in range(1, 41))])
+    "loss": Series().extended(
+        [*((at, 2.0) for at in range(713, 813)), *((at, 4.0) for at in range(1, 41))]
+    )
 }
 FLAGGED = cell("lstm-a", state="done", flag="ended after 3 s, where 60 min is usual")
 RAN = Memory(past=Life(existed=True, ran=True))
@@ -131,7 +148,9 @@ BILL = AccountBill(
     ),
 )
 PACE = 19_400_000_000 / 7300.0
-GROWN = array("d", [x for i in range(-28, 1) for x in (60.0 * i, 600_000_000 - PACE * 60.0 * (1 - i))])
+GROWN = array(
+    "d", [x for i in range(-28, 1) for x in (60.0 * i, 600_000_000 - PACE * 60.0 * (1 - i))]
+)
 GROWS = Memory(trends={"bytes:/workspace": Trend(GROWN, PACE)})
 STUCK = run(progressed_at=NOW - 300, last_at=NOW - 300)
 WAIT = Wait(what="disk", step=812, at=NOW - 240, until=NOW + 1560.5, unsaved=81)
@@ -155,7 +174,8 @@ ARMED = SelfStop(
 )
 PARKED = replace(ARMED, off_at=NOW - 3600.0, stopping_at=NOW - 3610.0)
 REBOOTED = replace(
-    box().hello or Hello(proto=1, agent="", boot="", host="", python="", pid=1, at=0.0), boot="boot-2"
+    box().hello or Hello(proto=1, agent="", boot="", host="", python="", pid=1, at=0.0),
+    boot="boot-2",
 )
 
 HALTED = replace(
@@ -164,7 +184,9 @@ HALTED = replace(
 
 BUSY = Gpu(index=0, name="H100", util=100.0, power_w=140.0, power_limit_w=700.0)
 HALF = Rings(gpu_util=(12.0,) * 60)
-ONE_CORE = Proc(pid=7, cmd="python train.py", started=NOW - 900, state="R", threads=90, cpu_pct=99.0)
+ONE_CORE = Proc(
+    pid=7, cmd="python train.py", started=NOW - 900, state="R", threads=90, cpu_pct=99.0
+)
 SILENT = replace(log(), at=NOW - 2400)
 WENT_ON = (Resume(step=100, reason="killed", index=100),)
 HIGHER = [2.0 + 0.01 * (i % 5) for i in range(100)] + [3.0 + 0.01 * (i % 5) for i in range(40)]
@@ -506,13 +528,18 @@ def judge(kind: Condition, over: dict[str, Any]) -> list[tuple[str, str]]:
     for left in range(rounds, -1, -1):
         now = NOW if left == 0 else NOW - 60.0 * left
         fresh = facts_of(state, NOW)
-        shifted = replace(state, sample_at=now if fresh.live else state.sample_at, since=state.since)
+        shifted = replace(
+            state, sample_at=now if fresh.live else state.sample_at, since=state.since
+        )
         book = replace(book, memory=replace(book.memory, trends=trends))
         if left and (kind.hold_s == 0 or kind.id in SELF):
             continue  # says by itself for how long it has been so
         book = step_alerts(book, shifted, now, (kind,)).book
         texts = [
-            (m.alert.level, m.alert.text) for ms in book.machines.values() for m in ms.values() if m.alert
+            (m.alert.level, m.alert.text)
+            for ms in book.machines.values()
+            for m in ms.values()
+            if m.alert
         ]
     return texts
 
@@ -541,7 +568,9 @@ def test_a_row_is_whole(kind: Condition) -> None:
     for rung in kind.rungs:
         assert rung.level in ("warn", "error")
         assert sign * rung.clear <= sign * rung.at
-    assert [rung.level for rung in kind.rungs] == sorted((r.level for r in kind.rungs), reverse=True)
+    assert [rung.level for rung in kind.rungs] == sorted(
+        (r.level for r in kind.rungs), reverse=True
+    )
     assert ":" not in kind.id
     assert kind.advice.endswith(".")
     assert len(kind.advice) <= 110
@@ -575,11 +604,19 @@ def test_the_agent_calls_the_same_reasons_slowed_down() -> None:
 @pytest.mark.parametrize(
     ("cpu", "busy", "why"),
     [
-        (Cpu(usable=8.0, throttled_pct=12.0), (99.0,), "CPU-bound, its quota runs out 12% of the time"),
+        (
+            Cpu(usable=8.0, throttled_pct=12.0),
+            (99.0,),
+            "CPU-bound, its quota runs out 12% of the time",
+        ),
         (Cpu(usable=8.0, throttled_pct=9.0), (99.0,), "its main process keeps a core 99% busy"),
         (Cpu(usable=8.0), (340.0, 340.0), "CPU-bound, all 8 cores are busy"),
         (Cpu(usable=8.0), (91.0, 4.0), "its main process keeps a core 91% busy"),
-        (Cpu(usable=8.0), (20.0, 4.0), "the processors are idle, too: it waits for a disk, the network"),
+        (
+            Cpu(usable=8.0),
+            (20.0, 4.0),
+            "the processors are idle, too: it waits for a disk, the network",
+        ),
         (Cpu(), (None,), "what it waits for is not known"),
     ],
 )
@@ -597,11 +634,16 @@ def test_a_checkpoint_alone_shows_that_a_silent_log_is_held_back() -> None:
     still = run(progressed_at=None, last_at=None)
     saved = {"logs": (SILENT,), "runs": (still,), "checkpoints": (checkpoints(400, 800),)}
     ((_, text),) = judge(BY_ID["held-back"], saved)
-    assert text == f"lstm-b is advancing (moved 3m20 ago), but {LOG} has been silent for 40m00: buffered"
+    assert (
+        text
+        == f"lstm-b is advancing (moved 3m20 ago), but {LOG} has been silent for 40m00: buffered"
+    )
     assert judge(BY_ID["held-back"], saved | {"checkpoints": (checkpoints(400, 700),)}) == []
 
 
-def test_a_found_log_that_was_never_written_to_is_held_back_unless_another_of_its_logs_speaks() -> None:
+def test_a_found_log_that_was_never_written_to_is_held_back_unless_another_of_its_logs_speaks() -> (
+    None
+):
     """What most buffered trainings look like: the file that the shell made, and not a byte in it."""
     name, said = "lstm/train.py", f"{LOG}.err"
     found = FoundRun(
@@ -631,7 +673,10 @@ def test_a_hard_xid_is_not_hidden_by_a_later_soft_one() -> None:
     soft = event("xid", "GPU 1 (0000:02:00.0): Xid 31, page fault", "warn", 8)
     state = box(events=(hard, soft), sample=sample(gpus=(Gpu(index=1, name="H100", xid=31),)))
     raised = step_alerts(AlertState(), state, NOW).raised
-    assert {(alert.id, alert.level) for alert in raised} == {("xid:1", "error"), ("xid-soft", "warn")}
+    assert {(alert.id, alert.level) for alert in raised} == {
+        ("xid:1", "error"),
+        ("xid-soft", "warn"),
+    }
 
 
 FLAT = [2.0 + 0.05 * math.sin(i) for i in range(49)]
@@ -660,7 +705,12 @@ def test_spikes(usual: list[float], newest: list[float], high: bool) -> None:
 
 @pytest.mark.parametrize(
     ("usual", "newest"),
-    [([], []), ([2.0] * 29, [9.0] * 3), ([2.0] * 49, [9.0] * 2), ([2.0] * 49, [math.nan, 9.0, 9.0])],
+    [
+        ([], []),
+        ([2.0] * 29, [9.0] * 3),
+        ([2.0] * 49, [9.0] * 2),
+        ([2.0] * 49, [math.nan, 9.0, 9.0]),
+    ],
 )
 def test_a_short_curve_has_no_spikes(usual: list[float], newest: list[float]) -> None:
     assert spike(usual, newest) is None
@@ -671,9 +721,9 @@ def test_a_resume_begins_anew() -> None:
     curve = [2.0 + 0.01 * (i % 3) for i in range(60)] + [4.0] * 5
     resumed_run = run(losses=curve, resumes=(Resume(step=10, reason="SIGTERM", index=60),))
     assert step_alerts(AlertState(), box(runs=(resumed_run,)), NOW).raised == ()
-    assert [a.id for a in step_alerts(AlertState(), box(runs=(run(losses=curve),)), NOW).raised] == [
-        "loss-spike:lstm-b"
-    ]
+    assert [
+        a.id for a in step_alerts(AlertState(), box(runs=(run(losses=curve),)), NOW).raised
+    ] == ["loss-spike:lstm-b"]
 
 
 def test_three_nans_in_a_row_are_an_error() -> None:
@@ -727,11 +777,14 @@ def test_an_end_is_told_from_the_next_one_of_the_same_training() -> None:
         ({}, [("warn", "exit status unknown")]),
     ],
 )
-def test_slurm_says_how_a_training_ended(over: dict[str, Any], found: list[tuple[str, str]]) -> None:
+def test_slurm_says_how_a_training_ended(
+    over: dict[str, Any], found: list[tuple[str, str]]
+) -> None:
     state = box(found=(replace(GONE_RUN, **over),), queues=(), sample=IDLE)
     alerts = step_alerts(AlertState(), state, NOW, (BY_ID["ended"],)).raised
     expected = [
-        (level, f"proj/train.py ended 2m00 ago, {how}; its log is /proj/out.log") for level, how in found
+        (level, f"proj/train.py ended 2m00 ago, {how}; its log is /proj/out.log")
+        for level, how in found
     ]
     assert [(alert.level, alert.text) for alert in alerts] == expected
 
@@ -756,14 +809,22 @@ def test_a_box_that_went_off_before_its_limit_did_not_park_itself() -> None:
     off = {"meter": STOPPED, "link": Link.UNREACHABLE, "sample_at": NOW - 8100.0}
     assert judge(BY_ID["stopped"], {**off, "memory": RAN, "self_stop": early}) != []
     assert (
-        judge(BY_ID["stopped"], {**off, "memory": RAN, "self_stop": replace(ARMED, off_at=NOW - 60.0)}) == []
+        judge(
+            BY_ID["stopped"], {**off, "memory": RAN, "self_stop": replace(ARMED, off_at=NOW - 60.0)}
+        )
+        == []
     )
 
 
 def test_what_was_taken_back_elsewhere_is_no_missing_recorder() -> None:
-    taken = {"self_stop": ARMED, "events": (event("autostop-disarmed", "idle: taken back", "warn"),)}
+    taken = {
+        "self_stop": ARMED,
+        "events": (event("autostop-disarmed", "idle: taken back", "warn"),),
+    }
     assert judge(BY_ID["autostop-unwatched"], taken) == []
-    assert judge(BY_ID["autostop-disarmed"], taken) == [("warn", "no longer armed: idle: taken back")]
+    assert judge(BY_ID["autostop-disarmed"], taken) == [
+        ("warn", "no longer armed: idle: taken back")
+    ]
 
 
 def test_a_view_without_anything() -> None:
@@ -807,7 +868,9 @@ def test_an_account_that_was_never_listed_says_nothing_about_what_bills_unseen()
 
 def test_a_failed_attempt_that_a_later_one_made_good_is_no_trouble() -> None:
     def of(path: str, state: str, started: float, command: str | None = "c1") -> Any:
-        ended = cell("try", state=state, exit_code=0 if state == "done" else 1, started=NOW - started)
+        ended = cell(
+            "try", state=state, exit_code=0 if state == "done" else 1, started=NOW - started
+        )
         made = queue(ended, done=True, runner_alive=False)
         return replace(made, path=path, same_command=command)
 
@@ -819,6 +882,10 @@ def test_a_failed_attempt_that_a_later_one_made_good_is_no_trouble() -> None:
     assert kinds(bad) == {"failed"}
     assert kinds(bad, of("/jobs/try-2", "done", 300)) == set()
     assert kinds(bad, of("/jobs/try-2", "failed", 300)) == {"failed"}
-    assert kinds(bad, of("/jobs/try-2", "done", 1200)) == {"failed"}  # an earlier one made nothing good
+    assert kinds(bad, of("/jobs/try-2", "done", 1200)) == {
+        "failed"
+    }  # an earlier one made nothing good
     assert kinds(bad, of("/jobs/other", "done", 300, "c2")) == {"failed"}
-    assert kinds(replace(bad, same_command=None), of("/jobs/other", "done", 300, None)) == {"failed"}
+    assert kinds(replace(bad, same_command=None), of("/jobs/other", "done", 300, None)) == {
+        "failed"
+    }

@@ -7,7 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.health import ALERTS, BY_ID, MAKERS, SINKS, SettingsError, alert_rows, build_sink, parse_alerts
+from rgt_tui.health import (
+    ALERTS,
+    BY_ID,
+    MAKERS,
+    SINKS,
+    SettingsError,
+    alert_rows,
+    build_sink,
+    parse_alerts,
+)
 from rgt_tui.model import AlertSettings
 
 SECRET = "https://ntfy.sh/very-secret-topic"

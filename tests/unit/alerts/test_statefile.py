@@ -41,7 +41,10 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert update_alerts(path, lambda _: whole, NOW) == whole
     assert load_alerts(path) == whole
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert sorted(item.name for item in path.parent.iterdir()) == ["alerts.json", "alerts.json.lock"]
+    assert sorted(item.name for item in path.parent.iterdir()) == [
+        "alerts.json",
+        "alerts.json.lock",
+    ]
 
 
 EARLIER = """{"version": 1,
@@ -113,7 +116,9 @@ def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:
         update_alerts(tmp_path / "file" / "alerts.json", lambda stored: stored, NOW)
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "alerts.json"
     kept = update_alerts(path, lambda _: Stored(mutes=put_mute((), "a", "x", 9, NOW)), NOW)
 
@@ -158,7 +163,9 @@ def test_two_processes_at_once_lose_nothing(tmp_path: Path) -> None:
     assert len(load_alerts(path).mutes) == 40
 
 
-@pytest.mark.parametrize(("state", "below"), [("/var/state", "/var/state"), ("relative", None), ("", None)])
+@pytest.mark.parametrize(
+    ("state", "below"), [("/var/state", "/var/state"), ("relative", None), ("", None)]
+)
 def test_where_it_is(state: str, below: str | None) -> None:
     base = Path(below) if below else Path.home() / ".local/state"
     assert alerts_path({"XDG_STATE_HOME": state}) == base / "rgt" / "alerts.json"

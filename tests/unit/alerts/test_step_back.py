@@ -52,7 +52,10 @@ def as_found(folder: Path, rows: Sequence[Row], monkeypatch: pytest.MonkeyPatch)
 def as_cell(folder: Path, rows: Sequence[Row]) -> RunState:
     """Return the same of a cell of a queue, whose own file is read row by row."""
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    follower, run = ScalarFollower("lstm-b", str(folder / "metrics.jsonl"), None), RunState(name="lstm-b")
+    follower, run = (
+        ScalarFollower("lstm-b", str(folder / "metrics.jsonl"), None),
+        RunState(name="lstm-b"),
+    )
     while (frame := follower.poll()[0]) is not None:
         run = told(run, frame)
     return run
@@ -64,12 +67,16 @@ def told(run: RunState, frame: dict[str, Any]) -> RunState:
     return fold(rewound(run, scalars, source), scalars, NOW, 0.0)
 
 
-def facts(run: RunState, rows: Sequence[Row], *saved: int, world: int | None = 2, late: float = 0.0) -> Facts:
+def facts(
+    run: RunState, rows: Sequence[Row], *saved: int, world: int | None = 2, late: float = 0.0
+) -> Facts:
     """Return a box on which the run goes on; its attempt began `late` seconds behind its first row."""
     began = rows[0]["time"] - 1 + late
     kept = (checkpoints(*saved),) if saved else ()
     if run.alive is None:
-        return facts_of(box(queues=(queue(cell(started=began)),), runs=(run,), checkpoints=kept), NOW)
+        return facts_of(
+            box(queues=(queue(cell(started=began)),), runs=(run,), checkpoints=kept), NOW
+        )
     one = FoundRun(name=run.name, pid=7, started=began, command="torchrun train.py", world=world)
     return facts_of(box(queues=(), found=(one,), runs=(run,), checkpoints=kept), NOW)
 
@@ -99,7 +106,9 @@ def test_a_counter_that_goes_back_to_where_no_checkpoint_is_is_told(written: Any
 def test_it_is_over_once_the_run_has_caught_up(written: Any) -> None:
     rows = captured("counter_alone")
     last = rows[-1]
-    more = [{**last, "step": step, "time": last["time"]} for step in range(last["step"] + 5, 360, 5)]
+    more = [
+        {**last, "step": step, "time": last["time"]} for step in range(last["step"] + 5, 360, 5)
+    ]
     assert values(facts(written([*rows, *more]), rows, 100, 200, 300)) == [0.0]
 
 
@@ -107,7 +116,9 @@ def test_a_resume_from_the_last_checkpoint_is_none(written: Any) -> None:
     rows = captured("from_checkpoint")
     run = written(rows)
     assert values(facts(run, rows, 100, 200, 300)) == [0.0]
-    assert values(facts(run, rows)) == [0.0], "of a launch with ranks, whose checkpoints nobody knows"
+    assert values(facts(run, rows)) == [0.0], (
+        "of a launch with ranks, whose checkpoints nobody knows"
+    )
 
 
 def test_a_few_points_tell_nothing_yet(written: Any) -> None:
@@ -147,7 +158,9 @@ HEALTHY: dict[str, list[Row]] = {
     "several runs in one log": spaced([*range(10, 900, 10), *range(10, 200, 10)]),
     "an evaluation's own count": spaced([*range(10, 500, 10), *range(1, 40), *range(500, 700, 10)]),
     "accumulation": spaced([step for step in range(10, 300, 10) for _ in range(4)]),
-    "ranks that write by turns": spaced([step - (i % 2) * 10 for i, step in enumerate(range(20, 700, 10))]),
+    "ranks that write by turns": spaced(
+        [step - (i % 2) * 10 for i, step in enumerate(range(20, 700, 10))]
+    ),
     "a few points twice": spaced([*range(10, 700, 10), *range(650, 660, 2)]),
     "a line of a summary": spaced([*range(10, 700, 10), 300, *range(700, 800, 10)]),
 }

@@ -37,7 +37,12 @@ def test_the_machines_of_the_fleet_decide_where_it_keeps_them() -> None:
 
 def test_muted_alerts_are_listed_and_do_nothing_else() -> None:
     calm, quiet = assess(kept(), NOW), assess(kept(muted(FAILED)), NOW)
-    assert (quiet.health, quiet.word, quiet.why, quiet.rank) == (calm.health, calm.word, calm.why, calm.rank)
+    assert (quiet.health, quiet.word, quiet.why, quiet.rank) == (
+        calm.health,
+        calm.word,
+        calm.why,
+        calm.rank,
+    )
     assert [alert.id for alert in quiet.alerts] == ["failed:a"]
     both = assess(kept(SLOW, muted(FAILED)), NOW)
     assert (both.health, both.word) == (Health.WARN, "throttled")

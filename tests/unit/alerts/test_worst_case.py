@@ -30,13 +30,17 @@ def test_a_stopped_pod_costs_its_storage_until_it_is_removed() -> None:
     found = case("runpod", meter=STOPPED, life=PARKED, link=Link.UNREACHABLE)
     assert found.amount == pytest.approx(0.01 * 30 * 24)
     assert (found.at_least, found.until) == (False, "removal of a long-stopped Pod")
-    assert found.text.startswith("at most about $7.20 until removal of a long-stopped Pod in about 30d 0h")
+    assert found.text.startswith(
+        "at most about $7.20 until removal of a long-stopped Pod in about 30d 0h"
+    )
 
 
 def test_the_longest_that_may_be_left_counts_not_the_least() -> None:
     """It may have stopped ten days ago or just now: for the data the one is the worse, for the money the other."""
     life = replace(PARKED, seen_at=NOW - 10 * DAY)
-    found = case("runpod", meter=STOPPED, life=life, link=Link.UNREACHABLE, sample=None, sample_at=None)
+    found = case(
+        "runpod", meter=STOPPED, life=life, link=Link.UNREACHABLE, sample=None, sample_at=None
+    )
     assert found.amount == pytest.approx(0.01 * 30 * 24)
 
 
@@ -53,7 +57,9 @@ def test_the_balance_ends_what_a_running_box_costs() -> None:
 
 
 def test_the_end_of_the_rental_ends_it() -> None:
-    assert case("vastai", meter=replace(RUNNING, ends_at=NOW + 4 * HOUR)).amount == pytest.approx(2.0)
+    assert case("vastai", meter=replace(RUNNING, ends_at=NOW + 4 * HOUR)).amount == pytest.approx(
+        2.0
+    )
 
 
 @pytest.mark.parametrize("rate", [None, math.nan, math.inf])
@@ -114,7 +120,9 @@ def test_a_lower_bound_of_nothing_is_unknown() -> None:
 def test_a_clock_that_is_over_and_has_ended_nothing_bounds_nothing() -> None:
     """Its time was up ten days ago, and the provider still shows it, and bills it."""
     life = replace(PARKED, seen_at=NOW - 40 * DAY, stopped_at=NOW - 40 * DAY)
-    found = case("runpod", meter=STOPPED, life=life, link=Link.UNREACHABLE, sample=None, sample_at=None)
+    found = case(
+        "runpod", meter=STOPPED, life=life, link=Link.UNREACHABLE, sample=None, sample_at=None
+    )
     assert (found.amount, found.at_least) == (None, True)
     assert found.text.startswith("no limit: $0.01/h")
 

@@ -64,11 +64,16 @@ def test_it_is_remembered_by_instance_and_found_by_the_next_rgt(book: ArmedBook)
     assert all(path.stat().st_mode & 0o77 == 0 for path in book.folder.glob("*.json"))
 
 
-def test_idle_clock_and_lease_stand_beside_each_other_and_arming_anew_replaces(book: ArmedBook) -> None:
+def test_idle_clock_and_lease_stand_beside_each_other_and_arming_anew_replaces(
+    book: ArmedBook,
+) -> None:
     book.arm(spec(), armed())
     book.arm(spec(), armed(Mode.LEASE))
     after = book.arm(spec(), armed(limit_s=60.0))
-    assert [(one.mode, one.limit_s) for one in after.armed] == [(Mode.LEASE, 2700.0), (Mode.IDLE, 60.0)]
+    assert [(one.mode, one.limit_s) for one in after.armed] == [
+        (Mode.LEASE, 2700.0),
+        (Mode.IDLE, 60.0),
+    ]
 
 
 def test_what_was_armed_for_an_earlier_boot_is_over(book: ArmedBook) -> None:
@@ -98,11 +103,15 @@ def test_a_box_without_a_provider_is_known_by_its_name(book: ArmedBook) -> None:
 
 
 KNOWN = SelfStop(armed=(armed(),))
-STOPPING = Event(boot="b", seq=3, at=NOW - 100.0, kind="autostop-stopping", text="idle 45 m", level="warn")
+STOPPING = Event(
+    boot="b", seq=3, at=NOW - 100.0, kind="autostop-stopping", text="idle 45 m", level="warn"
+)
 
 
 def off(**more: object) -> BoxState:
-    away = box(link=Link.UNREACHABLE, meter=OFF, sample_at=NOW - 300.0, life=Life(stopped_at=NOW - 80.0))
+    away = box(
+        link=Link.UNREACHABLE, meter=OFF, sample_at=NOW - 300.0, life=Life(stopped_at=NOW - 80.0)
+    )
     return replace(away, **more)
 
 
@@ -147,7 +156,9 @@ STORY = (
 
 
 def test_the_story_counts_from_the_arming_on_by_this_computer_s_clock() -> None:
-    back = box(hello=replace(HELLO, boot="b2"), meter=replace(METER, started=NOW - 10.0), clock_skew=5.0)
+    back = box(
+        hello=replace(HELLO, boot="b2"), meter=replace(METER, started=NOW - 10.0), clock_skew=5.0
+    )
     after = told(KNOWN, back, tuple(replace(one, at=one.at + 5.0) for one in STORY), NOW)
     assert [one.event for one in after.story] == ["armed", "sealed", "intent"]
     assert (after.off_at, after.told_at) == (NOW - 3600.0, NOW)

@@ -37,7 +37,9 @@ def test_a_durable_directory_within_the_results_is_not_copied_into_itself(tmp_pa
     not os.path.isdir("/dev/shm") or os.stat("/dev/shm").st_dev == os.stat("/dev").st_dev,
     reason="no file system is mounted within another here",
 )
-def test_what_is_on_a_disk_that_is_mounted_within_a_durable_directory_is_copied(tmp_path: Path) -> None:
+def test_what_is_on_a_disk_that_is_mounted_within_a_durable_directory_is_copied(
+    tmp_path: Path,
+) -> None:
     folder = Path("/dev/shm") / f"rgt-test-{uuid.uuid4().hex}"
     folder.mkdir()
     try:
@@ -56,7 +58,14 @@ def test_what_is_on_a_disk_that_is_mounted_within_a_durable_directory_is_copied(
 
 def found(tmp_path: Path, **fields: Any) -> None:
     """Write down a run that the recorder has found."""
-    run = {"name": "train", "key": 1, "pid": os.getpid(), "ticks": 1, "started": 1.0, "cwd": str(tmp_path)}
+    run = {
+        "name": "train",
+        "key": 1,
+        "pid": os.getpid(),
+        "ticks": 1,
+        "started": 1.0,
+        "cwd": str(tmp_path),
+    }
     (tmp_path / "state").mkdir(exist_ok=True)
     (tmp_path / "state" / state_files.FOUND).write_text(json.dumps({"runs": [run | fields]}))
 
@@ -65,7 +74,9 @@ def copies_in(folder: Path) -> set[str]:
     return {path.name for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_log_that_was_deleted_is_no_result_and_no_file_that_has_its_descriptor_now(tmp_path: Path) -> None:
+def test_a_log_that_was_deleted_is_no_result_and_no_file_that_has_its_descriptor_now(
+    tmp_path: Path,
+) -> None:
     """A pid, and with it ``/proc/PID/fd/N``, may be another process's as soon as the run has ended."""
     (tmp_path / "theirs").mkdir()
     with (tmp_path / "theirs/other.log").open("w") as other:

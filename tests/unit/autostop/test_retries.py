@@ -32,6 +32,13 @@ def test_each_failure_doubles_the_wait_and_a_withdrawn_stop_begins_again(
         assert not watchman._stopping(mode, at)
         return watchman._counts[mode].not_before - at.boot
 
-    assert [waits(story.FAILED) for _ in range(6)] == [600.0, 1200.0, 2400.0, 4800.0, 7200.0, 7200.0]
+    assert [waits(story.FAILED) for _ in range(6)] == [
+        600.0,
+        1200.0,
+        2400.0,
+        4800.0,
+        7200.0,
+        7200.0,
+    ]
     waits(story.WITHDRAWN)
     assert waits(story.FAILED) == 600.0

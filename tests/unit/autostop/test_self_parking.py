@@ -29,7 +29,9 @@ replace = msgspec.structs.replace
 
 
 def spec(profile: str, kind: str | None = None, **more: object) -> BoxSpec:
-    made = BoxSpec(name="lab", host="h", profile=profile, provider=ProviderRef(kind or profile, "i-1"))
+    made = BoxSpec(
+        name="lab", host="h", profile=profile, provider=ProviderRef(kind or profile, "i-1")
+    )
     return replace(made, **more)
 
 
@@ -37,7 +39,9 @@ def spec(profile: str, kind: str | None = None, **more: object) -> BoxSpec:
     ("profile", "kind"),
     [("runpod", None), ("vastai", None), ("autodl", "autodl"), ("autodl", "autodl-inbox")],
 )
-def test_a_platform_whose_park_keeps_all_results_may_be_armed(profile: str, kind: str | None) -> None:
+def test_a_platform_whose_park_keeps_all_results_may_be_armed(
+    profile: str, kind: str | None
+) -> None:
     assert against_platform(load_profile(profile), spec(profile, kind)) is None
     assert list(known_objections(spec(profile, kind), load_profile(profile), EndsBy.PARK)) == []
 
@@ -66,7 +70,9 @@ def test_any_other_is_refused_with_its_reason_and_may_ask(profile: str, says: st
 
 
 def test_a_shutdown_inside_the_machine_that_bills_on_is_named() -> None:
-    assert "shutdown inside the machine" in str(against_platform(load_profile("lambda"), spec("lambda")))
+    assert "shutdown inside the machine" in str(
+        against_platform(load_profile("lambda"), spec("lambda"))
+    )
     assert "Power off" in str(against_platform(load_profile("digitalocean"), spec("digitalocean")))
 
 
@@ -79,7 +85,9 @@ def test_a_shutdown_inside_the_machine_that_bills_on_is_named() -> None:
     ],
 )
 def test_a_box_that_must_not_is_refused(over: dict[str, object], says: str) -> None:
-    found = list(known_objections(replace(spec("runpod"), **over), load_profile("runpod"), EndsBy.PARK))
+    found = list(
+        known_objections(replace(spec("runpod"), **over), load_profile("runpod"), EndsBy.PARK)
+    )
     assert any(says in text for text in found)
 
 
@@ -87,7 +95,9 @@ def test_readonly_arms_nothing_at_all() -> None:
     for action in EndsBy:
         assert any(
             "--readonly" in text
-            for text in known_objections(spec("runpod"), load_profile("runpod"), action, readonly=True)
+            for text in known_objections(
+                spec("runpod"), load_profile("runpod"), action, readonly=True
+            )
         )
 
 
@@ -127,7 +137,9 @@ def test_the_server_is_the_vendor_s_own_unless_the_fleet_file_names_one() -> Non
     assert own_stop(ProviderRef("lambda", "p")) is None
 
 
-def test_a_dry_run_of_a_lease_that_only_asks_promises_no_stop(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_of_a_lease_that_only_asks_promises_no_stop(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     request = ArmRequest(
         mode=Mode.LEASE, action=EndsBy.ASK, lease_s=8 * 3600, boot="b-1", instance="", box="lab"
     )
@@ -149,10 +161,17 @@ def test_a_dry_run_says_how_the_key_is_proved_and_what_the_proof_showed(
     found = own_stop(ProviderRef("runpod", "p"))
     assert found is not None
     wish = Wish(mode=Mode.IDLE, action=EndsBy.PARK, limit_s=2700)
-    tried = AutostopStatus(key=OwnKey(proved=False, text="its key may read this instance, but not stop it"))
+    tried = AutostopStatus(
+        key=OwnKey(proved=False, text="its key may read this instance, but not stop it")
+    )
     for answer, words in (
         (None, "proof: not asked; it would be a start of the running pod"),
-        (ArmAnswer(ok=False, status=tried), "proof: its key may read this instance, but not stop it"),
+        (
+            ArmAnswer(ok=False, status=tried),
+            "proof: its key may read this instance, but not stop it",
+        ),
     ):
-        show_rehearsal(Rehearsal(spec("runpod"), wish, None, answer, None, (), found.what, found.proof), 0.0)
+        show_rehearsal(
+            Rehearsal(spec("runpod"), wish, None, answer, None, (), found.what, found.proof), 0.0
+        )
         assert words in " ".join(capsys.readouterr().out.split())

@@ -38,7 +38,12 @@ def layouts(file: str = "layouts.toml") -> list[Layout]:
     """Return the labelled set."""
     rows = tomllib.loads((FIXTURES / file).read_text())["layout"]
     return [
-        Layout(row["name"], row["files"], [_expected(text) for text in row["expect"]], row.get("writing", []))
+        Layout(
+            row["name"],
+            row["files"],
+            [_expected(text) for text in row["expect"]],
+            row.get("writing", []),
+        )
         for row in rows
     ]
 
@@ -46,7 +51,10 @@ def layouts(file: str = "layouts.toml") -> list[Layout]:
 def _expected(text: str) -> Expected:
     path, step, epoch, *flags = (part.strip() for part in text.split(" | "))
     return Expected(
-        path, None if step == "-" else int(step), None if epoch == "-" else int(epoch), flags == ["best"]
+        path,
+        None if step == "-" else int(step),
+        None if epoch == "-" else int(epoch),
+        flags == ["best"],
     )
 
 
@@ -88,7 +96,11 @@ def safetensors_file(names: list[str], metadata: dict[str, str]) -> bytes:
     """Return a file of safetensors with tensors of 64 bytes."""
     entries: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     for place, name in enumerate(names):
-        entries[name] = {"dtype": "F32", "shape": [16], "data_offsets": [64 * place, 64 * place + 64]}
+        entries[name] = {
+            "dtype": "F32",
+            "shape": [16],
+            "data_offsets": [64 * place, 64 * place + 64],
+        }
     header = json.dumps(entries).encode()
     return struct.pack("<Q", len(header)) + header + bytes(64 * len(names))
 
@@ -96,7 +108,10 @@ def safetensors_file(names: list[str], metadata: dict[str, str]) -> bytes:
 def hdf5_file(size: int = 2048) -> bytes:
     """Return the superblock of an HDF5 file (version 2) that says how long the file is, and so many bytes."""
     head = (
-        b"\x89HDF\r\n\x1a\n" + bytes([2, 8, 8, 0]) + struct.pack("<QQQQ", 0, 2**64 - 1, size, 48) + bytes(4)
+        b"\x89HDF\r\n\x1a\n"
+        + bytes([2, 8, 8, 0])
+        + struct.pack("<QQQQ", 0, 2**64 - 1, size, 48)
+        + bytes(4)
     )
     return head + bytes(size - len(head))
 
@@ -104,13 +119,18 @@ def hdf5_file(size: int = 2048) -> bytes:
 def _content(name: str, kind: str, told: str) -> bytes:
     said = dict(pair.split("=") for pair in told.split(",")) if "=" in told else {}
     weights = OrderedDict([("layer.0.weight", [0.5]), ("layer.0.bias", [0.5])])
-    model: dict[str, Any] = {"model": weights, "optimizer": {"state": {0: {"step": 7}}, "param_groups": []}}
+    model: dict[str, Any] = {
+        "model": weights,
+        "optimizer": {"state": {0: {"step": 7}}, "param_groups": []},
+    }
     if kind == "text":
         return told.encode()
     if kind == "raw":
         return bytes(1000)
     if kind == "zip":
-        return zip_file({"data": b"{}", "policy.pth": torch_file(model), "pytorch_variables.pth": b""})
+        return zip_file(
+            {"data": b"{}", "policy.pth": torch_file(model), "pytorch_variables.pth": b""}
+        )
     if kind == "cut":
         return torch_file(model)[:3000]
     if kind == "cutsafe":

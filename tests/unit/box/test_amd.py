@@ -68,10 +68,17 @@ def test_a_card_by_its_files(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_absent_and_never_zero(tmp_path: Path) -> None:
-    gone = dict.fromkeys([name for name in FILES if name not in ("vendor", "device", "mem_info_vram_total")])
+    gone = dict.fromkeys(
+        [name for name in FILES if name not in ("vendor", "device", "mem_info_vram_total")]
+    )
     card(tmp_path, 0, "0000:03:00.0", **gone)
     (found,) = Amd(str(tmp_path / "drm")).read()
-    assert found == {"index": 0, "name": "AMD GPU 0x74a1", "bus": "0000:03:00.0", "vram_total": 206141652992}
+    assert found == {
+        "index": 0,
+        "name": "AMD GPU 0x74a1",
+        "bus": "0000:03:00.0",
+        "vram_total": 206141652992,
+    }
 
 
 def test_cards_of_others_are_left_out_and_the_order_is_by_number(tmp_path: Path) -> None:
@@ -93,7 +100,9 @@ def test_readings_follow_the_files_and_a_dead_driver_is_an_error(tmp_path: Path)
     assert amd.read()[0]["error"] == "the amdgpu driver does not answer"
 
 
-def test_it_is_chosen_where_there_is_no_nvidia(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_chosen_where_there_is_no_nvidia(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     card(tmp_path, 0, "0000:03:00.0")
     monkeypatch.setattr(gpu_without_nvml, "Amd", lambda: Amd(str(tmp_path / "drm")))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -103,6 +112,13 @@ def test_it_is_chosen_where_there_is_no_nvidia(tmp_path: Path, monkeypatch: pyte
 
 
 def test_small_parsers() -> None:
-    assert (generation(b"2.5 GT/s PCIe\n"), generation(b"Unknown\n"), generation(b"")) == (1, None, None)
-    assert (highest_clock(b"0: 500Mhz *\n1: 1700Mhz\nS: 19Mhz\n"), highest_clock(b"")) == (1700, None)
+    assert (generation(b"2.5 GT/s PCIe\n"), generation(b"Unknown\n"), generation(b"")) == (
+        1,
+        None,
+        None,
+    )
+    assert (highest_clock(b"0: 500Mhz *\n1: 1700Mhz\nS: 19Mhz\n"), highest_clock(b"")) == (
+        1700,
+        None,
+    )
     assert (ecc(b""), ecc(b"ce: 3\n")) == ({}, {"ecc_corrected": 3})

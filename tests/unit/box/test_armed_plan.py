@@ -31,7 +31,12 @@ def boot(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_request_gets_every_field() -> None:
     found = parse(REQUEST)
-    assert (found["idle_s"], found["warn_s"], found["inspect_s"], found["jobs"]) == (2700.0, 600.0, 0.0, [])
+    assert (found["idle_s"], found["warn_s"], found["inspect_s"], found["jobs"]) == (
+        2700.0,
+        600.0,
+        0.0,
+        [],
+    )
     assert found["stop"] == {"kind": "runpod", "url": "", "command": [], "marks": []}
     assert parse(REQUEST | {"action": "ask", "stop": None})["stop"] is None
 
@@ -70,7 +75,8 @@ def test_what_makes_no_sense_is_told_by_its_field(changed: dict[str, Any], words
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("7200", 7200), ("90m", 5400), ("2h", 7200), ("1.5h", 5400), ("1d", 86400)]
+    ("text", "seconds"),
+    [("7200", 7200), ("90m", 5400), ("2h", 7200), ("1.5h", 5400), ("1d", 86400)],
 )
 def test_a_time(text: str, seconds: float) -> None:
     assert span(text) == seconds
@@ -106,7 +112,9 @@ def test_it_holds_for_this_boot_box_and_wakefulness_alone(monkeypatch: pytest.Mo
     assert "suspended for 60 s" in why_void(bound, Now(5000.0, 4930.0, 5.0))
     assert "suspended" in why_void(bound, Now(5000.0, 5060.0, 5.0))
     monkeypatch.setattr(armed_plan, "own_identity", lambda: {"RUNPOD_POD_ID": "p2"})
-    assert why_void(bound, at) == "this is not the box that was armed: RUNPOD_POD_ID is p2, and was p1"
+    assert (
+        why_void(bound, at) == "this is not the box that was armed: RUNPOD_POD_ID is p2, and was p1"
+    )
     monkeypatch.setattr(armed_plan, "own_identity", dict)
     assert why_void(bound, at) == ""  # a box that says nothing says nothing else either
     monkeypatch.setenv("RGT_BOOT_ID", "c")
@@ -166,4 +174,6 @@ def test_the_story_is_bounded_and_its_tail_tells_each_line_once(
     assert story.copy(folder, [str(tmp_path / "a"), str(tmp_path / "none")]) == [
         f"{tmp_path}/none: No such file or directory"
     ]
-    assert (tmp_path / "a" / "rgt-autostop.jsonl").read_bytes().count(b"\n") == len(story.read(folder))
+    assert (tmp_path / "a" / "rgt-autostop.jsonl").read_bytes().count(b"\n") == len(
+        story.read(folder)
+    )

@@ -16,9 +16,7 @@ def test_only_names_of_the_list_are_told_and_no_secret() -> None:
         "HOME": "/root",
         "CONTAINER_API_KEY": "k",
     }
-    first = (
-        b"CONTAINER_ID=31415926\0CONTAINER_API_KEY=secret\0FEATURIZE_INSTANCE_ID=5f-1\0FEATURIZE_API_TOKEN=t"
-    )
+    first = b"CONTAINER_ID=31415926\0CONTAINER_API_KEY=secret\0FEATURIZE_INSTANCE_ID=5f-1\0FEATURIZE_API_TOKEN=t"
     assert box_identity(own, {FIRST: first}) == {
         "RUNPOD_POD_ID": "abc123",
         "CONTAINER_ID": "31415926",
@@ -57,7 +55,9 @@ def test_a_pod_is_told_by_its_control_group_or_by_its_mounts() -> None:
     ):
         assert box_identity({}, {GROUPS: groups.encode()}) == {"pod_uid": POD}
     mounts = f"1 2 8:1 {KUBELET}/{POD}/etc-hosts /etc/hosts rw - ext4 /dev/sda1 rw\n"
-    mounts += f"1 2 8:1 {KUBELET}/{POD}/containers/a/1 /dev/termination-log rw - ext4 /dev/sda1 rw\n"
+    mounts += (
+        f"1 2 8:1 {KUBELET}/{POD}/containers/a/1 /dev/termination-log rw - ext4 /dev/sda1 rw\n"
+    )
     assert box_identity({}, {MOUNTS: mounts.encode(), GROUPS: b"0::/\n"}) == {"pod_uid": POD}
 
 

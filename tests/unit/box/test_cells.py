@@ -26,7 +26,9 @@ from tests.process.box.harness import make_job
 
 
 def test_queue_lines() -> None:
-    lines, problems = queue_file.scan(b"# head\n\nc/a.toml  lm 3 # note\n c/b.yaml seg\nplain det", "q")
+    lines, problems = queue_file.scan(
+        b"# head\n\nc/a.toml  lm 3 # note\n c/b.yaml seg\nplain det", "q"
+    )
     assert [(line.name, line.cfg, line.task, line.epochs) for line in lines] == [
         ("a", "c/a.toml", "lm", 3),
         ("b", "c/b.yaml", "seg", None),
@@ -37,7 +39,9 @@ def test_queue_lines() -> None:
 
 def test_the_command_is_filled_in_and_other_braces_stay(tmp_path: Path) -> None:
     command = ["{py}", "{cfg}", "{task}:{epochs}", "{name}", "{out}", "{durable}", '{"json": 1}']
-    job = Job(str(make_job(tmp_path, command, ["a"], durable="fs/{name}", py="/opt/py", out="out/{name}")))
+    job = Job(
+        str(make_job(tmp_path, command, ["a"], durable="fs/{name}", py="/opt/py", out="out/{name}"))
+    )
     ((line,), _) = job.lines()
     assert job.command(line) == [
         "/opt/py", "a.toml", "lm:20", "a", f"{tmp_path}/out/a", f"{tmp_path}/fs/a", '{"json": 1}',
@@ -53,7 +57,9 @@ def test_the_default_command_is_the_trainer(tmp_path: Path) -> None:
     assert " ".join(job.command(line)[1:]) == words
 
 
-@pytest.mark.parametrize("text", ["", "[]", "nonsense", '{"command": "x"}', '{"out": 5}', '{"out": "/x"}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "nonsense", '{"command": "x"}', '{"out": 5}', '{"out": "/x"}']
+)
 def test_a_broken_job_file_is_a_problem_not_a_crash(tmp_path: Path, text: str) -> None:
     (tmp_path / "job.json").write_text(text)
     assert Job(str(tmp_path)).problems
@@ -101,7 +107,10 @@ def test_a_durable_copy_replaces_the_old_one_and_leaves_nothing_beside_it(tmp_pa
     out, target = run_directory(tmp_path / "out"), tmp_path / "fs" / "a"
     for text in ("weights", "better"):
         (out / "best" / "model").write_text(text)
-        assert durable_copy.copy_verified(str(out), queue_file.KEEP, str(target)) == ["best", "metrics.jsonl"]
+        assert durable_copy.copy_verified(str(out), queue_file.KEEP, str(target)) == [
+            "best",
+            "metrics.jsonl",
+        ]
         assert (target / "best" / "model").read_text() == text
     assert sorted(os.listdir(target)) == [durable_copy.MANIFEST, "best", "metrics.jsonl"]
     assert os.listdir(tmp_path / "fs") == ["a"]
@@ -151,7 +160,9 @@ def test_a_copy_that_reads_back_different_is_refused_and_the_old_one_stays(
 
 def test_a_run_that_the_runner_lost_is_shown_as_interrupted(tmp_path: Path) -> None:
     job = Job(str(make_job(tmp_path, ["true"], ["a", "b"])))
-    state: dict[str, Any] = {"cells": [{"name": "a", "state": "running"}, {"name": "gone", "state": "done"}]}
+    state: dict[str, Any] = {
+        "cells": [{"name": "a", "state": "running"}, {"name": "gone", "state": "done"}]
+    }
     assert queue_state.store_state(job.path("state.json"), state) is None
     frame = queue_state.queue_frame(job, "as/given")
     assert [(cell["name"], cell["state"]) for cell in frame["cells"]] == [
@@ -193,13 +204,19 @@ def test_a_lock_is_exclusive_and_visible(tmp_path: Path) -> None:
     assert not files.is_locked(path)
     assert first.acquire()
     first.write({"pid": 1})
-    assert (second.acquire(0.0), files.is_locked(path), files.lock_holder(path)) == (False, True, {"pid": 1})
+    assert (second.acquire(0.0), files.is_locked(path), files.lock_holder(path)) == (
+        False,
+        True,
+        {"pid": 1},
+    )
     first.release()
     assert second.acquire(0.0)
     second.release()
 
 
-@pytest.mark.parametrize("length", [0, 1, queue_state.BLOCK - 200, queue_state.BLOCK, 3 * queue_state.BLOCK])
+@pytest.mark.parametrize(
+    "length", [0, 1, queue_state.BLOCK - 200, queue_state.BLOCK, 3 * queue_state.BLOCK]
+)
 def test_the_state_fills_whole_blocks_with_room_to_grow(length: int) -> None:
     """What is written in the place of it on a full disk needs no new block."""
     data = queue_state.padded({"x": "x" * length})
@@ -297,12 +314,16 @@ def test_a_runner_knows_that_a_person_asked_it_to_stop(tmp_path: Path) -> None:
     job = Job(str(make_job(tmp_path, ["true"], ["a"])))
     own, ticks = os.getpid(), procstat.start_ticks(os.getpid())
     assert ticks is not None and not queue_state.is_stopped_by_person(job)
-    queue_state.note_stop(job, own, ticks + 1)  # left by a stop of an earlier runner with this number
+    queue_state.note_stop(
+        job, own, ticks + 1
+    )  # left by a stop of an earlier runner with this number
     assert not queue_state.is_stopped_by_person(job)
     queue_state.note_stop(job, own, ticks)
     assert queue_state.is_stopped_by_person(job)
     ended = cell_process.judge(75, queue_state.BY_PERSON)
-    assert stopped_by_person(Cell(name="a", cfg="a", task="lm", state=ended["state"], reason=ended["reason"]))
+    assert stopped_by_person(
+        Cell(name="a", cfg="a", task="lm", state=ended["state"], reason=ended["reason"])
+    )
     by_machine = cell_process.judge(75, "SIGTERM")
     assert not stopped_by_person(
         Cell(name="a", cfg="a", task="lm", state="interrupted", reason=by_machine["reason"])

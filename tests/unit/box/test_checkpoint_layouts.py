@@ -27,7 +27,9 @@ def found_in(root: Path) -> list[Checkpoint]:
 def is_recognised(layout: Layout, root: Path) -> bool:
     write(root, layout.files)
     found = found_in(root)
-    whole = {Expected(one.path, one.step, one.epoch, one.best) for one in found if not one.unfinished}
+    whole = {
+        Expected(one.path, one.step, one.epoch, one.best) for one in found if not one.unfinished
+    }
     return whole == set(layout.expect) and {one.path for one in found if one.unfinished} == set(
         layout.writing
     )
@@ -75,7 +77,9 @@ def test_a_trackers_step_is_read_from_the_name_in_it(
     (tmp_path / "run" / "checkpoints" / "latest").write_text(tracked)
     found = found_in(tmp_path)
     assert [one.path.rpartition("/")[2] for one in found] == folders
-    assert [one.path.rpartition("/")[2] for one in found if "latest" in one.unfinished] == unfinished
+    assert [
+        one.path.rpartition("/")[2] for one in found if "latest" in one.unfinished
+    ] == unfinished
 
 
 def test_the_real_torch_says_its_step(tmp_path: Path) -> None:

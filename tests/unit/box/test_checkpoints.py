@@ -56,7 +56,11 @@ def test_the_list_is_sent_when_it_changes_and_only_then(tmp_path: Path) -> None:
     publish(tmp_path / "checkpoints" / "step-00000640-a3", 640)
     publish(tmp_path / "best", 320)
     frame = watch.poll()
-    assert sorted(listed(frame)) == [("best", 320), ("step-00000320", 320), ("step-00000640-a3", 640)]
+    assert sorted(listed(frame)) == [
+        ("best", 320),
+        ("step-00000320", 320),
+        ("step-00000640-a3", 640),
+    ]
     assert frame is not None
     assert {item["bytes"] for item in frame["items"]} == {len(MODEL) + 13}
     assert [item["path"] for item in frame["items"] if item.get("best")] == [str(tmp_path / "best")]
@@ -135,10 +139,14 @@ def test_a_tree_that_a_link_leads_to_is_counted_once_and_holds_nothing_up(
     assert search.cut
 
 
-def test_only_what_a_cell_has_written_itself_counts_where_several_share_a_directory(tmp_path: Path) -> None:
+def test_only_what_a_cell_has_written_itself_counts_where_several_share_a_directory(
+    tmp_path: Path,
+) -> None:
     for name in ("lr1", "lr2"):
         (tmp_path / "outputs" / name).mkdir(parents=True)
-        (tmp_path / "outputs" / name / "best.pt").write_bytes(torch_file({"model": {"layer.weight": 1}}))
+        (tmp_path / "outputs" / name / "best.pt").write_bytes(
+            torch_file({"model": {"layer.weight": 1}})
+        )
     frame = watch_of(tmp_path, only="lr2").poll()
     assert frame is not None
     assert [item["path"] for item in frame["items"]] == [str(tmp_path / "outputs/lr2/best.pt")]

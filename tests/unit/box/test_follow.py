@@ -58,7 +58,9 @@ def test_how_old_the_end_of_a_log_is_is_told_as_it_is_opened(
     os.utime(log, (5000.0, 5000.0))
     monkeypatch.setattr("rgt_box.streams.log_follower.time.time", lambda: 5090.04)
     _, frames = drain(LogFollower(str(log), (log.stat().st_ino, 0), 3))
-    assert len(frames) > 1 and [frame.get("age") for frame in frames] == [None] * (len(frames) - 1) + [90.0]
+    assert len(frames) > 1 and [frame.get("age") for frame in frames] == [None] * (
+        len(frames) - 1
+    ) + [90.0]
     monkeypatch.setattr("rgt_box.streams.log_follower.time.time", lambda: 4000.0)
     _, (frame,) = drain(LogFollower(str(log), None, 3))
     assert frame["age"] == 0.0, "a clock that was set back"
@@ -156,7 +158,9 @@ def test_a_stale_cursor_starts_anew(log: Path) -> None:
     assert (lines, frame["reset"]) == (["one"], True)
 
 
-def test_too_much_to_read_skips_to_the_newest_and_counts(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_to_read_skips_to_the_newest_and_counts(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_follower, "BACKLOG", 10000)
     monkeypatch.setattr(log_follower, "READ", 1000)
     monkeypatch.setattr(log_follower, "SCAN", 3000)
@@ -186,7 +190,9 @@ def test_too_much_to_read_skips_to_the_newest_and_counts(log: Path, monkeypatch:
         (b"", False),
     ],
 )
-def test_as_much_is_sent_at_once_as_surely_fits_into_a_frame(log: Path, row: bytes, at_once: bool) -> None:
+def test_as_much_is_sent_at_once_as_surely_fits_into_a_frame(
+    log: Path, row: bytes, at_once: bool
+) -> None:
     log.write_bytes(b"")
     follower = LogFollower(str(log), None, 10)
     drain(follower)
@@ -252,7 +258,10 @@ def test_an_unfinished_line_moves_no_cursor_and_is_not_repeated(
     log.write_text("one\ntwo")
     follower = LogFollower(str(log), None, 5)
     frames = drain(follower)[1]
-    assert [(frame["lines"], frame.get("partial")) for frame in frames] == [(["one"], None), ([], "two")]
+    assert [(frame["lines"], frame.get("partial")) for frame in frames] == [
+        (["one"], None),
+        ([], "two"),
+    ]
     assert {frame["end"] for frame in frames} == {4}
     assert drain(follower)[1] == []
     append(log, "x" * 100000)
@@ -376,7 +385,9 @@ def test_a_log_is_looked_at_again_at_once_only_where_more_waits(
     paths = [tmp_path / name for name in ("a.log", "b.log")]
     for path in paths:
         path.write_text("one\n")
-    follows = Follows(watch.parse_config(json.dumps({"logs": [str(path) for path in paths]}).encode()))
+    follows = Follows(
+        watch.parse_config(json.dumps({"logs": [str(path) for path in paths]}).encode())
+    )
     asked: list[bool] = []
 
     def refresh() -> bool:
@@ -384,7 +395,10 @@ def test_a_log_is_looked_at_again_at_once_only_where_more_waits(
         return False
 
     monkeypatch.setattr(follows._masker, "refresh", refresh)
-    assert ([frame["lines"] for frame in follows.poll(100)[0]], len(asked)) == ([["one"], ["one"]], 1)
+    assert ([frame["lines"] for frame in follows.poll(100)[0]], len(asked)) == (
+        [["one"], ["one"]],
+        1,
+    )
     assert follows.poll(100) == ([], False)
     assert len(asked) == 1, "no line came: nothing is to be masked"
     append(paths[0], "two\n")
@@ -429,7 +443,9 @@ def test_one_follower_that_fails_costs_the_others_nothing_and_is_told_once(
         return whole(follower)
 
     monkeypatch.setattr(LogFollower, "poll", poll)
-    follows = Follows(watch.parse_config(json.dumps({"logs": [str(path) for path in paths]}).encode()))
+    follows = Follows(
+        watch.parse_config(json.dumps({"logs": [str(path) for path in paths]}).encode())
+    )
     event, log = follows.poll(100)[0]
     assert (event["kind"], log["lines"]) == ("follow-failed", ["one"])
     assert event["text"].startswith(f"{paths[0]} cannot be followed: ZeroDivisionError")

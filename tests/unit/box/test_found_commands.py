@@ -11,7 +11,12 @@ from rgt_box.masking import masked
     ("line", "kind", "script", "trains"),
     [
         ("python train.py --lr 1", "python", "train.py", True),
-        ("/opt/conda/bin/python3.11 -u -X dev /x/finetune_llama.py", "python", "/x/finetune_llama.py", True),
+        (
+            "/opt/conda/bin/python3.11 -u -X dev /x/finetune_llama.py",
+            "python",
+            "/x/finetune_llama.py",
+            True,
+        ),
         ("python -m mypkg.training.sft", "python", "mypkg.training.sft", True),
         ("python -m rgt_train --config a", "python", "rgt_train", True),
         ("python3 /x/rgt_train/__main__.py", "python", "/x/rgt_train/__main__.py", True),
@@ -22,8 +27,18 @@ from rgt_box.masking import masked
         ("python -c while_True", "python", "-c", False),
         ("python -m cProfile -o out train.py", "python", "train.py", True),
         ("python -m debugpy --listen 5678 train.py", "python", "train.py", True),
-        ("/usr/bin/python /usr/bin/torchrun --nproc_per_node 8 main.py", "starter", "main.py", True),
-        ("python -m torch.distributed.run --nproc_per_node=2 -m pkg.main", "starter", "pkg.main", True),
+        (
+            "/usr/bin/python /usr/bin/torchrun --nproc_per_node 8 main.py",
+            "starter",
+            "main.py",
+            True,
+        ),
+        (
+            "python -m torch.distributed.run --nproc_per_node=2 -m pkg.main",
+            "starter",
+            "pkg.main",
+            True,
+        ),
         ("python /v/bin/accelerate launch main.py", "starter", "main.py", True),
         ("python /v/bin/accelerate config", "python", "/v/bin/accelerate", False),
         ("python /v/bin/llamafactory-cli train x.yaml", "starter", "llamafactory-cli", True),
@@ -42,7 +57,12 @@ from rgt_box.masking import masked
         ("python -m pytest tests/train", "never", "pytest", False),
         ("python -m wandb.sdk.service.train", "never", "wandb.sdk.service.train", False),
         ("python", "never", "", False),
-        ("python3 -I -S /root/.cache/rgt/rgt-box-0123456789abcdef.pyz record train", "never", "", False),
+        (
+            "python3 -I -S /root/.cache/rgt/rgt-box-0123456789abcdef.pyz record train",
+            "never",
+            "",
+            False,
+        ),
         ("bash -c python_train.py", "wrapper", "", False),
         ("uv run train.py", "wrapper", "", False),
         ("srun python train.py", "wrapper", "", False),
@@ -139,7 +159,9 @@ def test_ranks_that_outlive_their_starter_keep_its_name() -> None:
     starter = training_commands.read(
         ["python", "/v/bin/torchrun", "--nproc_per_node", "2", "train.py", "--lr", "1"]
     )
-    rank = training_commands.read(["/v/bin/python", "-u", "train.py", "--lr", "1", "--local-rank=0"])
+    rank = training_commands.read(
+        ["/v/bin/python", "-u", "train.py", "--lr", "1", "--local-rank=0"]
+    )
     assert training_commands.key(starter, "/x") == training_commands.key(rank, "/x")
 
 

@@ -37,7 +37,9 @@ def test_a_client_that_comes_back_is_told_what_is_new(known: int) -> None:
     more = [*LONG[:known], (9000.0, math.nan)]
     again, start, points = told(SentCurve((mark, known)), curve(more))
     assert (start, len(points)) == (known, 1)
-    assert again == told(SentCurve(None), curve(more))[0], "a number does not depend on how it was sent"
+    assert again == told(SentCurve(None), curve(more))[0], (
+        "a number does not depend on how it was sent"
+    )
 
 
 @pytest.mark.parametrize("place", [0, 5, len(LONG) - 1], ids=["first", "middle", "last"])

@@ -49,7 +49,10 @@ def test_shells_and_starters_of_anything_lead_to_the_root() -> None:
     )
     assert process_tree.root_of(9, found) == 7
     sweep = nodes(
-        (5, 1, "-bash"), (6, 5, "python sweep.py"), (7, 6, "python train.py"), (8, 6, "python train.py")
+        (5, 1, "-bash"),
+        (6, 5, "python sweep.py"),
+        (7, 6, "python train.py"),
+        (8, 6, "python train.py"),
     )
     assert [process_tree.root_of(7, sweep), process_tree.root_of(8, sweep)] == [7, 8]
 
@@ -71,7 +74,9 @@ def test_a_loop_in_what_proc_says_ends() -> None:
     assert process_tree.root_of(7, found) == 7
 
 
-def run(name: str, started: float, cwd: str = "/x", ended: float | None = None, **fields: object) -> Run:
+def run(
+    name: str, started: float, cwd: str = "/x", ended: float | None = None, **fields: object
+) -> Run:
     made = Run(name, hash(name), 1, 1, started)
     made.cwd, made.ended = cwd, ended
     for field, value in fields.items():
@@ -137,9 +142,23 @@ def test_a_restarted_training_keeps_the_files_of_its_earlier_life() -> None:
 
 
 def test_a_spoiled_memory_is_left_out() -> None:
-    for raw in (None, 5, {}, {"name": 3}, {"name": "a", "key": 1, "pid": "x", "ticks": 1, "started": 1.0}):
+    for raw in (
+        None,
+        5,
+        {},
+        {"name": 3},
+        {"name": "a", "key": 1, "pid": "x", "ticks": 1, "started": 1.0},
+    ):
         assert load(raw) is None
-    good = {"name": "a", "key": 1, "pid": 2, "ticks": 3, "started": 4.0, "logs": "no list", "cwd": "/x"}
+    good = {
+        "name": "a",
+        "key": 1,
+        "pid": 2,
+        "ticks": 3,
+        "started": 4.0,
+        "logs": "no list",
+        "cwd": "/x",
+    }
     found = load(good)
     assert found is not None
     assert (found.logs, found.cwd) == ([], "/x")

@@ -116,7 +116,9 @@ def test_a_recorder_that_begins_and_ends_beside_a_refusing_disk_hands_its_record
     assert seqs(reader_at(state)) == [*range(1, 13), 1, 2]
 
 
-def test_a_disk_that_refuses_again_while_it_takes_over_costs_nothing(disk: Disk, tmp_path: Path) -> None:
+def test_a_disk_that_refuses_again_while_it_takes_over_costs_nothing(
+    disk: Disk, tmp_path: Path
+) -> None:
     state = tmp_path / "state"
     store, live = Store(str(state), BOOT), reader_at(state)
     disk.error = errno.ENOSPC
@@ -140,7 +142,9 @@ def test_a_disk_that_refuses_again_while_it_takes_over_costs_nothing(disk: Disk,
     assert seqs(reader_at(state)) == found
 
 
-def test_the_memory_of_another_user_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_another_user_is_not_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RGT_RAM_DIR", str(tmp_path))
     made = state_files.ram("/x", make=True)
     assert made is not None
@@ -166,7 +170,9 @@ def test_the_past_is_summed_up_by_a_clock_that_does_not_jump(jump: float) -> Non
     assert frame["names"] == ["cgroup", "disk:/", "util", "vram"]
     util = frame["names"].index("util")
     assert [row[1] for row in frame["rows"]] == [10, 10, 10, 10]
-    assert [row[2][util] for row in frame["rows"]] == [[n, n + 4.5, n + 9] for n in (60, 70, 80, 90)]
+    assert [row[2][util] for row in frame["rows"]] == [
+        [n, n + 4.5, n + 9] for n in (60, 70, 80, 90)
+    ]
     assert frame["rows"][0][2][0] == [20, 20, 20]
 
 
@@ -187,7 +193,9 @@ def test_a_clock_that_is_set_is_noticed_once(monkeypatch: pytest.MonkeyPatch) ->
         assert watch.look() == 0.0
 
 
-def test_a_stop_between_two_clocks_is_no_clock_that_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_between_two_clocks_is_no_clock_that_was_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     watch = state_files.ClockWatch()
     real, stops = time.clock_gettime, iter([60.0])
     monkeypatch.setattr(time, "clock_gettime", lambda clock: real(clock) + next(stops, 0.0))
@@ -197,7 +205,13 @@ def test_a_stop_between_two_clocks_is_no_clock_that_was_set(monkeypatch: pytest.
 def cell(
     name: str, state: str, attempts: int = 0, started: float = 0.0, ended: float = 0.0, **more: Any
 ) -> Any:
-    return {"name": name, "state": state, "attempts": attempts, "started": started, "ended": ended} | more
+    return {
+        "name": name,
+        "state": state,
+        "attempts": attempts,
+        "started": started,
+        "ended": ended,
+    } | more
 
 
 def test_cells_are_told_in_the_order_in_which_it_happened() -> None:

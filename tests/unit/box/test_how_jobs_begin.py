@@ -21,7 +21,11 @@ NEITHER = {**OVER, "done": False}
     [([NEITHER, OVER], "done", 2), ([NEITHER, NEITHER], "not-started", 2), ([OVER], "done", 1)],
 )
 def test_a_runner_that_has_just_ended_is_looked_at_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frames: list[dict[str, Any]], verdict: str, looks: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    frames: list[dict[str, Any]],
+    verdict: str,
+    looks: int,
 ) -> None:
     told = iter(frames)
     seen: list[dict[str, Any]] = []

@@ -74,7 +74,9 @@ def test_unknown_goes_on_through_short_whiles_of_idleness_and_ends_with_work() -
 
 def test_a_quiet_look_is_idle() -> None:
     assert judge(QUIET, {}, ()) == IDLE
-    assert judge(QUIET | {"gpus": [{"index": 0, "util": 2.9, "vram_used": 5 << 20}]}, {}, ()) == IDLE
+    assert (
+        judge(QUIET | {"gpus": [{"index": 0, "util": 2.9, "vram_used": 5 << 20}]}, {}, ()) == IDLE
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,14 +108,20 @@ def test_work(sample: dict[str, Any], signs: dict[str, Any], words: str) -> None
         ({"gpus": [{"index": 0, "vram_used": 1}]}, {}, "does not say whether it is busy"),
         ({"gpus": [{"index": 0, "util": 0.0}]}, {}, "how much of its memory"),
         ({"gpus": [{"index": 0, "util": 0.0, "vram_used": 1 << 30}]}, {}, "an unknown process"),
-        ({"gpus": [{"index": 0, "util": 0.0, "vram_used": 1}]}, {"cards": 2}, "1 of 2 GPUs can be read"),
+        (
+            {"gpus": [{"index": 0, "util": 0.0, "vram_used": 1}]},
+            {"cards": 2},
+            "1 of 2 GPUs can be read",
+        ),
         ({"transfers": None}, {}, "whether files are being copied"),
         ({"input_at": None}, {}, "last typed"),
         ({"session": {"slurm_error": "down"}}, {"slurm": True}, "Slurm cannot be asked: down"),
         ({}, {"unknown": ["hidden"]}, "hidden"),
     ],
 )
-def test_what_cannot_be_told_is_never_idle(sample: dict[str, Any], signs: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_told_is_never_idle(
+    sample: dict[str, Any], signs: dict[str, Any], words: str
+) -> None:
     found = judge(QUIET | sample, signs, ())
     assert words in found.unknown[0]
     assert found.active == ()
@@ -148,7 +156,8 @@ def test_an_idle_process_that_holds_something_blocks_until_that_very_one_was_acc
 
 
 @pytest.mark.parametrize(
-    "process", [NOTEBOOK | {"rss": (256 << 20) - 1}, NOTEBOOK | {"notebook": False, "rss": (1 << 30) - 1}]
+    "process",
+    [NOTEBOOK | {"rss": (256 << 20) - 1}, NOTEBOOK | {"notebook": False, "rss": (1 << 30) - 1}],
 )
 def test_a_small_one_does_not(process: dict[str, Any]) -> None:
     assert judge(QUIET, {"processes": [process]}, ()) == IDLE

@@ -28,7 +28,11 @@ def test_lines_that_are_cleaned_together_are_as_each_by_itself() -> None:
     seeded = random.Random(7)
     plain = [b"a", "é€".encode(), b"\n", b"\n", b"\x1b[31m", "\u2028".encode(), b"\x0b\x1c\x85"]
     odd = [b"\r", b"\xe2", b"\x82", b"\xf0\x9f", b"\xed\xa0\x80", b"\xc0", b"\xff"]
-    long = ["😀".encode() * (MAX_LINE // 4), "😀".encode() * (MAX_LINE // 4) + b"x", b"x" * MAX_LINE]
+    long = [
+        "😀".encode() * (MAX_LINE // 4),
+        "😀".encode() * (MAX_LINE // 4) + b"x",
+        b"x" * MAX_LINE,
+    ]
     for pieces in (plain, plain + odd, plain + long, plain + odd + long):
         for _ in range(300):
             raw = b"".join(seeded.choices(pieces, k=seeded.randrange(12)))
@@ -44,7 +48,9 @@ def test_only_complete_lines_come_out_however_the_bytes_are_cut() -> None:
     text = b"one\ntwo\r\nthree 1\rthree 2\n\nlast"
     for size in range(1, len(text) + 1):
         splitter = Splitter()
-        lines = [line for at in range(0, len(text), size) for line in splitter.feed(text[at : at + size])]
+        lines = [
+            line for at in range(0, len(text), size) for line in splitter.feed(text[at : at + size])
+        ]
         assert lines == ["one", "two", "three 2", ""]
         assert splitter.done == len(text) - len(b"last")
 

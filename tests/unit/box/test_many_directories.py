@@ -11,7 +11,9 @@ from rgt_box.commands.result_walk import HELD_GROUPS, Level, Mounts, Owners, Wal
 
 
 @pytest.mark.parametrize("form", [b"/d%d", b"/a/d%d", b"/a%d/b/c"])
-def test_more_directories_than_are_held_are_counted_with_those_above(form: bytes, tmp_path: Path) -> None:
+def test_more_directories_than_are_held_are_counted_with_those_above(
+    form: bytes, tmp_path: Path
+) -> None:
     """Also right in the root, above which there is nothing."""
     (tmp_path / "file").write_text("x")
     seen = os.stat(tmp_path / "file")

@@ -16,7 +16,9 @@ from rgt_tui.model import protocol
 DOC = Path(__file__).parents[3] / "docs" / "protocol.md"
 SECTIONS = {
     match.group(1): match.group(2)
-    for match in re.finditer(r"^### `(\w+)`.*?\n(.*?)(?=^##|\Z)", DOC.read_text(), re.MULTILINE | re.DOTALL)
+    for match in re.finditer(
+        r"^### `(\w+)`.*?\n(.*?)(?=^##|\Z)", DOC.read_text(), re.MULTILINE | re.DOTALL
+    )
 }
 INNER = {
     "sample": (

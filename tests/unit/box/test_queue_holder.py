@@ -48,7 +48,9 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
             if len(waited) == 1:
                 happen()
 
-        monkeypatch.setattr(queue_state, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: clock[0]))
+        monkeypatch.setattr(
+            queue_state, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: clock[0])
+        )
         return waited
 
     return let
@@ -95,7 +97,9 @@ def test_who_has_just_taken_it_says_so_in_a_moment(
     assert queue_state.is_sealed(job) == (who == "seal")
 
 
-def test_who_has_just_given_it_back_is_no_runner(job: Job, held: files.Lock, meanwhile: Meanwhile) -> None:
+def test_who_has_just_given_it_back_is_no_runner(
+    job: Job, held: files.Lock, meanwhile: Meanwhile
+) -> None:
     waited = meanwhile(held.release)
     assert queue_state.who_holds(job) == ""
     assert len(waited) == 1

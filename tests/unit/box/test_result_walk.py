@@ -103,7 +103,9 @@ def test_the_mount_table_is_read_as_the_kernel_writes_it() -> None:
     rows = [
         ROW.format(point="/", here="rw", kind="overlay", below="rw"),
         ROW.format(point="/proc", here="rw", kind="proc", below="rw"),
-        ROW.format(point="/with\\040blank", here="ro,nosuid", kind="ext4", below="rw,errors=remount-ro"),
+        ROW.format(
+            point="/with\\040blank", here="ro,nosuid", kind="ext4", below="rw,errors=remount-ro"
+        ),
         ROW.format(point="/broken", here="rw", kind="ext4", below="ro"),
         ROW.format(point="/image", here="ro", kind="ext4", below="ro"),
         ROW.format(point="/covered", here="rw", kind="proc", below="rw"),
@@ -115,7 +117,15 @@ def test_the_mount_table_is_read_as_the_kernel_writes_it() -> None:
         "",
     ]
     mounts = Mounts("\n".join(rows).encode())
-    assert mounts.points == {b"/", b"/proc", b"/with blank", b"/broken", b"/image", b"/covered", b"/memory"}
+    assert mounts.points == {
+        b"/",
+        b"/proc",
+        b"/with blank",
+        b"/broken",
+        b"/image",
+        b"/covered",
+        b"/memory",
+    }
     assert mounts.disks == {b"/", b"/broken", b"/image", b"/covered"}
     assert mounts.pseudo == {b"/proc"}
     assert mounts.read_only == {b"/with blank"}
@@ -143,7 +153,8 @@ class Tree:
         self.walk.run([str(self.root)])
         found = result_walk.answer(self.walk, 1.0, None)
         return {
-            os.path.relpath(row["path"], self.root): (row["owner"], row["files"]) for row in found["groups"]
+            os.path.relpath(row["path"], self.root): (row["owner"], row["files"])
+            for row in found["groups"]
         }
 
     def counted(self) -> int:
@@ -207,7 +218,9 @@ def test_many_beside_each_other_are_one(tree: Tree, count: int, merged: bool) ->
     assert tree.counted() == 2 * count
 
 
-def test_what_has_an_owner_is_never_one_with_others(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_an_owner_is_never_one_with_others(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tree.put(*(f"out/{number}/x" for number in range(30)))
     for number in range(30):
         tree.owners.add(str(tree.root / f"out/{number}"), f"cell {number}")
@@ -254,7 +267,9 @@ def test_what_is_too_long_to_be_named_counts_with_what_is_above(
     assert tree.look() == {"a": ("", 3)}
 
 
-def test_what_a_person_leaves_out_is_counted_by_the_glob_and_what_survives_is_not_walked(tree: Tree) -> None:
+def test_what_a_person_leaves_out_is_counted_by_the_glob_and_what_survives_is_not_walked(
+    tree: Tree,
+) -> None:
     tree.put("a/x.tmp", "a/y", "b/deep/z", "volume/v")
     ignore = ("*.tmp", str(tree.root / "b"))
     mounts = table(tree, volume="8:1")
@@ -269,8 +284,13 @@ def test_what_a_person_leaves_out_is_counted_by_the_glob_and_what_survives_is_no
 
 def table(tree: Tree, kind: str = "xfs", **devices: str) -> Mounts:
     """Return a mount table with the device of each directory of the tree, and 0:1 of the root."""
-    rows = [("/", "overlay", "0:1"), *((str(tree.root / name), kind, at) for name, at in devices.items())]
-    return Mounts("".join(f"1 0 {at} / {path} rw - {what} x rw\n" for path, what, at in rows).encode())
+    rows = [
+        ("/", "overlay", "0:1"),
+        *((str(tree.root / name), kind, at) for name, at in devices.items()),
+    ]
+    return Mounts(
+        "".join(f"1 0 {at} / {path} rw - {what} x rw\n" for path, what, at in rows).encode()
+    )
 
 
 @pytest.mark.parametrize(("kind", "device"), [("xfs", "0:1"), ("tmpfs", "8:1"), (None, "")])
@@ -284,7 +304,12 @@ def test_what_is_only_said_to_outlive_the_instance_is_walked(
 
 def test_a_disk_that_is_mounted_within_storage_that_survives_is_walked(tree: Tree) -> None:
     tree.put("volume/v", "volume/again/v", "volume/scratch/old", "volume/scratch/below/x", "y")
-    names = {"volume": "8:1", "volume/again": "8:1", "volume/again/deep": "9:2", "volume/scratch": "9:1"}
+    names = {
+        "volume": "8:1",
+        "volume/again": "8:1",
+        "volume/again/deep": "9:2",
+        "volume/scratch": "9:1",
+    }
     tree.put("volume/again/deep/z")
     survives = (str(tree.root / "volume"),)
     for since in (None, 4e9):
@@ -301,7 +326,9 @@ def test_a_volume_that_is_said_to_be_at_the_root_is_walked(tree: Tree) -> None:
 
 def test_what_a_push_notes_down_is_no_result_and_hides_none(tree: Tree) -> None:
     tree.put("rgt-code/.rgt-push/exp-0123456789ab.json", "rgt-code/.rgt-push/publish.lock")
-    tree.put("rgt-code/exp-0123456789ab/train.py", "rgt-code/.rgt-push/in-x/model.pt", "run/.rgt-push/a")
+    tree.put(
+        "rgt-code/exp-0123456789ab/train.py", "rgt-code/.rgt-push/in-x/model.pt", "run/.rgt-push/a"
+    )
     tree.owners.add(str(tree.root / "run"), "run r")
     assert tree.look() == {
         "rgt-code/.rgt-push/in-x": ("", 1),
@@ -312,8 +339,20 @@ def test_what_a_push_notes_down_is_no_result_and_hides_none(tree: Tree) -> None:
 
 
 def test_an_environment_is_told_by_what_lies_in_it_unless_it_is_a_runs(tree: Tree) -> None:
-    tree.put("env/pyvenv.cfg", "env/bin/python", "env/out.pt", "conda/conda-meta/history", "run/pyvenv.cfg")
-    tree.put("env/out/a.png", "env/share/doc/x", "env/share/mine/y", "env/lib/python3.11/x.py", "conda/etc/x")
+    tree.put(
+        "env/pyvenv.cfg",
+        "env/bin/python",
+        "env/out.pt",
+        "conda/conda-meta/history",
+        "run/pyvenv.cfg",
+    )
+    tree.put(
+        "env/out/a.png",
+        "env/share/doc/x",
+        "env/share/mine/y",
+        "env/lib/python3.11/x.py",
+        "conda/etc/x",
+    )
     tree.owners.add(str(tree.root / "run"), "run r")
     assert tree.look() == {
         "env": ("", 1),
@@ -332,12 +371,21 @@ def test_files_that_a_package_lists_are_its_own_wherever_they_are_and_no_others(
         "torch-2.dist-info/RECORD,,",
         "../../../bin/torchrun,,",
     )
-    tree.put(f"{packages}/torch/weights.pt", f"{packages}/torch/a,b.txt", f"{packages}/torch/mine.pt")
-    tree.put("venv/pyvenv.cfg", "venv/bin/torchrun", "outside.txt", f"{packages}/torch-2.dist-info/RECORD")
+    tree.put(
+        f"{packages}/torch/weights.pt", f"{packages}/torch/a,b.txt", f"{packages}/torch/mine.pt"
+    )
+    tree.put(
+        "venv/pyvenv.cfg",
+        "venv/bin/torchrun",
+        "outside.txt",
+        f"{packages}/torch-2.dist-info/RECORD",
+    )
     (tree.root / packages / "torch-2.dist-info/RECORD").write_text(
         "\n".join((*rows, "../../../../outside.txt,,"))
     )
-    tree.put("usr/bin/tool", "usr/lib/x/mine.csv", "usr/lib/x/theirs.pt", "var/lib/dpkg/info/tool.list")
+    tree.put(
+        "usr/bin/tool", "usr/lib/x/mine.csv", "usr/lib/x/theirs.pt", "var/lib/dpkg/info/tool.list"
+    )
     (tree.root / "bin").symlink_to("usr/bin")
     (tree.root / "var/lib/dpkg/info/tool.list").write_text(
         "/.\n/bin/tool\n/usr/lib/x\n/usr/lib/x/theirs.pt\n"
@@ -355,7 +403,9 @@ def test_files_that_a_package_lists_are_its_own_wherever_they_are_and_no_others(
     assert tree.skipped()["packages, by their lists of files"][0] == 7
 
 
-def test_what_is_older_than_the_machine_is_listed_and_only_where_it_came_with_the_image(tree: Tree) -> None:
+def test_what_is_older_than_the_machine_is_listed_and_only_where_it_came_with_the_image(
+    tree: Tree,
+) -> None:
     tree.put("old/x", "run/y", "logs/z.log", "disk/v", "results/w", "written/in-place")
     for name in ("old/x", "run/y", "logs/z.log", "disk/v", "results/w"):
         os.utime(tree.root / name, (1, 1))
@@ -397,7 +447,9 @@ def test_rgts_own_is_no_result_whatever_it_is_called(tree: Tree) -> None:
     assert tree.skipped()["rgt's own"][0] == 2
 
 
-def test_what_the_system_keeps_to_itself_is_no_problem(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_system_keeps_to_itself_is_no_problem(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tree.put(".cache/closed/x", "ignored/closed/x", "plain/closed/x")
     opened: Callable[..., int] = os.open
 
@@ -417,7 +469,10 @@ def test_what_the_system_keeps_to_itself_is_no_problem(tree: Tree, monkeypatch: 
 
 def test_a_disk_among_packages_is_looked_at(tree: Tree) -> None:
     tree.put(
-        "node_modules/x.pt", "node_modules/disk/y.pt", "node_modules/shown/z.pt", "dist-packages/shown/z.pt"
+        "node_modules/x.pt",
+        "node_modules/disk/y.pt",
+        "node_modules/shown/z.pt",
+        "dist-packages/shown/z.pt",
     )
     mounts = Mounts(b"")
     mounts.points |= {os.fsencode(tree.root / "node_modules" / name) for name in ("disk", "shown")}
@@ -426,11 +481,16 @@ def test_a_disk_among_packages_is_looked_at(tree: Tree) -> None:
     mounts.read_only |= {
         os.fsencode(tree.root / name / "shown") for name in ("node_modules", "dist-packages")
     }
-    assert tree.look(mounts=mounts) == {"node_modules/disk": ("", 1), "dist-packages/shown": ("", 1)}
+    assert tree.look(mounts=mounts) == {
+        "node_modules/disk": ("", 1),
+        "dist-packages/shown": ("", 1),
+    }
 
 
 def test_a_group_ends_at_a_mount(tree: Tree) -> None:
-    tree.put("a/x", "a/disk/y", "run/x", "run/disk/y", *(f"many/{n}/x" for n in range(20)), "many/disk/y")
+    tree.put(
+        "a/x", "a/disk/y", "run/x", "run/disk/y", *(f"many/{n}/x" for n in range(20)), "many/disk/y"
+    )
     tree.owners.add(str(tree.root / "run"), "run r")
     mounts = Mounts(b"")
     mounts.points |= {os.fsencode(tree.root / name / "disk") for name in ("a", "run", "many")}
@@ -440,7 +500,9 @@ def test_a_group_ends_at_a_mount(tree: Tree) -> None:
     }  # fmt: skip
 
 
-def test_pseudo_file_systems_are_not_entered_and_read_only_ones_for_results_alone(tree: Tree) -> None:
+def test_pseudo_file_systems_are_not_entered_and_read_only_ones_for_results_alone(
+    tree: Tree,
+) -> None:
     tree.put("proc/x.pt", "shown/x.pt", "shown/y.txt")
     mounts = Mounts(b"")
     mounts.points |= {os.fsencode(tree.root / name) for name in ("proc", "shown")}
@@ -467,7 +529,9 @@ def test_problems_are_counted_where_they_are_too_many_to_be_told(
     assert tree.walk.problems[1:] == ["and 2 more that cannot be read"]
 
 
-def test_a_directory_that_becomes_a_link_is_not_followed(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_becomes_a_link_is_not_followed(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Somebody who may write to a directory cannot lead the walk out of it between its look and its step."""
     outside = tree.root.parent / "outside"
     outside.mkdir()
@@ -487,7 +551,9 @@ def test_a_directory_that_becomes_a_link_is_not_followed(tree: Tree, monkeypatch
     assert tree.walk.problems == []
 
 
-def test_what_goes_away_while_we_look_is_no_problem(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_away_while_we_look_is_no_problem(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tree.put("a/x", "b/x")
     opened: Callable[..., int] = os.open
 
@@ -526,7 +592,9 @@ def test_no_descriptor_is_left_open(tree: Tree) -> None:
     assert set(os.listdir("/proc/self/fd")) <= set(before)  # garbage of other tests may close some
 
 
-def test_globs_of_whole_trees_are_one_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_globs_of_whole_trees_are_one_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RGT_STATE_DIR", str(tmp_path / "state"))
     for name in ("out/a/x", "out/b/c/y", "out.d/z"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

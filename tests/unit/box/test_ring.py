@@ -77,7 +77,9 @@ def test_the_ring_is_bounded_and_what_it_lost_is_counted(tmp_path: Path) -> None
         assert seqs(each_found) == list(range(first[1], 2001))
 
 
-def test_a_reader_that_is_overtaken_while_it_reads_goes_on_with_what_is_left(tmp_path: Path) -> None:
+def test_a_reader_that_is_overtaken_while_it_reads_goes_on_with_what_is_left(
+    tmp_path: Path,
+) -> None:
     ring = open_ring(tmp_path)
     write(ring, 100, padding=500)
     reader = reader_at(tmp_path, BOOT, 0)
@@ -176,7 +178,9 @@ def test_a_disk_that_fills_up_while_the_ring_grows_makes_a_smaller_ring(
     assert seqs(drain(reader_at(tmp_path, BOOT, 990))) == list(range(991, 1001))
 
 
-def test_no_room_for_even_one_segment_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_for_even_one_segment_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def allocate(path: str, size: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -196,7 +200,13 @@ def test_a_frame_that_cannot_fit_is_refused(tmp_path: Path) -> None:
 def test_a_foreign_or_broken_line_is_no_record() -> None:
     good = rings.encode_record(7, rings.EVENT, 3, b"{}")
     assert rings.decode(7, good[:-1]) == (rings.EVENT, 3, b"{}")
-    broken: list[Any] = [(8, good[:-1]), (7, good[:-2]), (7, b""), (7, b"zzzzzzzz S 1 {}"), (7, b"00000000")]
+    broken: list[Any] = [
+        (8, good[:-1]),
+        (7, good[:-2]),
+        (7, b""),
+        (7, b"zzzzzzzz S 1 {}"),
+        (7, b"00000000"),
+    ]
     for number, line in broken:
         assert rings.decode(number, line) is None
 
@@ -217,7 +227,9 @@ def test_a_spare_segment_for_which_there_is_no_room_leaves_nothing_behind(
     before = sorted(os.listdir(tmp_path))
     assert ring.grow() is False
     assert sorted(os.listdir(tmp_path)) == before
-    monkeypatch.setattr(rings, "allocate", lambda *_: pytest.fail("the disk is full: it is not tried again"))
+    monkeypatch.setattr(
+        rings, "allocate", lambda *_: pytest.fail("the disk is full: it is not tried again")
+    )
     assert ring.grow() is False
     write(ring, 200, 1000)  # it goes on in what it has
     ring.close()
@@ -239,7 +251,9 @@ def test_a_ring_of_events_alone_is_gone_on_with_and_holds_one_file_open(tmp_path
     ring.close()
 
 
-def test_who_follows_the_ring_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_follows_the_ring_reads_only_what_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ring, read = open_ring(tmp_path), [0]
     reader = reader_at(tmp_path, BOOT, 0)
     really = os.pread
@@ -255,4 +269,6 @@ def test_who_follows_the_ring_reads_only_what_is_new(tmp_path: Path, monkeypatch
         assert len(drain(reader)) == 1
     read[0] = 0
     assert drain(reader) == []
-    assert 0 < read[0] < MIN_SEGMENT / 2, "the rest of a segment is read for nothing, several times a second"
+    assert 0 < read[0] < MIN_SEGMENT / 2, (
+        "the rest of a segment is read for nothing, several times a second"
+    )

@@ -14,7 +14,9 @@ def told(tmp_path: Path, *rows: object) -> tuple[list[Any], list[Any], list[Any]
     """Return points, resumes and events of a file of rows."""
     path = tmp_path / "rows.jsonl"
     path.write_bytes(
-        b"".join((row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows)
+        b"".join(
+            (row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows
+        )
     )
     follower = ScalarFollower("a", str(path), None)
     points: list[Any] = []
@@ -101,7 +103,12 @@ def test_events(tmp_path: Path) -> None:
     assert points == [[0, 1790000005.0, None, {"total_steps": 9.0}]]
     assert resumes == [[3, "SIGTERM"]]
     assert events == [
-        {"kind": "checkpoint-recovered", "level": "info", "at": 1790000006.0, "text": "step 4: saved again"}
+        {
+            "kind": "checkpoint-recovered",
+            "level": "info",
+            "at": 1790000006.0,
+            "text": "step 4: saved again",
+        }
     ]
 
 
@@ -123,7 +130,9 @@ def write(path: Path, first: int, last: int, mode: str = "a") -> None:
         file.writelines(json.dumps({"step": n, "loss": 1.0}) + "\n" for n in range(first, last + 1))
 
 
-def test_a_file_is_read_from_its_start_in_bounded_frames_and_resumed_anywhere(tmp_path: Path) -> None:
+def test_a_file_is_read_from_its_start_in_bounded_frames_and_resumed_anywhere(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "metrics.jsonl"
     follower = ScalarFollower("a", str(path), None)
     assert drain(follower) == []

@@ -32,7 +32,11 @@ def look(folder: Path, text: str, *args: str, env: dict[str, str] | None = None)
         ("nn.SyncBatchNorm.convert_sync_batchnorm(m)", (), ["SyncBatchNorm"]),
         (HF.replace("train()", "train(resume_from_checkpoint=None)"), (), []),
         (HF, ("--resume_from_checkpoint", "x"), ["resume", "train()"]),
-        (HF + "args = TrainingArguments(save_total_limit=1)", (), ["train()", "save_total_limit=1"]),
+        (
+            HF + "args = TrainingArguments(save_total_limit=1)",
+            (),
+            ["train()", "save_total_limit=1"],
+        ),
         (HF + "args = TrainingArguments(save_total_limit=10)", (), ["train()"]),
         ("import lightning as L\nL.Trainer().fit(model)", (), ["fit"]),
         ('import lightning as L\nL.Trainer().fit(model, ckpt_path="last")', (), ["resume", "fit"]),

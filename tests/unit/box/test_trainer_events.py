@@ -23,7 +23,9 @@ def written_events() -> set[str]:
                 continue
             if node.func.attr == "event" and node.args:
                 kind = node.args[0]
-                assert isinstance(kind, ast.Constant), f"{path}:{node.lineno}: its kind is no plain string"
+                assert isinstance(kind, ast.Constant), (
+                    f"{path}:{node.lineno}: its kind is no plain string"
+                )
                 found.add(str(kind.value))
     return found
 
@@ -66,7 +68,11 @@ def test_a_hold_is_over_with_the_next_step_save_or_end(tmp_path: Path, row: dict
 
 
 @pytest.mark.parametrize(
-    "row", [{"event": "mirror-failed", "step": 9, "url": "u", "error": "e"}, {"event": "stalled", "step": 9}]
+    "row",
+    [
+        {"event": "mirror-failed", "step": 9, "url": "u", "error": "e"},
+        {"event": "stalled", "step": 9},
+    ],
 )
 def test_other_events_do_not_end_a_hold(tmp_path: Path, row: dict[str, Any]) -> None:
     assert read(tmp_path / "metrics.jsonl", HOLD, row)[0]["wait"]["what"] == "disk"

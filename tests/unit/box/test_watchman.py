@@ -106,7 +106,11 @@ def test_work_and_blindness_withdraw_it(box: Box, signs: dict[str, Any]) -> None
     box.tick(90)
     box.signs = dict(signs)
     found = box.tick(10)["autostop"]
-    assert (found["state"], found["stops_in_s"], box.told()) == ("armed", None, ["warned", "withdrawn"])
+    assert (found["state"], found["stops_in_s"], box.told()) == (
+        "armed",
+        None,
+        ["warned", "withdrawn"],
+    )
     assert found["idle_s"] == (0.0 if signs is WORK else None)
     box.signs = dict(IDLE)
     box.tick(80)
@@ -169,7 +173,9 @@ def test_a_break_in_a_clock_begins_the_time_anew(box: Box, change: dict[str, flo
     assert (box.told(), box.started) == ([], [])
 
 
-def test_another_boot_or_a_resumed_machine_disarms_it(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_boot_or_a_resumed_machine_disarms_it(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
     box.arm()
     box.arm("lease")
     box.tick(10)
@@ -269,7 +275,9 @@ def test_one_that_was_killed_after_its_intent_is_asked_for_at_once(box: Box, pha
 def test_keep_is_heard(box: Box) -> None:
     plan = box.arm()
     box.tick(85)
-    armed_plan.save(box.folder, {"idle": plan | {"kept_until_boot": box.boot + 500, "kept_until": 5.0}})
+    armed_plan.save(
+        box.folder, {"idle": plan | {"kept_until_boot": box.boot + 500, "kept_until": 5.0}}
+    )
     found = box.tick(1)["autostop"]
     assert (found["state"], found["kept_until"], found["stops_in_s"]) == ("armed", 5.0, 499)
     assert box.told() == ["warned", "withdrawn"]
@@ -335,5 +343,11 @@ def test_an_armed_box_is_looked_at_whoever_watches(box: Box) -> None:
     wide = box.watchman.widened(
         {"interval": 3600.0, "jobs": ["/k"], "mounts": [], "pattern": None, "find": False}
     )
-    assert wide == {"interval": 10.0, "jobs": ["/k", "/j"], "mounts": ["/m"], "pattern": "mine", "find": True}
+    assert wide == {
+        "interval": 10.0,
+        "jobs": ["/k", "/j"],
+        "mounts": ["/m"],
+        "pattern": "mine",
+        "find": True,
+    }
     assert box.watchman.widened({"interval": 1.0, "pattern": "theirs"})["pattern"] == "theirs"

@@ -45,7 +45,9 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def test_what_is_given_is_taken_and_has_no_neighbours(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_given_is_taken_and_has_no_neighbours(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     owned(base / "host-other", host="other")
     monkeypatch.setenv("RGT_STATE_DIR", "/given")
     assert (place.state_dir(), place.neighbours(str(base))) == ("/given", [])
@@ -68,7 +70,9 @@ def test_what_is_ours_is_found_wherever_it_is(base: Path, whose: str) -> None:
         assert place.state_dir() == str(mine), "also while our recorder holds it"
 
 
-def test_a_past_boot_of_this_host_is_gone_on_with_and_one_that_lives_is_left_alone(base: Path) -> None:
+def test_a_past_boot_of_this_host_is_gone_on_with_and_one_that_lives_is_left_alone(
+    base: Path,
+) -> None:
     mine = owned(usual(base), boot="earlier")
     assert place.state_dir() == str(mine)
     with locked(mine):
@@ -79,7 +83,9 @@ def test_a_past_boot_of_this_host_is_gone_on_with_and_one_that_lives_is_left_alo
     assert place.state_dir() == apart, "once it has one of its own it stays there"
 
 
-def test_another_life_of_the_same_boot_has_a_third_one(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_life_of_the_same_boot_has_a_third_one(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two containers with one name that share the kernel differ in their processes alone."""
     with locked(owned(usual(base), processes=1)):
         first = place.state_dir()
@@ -111,7 +117,9 @@ def test_neighbours_are_the_other_hosts(base: Path) -> None:
     assert place.neighbours(str(base / "host-a")) == [str(base / "host-b")]
 
 
-def test_a_host_is_known_by_its_name_and_its_machine(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_is_known_by_its_name_and_its_machine(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def named(name: str, machine: bytes | None) -> str:
         monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename=name))
         monkeypatch.setattr(files, "read", lambda path, limit: machine)
@@ -124,9 +132,14 @@ def test_a_host_is_known_by_its_name_and_its_machine(base: Path, monkeypatch: py
     assert named("gpu-1.lan", b"1") != named("gpu-1.lan", b"2") != named("gpu-1.lan", None)
     assert re.fullmatch("a_.._b-[0-9a-f]{8}", named("a/../b", None))
     assert re.fullmatch("x{40}-[0-9a-f]{8}", named("x" * 64, None))
-    assert named("x" * 64, None) != named("x" * 65, None), "what is cut off the name is in its number"
+    assert named("x" * 64, None) != named("x" * 65, None), (
+        "what is cut off the name is in its number"
+    )
     assert re.fullmatch("unnamed-[0-9a-f]{8}", named("", None))
-    assert (place.identity()["boot"], place.identity()["processes"]) == ("this-boot", place.namespace())
+    assert (place.identity()["boot"], place.identity()["processes"]) == (
+        "this-boot",
+        place.namespace(),
+    )
 
 
 def unreadable(path: str) -> os.stat_result:
@@ -150,7 +163,11 @@ def test_namespaces_and_boots_are_the_kernel_s(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize(
     ("name", "digest"),
-    [("rgt-box-0123456789abcdef.pyz", "0123456789abcdef"), ("rgt-box-0123.pyz", "dev"), ("agent.pyz", "dev")],
+    [
+        ("rgt-box-0123456789abcdef.pyz", "0123456789abcdef"),
+        ("rgt-box-0123.pyz", "dev"),
+        ("agent.pyz", "dev"),
+    ],
 )
 def test_the_code_is_known_by_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, digest: str
@@ -158,7 +175,14 @@ def test_the_code_is_known_by_its_file(
     (tmp_path / name).touch()
     monkeypatch.setattr(place, "__file__", str(tmp_path / name / "rgt_box" / "place.py"))
     assert place.digest() == digest
-    assert place.command("watch", "x") == [sys.executable, "-I", "-S", str(tmp_path / name), "watch", "x"]
+    assert place.command("watch", "x") == [
+        sys.executable,
+        "-I",
+        "-S",
+        str(tmp_path / name),
+        "watch",
+        "x",
+    ]
 
 
 def test_code_in_a_source_tree_is_started_as_a_directory() -> None:

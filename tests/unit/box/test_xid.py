@@ -24,14 +24,27 @@ def test_the_forms_of_a_report(line: str, bus: str, number: int, detail: str) ->
     assert (report.bus, report.number, report.detail, report.at_us) == (bus, number, detail, 5)
 
 
-@pytest.mark.parametrize("line", ["NVRM: loading", "Xid 79", "NVRM: GPU at PCI:0000:3b:00: GPU-1", ""])
+@pytest.mark.parametrize(
+    "line", ["NVRM: loading", "Xid 79", "NVRM: GPU at PCI:0000:3b:00: GPU-1", ""]
+)
 def test_what_is_no_report(line: str) -> None:
     assert xid.parse(line) is None
 
 
 def test_broken_hardware_is_an_error_and_an_unknown_number_says_what_the_kernel_says() -> None:
-    assert {number for number, (level, _) in xid.MEANINGS.items() if level == "error"} >= {48, 64, 74, 79, 95}
-    assert {number for number, (level, _) in xid.MEANINGS.items() if level != "error"} >= {13, 31, 43, 45}
+    assert {number for number, (level, _) in xid.MEANINGS.items() if level == "error"} >= {
+        48,
+        64,
+        74,
+        79,
+        95,
+    }
+    assert {number for number, (level, _) in xid.MEANINGS.items() if level != "error"} >= {
+        13,
+        31,
+        43,
+        45,
+    }
     report = xid.Xid("", 999, "something new", 0)
     assert (report.level, report.meaning) == ("warn", "something new")
     assert xid.SOURCE in xid.Xid("", 999, "", 0).meaning
@@ -72,11 +85,16 @@ def record(at: int, text: str) -> str:
 
 def test_a_storm_is_one_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "kmsg"
-    log.write_text("".join(record(n, "NVRM: Xid (PCI:0000:3b:00): 13, Graphics") for n in range(1, 301)))
+    log.write_text(
+        "".join(record(n, "NVRM: Xid (PCI:0000:3b:00): 13, Graphics") for n in range(1, 301))
+    )
     monkeypatch.setenv("RGT_KMSG", str(log))
     watch = XidWatch(str(tmp_path))
     (event,) = watch.poll({"0000:3b:00.0": 4})
-    assert event["text"].startswith("GPU 4 (0000:3b:00.0): Xid 13, ") and ", 300 times" in event["text"]
+    assert (
+        event["text"].startswith("GPU 4 (0000:3b:00.0): Xid 13, ")
+        and ", 300 times" in event["text"]
+    )
     with log.open("a") as file:
         file.write(record(400, "NVRM: Xid (PCI:0000:3b:00): 13, Graphics"))
         file.write(record(401, "NVRM: Xid (PCI:0000:5e:00): 13, Graphics"))
@@ -114,4 +132,7 @@ def test_the_real_kernel_log() -> None:
 
 def test_rows_of_dmesg() -> None:
     text = "[    0.000000] Linux\n<6>[   12.345678] NVRM: Xid (PCI:0000:3b:00): 48, DBE\nno time\n"
-    assert xid.parse_dmesg(text) == [(0, "Linux"), (12345678, "NVRM: Xid (PCI:0000:3b:00): 48, DBE")]
+    assert xid.parse_dmesg(text) == [
+        (0, "Linux"),
+        (12345678, "NVRM: Xid (PCI:0000:3b:00): 48, DBE"),
+    ]

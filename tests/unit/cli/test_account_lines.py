@@ -8,7 +8,9 @@ from rgt_tui.cli import account_line, account_text
 from rgt_tui.model import MACHINE, AccountBill, Unlisted
 
 replace = msgspec.structs.replace
-POD = Unlisted(kind="runpod", what=MACHINE, id="pod9", name="old\x1b[31m", per_hour=1.0, status="RUNNING")
+POD = Unlisted(
+    kind="runpod", what=MACHINE, id="pod9", name="old\x1b[31m", per_hour=1.0, status="RUNNING"
+)
 VOLUME = Unlisted(kind="runpod", what="volume", id="vol1", per_hour=0.01, used_by=("pod9",))
 BILL = AccountBill(kind="runpod", account="default@vendor", machines_at=100.0, leftovers_at=90.0)
 
@@ -29,9 +31,9 @@ def test_what_is_there_is_named_with_its_price_and_adds_up() -> None:
 
 def test_what_is_not_known_is_never_left_out() -> None:
     unpriced = replace(BILL, things=(replace(POD, per_hour=None),))
-    assert "unlisted    ?          machine" in account_text(unpriced) and "price unknown" in account_text(
+    assert "unlisted    ?          machine" in account_text(
         unpriced
-    )
+    ) and "price unknown" in account_text(unpriced)
     late = replace(BILL, things=(POD,), leftovers_at=None, leftovers_error="403")
     assert "≥ $1.00/h" in account_text(late)
     assert "volumes, addresses and snapshots: not known (403)" in account_text(late)
@@ -61,5 +63,7 @@ def test_scripts_have_all_of_it() -> None:
         1.5,
         11.5,
     )
-    assert [(one.value, one.currency, one.at_least) for one in line.per_hour] == [(1.0, "USD", False)]
+    assert [(one.value, one.currency, one.at_least) for one in line.per_hour] == [
+        (1.0, "USD", False)
+    ]
     assert len(line.unlisted) == 2

@@ -41,9 +41,13 @@ def test_how_far_it_is(done: int, seconds: float, text: str) -> None:
 
 def test_every_secret_that_stayed_here_is_named_and_the_rest_is_counted() -> None:
     others = tuple(LeftOut(f"cache{number}", "cache") for number in range(20))
-    secrets = tuple(LeftOut(f"{number}.pem", "by its name (*.pem)", secret=True) for number in range(12))
+    secrets = tuple(
+        LeftOut(f"{number}.pem", "by its name (*.pem)", secret=True) for number in range(12)
+    )
     found = lines("lab", arrived(left_out=others + secrets))
-    assert sum(".pem" in line for line in found) == 12 and found[-1].endswith("20 more (--json names all)")
+    assert sum(".pem" in line for line in found) == 12 and found[-1].endswith(
+        "20 more (--json names all)"
+    )
     few = lines("lab", arrived(left_out=others))
     assert sum("cache" in line for line in few) == MOST_SHOWN
     (said,) = doubts(arrived(left_out=secrets))
@@ -71,9 +75,18 @@ def test_a_value_is_typed_without_an_echo(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize(
     ("given", "kept"),
-    [(b"a\n", "a"), (b"a\r\n", "a"), (b"a\n\n", "a\n"), (b" a ", " a "), (b"\n", None), (b"", None)],
+    [
+        (b"a\n", "a"),
+        (b"a\r\n", "a"),
+        (b"a\n\n", "a\n"),
+        (b" a ", " a "),
+        (b"\n", None),
+        (b"", None),
+    ],
 )
-def test_one_line_end_is_taken_off(monkeypatch: pytest.MonkeyPatch, given: bytes, kept: str | None) -> None:
+def test_one_line_end_is_taken_off(
+    monkeypatch: pytest.MonkeyPatch, given: bytes, kept: str | None
+) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
     value = read_value("A")
     assert (None if value is None else value.reveal()) == kept

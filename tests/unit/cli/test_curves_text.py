@@ -21,7 +21,11 @@ def run(name: str = "gpt", last_at: float = 1.0, **series: list[float]) -> RunSt
 
 def test_the_run_that_wrote_last_is_meant() -> None:
     state = box(
-        runs=(run("old", 1.0, loss=[1.0]), run("new", 2.0, loss=[1.0]), RunState(name="bare", last_at=9.0))
+        runs=(
+            run("old", 1.0, loss=[1.0]),
+            run("new", 2.0, loss=[1.0]),
+            RunState(name="bare", last_at=9.0),
+        )
     )
     assert chosen_run(state, None).name == "new"
     assert chosen_run(state, "old").name == "old"

@@ -21,6 +21,8 @@ from rgt_tui.cli.set_up.doctor_here import Status
         (400.0, Status.FAIL, "-600 s"),
     ],
 )
-def test_a_clock_is_off_by_what_the_question_does_not_explain(at: float, status: Status, says: str) -> None:
+def test_a_clock_is_off_by_what_the_question_does_not_explain(
+    at: float, status: Status, says: str
+) -> None:
     found = clock(at, before=1000.0, after=1030.0)
     assert (found[0], found[1].startswith(says)) == (status, True), found

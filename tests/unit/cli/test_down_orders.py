@@ -13,11 +13,23 @@ import pytest
 from rgt_tui.cli import FAILED, OK, UNREACHABLE, USAGE, gathering, main
 from rgt_tui.cli.teardown import down
 from rgt_tui.fleet.config import dump_fleet
-from rgt_tui.model import BoxSpec, EvidenceItem, Link, Meter, Review, StopPhase, StopProgress, Verb, steady
+from rgt_tui.model import (
+    BoxSpec,
+    EvidenceItem,
+    Link,
+    Meter,
+    Review,
+    StopPhase,
+    StopProgress,
+    Verb,
+    steady,
+)
 
 LISTED = EvidenceItem("results", True, "no result on the box is at stake", 0.0)
 STRAY = EvidenceItem("results:/data/x", False, "nobody's", 0.0, path="/data/x", ignorable=True)
-UNLISTED = EvidenceItem("results", False, "what is on the box is not known: it does not answer", 0.0)
+UNLISTED = EvidenceItem(
+    "results", False, "what is on the box is not known: it does not answer", 0.0
+)
 
 
 class Gate:
@@ -40,13 +52,17 @@ class Gate:
 
     async def review(self, box: str, verb: Verb, **given: Any) -> Review:
         self.asked.append(given)
-        refusals = tuple(item.text for item in self.items if not item.ok and item.key not in given["ignored"])
+        refusals = tuple(
+            item.text for item in self.items if not item.ok and item.key not in given["ignored"]
+        )
         return Review(
             box, verb, "Terminate", "pod1", True, 0.5, 1.0, "USD", (), (), (), self.items, refusals,
             "DELETE /pods/pod1", "running", 0.0, 0.0, by_hand=self.by_hand,
         )  # fmt: skip
 
-    async def execute(self, box: str, verb: Verb, typed: str, **given: Any) -> AsyncIterator[StopProgress]:
+    async def execute(
+        self, box: str, verb: Verb, typed: str, **given: Any
+    ) -> AsyncIterator[StopProgress]:
         self.ordered.append(given)
         yield StopProgress(StopPhase.METER_OFF, 0.0, "off")
 
@@ -91,7 +107,9 @@ def test_a_key_that_no_item_has_is_a_slip(gate: Gate, capsys: pytest.CaptureFixt
     assert main([*DRY, "--ignore", "results:/data/y"]) == USAGE
     said = capsys.readouterr()
     assert said.out == ""
-    assert "no item of the evidence is called results:/data/y; there are: results:/data/x" in said.err
+    assert (
+        "no item of the evidence is called results:/data/y; there are: results:/data/x" in said.err
+    )
 
 
 def test_items_that_stand_against_it_block_and_what_to_do_is_said(
@@ -103,7 +121,9 @@ def test_items_that_stand_against_it_block_and_what_to_do_is_said(
     assert main([word for word in DRY if word != "--json"]) == FAILED
     said = capsys.readouterr()
     states = {
-        line.split()[0] for line in said.out.splitlines() if "results:/data/x" in line or "pid 7" in line
+        line.split()[0]
+        for line in said.out.splitlines()
+        if "results:/data/x" in line or "pid 7" in line
     }
     assert states == {"blocks"}
     assert "give up" not in said.out
@@ -133,7 +153,10 @@ def test_what_the_dry_run_had_and_is_gone_is_for_the_gate_to_judge(gate: Gate) -
 
 @pytest.mark.parametrize(
     ("by_hand", "asks", "ends"),
-    [(False, "to send it", "nothing was sent"), (True, "to go on to your click", "nothing was begun")],
+    [
+        (False, "to send it", "nothing was sent"),
+        (True, "to go on to your click", "nothing was begun"),
+    ],
 )
 def test_where_the_click_is_yours_nothing_is_said_to_be_sent(
     gate: Gate,

@@ -46,7 +46,9 @@ def test_gpus_are_named_and_measured_as_dcgm_exporter_does() -> None:
         "box": "lab", "gpu": "3", "UUID": "GPU-5afe", "device": "nvidia3", "modelName": "NVIDIA A100",
         "pci_bus_id": "0000:3b:00.0", "hostname": "h",
     }  # fmt: skip
-    values = {name: next(iter(rows.values())) for name, rows in found.items() if name.startswith("DCGM")}
+    values = {
+        name: next(iter(rows.values())) for name, rows in found.items() if name.startswith("DCGM")
+    }
     assert util == 97.0
     assert values["DCGM_FI_DEV_FB_USED"] == 3.0
     assert values["DCGM_FI_DEV_FB_FREE"] == 7.0
@@ -97,7 +99,9 @@ def test_a_loss_may_be_nan() -> None:
 )
 def test_numbers(value: float, text: str) -> None:
     state = FleetState(boxes=(box(runs=(RunState(name="r", loss=value),)),), at=NOW)
-    assert f'rgt_run_loss{{box="lab",run="r"}} {text}' in exposition(state, NOW).decode().splitlines()
+    assert (
+        f'rgt_run_loss{{box="lab",run="r"}} {text}' in exposition(state, NOW).decode().splitlines()
+    )
 
 
 def test_names_labels_and_kinds_are_those_of_the_table() -> None:
@@ -125,5 +129,7 @@ def test_books_that_differ_are_a_gauge_that_is_absent_where_they_agree() -> None
     meter = msgspec.structs.replace(
         state.meter, currency="EUR", books_differ=-0.75, books_differ_since=NOW - 9
     )
-    ((labels, value),) = parsed(msgspec.structs.replace(state, meter=meter))["rgt_meter_books_differ"].items()
+    ((labels, value),) = parsed(msgspec.structs.replace(state, meter=meter))[
+        "rgt_meter_books_differ"
+    ].items()
     assert (value, dict(labels)["box"], dict(labels)["currency"]) == (-0.75, "lab", "EUR")

@@ -25,7 +25,9 @@ def test_a_wish_is_a_model_a_memory_or_both(text: str, wish: tuple[str, int]) ->
     assert gpu_wish(text) == wish
 
 
-@pytest.mark.parametrize("text", ["", ":2", "A100:0", "A100:65", "RTX", "nvidia", "A100:999999999999"])
+@pytest.mark.parametrize(
+    "text", ["", ":2", "A100:0", "A100:65", "RTX", "nvidia", "A100:999999999999"]
+)
 def test_what_names_no_gpu_is_refused_with_examples(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r"24GB\+"):
         gpu_wish(text)

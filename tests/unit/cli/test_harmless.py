@@ -35,7 +35,13 @@ def test_what_a_box_names_is_harmless_when_push_prints_it(
     as_json: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pushed = Pushed(
-        box="lab", path=HOSTILE, sha256="0" * 64, python=HOSTILE, torch=None, launch=HOSTILE, library=HOSTILE
+        box="lab",
+        path=HOSTILE,
+        sha256="0" * 64,
+        python=HOSTILE,
+        torch=None,
+        launch=HOSTILE,
+        library=HOSTILE,
     )
     tell(pushed, job_settings(pushed, BoxSpec("lab", "h")), as_json)
     said = capsys.readouterr()

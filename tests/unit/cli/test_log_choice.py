@@ -43,7 +43,9 @@ def test_a_run_without_a_file_is_told_apart_from_no_run() -> None:
     ):
         of_run(BOX, "exp/pane")
     for name in ("exp/none", "curves-only"):
-        with pytest.raises(CatFailed, match=rf"no log is known for {name}; if there is one, give its path"):
+        with pytest.raises(
+            CatFailed, match=rf"no log is known for {name}; if there is one, give its path"
+        ):
             of_run(BOX, name)
 
 
@@ -56,7 +58,9 @@ def test_a_wrong_name_is_answered_with_the_right_ones_the_likest_first() -> None
 
 
 def test_of_many_names_some_are_named() -> None:
-    many = BoxState(spec=BOX.spec, runs=tuple(RunState(name=f"run-{number}") for number in range(100)))
+    many = BoxState(
+        spec=BOX.spec, runs=tuple(RunState(name=f"run-{number}") for number in range(100))
+    )
     assert "and 80 more (rgt status lab --json)" in unknown(many, "run-7")
 
 

@@ -13,7 +13,10 @@ from rgt_tui.cli.autostop.notify import _in_words
     ("answer", "words"),
     [
         ({"set": False}, "it has no address to notify"),
-        ({"set": True, "host": "hooks.example", "kind": "json"}, "it notifies hooks.example (json)"),
+        (
+            {"set": True, "host": "hooks.example", "kind": "json"},
+            "it notifies hooks.example (json)",
+        ),
         ({"text": "sent"}, "sent"),
     ],
 )

@@ -63,7 +63,9 @@ def test_show_prints_all_and_counts_as_read(rgt: Run, env: dict[str, str]) -> No
     assert rgt("runpod").stdout == done.stdout, "as it was typed before"
 
 
-def test_what_cannot_be_recorded_is_said_and_the_page_is_shown(rgt: Run, env: dict[str, str]) -> None:
+def test_what_cannot_be_recorded_is_said_and_the_page_is_shown(
+    rgt: Run, env: dict[str, str]
+) -> None:
     Path(env["XDG_STATE_HOME"]).write_text("no directory")
     done = rgt("show", "runpod")
     assert "could not be recorded" in done.stderr
@@ -83,7 +85,12 @@ def test_check_passes_what_has_a_source_and_says_what_was_never_dated(rgt: Run) 
     assert done.returncode == 0, done.stdout
     assert "generic-ssh: billing.manual-teardown: never dated" in done.stdout
     told = json.loads(rgt("check", "runpod", *AS_OF, "--json").stdout)
-    assert (told["ok"], told["profiles"], told["as_of"], told["shortfalls"]) == (True, 1, "2026-11-22", [])
+    assert (told["ok"], told["profiles"], told["as_of"], told["shortfalls"]) == (
+        True,
+        1,
+        "2026-11-22",
+        [],
+    )
 
 
 def test_check_fails_for_what_is_older_than_allowed(rgt: Run) -> None:

@@ -18,7 +18,13 @@ from rgt_tui.profiles import all_profiles, load_profile
 from rgt_tui.ssh import Pushed
 
 PUSHED = Pushed(
-    "lab", "/c/rgt-train-1.pyz", "0" * 64, "/opt/py", "2.6", "/opt/py /c/rgt-train-1.pyz --out RUN", ""
+    "lab",
+    "/c/rgt-train-1.pyz",
+    "0" * 64,
+    "/opt/py",
+    "2.6",
+    "/opt/py /c/rgt-train-1.pyz --out RUN",
+    "",
 )
 
 
@@ -80,5 +86,8 @@ def test_the_job_that_push_prints_has_the_platforms_paths_and_the_boxs_own_win()
     settings = job_settings(PUSHED, spec(profile="autodl"))
     assert settings["durable"] == "/root/autodl-fs/runs/{name}"
     assert settings["env"]["HF_ENDPOINT"] == "https://hf-mirror.com"
-    assert job_settings(PUSHED, spec(profile="autodl", durable="/mnt"))["durable"] == "/mnt/runs/{name}"
+    assert (
+        job_settings(PUSHED, spec(profile="autodl", durable="/mnt"))["durable"]
+        == "/mnt/runs/{name}"
+    )
     assert job_settings(PUSHED, spec())["durable"] is None

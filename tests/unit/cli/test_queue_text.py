@@ -13,7 +13,9 @@ NOW = 1_000_000.0
 @pytest.mark.parametrize(
     ("epochs", "said"), [(1, "a (lm, 1 epoch)"), (12, "a (lm, 12 epochs)"), (None, "a (lm)")]
 )
-def test_a_cell_is_one_line_also_where_its_epochs_are_not_known(epochs: int | None, said: str) -> None:
+def test_a_cell_is_one_line_also_where_its_epochs_are_not_known(
+    epochs: int | None, said: str
+) -> None:
     cell = Cell(name="a", cfg="a.yaml", task="lm", state="waiting", epochs=epochs)
     lines = queue_lines(QueueState(path="q", at=NOW, cells=(cell,)), NOW)
     assert lines[0].split(maxsplit=1) == ["waiting", said]

@@ -32,12 +32,16 @@ class World:
         return self.settling.settled(self.state)
 
 
-@pytest.mark.parametrize("link", [Link.UNREACHABLE, Link.REFUSED_KEY, Link.REFUSED_LOGIN, Link.PAUSED])
+@pytest.mark.parametrize(
+    "link", [Link.UNREACHABLE, Link.REFUSED_KEY, Link.REFUSED_LOGIN, Link.PAUSED]
+)
 def test_a_first_try_that_failed_is_an_answer(link: Link) -> None:
     assert World(box(link=link, sample=None)).after(0)
 
 
-@pytest.mark.parametrize("changes", [{"link": Link.CONNECTING}, {"sample": None}, {"remembered_at": NOW}])
+@pytest.mark.parametrize(
+    "changes", [{"link": Link.CONNECTING}, {"sample": None}, {"remembered_at": NOW}]
+)
 def test_without_figures_of_now_there_is_something_to_wait_for(changes: dict[str, Any]) -> None:
     assert not World(box(**changes)).after(1000)
 
@@ -100,7 +104,9 @@ def test_a_meter_is_waited_for_where_somebody_can_be_asked() -> None:
     assert World(box(spec=spec, meter=Meter(error="no key"))).after(QUIET_SECONDS)
 
 
-def test_a_price_of_the_fleet_file_is_waited_for_until_somebody_counts_by_it_but_not_for_ever() -> None:
+def test_a_price_of_the_fleet_file_is_waited_for_until_somebody_counts_by_it_but_not_for_ever() -> (
+    None
+):
     spec = replace(box().spec, per_hour=1.98, currency="CNY")
     world = World(box(spec=spec))
     assert not world.after(QUIET_SECONDS + 0.1)
@@ -127,7 +133,9 @@ def test_a_failed_try_is_no_answer_before_the_provider_has_said_what_the_box_is(
 
 
 @pytest.mark.parametrize("link", [Link.UNREACHABLE, Link.REFUSED_KEY])
-def test_the_address_that_the_provider_names_is_tried_before_a_box_counts_as_unreachable(link: Link) -> None:
+def test_the_address_that_the_provider_names_is_tried_before_a_box_counts_as_unreachable(
+    link: Link,
+) -> None:
     world = World(failed(1.0, Meter(), link))
     world.look(meter=THERE)
     assert not world.after(5)

@@ -48,7 +48,11 @@ def box(**fields: Any) -> BoxState:
         disks=(Disk(mount="/", bytes_total=100, bytes_used=30, bytes_free=70, inodes_total=10, inodes_used=6),),
     )  # fmt: skip
     state = BoxState(
-        spec=BoxSpec(name="lab", host="h"), link=Link.LIVE, hello=hello, sample=sample, sample_at=NOW - 1.5
+        spec=BoxSpec(name="lab", host="h"),
+        link=Link.LIVE,
+        hello=hello,
+        sample=sample,
+        sample_at=NOW - 1.5,
     )
     return msgspec.structs.replace(state, **fields)
 
@@ -84,7 +88,12 @@ def test_a_box_that_was_never_reached_has_nulls_and_no_zeros() -> None:
     found = decoded(
         BoxState(spec=BoxSpec(name="lab", host="h"), link=Link.UNREACHABLE, reason="ssh: refused")
     )
-    assert (found["state"], found["age_s"], found["sample"], found["runs"]) == ("unreachable", None, None, [])
+    assert (found["state"], found["age_s"], found["sample"], found["runs"]) == (
+        "unreachable",
+        None,
+        None,
+        [],
+    )
     assert (found["meter"]["kind"], found["meter"]["per_hour"], found["meter"]["age_s"]) == (
         "unknown",
         None,
@@ -131,7 +140,11 @@ def test_what_a_run_costs_stands_beside_it_and_an_unknown_price_is_null() -> Non
     assert (run["cost_per_1000_steps"], run["eta_s"], run["eta_cost"]) == (0.5, 400.0, 0.4)
     assert (run["cost_currency"], run["cost_at_least"]) == ("CNY", True)
     meter = decoded(state)["meter"]
-    assert (meter["at_least"], meter["unpriced"], meter["spent_at_least"]) == (True, ["volume disk"], True)
+    assert (meter["at_least"], meter["unpriced"], meter["spent_at_least"]) == (
+        True,
+        ["volume disk"],
+        True,
+    )
     assert meter["spent_since"] == NOW - 9
     text = text_line(line(state))
     assert "≥ ¥0.50/1k steps, ≥ ¥0.40 to go" in text
@@ -144,7 +157,9 @@ def test_where_a_plain_shell_reads_a_box_its_line_says_that_progress_is_not_seen
     hello = Hello(proto=1, agent="sh", boot="b", host="h", python="", pid=1, at=NOW)
     state = box(hello=hello, limited=("no Python 3.8",))
     assert state.sample is not None
-    trains = msgspec.structs.replace(state, sample=msgspec.structs.replace(state.sample, procs=(TRAINING,)))
+    trains = msgspec.structs.replace(
+        state, sample=msgspec.structs.replace(state.sample, procs=(TRAINING,))
+    )
     said = "limited: no log and no curve is read"
     assert line(trains).state == "running" and said in text_line(line(trains))
     unknown = msgspec.structs.replace(state.sample, unseen="a plain shell")
@@ -185,7 +200,10 @@ def test_the_text_says_what_matters() -> None:
 
 
 def test_a_training_that_was_found_is_no_cell_of_a_queue() -> None:
-    runs = (RunState(name="found", step=5, loss=1.0, alive=True), RunState(name="over", step=9, alive=False))
+    runs = (
+        RunState(name="found", step=5, loss=1.0, alive=True),
+        RunState(name="over", step=9, alive=False),
+    )
     assert "done" not in text_line(line(box(runs=runs)))
     cells = (
         Cell(name="a", cfg="a", task="lm", state="done"),

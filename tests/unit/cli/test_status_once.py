@@ -25,7 +25,10 @@ def test_a_box_that_changes_has_one_line_and_the_exit_status_agrees_with_it(
     later = msgspec.structs.replace(fast, link=Link.UNREACHABLE, reason="refused")
 
     async def gather(
-        specs: Sequence[BoxSpec], config: object, arguments: object, each: Callable[[BoxState, float], None]
+        specs: Sequence[BoxSpec],
+        config: object,
+        arguments: object,
+        each: Callable[[BoxState, float], None],
     ) -> FleetState:
         each(fast, NOW)
         each(slow, NOW)

@@ -43,7 +43,9 @@ DISK = DiskTrial(
     read_mbs=900.0,
 )
 NET = NetTrial(url="https://hub.example/x", status=200, first_byte_s=0.2, bytes=8 << 20, mbs=40.0)
-GOOD = Measured(at=1.0, gpus=(NamedGpu(name=A100, total=80 << 30),), torch=TORCH, disk=DISK, net=(NET,))
+GOOD = Measured(
+    at=1.0, gpus=(NamedGpu(name=A100, total=80 << 30),), torch=TORCH, disk=DISK, net=(NET,)
+)
 ASKED = Expected("A100", 1)
 NO_GPU = Expected()
 
@@ -99,7 +101,9 @@ def test_a_box_as_it_was_asked_for_is_fine() -> None:
         ({"net": (replace(NET, status=404),)}, ASKED, "network hub.example", "ok"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_it(change: dict[str, Any], expected: Expected, row: str, verdict: str) -> None:
+def test_what_is_wrong_with_it(
+    change: dict[str, Any], expected: Expected, row: str, verdict: str
+) -> None:
     found = judge(replace(GOOD, **change), expected, (), "runpod")
     assert {one.id: one.verdict.value for one in found}[row] == verdict, found
     assert all(one.advice for one in found if one.verdict.value == "refuse")
@@ -108,7 +112,9 @@ def test_what_is_wrong_with_it(change: dict[str, Any], expected: Expected, row: 
 
 def peers(count: int = 3, **over: float) -> tuple[Earlier, ...]:
     given = {"tflops": 250.0, "to_gpu_gbs": 24.0, "write_mbs": 800.0, "read_mbs": 900.0} | over
-    return tuple(Earlier(at=1.0, box=f"b{n}", platform="runpod", gpu=A100, **given) for n in range(count))
+    return tuple(
+        Earlier(at=1.0, box=f"b{n}", platform="runpod", gpu=A100, **given) for n in range(count)
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,10 +128,15 @@ def test_a_speed_is_held_against_the_median_of_its_peers(share: float, verdict: 
     assert rows(slow, earlier=other)["gemm"] == "ok"
 
 
-def test_a_disk_that_is_slower_than_others_is_only_doubtful_and_other_platforms_do_not_count() -> None:
+def test_a_disk_that_is_slower_than_others_is_only_doubtful_and_other_platforms_do_not_count() -> (
+    None
+):
     slow = replace(GOOD, disk=replace(DISK, write_mbs=100.0))
     assert rows(slow, earlier=peers())["disk-write"] == "doubtful"
-    assert rows(slow, earlier=tuple(replace(one, platform="autodl") for one in peers()))["disk-write"] == "ok"
+    assert (
+        rows(slow, earlier=tuple(replace(one, platform="autodl") for one in peers()))["disk-write"]
+        == "ok"
+    )
 
 
 def test_one_card_that_is_slower_than_its_neighbours_is_doubtful() -> None:
@@ -135,7 +146,9 @@ def test_one_card_that_is_slower_than_its_neighbours_is_doubtful() -> None:
 
 
 def test_nonsense_figures_are_no_figures() -> None:
-    odd = replace(GOOD, torch=replace(TORCH, devices=(replace(CARD, tflops=math.nan, to_gpu_gbs=-1.0),)))
+    odd = replace(
+        GOOD, torch=replace(TORCH, devices=(replace(CARD, tflops=math.nan, to_gpu_gbs=-1.0),))
+    )
     assert {"gemm", "pcie"} & set(rows(odd)) == set()
     assert remembered(BoxSpec(name="x", host="x"), odd).tflops is None
 
@@ -178,10 +191,15 @@ def test_the_route_of_jobs_is_named_and_one_that_cannot_be_used_is_doubtful() ->
     routed = replace(GOOD, net=(replace(NET, proxy="10.0.0.1:7890"),))
     (row,) = (one for one in judge(routed, ASKED, (), "autodl") if one.id.startswith("network"))
     assert "through the proxy 10.0.0.1:7890" in row.text
-    assert rows(replace(GOOD, route_error="rgt: the platform's hook failed"))["network route"] == "doubtful"
+    assert (
+        rows(replace(GOOD, route_error="rgt: the platform's hook failed"))["network route"]
+        == "doubtful"
+    )
 
 
-@pytest.mark.parametrize(("total", "verdict"), [(80, "ok"), (79, "ok"), (40, "refuse"), (None, "refuse")])
+@pytest.mark.parametrize(
+    ("total", "verdict"), [(80, "ok"), (79, "ok"), (40, "refuse"), (None, "refuse")]
+)
 def test_a_size_that_was_asked_for_is_read_from_the_card(total: int | None, verdict: str) -> None:
     card = NamedGpu(name="NVIDIA A100", total=None if total is None else total << 30)
     assert rows(replace(GOOD, gpus=(card,)), Expected("A100 80GB", 1))["gpu"] == verdict
@@ -196,22 +214,30 @@ def test_torch_must_see_all_cards_and_try_each() -> None:
     late = replace(tried, devices=(CARD, replace(CARD, device=1)), error="not done within 60 s")
     assert rows(replace(two, torch=late), asked)["cuda"] == "doubtful"
     # Where the driver names none, but one was asked for, torch's word is looked at all the same.
-    assert rows(replace(GOOD, gpus=(), torch=replace(TORCH, count=0, devices=())), ASKED)["cuda"] == "refuse"
+    assert (
+        rows(replace(GOOD, gpus=(), torch=replace(TORCH, count=0, devices=())), ASKED)["cuda"]
+        == "refuse"
+    )
 
 
 def test_what_the_box_did_not_tell_has_no_row() -> None:
     bare = DiskTrial(dir="/x", free=900, total=1000)
-    assert [one for one in rows(replace(GOOD, disk=bare)) if one.startswith(("disk", "space", "inodes"))] == [
-        "space"
-    ]
+    assert [
+        one for one in rows(replace(GOOD, disk=bare)) if one.startswith(("disk", "space", "inodes"))
+    ] == ["space"]
     assert (
-        rows(replace(GOOD, disk=replace(bare, free=None, total=None, free_inodes=500, inodes=1000)))["inodes"]
+        rows(
+            replace(GOOD, disk=replace(bare, free=None, total=None, free_inodes=500, inodes=1000))
+        )["inodes"]
         == "ok"
     )
 
 
 def test_the_words_name_both_sides() -> None:
-    text = {row.id: row.text for row in judge(GOOD, Expected("H100", 2), peers(1, tflops=300.0), "runpod")}
+    text = {
+        row.id: row.text
+        for row in judge(GOOD, Expected("H100", 2), peers(1, tflops=300.0), "runpod")
+    }
     assert text["gpu"] == f"1 × {A100}, asked for 2 × H100"
     assert text["gemm"] == "matrix products 250.0 TFLOP/s; the median of 1 earlier is 300.0 TFLOP/s"
     assert text["pcie"].startswith("to the GPU 24.0 GB/s")

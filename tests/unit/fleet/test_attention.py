@@ -24,9 +24,17 @@ def test_who_looks(focus: str | None, looking: bool, expected: Attention) -> Non
 
 @pytest.mark.parametrize(
     ("boxes", "expected"),
-    [(1, (1, 1, 1, 2)), (12, (1, 1, 1, 2)), (13, (1, 1, 5, 5)), (100, (1, 1, 5, 5)), (500, (1, 1, 5, 10))],
+    [
+        (1, (1, 1, 1, 2)),
+        (12, (1, 1, 1, 2)),
+        (13, (1, 1, 5, 5)),
+        (100, (1, 1, 5, 5)),
+        (500, (1, 1, 5, 10)),
+    ],
 )
-def test_boxes_that_nobody_looks_at_are_sampled_more_slowly(boxes: int, expected: tuple[int, ...]) -> None:
+def test_boxes_that_nobody_looks_at_are_sampled_more_slowly(
+    boxes: int, expected: tuple[int, ...]
+) -> None:
     assert tuple(interval(1.0, paid, boxes) for paid in Attention) == expected
 
 

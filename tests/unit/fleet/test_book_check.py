@@ -27,7 +27,9 @@ def run(hours: float, booked_rate: float, rate: float = 1.0, lag: float = 0.0) -
     meter = Meter()
     for minute in range(int(hours * 60) + 1):
         at = minute * 60.0
-        check, meter = checked(check, reading(at, 5.0 + booked_rate * max(0.0, at - lag) / 3600.0, rate))
+        check, meter = checked(
+            check, reading(at, 5.0 + booked_rate * max(0.0, at - lag) / 3600.0, rate)
+        )
     return meter
 
 
@@ -42,7 +44,9 @@ def test_books_that_lag_say_nothing(lag: float) -> None:
 
 
 @pytest.mark.parametrize(("booked", "differ"), [(1.5, 1.5), (0.5, -1.5)])
-def test_books_that_differ_are_told_with_how_much_and_since_when(booked: float, differ: float) -> None:
+def test_books_that_differ_are_told_with_how_much_and_since_when(
+    booked: float, differ: float
+) -> None:
     meter = run(3, booked)
     assert meter.books_differ == pytest.approx(differ)
     assert meter.books_differ_since == NOW
@@ -91,7 +95,9 @@ def test_a_reading_that_failed_changes_nothing() -> None:
         reading(60, 1.0),
     ],
 )
-def test_a_gap_a_clock_set_back_another_currency_or_books_that_shrank_begin_anew(then: Meter) -> None:
+def test_a_gap_a_clock_set_back_another_currency_or_books_that_shrank_begin_anew(
+    then: Meter,
+) -> None:
     check, _ = checked(None, reading(0, 5.0))
     again, _ = checked(check, then)
     assert again is not None

@@ -30,7 +30,12 @@ from rgt_tui.model import (
 
 BASE = BoxState(spec=BoxSpec(name="a", host="h"), since=100.0)
 FINDING = Finding(
-    gotcha="U7", title="No space", severity=Severity.FATAL, resource="inodes of /w", evidence="e", where="w"
+    gotcha="U7",
+    title="No space",
+    severity=Severity.FATAL,
+    resource="inodes of /w",
+    evidence="e",
+    where="w",
 )
 
 
@@ -46,14 +51,20 @@ def queue(state: str, **fields: object) -> tuple[QueueState, ...]:
 def test_a_first_connection_and_a_return_are_told_apart() -> None:
     assert texts(BASE, link=Link.LIVE, since=103.0, counters=Counters(connects=1)) == ["connected"]
     away = msgspec.structs.replace(BASE, link=Link.UNREACHABLE)
-    assert texts(away, link=Link.LIVE, since=109.0, counters=Counters(connects=2)) == ["back after 9 s"]
+    assert texts(away, link=Link.LIVE, since=109.0, counters=Counters(connects=2)) == [
+        "back after 9 s"
+    ]
     # It was silent for 26 s before the client declared it lost at 100: 35 s without data, not 9.
     silent = msgspec.structs.replace(away, sample_at=74.0)
-    assert texts(silent, link=Link.LIVE, since=109.0, counters=Counters(connects=2)) == ["back after 35 s"]
+    assert texts(silent, link=Link.LIVE, since=109.0, counters=Counters(connects=2)) == [
+        "back after 35 s"
+    ]
 
 
 def test_unreachable_says_who_says_so() -> None:
-    assert texts(BASE, link=Link.UNREACHABLE, reason="ssh: refused") == ["unreachable: ssh: refused"]
+    assert texts(BASE, link=Link.UNREACHABLE, reason="ssh: refused") == [
+        "unreachable: ssh: refused"
+    ]
 
 
 def test_a_refusal_a_question_and_a_pause_are_said_in_their_own_words() -> None:
@@ -63,7 +74,9 @@ def test_a_refusal_a_question_and_a_pause_are_said_in_their_own_words() -> None:
 
 def test_after_a_pause_a_box_is_connected_not_back_after_a_moment() -> None:
     paused = msgspec.structs.replace(BASE, link=Link.CONNECTING, counters=Counters(connects=4))
-    assert texts(paused, link=Link.LIVE, since=109.0, counters=Counters(connects=5)) == ["connected"]
+    assert texts(paused, link=Link.LIVE, since=109.0, counters=Counters(connects=5)) == [
+        "connected"
+    ]
 
 
 def test_the_fleet_file_s_own_price_is_no_word_of_a_provider() -> None:
@@ -122,7 +135,9 @@ def test_a_diagnosis_is_no_worse_an_event_than_its_alert(severity: Severity) -> 
     box = msgspec.structs.replace(BASE, findings=(finding,))
     (event,) = between(BASE, box, 5.0)
     (alert,) = (one for one in assess(box, 5.0).alerts if one.id.startswith("finding:"))
-    assert event.level == alert.level == ("error" if severity in ("fatal", "silent-wrong") else "warn")
+    assert (
+        event.level == alert.level == ("error" if severity in ("fatal", "silent-wrong") else "warn")
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,21 +157,42 @@ def test_what_is_muted_is_for_the_journal_alone(what: str) -> None:
     running = msgspec.structs.replace(BASE, queues=queue("running"))
     cases: dict[str, tuple[BoxState, dict[str, object], str, str]] = {
         "failed": (running, {"queues": queue("failed")}, "failed:c", "c failed"),
-        "interrupted": (running, {"queues": queue("interrupted")}, "interrupted:c", "c interrupted"),
-        "finding": (BASE, {"findings": (FINDING,)}, "finding:U7:inodes of /w:", "U7 No space: inodes of /w"),
-        "host-key": (BASE, {"link": Link.REFUSED_KEY, "reason": "another key"}, "host-key", "another key"),
+        "interrupted": (
+            running,
+            {"queues": queue("interrupted")},
+            "interrupted:c",
+            "c interrupted",
+        ),
+        "finding": (
+            BASE,
+            {"findings": (FINDING,)},
+            "finding:U7:inodes of /w:",
+            "U7 No space: inodes of /w",
+        ),
+        "host-key": (
+            BASE,
+            {"link": Link.REFUSED_KEY, "reason": "another key"},
+            "host-key",
+            "another key",
+        ),
     }
     for kind, (old, change, id_, words) in cases.items():
         muted = Alert(id_, "error", "t", muted=what in (kind, id_))
         (event,) = between(old, msgspec.structs.replace(old, **change, alerts=(muted,)), 7.0)
-        assert (event.text, event.muted) == (f"{words} (muted)" if muted.muted else words, muted.muted)
+        assert (event.text, event.muted) == (
+            f"{words} (muted)" if muted.muted else words,
+            muted.muted,
+        )
 
 
 def test_a_finding_that_was_muted_is_over_in_silence() -> None:
     muted = Alert("finding:U7:inodes of /w:", "error", "t", muted=True)
     old = msgspec.structs.replace(BASE, findings=(FINDING,), alerts=(muted,))
     (event,) = between(old, msgspec.structs.replace(old, findings=(), alerts=()), 7.0)
-    assert (event.text, event.muted) == ("inodes of /w: no longer a problem: No space (U7) (muted)", True)
+    assert (event.text, event.muted) == (
+        "inodes of /w: no longer a problem: No space (U7) (muted)",
+        True,
+    )
 
 
 def test_the_same_cause_in_another_run_is_told_of_each() -> None:
@@ -170,7 +206,9 @@ def test_the_same_cause_in_another_run_is_told_of_each() -> None:
 
 def test_names_and_reasons_of_a_box_are_plain_text() -> None:
     waiting = msgspec.structs.replace(BASE, queues=queue("waiting"))
-    assert texts(waiting, queues=queue("failed", reason="\x1b[31mexit\u202e 1")) == ["c failed: exit 1"]
+    assert texts(waiting, queues=queue("failed", reason="\x1b[31mexit\u202e 1")) == [
+        "c failed: exit 1"
+    ]
     run = RunState(name="r\x07", resumes=(Resume(step=320, reason="killed", index=3),))
     assert texts(BASE, runs=(run,)) == ["r resumed from step 320 (killed)"]
 
@@ -181,7 +219,14 @@ def test_nothing_changed_is_no_event() -> None:
 
 def test_a_box_without_a_profile_that_says_what_it_is_is_told_once_and_not_changed() -> None:
     hello = Hello(
-        proto=1, agent="a", boot="b", host="h", python="3", pid=1, at=1.0, identity={"RUNPOD_POD_ID": "x1"}
+        proto=1,
+        agent="a",
+        boot="b",
+        host="h",
+        python="3",
+        pid=1,
+        at=1.0,
+        identity={"RUNPOD_POD_ID": "x1"},
     )
     first = Sample(boot="b", seq=1, at=1.0)
     known = msgspec.structs.replace(BASE, hello=hello)
@@ -189,7 +234,10 @@ def test_a_box_without_a_profile_that_says_what_it_is_is_told_once_and_not_chang
     assert "it seems to be a box of RunPod (RUNPOD_POD_ID)" in said and "x1" not in said
     seen = msgspec.structs.replace(known, sample=first)
     assert texts(seen, sample=Sample(boot="b", seq=2, at=2.0)) == []
-    for spec in (BoxSpec(name="a", host="h", profile="vastai"), BoxSpec(name="a", host="h", untrusted=True)):
+    for spec in (
+        BoxSpec(name="a", host="h", profile="vastai"),
+        BoxSpec(name="a", host="h", untrusted=True),
+    ):
         assert texts(msgspec.structs.replace(known, spec=spec), sample=first) == []
     assert texts(BASE, sample=first) == []
     autodl = msgspec.structs.replace(first, disks=(Disk(mount="/root/autodl-tmp"),))

@@ -12,8 +12,19 @@ def test_only_what_looks_is_run() -> None:
     words = {check.id: words_of(check.id, "lab") for check in CHECKS}
     run = {id_: found for id_, found in words.items() if found is not None}
     assert set(run) == {"0.4", "1.1", "1.2", "3.1", "3.3", "4.7", "5.1", "5.2", "5.4", "5.6"}
-    assert {found[0] for found in run.values()} == {"doctor", "gpu-health", "grep", "reap", "verify", "queue"}
-    assert all(found[-1] in {"check", "status", "reconcile"} for found in run.values() if found[0] == "queue")
+    assert {found[0] for found in run.values()} == {
+        "doctor",
+        "gpu-health",
+        "grep",
+        "reap",
+        "verify",
+        "queue",
+    }
+    assert all(
+        found[-1] in {"check", "status", "reconcile"}
+        for found in run.values()
+        if found[0] == "queue"
+    )
     assert run["5.4"] == ("reap", "lab"), "it lists, and ends nobody"
     assert run["4.7"] == ("grep", "lab", "Error|Traceback")
     for id_ in ("2.1", "3.2", "3.5", "4.6", "none"):

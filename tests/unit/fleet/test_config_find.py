@@ -44,7 +44,9 @@ def test_the_project_is_searched_upwards_to_the_root_of_its_git_tree(home: Path)
     assert find(home, deep) == nearest
 
 
-def test_a_stranger_s_file_above_the_working_directory_is_not_taken(home: Path, tmp_path: Path) -> None:
+def test_a_stranger_s_file_above_the_working_directory_is_not_taken(
+    home: Path, tmp_path: Path
+) -> None:
     put(tmp_path / "rgt.toml")
     (tmp_path / "elsewhere").mkdir()
     assert find(home, tmp_path / "elsewhere") is None
@@ -65,7 +67,9 @@ def test_a_directory_of_that_name_is_no_file(home: Path) -> None:
     assert find(home, home / "project") is None
 
 
-def test_a_relative_config_directory_would_be_another_one_everywhere(home: Path, tmp_path: Path) -> None:
+def test_a_relative_config_directory_would_be_another_one_everywhere(
+    home: Path, tmp_path: Path
+) -> None:
     put(tmp_path / "conf" / "rgt" / "fleet.toml")
     own = put(home / ".config" / "rgt" / "fleet.toml")
     assert find(home, tmp_path, None, XDG_CONFIG_HOME="conf") == own
@@ -78,7 +82,10 @@ def test_only_a_file_that_lies_there_may_be_anybody_s(home: Path) -> None:
     assert own is not None
     assert not own.lies_there
     put(home / "project" / "rgt.toml")
-    found, named = find_place(None, env, home / "project"), find_place("project/rgt.toml", env, home)
+    found, named = (
+        find_place(None, env, home / "project"),
+        find_place("project/rgt.toml", env, home),
+    )
     assert found is not None
     assert named is not None
     assert (found.lies_there, named.lies_there) == (True, False)

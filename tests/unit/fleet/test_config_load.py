@@ -107,8 +107,12 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "line", "words"), REFUSED, ids=[text[-40:] for text, _, _ in REFUSED])
-def test_what_is_wrong_is_refused_with_its_line(text: str, line: int | None, words: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("text", "line", "words"), REFUSED, ids=[text[-40:] for text, _, _ in REFUSED]
+)
+def test_what_is_wrong_is_refused_with_its_line(
+    text: str, line: int | None, words: list[str]
+) -> None:
     with pytest.raises(FleetFileError) as error:
         read(text)
     said = str(error.value)
@@ -146,8 +150,12 @@ def test_a_secret_is_refused_with_advice_and_never_repeated(text: str, line: int
 
 
 def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
-    with pytest.raises(FleetFileError, match=f"{FILE}:3: boxes.lab.provider.base_url: must be") as error:
-        read(BOX + 'provider = { kind = "k", instance = "i", base_url = "https://me:hunter2@host/" }')
+    with pytest.raises(
+        FleetFileError, match=f"{FILE}:3: boxes.lab.provider.base_url: must be"
+    ) as error:
+        read(
+            BOX + 'provider = { kind = "k", instance = "i", base_url = "https://me:hunter2@host/" }'
+        )
     assert "hunter2" not in str(error.value)
 
 
@@ -172,7 +180,9 @@ def test_the_smallest_file_of_the_documents_works() -> None:
     text = (ROOT / "docs" / "fleet-file.md").read_text(encoding="utf-8")
     smallest = text.split("```toml\n")[1].split("```")[0]
     (spec,) = read(smallest).boxes
-    assert spec == BoxSpec(name="lab", host="lab-a100", profile="generic-ssh", logs=("~/exp/*.log",))
+    assert spec == BoxSpec(
+        name="lab", host="lab-a100", profile="generic-ssh", logs=("~/exp/*.log",)
+    )
 
 
 def test_every_key_is_documented_and_every_documented_box_key_is_one() -> None:
@@ -202,30 +212,38 @@ def test_a_path_on_the_box_stays_as_it_is_written() -> None:
 
 
 def test_two_boxes_at_one_address_are_warned_of() -> None:
-    same = (
-        '[boxes.a]\nhost = "h"\nport = 1\n[boxes.b]\nhost = "h"\nport = 2\n[boxes.c]\nport = 1\nhost = "h"\n'
-    )
+    same = '[boxes.a]\nhost = "h"\nport = 1\n[boxes.b]\nhost = "h"\nport = 2\n[boxes.c]\nport = 1\nhost = "h"\n'
     (warning,) = read(same).warnings
     assert warning == f"{FILE}:9: boxes.c is the same host, port and user as boxes.a"
 
 
 def test_alerts_and_sinks_are_taken_in() -> None:
     config = read(
-        BOX + "[alerts.idle-gpu]\nhold_s = 1800\nenabled = false\n[[sinks]]\nkind = 'ntfy'\nurl_env = 'N'\n"
+        BOX
+        + "[alerts.idle-gpu]\nhold_s = 1800\nenabled = false\n[[sinks]]\nkind = 'ntfy'\nurl_env = 'N'\n"
         "boxes = ['lab']\nkinds = ['idle-gpu']\nquiet_hours = '22:00-07:00'\n"
     )
-    assert (config.alerts.kinds["idle-gpu"].hold_s, config.alerts.kinds["idle-gpu"].enabled) == (1800, False)
+    assert (config.alerts.kinds["idle-gpu"].hold_s, config.alerts.kinds["idle-gpu"].enabled) == (
+        1800,
+        False,
+    )
     (sink,) = config.alerts.sinks
     assert sink.name == "ntfy"
     assert (sink.kind, sink.url_env, sink.boxes) == ("ntfy", "N", ("lab",))
 
 
-def test_what_rgt_init_writes_is_toml_and_every_commented_line_is_valid_when_it_is_made_to_count() -> None:
+def test_what_rgt_init_writes_is_toml_and_every_commented_line_is_valid_when_it_is_made_to_count() -> (
+    None
+):
     from rgt_tui.cli.set_up.adding import TEMPLATE
 
     assert tomllib.loads(TEMPLATE) == {}
     lines = [line.removeprefix("# ") for line in TEMPLATE.splitlines()]
-    kept = [line for line in lines if line.startswith("[") or (" = " in line and not line.startswith("Add"))]
+    kept = [
+        line
+        for line in lines
+        if line.startswith("[") or (" = " in line and not line.startswith("Add"))
+    ]
     config = read("\n".join(kept))
     assert (config.boxes[0].name, config.boxes[0].per_hour) == ("lab", 1.89)
     assert config.boxes[0].provider is not None
@@ -244,5 +262,7 @@ def test_a_price_below_one_is_a_price(price: float) -> None:
 
 
 def test_results_ignored_directories_and_protection_are_read() -> None:
-    (spec,) = read('[boxes.a]\nhost = "a"\nresults = ["/w/*"]\nignore = ["/w/tmp"]\nprotected = true\n').boxes
+    (spec,) = read(
+        '[boxes.a]\nhost = "a"\nresults = ["/w/*"]\nignore = ["/w/tmp"]\nprotected = true\n'
+    ).boxes
     assert (spec.results, spec.ignore, spec.protected) == (("/w/*",), ("/w/tmp",), True)

@@ -89,7 +89,9 @@ def test_permissions_and_a_symbolic_link_survive(tmp_path: Path) -> None:
     assert "boxes.new" in real.read_text()
 
 
-def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "rgt.toml"
     path.write_text('[boxes.lab]\nhost = "x"\n')
 
@@ -118,7 +120,9 @@ def test_several_are_added_all_or_none() -> None:
         with_boxes(Path("x"), '[boxes.lab]\nhost = "x"\n', both)
 
 
-def test_many_that_add_at_once_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_that_add_at_once_lose_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         files, "SECONDS", 300.0
     )  # a lock that is asked for again and again may go to others for long
@@ -130,14 +134,18 @@ def test_many_that_add_at_once_lose_nothing(tmp_path: Path, monkeypatch: pytest.
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_lock_that_nobody_lets_go_of_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_nobody_lets_go_of_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "SECONDS", 0.0)
     path = tmp_path / "rgt.toml"
     path.write_text(BEFORE[2])
     handle = os.open(tmp_path, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        with pytest.raises(FleetFileError, match=rf"cannot write {path}: another program has held its lock"):
+        with pytest.raises(
+            FleetFileError, match=rf"cannot write {path}: another program has held its lock"
+        ):
             add_boxes(path, NEW)
     finally:
         os.close(handle)
@@ -177,7 +185,9 @@ def test_a_box_is_taken_out_and_nothing_else_changes() -> None:
     ['boxes = { lab = { host = "a" } }\n', '[boxes]\nlab = { host = "a" }\n', '[boxes]\nlab.host = "a"\n',
      '[boxes.lab]\nhost = """\n[boxes.x]\n"""\n'],
 )  # fmt: skip
-def test_a_box_that_is_no_table_of_its_own_is_left_and_its_line_named(text: str, tmp_path: Path) -> None:
+def test_a_box_that_is_no_table_of_its_own_is_left_and_its_line_named(
+    text: str, tmp_path: Path
+) -> None:
     path = tmp_path / "fleet.toml"
     path.write_text(text)
     with pytest.raises(FleetFileError, match=r"fleet\.toml:\d+: boxes\.lab .* by hand"):
@@ -219,7 +229,9 @@ def test_the_last_box_may_go_and_an_unknown_one_is_named(tmp_path: Path) -> None
         ),
     ],
 )
-def test_an_entry_comes_first_in_a_list_of_a_box_and_nothing_else_changes(text: str, result: str) -> None:
+def test_an_entry_comes_first_in_a_list_of_a_box_and_nothing_else_changes(
+    text: str, result: str
+) -> None:
     assert with_entry(Path("rgt.toml"), text, "a", "jobs", "/j") == result
 
 
@@ -228,7 +240,10 @@ def test_an_entry_comes_first_in_a_list_of_a_box_and_nothing_else_changes(text: 
     [
         ("[boxes.a\n", ["rgt.toml is not valid TOML", "left as it is"]),
         ("[boxes.b]\nhost = 'x'\n", ["rgt.toml has no box 'a'"]),
-        ("boxes = { a = { host = 'x' } }\n", ["rgt.toml:1: boxes.a", 'add "/j" to its jobs by hand']),
+        (
+            "boxes = { a = { host = 'x' } }\n",
+            ["rgt.toml:1: boxes.a", 'add "/j" to its jobs by hand'],
+        ),
         ("[boxes.a]\nhost = 'x'\njobs =   ['/k']\njob = 1\n", ["rgt.toml:4:", "'job'"]),
         ("[boxes]\na.host = 'x'", ["rgt.toml:2: boxes.a", "by hand"]),
     ],

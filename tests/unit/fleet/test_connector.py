@@ -18,7 +18,9 @@ class Nowhere:
         self.described, self.other = free_port(), free_port()
         spec = BoxSpec(name="lab", host="127.0.0.1", port=self.described, ssh_config="none")
         profile = load_profile("generic-ssh")
-        self.approach = Connector(spec, profile, ConnectLimit(), None, None, Policy.ASK, lambda _: None)
+        self.approach = Connector(
+            spec, profile, ConnectLimit(), None, None, Policy.ASK, lambda _: None
+        )
 
     def told(self) -> bool:
         return self.approach.moved("127.0.0.1", self.other)

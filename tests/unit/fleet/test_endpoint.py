@@ -21,7 +21,9 @@ TOLD = [
 
 
 @pytest.mark.parametrize(("host", "port", "expected"), TOLD)
-def test_only_an_address_counts(host: str | None, port: int | None, expected: tuple[str, int] | None) -> None:
+def test_only_an_address_counts(
+    host: str | None, port: int | None, expected: tuple[str, int] | None
+) -> None:
     assert endpoint_from(Meter(ssh_host=host, ssh_port=port)) == expected
 
 
@@ -46,6 +48,8 @@ class Standing:
         ({"peername": ("pipe",)}, None),
     ],
 )
-def test_a_connection_through_a_jump_host_or_a_command_tells_no_address(said: Any, peer: Any) -> None:
+def test_a_connection_through_a_jump_host_or_a_command_tells_no_address(
+    said: Any, peer: Any
+) -> None:
     """By its address the gate tells whether this is the machine that the bill is of."""
     assert box_session._peer(Standing(**said)) == peer  # type: ignore[arg-type]

@@ -32,12 +32,21 @@ def test_a_percentage_is_rounded_down_and_reads_the_same_in_an_alert_and_in_a_co
 
 
 def test_counts_and_sizes() -> None:
-    assert [how_many(count, "file") for count in (0, 1, 2310)] == ["0 files", "1 file", "2,310 files"]
+    assert [how_many(count, "file") for count in (0, 1, 2310)] == [
+        "0 files",
+        "1 file",
+        "2,310 files",
+    ]
     assert (noun(1, "directory", "directories"), noun(2, "directory", "directories")) == (
         "directory",
         "directories",
     )
-    assert [size(count) for count in (None, 999, 38.2e9, 99.97e6)] == ["?", "999 B", "38.2 GB", "100 MB"]
+    assert [size(count) for count in (None, 999, 38.2e9, 99.97e6)] == [
+        "?",
+        "999 B",
+        "38.2 GB",
+        "100 MB",
+    ]
 
 
 def test_a_disk_counts_in_thousands_and_a_memory_as_the_kernel_does() -> None:

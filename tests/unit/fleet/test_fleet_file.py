@@ -24,7 +24,10 @@ def test_the_smallest_file_names_a_host(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('[boxes.lab]\nhost = "x"\nprofil = "runpod"\n', [":3:", "'profil'", "did you mean 'profile'"]),
+        (
+            '[boxes.lab]\nhost = "x"\nprofil = "runpod"\n',
+            [":3:", "'profil'", "did you mean 'profile'"],
+        ),
         ('[boxes.lab]\nhost = "x"\nprofile = "runpood"\n', ["boxes.lab", "runpod"]),
         ("[boxes.lab]\nport = 3\n", ["boxes.lab", "host"]),
         ('[boxes.lab]\nhost = "x"\nport = "a"\n', ["boxes.lab", "port"]),
@@ -32,10 +35,15 @@ def test_the_smallest_file_names_a_host(tmp_path: Path) -> None:
         ('[boxes."a b"]\nhost = "x"\n', ["'a b'", "not a valid box name"]),
         ("[boxes.lab\n", ["not valid TOML"]),
         ("", ["names no box"]),
-        ('[boxes.lab]\nhost = "x"\n[boxes.lab.provider]\nkind="runpod"\ninstance="i"\nkey="s"\n', ["'key'"]),
+        (
+            '[boxes.lab]\nhost = "x"\n[boxes.lab.provider]\nkind="runpod"\ninstance="i"\nkey="s"\n',
+            ["'key'"],
+        ),
     ],
 )
-def test_errors_name_file_line_key_and_the_nearest_word(tmp_path: Path, text: str, words: list[str]) -> None:
+def test_errors_name_file_line_key_and_the_nearest_word(
+    tmp_path: Path, text: str, words: list[str]
+) -> None:
     path = write(tmp_path, text)
     with pytest.raises(FleetFileError) as error:
         load_fleet(path)

@@ -116,19 +116,27 @@ def test_a_file_that_is_gone_leaves_the_boxes(world: Callable[..., World]) -> No
     assert here.seen(file) == ["lab", "mill"]
 
 
-def test_a_change_in_the_working_tree_counts_only_once_it_is_trusted(world: Callable[..., World]) -> None:
+def test_a_change_in_the_working_tree_counts_only_once_it_is_trusted(
+    world: Callable[..., World],
+) -> None:
     here = world(True)
     here.trust()
     file = here.follow()
     here.write(TWO)
     assert here.seen(file) is None
     ((told, level),) = here.said
-    assert (level, "has changed since it was trusted" in told, "rgt trust" in told) == ("warn", True, True)
+    assert (level, "has changed since it was trusted" in told, "rgt trust" in told) == (
+        "warn",
+        True,
+        True,
+    )
     here.trust()
     assert here.seen(file) == ["lab", "mill"]
 
 
-def test_what_was_not_trusted_at_the_start_is_not_taken_over_half(world: Callable[..., World]) -> None:
+def test_what_was_not_trusted_at_the_start_is_not_taken_over_half(
+    world: Callable[..., World],
+) -> None:
     here = world(True)
     file = here.follow()
     here.write(TWO)
@@ -147,7 +155,9 @@ def test_settings_of_alerts_wait_for_the_next_start(world: Callable[..., World])
     assert any("counts from the next start" in text for text, _ in here.said), here.said
 
 
-async def test_it_is_looked_at_again_and_again_until_something_counts(world: Callable[..., World]) -> None:
+async def test_it_is_looked_at_again_and_again_until_something_counts(
+    world: Callable[..., World],
+) -> None:
     here = world()
     config = open_place(here.place, here.env)
     slept: list[float] = []
@@ -164,7 +174,9 @@ async def test_it_is_looked_at_again_and_again_until_something_counts(world: Cal
     assert (slept, here.said) == ([EVERY_SECONDS] * 3, [])
 
 
-def test_a_doubt_is_said_once_however_often_the_file_is_written(world: Callable[..., World]) -> None:
+def test_a_doubt_is_said_once_however_often_the_file_is_written(
+    world: Callable[..., World],
+) -> None:
     here = world(True)
     here.trust()
     file = here.follow()

@@ -5,7 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from rgt_tui.fleet import apply
-from rgt_tui.model import BoxSpec, BoxState, Found, FoundRun, RunState, ScalarPoint, Scalars, cleaned
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
+    Found,
+    FoundRun,
+    RunState,
+    ScalarPoint,
+    Scalars,
+    cleaned,
+)
 
 
 def told(*runs: FoundRun) -> Found:
@@ -34,7 +43,13 @@ def test_a_found_run_has_its_place_among_the_runs_before_its_first_point() -> No
     (run,) = state.runs
     assert (run.loss, run.alive, run.ended) == (2.0, True, None)
     gone = FoundRun(
-        name="exp/train", pid=7, started=50.0, command="python train.py", alive=False, seen=90.0, ended=100.0
+        name="exp/train",
+        pid=7,
+        started=50.0,
+        command="python train.py",
+        alive=False,
+        seen=90.0,
+        ended=100.0,
     )
     state = apply(state, told(gone), 3.0)
     (run,) = state.runs
@@ -66,4 +81,6 @@ def test_text_of_a_box_is_stripped_of_control_characters() -> None:
         notes=("n\x1b[2J",),
     )
     (plain,) = apply(BoxState(spec=BoxSpec("a", "h")), cleaned(told(run)), 1.0).found
-    assert not any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in msgspec.json.encode(plain).decode())
+    assert not any(
+        ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in msgspec.json.encode(plain).decode()
+    )

@@ -35,7 +35,9 @@ class Work:
         await asyncio.Event().wait()
 
 
-async def test_work_that_fails_is_said_once_and_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_that_fails_is_said_once_and_begins_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "AGAIN_SECONDS", 0.0)
     said: list[tuple[str, str]] = []
 
@@ -85,7 +87,8 @@ def test_a_fault_is_said_once_and_there_is_an_end_to_different_ones() -> None:
 
 def boxes(*names: str) -> tuple[BoxState, ...]:
     return tuple(
-        BoxState(spec=BoxSpec(name=name, host="h", per_hour=1.0), link=Link.LIVE, since=0.0) for name in names
+        BoxState(spec=BoxSpec(name=name, host="h", per_hour=1.0), link=Link.LIVE, since=0.0)
+        for name in names
     )
 
 
@@ -119,11 +122,15 @@ def test_a_meter_that_fails_leaves_the_others_counting(monkeypatch: pytest.Monke
         session.state = msgspec.structs.replace(
             session.state, spec=msgspec.structs.replace(session.state.spec, per_hour=1.0)
         )
-    meters = Meters(world.sessions, seconds=1.0, clock=lambda: 0.0, say=lambda text, _: said.append(text))
+    meters = Meters(
+        world.sessions, seconds=1.0, clock=lambda: 0.0, say=lambda text, _: said.append(text)
+    )
     for _ in range(2):
         meters.count()
     assert world.sessions["b"].state.meter.spent == 7.0
-    assert said == ["counting what a costs failed: OverflowError: int too large; this is a fault of rgt"]
+    assert said == [
+        "counting what a costs failed: OverflowError: int too large; this is a fault of rgt"
+    ]
 
 
 async def test_the_history_goes_on_after_a_fault_and_says_it(
@@ -172,7 +179,9 @@ async def test_the_fleet_goes_on_looking_at_the_clock(
         [BoxSpec(name="a", host="127.0.0.1", port=1, ssh_config="none")], audit=tmp_path / "audit"
     )
     said = asyncio.Event()
-    fleet.subscribe(lambda state: said.set() if "clock went forward 7s" in str(state.events) else None)
+    fleet.subscribe(
+        lambda state: said.set() if "clock went forward 7s" in str(state.events) else None
+    )
     await fleet.start()
     try:
         async with asyncio.timeout(90):

@@ -53,7 +53,9 @@ def scalars(end: int = 70) -> Scalars:
     return Scalars(run="r", source="/m", inode=5, start=0, end=end, points=(point,))
 
 
-def taken(intake: Intake, *frames: Frame, state: BoxState | None = None, now: float = NOW) -> BoxState:
+def taken(
+    intake: Intake, *frames: Frame, state: BoxState | None = None, now: float = NOW
+) -> BoxState:
     state = state or BoxState(spec=SPEC)
     for frame in frames:
         state = intake.take(state, frame, now)
@@ -114,7 +116,9 @@ def test_of_two_runs_that_are_told_from_one_file_none_begins_anew_in_its_middle(
     here = Found(runs=(FoundRun(name="found", pid=7, started=NOW, command="x"),), boot="b", at=NOW)
     state = taken(intake, HELLO, here, replace(scalars(30), run="found"), scalars(70))
     assert intake.config(state, 0.5, NOW).scalar_cursors == {}
-    assert intake.config(replace(state, found=()), 0.5, NOW).scalar_cursors == {}, "as after a start of rgt"
+    assert intake.config(replace(state, found=()), 0.5, NOW).scalar_cursors == {}, (
+        "as after a start of rgt"
+    )
     same = taken(intake, HELLO, here, replace(scalars(70), run="found"), scalars(70))
     assert intake.config(same, 0.5, NOW).scalar_cursors == {"/m": Cursor(inode=5, offset=70)}
 
@@ -158,7 +162,9 @@ def test_a_sample_that_came_before_is_not_counted_again() -> None:
 
 @pytest.mark.parametrize("boxes", [1, 500])
 @pytest.mark.parametrize("seed", range(6))
-def test_samples_taken_in_together_lead_to_what_they_lead_to_one_by_one(seed: int, boxes: int) -> None:
+def test_samples_taken_in_together_lead_to_what_they_lead_to_one_by_one(
+    seed: int, boxes: int
+) -> None:
     chance = random.Random(seed)
     one, many = Intake(SPEC, PROFILE, boxes), Intake(SPEC, PROFILE, boxes)
     alone = together = BoxState(spec=SPEC, clock_skew=chance.choice((None, -3.0, 2000.0)))
@@ -172,12 +178,20 @@ def test_samples_taken_in_together_lead_to_what_they_lead_to_one_by_one(seed: in
             boot = chance.choice((*[boot] * 40, "c"))
             util = chance.choice((None, 0.0, 51.23, 97.0))
             gpus = tuple(
-                Gpu(index=n, name="g", util=util, power_w=1.0) for n in range(chance.choice((0, 1, 2)))
+                Gpu(index=n, name="g", util=util, power_w=1.0)
+                for n in range(chance.choice((0, 1, 2)))
             )
             disks = (Disk(mount="/", bytes_used=1, bytes_total=chance.choice((4, 5))),)
             when = chance.choice((at, at, at, math.nan, 1e300))
             frames.append(
-                Sample(boot=boot, seq=seq, at=when, gpus=gpus, disks=disks, skipped=chance.choice((0, 0, 2)))
+                Sample(
+                    boot=boot,
+                    seq=seq,
+                    at=when,
+                    gpus=gpus,
+                    disks=disks,
+                    skipped=chance.choice((0, 0, 2)),
+                )
             )
         now = max(NOW, at) + chance.choice((0.0, -30.0))
         for frame in frames:
@@ -188,7 +202,9 @@ def test_samples_taken_in_together_lead_to_what_they_lead_to_one_by_one(seed: in
 
 def test_what_the_recorder_saw_fills_the_past_once() -> None:
     intake = Intake(SPEC, PROFILE)
-    rows = tuple(HistoryRow(at=NOW - 600 + 60 * n, count=60, values=((1.0, 2.0, 3.0),)) for n in range(10))
+    rows = tuple(
+        HistoryRow(at=NOW - 600 + 60 * n, count=60, values=((1.0, 2.0, 3.0),)) for n in range(10)
+    )
     frame = History(boot="b", seq=1, width=60.0, names=("util",), rows=rows)
     once = taken(intake, HELLO, frame)
     assert [value for (value,) in once.past.values] == [2.0] * 10
@@ -212,7 +228,9 @@ def test_of_a_crowd_the_box_on_the_screen_keeps_its_log_and_curves(
 
 
 def test_what_an_earlier_rgt_left_of_a_log_is_told_anew() -> None:
-    remembered = BoxState(spec=SPEC, logs=(LogView(path="/l", lines=("old", "x")), LogView(path="/k")))
+    remembered = BoxState(
+        spec=SPEC, logs=(LogView(path="/l", lines=("old", "x")), LogView(path="/k"))
+    )
     state = taken(Intake(SPEC, PROFILE), HELLO, log("x", "y"), state=remembered)
     assert {view.path: view.lines for view in state.logs} == {"/k": (), "/l": ("x", "y")}
     intake = Intake(SPEC, PROFILE)

@@ -91,13 +91,17 @@ async def test_those_that_speak_share_a_timer_and_one_that_falls_silent_is_asked
     loop, now = asyncio.get_running_loop(), [100.0]
     monkeypatch.setattr("rgt_tui.fleet.connector.time.monotonic", lambda: now[0])
 
-    def call_later(seconds: float, call: Callable[..., None], *given: object) -> asyncio.TimerHandle:
+    def call_later(
+        seconds: float, call: Callable[..., None], *given: object
+    ) -> asyncio.TimerHandle:
         timers.append((now[0] + seconds, call, given))
         return asyncio.TimerHandle(0.0, call, given, loop)
 
     monkeypatch.setattr(loop, "call_later", call_later)
     asked: list[float] = []
-    boxes = [Keepalive(lambda: 3.0, lambda: asked.append(now[0]), lambda reason: None) for _ in range(50)]
+    boxes = [
+        Keepalive(lambda: 3.0, lambda: asked.append(now[0]), lambda reason: None) for _ in range(50)
+    ]
     for box in boxes:
         box.begin()
     made = 0

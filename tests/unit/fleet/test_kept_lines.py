@@ -27,7 +27,9 @@ def in_blocks(kept: KeptLines, start: int, stop: int) -> list[tuple[int, str]]:
     ]
 
 
-@given(st.lists(st.tuples(st.sampled_from(["append", "older"]), TEXTS, st.integers(0, 40)), max_size=8))
+@given(
+    st.lists(st.tuples(st.sampled_from(["append", "older"]), TEXTS, st.integers(0, 40)), max_size=8)
+)
 def test_what_goes_in_comes_out_by_its_number(steps: list[tuple[str, list[str], int]]) -> None:
     kept = KeptLines("a.log")
     model: dict[int, str] = {}
@@ -44,7 +46,9 @@ def test_what_goes_in_comes_out_by_its_number(steps: list[tuple[str, list[str], 
                 number = max(min(model, default=end), end - back)
                 assert kept.replace_before(number, lines, FilePlace(1, 0))
                 model = {at: line for at, line in model.items() if at >= number}
-                model.update((number - len(lines) + index, line) for index, line in enumerate(lines))
+                model.update(
+                    (number - len(lines) + index, line) for index, line in enumerate(lines)
+                )
             assert (kept.first, kept.end) == (min(model, default=end), end)
             assert texts(kept) == [model[at] for at in sorted(model)]
             assert kept.bytes == sum(len(line.encode()) + 1 for line in model.values())

@@ -18,7 +18,9 @@ def kind(boxes: int) -> str:
         loop.close()
 
 
-def test_many_boxes_get_the_faster_loop_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_boxes_get_the_faster_loop_where_it_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pytest.importorskip("uvloop")
     assert (kind(30), kind(31)) == ("asyncio", "uvloop")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

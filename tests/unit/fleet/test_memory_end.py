@@ -52,7 +52,9 @@ async def test_insane_numbers_of_one_box_cost_no_other_its_history(tmp_path: Pat
     await memory.close()
     assert memory.news() == ()
     assert [item.name for item in tmp_path.glob("*.damaged*")] == []
-    found = await History(path, clock=lambda: 1200.0).recall([state.spec for state in states.values()])
+    found = await History(path, clock=lambda: 1200.0).recall(
+        [state.spec for state in states.values()]
+    )
     assert found["sane"].past.names == ("cgroup",)
     assert found["sane"].past.values == ((50.0,),)
     assert found["insane"].past.names == ()

@@ -34,7 +34,9 @@ from tests.ui.fakes import NOW, FakeFleet, many_boxes
 
 
 def line(*minutes: float) -> Timeline:
-    return Timeline(array("q", range(1, len(minutes) + 1)), array("d", [60.0 * minute for minute in minutes]))
+    return Timeline(
+        array("q", range(1, len(minutes) + 1)), array("d", [60.0 * minute for minute in minutes])
+    )
 
 
 WATCHED = line(0, 1, 2, 3)
@@ -95,7 +97,9 @@ def test_moments_within_a_minute_are_one_step() -> None:
     ("seconds", "place"),
     [(60.0, Place(1, 60)), (70.0, Place(2, 120)), (400.0, Place(1, 400)), (590.0, Place(3, 600))],
 )
-def test_an_event_is_at_the_moment_that_was_kept_with_it_or_soon_after(seconds: float, place: Place) -> None:
+def test_an_event_is_at_the_moment_that_was_kept_with_it_or_soon_after(
+    seconds: float, place: Place
+) -> None:
     kept = line(0, 1, 2, 10) if seconds != 400.0 else line(0, 1, 10)
     assert place_of_event(kept, seconds) == place
 
@@ -103,7 +107,8 @@ def test_an_event_is_at_the_moment_that_was_kept_with_it_or_soon_after(seconds: 
 def test_the_event_before_and_after() -> None:
     rows = [Happening(n, at, "a", "x") for n, at in enumerate((10.0, 20.0, 20.0, 30.0))]
     assert [
-        None if row is None else row.at for row in (event_from(rows, 20.0, 1), event_from(rows, 20.0, -1))
+        None if row is None else row.at
+        for row in (event_from(rows, 20.0, 1), event_from(rows, 20.0, -1))
     ] == [30.0, 10.0]
     assert event_from(rows, 30.0, 1) is None
     assert event_from(rows, 10.0, -1) is None
@@ -159,8 +164,12 @@ def box(name: str, link: Link) -> BoxState:
 
 
 async def test_a_recorder_is_named_where_nobody_watched_and_adds_to_the_past_elsewhere() -> None:
-    told = Past(names=("util",), at=(NOW - 660, NOW - 600, NOW - 540), values=((90.0,), (91.0,), (92.0,)))
-    kept = Kept(box("a", Link.NOT_KEPT), box("b", Link.LIVE), box("c", Link.NOT_KEPT), a=told, b=told)
+    told = Past(
+        names=("util",), at=(NOW - 660, NOW - 600, NOW - 540), values=((90.0,), (91.0,), (92.0,))
+    )
+    kept = Kept(
+        box("a", Link.NOT_KEPT), box("b", Link.LIVE), box("c", Link.NOT_KEPT), a=told, b=told
+    )
     fleet, _ = await gone_back(kept)
     a, b, c = fleet.state.boxes
     assert a.reason == "why; its own recorder: gpu 91% (mean of 1m00)"

@@ -60,8 +60,14 @@ def test_what_a_night_cost_and_what_was_for_nothing() -> None:
 
 def test_currencies_are_never_added_up_and_a_new_one_counts_from_nothing() -> None:
     report = morning_report(night(after=(Tally("USD", 13.1, 1.0), Tally("CNY", 9.2, 8.91))), (), ())
-    assert [(each.currency, round(each.value, 2)) for each in report.spent] == [("USD", 3.1), ("CNY", 9.2)]
-    assert [(each.currency, round(each.value, 2)) for each in report.idle] == [("USD", 0.0), ("CNY", 8.91)]
+    assert [(each.currency, round(each.value, 2)) for each in report.spent] == [
+        ("USD", 3.1),
+        ("CNY", 9.2),
+    ]
+    assert [(each.currency, round(each.value, 2)) for each in report.idle] == [
+        ("USD", 0.0),
+        ("CNY", 8.91),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -96,11 +102,17 @@ def test_what_nobody_knows_is_never_nothing(changes: dict[str, object]) -> None:
 def test_at_least_nothing_is_not_said_of_a_currency_beside_one_that_is_known() -> None:
     after = (Tally("USD", 10.001, 1.001), Tally("CNY", 9.2, 8.91))
     report = morning_report(night(after=after, at_least=True), (), ())
-    assert [each.currency for each in report.spent] == [each.currency for each in report.idle] == ["CNY"]
+    assert (
+        [each.currency for each in report.spent]
+        == [each.currency for each in report.idle]
+        == ["CNY"]
+    )
 
 
 def test_time_that_nobody_watched_is_told() -> None:
-    report = morning_report(night(rests=(Rest(NIGHT, NIGHT + 3600), Rest(MORNING - 600, MORNING))), (), ())
+    report = morning_report(
+        night(rests=(Rest(NIGHT, NIGHT + 3600), Rest(MORNING - 600, MORNING))), (), ()
+    )
     assert report.unwatched == 4200
     assert "not watched for 1h10" in text(report)
 
@@ -153,7 +165,8 @@ def test_a_stop_without_a_price_saved_nobody_knows_what() -> None:
     box = armed(MORNING - 7200)
     assert box.self_stop is not None
     dear = replace(
-        box, self_stop=replace(box.self_stop, armed=(replace(box.self_stop.armed[0], per_hour=None),))
+        box,
+        self_stop=replace(box.self_stop, armed=(replace(box.self_stop.armed[0], per_hour=None),)),
     )
     assert "saved by autostop unknown" in text(morning_report(night(), (dear,), ()))
 
@@ -163,7 +176,9 @@ def test_a_stop_of_another_night_is_not_of_this() -> None:
 
 
 def test_what_is_gone_is_lost() -> None:
-    report = morning_report(night(happening(1, "error", "gone", "the provider no longer knows it")), (), ())
+    report = morning_report(
+        night(happening(1, "error", "gone", "the provider no longer knows it")), (), ()
+    )
     assert "lost a: the provider no longer knows it" in text(report)
     assert "nothing known" not in text(report)
 
@@ -173,11 +188,18 @@ def test_the_next_clock_is_the_soonest_that_anybody_knows() -> None:
         return NextClock(
             box,
             ClockReading(
-                what="x", mode=next(iter(ClockMode)), seconds_left=left, consequence="", level="warn", text=""
+                what="x",
+                mode=next(iter(ClockMode)),
+                seconds_left=left,
+                consequence="",
+                level="warn",
+                text="",
             ),
         )
 
-    report = morning_report(night(), (), (clock("a", 90_000.0), clock("b", 7200.0), clock("c", None)))
+    report = morning_report(
+        night(), (), (clock("a", 90_000.0), clock("b", 7200.0), clock("c", None))
+    )
     assert "next clock b 2h00" in text(report)
 
 

@@ -54,7 +54,9 @@ def curve(found: Past, name: str = "util") -> dict[int, float | None]:
 
 
 def row(at: float, value: float | None, count: int = 60) -> HistoryRow:
-    return HistoryRow(at=at, count=count, values=((value, value, value) if value is not None else None,))
+    return HistoryRow(
+        at=at, count=count, values=((value, value, value) if value is not None else None,)
+    )
 
 
 def history(*rows: HistoryRow, width: float = 60.0) -> History:
@@ -70,7 +72,10 @@ SAMPLE = Sample(
         Gpu(index=1, name="g", util=40.0, vram_used=2, vram_total=4),
     ),
     mem=Memory(used=80, cache=30, limit=100),
-    disks=(Disk(mount="/", bytes_used=1, bytes_total=4, inodes_used=1, inodes_total=2), Disk(mount="/w")),
+    disks=(
+        Disk(mount="/", bytes_used=1, bytes_total=4, inodes_used=1, inodes_total=2),
+        Disk(mount="/w"),
+    ),
 )
 
 
@@ -93,7 +98,9 @@ FIGURES = st.dictionaries(st.sampled_from("abcd"), st.none() | st.floats(0, 100)
 
 
 @given(st.lists(FIGURES, max_size=12))
-def test_a_stretch_has_the_mean_of_each_figure_over_the_samples_that_told_it(told: list[Values]) -> None:
+def test_a_stretch_has_the_mean_of_each_figure_over_the_samples_that_told_it(
+    told: list[Values],
+) -> None:
     stretch, by_name = Stretch(), dict[str, list[float]]()
     for place, found in enumerate(told):
         assert stretch.add(START + place, found, 60.0) is None
@@ -103,7 +110,9 @@ def test_a_stretch_has_the_mean_of_each_figure_over_the_samples_that_told_it(tol
     done = stretch.add(START + 60, {}, 60.0)
     assert (done.names if done is not None else ()) == tuple(by_name)
     if done is not None:
-        assert done.values == (tuple(tenths(sum(values) / len(values)) for values in by_name.values()),)
+        assert done.values == (
+            tuple(tenths(sum(values) / len(values)) for values in by_name.values()),
+        )
 
 
 def test_a_stretch_without_samples_is_a_hole() -> None:
@@ -139,11 +148,18 @@ def test_the_past_is_asked_for_after_a_long_absence_and_at_the_first_time() -> N
 def test_rows_come_to_where_their_place_says_on_the_client_s_clock() -> None:
     skew = 5000.0
     rows = [row(START + skew + 60 * (n + 1) - 1, float(n)) for n in range(5)]
-    assert curve(merged(Past(), from_history(history(*rows), skew))) == {n: float(n) for n in range(5)}
+    assert curve(merged(Past(), from_history(history(*rows), skew))) == {
+        n: float(n) for n in range(5)
+    }
 
 
 def test_a_row_that_nobody_recorded_is_a_hole() -> None:
-    rows = (row(START + 60, 1.0), row(0.0, None, count=0), row(0.0, None, count=0), row(START + 240, 2.0))
+    rows = (
+        row(START + 60, 1.0),
+        row(0.0, None, count=0),
+        row(0.0, None, count=0),
+        row(START + 240, 2.0),
+    )
     assert curve(merged(Past(), from_history(history(*rows), 0.0))) == {0: 1.0, 3: 2.0}
 
 
@@ -210,7 +226,12 @@ def test_it_is_bounded_ordered_and_idempotent(stretches: list[tuple[int, float]]
         assert found.at[-1] - found.at[0] <= LONGEST_SECONDS
         assert found.width in WIDTHS
         assert all(len(values) == len(found.names) for values in found.values)
-        assert all(0.0 <= value <= 100.0 for values in found.values for value in values if value is not None)
+        assert all(
+            0.0 <= value <= 100.0
+            for values in found.values
+            for value in values
+            if value is not None
+        )
     assert merged(found, found, 30) == found
     again = merged(found, pieces[-1], 30)
     assert again == merged(again, pieces[-1], 30)
@@ -247,7 +268,11 @@ def test_the_newest_part_is_kept_finely_and_forgets_what_is_older() -> None:
     for place in range(5):
         new = Past(names=("util",), at=(20.0 * place,), values=((float(place),),), width=20.0)
         past = appended(past, new, 3)
-    assert (past.at, past.values, past.width) == ((40.0, 60.0, 80.0), ((2.0,), (3.0,), (4.0,)), 20.0)
+    assert (past.at, past.values, past.width) == (
+        (40.0, 60.0, 80.0),
+        ((2.0,), (3.0,), (4.0,)),
+        20.0,
+    )
     more = Past(names=("disk:/d", "util"), at=(100.0,), values=((7.0, 5.0),), width=20.0)
     past = appended(past, more, 9)
     assert past.names == ("util", "disk:/d") and past.values[-2:] == ((4.0,), (5.0, 7.0))
@@ -273,7 +298,9 @@ def test_of_a_large_fleet_no_card_has_a_past_of_its_own() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-30, 90), FIGURES), max_size=30))
-def test_a_wide_stretch_made_of_narrow_ones_is_that_of_all_samples(told: list[tuple[int, Values]]) -> None:
+def test_a_wide_stretch_made_of_narrow_ones_is_that_of_all_samples(
+    told: list[tuple[int, Values]],
+) -> None:
     stretches, wide, narrow = Stretches(), Stretch(), Stretch()
     at = START
     for seconds, found in told:  # a clock may be set back

@@ -129,7 +129,8 @@ VALUES = st.recursive(
     max_leaves=6,
 )  # fmt: skip
 LINES = st.lists(
-    st.tuples(KEYS, VALUES) | st.tuples(st.just("["), KEYS) | st.tuples(st.just("[["), KEYS), max_size=12
+    st.tuples(KEYS, VALUES) | st.tuples(st.just("["), KEYS) | st.tuples(st.just("[["), KEYS),
+    max_size=12,
 )
 
 
@@ -137,7 +138,9 @@ LINES = st.lists(
 def test_any_text_that_tomllib_reads(lines: list[tuple[str, str]]) -> None:
     text = ""
     for left, right in lines:
-        more = {"[": f"[{right}]\n", "[[": f"[[ {right} ]] # x\n"}.get(left, f"  {left} = {right}\n")
+        more = {"[": f"[{right}]\n", "[[": f"[[ {right} ]] # x\n"}.get(
+            left, f"  {left} = {right}\n"
+        )
         try:
             tomllib.loads(text + more)
         except tomllib.TOMLDecodeError:

@@ -37,7 +37,9 @@ def test_only_a_box_that_nobody_can_be_asked_about_is_priced_by_the_file() -> No
 
 
 @pytest.mark.parametrize("platform", ["local", "slurm", "colab", "kaggle"])
-def test_where_nobody_charges_money_nothing_bills_unless_a_person_says_a_price(platform: str) -> None:
+def test_where_nobody_charges_money_nothing_bills_unless_a_person_says_a_price(
+    platform: str,
+) -> None:
     mine = replace(SPEC, profile=platform, per_hour=None)
     assert is_priced(mine)
     state = replace(box(100.0), spec=mine)
@@ -101,7 +103,9 @@ def test_what_an_earlier_rgt_counted_goes_on() -> None:
 
 
 def test_a_meter_of_another_source_is_not_taken_over() -> None:
-    told = Meter(kind=MeterKind.COMPUTE_AND_STORAGE, spent=99.0, at=99.0, per_hour=1.0, source="runpod")
+    told = Meter(
+        kind=MeterKind.COMPUTE_AND_STORAGE, spent=99.0, at=99.0, per_hour=1.0, source="runpod"
+    )
     assert metered(box(100.0, meter=told), 100.0, 1.0).spent == 0.0
 
 

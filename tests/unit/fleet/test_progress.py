@@ -11,13 +11,24 @@ NOW = 1_790_000_000.0
 
 
 def point(
-    run: RunState, step: int, at: float | None, now: float, skew: float = 0.0, written: float | None = None
+    run: RunState,
+    step: int,
+    at: float | None,
+    now: float,
+    skew: float = 0.0,
+    written: float | None = None,
 ) -> RunState:
     points = (ScalarPoint(step=step, at=at, epoch=None, values={"loss": 1.0}),)
     return fold(
         run,
         Scalars(
-            run="a", source="/m.jsonl", inode=1, start=step, end=step + 1, points=points, written=written
+            run="a",
+            source="/m.jsonl",
+            inode=1,
+            start=step,
+            end=step + 1,
+            points=points,
+            written=written,
         ),
         now,
         skew,
@@ -46,6 +57,11 @@ def test_a_point_without_a_time_is_no_younger_than_the_file_that_it_stands_in() 
     """Each connect reads the log of a training that stands still anew: that moves nothing."""
     run = point(RunState("a"), 1, None, NOW, written=NOW - 540)
     assert run.progressed_at == NOW - 540
-    assert point(RunState("a"), 1, None, NOW, skew=-3600.0, written=NOW - 7200).progressed_at == NOW - 3600
+    assert (
+        point(RunState("a"), 1, None, NOW, skew=-3600.0, written=NOW - 7200).progressed_at
+        == NOW - 3600
+    )
     assert point(RunState("a"), 1, NOW - 60, NOW, written=NOW - 540).progressed_at == NOW - 60
-    assert point(RunState("a"), 1, None, NOW, written=NOW + 540).progressed_at == NOW, "a clock that is ahead"
+    assert point(RunState("a"), 1, None, NOW, written=NOW + 540).progressed_at == NOW, (
+        "a clock that is ahead"
+    )

@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterable
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Alerting, BoxSession, ConnectLimit, Publisher, Questions, box_session, collect_less
+from rgt_tui.fleet import (
+    Alerting,
+    BoxSession,
+    ConnectLimit,
+    Publisher,
+    Questions,
+    box_session,
+    collect_less,
+)
 from rgt_tui.fleet import publisher as module
 from rgt_tui.fleet.history.past import Values, figures
 from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState, Link, Sample
@@ -22,7 +30,9 @@ replace = msgspec.structs.replace
 class World:
     """A publisher over sessions that do not run; their states are set by hand."""
 
-    def __init__(self, names: tuple[str, ...] = ("a", "b"), observers: tuple[Watcher, ...] = ()) -> None:
+    def __init__(
+        self, names: tuple[str, ...] = ("a", "b"), observers: tuple[Watcher, ...] = ()
+    ) -> None:
         self.now = 1000.0
         clock: Callable[[], float] = lambda: self.now  # noqa: E731
         self.publisher = Publisher(
@@ -31,7 +41,12 @@ class World:
         bundle, profile = AgentBundle(b"", "", ""), load_profile("generic-ssh")
         self.sessions = {
             name: BoxSession(
-                BoxSpec(name=name, host="h"), profile, bundle, ConnectLimit(), clock, self.publisher.touched
+                BoxSpec(name=name, host="h"),
+                profile,
+                bundle,
+                ConnectLimit(),
+                clock,
+                self.publisher.touched,
             )
             for name in names
         }
@@ -90,7 +105,9 @@ def test_a_box_that_does_not_change_costs_no_diagnosis(monkeypatch: pytest.Monke
     assert looked == ["box7"]
 
 
-def test_a_fault_of_a_diagnosis_is_said_once_and_the_state_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_a_diagnosis_is_said_once_and_the_state_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail(*_: object) -> tuple[()]:
         raise KeyError("inodes")
 
@@ -125,7 +142,9 @@ def test_an_observer_that_fails_takes_no_other_with_it() -> None:
 async def test_it_publishes_by_itself_when_something_changes() -> None:
     world = World()
     reached = asyncio.Event()
-    world.publisher.subscribe(lambda state: reached.set() if state.boxes[1].link is Link.LIVE else None)
+    world.publisher.subscribe(
+        lambda state: reached.set() if state.boxes[1].link is Link.LIVE else None
+    )
     running = asyncio.create_task(world.publisher.run())
     world.put("b", link=Link.LIVE)
     async with asyncio.timeout(90):
@@ -146,7 +165,9 @@ def test_a_small_fleet_leaves_the_collector_alone() -> None:
     assert (gc.get_threshold(), gc.get_freeze_count()) == (before[0], 0)
 
 
-def test_a_box_that_talks_without_end_has_its_turn_after_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_box_that_talks_without_end_has_its_turn_after_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world, taken = World(("talks", "b", "c")), []
 
     def take_in(self: BoxSession, until: float = 0.0) -> bool:
@@ -199,7 +220,9 @@ def sent(seqs: Iterable[int]) -> BoxSession:
 
 
 @pytest.mark.parametrize("together", [1, 2, 64])
-def test_samples_that_came_together_are_all_taken_in(monkeypatch: pytest.MonkeyPatch, together: int) -> None:
+def test_samples_that_came_together_are_all_taken_in(
+    monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
     monkeypatch.setattr(box_session, "MOST_TOGETHER", together)
     state = sent([*range(1, 131), 130, 133]).state
     assert state.sample is not None and state.sample.seq == 133
@@ -236,7 +259,9 @@ def test_of_what_is_muted_only_the_history_hears() -> None:
     kept = [event.text for event in keeper.events]
     shown = [event.text for event in world.publisher.state.events]
     assert (
-        [event.text for event in watcher.events] == shown == [text for text in kept if "(muted)" not in text]
+        [event.text for event in watcher.events]
+        == shown
+        == [text for text in kept if "(muted)" not in text]
     )
     assert kept.count("another key (muted)") == 1 and "unreachable: no route" in shown
 
@@ -308,7 +333,9 @@ async def test_what_boxes_send_waits_until_a_key_is_painted_but_not_for_ever(
         return not painted
 
     world.publisher.busy = busy
-    world.publisher.subscribe(lambda state: shown.set() if state.boxes[0].link is Link.LIVE else None)
+    world.publisher.subscribe(
+        lambda state: shown.set() if state.boxes[0].link is Link.LIVE else None
+    )
     running = asyncio.create_task(world.publisher.run())
     world.put("a", link=Link.LIVE)
     async with asyncio.timeout(90):

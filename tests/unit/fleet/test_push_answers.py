@@ -18,12 +18,20 @@ from rgt_tui.transfer import IgnoreRules, read_tree
 
 BOX = cast("asyncssh.SSHClientConnection", object())
 AGENT = Deployed("/usr/bin/python3", "/root/.cache/rgt/rgt-box.pyz")
-ROOM = {"needed_bytes": 10, "needed_inodes": 5, "free_bytes": 100, "free_inodes": None, "mount": "/"}
+ROOM = {
+    "needed_bytes": 10,
+    "needed_inodes": 5,
+    "free_bytes": 100,
+    "free_inodes": None,
+    "mount": "/",
+}
 PLAN = {"staging": "/data/.rgt-push/in-x", "place": "/data", "wanted": [], "room": ROOM}
 ESCAPE = "\x1b]52;c;aGk=\x07"
 
 
-def answered(monkeypatch: pytest.MonkeyPatch, *bodies: Any, status: int = 0, words: str = "") -> None:
+def answered(
+    monkeypatch: pytest.MonkeyPatch, *bodies: Any, status: int = 0, words: str = ""
+) -> None:
     waiting = list(bodies)
 
     async def run(*_: object, **__: object) -> Done:
@@ -35,7 +43,9 @@ def answered(monkeypatch: pytest.MonkeyPatch, *bodies: Any, status: int = 0, wor
 
 def push(top: Path, **choice: Any) -> pushing.Arrived:
     return asyncio.run(
-        pushing.push_tree(BOX, AGENT, load_profile("autodl"), top, PushChoice(**{"dry_run": True, **choice}))
+        pushing.push_tree(
+            BOX, AGENT, load_profile("autodl"), top, PushChoice(**{"dry_run": True, **choice})
+        )
     )
 
 
@@ -64,7 +74,9 @@ def test_an_answer_that_makes_no_sense_is_not_used(
 
 
 @pytest.mark.parametrize("have", [-1, 10**9])
-def test_no_byte_outside_of_a_file_is_sent(monkeypatch: pytest.MonkeyPatch, top: Path, have: int) -> None:
+def test_no_byte_outside_of_a_file_is_sent(
+    monkeypatch: pytest.MonkeyPatch, top: Path, have: int
+) -> None:
     tree = read_tree(top, IgnoreRules())
     answered(monkeypatch, {**PLAN, "wanted": [[tree.files[0].sha256, have]]})
     with pytest.raises(CommandFailed, match="not pushed"):
@@ -75,7 +87,9 @@ def test_what_does_not_fit_is_refused_with_figures_and_a_way(
     monkeypatch: pytest.MonkeyPatch, top: Path
 ) -> None:
     answered(monkeypatch, {**PLAN, "room": {**ROOM, "needed_bytes": 509, "free_bytes": 100}})
-    with pytest.raises(PushRefused, match=r"509 B needed, 100 B free; it would fit without b\.bin \(500 B\)"):
+    with pytest.raises(
+        PushRefused, match=r"509 B needed, 100 B free; it would fit without b\.bin \(500 B\)"
+    ):
         push(top)
     answered(monkeypatch, {**PLAN, "room": {**ROOM, "free_inodes": 4}})
     with pytest.raises(PushRefused, match="5 needed, 4 free"):
@@ -102,7 +116,11 @@ def test_names_from_the_box_are_harmless(monkeypatch: pytest.MonkeyPatch, top: P
     }
     answered(
         monkeypatch,
-        {"place": "/data" + ESCAPE, "versions": [row], "unfinished": [{"path": ESCAPE, "bytes": 1}]},
+        {
+            "place": "/data" + ESCAPE,
+            "versions": [row],
+            "unfinished": [{"path": ESCAPE, "bytes": 1}],
+        },
     )
     found = asyncio.run(versions_of(BOX, AGENT, BoxSpec("a", "h"), "/data"))
     text = msgspec.json.encode(found).decode()
@@ -111,4 +129,6 @@ def test_names_from_the_box_are_harmless(monkeypatch: pytest.MonkeyPatch, top: P
 
 def test_a_platform_without_a_data_directory_is_asked_for_one(top: Path) -> None:
     with pytest.raises(PushRefused, match="--to DIR"):
-        asyncio.run(pushing.push_tree(BOX, AGENT, load_profile("generic-ssh"), top, PushChoice(kind="data")))
+        asyncio.run(
+            pushing.push_tree(BOX, AGENT, load_profile("generic-ssh"), top, PushChoice(kind="data"))
+        )

@@ -80,12 +80,18 @@ def test_a_fast_box_gets_more_and_a_busy_one_less() -> None:
     st.integers(1, 4),
     st.dictionaries(st.integers(0, 11), st.floats(0.5, 100), max_size=12),
 )
-def test_every_line_goes_to_exactly_one_box(epochs: list[int], boxes: int, costs: dict[int, float]) -> None:
+def test_every_line_goes_to_exactly_one_box(
+    epochs: list[int], boxes: int, costs: dict[int, float]
+) -> None:
     lines = [line(f"c{at}", epochs=count) for at, count in enumerate(epochs)]
     seen = [Seen("b0", f"c{at}", "t", cost) for at, cost in costs.items()]
     found = split(lines, [f"b{at}" for at in range(boxes)], seen=seen)
-    assert sorted(name for share in names(found) for name in share) == sorted(one.name for one in lines)
-    if seen and lines:  # whoever got the last cell of the fullest share was the one with least to do before
+    assert sorted(name for share in names(found) for name in share) == sorted(
+        one.name for one in lines
+    )
+    if (
+        seen and lines
+    ):  # whoever got the last cell of the fullest share was the one with least to do before
         loads = [share.seconds or 0.0 for share in found.shares]
         dearest = max(max(costs.values()) * count for count in epochs)
         assert max(loads) <= sum(loads) / boxes + dearest + 1e-6
@@ -94,7 +100,8 @@ def test_every_line_goes_to_exactly_one_box(epochs: list[int], boxes: int, costs
 
 def cell(name: str, state: str = "done", **more: object) -> Cell:
     return msgspec.convert(
-        {"name": name, "cfg": f"{name}.yaml", "task": "t", "epochs": 2, "state": state, **more}, Cell
+        {"name": name, "cfg": f"{name}.yaml", "task": "t", "epochs": 2, "state": state, **more},
+        Cell,
     )
 
 
@@ -140,7 +147,9 @@ def test_what_is_missing_comes_with_its_command() -> None:
 def test_a_cell_of_two_boxes_is_a_duplicate() -> None:
     whole = told(part("x", queue(), ("a", "ok", "done")), part("y", queue(), ("a", "ok", "done")))
     assert whole["a"] == ("duplicate", "")
-    spare = told(part("x", queue(), ("a", "ok", "done")), part("y", queue(), ("a", "never-ran", "waiting")))
+    spare = told(
+        part("x", queue(), ("a", "ok", "done")), part("y", queue(), ("a", "never-ran", "waiting"))
+    )
     assert spare["a"] == ("duplicate", "rgt queue y take-out a --job '~/jobs/q'")
     runs = told(
         part("x", queue(), ("a", "ok", "done")),
@@ -164,7 +173,11 @@ def test_handed_cells_are_kept_until_their_box_knows(tmp_path: Path) -> None:
     assert handed_cells(path) == ()
     note_handed(path, "x", "~/jobs/q", {"y": ["a", "b"]})
     note_handed(path, "x", "~/jobs/q", {"z": ["b", "c"]})
-    assert [(one.cell, one.to) for one in handed_cells(path)] == [("a", "y"), ("b", "z"), ("c", "z")]
+    assert [(one.cell, one.to) for one in handed_cells(path)] == [
+        ("a", "y"),
+        ("b", "z"),
+        ("c", "z"),
+    ]
     forget_handed(path, "x", "~/jobs/q", ["a", "b"])
     assert [one.cell for one in handed_cells(path)] == ["c"]
     path.write_bytes(b"{")

@@ -52,11 +52,16 @@ async def ended(recorder: Recorder) -> str:
     return str(recorder.failure)
 
 
-async def test_a_disk_that_cannot_even_be_cut_back_is_said(recorder: Recorder, tmp_path: Path) -> None:
+async def test_a_disk_that_cannot_even_be_cut_back_is_said(
+    recorder: Recorder, tmp_path: Path
+) -> None:
     instead(recorder, os.open("/dev/full", os.O_WRONLY))
     recorder.tap("a", 2.0, LINE)
     path = tmp_path / "r.jsonl"
-    assert await ended(recorder) == f"{path} ends here: the disk is full. What it holds can be replayed"
+    assert (
+        await ended(recorder)
+        == f"{path} ends here: the disk is full. What it holds can be replayed"
+    )
     RecordingReader(path).close()
 
 
@@ -78,7 +83,9 @@ def test_a_recording_without_a_line_holds_nothing_and_stands_in_nobodys_way(
         assert not path.exists()
 
 
-async def test_a_fault_of_rgt_ends_it_too(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_of_rgt_ends_it_too(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(lines: bytes) -> None:
         raise KeyError("lines")
 
@@ -106,7 +113,9 @@ async def test_a_disk_that_hangs_makes_no_heap_and_holds_nobody_up(
     assert not recorder._thread.is_alive()
 
 
-async def test_an_end_that_hangs_is_said(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_that_hangs_is_said(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "CLOSE_SECONDS", 0.01)
     other, pipe = os.pipe()
     instead(recorder, pipe)

@@ -45,7 +45,9 @@ def feed(*frames: Frame, state: BoxState = START, now: float = 1000.0) -> BoxSta
     return state
 
 
-def sample(seq: int, boot: str = "b1", at: float = 1010.0, skipped: int = 0, **fields: object) -> Sample:
+def sample(
+    seq: int, boot: str = "b1", at: float = 1010.0, skipped: int = 0, **fields: object
+) -> Sample:
     return Sample(boot=boot, seq=seq, at=at, skipped=skipped, **fields)  # type: ignore[arg-type]
 
 
@@ -136,7 +138,8 @@ def log(lines: tuple[str, ...], **fields: object) -> LogLines:
 
 def test_log_lines_are_made_harmless_and_bounded() -> None:
     state = feed(
-        cleaned(log(("\x1b[31mred\x1b[0m \x07bell\tTab",))), log(tuple(str(i) for i in range(LOG_LINES)))
+        cleaned(log(("\x1b[31mred\x1b[0m \x07bell\tTab",))),
+        log(tuple(str(i) for i in range(LOG_LINES))),
     )
     view = state.logs[0]
     assert len(view.lines) == LOG_LINES
@@ -152,7 +155,9 @@ def test_when_the_newest_line_was_written_is_told_or_seen() -> None:
     later = feed(log(("old",), age=30.0), log(("new",)))
     assert later.logs[0].written == later.logs[0].at
     assert feed(log(("old",), age=30.0), log((), partial="50%")).logs[0].written == told
-    assert [feed(log(("old",), age=age)).logs[0].written for age in (-1.0, 1e18, 1e308)] == [None] * 3
+    assert [feed(log(("old",), age=age)).logs[0].written for age in (-1.0, 1e18, 1e308)] == [
+        None
+    ] * 3
 
 
 def test_a_replaced_log_starts_anew() -> None:
@@ -160,7 +165,9 @@ def test_a_replaced_log_starts_anew() -> None:
     assert state.logs[0].lines == ("new",)
 
 
-def scalars(points: list[tuple[int, float | str]], resumes: tuple[tuple[int, str], ...] = ()) -> Scalars:
+def scalars(
+    points: list[tuple[int, float | str]], resumes: tuple[tuple[int, str], ...] = ()
+) -> Scalars:
     return Scalars(
         run="r",
         source="/m",
@@ -168,7 +175,9 @@ def scalars(points: list[tuple[int, float | str]], resumes: tuple[tuple[int, str
         start=0,
         end=0,  # so that any further frame of it follows on
         points=tuple(
-            ScalarPoint(step=s, at=1010.0 + s, epoch=0.5, values={"loss": v, "lr": 0.1, "odd": None})
+            ScalarPoint(
+                step=s, at=1010.0 + s, epoch=0.5, values={"loss": v, "lr": 0.1, "odd": None}
+            )
             for s, v in points
         ),
         resumes=resumes,
@@ -188,7 +197,9 @@ def test_points_make_a_curve_and_the_newest_values() -> None:
 
 def test_a_resume_is_marked_where_the_new_segment_begins() -> None:
     state = feed(
-        HELLO, scalars([(1, 3.0), (2, 2.0), (3, 1.9)]), scalars([(3, 1.9), (4, 1.8)], ((2, "SIGTERM"),))
+        HELLO,
+        scalars([(1, 3.0), (2, 2.0), (3, 1.9)]),
+        scalars([(3, 1.9), (4, 1.8)], ((2, "SIGTERM"),)),
     )
     run = state.runs[0]
     assert [(r.step, r.reason, r.index) for r in run.resumes] == [(2, "SIGTERM", 3)]
@@ -229,7 +240,8 @@ def test_the_best_is_the_lowest_finite_validation_loss() -> None:
 
 def test_the_total_of_steps_is_known_and_is_no_curve_and_no_progress() -> None:
     start = msgspec.structs.replace(
-        scalars([]), points=(ScalarPoint(step=0, at=1010.0, epoch=None, values={"total_steps": 400.0}),)
+        scalars([]),
+        points=(ScalarPoint(step=0, at=1010.0, epoch=None, values={"total_steps": 400.0}),),
     )
     run = feed(HELLO, start).runs[0]
     assert run.total_steps == 400
@@ -237,7 +249,9 @@ def test_the_total_of_steps_is_known_and_is_no_curve_and_no_progress() -> None:
 
 
 @pytest.mark.parametrize("odd", [0.0, -1.0, 1e15, "nan", None])
-def test_a_total_that_is_not_known_any_more_is_unknown_and_the_step_stays(odd: float | str | None) -> None:
+def test_a_total_that_is_not_known_any_more_is_unknown_and_the_step_stays(
+    odd: float | str | None,
+) -> None:
     state = feed(HELLO, scalars([(7, 2.0)]))
     for value, total in ((400.0, 400), (odd, None)):
         told = ScalarPoint(step=1, at=None, epoch=None, values={"total_steps": value})
@@ -303,35 +317,57 @@ def test_of_curves_found_one_by_one_that_of_the_loss_says_when() -> None:
     assert len(run.series[TIME]) == 1
     again = replace(frames[1], start=0, end=1, points=scalars([(1, 2.0), (2, 1.5)]).points)
     (run,) = feed(HELLO, frames[0], replace(frames[1], end=1), again).runs
-    assert [step for step, _ in run.series[TIME]] == [1, 2], "what is told anew takes the place of what was"
+    assert [step for step, _ in run.series[TIME]] == [1, 2], (
+        "what is told anew takes the place of what was"
+    )
 
 
 def test_a_run_holds_until_its_next_point_or_until_it_says_otherwise() -> None:
     def told(start: int, *points: ScalarPoint, wait: Wait | None = None) -> Scalars:
         return Scalars(
-            run="r", source="/r/metrics.jsonl", inode=1, start=start, end=start + 9, points=points, wait=wait
+            run="r",
+            source="/r/metrics.jsonl",
+            inode=1,
+            start=start,
+            end=start + 9,
+            points=points,
+            wait=wait,
         )
 
     point = ScalarPoint(step=5, at=1000.0, epoch=None, values={"loss": 1.0})
     hold = told(9, wait=Wait(what="disk", step=5, unsaved=3))
     waits = feed(told(0, point), hold)
     assert waits.runs[0].wait == hold.wait
-    assert feed(told(18), state=waits).runs[0].wait == hold.wait  # another event, such as a mirror that fails
+    assert (
+        feed(told(18), state=waits).runs[0].wait == hold.wait
+    )  # another event, such as a mirror that fails
     assert feed(told(18, point), state=waits).runs[0].wait is None
     assert feed(told(18, wait=Wait(what="")), state=waits).runs[0].wait is None
 
 
 def test_the_time_of_holds_that_are_over_is_summed_until_the_next_attempt() -> None:
     def told(start: int, at: float | None, **fields: object) -> Scalars:
-        points = () if at is None else (ScalarPoint(step=5, at=at, epoch=None, values={"loss": 1.0}),)
-        return Scalars(run="r", source="/r/m", inode=1, start=start, end=start + 9, points=points, **fields)  # type: ignore[arg-type]
+        points = (
+            () if at is None else (ScalarPoint(step=5, at=at, epoch=None, values={"loss": 1.0}),)
+        )
+        return Scalars(
+            run="r",
+            source="/r/m",
+            inode=1,
+            start=start,
+            end=start + 9,
+            points=points,
+            **fields,  # type: ignore[arg-type]
+        )
 
     hold = told(9, None, wait=Wait(what="disk", step=5, at=1000.0))
     waits = feed(told(0, 990.0), hold)
     assert waits.runs[0].held_s == 0.0, "it is not over yet"
     on = feed(told(18, 1300.0), state=waits)
     assert on.runs[0].held_s == 300.0
-    twice = feed(told(27, None, wait=Wait(what="disk", step=9, at=1400.0)), told(36, 1450.0), state=on)
+    twice = feed(
+        told(27, None, wait=Wait(what="disk", step=9, at=1400.0)), told(36, 1450.0), state=on
+    )
     assert twice.runs[0].held_s == 350.0
     again = feed(told(45, 1500.0, resumes=((5, "SIGTERM"),)), state=twice)
     assert again.runs[0].held_s == 0.0

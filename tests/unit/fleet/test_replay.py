@@ -53,7 +53,9 @@ def hello(at: float = START, pid: int = 1) -> bytes:
 
 def sample(at: float, seq: int, box_at: float | None = None) -> bytes:
     there = at if box_at is None else box_at
-    return recording_lines.frame("a", at, f'{{"t":"sample","boot":"b","seq":{seq},"at":{there}}}'.encode())
+    return recording_lines.frame(
+        "a", at, f'{{"t":"sample","boot":"b","seq":{seq},"at":{there}}}'.encode()
+    )
 
 
 def samples(count: int) -> list[bytes]:
@@ -87,8 +89,12 @@ async def test_time_is_the_recording_s(tmp_path: Path) -> None:
 
 async def test_what_no_frame_says_is_recorded_as_well(tmp_path: Path) -> None:
     before = BoxState(spec=SPEC, link=Link.LIVE)
-    lost = replace(before, link=Link.UNREACHABLE, reason="ssh: reset", since=START + 2.5, retry_at=START + 4)
-    stopped = replace(lost, meter=Meter(lifecycle=Lifecycle.STOPPED, at=START + 3), limited=("no SFTP",))
+    lost = replace(
+        before, link=Link.UNREACHABLE, reason="ssh: reset", since=START + 2.5, retry_at=START + 4
+    )
+    stopped = replace(
+        lost, meter=Meter(lifecycle=Lifecycle.STOPPED, at=START + 3), limited=("no SFTP",)
+    )
     changes = [
         recording_lines.change(before, lost, START + 2.6),
         recording_lines.change(lost, stopped, START + 3.1),
@@ -149,7 +155,9 @@ async def test_a_last_line_without_its_line_feed_is_as_good_as_any(tmp_path: Pat
 
 
 async def test_a_compressed_recording_that_was_cut_off_plays_up_to_there(tmp_path: Path) -> None:
-    whole = gzip.compress(recording_lines.header([SPEC], START) + hello() + b"".join(samples(2000)), 6)
+    whole = gzip.compress(
+        recording_lines.header([SPEC], START) + hello() + b"".join(samples(2000)), 6
+    )
     path = tmp_path / "r.gz"
     path.write_bytes(whole[: len(whole) // 2])
     fleet = await played(path)
@@ -182,7 +190,9 @@ async def test_the_beginning_may_be_left_out(tmp_path: Path) -> None:
     reached = asyncio.Event()
 
     class Seen:
-        def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
+        def published(
+            self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]
+        ) -> None:
             if seq(state) == 9:
                 reached.set()
 
@@ -206,7 +216,9 @@ def set_by(moved: float, at: float) -> list[bytes]:
 
 
 def two(path: Path, *lines: bytes) -> Path:
-    path.write_bytes(recording_lines.header([SPEC, replace(SPEC, name="b")], START) + b"".join(lines))
+    path.write_bytes(
+        recording_lines.header([SPEC, replace(SPEC, name="b")], START) + b"".join(lines)
+    )
     return path
 
 
@@ -236,13 +248,18 @@ async def seen_by(path: Path, speed: float = FULL) -> tuple[Seen, ReplayFleet]:
 
 
 @pytest.mark.parametrize(("moved", "way"), [(-HOUR, "back"), (HOUR, "forward")])
-async def test_a_clock_that_was_set_is_followed_at_once(tmp_path: Path, moved: float, way: str) -> None:
+async def test_a_clock_that_was_set_is_followed_at_once(
+    tmp_path: Path, moved: float, way: str
+) -> None:
     """At this speed an hour would take longer than the test waits."""
     after = START + 5 + moved
     more = [sample(after + number, 5 + number, START + 5 + number) for number in range(1, 6)]
     path = two(tmp_path / "r", hello(), *samples(5), *set_by(moved, after), *more)
     seen, fleet = await seen_by(path, speed=50.0)
-    assert [state.at for state in seen.states][-6:] == [after, *(after + number for number in range(1, 6))]
+    assert [state.at for state in seen.states][-6:] == [
+        after,
+        *(after + number for number in range(1, 6)),
+    ]
     assert fleet.position == 10.0
     a, b = fleet.state.boxes
     assert (a.sample_at, a.since, b.since) == (after + 5, START + moved, START + moved)
@@ -258,7 +275,9 @@ async def test_nobody_waits_for_hours_of_which_nothing_was_recorded(tmp_path: Pa
 
 
 async def test_a_time_of_another_age_is_a_damaged_line(tmp_path: Path) -> None:
-    fleet = await played(written(tmp_path / "r", hello(), *samples(2), sample(1e300, 3), sample(-1e300, 4)))
+    fleet = await played(
+        written(tmp_path / "r", hello(), *samples(2), sample(1e300, 3), sample(-1e300, 4))
+    )
     assert [item.why for item in fleet.skipped] == ["its time is years away from the header's"] * 2
     assert fleet.now() == START + 2
 
@@ -267,7 +286,9 @@ async def test_the_recorder_says_that_the_clock_was_set_before_anything_by_the_n
     tmp_path: Path,
 ) -> None:
     now = [START]
-    recorder = Recorder(LineFile(tmp_path / "r"), [SPEC, replace(SPEC, name="b")], START, lambda: now[0])
+    recorder = Recorder(
+        LineFile(tmp_path / "r"), [SPEC, replace(SPEC, name="b")], START, lambda: now[0]
+    )
     now[0] += HOUR  # and no hour has passed
     recorder.tap("b", now[0], b'{"t":"sample","boot":"b","seq":1,"at":1}')
     recorder.published(FleetState(at=now[0]), ())
@@ -299,7 +320,9 @@ async def test_a_recording_that_cannot_be_read_on_is_over(
     fleet = ReplayFleet(written(tmp_path / "r", hello()), speed=FULL, loop=True)
     shown: list[FleetState] = []
     fleet.subscribe(shown.append)
-    monkeypatch.setattr(RecordingReader, "close", lambda _: (tmp_path / "r").unlink(missing_ok=True))
+    monkeypatch.setattr(
+        RecordingReader, "close", lambda _: (tmp_path / "r").unlink(missing_ok=True)
+    )
     await fleet.start()
     await asyncio.wait_for(fleet.over.wait(), 90)
     monkeypatch.undo()
@@ -309,7 +332,9 @@ async def test_a_recording_that_cannot_be_read_on_is_over(
 
 async def test_an_observer_that_fails_does_not_end_the_replay(tmp_path: Path) -> None:
     class Fails(Seen):
-        def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
+        def published(
+            self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]
+        ) -> None:
             raise OSError("no room")
 
     works = Seen()
@@ -353,7 +378,9 @@ def test_nothing_of_this_computer_is_in_the_header() -> None:
     text = recording_lines.header([SPEC], START).decode()
     for secret in ("/home/me", "MY_KEY", "http://x"):
         assert secret not in text
-    assert recording_lines.read_header(text.encode(), "r").boxes[0].provider == ProviderRef("runpod", "pod")
+    assert recording_lines.read_header(text.encode(), "r").boxes[0].provider == ProviderRef(
+        "runpod", "pod"
+    )
 
 
 def test_a_recording_never_replaces_a_file(tmp_path: Path) -> None:

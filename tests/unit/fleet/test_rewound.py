@@ -20,7 +20,9 @@ def frame(source: str, start: int, inode: int = 7, name: str = "loss") -> Scalar
 def test_what_follows_on_leaves_everything() -> None:
     assert rewound(RUN, frame("/m", 50), Cursor(inode=7, offset=50)) is RUN
     assert rewound(RUN, frame("/m", 0), None) is RUN
-    assert rewound(RUN, frame("/d#loss", 4, inode=8), Cursor(inode=7, offset=4)) is RUN  # a new segment
+    assert (
+        rewound(RUN, frame("/d#loss", 4, inode=8), Cursor(inode=7, offset=4)) is RUN
+    )  # a new segment
 
 
 def test_a_replaced_file_begins_anew() -> None:

@@ -81,7 +81,9 @@ async def test_a_key_that_opens_a_box_writes_to_no_other_one() -> None:
     assert boxes["slow"].told == [0.5], "what concerns this box alone does not wait"
 
 
-async def test_whoever_stays_lets_the_others_sample_slowly_and_all_are_fast_again_behind_him() -> None:
+async def test_whoever_stays_lets_the_others_sample_slowly_and_all_are_fast_again_behind_him() -> (
+    None
+):
     boxes = fleet(200)
     paces = SamplingPaces(boxes)
     async with running(paces):
@@ -120,7 +122,9 @@ async def test_who_opens_a_box_while_the_others_are_told_slows_none_down(
     async with running(paces):
         paces.focus("box-007")
         paces.focus(None)
-        await until_told(boxes["box-001"], 1.0, every=0.0)  # the first of those that are told together
+        await until_told(
+            boxes["box-001"], 1.0, every=0.0
+        )  # the first of those that are told together
         paces.focus("box-007")
         for _ in range(100):
             await asyncio.sleep(0)

@@ -100,7 +100,11 @@ def test_of_a_box_that_nobody_has_trusted_the_name_the_host_and_the_price_count(
     whole = open_place(Place(file), env)
     assert whole.doubt is None
     plain = BoxSpec(name="lab", host="lab-a100")
-    left = [key for key in BoxSpec.__struct_fields__ if getattr(whole.boxes[0], key) == getattr(plain, key)]
+    left = [
+        key
+        for key in BoxSpec.__struct_fields__
+        if getattr(whole.boxes[0], key) == getattr(plain, key)
+    ]
     assert left == ["name", "host", "untrusted"], "the trap lacks a key"
     config = opened(file, env)
     assert config.boxes == (
@@ -138,7 +142,9 @@ def test_an_edit_that_runs_nothing_and_sends_no_key_needs_no_other_review(
         assert config == open_place(Place(file), env), (before, config.doubt)
 
 
-def test_an_edit_of_any_other_key_ends_the_trust_and_is_named(file: Path, env: dict[str, str]) -> None:
+def test_an_edit_of_any_other_key_ends_the_trust_and_is_named(
+    file: Path, env: dict[str, str]
+) -> None:
     trust(file, env)
     changed = {
         "host": FULL.replace("lab-a100", "elsewhere"),
@@ -211,7 +217,13 @@ def test_a_person_reads_what_it_would_do(file: Path, env: dict[str, str]) -> Non
 def test_what_it_names_in_its_own_tree_is_trusted_with_it(file: Path, env: dict[str, str]) -> None:
     folder = file.parent
     entry = trust(file, env)
-    assert {Path(path).name for path in entry.beside} == {"cfg", "known", "hook", "run.sh", "beside"}
+    assert {Path(path).name for path in entry.beside} == {
+        "cfg",
+        "known",
+        "hook",
+        "run.sh",
+        "beside",
+    }
     assert entry.beside[f"{folder}/cfg"].text == "cfg\n"
     (folder / "cfg").write_text("other")
     assert f"names {folder}/cfg, which has changed" in (opened(file, env).doubt or "")
@@ -237,7 +249,9 @@ def test_what_lies_elsewhere_is_the_person_s_own(tmp_path: Path, env: dict[str, 
     assert trust(home / "rgt.toml", env).beside == {}
 
 
-def test_a_link_and_the_parents_of_a_path_lead_out_of_no_check(file: Path, env: dict[str, str]) -> None:
+def test_a_link_and_the_parents_of_a_path_lead_out_of_no_check(
+    file: Path, env: dict[str, str]
+) -> None:
     folder = file.parent
     (folder / "sub").mkdir()
     os.symlink("/etc/hostname", folder / "link")
@@ -248,7 +262,9 @@ def test_a_link_and_the_parents_of_a_path_lead_out_of_no_check(file: Path, env: 
     assert "link, which has changed" in (opened(file, env).doubt or "")
 
 
-def test_a_pipe_a_directory_and_a_huge_file_beside_it_do_not_hang_it(file: Path, env: dict[str, str]) -> None:
+def test_a_pipe_a_directory_and_a_huge_file_beside_it_do_not_hang_it(
+    file: Path, env: dict[str, str]
+) -> None:
     folder = file.parent
     (folder / "cfg").unlink()
     os.mkfifo(folder / "cfg")
@@ -270,7 +286,11 @@ def test_a_book_that_cannot_be_believed_trusts_nothing(file: Path, env: dict[str
     book = trusted.default_path(env)
     good = book.read_bytes()
     newer = msgspec.json.encode(Book(version=trusted.VERSION + 1))
-    for bad, words in ((b"{", "is damaged"), (b'{"files": 3}', "is damaged"), (newer, "of a newer rgt")):
+    for bad, words in (
+        (b"{", "is damaged"),
+        (b'{"files": 3}', "is damaged"),
+        (newer, "of a newer rgt"),
+    ):
         book.write_bytes(bad)
         assert words in (opened(file, env).doubt or "")
         with pytest.raises(FleetFileError, match=words):
@@ -318,7 +338,9 @@ def test_what_rgt_writes_keeps_its_trust_and_gains_none(file: Path, env: dict[st
     assert opened(file, env).doubt is None
     (file.parent / "cfg").write_text("changed")
     assert add("three")
-    assert "cfg, which has changed" in (opened(file, env).doubt or ""), "nobody has looked at that one"
+    assert "cfg, which has changed" in (opened(file, env).doubt or ""), (
+        "nobody has looked at that one"
+    )
     (file.parent / "cfg").write_text("cfg\n")
     file.write_text(file.read_text() + '[boxes.by_hand]\nhost = "by-hand"\n')
     assert not add("four")
@@ -415,7 +437,13 @@ def test_an_access_list_makes_the_group_s_bits_say_more(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.touch()
     os.chown(path, ME, os.getegid())
-    entries = [(1, 6, 0xFFFFFFFF), (2, 6, 4242), (4, 4, 0xFFFFFFFF), (16, 6, 0xFFFFFFFF), (32, 4, 0xFFFFFFFF)]
+    entries = [
+        (1, 6, 0xFFFFFFFF),
+        (2, 6, 4242),
+        (4, 4, 0xFFFFFFFF),
+        (16, 6, 0xFFFFFFFF),
+        (32, 4, 0xFFFFFFFF),
+    ]
     raw = (2).to_bytes(4, "little") + b"".join(
         tag.to_bytes(2, "little") + bits.to_bytes(2, "little") + who.to_bytes(4, "little")
         for tag, bits, who in entries
@@ -442,4 +470,6 @@ def test_what_is_published_is_private_and_whole_or_as_it_was(tmp_path: Path) -> 
 def test_where_the_state_lies(tmp_path: Path) -> None:
     assert files.state_directory({"HOME": "/h"}) == Path("/h/.local/state/rgt")
     assert files.state_directory({"HOME": "/h", "XDG_STATE_HOME": "/s"}) == Path("/s/rgt")
-    assert files.state_directory({"HOME": "/h", "XDG_STATE_HOME": "s"}) == Path("/h/.local/state/rgt")
+    assert files.state_directory({"HOME": "/h", "XDG_STATE_HOME": "s"}) == Path(
+        "/h/.local/state/rgt"
+    )

@@ -26,7 +26,21 @@ def test_forms(text: str, tunnel: Tunnel) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "0", "65536", "a", "1:2:3:4", ":1", "1:", "1:a b:2", "-1", "1:-x:2", "socks:", "1:$(x):2", "１"],
+    [
+        "",
+        "0",
+        "65536",
+        "a",
+        "1:2:3:4",
+        ":1",
+        "1:",
+        "1:a b:2",
+        "-1",
+        "1:-x:2",
+        "socks:",
+        "1:$(x):2",
+        "１",
+    ],
 )
 def test_what_is_none(text: str) -> None:
     with pytest.raises(ValueError, match="is no tunnel"):

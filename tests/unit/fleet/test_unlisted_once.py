@@ -30,10 +30,14 @@ def test_where_no_id_is_told_the_address_and_the_port_say_it() -> None:
     sky = ProviderRef("skypilot", "train-a", "http://127.0.0.1:46580")
     cloud = ProviderRef("lambda", "0f1e")
     here, there = (
-        Instance(id=one, name="", meter=ON, host="198.51.100.9", port=22) for one in ("train-a", "0f1e")
+        Instance(id=one, name="", meter=ON, host="198.51.100.9", port=22)
+        for one in ("train-a", "0f1e")
     )
     other = Instance(id="9999", name="", meter=ON, host="198.51.100.9", port=40122)
-    listed = (Listed(ref=sky, machines=(here,), at=1.0), Listed(ref=cloud, machines=(there, other), at=1.0))
+    listed = (
+        Listed(ref=sky, machines=(here,), at=1.0),
+        Listed(ref=cloud, machines=(there, other), at=1.0),
+    )
     for named in (sky, cloud):
         seen = [thing.id for bill in bills(listed, {}, (named,)) for thing in bill.things]
         assert seen == ["9999"], "another port of the same address is another machine"
@@ -45,7 +49,9 @@ def test_where_no_box_names_it_it_is_told() -> None:
 
 def test_ones_other_jobs_on_a_cluster_are_no_bill() -> None:
     job = Instance(
-        id="4711", name="sweep", meter=Meter(kind=MeterKind.COMPUTE_AND_STORAGE, lifecycle=Lifecycle.RUNNING)
+        id="4711",
+        name="sweep",
+        meter=Meter(kind=MeterKind.COMPUTE_AND_STORAGE, lifecycle=Lifecycle.RUNNING),
     )
     listed = (Listed(ref=ProviderRef("slurm", "4712"), machines=(job,), at=1.0),)
     (bill,) = bills(listed, {}, (ProviderRef("slurm", "4712"),))

@@ -22,7 +22,9 @@ TRAINING = Proc(pid=7, started=NOW - 60, cmd="python train.py")
 
 
 def limited(*procs: Proc, unseen: str | None = BY_NAME) -> BoxState:
-    return box(sample=sample(procs=procs, unseen=unseen, gpus=()), queues=(), runs=(), checkpoints=())
+    return box(
+        sample=sample(procs=procs, unseen=unseen, gpus=()), queues=(), runs=(), checkpoints=()
+    )
 
 
 def at_once(state: BoxState) -> BoxState:
@@ -42,7 +44,9 @@ def test_status_watch_and_patrol_say_unknown() -> None:
 
 
 def test_the_dashboard_says_unknown() -> None:
-    assert [text_of(line) for line in process_lines(limited(), 200)] == [f"processes unknown: {BY_NAME}"]
+    assert [text_of(line) for line in process_lines(limited(), 200)] == [
+        f"processes unknown: {BY_NAME}"
+    ]
     first, more = [text_of(line) for line in process_lines(limited(TRAINING), 200)]
     assert "train.py" in first and more.startswith("others unknown")
 
@@ -64,15 +68,17 @@ def test_the_gate_stays_locked() -> None:
     seen = limited(unseen=None)
     assert seen.sample is not None
     told = msgspec.structs.replace(seen.sample, transfers=(), input_at=0.0)
-    assert [item.ok for item in quiet(at_once(msgspec.structs.replace(seen, sample=told)), NOW, 5.0)] == [
-        True
-    ]
+    assert [
+        item.ok for item in quiet(at_once(msgspec.structs.replace(seen, sample=told)), NOW, 5.0)
+    ] == [True]
     (item,) = quiet(at_once(limited()), NOW, 5.0)
     assert (item.ok, "cannot be asked for its processes" in item.text) == (False, True)
 
 
 def test_the_checklist_does_not_pass() -> None:
     profile = load_profile("vastai")
-    assert all_quiet(facts_of(limited(unseen=None), NOW, profile=profile)).status is CheckStatus.PASSED
+    assert (
+        all_quiet(facts_of(limited(unseen=None), NOW, profile=profile)).status is CheckStatus.PASSED
+    )
     found = all_quiet(facts_of(limited(), NOW, profile=profile))
     assert (found.status, "unknown" in found.evidence) == (CheckStatus.WARN, True)

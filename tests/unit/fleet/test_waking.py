@@ -60,7 +60,11 @@ def test_ages_stay_what_they_were_when_the_clock_is_set() -> None:
     assert (now - moved.since, now - moved.sample_at, moved.retry_at - now) == (1000.0, 10.0, 10.0)
     assert (now - moved.runs[0].progressed_at, moved.runs[1].progressed_at) == (20.0, None)
     assert moved.logs[0].written is not None
-    assert (now - moved.logs[0].at, now - moved.logs[0].written, moved.logs[1].written) == (30.0, 40.0, None)
+    assert (now - moved.logs[0].at, now - moved.logs[0].written, moved.logs[1].written) == (
+        30.0,
+        40.0,
+        None,
+    )
     # The box's clock was not set: against ours it is now an hour behind.
     assert moved.clock_skew == 2.0 - 3600.0
     assert shifted(state, 0.0) is state

@@ -48,7 +48,11 @@ PROFILE = Profile(
     overrides=Overrides(detach="tmux"),
     tiers=(
         Tier(
-            "container-disk", ("/",), survives_stop=False, survives_destroy=False, bills_while_stopped=False
+            "container-disk",
+            ("/",),
+            survives_stop=False,
+            survives_destroy=False,
+            bills_while_stopped=False,
         ),
         Tier(
             "volume-disk",
@@ -56,10 +60,16 @@ PROFILE = Profile(
             survives_stop=True,
             survives_destroy=False,
             bills_while_stopped=True,
-            prices=(Price(0.20, "USD", "GB-month", "2026-08", "https://runpod.example", when="stopped"),),
+            prices=(
+                Price(0.20, "USD", "GB-month", "2026-08", "https://runpod.example", when="stopped"),
+            ),
         ),
         Tier(
-            "network-volume", ("/net",), survives_stop=True, survives_destroy=True, bills_while_stopped=True
+            "network-volume",
+            ("/net",),
+            survives_stop=True,
+            survives_destroy=True,
+            bills_while_stopped=True,
         ),
         Tier("odd", ("/odd",)),
     ),
@@ -104,7 +114,14 @@ OFF = msgspec.structs.replace(
 )
 
 HELLO = Hello(
-    proto=1, agent="a", boot="b", host="h", python="-", pid=1, at=NOW, identity={"RUNPOD_POD_ID": "k3v9"}
+    proto=1,
+    agent="a",
+    boot="b",
+    host="h",
+    python="-",
+    pid=1,
+    at=NOW,
+    identity={"RUNPOD_POD_ID": "k3v9"},
 )
 
 
@@ -123,7 +140,9 @@ def cell(name: str = "gpt-a", **fields: object) -> Cell:
     return msgspec.structs.replace(base, **fields)
 
 
-def group(path: str = "/workspace/gpt-a", owner: str = "cell gpt-a", **fields: object) -> ResultGroup:
+def group(
+    path: str = "/workspace/gpt-a", owner: str = "cell gpt-a", **fields: object
+) -> ResultGroup:
     """Return a directory that its cell's verified copy covers."""
     base = ResultGroup(
         path=path,
@@ -147,9 +166,16 @@ def proof(path: str = "/workspace/gpt-a", **fields: object) -> CopyProof:
 
 def mounts(**changed: tuple[str, str]) -> tuple[Mounted, ...]:
     """Return the mount table of a box: point without its slash (``root`` = the root) → kind and device."""
-    table = {"root": ("overlay", "0:300"), "workspace": ("xfs", "8:1"), "net": ("nfs4", "0:52"), **changed}
+    table = {
+        "root": ("overlay", "0:300"),
+        "workspace": ("xfs", "8:1"),
+        "net": ("nfs4", "0:52"),
+        **changed,
+    }
     rows = {f"/{name}" if name != "root" else "/": row for name, row in table.items() if row[0]}
-    return tuple(Mounted(path=path, kind=kind, device=device) for path, (kind, device) in rows.items())
+    return tuple(
+        Mounted(path=path, kind=kind, device=device) for path, (kind, device) in rows.items()
+    )
 
 
 def told(*groups: ResultGroup, proofs: tuple[CopyProof, ...] = (), **fields: object) -> Told:
@@ -196,7 +222,9 @@ def spec(**fields: object) -> BoxSpec:
     return msgspec.structs.replace(box().spec, **fields)
 
 
-def situation(state: BoxState | None = None, verb: Verb = Verb.DESTROY, **fields: object) -> Situation:
+def situation(
+    state: BoxState | None = None, verb: Verb = Verb.DESTROY, **fields: object
+) -> Situation:
     """Return what is known of a box with everything in order; ``tiers`` is the provider's word in the meter."""
     tiers = fields.pop("tiers", {})
     base = Situation(
@@ -213,7 +241,9 @@ def situation(state: BoxState | None = None, verb: Verb = Verb.DESTROY, **fields
     return msgspec.structs.replace(given, meter=msgspec.structs.replace(given.meter, tiers=tiers))
 
 
-def evidence(state: BoxState | None = None, verb: Verb = Verb.DESTROY, **fields: object) -> Evidence:
+def evidence(
+    state: BoxState | None = None, verb: Verb = Verb.DESTROY, **fields: object
+) -> Evidence:
     """Return the evidence for an action with everything else in order.
 
     Args:

@@ -149,7 +149,9 @@ def test_the_seal_must_find_the_box_as_it_was_listed_and_quiet() -> None:
     busy = sealed(found, replace(SEAL, busy=("pid 7 trains",)), "", TICKS)
     assert "seen when it was sealed: pid 7 trains" in refusal(busy)
     lone = box(sample=sample(transfers=(Transfer(pid=5, name="rsync"),)))
-    given_up = evidence(lone, forfeits=frozenset({"quiet:transfer 5"}), typed="forfeit 1 of autodl-demo")
+    given_up = evidence(
+        lone, forfeits=frozenset({"quiet:transfer 5"}), typed="forfeit 1 of autodl-demo"
+    )
     still = sealed(given_up, replace(SEAL, busy=("rsync runs",)), "", TICKS)
     assert isinstance(evaluate(still, TICKS), Permit), "what runs and is given up runs on"
     changed = sealed(given_up, replace(SEAL, generation="g2"), "", TICKS)
@@ -173,7 +175,8 @@ def test_nobody_else_builds_a_permit() -> None:
         str(path.relative_to(root))
         for path in root.rglob("*.py")
         if re.search(
-            r"(?<!class )\bPermit\(|\bPermit\b.*(convert|decode|replace)\(|replace\(permit", path.read_text()
+            r"(?<!class )\bPermit\(|\bPermit\b.*(convert|decode|replace)\(|replace\(permit",
+            path.read_text(),
         )
     }
     assert builders == {"gate/decision.py"}

@@ -6,7 +6,17 @@ import msgspec
 import pytest
 
 from rgt_tui.gate import Told, tiers
-from rgt_tui.model import Checkpoint, Checkpoints, Disk, LeftOut, Link, Meter, QueueState, Results, Verb
+from rgt_tui.model import (
+    Checkpoint,
+    Checkpoints,
+    Disk,
+    LeftOut,
+    Link,
+    Meter,
+    QueueState,
+    Results,
+    Verb,
+)
 from tests.unit.gate.builders import (
     METER,
     NOW,
@@ -56,7 +66,11 @@ def test_one_cell_is_not_called_cells() -> None:
 
 
 def test_each_cell_that_is_not_done_is_an_item_of_its_own() -> None:
-    cells = (cell(), cell("b", state="failed", reason="CUDA\x1b[2J OOM"), cell("c", state="interrupted"))
+    cells = (
+        cell(),
+        cell("b", state="failed", reason="CUDA\x1b[2J OOM"),
+        cell("c", state="interrupted"),
+    )
     found = evidence(box(*cells, cell("d", state="waiting")))
     assert against(found) == ["queue:b", "queue:c", "queue:waiting"]
     assert items(found, "queue")[0].text == "b is failed, not done (CUDA·[2J OOM)"
@@ -71,8 +85,13 @@ def test_a_running_cell_holds_both_verbs() -> None:
 
 
 def test_cells_of_one_name_in_two_queues_are_told_apart() -> None:
-    two = tuple(QueueState(path=path, at=NOW, cells=(cell("a", state="failed"),)) for path in ("/x", "/y"))
-    assert against(evidence(box(queues=two), told=told(proofs=(proof(),)))) == ["queue:/x a", "queue:/y a"]
+    two = tuple(
+        QueueState(path=path, at=NOW, cells=(cell("a", state="failed"),)) for path in ("/x", "/y")
+    )
+    assert against(evidence(box(queues=two), told=told(proofs=(proof(),)))) == [
+        "queue:/x a",
+        "queue:/y a",
+    ]
 
 
 def test_no_queue_hides_nothing_where_the_box_has_listed_all_results() -> None:
@@ -93,7 +112,9 @@ def evidence_told() -> Results:
 
 def test_an_unreadable_queue_holds_a_destroy() -> None:
     broken = QueueState(path="/j", at=NOW, error="state.json: not JSON")
-    assert against(evidence(box(queues=(broken,)), told=told(proofs=(proof(),)))) == ["queue:unread /j"]
+    assert against(evidence(box(queues=(broken,)), told=told(proofs=(proof(),)))) == [
+        "queue:unread /j"
+    ]
     assert held(evidence(box(queues=(broken,)), Verb.PARK), "queue")
     assert held(evidence(box(queues=(QueueState(path="/j", at=NOW),))), "queue")
     lost = box(left_out=LeftOut(queues=2))
@@ -110,7 +131,9 @@ def test_each_item_carries_the_time_of_its_own_source() -> None:
     two = (*box().queues, QueueState(path="/q", at=NOW))
     assert [item.at for item in items(evidence(box(queues=two)), "queue")] == [None]
     old = replace(box().seen, queues={"/root/job": TICKS - 500, "/q": TICKS - 21_600})
-    assert [item.at for item in items(evidence(box(queues=two, seen=old)), "queue")] == [TICKS - 21_600]
+    assert [item.at for item in items(evidence(box(queues=two, seen=old)), "queue")] == [
+        TICKS - 21_600
+    ]
 
 
 @pytest.mark.parametrize(
@@ -119,14 +142,19 @@ def test_each_item_carries_the_time_of_its_own_source() -> None:
         ({"durable": "pending"}, "no verified durable copy (pending)"),
         ({"durable": None}, "the job names no durable directory"),
         ({"durable_path": None}, "no verified durable copy"),
-        ({"durable_path": "/workspace/safe"}, "/workspace/safe (volume-disk) is erased with the box"),
+        (
+            {"durable_path": "/workspace/safe"},
+            "/workspace/safe (volume-disk) is erased with the box",
+        ),
         ({"durable_path": "/net/../workspace/x"}, "no known storage tier"),
         ({"durable_path": "net/x"}, "no known storage tier"),
         ({"durable_path": "/network/x"}, "(container-disk) is erased"),
         ({"durable_path": "/odd/x"}, "nothing says"),
     ],
 )
-def test_a_destroy_wants_a_verified_copy_where_it_survives(fields: dict[str, object], why: str) -> None:
+def test_a_destroy_wants_a_verified_copy_where_it_survives(
+    fields: dict[str, object], why: str
+) -> None:
     found = evidence(box(replace(cell(), **fields)), told=UNLISTED)
     assert not held(found, "durable")
     assert why in text(found, "durable")
@@ -134,7 +162,9 @@ def test_a_destroy_wants_a_verified_copy_where_it_survives(fields: dict[str, obj
 
 def test_checkpoints_that_no_done_cell_accounts_for_hold_a_destroy() -> None:
     lone = Checkpoints(
-        run="own-run", at=NOW, items=(Checkpoint(path="/workspace/own/step-1", step=1, bytes=10, at=NOW),)
+        run="own-run",
+        at=NOW,
+        items=(Checkpoint(path="/workspace/own/step-1", step=1, bytes=10, at=NOW),),
     )
     found = evidence(box(checkpoints=(lone,)), told=UNLISTED)
     assert text(found, "durable") == "what own-run has at /workspace/own/step-1 is erased by it"
@@ -149,7 +179,9 @@ def test_without_a_list_a_park_keeps_what_lies_on_a_tier_that_survives_a_stop() 
     unsaid = evidence(box(replace(undone, out="/odd/gpt-b")), Verb.PARK, told=UNLISTED)
     assert "may be erased" in text(unsaid, "durable")
     assert not held(unsaid, "durable")
-    assert against(evidence(box(replace(on_root, state="waiting")), Verb.PARK, told=UNLISTED)) == ["results"]
+    assert against(evidence(box(replace(on_root, state="waiting")), Verb.PARK, told=UNLISTED)) == [
+        "results"
+    ]
     lost = evidence(box(left_out=LeftOut(checkpoints=3)), Verb.PARK, told=UNLISTED)
     assert "not kept of this box: 3 lists of checkpoints; " in text(lost, "durable")
 
@@ -173,7 +205,9 @@ def test_the_provider_must_have_said_just_now_that_it_would(meter: Meter, why: s
 
 def test_a_platform_without_the_verb_refuses_it() -> None:
     only_destroy = replace(PROFILE, billing=PROFILE.billing[1:])
-    assert "has no action that would park" in text(evidence(verb=Verb.PARK, profile=only_destroy), "provider")
+    assert "has no action that would park" in text(
+        evidence(verb=Verb.PARK, profile=only_destroy), "provider"
+    )
     unsure = replace(PROFILE, billing=(replace(PROFILE.billing[0], stops_gpu_meter=None),))
     found = evidence(verb=Verb.PARK, profile=unsure)
     assert "is not certain to stop" in text(found, "provider")
@@ -183,7 +217,10 @@ def test_a_platform_without_the_verb_refuses_it() -> None:
 def test_a_verb_that_leaves_the_meter_running_has_to_be_wanted_by_name() -> None:
     """A Kubernetes Job is deleted to free its GPU: the node bills on, and a person has to say that they know."""
     on = replace(
-        PROFILE.billing[1], stops_gpu_meter=False, native_label="delete job", note="The node bills on."
+        PROFILE.billing[1],
+        stops_gpu_meter=False,
+        native_label="delete job",
+        note="The node bills on.",
     )
     profile = replace(PROFILE, billing=(on,))
     found = evidence(profile=profile)
@@ -196,7 +233,9 @@ def test_a_verb_that_leaves_the_meter_running_has_to_be_wanted_by_name() -> None
     assert not items(given, "provider")[0].blocks
     for meter in (replace(METER, error="timed out"), replace(METER, actions=("start",))):
         blind = evidence(profile=profile, meter=meter, forfeits=frozenset({"provider"}))
-        assert items(blind, "provider")[0].blocks, "that the provider refuses is nobody's to give up"
+        assert items(blind, "provider")[0].blocks, (
+            "that the provider refuses is nobody's to give up"
+        )
 
 
 @pytest.mark.parametrize(
@@ -248,9 +287,14 @@ def test_a_durable_path_on_which_nothing_is_mounted_keeps_nothing() -> None:
     assert "/net is not a mount of its own on this box: it is on / (container-disk)" in [
         item.text for item in found.items if item.kind == "tiers"
     ]
-    only = replace(PROFILE, tiers=tuple(tier for tier in PROFILE.tiers if "/net" in tier.mounts), billing=())
+    only = replace(
+        PROFILE, tiers=tuple(tier for tier in PROFILE.tiers if "/net" in tier.mounts), billing=()
+    )
     (said,) = items(evidence(bare, profile=only), "tiers")
-    assert said.text == "/net is not a mount of its own on this box: it is on /, of which nothing is known"
+    assert (
+        said.text
+        == "/net is not a mount of its own on this box: it is on /, of which nothing is known"
+    )
 
 
 @pytest.mark.parametrize(
@@ -286,7 +330,9 @@ def test_a_volume_reported_at_the_root_opens_nothing() -> None:
         assert any("/ is said to be network-volume" in item.text for item in items(found, "tiers"))
         assert "results:/root/out" in against(evidence(box(spec=spec(tiers=claimed)), told=listed))
     booted = told(group(), lone, mounts=mounts(root=("nfs4", "0:40")))
-    assert "results:/root/out" not in against(evidence(told=booted, tiers=claimed)), "a node without a disk"
+    assert "results:/root/out" not in against(evidence(told=booted, tiers=claimed)), (
+        "a node without a disk"
+    )
 
 
 def test_without_a_table_of_mounts_no_word_about_storage_counts() -> None:
@@ -313,7 +359,8 @@ def test_readonly_refuses_both_verbs_and_nobody_can_forfeit_it() -> None:
 
 def test_person_and_provider_disagree_on_a_tier_and_the_worse_counts() -> None:
     both = tuple(
-        replace(t, mounts=("/workspace",)) if t.name == "network-volume" else t for t in PROFILE.tiers
+        replace(t, mounts=("/workspace",)) if t.name == "network-volume" else t
+        for t in PROFILE.tiers
     )
     profile = replace(PROFILE, tiers=both)
     copied = box(cell(durable_path="/workspace/x"))
@@ -329,13 +376,19 @@ def test_person_and_provider_disagree_on_a_tier_and_the_worse_counts() -> None:
         assert not held(found, "results")
         for name in ("network-volume", next(iter(provided.values()))):
             assert name in text(found, "tiers")
-        assert all(item.doubt for item in items(found, "tiers")), "a disagreement is not shown as proved"
+        assert all(item.doubt for item in items(found, "tiers")), (
+            "a disagreement is not shown as proved"
+        )
     vouched = evidence(copied, profile=profile, tiers={"/workspace": "network-volume"})
     assert held(vouched, "results")
     modest = box(*copied.queues[0].cells, spec=spec(tiers={"/workspace": "volume-disk"}))
-    assert not held(evidence(modest, profile=profile, tiers={"/workspace": "network-volume"}), "results")
+    assert not held(
+        evidence(modest, profile=profile, tiers={"/workspace": "network-volume"}), "results"
+    )
     another = evidence(claimed, profile=profile, tiers={"/workspace": "a tier of another platform"})
-    assert held(another, "results"), "a name that the profile lacks is a word about another platform"
+    assert held(another, "results"), (
+        "a name that the profile lacks is a word about another platform"
+    )
     unknown = box(*copied.queues[0].cells, spec=spec(tiers={"/workspace": "unheard-of"}))
     assert not held(evidence(unknown, profile=profile), "results")
 

@@ -44,7 +44,9 @@ def test_what_the_box_calls_itself_counts_before_its_address() -> None:
     assert text(evidence(box(peer=None), meter=AT), "identity") == text(here, "identity")
 
 
-def test_a_box_that_is_reached_elsewhere_than_its_provider_says_is_shown_so_and_confirmed_so() -> None:
+def test_a_box_that_is_reached_elsewhere_than_its_provider_says_is_shown_so_and_confirmed_so() -> (
+    None
+):
     here = evidence(box(peer=("203.0.113.9", 40022)), meter=AT)
     found = evidence(box(peer=("10.0.0.7", 22)), meter=AT)
     assert against(found) == []
@@ -55,7 +57,9 @@ def test_a_box_that_is_reached_elsewhere_than_its_provider_says_is_shown_so_and_
     facts = [items(each, "identity")[0].fact for each in (here, found)]
     assert facts[0] != facts[1], "a dry run that did not show it is not confirmed"
     other = evidence(box(peer=("10.0.0.8", 22)), meter=AT)
-    assert items(other, "identity")[0].fact == facts[1], "a proxy of several addresses is one and the same"
+    assert items(other, "identity")[0].fact == facts[1], (
+        "a proxy of several addresses is one and the same"
+    )
 
 
 def test_an_address_that_agrees_is_enough() -> None:
@@ -64,10 +68,13 @@ def test_an_address_that_agrees_is_enough() -> None:
     assert "the address is the provider's" in text(found, "identity")
     named = replace(AT, ssh_host="pod.example")
     state = box(hello=MUTE, peer=("203.0.113.9", 40022))
-    assert against(evidence(state, meter=named, addresses=frozenset({"203.0.113.9", "2001:db8::1"}))) == []
-    assert not items(evidence(state, meter=named, addresses=frozenset({"203.0.113.10"})), "identity")[
-        0
-    ].forfeitable
+    assert (
+        against(evidence(state, meter=named, addresses=frozenset({"203.0.113.9", "2001:db8::1"})))
+        == []
+    )
+    assert not items(
+        evidence(state, meter=named, addresses=frozenset({"203.0.113.10"})), "identity"
+    )[0].forfeitable
 
 
 @pytest.mark.parametrize(
@@ -80,7 +87,9 @@ def test_an_address_that_agrees_is_enough() -> None:
         {"link": Link.UNREACHABLE},
     ],
 )
-def test_where_nothing_can_be_compared_the_instance_has_to_be_typed(fields: dict[str, object]) -> None:
+def test_where_nothing_can_be_compared_the_instance_has_to_be_typed(
+    fields: dict[str, object],
+) -> None:
     state = box(**fields)
     found = evidence(state)
     assert "identity" in against(found)
@@ -106,15 +115,19 @@ def test_each_platform_has_its_own_name_for_the_instance() -> None:
         ("kubernetes", "pod_uid", "123"),
     ):
         state = box(
-            hello=replace(HELLO, identity={name: value}), spec=spec(provider=ProviderRef(kind, "123"))
+            hello=replace(HELLO, identity={name: value}),
+            spec=spec(provider=ProviderRef(kind, "123")),
         )
         assert items(evidence(state), "identity")[0].ok, (kind, name)
         wrong = box(
-            hello=replace(HELLO, identity={name: value}), spec=spec(provider=ProviderRef(kind, "124"))
+            hello=replace(HELLO, identity={name: value}),
+            spec=spec(provider=ProviderRef(kind, "124")),
         )
         assert not items(evidence(wrong), "identity")[0].forfeitable
     both = {"CONTAINER_ID": "123", "VAST_CONTAINERLABEL": "C.9"}
-    state = box(hello=replace(HELLO, identity=both), spec=spec(provider=ProviderRef("vastai", "123")))
+    state = box(
+        hello=replace(HELLO, identity=both), spec=spec(provider=ProviderRef("vastai", "123"))
+    )
     assert not items(evidence(state), "identity")[0].ok, "of two names both must agree"
     assert set(SAID) >= {"runpod", "vastai"}
 

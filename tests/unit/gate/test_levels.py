@@ -8,7 +8,18 @@ import pytest
 from rgt_tui.gate import facts_digest, outdated, phrase, unprotect_phrase
 from rgt_tui.gate.decision import DIGEST_S, dated, level_of
 from rgt_tui.model import Evidence, Forfeit, Level, ProviderRef, Verb
-from tests.unit.gate.builders import METER, NOW, PROFILE, TICKS, box, cell, evidence, group, spec, told
+from tests.unit.gate.builders import (
+    METER,
+    NOW,
+    PROFILE,
+    TICKS,
+    box,
+    cell,
+    evidence,
+    group,
+    spec,
+    told,
+)
 
 replace = msgspec.structs.replace
 
@@ -85,5 +96,13 @@ def test_a_dry_run_is_good_for_a_minute_of_this_start_of_the_computer() -> None:
     for age in (DIGEST_S + 1.5, -5.0, 86_400.0, float("nan")):
         assert "older than 60 s" in str(outdated(made, facts, TICKS + age))
     assert "not that of the dry run any more" in str(outdated(made, "0" * 64, TICKS))
-    for nonsense in ("", facts, f"{facts}-", f"{facts}-x", f"{facts}-1e9", "-5000", f"{facts}-{'9' * 5000}"):
+    for nonsense in (
+        "",
+        facts,
+        f"{facts}-",
+        f"{facts}-x",
+        f"{facts}-1e9",
+        "-5000",
+        f"{facts}-{'9' * 5000}",
+    ):
         assert outdated(nonsense, facts, TICKS) is not None

@@ -81,7 +81,9 @@ def test_it_is_good_no_more_once_the_machine_was_on(meter: object, why: str) -> 
 
 
 @pytest.mark.parametrize("started", [None, STARTED])
-def test_the_providers_word_for_the_last_start_is_compared_with_itself(started: float | None) -> None:
+def test_the_providers_word_for_the_last_start_is_compared_with_itself(
+    started: float | None,
+) -> None:
     assert stands(PARKED, replace(OFF, started=started)) is None
 
 
@@ -91,7 +93,9 @@ def test_storage_that_is_named_only_since_the_stop_has_no_witness() -> None:
     assert "names other storage" in str(stands(PARKED, claimed))
     assert "identity" in against(evidence(GONE, meter=OFF, tiers=claimed.tiers, parked=PARKED))
     assert stands(replace(PARKED, tiers=claimed.tiers), claimed) is None
-    assert stands(replace(PARKED, tiers=claimed.tiers), OFF) is None, "less is kept than was said: no danger"
+    assert stands(replace(PARKED, tiers=claimed.tiers), OFF) is None, (
+        "less is kept than was said: no danger"
+    )
 
 
 def test_a_box_that_answers_is_asked_itself() -> None:
@@ -107,11 +111,15 @@ def test_only_what_was_proved_and_sealed_is_kept() -> None:
     assert not worth_keeping(found, "", "g1")
     assert not worth_keeping(found, "nonce", "g2")
     for key in ("identity", "quiet:training", "quiet", "results", "results:complete", "seal"):
-        items = tuple(replace(item, forfeited=item.kind == key.partition(":")[0]) for item in found.items)
+        items = tuple(
+            replace(item, forfeited=item.kind == key.partition(":")[0]) for item in found.items
+        )
         named = tuple(replace(item, key=key) if item.forfeited else item for item in items)
         assert not worth_keeping(replace(found, items=named), "nonce", "g1"), key
     lone = evidence(
-        verb=Verb.PARK, told=told(group("/root/x", owner="")), forfeits=frozenset({"results:/root/x"})
+        verb=Verb.PARK,
+        told=told(group("/root/x", owner="")),
+        forfeits=frozenset({"results:/root/x"}),
     )
     assert worth_keeping(lone, "nonce", "g1")
 

@@ -64,7 +64,10 @@ def test_training_is_named_with_pid_step_and_age() -> None:
 
 def test_a_process_without_a_known_run_is_named_by_its_command() -> None:
     state = replace(training(), queues=(), runs=())
-    assert text(evidence(state), "quiet") == "a training process is alive: pid 231, python -m rgt_train"
+    assert (
+        text(evidence(state), "quiet")
+        == "a training process is alive: pid 231, python -m rgt_train"
+    )
 
 
 def test_a_zombie_is_not_training() -> None:
@@ -80,7 +83,9 @@ def test_a_step_that_just_advanced_is_training_even_without_a_process() -> None:
 
 
 def test_a_training_that_was_found_alive_counts_although_no_process_is_listed() -> None:
-    run = FoundRun(name="hf/train.py", pid=70, started=NOW - 500, command="python train.py", pids=(70, 71))
+    run = FoundRun(
+        name="hf/train.py", pid=70, started=NOW - 500, command="python train.py", pids=(70, 71)
+    )
     found = evidence(box(found=(run,)))
     assert against(found) == ["quiet:found hf/train.py"]
     assert "found alive, pid 70, python train.py" in text(found, "quiet")
@@ -93,10 +98,15 @@ def test_a_training_that_was_found_alive_counts_although_no_process_is_listed() 
 def test_memory_of_a_card_that_somebody_holds_counts_at_0_percent() -> None:
     found = evidence(with_gpu(util=0.0, vram_used=70 * GB))
     assert against(found) == ["quiet:gpu 0"]
-    assert text(found, "quiet") == "no training process is known, but somebody holds 65.2 GiB of GPU 0 at 0%"
+    assert (
+        text(found, "quiet")
+        == "no training process is known, but somebody holds 65.2 GiB of GPU 0 at 0%"
+    )
     mig = evidence(with_gpu(util=None, vram_used=70 * GB))
     assert "at a use that cannot be read" in text(mig, "quiet")
-    assert against(evidence(with_gpu(util=0.0, procs=(GpuProc(pid=9, bytes=None),)))) == ["quiet:gpu 0"]
+    assert against(evidence(with_gpu(util=0.0, procs=(GpuProc(pid=9, bytes=None),)))) == [
+        "quiet:gpu 0"
+    ]
     named = evidence(with_gpu(util=0.0, procs=(GpuProc(pid=9, bytes=3 * GB, mapped=True),)))
     assert "pid 9 holds 2.8 GiB" in text(named, "quiet")
     orphan = GpuHolder(pid=8, started=NOW, cmd="python")
@@ -105,9 +115,15 @@ def test_memory_of_a_card_that_somebody_holds_counts_at_0_percent() -> None:
 
 def test_a_card_that_nobody_uses_is_quiet() -> None:
     assert held(evidence(with_gpu(util=0.0, vram_used=400_000_000)), "quiet")
-    assert held(evidence(with_gpu(util=None, vram_used=5_000_000)), "quiet"), "MIG never tells its use"
-    assert held(evidence(with_gpu(util=0.0, vram_used=1, procs=(GpuProc(pid=9, bytes=1000),))), "quiet")
-    assert held(evidence(with_gpu(util=93.0, vram_used=70 * GB, sim=True)), "quiet"), "replayed numbers"
+    assert held(evidence(with_gpu(util=None, vram_used=5_000_000)), "quiet"), (
+        "MIG never tells its use"
+    )
+    assert held(
+        evidence(with_gpu(util=0.0, vram_used=1, procs=(GpuProc(pid=9, bytes=1000),))), "quiet"
+    )
+    assert held(evidence(with_gpu(util=93.0, vram_used=70 * GB, sim=True)), "quiet"), (
+        "replayed numbers"
+    )
 
 
 def test_a_card_of_which_nothing_can_be_read_is_not_called_quiet() -> None:
@@ -134,7 +150,9 @@ def test_a_live_runner_refuses() -> None:
 
 def test_a_copy_under_way_refuses_and_so_does_not_knowing() -> None:
     found = evidence(
-        box(sample=sample(transfers=(Transfer(pid=5, name="rsync"), Transfer(pid=6, name="aws s3"))))
+        box(
+            sample=sample(transfers=(Transfer(pid=5, name="rsync"), Transfer(pid=6, name="aws s3")))
+        )
     )
     assert against(found) == ["quiet:transfer 5", "quiet:transfer 6"]
     assert "files are being copied: rsync, pid 5" in text(found, "quiet")
@@ -143,7 +161,14 @@ def test_a_copy_under_way_refuses_and_so_does_not_knowing() -> None:
 
 @pytest.mark.parametrize(
     ("ago", "quiet"),
-    [(0.0, False), (299.0, False), (300.0, True), (301.0, True), (-30.0, False), (float("nan"), False)],
+    [
+        (0.0, False),
+        (299.0, False),
+        (300.0, True),
+        (301.0, True),
+        (-30.0, False),
+        (float("nan"), False),
+    ],
 )
 def test_somebody_who_typed_within_five_minutes_is_still_there(ago: float, quiet: bool) -> None:
     state = box(sample=sample(input_at=NOW - ago))

@@ -26,13 +26,17 @@ OFFER = Offer(
     region="NO",
 )
 WISH = Wish(gpu="RTX 4090", gpu_count=2, spot=True, max_per_hour=1.0)
-CASE = RentCase(box="lab", account="default@vendor", wish=WISH, shown=OFFER, fresh=OFFER, at=TICKS - 1)
+CASE = RentCase(
+    box="lab", account="default@vendor", wish=WISH, shown=OFFER, fresh=OFFER, at=TICKS - 1
+)
 
 replace = msgspec.structs.replace
 
 
 def judged(case: RentCase = CASE, *, typed: str = "lab", **given: Any) -> RentPermit | Refusal:
-    return rent_permit(case, given.pop("token", TOKEN), given.pop("ticks", TICKS), typed=typed, **given)
+    return rent_permit(
+        case, given.pop("token", TOKEN), given.pop("ticks", TICKS), typed=typed, **given
+    )
 
 
 def test_the_permit_is_for_this_offer_at_this_price_for_a_minute() -> None:
@@ -77,7 +81,10 @@ def test_the_permit_is_for_this_offer_at_this_price_for_a_minute() -> None:
         ({"wish": replace(WISH, max_per_hour=math.nan)}, "it costs $0.82/h"),
         ({"wish": replace(WISH, currency="CNY")}, "the maximum price per hour is in CNY"),
         (
-            {"shown": replace(OFFER, storage_per_hour=None), "fresh": replace(OFFER, storage_per_hour=None)},
+            {
+                "shown": replace(OFFER, storage_per_hour=None),
+                "fresh": replace(OFFER, storage_per_hour=None),
+            },
             "what this offer costs is not known",
         ),
         ({"box": ""}, "not exactly ''"),
@@ -128,7 +135,12 @@ def test_the_review_has_the_full_price() -> None:
         "traffic in: free; out: $5.00 a TB",
     )
     bare = replace(
-        OFFER, compute_per_hour=None, storage_per_hour=None, in_per_gb=None, out_per_gb=None, disk_gb=None
+        OFFER,
+        compute_per_hour=None,
+        storage_per_hour=None,
+        in_per_gb=None,
+        out_per_gb=None,
+        disk_gb=None,
     )
     costs = rent_review(replace(CASE, shown=bare), TICKS, will_send="").costs
     assert [line.count("not known") for line in costs] == [1, 1, 1, 2]

@@ -54,7 +54,10 @@ def test_a_destroy_names_what_is_lost_kept_and_billed() -> None:
     assert "container-disk (/)" in seen.lost
     assert "odd (/odd): the profile does not say, so count it as lost" in seen.lost
     assert seen.kept == ("network-volume (/net)",)
-    assert seen.keeps_billing[0] == "network-volume, if there is one: it outlives the box; price not known"
+    assert (
+        seen.keeps_billing[0]
+        == "network-volume, if there is one: it outlives the box; price not known"
+    )
     assert seen.irreversible
     assert (seen.per_hour, seen.spent, seen.status) == (1.40, 3.0, "RUNNING")
     assert seen.will_send == "DELETE https://x/v2/pods/k3v9"
@@ -187,7 +190,8 @@ def test_what_is_given_up_must_be_what_was_shown() -> None:
     assert changes(shown, made(told=told(group(), lone), says=says)) == ()
     newer = replace(lone, fingerprint="other")
     assert any(
-        "is not what was shown" in line for line in changes(shown, made(told=told(group(), newer), says=says))
+        "is not what was shown" in line
+        for line in changes(shown, made(told=told(group(), newer), says=says))
     )
     assert any("given up now" in line for line in changes(made(told=told(group(), lone)), shown))
     pulled = made(told=told(group(), lone, proofs=(proof("/workspace/x"),)), says=says)

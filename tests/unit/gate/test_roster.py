@@ -45,7 +45,9 @@ def test_a_checkpoint_newer_than_its_verified_copy_is_named() -> None:
     newer = group(newest=NOW - 900 + 7200, newest_path="/workspace/gpt-a/late.pt")
     found = evidence(told=told(newer))
     assert against(found) == ["results:/workspace/gpt-a"]
-    assert "newer than its verified copy at /net/gpt-a: /workspace/gpt-a/late.pt" in text(found, "results")
+    assert "newer than its verified copy at /net/gpt-a: /workspace/gpt-a/late.pt" in text(
+        found, "results"
+    )
     assert against(evidence(told=told(group(newest=NOW - 899)))) == []
     assert against(evidence(box(cell(ended=None)))) == ["results:/workspace/gpt-a"]
 
@@ -60,7 +62,9 @@ def test_a_checkpoint_newer_than_its_verified_copy_is_named() -> None:
         {"state": "failed"},
     ],
 )
-def test_a_cells_copy_counts_only_where_it_was_verified_and_stays(fields: dict[str, object]) -> None:
+def test_a_cells_copy_counts_only_where_it_was_verified_and_stays(
+    fields: dict[str, object],
+) -> None:
     assert "results:/workspace/gpt-a" in against(evidence(box(replace(cell(), **fields))))
 
 
@@ -183,13 +187,17 @@ def test_an_unknown_profile_and_an_unknown_list_say_nothing_is_safe() -> None:
         assert not items(found, "results")[0].forfeitable
         unlisted = evidence(verb=verb, told=Told(problem="the box is unreachable", at=TICKS))
         assert against(unlisted) == ["results"]
-        assert "what is on the box is not known: the box is unreachable" in text(unlisted, "results")
+        assert "what is on the box is not known: the box is unreachable" in text(
+            unlisted, "results"
+        )
         assert unlisted.generation is None
     assert not held(evidence(told=Told()), "results")
 
 
 def test_many_directories_are_one_item_beyond_the_largest() -> None:
-    many = [group(f"/workspace/{number:03}", owner="", bytes=number) for number in range(SHOWN + 20)]
+    many = [
+        group(f"/workspace/{number:03}", owner="", bytes=number) for number in range(SHOWN + 20)
+    ]
     found = evidence(told=told(*many))
     assert len(items(found, "results")) == SHOWN + 1
     rest = items(found, "results")[-1]
@@ -202,7 +210,9 @@ def test_many_directories_are_one_item_beyond_the_largest() -> None:
 
 def test_what_is_left_out_is_shown_by_its_rule_with_the_newest_file() -> None:
     small = LEFT_OUT_LIMIT_BYTES
-    caches = Skipped(rule="caches", files=9, bytes=small, newest=NOW - 5, newest_path="/root/.cache/x\x1b")
+    caches = Skipped(
+        rule="caches", files=9, bytes=small, newest=NOW - 5, newest_path="/root/.cache/x\x1b"
+    )
     packages = Skipped(rule="conda\x1b packages", files=1, bytes=3 * GB, proved=True)
     found = evidence(told=told(skipped=(caches, packages)))
     shown = {item.key: item.text for item in items(found, "results") if "left out" in item.text}
@@ -212,7 +222,9 @@ def test_what_is_left_out_is_shown_by_its_rule_with_the_newest_file() -> None:
     }
     assert against(found) == []
     more = (replace(caches, bytes=small - 1), replace(packages, bytes=4 * GB))
-    assert facts_digest(evidence(told=told(skipped=more))) == facts_digest(found), "a cache grows as it likes"
+    assert facts_digest(evidence(told=told(skipped=more))) == facts_digest(found), (
+        "a cache grows as it likes"
+    )
 
 
 def test_much_that_is_left_out_by_its_place_alone_must_be_ignored_by_name() -> None:
@@ -223,14 +235,18 @@ def test_much_that_is_left_out_by_its_place_alone_must_be_ignored_by_name() -> N
     assert item.ignorable and item.forfeitable and "more than 500 MB" in item.text
     assert against(evidence(told=much, ignored=frozenset({"results:rule:caches"}))) == []
     assert against(evidence(box(spec=spec(ignore=("rule:caches",))), told=much)) == []
-    assert against(evidence(box(spec=spec(ignore=("rule:other",))), told=much)) == ["results:rule:caches"]
+    assert against(evidence(box(spec=spec(ignore=("rule:other",))), told=much)) == [
+        "results:rule:caches"
+    ]
     proved = told(skipped=(Skipped(rule="caches", bytes=LEFT_OUT_LIMIT_BYTES + 1, proved=True),))
     assert against(evidence(told=proved)) == []
 
 
 def test_a_date_that_does_not_count_is_shown_with_the_reason() -> None:
     found = evidence(told=told(no_since="the oldest process is older than the machine\x1b"))
-    assert "files of any age count: the oldest process is older than the machine·" in text(found, "results")
+    assert "files of any age count: the oldest process is older than the machine·" in text(
+        found, "results"
+    )
     assert against(found) == []
 
 
@@ -257,12 +273,18 @@ def test_times_of_the_box_are_told_by_the_clients_clock() -> None:
 def test_a_mount_within_a_cell_s_directory_is_not_in_its_verified_copy(path: str, ok: bool) -> None:
     mounts = tuple(
         Mounted(path=point, kind="xfs", device=str(number))
-        for number, point in enumerate(("/", "/net", "/workspace/gpt-a", "/workspace/gpt-a/scratch"))
+        for number, point in enumerate(
+            ("/", "/net", "/workspace/gpt-a", "/workspace/gpt-a/scratch")
+        )
     )
     mounts = tuple(replace(row, kind="nfs4") if row.path == "/net" else row for row in mounts)
     found = evidence(box(), told=told(group(path), mounts=mounts))
     assert held(found, "results") is ok
     if not ok:
-        assert "a mount of its own, which the verified copy of the cell may lack" in text(found, "results")
+        assert "a mount of its own, which the verified copy of the cell may lack" in text(
+            found, "results"
+        )
         proof = CopyProof(path=path, fingerprint=group(path).fingerprint, where="/home/me")
-        assert held(evidence(box(), told=told(group(path), proofs=(proof,), mounts=mounts)), "results")
+        assert held(
+            evidence(box(), told=told(group(path), proofs=(proof,), mounts=mounts)), "results"
+        )

@@ -36,7 +36,9 @@ def test_the_longest_mount_point_holds_the_path(path: str, name: str) -> None:
     assert [tier.name for tier in tiers_of(path, PROFILE, {})] == [name]
 
 
-@pytest.mark.parametrize("path", ["", "x", "~/x", "/net/../root", "//net/x", "s3://bucket/x", "./net"])
+@pytest.mark.parametrize(
+    "path", ["", "x", "~/x", "/net/../root", "//net/x", "s3://bucket/x", "./net"]
+)
 def test_a_path_that_is_not_plain_lies_nowhere(path: str) -> None:
     assert tiers_of(path, PROFILE, {}) == ()
     assert path_survives(path, PROFILE, {}, Verb.DESTROY) is None
@@ -53,7 +55,9 @@ def test_a_path_that_is_not_plain_lies_nowhere(path: str) -> None:
     ],
 )
 def test_the_worst_candidate_counts(fates: tuple[bool | None, ...], answer: bool | None) -> None:
-    tiers = [Tier(f"t{number}", ("/d",), survives_destroy=fate) for number, fate in enumerate(fates)]
+    tiers = [
+        Tier(f"t{number}", ("/d",), survives_destroy=fate) for number, fate in enumerate(fates)
+    ]
     assert path_survives("/d/x", profile(*tiers), {}, Verb.DESTROY) is answer
 
 

@@ -80,7 +80,10 @@ def entry(number: Any, name: Any = "nccl:all_reduce", **over: Any) -> dict[str, 
 
 def verdicts(*ranks: list[dict[str, Any]]) -> list[Verdict]:
     return compared(
-        [dump_of({"version": "2.4", "entries": entries}, rank) for rank, entries in enumerate(ranks)]
+        [
+            dump_of({"version": "2.4", "entries": entries}, rank)
+            for rank, entries in enumerate(ranks)
+        ]
     )
 
 
@@ -107,7 +110,9 @@ def test_each_group_is_judged_for_itself_and_running_ahead_is_no_hang() -> None:
     assert found.text.endswith("ranks 1, 2, 3, 4, 5, 6 and 3 more wait in 3")
 
 
-def message(name: str, number: int, size: int = 4, done: bool = False, **over: Any) -> dict[str, Any]:
+def message(
+    name: str, number: int, size: int = 4, done: bool = False, **over: Any
+) -> dict[str, Any]:
     """Return a message as torch writes it over NCCL, which is the only library whose messages it records."""
     base = {
         "collective_seq_id": 0, "p2p_seq_id": number, "profiling_name": f"nccl:{name}", "is_p2p": True,
@@ -218,7 +223,9 @@ def test_the_ranks_of_a_message_are_those_of_its_group() -> None:
         ([[entry(1, **WAITS)], [entry(1, **WAITS)]], ()),
     ],
 )  # fmt: skip
-def test_who_is_behind_or_differs_is_told_by_number(ranks: list[Any], named: tuple[int, ...]) -> None:
+def test_who_is_behind_or_differs_is_told_by_number(
+    ranks: list[Any], named: tuple[int, ...]
+) -> None:
     assert [verdict.ranks for verdict in verdicts(*ranks)] == [named]
 
 
@@ -237,7 +244,9 @@ def test_odd_entries_break_nothing(odd: dict[str, Any]) -> None:
     assert isinstance(verdicts([entry(1, **odd)], [entry(2, **WAITS)]), list)
 
 
-@pytest.mark.parametrize("value", [None, [], {}, {"entries": []}, {"version": "2", "entries": 3}, 7])
+@pytest.mark.parametrize(
+    "value", [None, [], {}, {"entries": []}, {"version": "2", "entries": 3}, 7]
+)
 def test_what_is_no_dump_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="no dump"):
         dump_of(value, 0)
@@ -267,7 +276,9 @@ def test_a_pickle_that_would_do_anything_is_refused_unexecuted(
         b'{"entries": 1, "version": "2"}', pickle.dumps({"version": 1}, 2),
     ],
 )  # fmt: skip
-def test_a_damaged_dump_is_named(data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_dump_is_named(
+    data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "trace_1"
     path.write_bytes(data)
     log = tmp_path / "log"
@@ -287,10 +298,17 @@ def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
     assert isinstance(collective_findings([str(path)], all_pages())[str(path)], Unreadable)
 
 
-def test_logs_beside_dumps_are_read_as_ever(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_beside_dumps_are_read_as_ever(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     log = tmp_path / "train.log"
     log.write_text("OSError: [Errno 28] No space left on device: '/data/x'\n")
-    files = [str(FLIGHT / "lacks_rank_0"), str(log), str(FLIGHT / "lacks_rank_1"), str(tmp_path / "missing")]
+    files = [
+        str(FLIGHT / "lacks_rank_0"),
+        str(log),
+        str(FLIGHT / "lacks_rank_1"),
+        str(tmp_path / "missing"),
+    ]
     assert main(["triage", "--json", *files]) == 2
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(row["file"], row["findings"][0]["gotcha"]) for row in rows] == [

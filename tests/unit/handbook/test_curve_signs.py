@@ -69,7 +69,12 @@ def test_figures_that_speak_for_themselves(lines: list[str], found: list[tuple[s
 def test_figures_are_told_behind_what_only_warned_and_never_beside_what_ended_the_run() -> None:
     ((page, place),) = told(FLAT)
     (alone,) = curve_findings(FLAT, PAGES, [])
-    assert (alone.gotcha, alone.line, alone.line_no, alone.confidence) == (page, FLAT[place], place + 1, 0.5)
+    assert (alone.gotcha, alone.line, alone.line_no, alone.confidence) == (
+        page,
+        FLAT[place],
+        place + 1,
+        0.5,
+    )
     warned = FileFinding.of(PAGES["U40"], "32 workers", 0.95)
     assert [one.gotcha for one in curve_findings(FLAT, PAGES, [warned])] == ["U40", "O2"]
     ended = FileFinding.of(PAGES["U7"], "no space", 0.7)

@@ -25,13 +25,17 @@ def rows() -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
 
 def every_test() -> set[str]:
     texts = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    return {name for text in texts for name in re.findall(r"^(?:async )?def (test_\w+)\(", text, re.M)}
+    return {
+        name for text in texts for name in re.findall(r"^(?:async )?def (test_\w+)\(", text, re.M)
+    }
 
 
 def test_every_entry_of_the_lists_has_one_row() -> None:
     told = [name for name, _, _ in rows()]
     assert len(told) == len(set(told))
-    expected = {f"{letters}{number}" for letters, many in LISTS.items() for number in range(1, many + 1)}
+    expected = {
+        f"{letters}{number}" for letters, many in LISTS.items() for number in range(1, many + 1)
+    }
     assert expected <= set(told), sorted(expected - set(told))
 
 
@@ -65,4 +69,6 @@ def test_a_row_says_what_its_page_says_and_hides_no_finding(letters: str) -> Non
         entry = HANDBOOK.get(name)
         found = {"finding"} if entry is not None and pages[name].patterns else set()
         found |= {"figures"} if entry is not None and entry.prove is not None else set()
-        assert kinds - {"line"} == (found or ({"page"} if not pages[name].terminal_only else set())), name
+        assert kinds - {"line"} == (
+            found or ({"page"} if not pages[name].terminal_only else set())
+        ), name

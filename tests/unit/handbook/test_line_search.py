@@ -33,7 +33,9 @@ PAGES = shipped_pages()
 CASES = [
     json.loads(line)
     for name in ("cases", "lines", "real")
-    for line in (Path(__file__).parents[2] / "fixtures" / "triage" / f"{name}.jsonl").read_text().splitlines()
+    for line in (Path(__file__).parents[2] / "fixtures" / "triage" / f"{name}.jsonl")
+    .read_text()
+    .splitlines()
 ]
 
 
@@ -42,7 +44,9 @@ def test_a_failure_is_named_and_a_healthy_log_is_not(first: int) -> None:
     """A hundred cases in one test: a test for each would take longer than its search."""
     wrong = {}
     for case in CASES[first : first + 100]:
-        found = [finding.gotcha for finding in ranked(search_text(case["log"], PAGES.values()), PAGES)]
+        found = [
+            finding.gotcha for finding in ranked(search_text(case["log"], PAGES.values()), PAGES)
+        ]
         best = found[: 2 if case["case"].startswith("real") else 1]
         if found if case["expected"] == "healthy" else case["expected"] not in best:
             wrong[f"{case['case']}-{case['expected']}"] = found
@@ -50,7 +54,9 @@ def test_a_failure_is_named_and_a_healthy_log_is_not(first: int) -> None:
 
 
 WARNED = "UserWarning: 'pin_memory' argument is set as true but no accelerator is found, then device pinned memory\n"
-ENDED = 'Traceback (most recent call last):\n  File "/exp/train.py", line 3, in <module>\n    fold()\n'
+ENDED = (
+    'Traceback (most recent call last):\n  File "/exp/train.py", line 3, in <module>\n    fold()\n'
+)
 
 
 @pytest.mark.parametrize(
@@ -131,14 +137,21 @@ def test_the_innermost_frame_of_an_unknown_exception_tells_what_a_library_was_do
         found = ranked(search_text(log, PAGES.values()), PAGES)
         assert [finding.gotcha for finding in found] == ["PY1", *([likely] if likely else [])]
     outer = f"{ENDED.splitlines()[0]}\n{inner}{own.split(chr(10), 1)[1]}TypeError: object has no len()\n"
-    assert [finding.gotcha for finding in ranked(search_text(outer, PAGES.values()), PAGES)] == ["PY1"]
+    assert [finding.gotcha for finding in ranked(search_text(outer, PAGES.values()), PAGES)] == [
+        "PY1"
+    ]
 
 
 def test_no_hint_takes_long_for_a_long_line() -> None:
-    said = "ValueError: " + "no path dims str GPU requires label config column tokenizer metric weights " * 30
+    said = (
+        "ValueError: "
+        + "no path dims str GPU requires label config column tokenizer metric weights " * 30
+    )
     began = time.thread_time()
     ranked(search_text(f"{ENDED}{said}\n", PAGES.values()), PAGES)
-    assert time.thread_time() - began < 10  # linear would be milliseconds; what is not takes minutes
+    assert (
+        time.thread_time() - began < 10
+    )  # linear would be milliseconds; what is not takes minutes
 
 
 @pytest.mark.parametrize(
@@ -167,14 +180,21 @@ def test_the_line_is_named_with_its_number_also_behind_colours_and_progress_bars
 
 
 @pytest.mark.parametrize(
-    "before", ["[rank{}]: ", "[default{0}]:[rank{0}]: ", "[1,{}]<stderr>:", "(Train pid={}) ", "{}: "]
+    "before",
+    ["[rank{}]: ", "[default{0}]:[rank{0}]: ", "[1,{}]<stderr>:", "(Train pid={}) ", "{}: "],
 )
 def test_lines_of_several_writers_are_put_together_and_told_with_theirs(before: str) -> None:
-    own = ["Traceback (most recent call last):", '  File "/exp/train.py", line 3, in <module>', "    main()"]
+    own = [
+        "Traceback (most recent call last):",
+        '  File "/exp/train.py", line 3, in <module>',
+        "    main()",
+    ]
     ends = ["ValueError: shard 7 has 3 columns", "KeyError: 'tokens'"]
     mixed = [before.format(rank) + line for line in own for rank in (3, 4)]
     mixed += [before.format(rank) + end for rank, end in zip((3, 4), ends, strict=True)]
-    hits = [hit for hit in search_text("\n".join(["go", *mixed]), PAGES.values()) if hit.id == "PY1"]
+    hits = [
+        hit for hit in search_text("\n".join(["go", *mixed]), PAGES.values()) if hit.id == "PY1"
+    ]
     assert {(hit.line, hit.line_no, hit.name) for hit in hits} == {
         (before.format(3) + ends[0], 8, "ValueError"), (before.format(4) + ends[1], 9, "KeyError")
     }  # fmt: skip
@@ -210,8 +230,12 @@ def test_an_address_that_failed_is_none_where_the_file_came_from_the_next(
 
 
 def test_an_image_that_was_skipped_is_none_where_the_training_went_on() -> None:
-    log = "WARNING loader: PIL.UnidentifiedImageError: cannot identify image file 'a.jpg', skipped\n"
-    assert [finding.gotcha for finding in ranked(search_text(log, PAGES.values()), PAGES)] == ["IMG1"]
+    log = (
+        "WARNING loader: PIL.UnidentifiedImageError: cannot identify image file 'a.jpg', skipped\n"
+    )
+    assert [finding.gotcha for finding in ranked(search_text(log, PAGES.values()), PAGES)] == [
+        "IMG1"
+    ]
     log += "step 11 loss 0.49\n"
     assert ranked(search_text(log, PAGES.values()), PAGES, went_on(log, 3)) == []
 
@@ -242,21 +266,36 @@ def test_what_a_keeper_of_logs_puts_before_each_line_is_no_part_of_it(stamp: str
         "E0503 11:02:{:02}.123456 4411 train.py:33] ", "stderr 2026/05/03 11:02:{:02} ", "May  3 11:02:{:02} ",
     ],
 )  # fmt: skip
-def test_what_stands_before_the_first_line_of_a_traceback_is_no_part_of_its_others(before: str) -> None:
-    lines = [*ENDED.splitlines(), "FileNotFoundError: [Errno 2] No such file or directory: 'a.json'"]
-    log = "\n".join(before.format(number) + line for number, line in enumerate(["go", *lines, "bye"]))
+def test_what_stands_before_the_first_line_of_a_traceback_is_no_part_of_its_others(
+    before: str,
+) -> None:
+    lines = [
+        *ENDED.splitlines(),
+        "FileNotFoundError: [Errno 2] No such file or directory: 'a.json'",
+    ]
+    log = "\n".join(
+        before.format(number) + line for number, line in enumerate(["go", *lines, "bye"])
+    )
     assert [
-        (hit.id, hit.line, hit.line_no) for hit in search_text(log, PAGES.values()) if hit.id != "PY1"
+        (hit.id, hit.line, hit.line_no)
+        for hit in search_text(log, PAGES.values())
+        if hit.id != "PY1"
     ] == [("PATH1", before.format(4) + lines[3], 5)]
 
 
 def test_a_traceback_within_a_value_of_json_is_read_as_its_lines() -> None:
     raised = (
-        f"{ENDED}" + '  File "/venv/lib/deep.py", line 3, in go\n    x()\n' * 60 + "mylib.Boom: no fold 3"
+        f"{ENDED}"
+        + '  File "/venv/lib/deep.py", line 3, in go\n    x()\n' * 60
+        + "mylib.Boom: no fold 3"
     )
-    log = "\n".join(json.dumps({"level": "ERROR", "exc_info": said, "step": 7}) for said in ("none", raised))
+    log = "\n".join(
+        json.dumps({"level": "ERROR", "exc_info": said, "step": 7}) for said in ("none", raised)
+    )
     hits = search_text(f"{log}\n", PAGES.values())
-    assert [(hit.id, hit.line, hit.line_no) for hit in hits] == [("PY1", "mylib.Boom: no fold 3", 2)]
+    assert [(hit.id, hit.line, hit.line_no) for hit in hits] == [
+        ("PY1", "mylib.Boom: no fold 3", 2)
+    ]
     survived = json.dumps({"text": "it says Traceback (most recent call last): and goes on"})
     assert search_text(f"{survived}\n", PAGES.values()) == []
 
@@ -288,23 +327,25 @@ def test_an_exception_without_a_traceback_counts_if_the_log_ends_with_it(
 
 def test_what_the_journal_says_of_other_programs_is_not_taken_for_a_script_s() -> None:
     before = "May 03 11:02:17 box7 "
-    assert writer_of(f"{before}sshd[7]: Connection closed") == (before, "sshd[7]: Connection closed")
+    assert writer_of(f"{before}sshd[7]: Connection closed") == (
+        before,
+        "sshd[7]: Connection closed",
+    )
 
 
 def test_of_two_ends_the_last_is_told_and_of_a_chain_the_first() -> None:
-    survived = (
-        'Traceback (most recent call last):\n  File "/exp/a.py", line 1, in get\n    x()\nKeyError: 1\n'
-    )
+    survived = 'Traceback (most recent call last):\n  File "/exp/a.py", line 1, in get\n    x()\nKeyError: 1\n'
     joined = "\nThe above exception was the direct cause of the following exception:\n\n"
-    cause = (
-        'Traceback (most recent call last):\n  File "/exp/b.py", line 2, in load\n    y()\nLookupError: 2\n'
-    )
-    outer = (
-        'Traceback (most recent call last):\n  File "/exp/c.py", line 3, in main\n    z()\nValueError: 3\n'
-    )
+    cause = 'Traceback (most recent call last):\n  File "/exp/b.py", line 2, in load\n    y()\nLookupError: 2\n'
+    outer = 'Traceback (most recent call last):\n  File "/exp/c.py", line 3, in main\n    z()\nValueError: 3\n'
     log = survived + "step 1 loss 2.0\n" * 300 + cause + joined + outer
     (found,) = ranked(search_text(log, PAGES.values()), PAGES)
-    assert (found.gotcha, found.line, found.line_no, found.times) == ("PY1", "LookupError: 2", 308, 3)
+    assert (found.gotcha, found.line, found.line_no, found.times) == (
+        "PY1",
+        "LookupError: 2",
+        308,
+        3,
+    )
 
 
 def test_pieces_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch, thorough: bool) -> None:
@@ -327,10 +368,14 @@ def test_pieces_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch, thoro
             found += searcher.feed(data[at : at + size])
             at += size
         found += searcher.close()
-        assert {(hit.id, hit.line_no) for hit in found} == {(hit.id, hit.line_no) for hit in expected}
+        assert {(hit.id, hit.line_no) for hit in found} == {
+            (hit.id, hit.line_no) for hit in expected
+        }
     lines = data.split(b"\n")
     for hit in expected:
-        assert hit.line.split("\ufffd")[0][:40].encode() in line_search.ANSI.sub(b"", lines[hit.line_no - 1])
+        assert hit.line.split("\ufffd")[0][:40].encode() in line_search.ANSI.sub(
+            b"", lines[hit.line_no - 1]
+        )
 
 
 def interleaved(rng: random.Random) -> bytes:
@@ -377,7 +422,9 @@ def test_where_a_log_of_several_ranks_is_cut_makes_no_difference(
     assert sorted(found, key=lambda hit: hit.line_no) == expected
 
 
-def test_of_a_line_without_an_end_only_the_beginning_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_line_without_an_end_only_the_beginning_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(line_search, "BLOCK", 1000)
     searcher = Searcher(PAGES.values())
     found = [hit for _ in range(50) for hit in searcher.feed(b"x" * 999)]
@@ -407,7 +454,9 @@ def test_the_first_look_is_made_once_for_the_same_pages(monkeypatch: pytest.Monk
 def test_the_pages_of_a_line_are_those_of_which_something_stands_in_it() -> None:
     lookout = Lookout(PAGES.values())
     odd = [b"", b"\0\xff\xfeKILLED\xc3", "显存 CUDA out of memory 错误".encode()]
-    for text in odd + sorted({case["log"].strip().split("\n")[-1].encode() for case in CASES})[::10]:
+    for text in (
+        odd + sorted({case["log"].strip().split("\n")[-1].encode() for case in CASES})[::10]
+    ):
         low = text.lower()
         assert [page.id for page in lookout.suspects(text)] == [
             page.id
@@ -420,14 +469,18 @@ def test_the_pages_of_a_line_are_those_of_which_something_stands_in_it() -> None
 def test_a_line_is_suspected_by_its_literals_alone() -> None:
     lookout = Lookout(PAGES.values())
     assert lookout.suspected(["step 143 loss 0.137", ""]) == {}
-    suspected = lookout.suspected(["step 3", "write: NO SPACE LEFT ON DEVICE", "", "exit code: 137"])
+    suspected = lookout.suspected(
+        ["step 3", "write: NO SPACE LEFT ON DEVICE", "", "exit code: 137"]
+    )
     assert set(suspected) == {1, 3}
     assert "U7" in suspected[1]
     assert "U9" in suspected[3]
 
 
 def test_a_cheap_pattern_sees_where_a_line_begins() -> None:
-    page = msgspec.structs.replace(PAGES["U7"], needles=(), needle_pattern="^gone$", patterns=("^gone$",))
+    page = msgspec.structs.replace(
+        PAGES["U7"], needles=(), needle_pattern="^gone$", patterns=("^gone$",)
+    )
     lookout = Lookout([page])
     assert lookout.suspected(["a", "gone", "it is gone", "gone"]) == {1: ("U7",), 3: ("U7",)}
     assert [hit.line_no for hit in search_text("a\ngone\nall gone\n", [page])] == [2]
@@ -445,8 +498,12 @@ def test_no_bytes_are_too_odd(data: bytes) -> None:
     search_text(data, PAGES.values())
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES.values() if page.patterns], ids=lambda page: page.id)
-def test_the_work_grows_with_the_text_and_not_faster(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES.values() if page.patterns], ids=lambda page: page.id
+)
+def test_the_work_grows_with_the_text_and_not_faster(
+    page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every line is handed to the patterns a bounded number of times, whatever the text is."""
     handed = 0
     real = line_search.hits_of

@@ -90,7 +90,9 @@ def test_time_grows_with_the_text(page: Page) -> None:
 
 def test_no_pattern_is_slow_on_real_failures(thorough: bool) -> None:
     """Tracebacks have what lines made from a pattern lack: hundreds of lines that begin alike."""
-    real = (Path(__file__).parents[2] / "fixtures" / "triage" / "real.jsonl").read_text().splitlines()
+    real = (
+        (Path(__file__).parents[2] / "fixtures" / "triage" / "real.jsonl").read_text().splitlines()
+    )
     text = "\n".join(json.loads(line)["log"] for line in real[:: 1 if thorough else 4])
 
     def took(pattern: str) -> float:

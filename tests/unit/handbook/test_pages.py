@@ -68,7 +68,9 @@ def test_each_text_that_a_pattern_matches_holds_one_of_the_literals(page: Page) 
     """Otherwise the cheap first look would pass it over."""
     parser = re._parser  # type: ignore[attr-defined]  # the library's own reader of patterns
     for pattern in page.patterns:
-        assert proven(parser.parse(pattern, re.MULTILINE), page.needles) or page.needle_pattern, pattern
+        assert proven(parser.parse(pattern, re.MULTILINE), page.needles) or page.needle_pattern, (
+            pattern
+        )
 
 
 def test_the_handbook_is_whole() -> None:
@@ -77,7 +79,9 @@ def test_the_handbook_is_whole() -> None:
     for page in pages.values():
         assert set(page.beats) <= set(pages), page.id
         assert page.topic and page.sources and page.fixes, page.id
-        assert not any("\n" in text for text in (page.title, page.symptom, page.cause, page.never)), page.id
+        assert not any(
+            "\n" in text for text in (page.title, page.symptom, page.cause, page.never)
+        ), page.id
 
 
 @pytest.mark.parametrize(
@@ -88,10 +92,22 @@ def test_the_handbook_is_whole() -> None:
         ('severity = "fatal"', 'severity = "bad"', "Invalid enum value 'bad'"),
         ('never = "e"', 'never = " "', "page LAB1: never: is empty"),
         ('fixes = [{ text = "d" }]', "fixes = []", "page LAB1: fixes: there is none"),
-        ('never = "e"', "never = 'e'\npatterns = ['(']", "page LAB1: patterns: not a regular expression"),
-        ('never = "e"', "never = 'e'\npatterns = ['a*']", "page LAB1: patterns: it matches an empty line"),
+        (
+            'never = "e"',
+            "never = 'e'\npatterns = ['(']",
+            "page LAB1: patterns: not a regular expression",
+        ),
+        (
+            'never = "e"',
+            "never = 'e'\npatterns = ['a*']",
+            "page LAB1: patterns: it matches an empty line",
+        ),
         ('never = "e"', "never = 'e'\nhints = ['(']", "page LAB1: hints: not a regular expression"),
-        ('never = "e"', "never = 'e'\nneedles = ['AB']", "page LAB1: needles: each has at least three"),
+        (
+            'never = "e"',
+            "never = 'e'\nneedles = ['AB']",
+            "page LAB1: needles: each has at least three",
+        ),
         ('id = "LAB1"', 'id = "lab 1"', "id: must begin with a capital"),
         ("topic", "topc", "unknown field `topc`"),
         ('topic = "T"', "topic = ", "not TOML"),

@@ -40,7 +40,9 @@ def test_every_finding_and_every_check_is_in_the_table() -> None:
         ("new-one", "bytes of /data", "a", set()),
     ],
 )
-def test_what_a_finding_stands_for(gotcha: str, resource: str, run: str | None, ids: set[str]) -> None:
+def test_what_a_finding_stands_for(
+    gotcha: str, resource: str, run: str | None, ids: set[str]
+) -> None:
     finding = Finding(gotcha, "t", Severity.FATAL, resource, "e", "log", run=run)
     assert covered((finding,)) == ids
     assert {id_.partition(":")[0] for id_ in ids} <= {row.id for row in ALERTS}

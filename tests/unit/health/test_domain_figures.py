@@ -26,7 +26,9 @@ def found(resume: int = 0, /, **series: list[float]) -> list[Finding]:
     resumes = (Resume(step=1000 + resume, reason="killed", index=resume),) if resume else ()
     made = run(step=1000 + MANY, losses=losses, resumes=resumes)
     more = {
-        name.replace("__", "/"): Series().extended([(1001 + MANY - len(ys) + i, y) for i, y in enumerate(ys)])
+        name.replace("__", "/"): Series().extended(
+            [(1001 + MANY - len(ys) + i, y) for i, y in enumerate(ys)]
+        )
         for name, ys in series.items()
     }
     state = box(runs=(msgspec.structs.replace(made, series={**made.series, **more}),))

@@ -10,7 +10,19 @@ from rgt_tui.handbook import ACTION_WORDS, Action, shipped_pages
 from rgt_tui.health import diagnose
 from rgt_tui.model import BoxState, Event, Finding, Gpu, LogLines, LogView, Memory, Resume, Series
 from rgt_tui.ui.widgets import action_lines, finding_lines, text_of, width_of
-from tests.unit.triage.builders import DATA, FULL, LOG, NOW, box, cell, checkpoints, log, queue, run, sample
+from tests.unit.triage.builders import (
+    DATA,
+    FULL,
+    LOG,
+    NOW,
+    box,
+    cell,
+    checkpoints,
+    log,
+    queue,
+    run,
+    sample,
+)
 
 replace = msgspec.structs.replace
 ENOSPC = "OSError: [Errno 28] No space left on device: '/workspace/runs/lstm-b/.tmp-00812'"
@@ -76,12 +88,18 @@ def test_the_line_has_its_number_where_the_log_was_followed_from_its_beginning()
         view = extended(view, frame, NOW)
     assert view is not None
     numbers = []
-    for lines, dropped in ((view.lines[:3], 0), (view.lines[1:3], 1), ((*["x"] * 90, *view.lines[:3]), 0)):
+    for lines, dropped in (
+        (view.lines[:3], 0),
+        (view.lines[1:3], 1),
+        ((*["x"] * 90, *view.lines[:3]), 0),
+    ):
         seen = replace(view, lines=lines, dropped=dropped)
         numbers.append(the(box(queues=(queue(cell(state="failed")),), logs=(seen,))).line_no)
     assert numbers == [3, 3, 93]
     later = extended(None, replace(frames[0], start=4096), NOW)
-    assert the(box(queues=(queue(cell(state="failed")),), logs=(later,))).line_no is None, "nobody counted"
+    assert the(box(queues=(queue(cell(state="failed")),), logs=(later,))).line_no is None, (
+        "nobody counted"
+    )
     again = extended(later, replace(frames[0], reset=True), NOW)
     assert the(box(queues=(queue(cell(state="failed")),), logs=(again,))).line_no == 3
 
@@ -99,7 +117,9 @@ def test_a_disk_that_checkpoints_fill_is_to_be_enlarged() -> None:
     kept = checkpoints(600, 640, size=6_000_000_000)
     assert the(failed(ENOSPC, sample=sample(BIG), checkpoints=(kept,))).action == "enlarge-disk"
     assert the(failed(ENOSPC, sample=sample(BIG))).action == "free-space"
-    assert the(failed(ENOSPC, sample=sample(FULL), checkpoints=(kept,))).action == "free-space", "inodes"
+    assert the(failed(ENOSPC, sample=sample(FULL), checkpoints=(kept,))).action == "free-space", (
+        "inodes"
+    )
 
 
 @pytest.mark.parametrize("width", [30, 48, 76, 120])
@@ -111,4 +131,6 @@ def test_what_to_do_is_never_cut_and_its_place_gives_way(width: int) -> None:
         width_of(row) <= width for row in made
     )
     assert "95% sure" in text and ("lstm-b.log:1203" in text) == (width >= 76)
-    assert not any(text_of(row)[:3] == "do " for row in finding_lines(replace(one, cleared=True), width, NOW))
+    assert not any(
+        text_of(row)[:3] == "do " for row in finding_lines(replace(one, cleared=True), width, NOW)
+    )

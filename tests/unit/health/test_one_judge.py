@@ -22,7 +22,9 @@ def proc(state: str) -> Proc:
 
 def through(*cells: Cell, **over: Any) -> BoxState:
     """A box whose queue is through and which still bills."""
-    return box(queues=(queue(*cells, done=True, runner_alive=False),), runs=(), sample=sample(**over))
+    return box(
+        queues=(queue(*cells, done=True, runner_alive=False),), runs=(), sample=sample(**over)
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,9 @@ def is_quiet(state: BoxState) -> bool:
     """Ask the gate about a box of which everything else is known to be quiet."""
     assert state.sample is not None
     calm = replace(state.sample, transfers=(), input_at=0.0)
-    return all(item.ok for item in quiet(replace(state, sample=calm, seen=Seen(sample=9.0)), NOW, 9.0))
+    return all(
+        item.ok for item in quiet(replace(state, sample=calm, seen=Seen(sample=9.0)), NOW, 9.0)
+    )
 
 
 def test_nobody_calls_a_box_quiet_that_cannot_be_seen_into() -> None:

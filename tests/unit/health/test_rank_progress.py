@@ -13,7 +13,9 @@ from tests.unit.health.test_stuck_ranks import MOVES, SLEEPS, SPINS, found, rank
 from tests.unit.triage.builders import NOW, box, sample
 
 
-def at(number: int, phase: str, for_s: float = 45.0, step: int = 40, world: int = 3, **over: Any) -> Proc:
+def at(
+    number: int, phase: str, for_s: float = 45.0, step: int = 40, world: int = 3, **over: Any
+) -> Proc:
     usual: dict[str, Any] = {"usual_s": 0.5, "slowest_s": 2.0, "steps": 40}
     told = usual | {name: over.pop(name) for name in usual if name in over}
     beat = Heartbeat(phase=phase, for_s=for_s, step=step, step_s=for_s + 1, **told)
@@ -78,7 +80,9 @@ def test_what_may_be_work_is_no_hang(procs: tuple[Proc, ...]) -> None:
     assert found(*procs, quiet=100.0, silent=100.0) == []
 
 
-def test_rank_0_alone_in_its_own_code_and_a_rank_that_saves_for_half_an_hour_are_named_later() -> None:
+def test_rank_0_alone_in_its_own_code_and_a_rank_that_saves_for_half_an_hour_are_named_later() -> (
+    None
+):
     wait = (at(1, "collective", 400.0), at(2, "collective", 400.0))
     assert found(at(0, "loop", 301.0, **MOVES), *wait) == [("HANG2", "rank 0 of 3 (pid 100)")]
     saves = at(1, "checkpoint", 1801.0, state="D", wait="rpc_wait", still_s=1800.0)
@@ -101,7 +105,9 @@ def test_rank_0_alone_in_its_own_code_and_a_rank_that_saves_for_half_an_hour_are
         (20.0, {"steps": 3}, True),
     ],
 )
-def test_how_long_a_step_may_take_is_measured(age: float, over: dict[str, Any], named: bool) -> None:
+def test_how_long_a_step_may_take_is_measured(
+    age: float, over: dict[str, Any], named: bool
+) -> None:
     """Rank 0 alone, too, where it is known what it is at."""
     wait = (at(1, "backward", age, **over), at(2, "backward", age, **over))
     assert bool(found(at(0, "forward", age, **over, **MOVES), *wait)) is named
@@ -109,7 +115,9 @@ def test_how_long_a_step_may_take_is_measured(age: float, over: dict[str, Any], 
 
 def test_how_sure_it_is() -> None:
     def confidence(*procs: Proc) -> float | None:
-        state = box(sample=sample(procs=procs), sample_at=NOW, queues=(), logs=(), runs=(), found=())
+        state = box(
+            sample=sample(procs=procs), sample_at=NOW, queues=(), logs=(), runs=(), found=()
+        )
         (finding,) = diagnose(state, NOW, ())
         return finding.confidence
 
@@ -152,7 +160,9 @@ def test_one_rank_without_a_heartbeat_and_the_kernel_alone_is_asked() -> None:
     assert stuck_ranks.standing([]) is None
     assert stuck_ranks.in_words(rank(1)) == ""
     assert stuck_ranks.in_words(at(1, "evaluation")) == "evaluating after step 40 for 45 s"
-    alone = stuck_ranks.standing([at(0, "evaluation", 1800.0), at(1, "checkpoint", 7.0), at(2, "backward")])
+    alone = stuck_ranks.standing(
+        [at(0, "evaluation", 1800.0), at(1, "checkpoint", 7.0), at(2, "backward")]
+    )
     assert alone is not None
     assert (alone.age, alone.limit, alone.aside) == (7.0, 1800.0, True)
 

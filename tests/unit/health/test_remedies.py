@@ -26,7 +26,12 @@ READ = replace(FULL, where="sample", run=None, step=None)
 
 def test_steps_stand_open_while_their_condition_holds() -> None:
     made = one(standing_remedies((), box(FULL), NOW))
-    assert (made.title, made.done, made.doubt, len(made.steps)) == ("inodes of /workspace", False, "", 3)
+    assert (made.title, made.done, made.doubt, len(made.steps)) == (
+        "inodes of /workspace",
+        False,
+        "",
+        3,
+    )
     assert one(standing_remedies((made,), box(FULL), NOW + 60)) == made
 
 
@@ -34,12 +39,16 @@ def test_a_cause_that_the_judge_calls_gone_ticks_its_steps_and_stays_ticked_sinc
     open_ = standing_remedies((), box(FULL), NOW)
     done = standing_remedies(open_, box(replace(FULL, cleared=True)), NOW + 10)
     assert one(done).over_at == NOW + 10
-    assert one(standing_remedies(done, box(replace(FULL, cleared=True)), NOW + 50)).over_at == NOW + 10
+    assert (
+        one(standing_remedies(done, box(replace(FULL, cleared=True)), NOW + 50)).over_at == NOW + 10
+    )
     back = one(standing_remedies(done, box(FULL), NOW + 60))
     assert not back.done, "full again is not done"
 
 
-def test_a_reading_that_is_gone_while_the_box_tells_is_over_and_one_of_a_silent_box_is_not() -> None:
+def test_a_reading_that_is_gone_while_the_box_tells_is_over_and_one_of_a_silent_box_is_not() -> (
+    None
+):
     before = standing_remedies((), box(READ), NOW)
     assert one(standing_remedies(before, box(sample_at=NOW + 5), NOW + 5)).over_at == NOW + 5
     silent = one(standing_remedies(before, box(sample_at=NOW), NOW + 500))
@@ -72,7 +81,9 @@ def test_an_alert_that_is_muted_or_told_by_a_finding_is_not_over() -> None:
     assert one(before).steps[0].text.startswith("Remove directories")
     assert standing_remedies(before, box(alerts=(replace(alert, muted=True),)), NOW + 1) == ()
     later = Alert("of-a-newer-rgt:x", "warn", "something")
-    assert one(standing_remedies((), box(alerts=(later,)), NOW)).steps == (), "nothing is made up for it"
+    assert one(standing_remedies((), box(alerts=(later,)), NOW)).steps == (), (
+        "nothing is made up for it"
+    )
     told = standing_remedies(before, box(FULL), NOW + 1)
     assert [made.done for made in told] == [False], "the finding stands in the alert's place"
     assert one(standing_remedies(before, box(sample_at=NOW + 1), NOW + 1)).done

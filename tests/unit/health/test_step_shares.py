@@ -11,7 +11,9 @@ from rgt_tui.model import RunState, Series
 
 
 def logged(**curves: list[float]) -> RunState:
-    named = {name.replace("__", "/"): Series(list(range(len(ys))), ys) for name, ys in curves.items()}
+    named = {
+        name.replace("__", "/"): Series(list(range(len(ys))), ys) for name, ys in curves.items()
+    }
     return RunState("a", series=named)
 
 
@@ -34,5 +36,7 @@ def logged(**curves: list[float]) -> RunState:
 )
 def test_the_share_of_a_step(curves: dict[str, list[float]], percent: float | None) -> None:
     found = share_of(logged(**curves), DATA)
-    assert (None if found is None else found.percent) == (None if percent is None else pytest.approx(percent))
+    assert (None if found is None else found.percent) == (
+        None if percent is None else pytest.approx(percent)
+    )
     assert share_of(logged(**curves), TALK) is None

@@ -19,14 +19,23 @@ def rank(number: int, *, world: int = 3, state: str = "S", **over: Any) -> Proc:
     base = RankReading(rank=number, world=world, group="a", still_s=60.0, wait="futex_do_wait")
     reading = msgspec.structs.replace(base, **over)
     return Proc(
-        pid=100 + number, started=NOW - 900, cmd="python t.py", state=state, run="lstm-b", dist=reading
+        pid=100 + number,
+        started=NOW - 900,
+        cmd="python t.py",
+        state=state,
+        run="lstm-b",
+        dist=reading,
     )
 
 
-def found(*procs: Proc, quiet: float | None = None, silent: float | None = None) -> list[tuple[str, str]]:
+def found(
+    *procs: Proc, quiet: float | None = None, silent: float | None = None
+) -> list[tuple[str, str]]:
     runs = () if quiet is None else (run(progressed_at=NOW - quiet),)
     logs = () if silent is None else (msgspec.structs.replace(log("x", path=LOG), at=NOW - silent),)
-    state = box(sample=sample(procs=procs), sample_at=NOW, queues=(queue(cell()),), runs=runs, logs=logs)
+    state = box(
+        sample=sample(procs=procs), sample_at=NOW, queues=(queue(cell()),), runs=runs, logs=logs
+    )
     return [(finding.gotcha, finding.resource) for finding in diagnose(state, NOW, ())]
 
 
@@ -39,14 +48,19 @@ MOVES: dict[str, Any] = {"still_s": 0.0, "wait": None}
 @pytest.mark.parametrize(
     ("procs", "named"),
     [
-        ((rank(0), rank(1, state="T", wait="do_signal_stop"), rank(2)), ("HANG1", "rank 1 of 3 (pid 101)")),
+        (
+            (rank(0), rank(1, state="T", wait="do_signal_stop"), rank(2)),
+            ("HANG1", "rank 1 of 3 (pid 101)"),
+        ),
         ((rank(0, **GONE), rank(1, **GONE)), ("D20", "rank 2 of 3 (pid 77)")),
         ((rank(0, lost=(LostRank(2),)), rank(1)), ("D20", "rank 2 of 3")),
         ((rank(0), rank(1, **SLEEPS), rank(2)), ("HANG2", "rank 1 of 3 (pid 101)")),
         ((rank(0, world=2), rank(1, world=2, **SLEEPS)), ("HANG2", "rank 1 of 2 (pid 101)")),
     ],
 )
-def test_what_does_not_run_at_all_is_named_soon(procs: tuple[Proc, ...], named: tuple[str, str]) -> None:
+def test_what_does_not_run_at_all_is_named_soon(
+    procs: tuple[Proc, ...], named: tuple[str, str]
+) -> None:
     assert found(*procs) == [named]
     assert found(*procs, quiet=50.0) == [named]
     assert found(*procs, quiet=5.0) == []  # the loss goes on
@@ -83,7 +97,11 @@ SPUN = (rank(0, **SPINS), rank(1, **SPINS))
 @pytest.mark.parametrize(
     ("procs", "named", "why"),
     [
-        ((rank(0, **DISK), *LATE), "HANG2", "a disk or a file server (state D) (rpc_wait_bit_killable)"),
+        (
+            (rank(0, **DISK), *LATE),
+            "HANG2",
+            "a disk or a file server (state D) (rpc_wait_bit_killable)",
+        ),
         ((rank(0, **SPINS), *LATE), "HANG2", "computes by itself"),
         ((*SPUN, rank(2, wait="pipe_read", still_s=OLD)), "HANG2", "loader's worker (pipe_read)"),
         ((rank(0, still_s=OLD), *LATE), "D19", "all 3 ranks here wait"),
@@ -97,7 +115,11 @@ def test_the_others_are_named_once_nothing_has_moved_for_minutes(
     assert found(*procs, quiet=OLD, silent=20.0) == []  # the log goes on: it evaluates
     assert found(*procs) == []  # nobody knows whether it advances
     state = box(
-        sample=sample(procs=procs), sample_at=NOW, queues=(), logs=(), runs=(run(progressed_at=NOW - OLD),)
+        sample=sample(procs=procs),
+        sample_at=NOW,
+        queues=(),
+        logs=(),
+        runs=(run(progressed_at=NOW - OLD),),
     )
     (finding,) = diagnose(state, NOW, ())
     assert why in finding.evidence
@@ -106,7 +128,9 @@ def test_the_others_are_named_once_nothing_has_moved_for_minutes(
 
 def test_two_launches_are_judged_apart() -> None:
     other = [msgspec.structs.replace(rank(n, group="b", **MOVES), pid=200 + n) for n in range(3)]
-    assert found(rank(0), rank(1, state="T"), rank(2), *other) == [("HANG1", "rank 1 of 3 (pid 101)")]
+    assert found(rank(0), rank(1, state="T"), rank(2), *other) == [
+        ("HANG1", "rank 1 of 3 (pid 101)")
+    ]
 
 
 def test_the_flight_recorder_is_offered_where_it_has_written() -> None:
@@ -116,7 +140,9 @@ def test_the_flight_recorder_is_offered_where_it_has_written() -> None:
     assert "torchfrtrace '/my dumps' --prefix fr_" in [fix.command for fix in finding.fixes]
 
 
-def flight(number: int, *, through: bool = False, age: float = 30.0, opened: float = 0.0) -> dict[str, Any]:
+def flight(
+    number: int, *, through: bool = False, age: float = 30.0, opened: float = 0.0
+) -> dict[str, Any]:
     """Return what a rank's flight recorder shows that has come to collective `number`."""
     state = "completed" if through else "started"
     entry = {
@@ -124,7 +150,13 @@ def flight(number: int, *, through: bool = False, age: float = 30.0, opened: flo
         "state": state, "input_sizes": [[8]], "input_dtypes": ["Float"],
     }  # fmt: skip
     config = {"0": {"ranks": "[0, 1, 2]"}}
-    return {"version": "2.10", "entries": [entry], "pg_config": config, "age_s": age, "open_s": opened}
+    return {
+        "version": "2.10",
+        "entries": [entry],
+        "pg_config": config,
+        "age_s": age,
+        "open_s": opened,
+    }
 
 
 BEHIND = flight(4, through=True)
@@ -144,13 +176,23 @@ BEHIND = flight(4, through=True)
             "rank 1 of 3 (pid 101)",
             0.95,
         ),
-        ((rank(0, flight=flight(5)), rank(1), rank(2, flight=flight(5))), "rank 1 of 3 (pid 101)", 0.8),
-        ((rank(0, flight=flight(5)), rank(2, flight=flight(5))), "rank 1 of 3", 0.8),  # on another machine
+        (
+            (rank(0, flight=flight(5)), rank(1), rank(2, flight=flight(5))),
+            "rank 1 of 3 (pid 101)",
+            0.8,
+        ),
+        (
+            (rank(0, flight=flight(5)), rank(2, flight=flight(5))),
+            "rank 1 of 3",
+            0.8,
+        ),  # on another machine
         (tuple(rank(n, flight=flight(5)) for n in range(3)), "all ranks of 3", 0.8),
         ((rank(0, flight=flight(5)), rank(1), rank(2)), "all ranks of 3", 0.5),
     ],
 )
-def test_flight_recorders_name_the_rank(procs: tuple[Proc, ...], named: str, confidence: float) -> None:
+def test_flight_recorders_name_the_rank(
+    procs: tuple[Proc, ...], named: str, confidence: float
+) -> None:
     state = box(sample=sample(procs=procs), sample_at=NOW, queues=(), logs=(), runs=())
     (finding,) = diagnose(state, NOW, ())
     assert (finding.resource, finding.confidence) == (named, confidence)
@@ -167,9 +209,16 @@ def spun(number: int, at: int, **over: Any) -> Proc:
     ("procs", "quiet", "named"),
     [
         ((rank(0, still_s=60.0, flight=flight(5, age=70.0)), rank(1, flight=BEHIND)), None, True),
-        ((rank(0, still_s=50.0, flight=flight(5, age=70.0)), rank(1, **MOVES, flight=BEHIND)), None, False),
         (
-            (rank(0, still_s=15.0, flight=flight(5, age=1.0)), rank(1, still_s=15.0, flight=BEHIND)),
+            (rank(0, still_s=50.0, flight=flight(5, age=70.0)), rank(1, **MOVES, flight=BEHIND)),
+            None,
+            False,
+        ),
+        (
+            (
+                rank(0, still_s=15.0, flight=flight(5, age=1.0)),
+                rank(1, still_s=15.0, flight=BEHIND),
+            ),
             None,
             False,
         ),
@@ -178,8 +227,16 @@ def spun(number: int, at: int, **over: Any) -> Proc:
         ((spun(0, 5), spun(1, 4)), None, False),  # whether it goes on nobody knows
         ((spun(0, 5, opened=600.0), spun(1, 4)), None, True),  # as at a time-out
         ((spun(0, 5, opened=600.0, age=350.0), spun(1, 4, age=350.0)), None, False),
-        ((rank(0, **MOVES, flight=flight(5, opened=600.0)), rank(1, **MOVES, flight=BEHIND)), None, False),
-        ((rank(0, flight={"age_s": 30.0}), rank(1, flight={"age_s": "x", "entries": 3})), None, False),
+        (
+            (rank(0, **MOVES, flight=flight(5, opened=600.0)), rank(1, **MOVES, flight=BEHIND)),
+            None,
+            False,
+        ),
+        (
+            (rank(0, flight={"age_s": 30.0}), rank(1, flight={"age_s": "x", "entries": 3})),
+            None,
+            False,
+        ),
     ],
 )
 def test_a_dump_counts_only_while_nothing_has_gone_on_since(
@@ -197,9 +254,13 @@ def test_where_there_is_no_curve_the_log_tells_whether_ranks_that_compute_go_on(
 
 def test_nccl_names_a_rank_that_computes_while_the_others_do_too() -> None:
     counts = [
-        {"rank": at, "pid": 100 + at, "collective_counts": {"AllReduce": 64 - 4 * (at == 1)}} for at in (0, 1)
+        {"rank": at, "pid": 100 + at, "collective_counts": {"AllReduce": 64 - 4 * (at == 1)}}
+        for at in (0, 1)
     ]
-    ras = {"nccl_version": "2.29.1", "communicators": [{"size": 3, "ranks": counts, "missing_ranks": []}]}
+    ras = {
+        "nccl_version": "2.29.1",
+        "communicators": [{"size": 3, "ranks": counts, "missing_ranks": []}],
+    }
     procs = (rank(0, **SPINS, ras=ras), rank(1, **SPINS), rank(2, **SPINS))
     state = box(sample=sample(procs=procs), sample_at=NOW, queues=(), logs=(), runs=())
     (finding,) = diagnose(state, NOW, ())
@@ -230,7 +291,9 @@ def test_a_rank_that_saves_is_no_hang_by_its_dump_either() -> None:
 
 
 def test_the_finding_stands_for_the_alerts_that_it_explains() -> None:
-    finding = Finding("HANG1", "t", Severity.FATAL, "rank 1 of 3 (pid 101)", "e", "sample", run="lstm-b")
+    finding = Finding(
+        "HANG1", "t", Severity.FATAL, "rank 1 of 3 (pid 101)", "e", "sample", run="lstm-b"
+    )
     assert covered((finding,)) == {"halted:101", "stalled:lstm-b", "gpu-spins:lstm-b"}
 
 
@@ -238,7 +301,13 @@ def proc(pid: int, **over: Any) -> dict[str, Any]:
     return {"pid": pid, "started": 1000.0, "cmd": "python t.py", "state": "S"} | over
 
 
-TORCH = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "1"}
+TORCH = {
+    "RANK": "1",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_PORT": "1",
+}
 
 
 @pytest.mark.parametrize(
@@ -288,9 +357,13 @@ class Kernel:
         return texts.get(name, "").encode()
 
 
-def test_standing_still_is_counted_and_a_child_of_a_rank_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standing_still_is_counted_and_a_child_of_a_rank_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     kernel, watch = Kernel(monkeypatch), rank_waits.RankWatch()
-    kernel.env = {pid: {**TORCH, "RANK": str(n), "LOCAL_RANK": str(n)} for pid, n in ((5, 0), (6, 1), (9, 1))}
+    kernel.env = {
+        pid: {**TORCH, "RANK": str(n), "LOCAL_RANK": str(n)} for pid, n in ((5, 0), (6, 1), (9, 1))
+    }
     kernel.ran = {5: (100, 7), 6: (100, 3), 9: (1, 1)}
 
     def look(now: float, *pids: int) -> dict[int, Any]:
@@ -323,7 +396,9 @@ def test_a_number_of_ranks_that_no_machine_has_is_not_believed(
 ) -> None:
     """Any user's process may say so; a list of ten million ranks took 1.3 GB, beside somebody's training."""
     kernel, watch = Kernel(monkeypatch), rank_waits.RankWatch()
-    kernel.env = {5: {"RANK": "0", "WORLD_SIZE": "9999999", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": local}}
+    kernel.env = {
+        5: {"RANK": "0", "WORLD_SIZE": "9999999", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": local}
+    }
     procs = [proc(5)]
     watch.look(procs, 100.0)
     assert (procs[0]["dist"]["rank"], procs[0]["dist"].get("lost")) == (0, None)
@@ -331,13 +406,17 @@ def test_a_number_of_ranks_that_no_machine_has_is_not_believed(
 
 def test_of_many_lost_ranks_the_first_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, watch = Kernel(monkeypatch), rank_waits.RankWatch()
-    kernel.env = {5: {"RANK": "0", "WORLD_SIZE": "512", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "512"}}
+    kernel.env = {
+        5: {"RANK": "0", "WORLD_SIZE": "512", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "512"}
+    }
     procs = [proc(5)]
     watch.look(procs, 100.0)
     assert procs[0]["dist"]["lost"] == [[rank, None] for rank in range(1, 1 + rank_waits.MOST)]
 
 
-def test_a_directory_of_dumps_that_hangs_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_of_dumps_that_hangs_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     kernel, watch = Kernel(monkeypatch), rank_waits.RankWatch()
     kernel.env = {5: {**TORCH, "RANK": "0", "LOCAL_RANK": "0"}}
     hung = threading.Event()
@@ -367,7 +446,9 @@ def test_without_schedstat_the_switches_tell(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("pid", [-1, 0, 1])
 def test_a_pid_that_stands_for_many_processes_is_in_no_command(pid: int) -> None:
     odd = msgspec.structs.replace(rank(1, state="T"), pid=pid)
-    state = box(sample=sample(procs=(rank(0), odd, rank(2))), sample_at=NOW, queues=(), logs=(), runs=())
+    state = box(
+        sample=sample(procs=(rank(0), odd, rank(2))), sample_at=NOW, queues=(), logs=(), runs=()
+    )
     (finding,) = diagnose(state, NOW, ())
     commands = " ".join(fix.command or "" for fix in finding.fixes)
     assert "kill" not in commands
@@ -386,12 +467,18 @@ def test_an_odd_path_of_a_dump_is_in_no_command(path: str) -> None:
 def test_many_ranks_are_listed_in_short_and_one_waits_alone() -> None:
     many = [rank(n, world=8) for n in (0, 2, 3, 4, 5, 6, 7)]
     state = box(
-        sample=sample(procs=(*many, rank(1, world=8, state="T"))), sample_at=NOW, queues=(), logs=(), runs=()
+        sample=sample(procs=(*many, rank(1, world=8, state="T"))),
+        sample_at=NOW,
+        queues=(),
+        logs=(),
+        runs=(),
     )
     (finding,) = diagnose(state, NOW, ())
     assert "ranks 0, 2, 3, 4 and 3 more wait for it" in finding.evidence
     two = (rank(0, world=2), rank(1, world=2, state="T"))
-    (finding,) = diagnose(box(sample=sample(procs=two), sample_at=NOW, queues=(), logs=(), runs=()), NOW, ())
+    (finding,) = diagnose(
+        box(sample=sample(procs=two), sample_at=NOW, queues=(), logs=(), runs=()), NOW, ()
+    )
     assert "; rank 0 waits for it (futex_do_wait)" in finding.evidence
     assert finding.confidence == 0.95
 

@@ -48,12 +48,17 @@ from tests.unit.triage.builders import (
 
 PASSED, FAILED, WARN = CheckStatus.PASSED, CheckStatus.FAILED, CheckStatus.WARN
 WAITING, PERSON = CheckStatus.WAITING, CheckStatus.PERSON
-DONE = (cell("lstm-a", state="done", exit_code=0, durable="verified"), cell(state="done", durable="verified"))
+DONE = (
+    cell("lstm-a", state="done", exit_code=0, durable="verified"),
+    cell(state="done", durable="verified"),
+)
 H200 = Gpu(index=0, name="H200", util=1.0)
 
 
 def check(id_: str, state: BoxState, profile: str = "vastai") -> CheckResult:
-    return next(result for result in evaluate(state, load_profile(profile), NOW) if result.id == id_)
+    return next(
+        result for result in evaluate(state, load_profile(profile), NOW) if result.id == id_
+    )
 
 
 def box_of(**over: Any) -> BoxState:
@@ -61,7 +66,9 @@ def box_of(**over: Any) -> BoxState:
 
 
 def looked(*found: ExposedToken) -> Hello:
-    return Hello(proto=1, agent="a", boot="b", host="h", python="3.12.1", pid=1, at=NOW, exposed=found)
+    return Hello(
+        proto=1, agent="a", boot="b", host="h", python="3.12.1", pid=1, at=NOW, exposed=found
+    )
 
 
 CASES: list[tuple[str, dict[str, Any], CheckStatus]] = [
@@ -194,7 +201,9 @@ CASES: list[tuple[str, dict[str, Any], CheckStatus]] = [
 
 
 @pytest.mark.parametrize(("id_", "over", "status"), CASES)
-def test_a_check_says_what_its_evidence_proves(id_: str, over: dict[str, Any], status: CheckStatus) -> None:
+def test_a_check_says_what_its_evidence_proves(
+    id_: str, over: dict[str, Any], status: CheckStatus
+) -> None:
     found = check(id_, box_of(**over))
     assert (found.status, bool(found.evidence)) == (status, True), found.evidence
 
@@ -226,7 +235,10 @@ def test_checkpoints_on_a_disk_that_a_stop_empties() -> None:
 
 
 def test_a_simulated_gpu_is_called_so() -> None:
-    assert check("0.4", box()).evidence == "SIM: 1 × RTX 4090 replayed from a trace, no real GPU was seen"
+    assert (
+        check("0.4", box()).evidence
+        == "SIM: 1 × RTX 4090 replayed from a trace, no real GPU was seen"
+    )
 
 
 @pytest.mark.parametrize(
@@ -238,7 +250,9 @@ def test_a_simulated_gpu_is_called_so() -> None:
         (Agreed(spot=True), PASSED, "1 × H200, by "),
     ],
 )
-def test_the_gpu_is_the_one_that_was_asked_for(asked: Agreed, status: CheckStatus, said: str) -> None:
+def test_the_gpu_is_the_one_that_was_asked_for(
+    asked: Agreed, status: CheckStatus, said: str
+) -> None:
     spec = msgspec.structs.replace(box().spec, asked=asked)
     found = check("0.4", box(spec=spec, sample=sample(gpus=(H200,))))
     assert found.status is status
@@ -274,7 +288,9 @@ def test_a_price_that_the_person_wrote_down_is_not_read_from_a_provider() -> Non
     priced = msgspec.structs.replace(box().meter, source=FLEET_FILE, per_hour=0.5)
     found = check("5.5", box(meter=priced, spec=spec))
     assert found.status is WARN
-    assert found.evidence.startswith("no provider was asked: $0.50/h is the price in the fleet file")
+    assert found.evidence.startswith(
+        "no provider was asked: $0.50/h is the price in the fleet file"
+    )
 
 
 def test_the_newest_layer_does_not_hide_the_oldest() -> None:

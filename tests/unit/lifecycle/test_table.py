@@ -17,7 +17,11 @@ def test_ids_are_distinct_and_in_order() -> None:
 
 
 def test_at_least_sixteen_are_evaluated_from_live_data() -> None:
-    proved = [r for r in evaluate(box(), load_profile("vastai"), NOW) if r.status is not CheckStatus.PERSON]
+    proved = [
+        r
+        for r in evaluate(box(), load_profile("vastai"), NOW)
+        if r.status is not CheckStatus.PERSON
+    ]
     assert len(proved) >= 16
 
 

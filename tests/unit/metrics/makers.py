@@ -74,7 +74,9 @@ def event(step: int, *values: bytes, wall: float = 1.79e9) -> bytes:
 def scalars(*rows: tuple[str, int, float]) -> bytes:
     """An event file with one record a scalar."""
     version = b"\x09" + struct.pack("<d", 1.79e9) + blob(3, b"brain.Event:2")
-    return tfrecord(version) + b"".join(tfrecord(event(step, simple(tag, y))) for tag, step, y in rows)
+    return tfrecord(version) + b"".join(
+        tfrecord(event(step, simple(tag, y))) for tag, step, y in rows
+    )
 
 
 def history(row: dict[str, Any], num: int = 1) -> bytes:
@@ -141,7 +143,8 @@ class Follower:
 def listing(directory: Path) -> list[tuple[str, int, int]]:
     """What stands in a directory, with sizes and times."""
     return sorted(
-        (entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(directory)
+        (entry.name, entry.stat().st_size, entry.stat().st_mtime_ns)
+        for entry in os.scandir(directory)
     )
 
 

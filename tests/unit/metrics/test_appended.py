@@ -107,7 +107,9 @@ def test_resumes_of_our_own_metrics(tmp_path: Path) -> None:
     path.write_bytes(
         json.dumps({"event": "start", "step": 0, "total_steps": 9, "time": 1.79e9}).encode()
         + b"\n"
-        + b"".join(line(step, loss="nan" if step == 3 else 1.0, time=1.79e9 + step) for step in range(5))
+        + b"".join(
+            line(step, loss="nan" if step == 3 else 1.0, time=1.79e9 + step) for step in range(5)
+        )
         + json.dumps(event).encode()
         + b"\n"
         + line(2, loss=0.5)
@@ -119,13 +121,20 @@ def test_resumes_of_our_own_metrics(tmp_path: Path) -> None:
     each = follower("rgt", path, 1)
     each.poll()
     loss = each.store.series["", "loss", "step"]
-    assert (loss.xs, loss.ys[-1], loss.breaks, loss.segment) == ([0, 1, 2, 3], float("-inf"), [2], 1)
+    assert (loss.xs, loss.ys[-1], loss.breaks, loss.segment) == (
+        [0, 1, 2, 3],
+        float("-inf"),
+        [2],
+        1,
+    )
     assert ("", "total_steps", "step") not in each.store.series
 
 
 def test_detectron2_goes_back_in_the_same_file(tmp_path: Path) -> None:
     path = tmp_path / "metrics.json"
-    rowlist = [{"iteration": step, "total_loss": step / 10, "time": 0.3} for step in (19, 39, 59, 39, 59)]
+    rowlist = [
+        {"iteration": step, "total_loss": step / 10, "time": 0.3} for step in (19, 39, 59, 39, 59)
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rowlist))
     each = follower("detectron2", path)
     each.poll()
@@ -159,7 +168,10 @@ def test_axes_however_they_are_written(tmp_path: Path) -> None:
     path.write_text("Epoch;Step;Loss\n0;5;1.0\n")
     each = follower("csv", path)
     each.poll()
-    assert [point[:4] for point in each.points] == [("epoch", "step", 5.0, 0.0), ("Loss", "step", 5.0, 1.0)]
+    assert [point[:4] for point in each.points] == [
+        ("epoch", "step", 5.0, 0.0),
+        ("Loss", "step", 5.0, 1.0),
+    ]
     path = tmp_path / "log.jsonl"
     path.write_text('{"Epoch": 3, "Loss": 1.0}\n')
     each = follower("jsonl", path)
@@ -190,8 +202,14 @@ def test_several_event_files_of_one_directory(tmp_path: Path) -> None:
     shutil.copy(second, tmp_path)
     each.poll()
     loss = each.store.series["", "train/loss", "step"]
-    assert (loss.xs, loss.ys[-1], loss.breaks) == ([float(step) for step in range(26)], -25.0, [20.0])
-    assert max(each.store.series["", "train/grad_norm", "step"].xs) == 19  # purge_step hides all from 20 on
+    assert (loss.xs, loss.ys[-1], loss.breaks) == (
+        [float(step) for step in range(26)],
+        -25.0,
+        [20.0],
+    )
+    assert (
+        max(each.store.series["", "train/grad_norm", "step"].xs) == 19
+    )  # purge_step hides all from 20 on
     assert (each.resets, each.problems) == (0, [])
     (tmp_path / first.name).unlink()
     each.poll()

@@ -30,7 +30,11 @@ NAMES = {
 
 @pytest.mark.parametrize(
     ("tag", "metric"),
-    [(tag.replace("\u00a0", " "), metric) for metric, tags in NAMES.items() for tag in tags.split(" ")],
+    [
+        (tag.replace("\u00a0", " "), metric)
+        for metric, tags in NAMES.items()
+        for tag in tags.split(" ")
+    ],
 )
 def test_names(tag: str, metric: str | None) -> None:
     assert canonical(tag) == metric

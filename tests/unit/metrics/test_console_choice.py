@@ -89,7 +89,10 @@ def test_many_ranks_and_titles_are_held_in_bounded_memory() -> None:
 
 
 def test_what_is_remembered_survives_json() -> None:
-    lines = [NANOGPT.format(n) for n in (1, 2, 3, 4)] + ["iter 5: loss nan, time 1.0ms", TUNE.format(6)]
+    lines = [NANOGPT.format(n) for n in (1, 2, 3, 4)] + [
+        "iter 5: loss nan, time 1.0ms",
+        TUNE.format(6),
+    ]
     whole, parts = Chooser(), Chooser()
     for line in lines:
         expected = whole.feed("", line)

@@ -14,9 +14,7 @@ from rgt_box.metrics.console_formats import FORMATS
 STATEFUL = ("keras", "lightning-rich", "ultralytics")
 NAN = float("nan")
 FAIRSEQ = "2026-01-01 10:00:00 | INFO | "
-HUGGING_FACE_RUN = (
-    "{'train_runtime': '0.19', 'train_samples_per_second': '802.7', 'train_loss': '3.9', 'epoch': '0.8'}"
-)
+HUGGING_FACE_RUN = "{'train_runtime': '0.19', 'train_samples_per_second': '802.7', 'train_loss': '3.9', 'epoch': '0.8'}"
 
 
 def read(name: str, *lines: str) -> list[Row]:
@@ -35,15 +33,29 @@ def who(line: str) -> str:
     return "" if found is None else found[0].name
 
 
-@pytest.mark.parametrize("each", [f for f in FORMATS if f.name not in STATEFUL], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "each", [f for f in FORMATS if f.name not in STATEFUL], ids=lambda each: each.name
+)
 def test_a_sample_belongs_to_its_own_format_only(each: Any) -> None:
     assert any(hint in each.sample.lower() for hint in each.hints)
     assert who(each.sample) == each.name
 
 
 LINES = [
-    ("rgt", "step 652  epoch 2  loss 1.7102  lr 2.9e-04  gnorm 0.81  41.2k tok/s", 652, "loss", 1.7102),
-    ("rgt", "step 652  epoch 2  loss 1.7102  lr 2.9e-04  gnorm 0.81  41.2k tok/s", 652, "tok_s", 41200.0),
+    (
+        "rgt",
+        "step 652  epoch 2  loss 1.7102  lr 2.9e-04  gnorm 0.81  41.2k tok/s",
+        652,
+        "loss",
+        1.7102,
+    ),
+    (
+        "rgt",
+        "step 652  epoch 2  loss 1.7102  lr 2.9e-04  gnorm 0.81  41.2k tok/s",
+        652,
+        "tok_s",
+        41200.0,
+    ),
     ("rgt", "step 7  epoch 1  loss nan  lr 1.0e-04  950 img/s", 7, "loss", NAN),
     ("nanogpt", "iter 0: loss 10.9893, time 30512.11ms, mfu -100.00%", 0, "mfu", -100.0),
     ("nanogpt", "iter 3: loss inf, time 1.0ms", 3, "loss", math.inf),
@@ -71,7 +83,13 @@ LINES = [
         "lm loss validation",
         3.12,
     ),
-    ("torchtitan", "x - \x1b[31mstep:  1  \x1b[32mloss: nan  \x1b[34mtps: 1,234\x1b[39m", 1, "tps", 1234.0),
+    (
+        "torchtitan",
+        "x - \x1b[31mstep:  1  \x1b[32mloss: nan  \x1b[34mtps: 1,234\x1b[39m",
+        1,
+        "tps",
+        1234.0,
+    ),
     ("torchtitan", "validate step: 10  loss:  8.1  tps: 1,234", 10, "validation_metrics/loss", 8.1),
     ("torchtune", "Step 2 | loss:2.1 lr:4e-05 tokens_per_second_per_gpu:1250.1", 2, "lr", 4e-5),
     (
@@ -81,7 +99,13 @@ LINES = [
         "lr",
         4e-4,
     ),
-    ("fairseq", FAIRSEQ + "train | epoch 001 | loss 4.2 | num_updates 42 | lr 0.1", 42, "loss_epoch", 4.2),
+    (
+        "fairseq",
+        FAIRSEQ + "train | epoch 001 | loss 4.2 | num_updates 42 | lr 0.1",
+        42,
+        "loss_epoch",
+        4.2,
+    ),
     (
         "fairseq",
         FAIRSEQ + "valid | epoch 001 | valid on 'valid' subset | loss 3.9 | num_updates 42",
@@ -96,12 +120,42 @@ LINES = [
         "loss",
         12.5,
     ),
-    ("fairseq", FAIRSEQ + 'valid | {"valid_loss": "3.5", "valid_num_updates": "9"}', 9, "valid_loss", 3.5),
-    ("verl", "(TaskRunner pid=9) step:3 - actor/pg_loss:nan - a/b:np.float64(0.41)", 3, "a/b", 0.41),
+    (
+        "fairseq",
+        FAIRSEQ + 'valid | {"valid_loss": "3.5", "valid_num_updates": "9"}',
+        9,
+        "valid_loss",
+        3.5,
+    ),
+    (
+        "verl",
+        "(TaskRunner pid=9) step:3 - actor/pg_loss:nan - a/b:np.float64(0.41)",
+        3,
+        "a/b",
+        0.41,
+    ),
     ("openrlhf", "Global step 5: {'policy_loss': 0.0123, 'kl': nan}", 5, "kl", NAN),
-    ("deepspeed", "steps: 10 loss: 2.1234 iter time (s): 0.512 samples/sec: 15.6", 10, "samples/sec", 15.6),
-    ("deepspeed", "[x] [Rank 0] step=10, skipped=0, lr=[0.0001], mom=[(0.9, 0.999)]", 10, "lr", 1e-4),
-    ("mmengine", "mmengine - INFO - Iter(train) [  100/40000]  lr: 1e-2  loss: 0.5", 100, "loss", 0.5),
+    (
+        "deepspeed",
+        "steps: 10 loss: 2.1234 iter time (s): 0.512 samples/sec: 15.6",
+        10,
+        "samples/sec",
+        15.6,
+    ),
+    (
+        "deepspeed",
+        "[x] [Rank 0] step=10, skipped=0, lr=[0.0001], mom=[(0.9, 0.999)]",
+        10,
+        "lr",
+        1e-4,
+    ),
+    (
+        "mmengine",
+        "mmengine - INFO - Iter(train) [  100/40000]  lr: 1e-2  loss: 0.5",
+        100,
+        "loss",
+        0.5,
+    ),
     (
         "mmengine",
         "mmdet - INFO - Epoch [2][50/7330]\tlr: 1.9e-03, eta: 4:53:03, loss: 1.2",
@@ -109,8 +163,20 @@ LINES = [
         "loss",
         1.2,
     ),
-    ("pytorch-imagenet", "Epoch: [1][ 10/100]\tTime  0.5 ( 0.6)\tLoss 6.9e+00 (7.0)", 110, "loss", 6.9),
-    ("pytorch-imagenet", "Train: 0 [  50/1251 (  4%)]  Loss: 6.95 (6.96)  LR: 1.0e-06", 50, "lr", 1e-6),
+    (
+        "pytorch-imagenet",
+        "Epoch: [1][ 10/100]\tTime  0.5 ( 0.6)\tLoss 6.9e+00 (7.0)",
+        110,
+        "loss",
+        6.9,
+    ),
+    (
+        "pytorch-imagenet",
+        "Train: 0 [  50/1251 (  4%)]  Loss: 6.95 (6.96)  LR: 1.0e-06",
+        50,
+        "lr",
+        1e-6,
+    ),
     (
         "lightning",
         "Epoch 2:  40%|██  | 4/10 [00:00<00:00, 4.1it/s, v_num=2, x_loss=0.485]",
@@ -118,8 +184,20 @@ LINES = [
         "x_loss",
         0.485,
     ),
-    ("lightning", "Epoch 2/3:  40%|██  | 4/10 [00:00<00:00, 4.1it/s, loss=0.485]", 14, "loss", 0.485),
-    ("tqdm", "steps: 10%|# | 30/300 [00:00<00:05, 48it/s, avr_loss=0.3, lr=1e-4]", 30, "avr_loss", 0.3),
+    (
+        "lightning",
+        "Epoch 2/3:  40%|██  | 4/10 [00:00<00:00, 4.1it/s, loss=0.485]",
+        14,
+        "loss",
+        0.485,
+    ),
+    (
+        "tqdm",
+        "steps: 10%|# | 30/300 [00:00<00:05, 48it/s, avr_loss=0.3, lr=1e-4]",
+        30,
+        "avr_loss",
+        0.3,
+    ),
     ("tqdm", " 10%|# | 3.0k/30.0k [00:00<?, 2.1s/it, loss: nan]", 3000, "loss", NAN),
     ("tqdm", "1|5|Loss: 2.41:   0%|  | 5/1000 [00:00<00:00, 28807.03it/s]", 5, "loss", 2.41),
     ("tqdm", "loss: 0.25: 12it [00:03, 4.0it/s]", 12, "loss", 0.25),
@@ -130,7 +208,9 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "line", "step", "tag", "value"), LINES, ids=lambda each: str(each)[:40])
+@pytest.mark.parametrize(
+    ("name", "line", "step", "tag", "value"), LINES, ids=lambda each: str(each)[:40]
+)
 def test_a_line_is_read(name: str, line: str, step: int, tag: str, value: float) -> None:
     rows = read(name, line)
     assert [row.step for row in rows] == [step]
@@ -166,9 +246,7 @@ def test_lines_that_stand_at_an_epoch_or_at_samples() -> None:
     (row,) = read("pytorch-mnist", "Train Epoch: 2 [640/60000 (1%)]\tLoss: 2.297")
     assert (row.place(), row.values) == (("samples", 60640), {"Loss": 2.297})
     header = "      Epoch    GPU_mem   box_loss   cls_loss  Instances       Size"
-    frame = (
-        "        2/3      1.2G     0.5      13.5          4         64: 100% ━━━━━━━━━━━━ 2/2 5.3it/s 0.4s"
-    )
+    frame = "        2/3      1.2G     0.5      13.5          4         64: 100% ━━━━━━━━━━━━ 2/2 5.3it/s 0.4s"
     assert read("ultralytics", frame) == []
     (row,) = read("ultralytics", header, frame)
     assert row.place() == ("epoch", 2.0)
@@ -181,17 +259,23 @@ def test_transformers_needs_a_loss_and_hides_no_nan() -> None:
     assert row.place() == ("epoch", 0.5)
     assert read("hf", HUGGING_FACE_RUN) == []
     assert read("hf", "config = {'epoch': 3, 'batch_size': 8, 'loss': 'mse'}") == []
-    (row,) = read("llamafactory", "callbacks:143 >> {'loss': 3.8, 'epoch': 0.10, 'throughput': 7257.13}")
+    (row,) = read(
+        "llamafactory", "callbacks:143 >> {'loss': 3.8, 'epoch': 0.10, 'throughput': 7257.13}"
+    )
     assert row.values["throughput"] == 7257.13
 
 
 def test_transformers_takes_its_step_from_the_bar_that_follows() -> None:
     bar = " 12%|█▎        | {}/40 [00:00<00:00, 181.82it/s]"
     loss = "{{'loss': '3.9', 'epoch': '{}'}}"
-    rows = read("hf", bar.format(0), loss.format(0.1), bar.format(5), loss.format(0.2), bar.format(10))
+    rows = read(
+        "hf", bar.format(0), loss.format(0.1), bar.format(5), loss.format(0.2), bar.format(10)
+    )
     assert [(row.step, row.epoch) for row in rows] == [(5, 0.1), (10, 0.2)]
     # Two dictionaries in a row: stdout is buffered, no bar belongs to either.
-    rows = read("hf", bar.format(0), loss.format(0.1), loss.format(0.2), bar.format(12), loss.format(0.3))
+    rows = read(
+        "hf", bar.format(0), loss.format(0.1), loss.format(0.2), bar.format(12), loss.format(0.3)
+    )
     assert [(row.step, row.epoch) for row in rows] == [(None, 0.1), (None, 0.2), (None, 0.3)]
     # The bar of an evaluation has another total.
     other = " 33%|███| 1/3 [00:00<00:00, 9.1it/s]"
@@ -236,7 +320,10 @@ def test_a_bar_counts_on_over_epochs_and_begins_anew_after_a_restart() -> None:
 
 def bars(desc: str, epochs: range, total: int = 10, post: str = "") -> list[str]:
     """The last drawn state of a bar per epoch."""
-    return [f"{desc.format(n)}: 100%|█| {total}/{total} [00:00<00:00, 9it/s, loss=0.5{post}]" for n in epochs]
+    return [
+        f"{desc.format(n)}: 100%|█| {total}/{total} [00:00<00:00, 9it/s, loss=0.5{post}]"
+        for n in epochs
+    ]
 
 
 @pytest.mark.parametrize(
@@ -264,7 +351,11 @@ def test_epochs_of_bars_count_on_from_the_first_one(
 
 def test_the_total_of_a_bar_is_known_until_it_begins_anew() -> None:
     bar = "{0}%|█| {0}/100 [00:00<00:00, 9it/s, loss=0.5]"
-    assert [row.total for row in read("tqdm", *[bar.format(n) for n in (50, 100, 20)])] == [100, 100, 0]
+    assert [row.total for row in read("tqdm", *[bar.format(n) for n in (50, 100, 20)])] == [
+        100,
+        100,
+        0,
+    ]
     assert [row.total for row in read("tqdm", "7it [00:00, 9it/s, loss=0.5]")] == [0]
 
 
@@ -324,7 +415,9 @@ def test_the_prefix_of_a_rank_stands_apart() -> None:
 def test_every_format_is_documented_and_says_where_it_was_seen() -> None:
     text = (Path(__file__).parents[3] / "docs" / "scalars.md").read_text()
     named = {
-        name for row in re.findall(r"^\| (`[^|]*) \|", text, re.M) for name in re.findall(r"`([^`]+)`", row)
+        name
+        for row in re.findall(r"^\| (`[^|]*) \|", text, re.M)
+        for name in re.findall(r"`([^`]+)`", row)
     }
     assert {each.name for each in FORMATS} <= named
     assert all(each.seen and each.sample for each in FORMATS)

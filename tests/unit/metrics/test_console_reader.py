@@ -138,7 +138,9 @@ TEXT = st.lists(WORDS | st.text(max_size=20), max_size=40).map("".join)
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(text=TEXT | st.binary(max_size=400), cuts=st.lists(st.integers(0, 400), max_size=3))
-def test_no_text_is_an_error_and_no_cut_matters(text: str | bytes, cuts: list[int], tmp_path: Path) -> None:
+def test_no_text_is_an_error_and_no_cut_matters(
+    text: str | bytes, cuts: list[int], tmp_path: Path
+) -> None:
     data = text if isinstance(text, bytes) else text.encode()
     path = tmp_path / "console.log"
     path.write_bytes(data)
@@ -198,7 +200,9 @@ def test_a_line_of_a_megabyte_is_no_trouble(unit: str, tmp_path: Path) -> None:
         "epoch global step 1: {",
     ]
     lines = [start + unit * ((1 << 20) // len(unit)) for start in starts]
-    path.write_text("\n".join([*lines, *[f"iter {n}: loss 2.5, time 1.0ms" for n in (1, 2, 3)], ""]))
+    path.write_text(
+        "\n".join([*lines, *[f"iter {n}: loss 2.5, time 1.0ms" for n in (1, 2, 3)], ""])
+    )
     store, problems = read_all(ConsoleReader(str(path)))
     assert problems == []
     assert store.series["", "loss", "step"].xs[-3:] == [1.0, 2.0, 3.0]

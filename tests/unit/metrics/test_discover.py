@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.metrics import BY_KIND, candidates, discover, identify, open_source, preference, run_name
+from rgt_box.metrics import (
+    BY_KIND,
+    candidates,
+    discover,
+    identify,
+    open_source,
+    preference,
+    run_name,
+)
 from rgt_box.metrics.formats import FORMATS
 from rgt_wire.event_records import masked
 
@@ -76,14 +84,18 @@ def kinds(root: Path) -> dict[str, str]:
 
 def test_every_kind_has_a_rank_a_reader_and_a_way_to_be_known() -> None:
     assert len(BY_KIND) == len(FORMATS)
-    assert [each.kind for each in FORMATS if each.sniff is None or not each.names] == ["tensorboard_dir"]
+    assert [each.kind for each in FORMATS if each.sniff is None or not each.names] == [
+        "tensorboard_dir"
+    ]
     assert (
         preference("rgt")
         < preference("tensorboard")
         < preference("console:nanogpt")
         < preference("hf_trainer")
     )
-    assert all(open_source(kind, "/nowhere").read().problems or kind == "hf_trainer" for kind in BY_KIND)
+    assert all(
+        open_source(kind, "/nowhere").read().problems or kind == "hf_trainer" for kind in BY_KIND
+    )
 
 
 @pytest.mark.parametrize("kind", sorted(ROWS))
@@ -139,7 +151,10 @@ def test_of_several_trainer_states_the_one_written_last_counts(tmp_path: Path) -
         write(tmp_path / f"a/checkpoint-{number}/trainer_state.json", ROWS["hf_trainer"], mtime)
     write(tmp_path / "b/checkpoint-7/trainer_state.json", ROWS["hf_trainer"], 1000)
     write(tmp_path / "b/tmp-checkpoint-9/trainer_state.json", ROWS["hf_trainer"], 9000)
-    assert set(kinds(tmp_path)) == {"a/checkpoint-20/trainer_state.json", "b/checkpoint-7/trainer_state.json"}
+    assert set(kinds(tmp_path)) == {
+        "a/checkpoint-20/trainer_state.json",
+        "b/checkpoint-7/trainer_state.json",
+    }
 
 
 @pytest.mark.parametrize(
@@ -163,7 +178,14 @@ def test_a_run_is_named_by_its_own_directory(path: str, kind: str, run: str) -> 
 
 def test_places_without_scalars_are_not_entered(tmp_path: Path) -> None:
     write(tmp_path / "a.log", LINE)
-    for name in (".git", "node_modules", "site-packages", "__pycache__", ".cache", "global_step100"):
+    for name in (
+        ".git",
+        "node_modules",
+        "site-packages",
+        "__pycache__",
+        ".cache",
+        "global_step100",
+    ):
         write(tmp_path / name / "b.log", LINE)
     write(tmp_path / "/".join("123456") / "deep.log", LINE)
     write(tmp_path / "/".join("1234567") / "too-deep.log", LINE)
@@ -209,7 +231,9 @@ def test_a_gentle_walk_enters_no_dataset_and_nothing_hidden(tmp_path: Path) -> N
     assert len(Finder(str(tmp_path)).scan()) == 36
 
 
-def test_an_unchanged_directory_is_not_listed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_directory_is_not_listed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path / "a/a.log", LINE)
     write(tmp_path / "b/b.log", LINE)
     for name in ("a", "b", "."):
@@ -228,7 +252,11 @@ def test_an_unchanged_directory_is_not_listed_again(tmp_path: Path, monkeypatch:
     assert finder.scan() == first
     assert len(listed) == 3
     write(tmp_path / "b/c.log", LINE)
-    assert [os.path.basename(source.path) for source in finder.scan()] == ["a.log", "b.log", "c.log"]
+    assert [os.path.basename(source.path) for source in finder.scan()] == [
+        "a.log",
+        "b.log",
+        "c.log",
+    ]
     assert listed[3:] == ["b"]
 
 

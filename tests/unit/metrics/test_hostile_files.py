@@ -51,7 +51,9 @@ def test_a_line_of_one_megabyte_is_read(tmp_path: Path) -> None:
     assert (len(each.points), each.problems, peak < 12) == (3, [], True)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in BY_KIND if kind not in ("tensorboard_dir", "console")])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in BY_KIND if kind not in ("tensorboard_dir", "console")]
+)
 @pytest.mark.parametrize("junk", ["zeros", "ones", "text", "brackets"])
 def test_junk_of_any_kind(kind: str, junk: str, tmp_path: Path) -> None:
     path = tmp_path / "file"
@@ -98,7 +100,9 @@ def test_a_table_with_an_endless_header(tmp_path: Path) -> None:
 
 def test_quotes_and_ragged_rows(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    path.write_bytes('\ufeff"step", "a,b" ,loss\n1,"1,234",0.5\n1,2\n2,"x\n3,3,3,3\n4,,1\n'.encode())
+    path.write_bytes(
+        '\ufeff"step", "a,b" ,loss\n1,"1,234",0.5\n1,2\n2,"x\n3,3,3,3\n4,,1\n'.encode()
+    )
     each, _ = poll("csv", path)
     assert [point[0:4] for point in each.points] == [
         ("a,b", "step", 1.0, 1234.0),

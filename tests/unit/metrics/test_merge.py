@@ -44,7 +44,9 @@ def test_a_better_source_that_appears_later_takes_over_where_it_begins() -> None
     log = offer("console:nanogpt", "log", loss=series(*[(x, 1.0) for x in range(10)]))
     events = offer("tensorboard", "tb", loss=series((6, 2.0), (7, 2.0)))
     curve = loss(log, events)
-    assert xs(curve) == [0, 1, 2, 3, 4, 5, 6, 7], "what the lesser source has beyond is not mixed in"
+    assert xs(curve) == [0, 1, 2, 3, 4, 5, 6, 7], (
+        "what the lesser source has beyond is not mixed in"
+    )
     assert curve.breaks() == [6]
     assert [part.path for part in curve.parts] == ["log", "tb"]
 
@@ -52,7 +54,12 @@ def test_a_better_source_that_appears_later_takes_over_where_it_begins() -> None
 def test_the_state_of_transformers_fills_in_what_the_console_no_longer_has() -> None:
     state = offer("hf_trainer", "state", loss=series((5, 1.0), (10, 1.0), (15, 1.0)))
     log = offer("console:hf", "log", loss=series((15, 3.0), (20, 3.0)))
-    assert loss(state, log).points() == [(5, 1.0, None), (10, 1.0, None), (15, 3.0, None), (20, 3.0, None)]
+    assert loss(state, log).points() == [
+        (5, 1.0, None),
+        (10, 1.0, None),
+        (15, 3.0, None),
+        (20, 3.0, None),
+    ]
 
 
 def test_axes_are_never_mixed() -> None:
@@ -83,7 +90,10 @@ def test_a_resume_within_a_file_stays_a_segment() -> None:
 
 def test_epochs_of_a_console_become_steps_where_a_state_tells_how_many_make_one() -> None:
     state = offer(
-        "hf_trainer", "state", loss=series((50, 1.0), (100, 1.0)), epoch=series((50, 0.5), (100, 1.0))
+        "hf_trainer",
+        "state",
+        loss=series((50, 1.0), (100, 1.0)),
+        epoch=series((50, 0.5), (100, 1.0)),
     )
     log = offer("console:hf", "log", loss__epoch=series((1.5, 3.0), (2.0, 3.5)))
     curve = loss(state, log)
@@ -126,7 +136,9 @@ def test_only_what_is_new_is_sent() -> None:
     assert (news.keep, news.points, news.resumes) == (1, [(2, 9.0, None)], True), "a restart"
     better = offer("tensorboard", "tb", loss=series((2, 7.0), (4, 8.0)))
     news = News([(1, 1.0), (2, 9.0)], loss(rows, better))
-    assert (news.keep, [x for x, _, _ in news.points], news.resumes) == (1, [2, 4], True), "a better source"
+    assert (news.keep, [x for x, _, _ in news.points], news.resumes) == (1, [2, 4], True), (
+        "a better source"
+    )
 
 
 POINTS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=12).map(

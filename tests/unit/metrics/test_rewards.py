@@ -32,7 +32,10 @@ DPO = {
 
 def shown(folder: Path) -> RunState:
     """Return the run as a client has it that is sent what stands below `folder`."""
-    run, finder = RunState(name="r"), Finder(str(folder), clock=lambda: 0.0)  # a walk that is held up goes on
+    run, finder = (
+        RunState(name="r"),
+        Finder(str(folder), clock=lambda: 0.0),
+    )  # a walk that is held up goes on
     for frame in FoundScalars("r", str(folder), None, {}, finder).poll():
         run = fold(run, msgspec.convert(frame, Scalars), 0.0, 0.0)
     return run
@@ -44,7 +47,9 @@ def values(run: RunState, name: str) -> list[tuple[float, float]]:
 
 
 @pytest.mark.parametrize(("kind", "names"), [("grpo", GRPO), ("dpo", DPO)])
-def test_the_state_file_of_trl_brings_its_curves(kind: str, names: set[str], tmp_path: Path) -> None:
+def test_the_state_file_of_trl_brings_its_curves(
+    kind: str, names: set[str], tmp_path: Path
+) -> None:
     shutil.copytree(TRL / kind / "checkpoint-6", tmp_path / "checkpoint-6")
     run = shown(tmp_path)
     assert names <= set(run.series)

@@ -47,7 +47,14 @@ SAMPLES: list[tuple[str, str, int, int, int, Series]] = [
             "epoch_learning_rate": ("epoch", 3, 0, 2, 0.0010000000474974513),
         },
     ),
-    ("tensorboard", "tensorboard/torn_mid_payload.tfevents", 1, 3, 0, {"a": ("step", 3, 0, 2, 2.0)}),
+    (
+        "tensorboard",
+        "tensorboard/torn_mid_payload.tfevents",
+        1,
+        3,
+        0,
+        {"a": ("step", 3, 0, 2, 2.0)},
+    ),
     (
         "tensorboard",
         "hf_trainer/events.out.tfevents.1795253585.vm.8600.0",
@@ -73,7 +80,10 @@ SAMPLES: list[tuple[str, str, int, int, int, Series]] = [
         "hf_trainer",
         "hf_trainer/checkpoint-20/trainer_state.json",
         *(12, 33, 0),
-        {"loss": ("step", 4, 0, 20, 3.9002235412597654), "eval_loss": ("step", 1, 0, 20, 3.895179271697998)},
+        {
+            "loss": ("step", 4, 0, 20, 3.9002235412597654),
+            "eval_loss": ("step", 1, 0, 20, 3.895179271697998),
+        },
     ),
     (
         "hf_trainer",
@@ -246,7 +256,9 @@ def ready(name: str, directory: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "count", "points", "nonfinite", "expected"), SAMPLES, ids=[each[1] for each in SAMPLES]
+    ("kind", "name", "count", "points", "nonfinite", "expected"),
+    SAMPLES,
+    ids=[each[1] for each in SAMPLES],
 )
 def test_sample(
     kind: str, name: str, count: int, points: int, nonfinite: int, expected: Series, tmp_path: Path
@@ -258,7 +270,11 @@ def test_sample(
         mine = [value for key, value in found.items() if key[1:] == (tag, axis)]
         last = rest[3] if isinstance(rest[3], str) else pytest.approx(rest[3], rel=1e-12)
         assert mine == [(*rest[:3], last)], tag
-    assert (len(found), sum(each[0] for each in found.values()), sum(each[1] for each in found.values())) == (
+    assert (
+        len(found),
+        sum(each[0] for each in found.values()),
+        sum(each[1] for each in found.values()),
+    ) == (
         count,
         points,
         nonfinite,
@@ -274,14 +290,19 @@ def test_every_sample_file_is_used() -> None:
     used = {each[1] for each in SAMPLES} | {"mlflow/metrics/system/gpu_0_utilization_percentage"}
     used |= {
         "made/wandb_history.wandb",
-        *(f"made/tensorboardX/events.out.tfevents.{stamp}.vm" for stamp in (1795263245, 1795263246)),
+        *(
+            f"made/tensorboardX/events.out.tfevents.{stamp}.vm"
+            for stamp in (1795263245, 1795263246)
+        ),
     }
     used |= {  # by test_rewards
         f"trl/{kind}/{name}"
         for kind in ("grpo", "dpo")
         for name in ("console.log", "checkpoint-6/trainer_state.json")
     }
-    used |= {f"restarts/{name}.jsonl" for name in ("counter_alone", "from_checkpoint")}  # by test_step_back
+    used |= {
+        f"restarts/{name}.jsonl" for name in ("counter_alone", "from_checkpoint")
+    }  # by test_step_back
     here = {
         str(path.relative_to(FIXTURES))
         for path in FIXTURES.rglob("*")
@@ -306,5 +327,7 @@ def test_wall_times_and_segments_of_the_samples(tmp_path: Path) -> None:
         [2.345, 2.299, 2.25],
         [64.0],
     )
-    store, _ = read_all(open_reader("tensorboard", ready("tensorboard/tf2_events.out.tfevents.v2", tmp_path)))
+    store, _ = read_all(
+        open_reader("tensorboard", ready("tensorboard/tf2_events.out.tfevents.v2", tmp_path))
+    )
     assert store.series["", "d", "step"].ats == [1795254291.771703]

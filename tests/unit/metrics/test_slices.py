@@ -23,7 +23,9 @@ CUTS = st.lists(st.floats(min_value=0, max_value=1), max_size=12)
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def whole_and_sliced(kind: str, data: bytes, cuts: list[float], limit: int) -> tuple[Follower, Follower]:
+def whole_and_sliced(
+    kind: str, data: bytes, cuts: list[float], limit: int
+) -> tuple[Follower, Follower]:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "file")
         make = functools.partial(open_reader, kind, str(path))
@@ -85,7 +87,9 @@ def test_json_lines(lines: list[bytes], cuts: list[float], limit: int, kind: str
     st.integers(min_value=1, max_value=20),
     st.sampled_from(["csv", "lightning", "deepspeed"]),
 )
-def test_tables(rows: list[tuple[int, float, bool]], cuts: list[float], limit: int, kind: str) -> None:
+def test_tables(
+    rows: list[tuple[int, float, bool]], cuts: list[float], limit: int, kind: str
+) -> None:
     header = "epoch,step,loss,late/key\r\n"
     text = header
     for step, y, sparse in rows:
@@ -107,7 +111,9 @@ def test_tables(rows: list[tuple[int, float, bool]], cuts: list[float], limit: i
     cuts=CUTS,
     limit=st.integers(min_value=1, max_value=20),
 )
-def test_event_files(records: list[tuple[str, int, float] | int], cuts: list[float], limit: int) -> None:
+def test_event_files(
+    records: list[tuple[str, int, float] | int], cuts: list[float], limit: int
+) -> None:
     data = makers.scalars()
     for record in records:
         if isinstance(record, int):
@@ -120,11 +126,16 @@ def test_event_files(records: list[tuple[str, int, float] | int], cuts: list[flo
 
 @QUICK
 @given(
-    st.lists(st.tuples(STEPS, Y, st.sampled_from([0, 0, 0, 9000, 40000, 70000]), st.booleans()), max_size=20),
+    st.lists(
+        st.tuples(STEPS, Y, st.sampled_from([0, 0, 0, 9000, 40000, 70000]), st.booleans()),
+        max_size=20,
+    ),
     CUTS,
     st.integers(min_value=1, max_value=20),
 )
-def test_wandb_files(rows: list[tuple[int, float, int, bool]], cuts: list[float], limit: int) -> None:
+def test_wandb_files(
+    rows: list[tuple[int, float, int, bool]], cuts: list[float], limit: int
+) -> None:
     records = []
     for index, (step, y, filling, own) in enumerate(rows):
         row: dict[str, Any] = {"_step": index, "loss": y, "text": "x" * filling}
@@ -154,7 +165,10 @@ def test_samples_byte_by_byte_or_nearly(kind: str, name: str) -> None:
     assert same(kind, data, cuts, 3).points
 
 
-@given(st.binary(max_size=300), st.sampled_from(["rgt", "csv", "lightning", "torchtune", "mlflow_files"]))
+@given(
+    st.binary(max_size=300),
+    st.sampled_from(["rgt", "csv", "lightning", "torchtune", "mlflow_files"]),
+)
 @QUICK
 def test_junk_is_no_error(data: bytes, kind: str) -> None:
     whole, sliced = whole_and_sliced(kind, data, [0.3, 0.6], 3)
@@ -168,10 +182,14 @@ def test_damage_in_the_middle_costs_at_most_what_it_hit(data: st.DataObject, kin
     if kind == "tensorboard":
         body = makers.scalars(*rows)
     else:
-        body = makers.wandb_file([makers.history({"_step": step, "loss": y}) for _, step, y in rows])
+        body = makers.wandb_file(
+            [makers.history({"_step": step, "loss": y}) for _, step, y in rows]
+        )
     at = data.draw(st.integers(min_value=8, max_value=len(body) - 1))
     broken = (
-        body[:at] + bytes([body[at] ^ data.draw(st.integers(min_value=1, max_value=255))]) + body[at + 1 :]
+        body[:at]
+        + bytes([body[at] ^ data.draw(st.integers(min_value=1, max_value=255))])
+        + body[at + 1 :]
     )
     whole, _ = whole_and_sliced(kind, broken, [], 10)
     good = [point for point in whole.points if point[2] == point[3]]

@@ -108,7 +108,9 @@ def test_damage_is_told_and_passed_over(tmp_path: Path) -> None:
     bad_data = records[1][:20] + b"\xee" + records[1][21:]
     bad_header = b"\xee" + records[3][1:]
     no_event = tfrecord(b"\x0f\x0f")
-    path.write_bytes(records[0] + bad_data + records[2] + bad_header + records[4] + no_event + records[5])
+    path.write_bytes(
+        records[0] + bad_data + records[2] + bad_header + records[4] + no_event + records[5]
+    )
     each = follower(path)
     each.poll()
     assert [point[2] for point in each.points] == [0, 2, 4, 5]
@@ -161,7 +163,9 @@ def test_histograms_cost_no_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_hole_of_zeros_is_passed_over(tmp_path: Path, hole: int, length: int) -> None:
     path = tmp_path / "events.out.tfevents.1.a"
     first, second = (event(step, simple("loss", 1.0)) for step in (1, 2))
-    second += blob(90, bytes(length - len(second) - (3 if length < 140 else 4 if length < 9999 else 5)))
+    second += blob(
+        90, bytes(length - len(second) - (3 if length < 140 else 4 if length < 9999 else 5))
+    )
     assert len(second) == length
     path.write_bytes(tfrecord(first) + bytes(hole) + tfrecord(second) + tfrecord(first))
     each = follower(path)
@@ -208,11 +212,21 @@ def test_the_zero_that_hides_a_nan(tmp_path: Path) -> None:
     each = follower(path, 1)
     each.poll()
     assert [point[3] for point in each.points] == [1.0, 1.0]  # the zero waits for its gradient norm
-    rows += [("train/learning_rate", 10, 0.1), ("train/grad_norm", 10, nan), ("train/loss", 15, 0.0)]
+    rows += [
+        ("train/learning_rate", 10, 0.1),
+        ("train/grad_norm", 10, nan),
+        ("train/loss", 15, 0.0),
+    ]
     rows += [("train/grad_norm", 15, 2.0), ("train/loss", 20, 0.0), ("train/loss", 25, 3.0)]
     path.write_bytes(makers.scalars(*rows))
     each.poll()
-    assert [point[3] for point in each.points if point[0] == "train/loss"] == [1.0, "nan", 0.0, 0.0, 3.0]
+    assert [point[3] for point in each.points if point[0] == "train/loss"] == [
+        1.0,
+        "nan",
+        0.0,
+        0.0,
+        3.0,
+    ]
 
 
 def test_a_zero_of_a_file_without_gradient_norms_is_a_zero(tmp_path: Path) -> None:
@@ -224,5 +238,10 @@ def test_a_zero_of_a_file_without_gradient_norms_is_a_zero(tmp_path: Path) -> No
 
 
 def test_the_order_of_files() -> None:
-    names = ["events.out.tfevents.20.b", "events.out.tfevents.3.z", "events.out.tfevents.20.a", "x.tfevents"]
+    names = [
+        "events.out.tfevents.20.b",
+        "events.out.tfevents.3.z",
+        "events.out.tfevents.20.a",
+        "x.tfevents",
+    ]
     assert sorted(names, key=tensorboard.order) == [names[3], names[1], names[2], names[0]]

@@ -42,11 +42,19 @@ def test_only_new_rows_come(tmp_path: Path) -> None:
     each = follower(path, 2)
     each.poll()
     assert losses(each) == [(5, 1.0), (10, 1.0)]
-    history += [row(15, float("nan")), row(20, 0.0, grad_norm=float("nan")), {"eval_loss": 2.0, "step": 20}]
+    history += [
+        row(15, float("nan")),
+        row(20, 0.0, grad_norm=float("nan")),
+        {"eval_loss": 2.0, "step": 20},
+    ]
     write(path, history)
     each.poll()
     assert losses(each) == [(5, 1.0), (10, 1.0), (15, "nan"), (20, "nan")]
-    assert (each.resets, len(each.points), each.points[-1][:4]) == (0, 13, ("eval_loss", "step", 20.0, 2.0))
+    assert (each.resets, len(each.points), each.points[-1][:4]) == (
+        0,
+        13,
+        ("eval_loss", "step", 20.0, 2.0),
+    )
     assert each.poll().points == []
 
 
@@ -67,7 +75,9 @@ def test_another_course_is_read_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("indent", [2, None])
-def test_a_torn_write_keeps_the_old_points_wherever_it_is_cut(tmp_path: Path, indent: int | None) -> None:
+def test_a_torn_write_keeps_the_old_points_wherever_it_is_cut(
+    tmp_path: Path, indent: int | None
+) -> None:
     path = tmp_path / "trainer_state.json"
     write(path, [row(5), row(10), row(15)], indent)
     whole = path.read_bytes()
@@ -86,11 +96,19 @@ def test_a_torn_write_keeps_the_old_points_wherever_it_is_cut(tmp_path: Path, in
 
 
 @pytest.mark.parametrize("indent", [2, None])
-def test_the_plan_behind_the_history_is_told_when_it_changes(tmp_path: Path, indent: int | None) -> None:
+def test_the_plan_behind_the_history_is_told_when_it_changes(
+    tmp_path: Path, indent: int | None
+) -> None:
     path = tmp_path / "trainer_state.json"
     each = follower(path, 1)
     for steps, most in ((5, 100), (10, 100), (15, 300), (15, 0), (15, -1)):
-        write(path, [row(step) for step in range(5, steps + 1, 5)], indent, max_steps=most, global_step=steps)
+        write(
+            path,
+            [row(step) for step in range(5, steps + 1, 5)],
+            indent,
+            max_steps=most,
+            global_step=steps,
+        )
         each.poll()
     assert [point[1:4] for point in each.points if point[0] == TOTAL] == [
         ("step", 5.0, 100.0),
@@ -111,13 +129,19 @@ def test_the_sample_in_two_saves(tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
     each = follower(path, 3)
     for step in (20, 40):
-        path.write_bytes((FIXTURES / f"hf_trainer/checkpoint-{step}/trainer_state.json").read_bytes())
+        path.write_bytes(
+            (FIXTURES / f"hf_trainer/checkpoint-{step}/trainer_state.json").read_bytes()
+        )
         each.poll()
     assert (each.resets, len(each.points), losses(each)[-1]) == (0, 69, (40.0, 3.8949180603027345))
-    assert [point[:4] for point in each.points if point[0] == TOTAL] == [(TOTAL, "step", 20.0, 40.0)]
+    assert [point[:4] for point in each.points if point[0] == TOTAL] == [
+        (TOTAL, "step", 20.0, 40.0)
+    ]
 
 
-def test_reading_goes_on_inside_a_long_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_goes_on_inside_a_long_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "trainer_state.json"
     write(path, [row(step) for step in range(300)])
     decoded: list[int] = []
@@ -151,7 +175,13 @@ def test_a_long_history_needs_little_memory(tmp_path: Path) -> None:
 
 def test_rows_larger_than_a_window_and_names_of_any_script(tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
-    state = {"log_history": [row(1, note="x" * 500000), row(2, **{"Verlust/ä": 1.0, "损失": 2.0}), row(3)]}
+    state = {
+        "log_history": [
+            row(1, note="x" * 500000),
+            row(2, **{"Verlust/ä": 1.0, "损失": 2.0}),
+            row(3),
+        ]
+    }
     for ascii_only in (True, False):
         path.write_text(json.dumps(state, ensure_ascii=ascii_only))
         each = follower(path)

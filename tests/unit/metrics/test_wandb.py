@@ -53,7 +53,9 @@ def test_a_history_record_of_absurd_size(tmp_path: Path) -> None:
 
 
 def test_damage_costs_one_block(tmp_path: Path) -> None:
-    data = bytearray(makers.wandb_file([history({"_step": n, "loss": float(n)}) for n in range(3000)]))
+    data = bytearray(
+        makers.wandb_file([history({"_step": n, "loss": float(n)}) for n in range(3000)])
+    )
     data[40000] ^= 1
     path = tmp_path / "run-x.wandb"
     path.write_bytes(data)
@@ -73,14 +75,25 @@ def test_values(tmp_path: Path) -> None:
         "list": "[1]",
     }
     keys.update(
-        _runtime="5", _timestamp="1790000000.5", nested='{"a": {"b": 7}}', image='{"_type": "x", "n": 5}'
+        _runtime="5",
+        _timestamp="1790000000.5",
+        nested='{"a": {"b": 7}}',
+        image='{"_type": "x", "n": 5}',
     )
-    items = b"".join(blob(1, blob(1, key.encode()) + blob(16, value.encode())) for key, value in keys.items())
+    items = b"".join(
+        blob(1, blob(1, key.encode()) + blob(16, value.encode())) for key, value in keys.items()
+    )
     deep = blob(1, blob(2, b"x") + blob(2, b"y") + blob(16, b"3"))
     each = read(tmp_path, [blob(2, items + deep + blob(2, number(1, 9)))])
     assert [point[:5] for point in each.points] == [
         (tag, "step", 9.0, y, 1790000000.5)
-        for tag, y in (("loss", "nan"), ("up", "inf"), ("word", 0.5), ("nested.a.b", 7.0), ("x.y", 3.0))
+        for tag, y in (
+            ("loss", "nan"),
+            ("up", "inf"),
+            ("word", 0.5),
+            ("nested.a.b", 7.0),
+            ("x.y", 3.0),
+        )
     ]
 
 

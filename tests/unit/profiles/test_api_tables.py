@@ -7,7 +7,14 @@ from datetime import date, timedelta
 import pytest
 
 from rgt_tui.cli import main
-from rgt_tui.profiles import ApiField, ProfileError, load_api_tables, old_tables, parse_field, parse_table
+from rgt_tui.profiles import (
+    ApiField,
+    ProfileError,
+    load_api_tables,
+    old_tables,
+    parse_field,
+    parse_table,
+)
 
 HEAD = 'platform = "x"\nsource = "https://x.example/docs"\nverified = "2026-08"\n'
 CALL = '[[calls]]\nmethod = "GET"\npath = "/boxes/{id}"\nanswers = { 200 = "Box" }\n'
@@ -19,7 +26,10 @@ BOX = '[types.Box]\nid = "string"\n'
     [
         ("string", ApiField("string")),
         ("number in $/h", ApiField("number", unit="$/h")),
-        ("integer in GB or null, optional", ApiField("integer", unit="GB", required=False, nullable=True)),
+        (
+            "integer in GB or null, optional",
+            ApiField("integer", unit="GB", required=False, nullable=True),
+        ),
         ("list of Pod", ApiField("list", ApiField("Pod"))),
         ("map of string, optional", ApiField("map", ApiField("string"), required=False)),
         ("one of A|B or null", ApiField("one of", choices=("A", "B"), nullable=True)),
@@ -59,7 +69,9 @@ def test_a_mistake_is_named(text: str, words: str) -> None:
 def test_the_call_with_fewer_variables_counts() -> None:
     more = CALL.replace("{id}", "all").replace("200", "201")
     table = parse_table((HEAD + CALL + more + BOX).encode(), "x")
-    found = [table.call("GET", path) for path in ("/boxes/all", "/boxes/7", "/boxes/7/8", "/boxes/")]
+    found = [
+        table.call("GET", path) for path in ("/boxes/all", "/boxes/7", "/boxes/7/8", "/boxes/")
+    ]
     assert [call and list(call.answers) for call in found] == [["201"], ["200"], None, None]
     assert table.call("POST", "/boxes/7") is None
 
@@ -78,7 +90,9 @@ def test_a_table_is_old_after_120_days_and_by_each_month_of_its_calls() -> None:
     first = date.fromisoformat(f"{months[0]}-01")
     assert list(old_tables(["runpod", "slurm"], first + timedelta(days=120))) == []
     found = list(old_tables(["runpod"], first + timedelta(days=121)))
-    assert all(not one.fails and months[0] in one.words and "121 days ago" in one.words for one in found)
+    assert all(
+        not one.fails and months[0] in one.words and "121 days ago" in one.words for one in found
+    )
     assert found
 
 
@@ -89,8 +103,12 @@ def test_the_check_of_profiles_names_it(capsys: pytest.CaptureFixture[str]) -> N
     assert "in 2026-08: compare again (https://docs.runpod.io/api-reference-v2/overview)" in out
 
 
-def test_the_check_of_all_profiles_names_every_old_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_check_of_all_profiles_names_every_old_table(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     main(["profiles", "check", "--as-of", "2099-01-01"])
     out = capsys.readouterr().out
     assert len(load_api_tables()) >= 4
-    assert [name for name in load_api_tables() if f"warn  {name}: table of the API, " not in out] == []
+    assert [
+        name for name in load_api_tables() if f"warn  {name}: table of the API, " not in out
+    ] == []

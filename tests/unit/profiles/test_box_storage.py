@@ -81,7 +81,12 @@ def test_a_mount_with_a_path_that_is_none_changes_nothing() -> None:
     ("kind", "device", "kept", "words"),
     [
         ("tmpfs", "0:60", None, "/scratch is in memory (tmpfs): it is lost, although / is kept"),
-        ("ext4", "8:17", None, "/scratch is a mount of its own within /: nobody says whether it is kept"),
+        (
+            "ext4",
+            "8:17",
+            None,
+            "/scratch is a mount of its own within /: nobody says whether it is kept",
+        ),
         ("overlay", "0:1", True, ""),
     ],
 )
@@ -104,7 +109,9 @@ def test_what_is_mounted_below_a_root_that_outlives_a_park_does_not_outlive_it_w
     given = situation(state, profile=vast, told=told)
     found = gather(given, Verb.PARK)
     assert [item.text for item in found.items if item.kind == "tiers"] == [words] * bool(words)
-    (item,) = [item for item in found.items if item.key == "results:/scratch/out" or item.key == "results"]
+    (item,) = [
+        item for item in found.items if item.key == "results:/scratch/out" or item.key == "results"
+    ]
     assert item.ok is bool(kept)
     shown = review(found, given, native_label="", will_send="", known=storage.known)
     assert any("container-disk" in line for line in shown.kept), "the root is still said to be kept"
@@ -118,8 +125,12 @@ def test_where_they_differ_the_worse_counts_and_both_are_named() -> None:
     assert copies_of(DIFFER)(DONE) is False
 
 
-@pytest.mark.parametrize(("state", "green"), [(AGREE, True), (DIFFER, False)], ids=["agree", "differ"])
-def test_the_box_screen_shows_no_green_words_for_storage_in_doubt(state: BoxState, green: bool) -> None:
+@pytest.mark.parametrize(
+    ("state", "green"), [(AGREE, True), (DIFFER, False)], ids=["agree", "differ"]
+)
+def test_the_box_screen_shows_no_green_words_for_storage_in_doubt(
+    state: BoxState, green: bool
+) -> None:
     (line, *_) = [made for made in queue_lines(state, 100, NOW) if "gpt-a" in text_of(made)]
     assert ("durable: verified" in text_of(line)) is green
     assert any(span.tone is Tone.PROVED for span in line) is green
@@ -130,14 +141,17 @@ def test_the_box_screen_shows_no_green_words_for_storage_in_doubt(state: BoxStat
     assert ("by the fleet file" in " ".join(disks)) is not green
 
 
-@pytest.mark.parametrize(("state", "green"), [(AGREE, True), (DIFFER, False)], ids=["agree", "differ"])
+@pytest.mark.parametrize(
+    ("state", "green"), [(AGREE, True), (DIFFER, False)], ids=["agree", "differ"]
+)
 def test_checks_and_events_say_the_same(state: BoxState, green: bool) -> None:
     checks = {one.id: one for one in evaluate(state, RUNPOD, NOW)}
     for id_ in ("5.2", "5.3"):
         assert (checks[id_].status is CheckStatus.PASSED) is green, checks[id_]
     assert ("by the provider" in checks["5.3"].evidence) is not green
     running = replace(
-        state, queues=(replace(state.queues[0], cells=(replace(DONE, state="running", durable=None),)),)
+        state,
+        queues=(replace(state.queues[0], cells=(replace(DONE, state="running", durable=None),)),),
     )
     (said,) = [one for one in between(running, state, NOW) if one.text.startswith("gpt-a done")]
     assert ("copy on the durable disk verified" in said.text) is green

@@ -59,7 +59,9 @@ def test_every_profile_names_its_danger_and_its_sources(id_: str) -> None:
 )
 def test_the_verbs_carry_the_platforms_own_words(id_: str, park: str, destroy: str) -> None:
     labels = {
-        action.kind: action.native_label for action in load_profile(id_).billing if action.kind != "other"
+        action.kind: action.native_label
+        for action in load_profile(id_).billing
+        if action.kind != "other"
     }
     assert labels == {"park": park, "destroy": destroy}
 
@@ -85,7 +87,11 @@ def test_what_survives_and_what_bills(
 ) -> None:
     found = next((one for one in load_profile(id_).tiers if one.name == tier), None)
     assert found is not None
-    assert (found.survives_stop, found.survives_destroy, found.bills_while_stopped) == (stop, destroy, bills)
+    assert (found.survives_stop, found.survives_destroy, found.bills_while_stopped) == (
+        stop,
+        destroy,
+        bills,
+    )
 
 
 def test_a_destroy_never_keeps_a_tier_that_does_not_survive_it() -> None:
@@ -115,7 +121,9 @@ def test_the_clocks_that_a_stop_starts(id_: str, seconds: float, approx: bool) -
 
 
 CLOCKS = [
-    pytest.param(clock, id=f"{p.id}: {clock.what}") for p in all_profiles().values() for clock in p.clocks
+    pytest.param(clock, id=f"{p.id}: {clock.what}")
+    for p in all_profiles().values()
+    for clock in p.clocks
 ]
 
 
@@ -150,7 +158,9 @@ def test_grace_of_a_preemption() -> None:
 
 
 def test_unknown_stays_unknown() -> None:
-    terminate = next(action for action in load_profile("runpod").billing if action.verb == "terminate")
+    terminate = next(
+        action for action in load_profile("runpod").billing if action.verb == "terminate"
+    )
     assert terminate.stops_storage_meter is None
     assert load_profile("generic-ssh").billing[0].stops_gpu_meter is None
 

@@ -46,7 +46,9 @@ verified = "2026-06"
 """
 
 
-PRICE = 'mounts = ["/"]\n[[tiers.prices]]\namount = 1\nverified = "2026-06"\nurl = "https://x.example"'
+PRICE = (
+    'mounts = ["/"]\n[[tiers.prices]]\namount = 1\nverified = "2026-06"\nurl = "https://x.example"'
+)
 
 
 def read(folder: Path, text: str) -> None:
@@ -61,7 +63,10 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
 
 def test_all_keys_that_are_missing_are_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(ProfileError) as caught:
-        read(tmp_path, 'id = "box"\nname = "Box"\n[[tiers]]\nmounts = ["/"]\n[[tiers.prices]]\namount = 1\n')
+        read(
+            tmp_path,
+            'id = "box"\nname = "Box"\n[[tiers]]\nmounts = ["/"]\n[[tiers.prices]]\namount = 1\n',
+        )
     assert str(caught.value) == (
         "box.toml: kind, confidence, top_danger, overrides.detach, tiers[0].name, tiers[0].prices[0].currency, "
         "tiers[0].prices[0].per, tiers[0].prices[0].verified, tiers[0].prices[0].url: these keys are missing; "
@@ -70,7 +75,12 @@ def test_all_keys_that_are_missing_are_named_at_once(tmp_path: Path) -> None:
 
 
 def test_a_missing_key_is_named_beside_values_of_no_known_shape(tmp_path: Path) -> None:
-    for text in ("tiers = 3", "tiers = [3]", "overrides = []", 'overrides = {detach = "tmux"}\nclocks = {}'):
+    for text in (
+        "tiers = 3",
+        "tiers = [3]",
+        "overrides = []",
+        'overrides = {detach = "tmux"}\nclocks = {}',
+    ):
         with pytest.raises(ProfileError, match=r"box\.toml: "):
             read(tmp_path, text)
 
@@ -94,7 +104,9 @@ def test_the_minimal_profile_of_the_docs_is_taken_and_has_no_line_too_many(tmp_p
         path.write_text(
             "\n".join(line for line in lines if not line.startswith(f"{key} =")), encoding="utf-8"
         )
-        with pytest.raises(ProfileError, match=rf"acme\.toml: (overrides\.)?{key}: the key is missing"):
+        with pytest.raises(
+            ProfileError, match=rf"acme\.toml: (overrides\.)?{key}: the key is missing"
+        ):
             read_profile(path)
 
 
@@ -107,13 +119,29 @@ def test_the_minimal_profile_of_the_docs_is_taken_and_has_no_line_too_many(tmp_p
             r"box\.toml: overrides\.detatch: no such key; did you mean 'detach'",
         ),
         ('top_danger = "nothing"', "", r"box\.toml: top_danger: the key is missing"),
-        ('mounts = ["/"]', 'mount = ["/"]', r"tiers\[0\]\.mount: no such key; did you mean 'mounts'"),
+        (
+            'mounts = ["/"]',
+            'mount = ["/"]',
+            r"tiers\[0\]\.mount: no such key; did you mean 'mounts'",
+        ),
         ('mounts = ["/"]', 'mounts = "/"', r"tiers\[0\]\.mounts: Expected `array`"),
         ('mounts = ["/"]', 'mounts = ["data"]', r"tiers\[0\]\.mounts: 'data' is not absolute"),
-        ('mounts = ["/"]', 'role = "durabel"', r"tiers\[0\]\.role: 'durabel' .* did you mean 'durable'"),
+        (
+            'mounts = ["/"]',
+            'role = "durabel"',
+            r"tiers\[0\]\.role: 'durabel' .* did you mean 'durable'",
+        ),
         ('kind = "park"', 'kind = "prak"', r"billing\[0\]\.kind: 'prak' .* did you mean 'park'"),
-        ('keeps = ["disk"]', 'keeps = ["disc"]', r"billing\[0\]\.keeps: no tier .* did you mean 'disk'"),
-        ('keeps = ["disk"]', 'keeps = ["disk"]\nloses = ["disk"]', r"'disk' is both in keeps and in loses"),
+        (
+            'keeps = ["disk"]',
+            'keeps = ["disc"]',
+            r"billing\[0\]\.keeps: no tier .* did you mean 'disk'",
+        ),
+        (
+            'keeps = ["disk"]',
+            'keeps = ["disk"]\nloses = ["disk"]',
+            r"'disk' is both in keeps and in loses",
+        ),
         ('mode = "countdown"', "", r"clocks\[0\]\.mode: the key is missing"),
         (
             'mode = "countdown"',
@@ -125,14 +153,26 @@ def test_the_minimal_profile_of_the_docs_is_taken_and_has_no_line_too_many(tmp_p
             "",
             r"clocks\[0\]\.counts_from: the key is missing: a countdown .* beginning",
         ),
-        ('counts_from = "stop"', 'counts_from = "stopp"', r"counts_from: 'stopp' .* did you mean 'stop'"),
-        ('counts_from = "stop"', 'counts_from = "stop"\nruns = "always"', r"\.runs: only a charge has it"),
+        (
+            'counts_from = "stop"',
+            'counts_from = "stopp"',
+            r"counts_from: 'stopp' .* did you mean 'stop'",
+        ),
+        (
+            'counts_from = "stop"',
+            'counts_from = "stop"\nruns = "always"',
+            r"\.runs: only a charge has it",
+        ),
         (
             'mode = "countdown"',
             'mode = "tripwire"',
             r"counts_from: only a countdown.*watched_by: the key is missing",
         ),
-        ('mode = "countdown"\ncounts_from = "stop"', 'mode = "charge"', r"runs: the key is missing"),
+        (
+            'mode = "countdown"\ncounts_from = "stop"',
+            'mode = "charge"',
+            r"runs: the key is missing",
+        ),
         (
             'mode = "countdown"\ncounts_from = "stop"',
             'mode = "charge"\nruns = "stoped"',
@@ -140,7 +180,11 @@ def test_the_minimal_profile_of_the_docs_is_taken_and_has_no_line_too_many(tmp_p
         ),
         ("after_s = 60", "", r"clocks\[0\]\.claims: a countdown from the stop needs after_s"),
         ("after_s = 60", "after_s = -1", r"clocks\[0\]\.claims\[0\]\.after_s: -1 is not a number"),
-        ("after_s = 60", "after_s = inf", r"clocks\[0\]\.claims\[0\]\.after_s: inf is not a number"),
+        (
+            "after_s = 60",
+            "after_s = inf",
+            r"clocks\[0\]\.claims\[0\]\.after_s: inf is not a number",
+        ),
         ("after_s = 60", 'after_s = "60s"', r"clocks\[0\]\.claims\[0\]\.after_s: Expected"),
         ("after_s = 60", "after = 60", r"claims\[0\]\.after: no such key; did you mean 'after_s'"),
         ('cited_as = "a page"', "", r"claims\[0\]: neither url nor cited_as"),
@@ -149,8 +193,16 @@ def test_the_minimal_profile_of_the_docs_is_taken_and_has_no_line_too_many(tmp_p
             'cited_as = "a page"\nverified = "June"',
             r"claims\[0\]\.verified: 'June' is not",
         ),
-        ('verified = "2026-06"', 'verified = "2026-13"', r"sources\[0\]\.verified: '2026-13' is not a month"),
-        ('id = "box"', 'alias = "box"\nid = "box"', r"box\.toml: alias: no such key; did you mean 'aliases'"),
+        (
+            'verified = "2026-06"',
+            'verified = "2026-13"',
+            r"sources\[0\]\.verified: '2026-13' is not a month",
+        ),
+        (
+            'id = "box"',
+            'alias = "box"\nid = "box"',
+            r"box\.toml: alias: no such key; did you mean 'aliases'",
+        ),
         ('kind = "ssh"', 'kind = "shh"', r"kind: 'shh' is not one of .* did you mean 'ssh'"),
         ('"from-docs"', '"from-dogs"', r"confidence: 'from-dogs' .* did you mean 'from-docs'"),
         ('"from-docs"', '"from-docs"\nhome_url = "here"', r"home_url: 'here' is not an address"),
@@ -180,29 +232,53 @@ def test_the_minimal_profile_of_the_docs_is_taken_and_has_no_line_too_many(tmp_p
             f"{PRICE}\ncurrency = 'USD'\nper = 'GB-week'",
             r"prices\[0\]\.per: 'GB-week' is not one of",
         ),
-        ('detach = "tmux"', 'detach = "tmux"\nenv = {"A B" = "x"}', r"overrides\.env\.A B: not a name"),
-        ('detach = "tmux"', 'detach = "tmux"\nenv = {A = "$B"}', r"overrides\.env\.A: '\$B' is not literal"),
+        (
+            'detach = "tmux"',
+            'detach = "tmux"\nenv = {"A B" = "x"}',
+            r"overrides\.env\.A B: not a name",
+        ),
+        (
+            'detach = "tmux"',
+            'detach = "tmux"\nenv = {A = "$B"}',
+            r"overrides\.env\.A: '\$B' is not literal",
+        ),
         ('mounts = ["/"]', 'mounts = ["/nfs/*"]', r"tiers\[0\]\.mounts: .* the key 'where'"),
-        ('mounts = ["/"]', 'sources = ["docs"]', r"tiers\[0\]\.sources: no source has the id 'docs'"),
+        (
+            'mounts = ["/"]',
+            'sources = ["docs"]',
+            r"tiers\[0\]\.sources: no source has the id 'docs'",
+        ),
         (
             'kind = "park"',
             'kind = "park"\nuncertain = ["disk"]',
             r"billing\[0\]: 'disk' is both in keeps and in unc",
         ),
-        ('keeps = ["disk"]', "keeps_for_s = {disc = 60}", r"keeps_for_s: no tier .* did you mean 'disk'"),
+        (
+            'keeps = ["disk"]',
+            "keeps_for_s = {disc = 60}",
+            r"keeps_for_s: no tier .* did you mean 'disk'",
+        ),
         (
             'keeps = ["disk"]',
             "keeps_for_s = {disk = -1}",
             r"billing\[0\]\.keeps_for_s\.disk: -1 is not a number",
         ),
-        ('keeps = ["disk"]', "reversible_window_s = nan", r"reversible_window_s: nan is not a number"),
+        (
+            'keeps = ["disk"]',
+            "reversible_window_s = nan",
+            r"reversible_window_s: nan is not a number",
+        ),
         (
             'keeps = ["disk"]',
             "reversible = false\nreversible_window_s = 9",
             r"window_s: only what can be undone",
         ),
         ('kind = "park"', 'kind = "park"\ntrap = true', r"billing\[0\]\.trap: a park is offered"),
-        ("[[tiers]]", "[interuption]\n[[tiers]]", r"interuption: no such key; did you mean 'interruption'"),
+        (
+            "[[tiers]]",
+            "[interuption]\n[[tiers]]",
+            r"interuption: no such key; did you mean 'interruption'",
+        ),
         (
             "[[tiers]]",
             "[network]\nmiror_needed = true\n[[tiers]]",
@@ -223,7 +299,11 @@ def test_the_minimal_profile_of_the_docs_is_taken_and_has_no_line_too_many(tmp_p
             "[network.traffic]\nmetered = true\nnote = 'x'\ncurrency = 'usd'\n[[tiers]]",
             r"network\.traffic\.currency: 'usd' is not three capital",
         ),
-        ("[[tiers]]", "[interruption]\nspot_grace_s = -5\n[[tiers]]", r"spot_grace_s: -5 is not a number"),
+        (
+            "[[tiers]]",
+            "[interruption]\nspot_grace_s = -5\n[[tiers]]",
+            r"spot_grace_s: -5 is not a number",
+        ),
         (
             "[[tiers]]",
             "[[launch.ways]]\nvia = 'cli'\ncal = 'x'\n[[tiers]]",
@@ -297,9 +377,17 @@ def test_a_signature_that_matches_its_example_is_taken(tmp_path: Path) -> None:
         ("no space left", "no (space", r"gotchas\[0\]\.log_signature: not a regular expression"),
         ("no space left", "(?=no) space", r"gotchas\[0\]\.log_signature: RE2 has no '\(\?='"),
         ("no space left", r"(n)o space\1", r"gotchas\[0\]\.log_signature: RE2 has no '\\1'"),
-        ("no space left", "(no space left)?", r"gotchas\[0\]\.log_signature: it matches an empty line"),
+        (
+            "no space left",
+            "(no space left)?",
+            r"gotchas\[0\]\.log_signature: it matches an empty line",
+        ),
         ('signature_in = "training log"\n', "", r"gotchas\[0\]\.signature_in: the key is missing"),
-        ('example = "OSError: No space left on device"\n', "", r"gotchas\[0\]\.example: the key is missing"),
+        (
+            'example = "OSError: No space left on device"\n',
+            "",
+            r"gotchas\[0\]\.example: the key is missing",
+        ),
         (
             "signature_in",
             "signatur_in",
@@ -307,7 +395,9 @@ def test_a_signature_that_matches_its_example_is_taken(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_signature_has_to_match_its_own_example(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_a_signature_has_to_match_its_own_example(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
     assert old in GOTCHA
     with pytest.raises(ProfileError, match=said):
         read(tmp_path, GOOD + GOTCHA.replace(old, new, 1))

@@ -31,20 +31,28 @@ def ours(every_min: int, count: int = 6) -> list[str]:
 def test_the_interval_of_the_saves_beside_the_optimum() -> None:
     (one,) = log_advice(ours(40))
     assert one.seconds == pytest.approx(daly(2.0, 4 * 3600), abs=0.1)
-    assert one.text == "saves every 40m00; 3m58 would lose less (a save costs 2.0 s, no failure in 4h00)"
+    assert (
+        one.text
+        == "saves every 40m00; 3m58 would lose less (a save costs 2.0 s, no failure in 4h00)"
+    )
     assert log_advice(ours(4, count=20)) == (), "near the optimum"
-    assert log_advice(ours(40, count=1)) == () == log_advice(ours(5, count=4)), "too few, or too short"
+    assert log_advice(ours(40, count=1)) == () == log_advice(ours(5, count=4)), (
+        "too few, or too short"
+    )
     again = [*ours(40), *(line.replace("2026-11-02", "2026-11-03") for line in ours(40))]
     assert "1 failure in 8h00" in told(again, "save")[0]
 
 
 def test_without_times_by_the_steps_and_the_progress_bar() -> None:
     bars = [
-        f" {i}%|██ | {i * 10}/1000 [{i // 10}:{i % 10 * 6:02}:00<9:00:00, 36.00s/it]" for i in range(1, 60)
+        f" {i}%|██ | {i * 10}/1000 [{i // 10}:{i % 10 * 6:02}:00<9:00:00, 36.00s/it]"
+        for i in range(1, 60)
     ]
     saves = [f"Saving model checkpoint to out/checkpoint-{step}" for step in (100, 200, 300, 400)]
     text = told([HF, *bars, *saves], "save")
-    assert text == ["saves every 1h00: a failure costs 30m00 of work on average (no failure in 5h54)"]
+    assert text == [
+        "saves every 1h00: a failure costs 30m00 of work on average (no failure in 5h54)"
+    ]
     assert told([HF, *saves], "save") == [] == told([HF, *bars], "save")
 
 
@@ -66,7 +74,9 @@ def test_an_attempt_that_began_anew_although_the_one_before_had_saved() -> None:
         == "transformers: starts from scratch after a preemption: trainer.train(resume_from_checkpoint=True)"
     )
     assert told([*first, HF, GOES_ON], "resume") == []
-    assert told(first, "resume") == [] == told([HF, HF], "resume"), "one attempt, or nothing to resume from"
+    assert told(first, "resume") == [] == told([HF, HF], "resume"), (
+        "one attempt, or nothing to resume from"
+    )
     lightning = ["GPU available: True (cuda), used: True", "saved checkpoint at step 10"]
     (text,) = told([*lightning, *lightning], "resume")
     assert text.startswith("lightning: starts from scratch") and 'ckpt_path="last"' in text
@@ -81,7 +91,10 @@ def test_an_attempt_that_began_anew_although_the_one_before_had_saved() -> None:
     ],
 )
 def test_versions_that_a_log_names(line: str, expected: str) -> None:
-    goes_on = ["GPU available: False, used: False", "Restoring states from the checkpoint path at last.ckpt"]
+    goes_on = [
+        "GPU available: False, used: False",
+        "Restoring states from the checkpoint path at last.ckpt",
+    ]
     (text,) = told([line, *goes_on], "resume")
     assert text.startswith("lightning 2.") and text.endswith(expected)
     (unknown,) = told(goes_on, "resume")
@@ -94,7 +107,9 @@ def test_zero_and_one_checkpoint_kept() -> None:
         in told(["DeepSpeed info: version=0.18.2, git-hash=x"], "resume")[0]
     )
     lines = ['  "transformers_version": "4.57.1",', "save_total_limit=1,"]
-    assert told(lines, "resume")[0].startswith("transformers 4.57.1: save_total_limit=1 leaves nothing")
+    assert told(lines, "resume")[0].startswith(
+        "transformers 4.57.1: save_total_limit=1 leaves nothing"
+    )
     assert told([lines[0], "save_total_limit=10,"], "resume") == []
 
 
@@ -109,7 +124,9 @@ def test_zero_and_one_checkpoint_kept() -> None:
         ("Starting with 8 processes", "", ""),
     ],
 )  # fmt: skip
-def test_another_number_of_ranks_than_the_attempt_before(first: str, second: str, expected: str) -> None:
+def test_another_number_of_ranks_than_the_attempt_before(
+    first: str, second: str, expected: str
+) -> None:
     begin = "GPU available: True (cuda), used: True"
     texts = told([begin, first, begin, second], "batch")
     assert [text[: len(expected)] for text in texts] == ([expected] if expected else [])
@@ -122,7 +139,11 @@ def test_batch_norm_is_told_of_where_it_stands_in_the_log() -> None:
 
 
 def reading(used: float, usable: float | None = 8.0, **more: Any) -> dict[str, Any]:
-    return {"mem": {}, "cpu": {"usable": usable}, "gpus": [{"vram_used": used, "vram_total": 80e9, **more}]}
+    return {
+        "mem": {},
+        "cpu": {"usable": usable},
+        "gpus": [{"vram_used": used, "vram_total": 80e9, **more}],
+    }
 
 
 def test_readings_add_workers_and_room_on_the_cards() -> None:
@@ -136,12 +157,21 @@ def test_readings_add_workers_and_room_on_the_cards() -> None:
     assert told([], "memory", many) == [
         "the cards were never fuller than 37% (46.6 GiB free): a larger batch fits"
     ]
-    for samples in (many[1:], (*many, reading(60e9)), (reading(0),) * 40, (reading(30e9, sim=True),) * 40):
+    for samples in (
+        many[1:],
+        (*many, reading(60e9)),
+        (reading(0),) * 40,
+        (reading(30e9, sim=True),) * 40,
+    ):
         assert told([], "memory", samples) == []
 
 
 def test_readings_of_another_shape_say_nothing() -> None:
-    odd: tuple[dict[str, Any], ...] = ({"gpus": 3, "cpu": []}, {"gpus": [None, {"vram_used": "x"}]}, {})
+    odd: tuple[dict[str, Any], ...] = (
+        {"gpus": 3, "cpu": []},
+        {"gpus": [None, {"vram_used": "x"}]},
+        {},
+    )
     assert log_advice(["num_workers=99"], odd * 40) == ()
 
 
@@ -172,7 +202,9 @@ def test_no_bytes_raise(data: bytes, times: int) -> None:
 
 @given(
     st.lists(
-        st.sampled_from([HF, GOES_ON, *ours(40), "9999-99-99 99:99:99 checkpoint 1 → x", "1/2 [99:99<"]),
+        st.sampled_from(
+            [HF, GOES_ON, *ours(40), "9999-99-99 99:99:99 checkpoint 1 → x", "1/2 [99:99<"]
+        ),
         max_size=30,
     )
 )

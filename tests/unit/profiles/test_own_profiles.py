@@ -48,7 +48,9 @@ def test_a_platform_that_is_not_shipped_is_known(folder: Path) -> None:
 
 def test_a_broken_one_is_named_and_harms_no_other(folder: Path) -> None:
     path = write(folder / "generic-ssh.toml", SHIPPED.replace("[overrides]", "[overides]"))
-    with pytest.raises(ProfileError, match=f"{path}: overides: no such key; did you mean 'overrides'"):
+    with pytest.raises(
+        ProfileError, match=f"{path}: overides: no such key; did you mean 'overrides'"
+    ):
         load_profile("generic-ssh")
     assert load_profile("runpod").name == "RunPod"
 
@@ -87,12 +89,17 @@ def test_a_directory_that_is_none_is_said(folder: Path) -> None:
         load_profile("generic-ssh")
 
 
-def test_a_working_directory_brings_no_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_working_directory_brings_no_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A relative XDG_CONFIG_HOME would be another place in every repository."""
     monkeypatch.setenv("XDG_CONFIG_HOME", "conf")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     for place in ("conf/rgt/profiles", "rgt/profiles", "profiles"):
         (tmp_path / place).mkdir(parents=True)
-        write(tmp_path / place / "generic-ssh.toml", SHIPPED.replace("Generic SSH box", "A stranger's"))
+        write(
+            tmp_path / place / "generic-ssh.toml",
+            SHIPPED.replace("Generic SSH box", "A stranger's"),
+        )
     assert load_profile("generic-ssh").name == "Generic SSH box"

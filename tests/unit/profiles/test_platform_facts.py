@@ -62,7 +62,9 @@ FATES = [
 
 
 @pytest.mark.parametrize(("id_", "path", "park", "destroy"), FATES)
-def test_what_outlives_which_verb(id_: str, path: str, park: bool | None, destroy: bool | None) -> None:
+def test_what_outlives_which_verb(
+    id_: str, path: str, park: bool | None, destroy: bool | None
+) -> None:
     profile = load_profile(id_)
     assert path_survives(path, profile, {}, PARK) is park
     assert path_survives(path, profile, {}, DESTROY) is destroy
@@ -102,7 +104,10 @@ def test_a_park_stops_the_meter_and_can_be_undone() -> None:
     for profile in all_profiles().values():
         for action in profile.billing:
             if action.kind == "park":
-                assert action.stops_gpu_meter is (profile.id != "kubernetes"), (profile.id, action.verb)
+                assert action.stops_gpu_meter is (profile.id != "kubernetes"), (
+                    profile.id,
+                    action.verb,
+                )
                 assert action.reversible is not False, (profile.id, action.verb)
 
 
@@ -178,7 +183,9 @@ def test_where_sources_differ_the_worse_is_what_counts() -> None:
     assert "removes them as well" in disputes["paperspace-core"][0]
     assert "no data disk bills" in disputes["gpushare"][0]
     assert all(
-        len(one.sides) >= 2 and one.counts for p in all_profiles().values() for one in p.contradictions
+        len(one.sides) >= 2 and one.counts
+        for p in all_profiles().values()
+        for one in p.contradictions
     )
 
 
@@ -213,8 +220,16 @@ LACKING = [
         PARK,
         "Matpool has no action that would park a box: only 停止并释放 (stop and release) ends the bill",
     ),
-    ("slurm", PARK, "Slurm has no action that would park a box: nothing bills there; scancel ends it"),
-    ("local", DESTROY, "Local workstation has no action that would destroy a box: nothing bills there"),
+    (
+        "slurm",
+        PARK,
+        "Slurm has no action that would park a box: nothing bills there; scancel ends it",
+    ),
+    (
+        "local",
+        DESTROY,
+        "Local workstation has no action that would destroy a box: nothing bills there",
+    ),
     ("colab", PARK, "Google Colab has no action that would park a box: nothing bills there"),
     (
         "lanrui",
@@ -226,14 +241,19 @@ LACKING = [
 
 
 @pytest.mark.parametrize(("id_", "verb", "words"), LACKING)
-def test_a_verb_that_a_platform_lacks_says_what_there_is_instead(id_: str, verb: Verb, words: str) -> None:
+def test_a_verb_that_a_platform_lacks_says_what_there_is_instead(
+    id_: str, verb: Verb, words: str
+) -> None:
     assert lacking(load_profile(id_), verb) == words
     assert by_hand(action_for(load_profile(id_), verb)) == ()
 
 
 def test_a_verb_that_a_platform_has_is_not_lacking() -> None:
     assert lacking(load_profile("gpushare"), PARK) == lacking(load_profile("lambda"), DESTROY) == ""
-    assert lacking(load_profile("generic-ssh"), PARK) == "Generic SSH box has no action that would park a box"
+    assert (
+        lacking(load_profile("generic-ssh"), PARK)
+        == "Generic SSH box has no action that would park a box"
+    )
 
 
 def test_by_hand_says_what_comes_first_and_when_it_is_done() -> None:
@@ -248,12 +268,19 @@ def test_by_hand_says_what_comes_first_and_when_it_is_done() -> None:
 def test_storage_that_costs_nothing_is_not_on_the_bill_after_the_end() -> None:
     assert keeps_billing(load_profile("slurm"), DESTROY) == ()
     (left,) = keeps_billing(load_profile("lambda"), DESTROY)
-    assert left == "nfs-filesystem, if there is one: it outlives the box; $0.20 per GiB and month (2026-06)"
-    assert [line.partition(",")[0] for line in keeps_billing(load_profile("digitalocean"), DESTROY)] == [
+    assert (
+        left
+        == "nfs-filesystem, if there is one: it outlives the box; $0.20 per GiB and month (2026-06)"
+    )
+    assert [
+        line.partition(",")[0] for line in keeps_billing(load_profile("digitalocean"), DESTROY)
+    ] == [
         "volume",
         "snapshot",
     ]
-    assert [line.partition(",")[0] for line in keeps_billing(load_profile("paperspace-core"), DESTROY)] == [
+    assert [
+        line.partition(",")[0] for line in keeps_billing(load_profile("paperspace-core"), DESTROY)
+    ] == [
         "snapshot",
         "custom-template",
     ]
@@ -278,7 +305,8 @@ def row(profile: Profile) -> str:
     actions = [action_for(profile, verb) for verb in (PARK, DESTROY)]
     labels = ["–" if one is None else one.native_label for one in actions]
     on = [
-        ", the meter goes on" if one is not None and one.stops_gpu_meter is False else "" for one in actions
+        ", the meter goes on" if one is not None and one.stops_gpu_meter is False else ""
+        for one in actions
     ]
     labels = [label + more for label, more in zip(labels, on, strict=True)]
     cells = (f"`{profile.id}`", profile.name, *labels, outliving(profile), soonest(profile))
@@ -287,7 +315,9 @@ def row(profile: Profile) -> str:
 
 def outliving(profile: Profile) -> str:
     """Return which storage outlives a destroy; what nobody says is no "no"."""
-    fates = {tier.name: survives(tier, DESTROY, action_for(profile, DESTROY)) for tier in profile.tiers}
+    fates = {
+        tier.name: survives(tier, DESTROY, action_for(profile, DESTROY)) for tier in profile.tiers
+    }
     if set(fates.values()) == {None}:
         return "–"
     kept = [name for name, fate in fates.items() if fate]

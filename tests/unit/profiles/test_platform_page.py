@@ -72,7 +72,11 @@ def full() -> Profile:
     )  # fmt: skip
     page_, other = (
         Source(
-            id=id_, fact=f"fact of {id_}", url=f"https://{id_}.example", cited_as="a page", verified="2026-06"
+            id=id_,
+            fact=f"fact of {id_}",
+            url=f"https://{id_}.example",
+            cited_as="a page",
+            verified="2026-06",
         )
         for id_ in ("page", "other")
     )
@@ -82,7 +86,9 @@ def full() -> Profile:
         sources=(page_, other),
         tiers=tuple(replace(one, sources=("page", "other")) for one in profile.tiers),
         billing=tuple(replace(one, sources=("page", "other")) for one in profile.billing),
-        contradictions=tuple(replace(one, sources=("page", "other")) for one in profile.contradictions),
+        contradictions=tuple(
+            replace(one, sources=("page", "other")) for one in profile.contradictions
+        ),
         interruption=replace(profile.interruption, sources=("page", "other")),
     )
 
@@ -92,7 +98,9 @@ def changed(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     match value:
         case msgspec.Struct():
             for name in value.__struct_fields__:
-                for where, other in changed(getattr(value, name), f"{path}.{name}" if path else name):
+                for where, other in changed(
+                    getattr(value, name), f"{path}.{name}" if path else name
+                ):
                     yield where, replace(value, **{name: other})
         case tuple():
             yield path, ()
@@ -111,14 +119,18 @@ def changed(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         case str():
             yield (
                 path,
-                {"GB-day": "GB-month", "stopped": "running", "running": "stopped"}.get(value, "changed"),
+                {"GB-day": "GB-month", "stopped": "running", "running": "stopped"}.get(
+                    value, "changed"
+                ),
             )
         case int() | float():
             yield path, value + 7200
 
 
 def page(profile: Profile) -> tuple[Any, ...]:
-    return platform_page(profile, lambda alert: "The box was stopped" if alert == "stopped" else None)
+    return platform_page(
+        profile, lambda alert: "The box was stopped" if alert == "stopped" else None
+    )
 
 
 def test_whatever_changes_in_a_profile_shows_on_its_page() -> None:
@@ -133,10 +145,13 @@ def test_whatever_changes_in_a_profile_shows_on_its_page() -> None:
 def test_how_a_clock_counts_is_on_the_page() -> None:
     profile = full()
     clock = profile.clocks[0]
-    pages = {page(replace(profile, clocks=(replace(clock, counts_from=start),))) for start in ClockStart}
+    pages = {
+        page(replace(profile, clocks=(replace(clock, counts_from=start),))) for start in ClockStart
+    }
     assert len(pages) == len(ClockStart)
     modes = {
-        page(replace(profile, clocks=(replace(clock, counts_from=None, mode=mode),))) for mode in ClockMode
+        page(replace(profile, clocks=(replace(clock, counts_from=None, mode=mode),)))
+        for mode in ClockMode
     }
     assert len(modes) == len(ClockMode)
 
@@ -156,13 +171,21 @@ def test_the_worst_danger_comes_first_and_every_shipped_page_has_the_sections_th
     for profile in all_profiles().values():
         sections = {section.title: section.rows for section in platform_page(profile)}
         assert sections["in short"][0].text == profile.top_danger
-        assert set(sections) >= {"what survives", "what stops the bill", "clocks", "interruption", "network"}
+        assert set(sections) >= {
+            "what survives",
+            "what stops the bill",
+            "clocks",
+            "interruption",
+            "network",
+        }
         modes = [row for row in sections["clocks"] if row.label in set(ClockMode)]
         assert len(modes) == len(profile.clocks)
 
 
 def test_a_price_of_less_than_a_cent_is_not_shown_as_nothing() -> None:
-    tier = replace(full().tiers[0], prices=(Price(0.0007, "CNY", "GB-hour", "2026-06", "https://x.example"),))
+    tier = replace(
+        full().tiers[0], prices=(Price(0.0007, "CNY", "GB-hour", "2026-06", "https://x.example"),)
+    )
     text = str(page(replace(full(), tiers=(tier,))))
     assert "¥0.0007 per GB and hour" in text
     assert "¥0.00 " not in text

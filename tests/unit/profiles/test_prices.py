@@ -60,7 +60,9 @@ def test_a_box_without_a_price_makes_the_fleet_s_rate_a_lower_bound_unless_it_is
     off = Meter(MeterKind.NONE, at=1.0)
     assert fleet_rate([known, off]) == (Amount(1.0),)
     assert fleet_rate([known, Meter()]) == (Amount(1.0, at_least=True),)
-    assert fleet_rate([known, Meter(MeterKind.NONE, at=1.0, error="503")]) == (Amount(1.0, at_least=True),)
+    assert fleet_rate([known, Meter(MeterKind.NONE, at=1.0, error="503")]) == (
+        Amount(1.0, at_least=True),
+    )
     assert fleet_spent([known, Meter()]) == (Amount(2.0, at_least=True),)
     assert fleet_rate([known, Meter(per_hour=2.0, currency="CNY", at_least=True)]) == (
         Amount(1.0),
@@ -110,7 +112,9 @@ def test_a_written_lower_bound_holds(value: float) -> None:
     assert float(text.lstrip("≥> $").replace(",", "")) <= value + 1e-9
 
 
-def hourly(platform: str, tier: str, size: float, *, running: bool, grade: str | None = None) -> float:
+def hourly(
+    platform: str, tier: str, size: float, *, running: bool, grade: str | None = None
+) -> float:
     found = storage_per_hour(load_profile(platform), tier, size, running=running, grade=grade)
     assert found is not None
     return found.value
@@ -160,14 +164,22 @@ def test_prices_in_words_have_their_month() -> None:
         "$0.07 per GB and month, above 1,000 GB $0.05, HIGH_PERFORMANCE $0.14 per GB and month (2026-06)"
     )
     shared = next(tier for tier in load_profile("autodl").tiers if tier.name == "shared-fs")
-    assert price_words(shared, running=False) == "up to 20 GB free, above it ¥0.01 per GB and day (2026-08)"
+    assert (
+        price_words(shared, running=False)
+        == "up to 20 GB free, above it ¥0.01 per GB and day (2026-08)"
+    )
     old = Price(1.0, "EUR", "GB-day", "2025-01", "https://x.example", above_gb=5)
     new = Price(2.0, "EUR", "GB-day", "2026-01", "https://x.example")
     assert price_words(Tier("x", prices=(old, new)), running=True).endswith("(2025-01)")
 
 
 def test_every_price_of_the_profiles_has_a_source_and_a_unit() -> None:
-    prices = [price for profile in all_profiles().values() for tier in profile.tiers for price in tier.prices]
+    prices = [
+        price
+        for profile in all_profiles().values()
+        for tier in profile.tiers
+        for price in tier.prices
+    ]
     assert len(prices) >= 6
     assert all(price.url.startswith("https://") and price.per in HOURS for price in prices)
 
@@ -175,6 +187,11 @@ def test_every_price_of_the_profiles_has_a_source_and_a_unit() -> None:
 def test_what_is_not_known_of_a_meter_is_said() -> None:
     assert caveats(Meter(per_hour=1.0)) == ()
     meter = Meter(unpriced=("volume disk", "net\x1b[31m"), doubt="the disks may be in it")
-    assert caveats(meter) == ("without a price that is known: volume disk, net", "the disks may be in it")
+    assert caveats(meter) == (
+        "without a price that is known: volume disk, net",
+        "the disks may be in it",
+    )
     more = Meter(currency="CNY", books_differ=0.5, books_differ_since=1_790_000_000.0)
-    assert caveats(more)[0].startswith("the provider's books say ¥0.50 more than price × time since ")
+    assert caveats(more)[0].startswith(
+        "the provider's books say ¥0.50 more than price × time since "
+    )

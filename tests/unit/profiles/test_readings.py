@@ -53,7 +53,12 @@ def test_no_fixed_number_of_inodes_is_no_share() -> None:
 
 @pytest.mark.parametrize(
     ("path", "mount"),
-    [("/workspace/a", "/workspace"), ("/workspace", "/workspace"), ("/workspaces", "/"), ("/root", "/")],
+    [
+        ("/workspace/a", "/workspace"),
+        ("/workspace", "/workspace"),
+        ("/workspaces", "/"),
+        ("/root", "/"),
+    ],
 )
 def test_disk_of_a_path(path: str, mount: str) -> None:
     found = disk_of((Disk(mount="/"), Disk(mount="/workspace")), path)

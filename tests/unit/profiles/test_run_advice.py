@@ -38,7 +38,10 @@ def test_daly_s_own_figures(mtbf_h: float, minutes: float) -> None:
 
 
 def saves(every: float, count: int = 6) -> Checkpoints:
-    points = [Checkpoint(path=f"/x/{i}", step=i, bytes=1, at=NOW - every * (count - i)) for i in range(count)]
+    points = [
+        Checkpoint(path=f"/x/{i}", step=i, bytes=1, at=NOW - every * (count - i))
+        for i in range(count)
+    ]
     return Checkpoints(run="lstm-b", at=NOW, items=tuple(points))
 
 
@@ -46,7 +49,12 @@ COST = log("checkpoint 800 → /x  3 MB  on disk after 2.10 s, stalled 2,000 ms"
 
 
 def going(**over: Any) -> BoxState:
-    base = {"queues": (queue(cell(started=NOW - 8 * HOUR)),), "logs": (), "runs": (run(),), "clock_skew": 0.0}
+    base = {
+        "queues": (queue(cell(started=NOW - 8 * HOUR)),),
+        "logs": (),
+        "runs": (run(),),
+        "clock_skew": 0.0,
+    }
     return box(**{**base, **over})
 
 
@@ -56,11 +64,16 @@ def texts(state: BoxState, about: str) -> list[str]:
 
 def test_the_interval_is_compared_with_the_optimum_where_the_cost_is_known() -> None:
     (one,) = [
-        one for one in advised(going(checkpoints=(saves(2400),), logs=(COST,)), NOW) if one.about == "save"
+        one
+        for one in advised(going(checkpoints=(saves(2400),), logs=(COST,)), NOW)
+        if one.about == "save"
     ]
     best = daly(2.0, 8 * HOUR)
     assert one.seconds == pytest.approx(best, abs=0.1)
-    assert one.text == "saves every 40m00; 5m38 would lose less (a save costs 2.0 s, no failure in 8h00)"
+    assert (
+        one.text
+        == "saves every 40m00; 5m38 would lose less (a save costs 2.0 s, no failure in 8h00)"
+    )
     assert texts(going(checkpoints=(saves(best),), logs=(COST,)), "save") == []
     often = run(resumes=tuple(Resume(step=i, reason="killed", index=i) for i in range(9)))
     assert (
@@ -71,7 +84,10 @@ def test_the_interval_is_compared_with_the_optimum_where_the_cost_is_known() -> 
 
 def test_without_a_cost_it_says_what_a_failure_loses() -> None:
     (text,) = texts(going(checkpoints=(saves(2400),)), "save")
-    assert text == "saves every 40m00: a failure costs 20m00 of work, $0.14, on average (no failure in 8h00)"
+    assert (
+        text
+        == "saves every 40m00: a failure costs 20m00 of work, $0.14, on average (no failure in 8h00)"
+    )
     assert texts(going(checkpoints=(saves(900),)), "save") == []
 
 
@@ -80,7 +96,11 @@ def test_without_a_cost_it_says_what_a_failure_loses() -> None:
     [
         {"checkpoints": (saves(2400, count=2),)},
         {"checkpoints": ()},
-        {"checkpoints": (saves(500),), "queues": (queue(cell(started=NOW - 600)),), "logs": (COST,)},
+        {
+            "checkpoints": (saves(500),),
+            "queues": (queue(cell(started=NOW - 600)),),
+            "logs": (COST,),
+        },
         {"checkpoints": (saves(2400),), "queues": (queue(cell(state="done")),)},
     ],
     ids=["too-few", "none", "seen-too-shortly", "done"],
@@ -126,12 +146,16 @@ def test_a_fault_of_a_framework_is_told_before_it_bites(
 
 def test_every_fault_has_a_page_a_source_and_a_mark_that_the_agent_tells() -> None:
     marks = {mark for fault in FAULTS for mark in (*fault.has, fault.lacks) if mark}
-    assert {fault.page for fault in FAULTS} <= set(shipped_pages()) and marks <= set(script_look.MARKS)
+    assert {fault.page for fault in FAULTS} <= set(shipped_pages()) and marks <= set(
+        script_look.MARKS
+    )
     for fault in FAULTS:
         assert fault.source.startswith("https://") or fault.first, (
             "what no source says is told with its version"
         )
-        assert re.fullmatch(r"20\d\d-\d\d", fault.verified) and bool(fault.first) == bool(fault.last)
+        assert re.fullmatch(r"20\d\d-\d\d", fault.verified) and bool(fault.first) == bool(
+            fault.last
+        )
 
 
 @pytest.mark.parametrize(
@@ -191,16 +215,23 @@ def test_a_cache_on_the_system_disk_beside_an_empty_data_disk() -> None:
     one = found(cache="/root/.cache/huggingface/hub")
     (text,) = texts(beside(one, sample=sample(root, data)), "cache")
     assert (
-        text == "Hugging Face's cache is on the system disk (9.0 GB free), /data has 900 GB: HF_HOME=/data/hf"
+        text
+        == "Hugging Face's cache is on the system disk (9.0 GB free), /data has 900 GB: HF_HOME=/data/hf"
     )
-    for disks in ((root,), (root, replace(data, read_only=True)), (root, replace(data, bytes_free=10**10))):
+    for disks in (
+        (root,),
+        (root, replace(data, read_only=True)),
+        (root, replace(data, bytes_free=10**10)),
+    ):
         assert texts(beside(one, sample=sample(*disks)), "cache") == []
     assert texts(beside(found(cache="/data/hf"), sample=sample(root, data)), "cache") == []
 
 
 def rank(world: int, number: int = 0) -> Proc:
     dist = RankReading(rank=number, world=world, group="a")
-    return Proc(pid=7 + number, started=NOW - 900, cmd="python train.py", run="p/train.py", dist=dist)
+    return Proc(
+        pid=7 + number, started=NOW - 900, cmd="python train.py", run="p/train.py", dist=dist
+    )
 
 
 def test_more_workers_than_cores_another_number_of_ranks_and_room_on_the_cards() -> None:
@@ -208,15 +239,25 @@ def test_more_workers_than_cores_another_number_of_ranks_and_room_on_the_cards()
     many = found(pids=tuple(range(7, 20)))
     (text,) = texts(beside(many, sample=sample(cpu=cpu, procs=(rank(2),))), "workers")
     assert text == "about 12 loader workers share 4 cores: 3 are as fast, and take less memory"
-    assert texts(beside(found(pids=(7, 8, 9)), sample=sample(cpu=cpu, procs=(rank(2),))), "workers") == []
+    assert (
+        texts(beside(found(pids=(7, 8, 9)), sample=sample(cpu=cpu, procs=(rank(2),))), "workers")
+        == []
+    )
     (text,) = texts(
         beside(found(world=2, world_before=8), sample=sample(procs=(rank(2), rank(2, 1)))), "batch"
     )
     assert text.startswith("2 ranks now, 8 before: the effective batch is 0.25 times what it was")
-    assert texts(beside(found(world=2, world_before=2), sample=sample(procs=(rank(2),))), "batch") == []
+    assert (
+        texts(beside(found(world=2, world_before=2), sample=sample(procs=(rank(2),))), "batch")
+        == []
+    )
     for nobody in (0, -3):  # no box has that, and may say so
         assert (
-            texts(beside(found(world=2, world_before=nobody), sample=sample(procs=(rank(2),))), "batch") == []
+            texts(
+                beside(found(world=2, world_before=nobody), sample=sample(procs=(rank(2),))),
+                "batch",
+            )
+            == []
         )
     card = Gpu(index=0, name="H100", vram_total=80_000_000_000)
     for values, expected in (((30.0,) * 40, 1), ((30.0,) * 10, 0), ((30.0,) * 40 + (90.0,), 0)):

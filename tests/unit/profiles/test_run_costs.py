@@ -112,7 +112,8 @@ def test_a_found_training_counts_from_its_process_if_its_steps_are_its_own() -> 
     assert seconds_per_step(box(run=cut, queues=(), found=(found,)), "a", NOW) is None
     for few in ({}, {"loss": Series([1], [1.0])}):
         assert (
-            seconds_per_step(box(run=replace(RUN, series=few), queues=(), found=(found,)), "a", NOW) is None
+            seconds_per_step(box(run=replace(RUN, series=few), queues=(), found=(found,)), "a", NOW)
+            is None
         )
     ended = replace(found, alive=False, ended=NOW)
     assert seconds_per_step(box(run=own, queues=(), found=(ended,)), "a", NOW) is None

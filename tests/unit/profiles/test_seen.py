@@ -88,12 +88,18 @@ def test_where_there_is_nothing_to_say_only_the_danger_is_said() -> None:
             {"network": Network(traffic=Traffic(metered=True, note="by the GB"))},
             "traffic costs money: by the GB",
         ),
-        ({"interruption": Interruption(spot_available=True)}, "how much warning there is is not known"),
+        (
+            {"interruption": Interruption(spot_available=True)},
+            "how much warning there is is not known",
+        ),
         (
             {"interruption": Interruption(spot_available=True, spot_grace_s=0)},
             "taken away: without a warning",
         ),
-        ({"interruption": Interruption(spot_available=True, spot_grace_s=5)}, "5 s after a warning"),
+        (
+            {"interruption": Interruption(spot_available=True, spot_grace_s=5)},
+            "5 s after a warning",
+        ),
     ],
 )
 def test_what_binds_or_bills_is_said_before_renting(over: dict[str, object], said: str) -> None:

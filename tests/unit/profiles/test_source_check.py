@@ -32,7 +32,11 @@ PRICE = Price(1.0, "USD", "GB-month", "2026-10", "https://x.example/price")
 
 def clock(*claims: Claim) -> DangerClock:
     return DangerClock(
-        what="it goes", consequence="gone", applies_when="always", mode=ClockMode.NOTICE, claims=claims
+        what="it goes",
+        consequence="gone",
+        applies_when="always",
+        mode=ClockMode.NOTICE,
+        claims=claims,
     )
 
 
@@ -46,7 +50,9 @@ FULL = Profile(
     tiers=(Tier("disk", prices=(PRICE,), sources=("page",)),),
     billing=(BillingAction("stop", "Stop", "park", sources=("page",)),),
     clocks=(clock(CLAIM),),
-    network=Network(traffic=Traffic(metered=True, note="-", url="https://x.example/t", verified="2026-10")),
+    network=Network(
+        traffic=Traffic(metered=True, note="-", url="https://x.example/t", verified="2026-10")
+    ),
     interruption=Interruption(spot_available=True, spot_grace_s=5, sources=("page",)),
     sources=(PAGE,),
 )
@@ -82,7 +88,11 @@ def test_a_fact_without_a_source_fails(over: dict[str, Any], key: str) -> None:
 
 def test_a_source_that_names_nothing_is_none() -> None:
     empty = Source(id="page", fact="all of it", verified="2026-10")
-    assert found(sources=(empty,)) == [("tiers.disk", True), ("billing.stop", True), ("interruption", True)]
+    assert found(sources=(empty,)) == [
+        ("tiers.disk", True),
+        ("billing.stop", True),
+        ("interruption", True),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +127,9 @@ def test_age(month: str, max_age: int | None, expected: list[bool]) -> None:
 def test_what_was_never_dated_is_said_and_fails_where_an_age_is_asked_for() -> None:
     undated = clock(msgspec.structs.replace(CLAIM, verified=None))
     assert found(clocks=(undated,)) == [("clocks.it goes.claims[0]", False)]
-    said = check_sources([msgspec.structs.replace(FULL, clocks=(undated,))], NOW).shortfalls[0].words
+    said = (
+        check_sources([msgspec.structs.replace(FULL, clocks=(undated,))], NOW).shortfalls[0].words
+    )
     assert said == "never dated (https://x.example/clock)"
     assert found(99, clocks=(undated,)) == [("clocks.it goes.claims[0]", True)]
 

@@ -51,7 +51,9 @@ def test_no_choice_survives_more_than_another_on_the_same_mount(id_: str, rest: 
     worth = {False: 0, None: 1, True: 2}
     candidates = tiers_of("/" + rest, profile, {})
     assert found in candidates
-    assert all(worth[found.survives_destroy] <= worth[other.survives_destroy] for other in candidates)
+    assert all(
+        worth[found.survives_destroy] <= worth[other.survives_destroy] for other in candidates
+    )
 
 
 def test_what_the_fleet_file_says_beats_the_guess_of_the_profile() -> None:
@@ -87,7 +89,12 @@ def disk(mount: str, on: str | None = None, **over: object) -> Disk:
         ("gpushare", (disk("/hy-netdisk", "/"),), {}, {"/hy-netdisk": "system"}),
         ("runpod", (disk("/workspace", "/"),), {}, {"/workspace": "container-disk"}),
         ("gpushare", (disk("/hy-netdisk"),), {}, {}),
-        ("autodl", (disk("/root/autodl-fs", "/autodl-fs/data"),), {}, {}),  # a link to a mount of its own
+        (
+            "autodl",
+            (disk("/root/autodl-fs", "/autodl-fs/data"),),
+            {},
+            {},
+        ),  # a link to a mount of its own
         (
             "lambda",
             (disk("/lambda/nfs", "/"),),
@@ -97,7 +104,12 @@ def disk(mount: str, on: str | None = None, **over: object) -> Disk:
         ("lambda", (disk("/mnt/mine", "/"),), {}, {}),  # no path of the profile
         ("vastai", (disk("/workspace", "/"),), {}, {}),  # the same disk either way
         ("gpushare", (disk("/hy-netdisk", "/", error="stale"),), {}, {}),  # nobody could look
-        ("slurm", (disk("/scratch", "/"),), {}, {"/scratch": ""}),  # nothing is known of its root disk
+        (
+            "slurm",
+            (disk("/scratch", "/"),),
+            {},
+            {"/scratch": ""},
+        ),  # nothing is known of its root disk
     ],
 )
 def test_a_path_where_nothing_is_mounted_is_part_of_the_disk_around_it(
@@ -119,4 +131,8 @@ def test_nothing_is_safe_in_a_directory_that_only_looks_like_durable_storage() -
 def test_a_box_whose_data_disk_may_be_anywhere_is_watched_on_every_data_mount() -> None:
     assert watched_mounts((), load_profile("generic-ssh")) == ("/", "*")
     assert watched_mounts(("/data",), load_profile("generic-ssh")) == ("/data",)
-    assert watched_mounts((), load_profile("autodl")) == ("/", "/root/autodl-tmp", "/root/autodl-fs")
+    assert watched_mounts((), load_profile("autodl")) == (
+        "/",
+        "/root/autodl-tmp",
+        "/root/autodl-fs",
+    )

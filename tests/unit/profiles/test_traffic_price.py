@@ -18,13 +18,25 @@ HOST = Meter(out_per_gb=0.002, source="vast.ai")
     [
         ("generic-ssh", None, False, None, "charges for traffic is not known; 67.5 GB will leave"),
         ("runpod", None, True, 0.0, "no fee for traffic"),
-        ("vastai", None, False, None, "it costs money: 67.5 GB will leave the box. The host sets a price"),
+        (
+            "vastai",
+            None,
+            False,
+            None,
+            "it costs money: 67.5 GB will leave the box. The host sets a price",
+        ),
         ("vastai", HOST, False, 0.135, "at most $0.14: $0.002 per GB (vast.ai)"),
         ("vastai", Meter(out_per_gb=0.0, source="vast.ai"), True, 0.0, "costs nothing (vast.ai)"),
         ("vastai", Meter(out_per_gb=0.0, error="timed out"), False, None, "The host sets a price"),
         ("vastai", Meter(out_per_gb=math.nan), False, None, "The host sets a price"),
         ("vastai", Meter(out_per_gb=-1.0), False, None, "The host sets a price"),
-        ("digitalocean", Meter(), False, 0.6286, "67.5 GB will leave the box, at most $0.63. A size has"),
+        (
+            "digitalocean",
+            Meter(),
+            False,
+            0.6286,
+            "67.5 GB will leave the box, at most $0.63. A size has",
+        ),
     ],
 )
 def test_the_price_of_traffic(
@@ -32,7 +44,9 @@ def test_the_price_of_traffic(
 ) -> None:
     found = toll(load_profile(profile), round(67.5 * GB), meter)
     assert found.free is free
-    assert (found.price.value if found.price else None) == (price and pytest.approx(price, abs=1e-3))
+    assert (found.price.value if found.price else None) == (
+        price and pytest.approx(price, abs=1e-3)
+    )
     assert words in found.words
 
 
@@ -53,7 +67,9 @@ def test_in_a_few_words() -> None:
         (5, None, False),
     ],
 )
-def test_who_agreed_is_asked_again_only_for_more(count: int, price: Amount | None, covered: bool) -> None:
+def test_who_agreed_is_asked_again_only_for_more(
+    count: int, price: Amount | None, covered: bool
+) -> None:
     agreed = Toll(bytes=5, free=False, price=Amount(0.5), words="")
     assert agreed.covers(Toll(bytes=count, free=False, price=price, words="")) is covered
     unknown = Toll(bytes=5, free=False, words="")

@@ -50,10 +50,13 @@ async def test_a_number_of_gpus_is_a_small_one_or_none(count: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "time", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59"]
+    "time",
+    ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59"],
 )
 async def test_a_time_at_which_no_machine_was_made_is_none(time: str) -> None:
-    odd = pod(metadata={**META, "creationTimestamp": time}, status={"phase": "Running", "startTime": time})
+    odd = pod(
+        metadata={**META, "creationTimestamp": time}, status={"phase": "Running", "startTime": time}
+    )
     (found,) = await account(odd).list()
     assert (found.meter.created, found.meter.started) == (None, None)
 

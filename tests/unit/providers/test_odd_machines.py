@@ -26,33 +26,79 @@ CONTEXT = Context(lambda: 1_790_000_000.0, {}, Path("/nonexistent"), 1.0)
 VAST = open_vast(ProviderRef("vastai", "1", "http://127.0.0.1:1", "K"), CONTEXT)
 LAMBDA = open_lambda(ProviderRef("lambda", "a", "http://127.0.0.1:1", "K"), CONTEXT)
 AUTODL = open_autodl(ProviderRef("autodl", "pro-1", "http://127.0.0.1:1", "K"), CONTEXT)
-DIGITALOCEAN = open_digitalocean(ProviderRef("digitalocean", "7", "http://127.0.0.1:1", "K"), CONTEXT)
-PAPERSPACE = open_paperspace(ProviderRef("paperspace-core", "a", "http://127.0.0.1:1", "K"), CONTEXT)
+DIGITALOCEAN = open_digitalocean(
+    ProviderRef("digitalocean", "7", "http://127.0.0.1:1", "K"), CONTEXT
+)
+PAPERSPACE = open_paperspace(
+    ProviderRef("paperspace-core", "a", "http://127.0.0.1:1", "K"), CONTEXT
+)
 SKYPILOT = open_skypilot(ProviderRef("skypilot", "a", "http://127.0.0.1:1", "K"), CONTEXT)
 DSTACK = open_dstack(ProviderRef("dstack", "a/b/0", "http://127.0.0.1:1", "K"), CONTEXT)
-PLATFORMS: dict[str, tuple[RentedAccount, Callable[[Any], Machine], dict[str, Any], tuple[str, ...]]] = {
+PLATFORMS: dict[
+    str, tuple[RentedAccount, Callable[[Any], Machine], dict[str, Any], tuple[str, ...]]
+] = {
     "vastai": (
         VAST,
         VAST.parse,
         {"id": 7},
         (
-            *("actual_status", "intended_status", "cur_state", "dph_base", "dph_total", "storage_total_cost"),
-            *("storage_cost", "disk_space", "is_bid", "end_date", "start_date", "ports", "public_ipaddr"),
-            *("ssh_host", "ssh_port", "image_runtype", "volume_info", "label", "gpu_name", "num_gpus"),
+            *(
+                "actual_status",
+                "intended_status",
+                "cur_state",
+                "dph_base",
+                "dph_total",
+                "storage_total_cost",
+            ),
+            *(
+                "storage_cost",
+                "disk_space",
+                "is_bid",
+                "end_date",
+                "start_date",
+                "ports",
+                "public_ipaddr",
+            ),
+            *(
+                "ssh_host",
+                "ssh_port",
+                "image_runtype",
+                "volume_info",
+                "label",
+                "gpu_name",
+                "num_gpus",
+            ),
         ),
     ),
     "lambda": (
         LAMBDA,
         LAMBDA.parse,
         {"id": "a"},
-        ("name", "status", "instance_type", "file_system_names", "actions", "ip", "region", "is_reserved"),
+        (
+            "name",
+            "status",
+            "instance_type",
+            "file_system_names",
+            "actions",
+            "ip",
+            "region",
+            "is_reserved",
+        ),
     ),
     "autodl": (
         AUTODL,
         lambda raw: AUTODL.parse(raw, None),
         {"uuid": "pro-1"},
         (
-            *("name", "status", "charge_type", "started_at", "expired_at", "created_at", "region_name"),
+            *(
+                "name",
+                "status",
+                "charge_type",
+                "started_at",
+                "expired_at",
+                "created_at",
+                "region_name",
+            ),
             "req_gpu_amount",
         ),
     ),
@@ -61,7 +107,17 @@ PLATFORMS: dict[str, tuple[RentedAccount, Callable[[Any], Machine], dict[str, An
         DIGITALOCEAN.parse,
         {"id": 7},
         (
-            *("name", "status", "size", "gpu_info", "locked", "networks", "region", "created_at", "features"),
+            *(
+                "name",
+                "status",
+                "size",
+                "gpu_info",
+                "locked",
+                "networks",
+                "region",
+                "created_at",
+                "features",
+            ),
             *("volume_ids", "snapshot_ids"),
         ),
     ),
@@ -108,7 +164,16 @@ PLATFORMS: dict[str, tuple[RentedAccount, Callable[[Any], Machine], dict[str, An
 }
 STATES = (
     *("running", "exited", "stopped", "active", "booting", "shutdown", "terminated", "\x1b[2J", ""),
-    *("off", "ready", "UP", "STOPPED", "busy", "idle", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00"),
+    *(
+        "off",
+        "ready",
+        "UP",
+        "STOPPED",
+        "busy",
+        "idle",
+        "9999-12-31T23:59:59Z",
+        "0001-01-01T00:00:00",
+    ),
 )
 HUGE = (1.7e308, -1.7e308, 10**400, "1.7e308", "9" * 5000, 5e-324)
 """Numbers that are finite, and whose sums, products or quotients are not."""
@@ -120,14 +185,18 @@ odd = st.recursive(
     | st.text(max_size=8)
     | st.sampled_from(STATES)
     | st.sampled_from(HUGE),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
 
 @pytest.mark.parametrize("kind", PLATFORMS)
 @given(data=st.data())
-def test_anything_is_a_machine_that_is_not_free_or_a_bad_answer(kind: str, data: st.DataObject) -> None:
+def test_anything_is_a_machine_that_is_not_free_or_a_bad_answer(
+    kind: str, data: st.DataObject
+) -> None:
     account, parse, true, fields = PLATFORMS[kind]
     raw = {**true, **data.draw(st.dictionaries(st.sampled_from(fields), odd, max_size=8))}
     machine = parse(raw)

@@ -55,7 +55,12 @@ async def test_a_part_of_a_list_is_never_taken_for_the_list(pages: list[Page]) -
 
 @pytest.mark.parametrize(
     "end",
-    [{"hasMore": False}, {"next_token": None}, {"links": {"pages": {}}}, {"pagination": {"nextCursor": ""}}],
+    [
+        {"hasMore": False},
+        {"next_token": None},
+        {"links": {"pages": {}}},
+        {"pagination": {"nextCursor": ""}},
+    ],
 )
 async def test_the_last_page_says_that_nothing_follows(end: dict[str, Any]) -> None:
     assert (await read_all([page([1], None, **end)]))[0] == (1,)

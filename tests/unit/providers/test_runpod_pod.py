@@ -16,16 +16,32 @@ from rgt_tui.providers.runpod_pod import LIFECYCLES, network_per_hour, parse_pod
 
 json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 FIELDS = (
-    *("id", "name", "status", "actions", "cost", "disk", "mounts", "ssh", "locked", "createdAt", "startedAt"),
+    *(
+        "id",
+        "name",
+        "status",
+        "actions",
+        "cost",
+        "disk",
+        "mounts",
+        "ssh",
+        "locked",
+        "createdAt",
+        "startedAt",
+    ),
     *("persistent", "network", "size", "path", "volumeId", "direct", "host", "port", "username"),
 )
 pods = st.recursive(
     json,
-    lambda inner: st.dictionaries(st.sampled_from(FIELDS), inner, max_size=8) | st.lists(inner, max_size=2),
+    lambda inner: (
+        st.dictionaries(st.sampled_from(FIELDS), inner, max_size=8) | st.lists(inner, max_size=2)
+    ),
     max_leaves=20,
 )
 
@@ -40,7 +56,14 @@ def test_any_object_is_a_pod_or_a_bad_answer(raw: dict[str, Any]) -> None:
         assert value is None or (math.isfinite(value) and value >= 0)
     for running in (True, False):
         assert all(rate is None or rate >= 0 for _, rate in pod.disks(running=running))
-    for text in (pod.name, pod.status, *pod.actions, pod.volume_path, pod.host or "", pod.user or ""):
+    for text in (
+        pod.name,
+        pod.status,
+        *pod.actions,
+        pod.volume_path,
+        pod.host or "",
+        pod.user or "",
+    ):
         assert text.isprintable()
     assert pod.lifecycle is not None
 
@@ -75,4 +98,11 @@ def test_network_volumes_are_cheaper_above_a_terabyte() -> None:
 
 
 def test_every_documented_state_is_known() -> None:
-    assert set(LIFECYCLES) == {"PROVISIONING", "STARTING", "RUNNING", "EXITED", "ERROR", "TERMINATED"}
+    assert set(LIFECYCLES) == {
+        "PROVISIONING",
+        "STARTING",
+        "RUNNING",
+        "EXITED",
+        "ERROR",
+        "TERMINATED",
+    }

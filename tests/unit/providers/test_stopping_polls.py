@@ -7,11 +7,22 @@ from collections.abc import Callable
 
 import pytest
 
-from rgt_tui.model import Lifecycle, Meter, MeterKind, Permit, ProviderRef, StopPhase, StopProgress, Verb
+from rgt_tui.model import (
+    Lifecycle,
+    Meter,
+    MeterKind,
+    Permit,
+    ProviderRef,
+    StopPhase,
+    StopProgress,
+    Verb,
+)
 from rgt_tui.providers import Conflict, Instance, NotFound, carry_out
 from rgt_tui.providers.stopping import CONFLICT_POLLS, POLL_S, TIMEOUT_S
 
-RUNNING = Meter(MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING, source="p", native_status="RUNNING")
+RUNNING = Meter(
+    MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING, source="p", native_status="RUNNING"
+)
 STOPPED = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, source="p", native_status="EXITED")
 UNREAD = Meter(error="503")
 PERMIT = Permit(box="a", verb=Verb.PARK, instance="i", digest="", expires=1e18)
@@ -70,7 +81,10 @@ async def phases(
             slept.append(seconds)
 
     steps: list[StopProgress] = [
-        step async for step in carry_out(provider, PERMIT, clock=clock, ticks=ticks, sleep=sleep, **options)
+        step
+        async for step in carry_out(
+            provider, PERMIT, clock=clock, ticks=ticks, sleep=sleep, **options
+        )
     ]
     return [step.phase for step in steps]
 
@@ -96,7 +110,9 @@ async def test_a_reading_that_failed_is_none_of_those_after_a_conflict() -> None
 
 
 async def test_a_reading_that_failed_confirms_nothing_whatever_else_it_says() -> None:
-    stale = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, source="p", native_status="EXITED", error="503")
+    stale = Meter(
+        MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, source="p", native_status="EXITED", error="503"
+    )
     gone = Meter(MeterKind.NONE, Lifecycle.GONE, source="p", error="503")
     assert await phases(Answers([stale, gone, RUNNING, STOPPED])) == [REQUESTED, CONFIRMED, OFF]
     assert await phases(Answers([stale])) == [REQUESTED, UNCONFIRMED]
@@ -125,7 +141,10 @@ async def test_a_wall_clock_that_is_set_changes_nothing(step: float) -> None:
     times = iter(1.7e9 + number * step for number in range(1000))
     slept: list[float] = []
     provider = Answers([RUNNING])
-    assert await phases(provider, slept=slept, clock=lambda: next(times)) == [REQUESTED, UNCONFIRMED]
+    assert await phases(provider, slept=slept, clock=lambda: next(times)) == [
+        REQUESTED,
+        UNCONFIRMED,
+    ]
     assert slept == [POLL_S] * int(TIMEOUT_S / POLL_S)
 
 

@@ -122,7 +122,12 @@ def test_every_row_of_the_table_is_found_by_its_own_names_and_by_no_other_row() 
 
 def offer(name: str, compute: float | None, storage: float | None = 0.0) -> Offer:
     return Offer(
-        kind="acme", id=name, gpu="A100", gpu_count=1, compute_per_hour=compute, storage_per_hour=storage
+        kind="acme",
+        id=name,
+        gpu="A100",
+        gpu_count=1,
+        compute_per_hour=compute,
+        storage_per_hour=storage,
     )
 
 

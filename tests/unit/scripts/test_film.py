@@ -28,7 +28,11 @@ def texts(svg: str) -> list[tuple[str, str]]:
 def dangling(svg: str) -> set[str]:
     """Clip paths that are referred to and are not there, without what the name begins with."""
     ids = {one.get("id") for one in ET.fromstring(svg).iter()}
-    return {name.partition("line-")[2] for name in re.findall(r"url\(#([\w-]+)\)", svg) if name not in ids}
+    return {
+        name.partition("line-")[2]
+        for name in re.findall(r"url\(#([\w-]+)\)", svg)
+        if name not in ids
+    }
 
 
 def test_every_picture_is_there_once_with_its_words_and_colours() -> None:
@@ -36,7 +40,9 @@ def test_every_picture_is_there_once_with_its_words_and_colours() -> None:
     expected = [word for svg in PICTURES for word in texts(svg)]
     found = texts(made)
     assert [word for word, _ in found] == [word for word, _ in expected]
-    assert [rule for _, rule in found if "fill" in rule] == [rule for _, rule in expected if "fill" in rule]
+    assert [rule for _, rule in found if "fill" in rule] == [
+        rule for _, rule in expected if "fill" in rule
+    ]
     assert sum("fill" in rule for _, rule in found) > 300
     root = ET.fromstring(made)
     assert [one.get("id") for one in root.iter(f"{SVG}g") if (one.get("class") or "").startswith("frame")] == [
@@ -52,7 +58,9 @@ def test_each_stands_for_its_time_and_no_two_at_once() -> None:
     made = film([Frame(PICTURES[0], 1.0), Frame(PICTURES[1], 3.0), Frame(PICTURES[2], 4.0)])
     steps = dict(re.findall(r"@keyframes show(\d) \{ (.*?) \}\n", made))
     marks = {
-        place: [(float(at), word) for at, word in re.findall(r"([\d.]+)% \{ visibility: (\w+);", text)]
+        place: [
+            (float(at), word) for at, word in re.findall(r"([\d.]+)% \{ visibility: (\w+);", text)
+        ]
         for place, text in steps.items()
     }
     for percent in (0, 6, 12, 13, 30, 49, 51, 75, 99):
@@ -65,7 +73,9 @@ def test_each_stands_for_its_time_and_no_two_at_once() -> None:
     assert "animation-duration: 8s" in made and "prefers-reduced-motion" in made
 
 
-def test_what_cannot_be_joined_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_joined_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     other_size = PICTURES[0].replace('viewBox="0 0 1482', 'viewBox="0 0 999', 1)
     for wrong in (
         [],

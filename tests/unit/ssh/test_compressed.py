@@ -45,7 +45,9 @@ def sent(frames: list[bytes], hello: bytes = HELLO) -> bytes:
 class Told:
     """What a channel makes of bytes."""
 
-    def __init__(self, chunks: list[bytes], look: Callable[[_Session], None] = lambda _: None) -> None:
+    def __init__(
+        self, chunks: list[bytes], look: Callable[[_Session], None] = lambda _: None
+    ) -> None:
         self.frames: list[Frame] = []
         self.lines: list[bytes] = []
         self.bad = 0
@@ -111,7 +113,8 @@ def test_damage_ends_the_channel_and_what_came_before_stands(seed: int) -> None:
     pick = random.Random(seed)
     texts = [pick.randbytes(99).hex().encode() for _ in range(20)]
     frames = [
-        b'{"t":"event","boot":"b","seq":%d,"at":1,"text":"%s"}\n' % (n, text) for n, text in enumerate(texts)
+        b'{"t":"event","boot":"b","seq":%d,"at":1,"text":"%s"}\n' % (n, text)
+        for n, text in enumerate(texts)
     ]
     stream = bytearray(sent(frames))
     place = len(sent(frames[:10])) + pick.randrange(100)
@@ -136,22 +139,27 @@ def test_what_is_no_stream_is_damaged() -> None:
 
 def test_a_sample_that_hardly_changed_costs_hardly_a_byte() -> None:
     gpus = [
-        {"index": index, "name": "RTX 4090", "util": 90.0, "vram_used": 21474836480} for index in range(8)
+        {"index": index, "name": "RTX 4090", "util": 90.0, "vram_used": 21474836480}
+        for index in range(8)
     ]
     frames = [sample(seq=seq, at=seq, gpus=gpus) + b"\n" for seq in range(1, 101)]
     assert len(sent(frames)) < 100 * 30 + len(frames[0])
-    assert [frame.seq for frame in Told([sent(frames)]).frames if isinstance(frame, Sample)] == list(
-        range(1, 101)
-    )
+    assert [
+        frame.seq for frame in Told([sent(frames)]).frames if isinstance(frame, Sample)
+    ] == list(range(1, 101))
 
 
 TEXT = st.text(st.sampled_from("abcé\n\x00 0"), max_size=9000)
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(["sample", "log", "scalar", "found"]), TEXT), max_size=12))
+@given(
+    st.lists(st.tuples(st.sampled_from(["sample", "log", "scalar", "found"]), TEXT), max_size=12)
+)
 def test_lines_of_every_kind_and_length_come_as_they_were_put(said: list[tuple[str, str]]) -> None:
-    lines = [b'{"t":"%s","x":%s}\n' % (kind.encode(), json.dumps(text).encode()) for kind, text in said]
+    lines = [
+        b'{"t":"%s","x":%s}\n' % (kind.encode(), json.dumps(text).encode()) for kind, text in said
+    ]
     assert [line + b"\n" for line in Told([sent(lines)]).lines[1:]] == lines
 
 
@@ -168,7 +176,9 @@ def held(told: list[bytes]) -> list[bytes]:
 
 
 def test_of_the_past_a_line_of_each_kind_is_held_and_none_that_is_long() -> None:
-    first, newest, long = (b'{"t":"sample","x":"%s"}\n' % text for text in (b"a", b"b", b"c" * 9000))
+    first, newest, long = (
+        b'{"t":"sample","x":"%s"}\n' % text for text in (b"a", b"b", b"c" * 9000)
+    )
     logs = [b'{"t":"log","x":%d}\n' % n for n in range(9)]
     assert held([first, newest, long, *logs, *pongs(3)]) == [newest, logs[-1]]
     edge = b'{"t":"sample","x":"%s"}\n'

@@ -82,7 +82,11 @@ def test_the_stricter_word_wins_and_nothing_turns_the_check_off(asked: Policy, s
 
 
 def test_names() -> None:
-    assert (known_name("h", 22), known_name("h", 23), known_name("h", 23, "x")) == ("h", "[h]:23", "x")
+    assert (known_name("h", 22), known_name("h", 23), known_name("h", 23, "x")) == (
+        "h",
+        "[h]:23",
+        "x",
+    )
 
 
 def test_known_kinds_of_keys_come_first_and_the_rest_stays() -> None:

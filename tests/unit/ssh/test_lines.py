@@ -9,7 +9,8 @@ from rgt_tui.ssh import LineSplitter
 
 
 @given(
-    st.lists(st.binary(min_size=1, max_size=9).map(lambda b: b.replace(b"\n", b".")), max_size=12), st.data()
+    st.lists(st.binary(min_size=1, max_size=9).map(lambda b: b.replace(b"\n", b".")), max_size=12),
+    st.data(),
 )
 def test_any_cut_gives_the_same_lines(lines: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(line + b"\n" for line in lines)

@@ -105,7 +105,9 @@ def test_a_box_is_known_again_and_no_stranger_is(one: BoxSpec, other: BoxSpec, s
 
 def test_where_the_history_lies() -> None:
     assert history_path({"XDG_STATE_HOME": "/s"}) == Path("/s/rgt/history.db")
-    assert history_path({"XDG_STATE_HOME": "relative"}) == Path.home() / ".local/state/rgt/history.db"
+    assert (
+        history_path({"XDG_STATE_HOME": "relative"}) == Path.home() / ".local/state/rgt/history.db"
+    )
     assert history_path({"RGT_HISTORY": "/x.db"}) == Path("/x.db")
     assert history_path({"RGT_HISTORY": "/x.db"}, "/y.db") == Path("/y.db")
     assert history_path({"RGT_HISTORY": "off"}) is None

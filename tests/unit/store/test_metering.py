@@ -47,7 +47,10 @@ def cost(*looks: tuple[BoxState, float]) -> tuple[float, float]:
 def test_time_counts_while_somebody_looks() -> None:
     assert cost((box(), 0), (box(), 5), (box(), 10)) == (10.0, 0.0)
     fresh = box(sample_at=NOON + 4)
-    assert cost((fresh, 0), (fresh, 5), (fresh, 10)) == (10.0, 5.0)  # then the sample has grown stale
+    assert cost((fresh, 0), (fresh, 5), (fresh, 10)) == (
+        10.0,
+        5.0,
+    )  # then the sample has grown stale
 
 
 def test_the_first_look_and_a_sleep_count_nothing() -> None:
@@ -67,7 +70,9 @@ def test_a_clock_that_is_set_makes_no_money(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_days_are_those_of_the_provider_s_clock_where_the_two_differ() -> None:
     ahead = 40 * 86400.0
-    meter = replace(box().meter, at=NOON + ahead, clock_skew=ahead, spent=3.0, spent_since=NOON - 9.0)
+    meter = replace(
+        box().meter, at=NOON + ahead, clock_skew=ahead, spent=3.0, spent_since=NOON - 9.0
+    )
     ticks = iter((0.0, 5.0))
     metering = Metering(lambda: next(ticks))
     for _ in range(2):
@@ -133,7 +138,12 @@ def test_idle_needs_a_box_that_says_so() -> None:
     assert alive(box(), NOON + 60) is None
     assert (
         alive(
-            box(sample=Sample(boot="b", seq=1, at=NOON, procs=(Proc(pid=1, started=0.0, cmd="train"),))), NOON
+            box(
+                sample=Sample(
+                    boot="b", seq=1, at=NOON, procs=(Proc(pid=1, started=0.0, cmd="train"),)
+                )
+            ),
+            NOON,
         )
         is True
     )

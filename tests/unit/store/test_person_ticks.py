@@ -19,11 +19,15 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {"XDG_STATE_HOME": str(tmp_path)}
 
 
-def test_a_tick_outlives_rgt_and_a_new_name_and_no_new_machine_inherits_it(env: dict[str, str]) -> None:
+def test_a_tick_outlives_rgt_and_a_new_name_and_no_new_machine_inherits_it(
+    env: dict[str, str],
+) -> None:
     assert ticks_of(RENTED, env) == {}
     say_tick(RENTED, "4.6", YES, env)
     assert ticks_of(RENTED, env) == {"4.6": (YES,)}
-    assert ticks_of(msgspec.structs.replace(RENTED, name="other", host="9.9.9.9"), env) == {"4.6": (YES,)}
+    assert ticks_of(msgspec.structs.replace(RENTED, name="other", host="9.9.9.9"), env) == {
+        "4.6": (YES,)
+    }
     again = msgspec.structs.replace(RENTED, provider=ProviderRef(kind="vast", instance="78"))
     assert ticks_of(again, env) == {}
     plain = BoxSpec(name="lab", host="1.2.3.4")
@@ -34,7 +38,9 @@ def test_a_tick_outlives_rgt_and_a_new_name_and_no_new_machine_inherits_it(env: 
 
 def test_what_is_taken_back_is_kept_and_what_is_remembered_is_bounded(env: dict[str, str]) -> None:
     for place in range(30):
-        tick = PersonTick(ticked=place % 2 == 0, at=float(place), by="h" * 999, note="n\x1b[2J" * 999)
+        tick = PersonTick(
+            ticked=place % 2 == 0, at=float(place), by="h" * 999, note="n\x1b[2J" * 999
+        )
         say_tick(RENTED, "4.6", tick, env)
     said = ticks_of(RENTED, env)["4.6"]
     assert len(said) == 20 and said[-1].at == 29.0 and not said[-1].ticked
@@ -44,7 +50,9 @@ def test_what_is_taken_back_is_kept_and_what_is_remembered_is_bounded(env: dict[
 @pytest.mark.parametrize(
     "bad", [b"", b"{", b'{"version": 1, "boxes": 7}', b'{"version": 9, "boxes": {}}', b"\xff"]
 )
-def test_a_file_that_cannot_be_used_is_named_and_stays_as_it_is(env: dict[str, str], bad: bytes) -> None:
+def test_a_file_that_cannot_be_used_is_named_and_stays_as_it_is(
+    env: dict[str, str], bad: bytes
+) -> None:
     path = ticks_path(env)
     path.parent.mkdir(parents=True)
     path.write_bytes(bad)
@@ -77,4 +85,6 @@ def test_the_last_word_counts_and_only_where_a_person_is_the_judge() -> None:
         assert with_ticks([result(status)], {"4.6": (YES,)}) == (result(status),), (
             "no tick mends what is disproved"
         )
-    assert with_ticks([result(CheckStatus.PERSON)], {"9.9": (YES,)}) == (result(CheckStatus.PERSON),)
+    assert with_ticks([result(CheckStatus.PERSON)], {"9.9": (YES,)}) == (
+        result(CheckStatus.PERSON),
+    )

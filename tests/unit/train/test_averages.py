@@ -25,7 +25,10 @@ def prefixed(prefix: str) -> dict[str, Any]:
         {"n_averaged": torch.tensor(3), **prefixed("module.")},
         {"n_averaged": torch.tensor(3), **prefixed("module.module.")},
         prefixed("module._orig_mod."),
-        {**{f"online_model.{key}": value for key, value in TRAINED.items()}, **prefixed("ema_model.")},
+        {
+            **{f"online_model.{key}": value for key, value in TRAINED.items()},
+            **prefixed("ema_model."),
+        },
     ],
 )
 def test_every_usual_form_is_found_by_the_names(state: dict[str, Any]) -> None:
@@ -50,7 +53,10 @@ def test_what_is_not_averaged_is_named() -> None:
 @pytest.mark.parametrize(
     ("state", "why"),
     [
-        ({"shadow_params": list(AVERAGED.values())}, "ema keeps averaged weights, but has no weights under"),
+        (
+            {"shadow_params": list(AVERAGED.values())},
+            "ema keeps averaged weights, but has no weights under",
+        ),
         (AVERAGED, "fits g and d: --raw"),
     ],
 )
@@ -60,4 +66,7 @@ def test_averages_that_cannot_be_told_apart_are_refused(state: Any, why: str) ->
 
 
 def test_the_parts_that_keep_averages() -> None:
-    assert matching.parts({"optimizer": 1, "ema.b": 1, "ema.a": 1, "emanation": 1}) == ["ema.a", "ema.b"]
+    assert matching.parts({"optimizer": 1, "ema.b": 1, "ema.a": 1, "emanation": 1}) == [
+        "ema.a",
+        "ema.b",
+    ]

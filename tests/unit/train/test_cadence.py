@@ -42,7 +42,9 @@ def test_chosen_from_what_the_training_feels() -> None:
     assert cadence.due(choice.steps + 1, 1)
 
 
-@pytest.mark.parametrize(("seconds", "steps"), [(0.5, 10), (89.0, 10), (100.0, 9), (600.0, 1), (5000.0, 1)])
+@pytest.mark.parametrize(
+    ("seconds", "steps"), [(0.5, 10), (89.0, 10), (100.0, 9), (600.0, 1), (5000.0, 1)]
+)
 def test_the_first_save_comes_within_the_ceiling(seconds: float, steps: int) -> None:
     cadence = Cadence(0, RARE)
     cadence.measured_step(seconds)
@@ -65,7 +67,9 @@ def test_slower_steps_during_a_write_count_and_a_wait_counts_once() -> None:
     for _ in range(9):
         cadence.measured_step(0.5)
     for _ in range(4):
-        cadence.measured_step(0.75, saving=True)  # one second in all, 0.3 of it waiting for the copy
+        cadence.measured_step(
+            0.75, saving=True
+        )  # one second in all, 0.3 of it waiting for the copy
     cadence.measured_save(0.4, durable_s=3.0, waited_s=0.3)
     assert cadence.choice().steps == round(daly(0.1 + 1.0, 4 * 3600) / 0.5)
     cadence.measured_save(0.4, waited_s=0.3)  # nothing is left over for the next one
@@ -80,7 +84,9 @@ def test_slower_steps_during_a_write_count_and_a_wait_counts_once() -> None:
         (0.1, 60.0, 25.0, 25.0, "a write takes 25 s"),
     ],
 )
-def test_floor_and_ceiling(cost: float, mtbf: float, write: float, seconds: float, word: str) -> None:
+def test_floor_and_ceiling(
+    cost: float, mtbf: float, write: float, seconds: float, word: str
+) -> None:
     cadence = Cadence(0, Failures(mtbf))
     cadence.measured_step(0.1)
     cadence.measured_save(cost, write)
@@ -119,7 +125,10 @@ class TestLedger:
         assert past.expect(prior, nodes=8).mtbf_s == pytest.approx(expected / 8)
 
     def test_a_clock_that_stepped_back_counts_for_nothing(self, tmp_path: Path) -> None:
-        lines = ['{"event": "start", "time": 9000000}', '{"event": "end", "time": 7, "cause": "SIGTERM"}']
+        lines = [
+            '{"event": "start", "time": 9000000}',
+            '{"event": "end", "time": 7, "cause": "SIGTERM"}',
+        ]
         (tmp_path / "ledger.jsonl").write_text("\n".join(lines) + "\n")
         past = RunLog(tmp_path).past
         assert (past.up_s, past.failures) == (0.0, 1)

@@ -32,7 +32,9 @@ from rgt_train.checkpoint import (
 from rgt_train.checkpoint import store as retention
 
 
-def save(store: Store, step: int, data: bytes = b"data", kind: str = "step", **more: Any) -> publish.Done:
+def save(
+    store: Store, step: int, data: bytes = b"data", kind: str = "step", **more: Any
+) -> publish.Done:
     about = {"best": {"step": step, "metric": "m", "value": 1.0}} if kind == "best" else {}
     job = Job(kind, step, about, [("a", 0, len(data))], begun=time.monotonic(), **more)
     return perform(store, job, memoryview(data), b"{}")
@@ -66,7 +68,9 @@ def test_a_published_directory_is_never_written_again(tmp_path: Path) -> None:
     assert (Path(newest.path).name, complaints) == ("step-00000007-a1.1", [])
 
 
-def test_saves_and_looks_leave_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saves_and_looks_leave_no_file_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A long training saves thousands of times."""
     store, before = Store(tmp_path, 2), set(os.listdir("/proc/self/fd"))
     for step in range(4):
@@ -84,7 +88,9 @@ def test_saves_and_looks_leave_no_file_open(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(manifest.Verified, "add", late)
     with pytest.raises(manifest.Damaged) as caught:
         manifest.open_verified(last)
-    assert set(os.listdir("/proc/self/fd")) <= before, "nor where it ends in an error that somebody keeps"
+    assert set(os.listdir("/proc/self/fd")) <= before, (
+        "nor where it ends in an error that somebody keeps"
+    )
     assert caught
 
 
@@ -246,10 +252,15 @@ def test_a_manifest_that_does_not_read_back_is_not_published(
 
 def test_best_alone_has_the_hash_that_copies_are_compared_by(tmp_path: Path) -> None:
     store = Store(tmp_path, 1)
-    for kind, path in (("step", tmp_path / "checkpoints/step-00000007-a1"), ("best", tmp_path / "best")):
+    for kind, path in (
+        ("step", tmp_path / "checkpoints/step-00000007-a1"),
+        ("best", tmp_path / "best"),
+    ):
         save(store, 7, b"weights", kind)
         for name, facts in manifest.read(path)["files"].items():
-            expected = hashlib.sha256((path / name).read_bytes()).hexdigest() if kind == "best" else None
+            expected = (
+                hashlib.sha256((path / name).read_bytes()).hexdigest() if kind == "best" else None
+            )
             assert facts.get("sha256") == expected, (kind, name)
 
 
@@ -271,7 +282,8 @@ class TestInterruptedSwap:
         return Store(tmp_path, 2)
 
     @pytest.mark.parametrize(
-        ("new", "old", "found"), [(True, True, b"new"), (False, True, b"old"), (True, False, b"new")]
+        ("new", "old", "found"),
+        [(True, True, b"new"), (False, True, b"old"), (True, False, b"new")],
     )
     def test_the_new_one_if_it_is_whole_else_the_old(
         self, tmp_path: Path, new: bool, old: bool, found: bytes
@@ -318,7 +330,9 @@ def test_a_best_that_is_damaged_by_then_is_no_last_resort(tmp_path: Path) -> Non
     flip(tmp_path / "best" / "a")
     found, complaints = Store(tmp_path, 2).newest_good(verified)
     assert found is None
-    assert len(complaints) == 1 and f"{tmp_path}/best is damaged, not used: a: crc32" in complaints[0]
+    assert (
+        len(complaints) == 1 and f"{tmp_path}/best is damaged, not used: a: crc32" in complaints[0]
+    )
 
 
 def test_every_bit_counts(tmp_path: Path) -> None:
@@ -436,6 +450,8 @@ def test_retention_keeps_what_it_promises(found: list[Item], last: int, hours: f
         assert len(stays) == min(last, len(found))
     assert retention.doomed(stays, policy) == [], "keeping is stable"
     order = retention.by_value(found, policy)
-    assert {item.name for item in order} == {item.name for item in sorted(found)[:-1]}, "all but the newest"
+    assert {item.name for item in order} == {item.name for item in sorted(found)[:-1]}, (
+        "all but the newest"
+    )
     assert len(order) == max(0, len(found) - 1)
     assert order[: len(gone)] == gone, "what nobody keeps is worth least"

@@ -70,7 +70,9 @@ class TestDirectories:
         assert fds() <= before
 
     @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
-    def test_one_that_cannot_be_synced_is_accepted(self, tmp_path: Path, calls: Calls, number: int) -> None:
+    def test_one_that_cannot_be_synced_is_accepted(
+        self, tmp_path: Path, calls: Calls, number: int
+    ) -> None:
         before = fds()
         calls.refused["fsync"] = number
         fsync_dir(tmp_path)
@@ -107,7 +109,9 @@ class TestDirectories:
 
 
 class TestFiles:
-    def test_a_file_is_synced_and_its_mode_is_everybodys(self, tmp_path: Path, calls: Calls) -> None:
+    def test_a_file_is_synced_and_its_mode_is_everybodys(
+        self, tmp_path: Path, calls: Calls
+    ) -> None:
         before = fds()
         write_file(tmp_path / "a", b"content")
         assert (tmp_path / "a").read_bytes() == b"content"
@@ -135,7 +139,9 @@ class TestFiles:
         with pytest.raises(OSError, match="Bad file descriptor: 'x'"):
             write_all(-1, b"a", "x")
 
-    def test_replaced_by_a_synced_file_and_then_the_directory(self, tmp_path: Path, calls: Calls) -> None:
+    def test_replaced_by_a_synced_file_and_then_the_directory(
+        self, tmp_path: Path, calls: Calls
+    ) -> None:
         (tmp_path / "a").write_bytes(b"old")
         (tmp_path / ".tmp-a").write_bytes(b"of a killed one")
         replace_file(tmp_path / "a", b"new")
@@ -156,7 +162,9 @@ class TestFiles:
         assert calls.made[-1] == ("fsync", tmp_path.name)
 
     @pytest.mark.parametrize("call", ["fsync", "replace"])
-    def test_what_could_not_be_replaced_is_as_it_was(self, tmp_path: Path, calls: Calls, call: str) -> None:
+    def test_what_could_not_be_replaced_is_as_it_was(
+        self, tmp_path: Path, calls: Calls, call: str
+    ) -> None:
         (tmp_path / "a").write_bytes(b"old")
         calls.refused[call] = errno.EIO
         with pytest.raises(OSError, match="Input/output"):
@@ -196,7 +204,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
         calls[0] += 1
         if calls[0] == 2 and request.param == "refused on the way":
             raise OSError(errno.EINVAL, "Invalid argument")
-        return real(fd, bytes(data)[:-5] if calls[0] == 2 and request.param == "short on the way" else data)
+        return real(
+            fd, bytes(data)[:-5] if calls[0] == 2 and request.param == "short on the way" else data
+        )
 
     monkeypatch.setattr(os, "write", write)
     return str(request.param)
@@ -236,7 +246,9 @@ class TestRegions:
         write_region(tmp_path / "a", memory, SIZE)
         assert (tmp_path / "a").read_bytes() == bytes(memory[:SIZE])
         assert flags == (
-            [True, True, *[False] * (len(flags) - 2)] if takes_direct(tmp_path) else [False] * len(flags)
+            [True, True, *[False] * (len(flags) - 2)]
+            if takes_direct(tmp_path)
+            else [False] * len(flags)
         )
 
     def test_small_files_and_odd_memory_do_without(
@@ -294,7 +306,9 @@ class TestRegions:
         monkeypatch.setattr(diskio, "_set_direct", lambda fd, on: False)
         monkeypatch.setattr(diskio, "CHUNK", 128 << 10)
         monkeypatch.setattr(diskio, "_FLUSH", 256 << 10)
-        monkeypatch.setattr(os, "posix_fadvise", lambda fd, at, length, how: left.append((at, length)))
+        monkeypatch.setattr(
+            os, "posix_fadvise", lambda fd, at, length, how: left.append((at, length))
+        )
         write_region(tmp_path / "a", memory, SIZE)
         step = 256 << 10
         assert left == [(number * step, step) for number in range(4)]

@@ -21,7 +21,11 @@ lr_scheduler = torch.optim.lr_scheduler
 
 def state_of(model: Any, **others: Any) -> RunState:
     state = RunState(
-        {"model": model} if isinstance(model, torch.nn.Module) else model, others, Progress(), {}, {}
+        {"model": model} if isinstance(model, torch.nn.Module) else model,
+        others,
+        Progress(),
+        {},
+        {},
     )
     state.optimizers = {name for name in others if name.startswith("optimizer")}
     return state
@@ -56,8 +60,12 @@ def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, seed: int) ->
     optimizer.step()
 
 
-@pytest.mark.parametrize("options", [{"fused": True}, {"foreach": True}, {"foreach": False}], ids=str)
-def test_moments_of_channels_last_weights_meet_their_weights_again(tmp_path: Path, options: Any) -> None:
+@pytest.mark.parametrize(
+    "options", [{"fused": True}, {"foreach": True}, {"foreach": False}], ids=str
+)
+def test_moments_of_channels_last_weights_meet_their_weights_again(
+    tmp_path: Path, options: Any
+) -> None:
     def make() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
         model = convolution()
         return model, torch.optim.AdamW(model.parameters(), lr=1e-2, **options)
@@ -153,10 +161,17 @@ def test_every_way_to_differ_is_told() -> None:
         "d": torch.ones(1),
         "e": 1,
     }
-    here = {"a": [torch.tensor([-0.0, nan])], "b": torch.ones(2, 1), "c": torch.ones(1).double(), "e": 2}
+    here = {
+        "a": [torch.tensor([-0.0, nan])],
+        "b": torch.ones(2, 1),
+        "c": torch.ones(1).double(),
+        "e": 2,
+    }
     told = matching.differences(saved, here, "x")
     assert told is not None
-    assert told.startswith("x/a/0 has other bits, x/b (2,) → (2, 1), x/c float32 → float64 and 1 more (")
+    assert told.startswith(
+        "x/a/0 has other bits, x/b (2,) → (2, 1), x/c float32 → float64 and 1 more ("
+    )
     assert matching.differences(saved, saved, "x") is None
 
 
@@ -188,7 +203,9 @@ def test_what_was_frozen_on_the_way_is_frozen_again(tmp_path: Path) -> None:
     assert "requires_grad (2 parameters frozen again: 0.weight, 0.bias)" in parts
     assert "requires_grad (1 parameter trained again: 1.weight)" in parts
     assert not [
-        part for part in load(path, state_of(fresh, optimizer=other)).parts if "requires_grad" in part
+        part
+        for part in load(path, state_of(fresh, optimizer=other)).parts
+        if "requires_grad" in part
     ]
 
 

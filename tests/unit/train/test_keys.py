@@ -85,7 +85,11 @@ def test_names_do_not_depend_on_wrappers(tmp_path: Path, wrap: str) -> None:
     wanted = {key: value.clone() for key, value in net.state_dict().items()}
     wrapped = WRAPS[wrap](net)
     assert set(matching.bare_names(wrapped).values()) == BARE
-    ema = torch.optim.swa_utils.AveragedModel(wrapped) if wrap != "ddp of compiled" else torch.nn.Linear(1, 1)
+    ema = (
+        torch.optim.swa_utils.AveragedModel(wrapped)
+        if wrap != "ddp of compiled"
+        else torch.nn.Linear(1, 1)
+    )
     path = save(tmp_path / "run", state_of(wrapped, ema=ema))
     for other in WRAPS:
         fresh = Net()

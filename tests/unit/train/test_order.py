@@ -19,7 +19,13 @@ from rgt_train.data.sampler import (
 
 
 def plan(
-    sampler: EpochSampler, done: int, rank: int, world: int, *, pad: bool = True, seeded: bool = False
+    sampler: EpochSampler,
+    done: int,
+    rank: int,
+    world: int,
+    *,
+    pad: bool = True,
+    seeded: bool = False,
 ) -> BatchPlan:
     at = Position(1, done, seeded=seeded)
     return BatchPlan(sampler, lambda: at, lambda: None, rank=rank, world=world, pad=pad)
@@ -36,7 +42,9 @@ def seen(sampler: EpochSampler, done: int, world: int) -> list[list[int]]:
 def test_the_ranks_together_see_each_batch(world: int) -> None:
     sampler = EpochSampler(101, 8, seed=3)
     whole = list(sampler.batches(1))
-    assert [sorted(batch) for batch in seen(sampler, 0, world)] == [sorted(batch) for batch in whole]
+    assert [sorted(batch) for batch in seen(sampler, 0, world)] == [
+        sorted(batch) for batch in whole
+    ]
 
 
 def test_every_sample_once_through_changes_of_the_world_size() -> None:
@@ -81,7 +89,9 @@ def test_the_share_gives_the_gradient_of_the_whole_batch() -> None:
     for position, batch in enumerate(sampler.batches(1)):
         whole = gradient(batch, len(batch), 1.0)
         ranks = [plan(sampler, 0, rank, world) for rank in range(world)]
-        parts = [gradient(list(one)[position], one.real(position), one.share(position)) for one in ranks]
+        parts = [
+            gradient(list(one)[position], one.real(position), one.share(position)) for one in ranks
+        ]
         torch.testing.assert_close(torch.stack(parts).mean(dim=0), whole)
 
 

@@ -80,7 +80,8 @@ class TestSpace:
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/w/x")
         none_left = store.Space("/w", 97, 100, 0, 4096)
         assert (
-            store.why_failed(full, none_left, 5, 4) == "no inodes left on /w (4,096 of 4,096 used; bytes 3%)"
+            store.why_failed(full, none_left, 5, 4)
+            == "no inodes left on /w (4,096 of 4,096 used; bytes 3%)"
         )
         few_bytes = store.Space("/w", 300_000, 10_000_000, 4000, 4096)
         assert (

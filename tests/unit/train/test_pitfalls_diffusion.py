@@ -126,7 +126,11 @@ def test_DF4_noise_grows_from_almost_none_to_almost_all(kind: str) -> None:  # n
 def test_DF4_the_sampler_has_the_schedule_of_the_training(setup: Setup) -> None:  # noqa: N802
     task, model = task_of(setup), model_of(setup)
     assert model.schedule is not None
-    assert (model.schedule.kind, model.schedule.levels, model.schedule.prediction) == ("cosine", 100, "v")
+    assert (model.schedule.kind, model.schedule.levels, model.schedule.prediction) == (
+        "cosine",
+        100,
+        "v",
+    )
     # The very same weights, read as if they had been trained to predict something else, give no samples.
     good = energy_distance(task.draw(model, KINDS), task.decode(task._held_out[:240]))
     was = model.schedule
@@ -146,12 +150,16 @@ def test_DF5_guidance_works_because_classes_are_hidden_in_training(setup: Setup)
 
     task, model = task_of(setup), model_of(setup)
     blind = task.draw(model, torch.full((240,), model.nothing), guidance=1.0)
-    assert energy_distance(blind, task.decode(task._held_out[:240])) < 0.3  # the unconditional model is one
+    assert (
+        energy_distance(blind, task.decode(task._held_out[:240])) < 0.3
+    )  # the unconditional model is one
     assert reach(setup, 3.0) == pytest.approx(4.0, abs=0.6)
     plain, strong = (task.draw(model, KINDS, guidance=g) for g in (1.0, 3.0))
     assert not torch.allclose(plain, strong, atol=0.05)
     never = trained(450, drop_condition=0)
-    assert abs(reach(never, 3.0) - 4.0) > 0.6  # without hidden classes there is nothing to guide away from
+    assert (
+        abs(reach(never, 3.0) - 4.0) > 0.6
+    )  # without hidden classes there is nothing to guide away from
 
 
 def test_DF5_the_share_of_hidden_classes() -> None:  # noqa: N802
@@ -159,7 +167,9 @@ def test_DF5_the_share_of_hidden_classes() -> None:  # noqa: N802
     seen: list[torch.Tensor] = []
 
     class Spy(torch.nn.Module):
-        def forward(self, noisy: torch.Tensor, level: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
+        def forward(
+            self, noisy: torch.Tensor, level: torch.Tensor, kind: torch.Tensor
+        ) -> torch.Tensor:
             seen.append(kind)
             return noisy
 
@@ -220,7 +230,9 @@ def test_DF7_min_snr_weights_mean_the_same_for_every_prediction() -> None:  # no
 def test_DF7_validation_is_not_weighted() -> None:  # noqa: N802
     losses = []
     for gamma in (0, 5):
-        task = tasks.make(merge([], {"task": "diffusion", "snr_gamma": str(gamma), "points": "500"}))
+        task = tasks.make(
+            merge([], {"task": "diffusion", "snr_gamma": str(gamma), "points": "500"})
+        )
         torch.manual_seed(0)
         model = task.model().eval()
         with torch.no_grad():

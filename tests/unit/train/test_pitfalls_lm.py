@@ -36,7 +36,9 @@ SMALL = {"width": "16", "layers": "2", "heads": "2", "context": "16", "corpus": 
 
 
 def char_lm(**values: object) -> CharLM:
-    made = tasks.make(merge([], {"task": "char_lm", **SMALL, **{k: str(v) for k, v in values.items()}}))
+    made = tasks.make(
+        merge([], {"task": "char_lm", **SMALL, **{k: str(v) for k, v in values.items()}})
+    )
     assert isinstance(made, CharLM)
     return made
 
@@ -105,13 +107,17 @@ def test_L4_packed_documents_do_not_see_each_other() -> None:  # noqa: N802
     starts = (0, 5, 8)
     for number, start in enumerate(starts):
         size = len(DOCUMENTS[number]) + 1
-        torch.testing.assert_close(together[start : start + size], logits(net, alone)[number, :size])
+        torch.testing.assert_close(
+            together[start : start + size], logits(net, alone)[number, :size]
+        )
     other = lay_out([[20, 21, 22, 23], *DOCUMENTS[1:]], 16, END, PAD, pack=True)
     assert torch.equal(
         logits(net, other)[0, 5:], together[5:]
     )  # not a single bit of the neighbour gets through
     leaky = Rows(packed.tokens, packed.labels, packed.positions, torch.zeros_like(packed.segments))
-    assert not torch.allclose(logits(net, leaky)[0, 5:8], together[5:8])  # with one segment it would
+    assert not torch.allclose(
+        logits(net, leaky)[0, 5:8], together[5:8]
+    )  # with one segment it would
 
 
 def test_L4_most_rows_hold_several_documents() -> None:  # noqa: N802
@@ -193,7 +199,8 @@ def test_L6_the_z_loss_pulls_the_normaliser_towards_one() -> None:  # noqa: N802
     net = char_lm().model()
     with torch.no_grad():  # and it is no part of what is validated
         plain, weighed = (
-            float(char_lm(z_loss=z).loss(net.eval(), [0], int, torch.device("cpu"))) for z in (0.0, 1.0)
+            float(char_lm(z_loss=z).loss(net.eval(), [0], int, torch.device("cpu")))
+            for z in (0.0, 1.0)
         )
     assert plain == weighed
 
@@ -201,7 +208,9 @@ def test_L6_the_z_loss_pulls_the_normaliser_towards_one() -> None:  # noqa: N802
 class Uniform(torch.nn.Module):
     """Knows nothing: each of the ids is as likely as any other."""
 
-    def forward(self, tokens: torch.Tensor, positions: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, tokens: torch.Tensor, positions: torch.Tensor, segments: torch.Tensor
+    ) -> torch.Tensor:
         return torch.zeros(*tokens.shape, PAD + 1)
 
 

@@ -38,7 +38,12 @@ class Memory:
         return (cells - self.mean) / spread
 
     def state_dict(self) -> dict[str, Any]:
-        return {"moves": torch.tensor(self.moves), "count": self.count, "mean": self.mean, "m2": self.m2}
+        return {
+            "moves": torch.tensor(self.moves),
+            "count": self.count,
+            "mean": self.mean,
+            "m2": self.m2,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.moves = state["moves"].tolist()
@@ -75,7 +80,9 @@ class Agent:
             with torch.no_grad():
                 best = self.slow(self.memory.normal(thens).unsqueeze(1)).max(1).values
                 wanted = rewards + 0.9 * best * (thens != GOAL)
-            told = self.online(self.memory.normal(cells).unsqueeze(1)).gather(1, actions.long().unsqueeze(1))
+            told = self.online(self.memory.normal(cells).unsqueeze(1)).gather(
+                1, actions.long().unsqueeze(1)
+            )
             self.optimizer.zero_grad()
             torch.nn.functional.smooth_l1_loss(told.squeeze(1), wanted).backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
@@ -99,5 +106,7 @@ def test_R4_a_replay_buffer_and_running_statistics_go_on(tmp_path: Path) -> None
     assert_same(warm.memory.state_dict(), whole.memory.state_dict())
     whole, cold, _ = resumed(with_memory=False)
     assert not torch.allclose(cold.online.weight, whole.online.weight, atol=1e-3)
-    with pytest.raises(UsageError, match=r"unexpected \['extra'\]"):  # never left out without a word
+    with pytest.raises(
+        UsageError, match=r"unexpected \['extra'\]"
+    ):  # never left out without a word
         load(path, Agent().state(with_memory=False))

@@ -17,7 +17,9 @@ torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
 
 def classifier(**values: object) -> ImageClassifier:
-    made = tasks.make(merge([], {"task": "image_classifier", **{k: str(v) for k, v in values.items()}}))
+    made = tasks.make(
+        merge([], {"task": "image_classifier", **{k: str(v) for k, v in values.items()}})
+    )
     assert isinstance(made, ImageClassifier)
     return made
 
@@ -52,13 +54,17 @@ def test_V1_training_and_validation_are_normalised_alike() -> None:  # noqa: N80
             assert float(images.mean()) == pytest.approx(0.0, abs=0.1)
             assert float(images.std()) == pytest.approx(1.0, abs=0.1)
     raw, _ = draw(task._train_seeds(range(256)), 16, 0.8)
-    assert task.mean == pytest.approx(float(raw.mean()))  # measured on training images, and on nothing else
+    assert task.mean == pytest.approx(
+        float(raw.mean())
+    )  # measured on training images, and on nothing else
 
 
 def test_V2_only_training_images_are_augmented() -> None:  # noqa: N802
     task = classifier()
     assert torch.equal(shown(task, train=False), shown(task, train=False))
-    assert torch.equal(shown(task, train=True), shown(task, train=True))  # the same seeds, the same images
+    assert torch.equal(
+        shown(task, train=True), shown(task, train=True)
+    )  # the same seeds, the same images
     assert not torch.equal(
         shown(task, train=True), shown(task, train=True, shift=1)
     )  # the next epoch's seeds
@@ -98,7 +104,9 @@ def test_V3_a_perfect_model_scores_one() -> None:  # noqa: N802
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             wanted = {tuple(image.flatten().tolist()[:9]): label for image, label in known}
             keys = [tuple(image.flatten().tolist()[:9]) for image in images]
-            return torch.nn.functional.one_hot(torch.tensor([wanted[k] for k in keys]), len(SHAPES)).float()
+            return torch.nn.functional.one_hot(
+                torch.tensor([wanted[k] for k in keys]), len(SHAPES)
+            ).float()
 
     images, labels = task._draw([mix(0, 2, i) for i in range(256)])
     known = list(zip(task.normalize(images), labels.tolist(), strict=True))
@@ -140,7 +148,9 @@ def test_V7_a_tiny_batch_takes_group_norm() -> None:  # noqa: N802
     assert classifier(batch=4, norm="batch").norm == "batch"
     net = ShapeNet(8, 0.0, "group").train()
     images = torch.randn(6, 1, 16, 16)
-    torch.testing.assert_close(net(images)[:1], net(images[:1]))  # a sample does not depend on its neighbours
+    torch.testing.assert_close(
+        net(images)[:1], net(images[:1])
+    )  # a sample does not depend on its neighbours
     batched = ShapeNet(8, 0.0, "batch").train()
     assert not torch.allclose(batched(images)[:1], batched(images[:1]))
 

@@ -24,9 +24,14 @@ def test_warnings_about_kernels_are_not_deterministic_ones() -> None:
     assert environment()["deterministic"] is False
 
 
-def test_kernels_that_are_only_warned_about_promise_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_are_only_warned_about_promise_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    for how, told in (("warn only", "where the CUDA kernels are deterministic"), (True, "as far as known")):
+    for how, told in (
+        ("warn only", "where the CUDA kernels are deterministic"),
+        (True, "as far as known"),
+    ):
         facts = {**SAME, "deterministic": how}
         assert guarantee(facts, facts).endswith(told)
 
@@ -49,12 +54,22 @@ def test_changed_settings_are_an_exception() -> None:
     assert both == "bits may differ from the uninterrupted run: x; threads 1 → 2"
 
 
-def restored(state: dict[str, Any], settings: dict[str, Any] | None = None, **more: str) -> Restored:
-    document = {"environment": SAME, "rng": [state], "settings": {"lr": 1}, "compared": "whole", **more}
+def restored(
+    state: dict[str, Any], settings: dict[str, Any] | None = None, **more: str
+) -> Restored:
+    document = {
+        "environment": SAME,
+        "rng": [state],
+        "settings": {"lr": 1},
+        "compared": "whole",
+        **more,
+    }
     return Restored([], document, SAME, settings or {"lr": 1}, {}, 0)
 
 
-def test_random_state_that_has_no_place_here_is_told_in_the_receipt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_state_that_has_no_place_here_is_told_in_the_receipt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     state = rng.capture()
     assert restored(state).not_restored == []
     assert restored(state, {"lr": 2}).guarantee().endswith("but for what the changed settings do")

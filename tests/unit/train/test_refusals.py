@@ -18,7 +18,14 @@ from rgt_train.ranks import choose, sharded_state
 
 def launched(patch: pytest.MonkeyPatch, world: int | None) -> None:
     """Be rank 0 of a launch by torchrun; None: by nothing."""
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS"):
+    for name in (
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "SLURM_PROCID",
+        "SLURM_NTASKS",
+    ):
         patch.delenv(name, raising=False)
     if world is not None:
         patch.setenv("RANK", "0")
@@ -52,7 +59,9 @@ def test_a_device_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UsageError, match=r"unknown device 'gpu0': use auto, cpu, cuda or cuda:N"):
         device_of("gpu0")
-    with pytest.raises(UsageError, match=r"device cuda:1 was asked for, but torch .* sees no CUDA device"):
+    with pytest.raises(
+        UsageError, match=r"device cuda:1 was asked for, but torch .* sees no CUDA device"
+    ):
         device_of("cuda:1")
     assert device_of("auto") == torch.device("cpu")
 
@@ -63,7 +72,9 @@ def test_fsdp1_is_refused_by_its_name() -> None:
 
     model = torch.nn.Sequential(FullyShardedDataParallel())
     nothing = cast(Any, None)
-    with pytest.raises(UsageError, match=r"\(FSDP1\) is not supported: shard with torch's fully_shard"):
+    with pytest.raises(
+        UsageError, match=r"\(FSDP1\) is not supported: shard with torch's fully_shard"
+    ):
         choose.persister(
             {"model": model}, nothing, nothing, nothing, nothing, nothing, nothing, background=False
         )
@@ -93,7 +104,9 @@ def test_an_optimizer_is_made_after_the_model_was_sharded() -> None:
     state = parts({"net": model}, {"opt": torch.optim.SGD(model.parameters(), lr=0.1)})
     assert sharded_state.owners(state)["opt"][0] == "net"
     state = parts({"net": model}, {"opt": torch.optim.SGD(before.parameters(), lr=0.1)})
-    with pytest.raises(UsageError, match=r"opt has parameters that are of no model.*after fully_shard"):
+    with pytest.raises(
+        UsageError, match=r"opt has parameters that are of no model.*after fully_shard"
+    ):
         sharded_state.owners(state)
     with pytest.raises(
         UsageError, match=r"opt is a dict: a sharded model needs an optimizer of torch\.optim"
@@ -103,7 +116,9 @@ def test_an_optimizer_is_made_after_the_model_was_sharded() -> None:
 
 def test_a_mirror_that_is_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"mirror runs/a: give an absolute path, or a URL such as s3://"):
+    with pytest.raises(
+        UsageError, match=r"mirror runs/a: give an absolute path, or a URL such as s3://"
+    ):
         mirror_places.Folder("runs/a")
     with pytest.raises(UsageError, match=r"mirror .*/file is not a directory"):
         mirror_places.Folder(str(tmp_path / "file"))
@@ -127,7 +142,9 @@ def test_a_mirror_that_is_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_trainer_without_our_callback() -> None:
     trainer = SimpleNamespace(callbacks=[])
-    with pytest.raises(UsageError, match=r"SimpleNamespace has none of RgtCallback, RgtLightningCallback"):
+    with pytest.raises(
+        UsageError, match=r"SimpleNamespace has none of RgtCallback, RgtLightningCallback"
+    ):
         callbacks.resume(trainer)
     with pytest.raises(UsageError, match=r"among its callbacks"):
         callbacks.resume(SimpleNamespace(callback_handler=trainer))

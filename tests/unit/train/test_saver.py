@@ -92,13 +92,17 @@ def test_a_torn_copy_is_made_again_at_the_next_step(tmp_path: Path, stop: StopRe
     persister = Scripted(Torn(["w"]), None, None)
     saver = saver_of(tmp_path, stop, persister)
     steps(saver, 1, 12)
-    assert [request.step for request in persister.begun] == [10, 11], "not only when the next one is due"
+    assert [request.step for request in persister.begun] == [10, 11], (
+        "not only when the next one is due"
+    )
     assert saver.last_good == 11
     assert not saver.failing, "the disk is well"
     assert not saver.wishes(13) & launch.SAVE
 
 
-def test_one_that_is_waited_for_is_made_again_until_it_is_good(tmp_path: Path, stop: StopRequest) -> None:
+def test_one_that_is_waited_for_is_made_again_until_it_is_good(
+    tmp_path: Path, stop: StopRequest
+) -> None:
     persister = Scripted(Torn(["w"]), Torn(["w"]), None)
     saver = saver_of(tmp_path, stop, persister)
     assert saver.save(7)
@@ -107,7 +111,9 @@ def test_one_that_is_waited_for_is_made_again_until_it_is_good(tmp_path: Path, s
     assert persister.ends == []
 
 
-def test_a_torn_best_is_written_from_a_copy_of_its_own_step(tmp_path: Path, stop: StopRequest) -> None:
+def test_a_torn_best_is_written_from_a_copy_of_its_own_step(
+    tmp_path: Path, stop: StopRequest
+) -> None:
     persister = Scripted(Torn(["w"]), None)
     saver = saver_of(tmp_path, stop, persister)
     assert saver.offer_best(5, 1.0, "val_loss")
@@ -115,7 +121,9 @@ def test_a_torn_best_is_written_from_a_copy_of_its_own_step(tmp_path: Path, stop
     assert persister.begun[0].about["best"] == {"step": 5, "metric": "val_loss", "value": 1.0}
     steps(saver, 6, 6)
     assert persister.again_asked == 1
-    assert STEP not in {request.kind for request in persister.begun}, "no later step is saved before it"
+    assert STEP not in {request.kind for request in persister.begun}, (
+        "no later step is saved before it"
+    )
 
 
 def test_a_refusal_of_the_disk_is_no_torn_copy(tmp_path: Path, stop: StopRequest) -> None:
@@ -127,7 +135,10 @@ def test_a_refusal_of_the_disk_is_no_torn_copy(tmp_path: Path, stop: StopRequest
 
 
 def test_older_checkpoints_go_for_the_result_and_the_newest_stays(
-    tmp_path: Path, stop: StopRequest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    stop: StopRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     saver = saver_of(tmp_path, stop, Scripted())
     root = tmp_path / "checkpoints"
@@ -146,7 +157,9 @@ def test_older_checkpoints_go_for_the_result_and_the_newest_stays(
     full(0)
     assert not saver.write(15, str(tmp_path / "result.json"), {})
     assert [path.name for path in root.iterdir()] == ["step-00000015-a1"]
-    monkeypatch.setattr(saver._telling, "replace", lambda path, body: OSError(errno.EROFS, "read-only"))
+    monkeypatch.setattr(
+        saver._telling, "replace", lambda path, body: OSError(errno.EROFS, "read-only")
+    )
     (root / "step-00000005-a1").mkdir()
     assert not saver.write(15, str(tmp_path / "result.json"), {})
     assert len(list(root.iterdir())) == 2, "no room would mend that"

@@ -58,7 +58,9 @@ def test_the_parts_of_a_step(
 
 
 def test_without_a_loader_that_is_known_only_the_step_is_told() -> None:
-    assert StepTimes(beat(SPENT, loads=False), [], 1).of_steps(2) == pytest.approx({"step_time": 6.0})
+    assert StepTimes(beat(SPENT, loads=False), [], 1).of_steps(2) == pytest.approx(
+        {"step_time": 6.0}
+    )
 
 
 def test_ddp_is_asked_seldom() -> None:

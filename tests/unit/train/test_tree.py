@@ -21,7 +21,13 @@ from torch.testing._internal.two_tensor import TwoTensor
 keys = st.one_of(st.text(), st.integers(), st.booleans(), st.none(), st.floats(allow_nan=False))
 values = st.recursive(
     st.one_of(
-        st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(), st.complex_numbers()
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(),
+        st.binary(),
+        st.complex_numbers(),
     ),
     lambda inner: st.one_of(
         st.lists(inner),
@@ -76,14 +82,22 @@ def test_rarer_values() -> None:
         "complex": [numpy.complex64(1 + 2j), numpy.complex128(complex(math.nan, -0.0))],
         "parameter": torch.nn.Parameter(torch.ones(2)), "list": [torch.zeros(1), (torch.ones(1),)],
     }  # fmt: skip
-    back = encoding.decode(json.loads(json.dumps(encoding.encode(value, put, "x"))), kept.__getitem__)
+    back = encoding.decode(
+        json.loads(json.dumps(encoding.encode(value, put, "x"))), kept.__getitem__
+    )
     assert set(kept) == {"x/array", "x/parameter", "x/list/0", "x/list/1/0"}
-    assert (back["dtype"], back["device"], back["size"]) == (value["dtype"], value["device"], value["size"])
+    assert (back["dtype"], back["device"], back["size"]) == (
+        value["dtype"],
+        value["device"],
+        value["size"],
+    )
     assert back["counts"] == {"a": 1}
     assert (back["array"].dtype, back["array"].tolist()) == (numpy.int16, [[0, 1, 2], [3, 4, 5]])
     assert (type(back["scalar"]), back["scalar"]) == (numpy.float64, 0.1)
     assert [type(each) for each in back["complex"]] == [numpy.complex64, numpy.complex128]
-    assert [each.tobytes() for each in back["complex"]] == [each.tobytes() for each in value["complex"]]
+    assert [each.tobytes() for each in back["complex"]] == [
+        each.tobytes() for each in value["complex"]
+    ]
     assert isinstance(back["parameter"], torch.nn.Parameter)
 
 
@@ -167,7 +181,9 @@ def test_a_tensor_that_would_not_come_back_is_refused_by_its_name(tensor: Make, 
 def test_two_tensors_of_one_name_are_refused() -> None:
     found = Collected()
     state = {"a/b": torch.ones(1), "a": {"b": torch.zeros(1)}}
-    with pytest.raises(encoding.CannotStore, match="two tensors would both be kept as ema/a/b in f"):
+    with pytest.raises(
+        encoding.CannotStore, match="two tensors would both be kept as ema/a/b in f"
+    ):
         encoding.encode(state, lambda path, tensor: found.put("f", path, tensor, False), "ema")
 
 
@@ -189,7 +205,10 @@ TENSORS: dict[str, Make] = {
 
 def test_every_kind_of_tensor_lies_in_the_files(tmp_path: Path) -> None:
     tensors = {name: make() for name, make in TENSORS.items()}
-    specs = [spec_of("a" if number % 3 else "b", name, t) for number, (name, t) in enumerate(tensors.items())]
+    specs = [
+        spec_of("a" if number % 3 else "b", name, t)
+        for number, (name, t) in enumerate(tensors.items())
+    ]
     arena = Arena(Layout(specs))
     arena.touch()
     arena.ready()

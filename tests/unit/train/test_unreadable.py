@@ -136,13 +136,17 @@ WHERE = [
 
 
 @pytest.mark.parametrize(("call", "ending"), WHERE)
-@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE, errno.ENOMEM])
+@pytest.mark.parametrize(
+    "number", [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE, errno.ENOMEM]
+)
 def test_errors_that_stay_end_the_launch_and_change_nothing(
     out: Path, disk: Disk, call: str, ending: str, number: int
 ) -> None:
     before = content(out)
     disk.refuse(call, ending, number, FOR_GOOD)
-    with pytest.raises(Unreadable, match=f"{ending} cannot be read: {errno.errorcode[number]}") as told:
+    with pytest.raises(
+        Unreadable, match=f"{ending} cannot be read: {errno.errorcode[number]}"
+    ) as told:
         launch(out)
     assert ("move" in str(told.value)) == ("a1/" in ending)
     disk.mend()
@@ -199,11 +203,15 @@ def test_damage_is_moved_aside_and_deleted_only_after_the_next_save(out: Path) -
     assert sorted(name for name in os.listdir(store.root) if name.startswith(".")) == aside[1:]
 
 
-def test_what_this_launch_goes_on_from_never_goes(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_this_launch_goes_on_from_never_goes(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A damaged newest that cannot even be renamed counts as the newest for ever; what is good must not go for it."""
     os.truncate(out / "checkpoints" / "step-00000010-a1" / "model.safetensors", 100)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(OSError(errno.EROFS, "Read-only")))
+        patch.setattr(
+            os, "rename", lambda *_: (_ for _ in ()).throw(OSError(errno.EROFS, "Read-only"))
+        )
         store = Store(out, 2, Policy(last=1))
         found, _ = store.newest_good(verified)
     assert found is not None and found.step == 5
@@ -237,7 +245,9 @@ def test_what_is_no_file_is_damage(out: Path, kind: str) -> None:
         manifest.verify(path.parent)
 
 
-def test_a_file_that_shrinks_while_it_is_read_is_damage(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_shrinks_while_it_is_read_is_damage(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = out / "checkpoints" / "step-00000010-a1" / "model.safetensors"
     size, real = path.stat().st_size, os.stat
 
@@ -248,5 +258,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_damage(out: Path, monkeypatch: 
         return found
 
     monkeypatch.setattr(os, "stat", before)
-    with pytest.raises(Damaged, match=f"model.safetensors: ends at byte {size - 10}, {size} were written"):
+    with pytest.raises(
+        Damaged, match=f"model.safetensors: ends at byte {size - 10}, {size} were written"
+    ):
         manifest.verify(path.parent)

@@ -71,7 +71,9 @@ ARRAYS = [
 
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype.str}{array.shape}")
-def test_an_array_has_the_length_that_its_header_says_or_is_refused(tmp_path: Path, array: Any) -> None:
+def test_an_array_has_the_length_that_its_header_says_or_is_refused(
+    tmp_path: Path, array: Any
+) -> None:
     path, data = tmp_path / "a.npy", npy(array)
     assert look(array_files.examine_npy, path, data) is False
     assert "after the end of its array: 1 byte" in why(array_files.examine_npy, path, data + b"\0")
@@ -79,7 +81,9 @@ def test_an_array_has_the_length_that_its_header_says_or_is_refused(tmp_path: Pa
         assert why(array_files.examine_npy, path, data[:length])
 
 
-def test_a_flipped_bit_in_the_header_of_an_array_is_found_or_leaves_its_length(tmp_path: Path) -> None:
+def test_a_flipped_bit_in_the_header_of_an_array_is_found_or_leaves_its_length(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "a.npy"
     for what, data in damages(npy(np.arange(6.0)), "npy"):
         try:
@@ -92,7 +96,10 @@ def test_a_flipped_bit_in_the_header_of_an_array_is_found_or_leaves_its_length(t
 def test_an_array_of_objects_is_named_and_not_unpickled(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     header = "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n"
-    assert look(array_files.examine_npy, tmp_path / "a.npy", with_header(header, harmful(mark))) is True
+    assert (
+        look(array_files.examine_npy, tmp_path / "a.npy", with_header(header, harmful(mark)))
+        is True
+    )
     inner = npy(np.zeros(1, dtype=[("a", "O"), ("b", "i4")]), allow_pickle=True)
     assert look(array_files.examine_npy, tmp_path / "a.npy", inner) is True
     data = npz(np.savez_compressed, good=np.zeros(3), bad=np.array([{}], dtype=object))
@@ -125,7 +132,9 @@ def test_a_wrong_header_of_an_array_is_refused(tmp_path: Path, header: str, reas
 
 
 def test_a_header_that_the_format_does_not_have_is_refused(tmp_path: Path) -> None:
-    assert "version 9.0" in why(array_files.examine_npy, tmp_path / "a", with_header("{}", version=b"\x09\0"))
+    assert "version 9.0" in why(
+        array_files.examine_npy, tmp_path / "a", with_header("{}", version=b"\x09\0")
+    )
     longest = b"\x93NUMPY\2\0" + struct.pack("<I", 1 << 30)
     assert "claims a header" in why(array_files.examine_npy, tmp_path / "a", longest)
 
@@ -159,7 +168,9 @@ def archive(name: str, data: bytes, method: int = zipfile.ZIP_STORED) -> bytes:
 
 def test_a_record_that_is_no_array_of_its_length_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
-    assert "record w.npy: it does not begin" in why(array_files.examine_npz, path, archive("w.npy", b"text"))
+    assert "record w.npy: it does not begin" in why(
+        array_files.examine_npz, path, archive("w.npy", b"text")
+    )
     short = archive("w.npy", npy(np.zeros(9))[:-8])
     assert "record w.npy: it is cut off" in why(array_files.examine_npz, path, short)
     assert "is called '../w.npy'" in why(array_files.examine_npz, path, archive("../w.npy", b""))
@@ -174,7 +185,9 @@ def test_a_bomb_is_never_unpacked_beyond_what_it_says(tmp_path: Path) -> None:
     for place in (data.index(b"PK\1\2") + 24, data.index(b"PK\3\4") + 22):
         assert data[place : place + 4] == struct.pack("<I", 64 << 20)
         data[place : place + 4] = struct.pack("<I", 100)
-    assert "more in it than it says" in why(array_files.examine_npz, tmp_path / "a.npz", bytes(data))
+    assert "more in it than it says" in why(
+        array_files.examine_npz, tmp_path / "a.npz", bytes(data)
+    )
 
 
 @pytest.mark.parametrize("source", HDF5, ids=lambda path: path.name)
@@ -226,16 +239,25 @@ def tensor(name: bytes, shape: tuple[int, ...], kind: int, offset: int) -> bytes
     return text(name) + sizes + struct.pack("<IQ", kind, offset)
 
 
-def gguf(tensors: list[bytes], pairs: list[bytes] | None = None, data: int = 0, version: int = 3) -> bytes:
+def gguf(
+    tensors: list[bytes], pairs: list[bytes] | None = None, data: int = 0, version: int = 3
+) -> bytes:
     pairs = pairs or []
-    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(pairs)) + b"".join([*pairs, *tensors])
+    head = (
+        b"GGUF"
+        + struct.pack("<IQQ", version, len(tensors), len(pairs))
+        + b"".join([*pairs, *tensors])
+    )
     return head + bytes(-len(head) % 32) + bytes(data)
 
 
 @pytest.mark.parametrize(
     ("file", "reason"),
     [
-        (gguf([tensor(b"a", (8,), 0, 0), tensor(b"b", (8,), 0, 0)], data=64), "the one before it ends at 32"),
+        (
+            gguf([tensor(b"a", (8,), 0, 0), tensor(b"b", (8,), 0, 0)], data=64),
+            "the one before it ends at 32",
+        ),
         (gguf([tensor(b"a", (8,), 0, 0), tensor(b"a", (8,), 0, 32)], data=64), "two tensors"),
         (gguf([tensor(b"a", (8,), 0, 3)], data=64), "not a multiple of 32"),
         (gguf([tensor(b"a", (8,), 0, 1 << 62)], data=64), "cut off"),
@@ -245,7 +267,10 @@ def gguf(tensors: list[bytes], pairs: list[bytes] | None = None, data: int = 0, 
         (gguf([], [text(b"k") + struct.pack("<I", 13)]), "type 13"),
         (gguf([], [text(b"k") + struct.pack("<IIQ", 9, 4, 1 << 60)]), "cut off in its header"),
         (gguf([], [text(b"k") + struct.pack("<IIQ", 9, 8, 1 << 60)]), "cut off in its header"),
-        (gguf([], [text(b"k") + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 40]), "arrays in arrays"),
+        (
+            gguf([], [text(b"k") + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 40]),
+            "arrays in arrays",
+        ),
         (gguf([], [text(b"general.alignment") + struct.pack("<II", 4, 0)]), "alignment is 0"),
         (gguf([], [struct.pack("<Q", 1 << 40)]), "claims a text of"),
         (gguf([], version=1), "version 1"),
@@ -274,7 +299,9 @@ def test_a_pickle_of_anybody_s_objects_is_named_and_not_loaded(tmp_path: Path) -
     plain = pickle.dumps({"a": [1, np.arange(3.0)], "b": collections.OrderedDict(c=2)}, 2)
     assert said(plain) == ""
     assert said(plain + plain) == ""
-    assert "names tests.unit.transfer.test_arrays_looked_at.Own" in said(pickle.dumps(Own(), 5) + plain)
+    assert "names tests.unit.transfer.test_arrays_looked_at.Own" in said(
+        pickle.dumps(Own(), 5) + plain
+    )
     assert "compressed" in said(b"\x1f\x8b" + bytes(40))
     assert said((TODAY.parent / "before-1.6.pt").read_bytes()) == ""
     assert not mark.exists()

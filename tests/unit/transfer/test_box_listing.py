@@ -40,13 +40,17 @@ def read(*rows: dict[str, Any], root: str = "/w", folds: bool = False, most: int
     ],
 )
 def test_a_name_that_leads_elsewhere_is_refused_by_name(name: str, why: str) -> None:
-    listing = read({"path": name, "device": 1, "stamp": STAMP}, {"path": "good", "device": 1, "stamp": STAMP})
+    listing = read(
+        {"path": name, "device": 1, "stamp": STAMP}, {"path": "good", "device": 1, "stamp": STAMP}
+    )
     assert [file.path for file in listing.files] == ["/w/good"]
     (refused,) = listing.refused
     assert why in refused.reason
 
 
-@pytest.mark.parametrize("root", ["relative", "/w/../etc", "/w//x", "/w/./x", "/.rgt-parts/x", "/a\0"])
+@pytest.mark.parametrize(
+    "root", ["relative", "/w/../etc", "/w//x", "/w/./x", "/.rgt-parts/x", "/a\0"]
+)
 def test_a_root_that_leads_elsewhere_ends_the_pull(root: str) -> None:
     with pytest.raises(ListingError, match="the box lists"):
         read(root=root)
@@ -59,7 +63,9 @@ def test_links_are_named_and_never_files() -> None:
 
 
 def test_what_the_box_cannot_list_is_named() -> None:
-    listing = read({"path": "x", "error": "Permission denied"}, {"path": ".", "error": "No such file"})
+    listing = read(
+        {"path": "x", "error": "Permission denied"}, {"path": ".", "error": "No such file"}
+    )
     assert [(row.path, row.reason) for row in listing.refused] == [
         ("/w/x", "Permission denied"), ("/w", "No such file"),
     ]  # fmt: skip
@@ -69,7 +75,8 @@ def test_what_the_box_cannot_list_is_named() -> None:
 def test_a_checkpoint_of_no_bytes_is_refused(name: str) -> None:
     empty = [0, 1, 2, 3]
     listing = read(
-        {"path": name, "device": 1, "stamp": empty}, {"path": "__init__.py", "device": 1, "stamp": empty}
+        {"path": name, "device": 1, "stamp": empty},
+        {"path": "__init__.py", "device": 1, "stamp": empty},
     )
     assert [file.path for file in listing.files] == ["/w/__init__.py"]
     assert "0 bytes" in listing.refused[0].reason
@@ -95,7 +102,9 @@ def test_the_destination_is_asked_whether_case_counts(tmp_path: Path) -> None:
 
 def test_a_name_that_is_no_utf8_is_carried_by_its_bytes() -> None:
     raw = b"caf\xe9"
-    listing = read({"path": "caf?", "path_b64": base64.b64encode(raw).decode(), "device": 1, "stamp": STAMP})
+    listing = read(
+        {"path": "caf?", "path_b64": base64.b64encode(raw).decode(), "device": 1, "stamp": STAMP}
+    )
     assert os.fsencode(listing.files[0].path) == b"/w/" + raw
     assert beneath(Path("/d"), listing.files[0].path) == os.fsdecode(b"/d/w/caf\xe9")
 
@@ -107,7 +116,9 @@ def test_a_coded_name_that_is_none_ends_the_pull(coded: str) -> None:
 
 
 def test_a_coded_name_is_checked_as_every_other() -> None:
-    listing = read({"path": "x", "path_b64": base64.b64encode(b"../x").decode(), "device": 1, "stamp": STAMP})
+    listing = read(
+        {"path": "x", "path_b64": base64.b64encode(b"../x").decode(), "device": 1, "stamp": STAMP}
+    )
     assert listing.files == ()
 
 
@@ -126,7 +137,9 @@ def test_a_list_that_never_ends_is_bounded() -> None:
 
 def test_a_flood_of_refusals_and_links_is_counted_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rgt_tui.transfer.copying.box_listing.MOST_REFUSED", 2)
-    rows: list[dict[str, Any]] = [{"path": "x", "error": "no"}] * 3 + [{"path": "l", "link": "t"}] * 4
+    rows: list[dict[str, Any]] = [{"path": "x", "error": "no"}] * 3 + [
+        {"path": "l", "link": "t"}
+    ] * 4
     listing = read(*rows)
     assert (len(listing.refused), len(listing.links), listing.uncounted) == (2, 2, 3)
 
@@ -162,7 +175,8 @@ def test_a_list_that_was_cut_off_is_not_taken_for_whole() -> None:
 
 def test_a_file_named_twice_is_one_file() -> None:
     listing = read(
-        {"path": "a", "device": 1, "stamp": STAMP}, {"path": "a", "device": 1, "stamp": [6, 1, 2, 3]}
+        {"path": "a", "device": 1, "stamp": STAMP},
+        {"path": "a", "device": 1, "stamp": [6, 1, 2, 3]},
     )
     assert len(listing.files) == 1
 

@@ -14,7 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.transfer import dcp_files, directory_contents, logged_files, safetensors_files, torch_files
+from rgt_tui.transfer import (
+    dcp_files,
+    directory_contents,
+    logged_files,
+    safetensors_files,
+    torch_files,
+)
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
 from rgt_tui.transfer.zip_records import records
 from tests.system.tree import ROOT, unpack
@@ -27,7 +33,11 @@ SAMPLES = 250
 def damages(data: bytes, seed: str) -> Iterator[tuple[str, bytes]]:
     """The file with one bit changed, and the file cut off, at sampled places; all of a short file's."""
     chosen = random.Random(seed)
-    places = range(len(data)) if len(data) <= SAMPLES else sorted(chosen.sample(range(len(data)), SAMPLES))
+    places = (
+        range(len(data))
+        if len(data) <= SAMPLES
+        else sorted(chosen.sample(range(len(data)), SAMPLES))
+    )
     for place in places:
         changed = bytearray(data)
         changed[place] ^= 1 << chosen.randrange(8)
@@ -38,7 +48,9 @@ def damages(data: bytes, seed: str) -> Iterator[tuple[str, bytes]]:
 
 def content_of_zip(path: Path) -> dict[str, bytes]:
     with OpenStretch(path) as whole:
-        return {name: record.data.read(0, record.data.length) for name, record in records(whole).items()}
+        return {
+            name: record.data.read(0, record.data.length) for name, record in records(whole).items()
+        }
 
 
 def in_file(look: Callable[[Stretch], object]) -> Callable[[Path], object]:
@@ -85,7 +97,9 @@ def test_each_single_bit_of_a_torch_file_is_found(tmp_path: Path) -> None:
     assert missed == []
 
 
-def test_every_cut_of_the_older_form_is_found_and_its_content_is_never_called_proven(tmp_path: Path) -> None:
+def test_every_cut_of_the_older_form_is_found_and_its_content_is_never_called_proven(
+    tmp_path: Path,
+) -> None:
     copy = tmp_path / "copy.pt"
     for what, data in damages((FILES / "before-1.6.pt").read_bytes(), "legacy"):
         copy.write_bytes(data)
@@ -98,7 +112,9 @@ def test_every_cut_of_the_older_form_is_found_and_its_content_is_never_called_pr
         assert what.startswith("bit"), what
 
 
-def test_every_cut_of_safetensors_is_found_and_its_header_is_held_against_its_length(tmp_path: Path) -> None:
+def test_every_cut_of_safetensors_is_found_and_its_header_is_held_against_its_length(
+    tmp_path: Path,
+) -> None:
     copy = tmp_path / "copy.safetensors"
     for what, data in damages((FILES / "weights.safetensors").read_bytes(), "safetensors"):
         copy.write_bytes(data)
@@ -128,7 +144,9 @@ def test_every_damage_to_events_is_found_but_a_cut_between_two_records(tmp_path:
 
 
 @pytest.mark.parametrize("name", [".metadata", "__0_0.distcp"])
-def test_no_damage_to_a_sharded_checkpoint_escapes_as_anything_else(tmp_path: Path, name: str) -> None:
+def test_no_damage_to_a_sharded_checkpoint_escapes_as_anything_else(
+    tmp_path: Path, name: str
+) -> None:
     folder = tmp_path / "sharded"
     shutil.copytree(FILES / "sharded", folder)
     data = (folder / name).read_bytes()
@@ -141,10 +159,13 @@ def test_no_damage_to_a_sharded_checkpoint_escapes_as_anything_else(tmp_path: Pa
         assert what.startswith("bit"), what
         if name != ".metadata":
             for part in set(_parts(folder)):
-                before, after = (data[part.offset :][: part.length], damaged[part.offset :][: part.length])
-                assert before == after or _zip_content(tmp_path, before) == _zip_content(tmp_path, after), (
-                    what
+                before, after = (
+                    data[part.offset :][: part.length],
+                    damaged[part.offset :][: part.length],
                 )
+                assert before == after or _zip_content(tmp_path, before) == _zip_content(
+                    tmp_path, after
+                ), what
 
 
 def _parts(folder: Path) -> tuple[dcp_files.Part, ...]:
@@ -157,11 +178,17 @@ def _zip_content(tmp_path: Path, data: bytes) -> dict[str, bytes]:
     return content_of_zip(tmp_path / "part")
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "model.safetensors", "state.json", "trainer.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "model.safetensors", "state.json", "trainer.safetensors"]
+)
 def test_every_damage_to_a_checkpoint_of_the_trainer_is_found(tmp_path: Path, name: str) -> None:
     unpack(TRAINER, tmp_path)
     folder = next((tmp_path / "checkpoints").iterdir())
-    assert set(directory_contents.examine(folder)) >= {"manifest.json", "model.safetensors", "state.json"}
+    assert set(directory_contents.examine(folder)) >= {
+        "manifest.json",
+        "model.safetensors",
+        "state.json",
+    }
     data = (folder / name).read_bytes()
     for what, damaged in damages(data, name):
         (folder / name).write_bytes(damaged)

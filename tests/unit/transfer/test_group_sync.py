@@ -13,7 +13,15 @@ from typing import Any
 import pytest
 
 from rgt_tui.transfer import Ledger, Stamp
-from rgt_tui.transfer.copying import Fetcher, LandingFailed, Listing, RemoteFile, fetching, local_copy, plan
+from rgt_tui.transfer.copying import (
+    Fetcher,
+    LandingFailed,
+    Listing,
+    RemoteFile,
+    fetching,
+    local_copy,
+    plan,
+)
 from rgt_tui.transfer.copying.local_copy import Gatherer, GroupSync, file_system, group_sync
 from rgt_tui.transfer.copying.piece_stream import Tail
 
@@ -39,7 +47,9 @@ class Watched(GroupSync):
         return not self.alone and super().covers(fd)
 
     def sync(self) -> None:
-        names = {path.name for path in (self.folder / "w").iterdir() if not path.name.startswith(".")}
+        names = {
+            path.name for path in (self.folder / "w").iterdir() if not path.name.startswith(".")
+        }
         self.seen.append((names, self.ledger.exists()))
         if self.error is not None:
             raise self.error
@@ -106,7 +116,9 @@ def test_a_name_that_cannot_be_taken_is_named_and_the_others_land(
     fetcher = case.land("a", "b")
     assert fetcher.failure is None
     assert [row.path for row in fetcher.landed] == ["/w/b"]
-    assert [(row.path, "Permission denied" in row.reason) for row in fetcher.problems] == [("/w/a", True)]
+    assert [(row.path, "Permission denied" in row.reason) for row in fetcher.problems] == [
+        ("/w/a", True)
+    ]
 
 
 def test_whose_turn_it_is_waits_for_no_disk(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +192,9 @@ def test_the_type_of_a_file_system(device: tuple[int, int], kind: str) -> None:
     assert file_system(MOUNTS, *device) == kind
 
 
-def test_an_older_kernel_does_not_say_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_kernel_does_not_say_what_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = os.uname_result(("Linux", "box", "5.4.0-99-generic", "#1", "x86_64"))
     monkeypatch.setattr(os, "uname", lambda: old)
     assert group_sync(tmp_path) is None

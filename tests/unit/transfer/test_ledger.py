@@ -11,7 +11,16 @@ import pytest
 from rgt_box.commands.result_walk import Group
 
 from rgt_tui.model import CopyProof, ResultGroup
-from rgt_tui.transfer import FileRow, FolderRow, GoneRow, Ledger, LedgerError, Stamp, fingerprint, ledger_path
+from rgt_tui.transfer import (
+    FileRow,
+    FolderRow,
+    GoneRow,
+    Ledger,
+    LedgerError,
+    Stamp,
+    fingerprint,
+    ledger_path,
+)
 from rgt_tui.transfer.ledger import proofs, sha256_of
 
 
@@ -78,13 +87,17 @@ def test_a_list_without_the_files_that_are_older_than_the_machine_is_proved_by_a
     world.pulled(*rows)
 
     def proved(*counted: FileRow, files: int | None = None) -> list[bool]:
-        group = ResultGroup(path="/w/run", files=files or len(counted), fingerprint=fingerprint(counted))
+        group = ResultGroup(
+            path="/w/run", files=files or len(counted), fingerprint=fingerprint(counted)
+        )
         found = proofs("lab", "pod-1", [group], env=world.env)
         return [proof.fingerprint == group.fingerprint and not proof.errors for proof in found]
 
     assert proved(*rows) == [True]
     assert proved(*rows[2:]) == [True]
-    assert proved(rows[0], rows[3]) == [False], "the older of them is none that a date would leave in"
+    assert proved(rows[0], rows[3]) == [False], (
+        "the older of them is none that a date would leave in"
+    )
     changed = msgspec.structs.replace(rows[3], there=Stamp(10, 1, 9, 3))
     assert proved(rows[2], changed) == [False]
     Path(rows[3].local).unlink()
@@ -227,7 +240,11 @@ def test_the_fingerprint_is_the_one_that_the_agent_reckons(world: World) -> None
         group.add(os.fsencode(path), local.stat())
         rows.append(
             FileRow(
-                path=path, local=str(local), sha256="", there=Stamp.of(local.stat()), here=Stamp(0, 0, 0, 0)
+                path=path,
+                local=str(local),
+                sha256="",
+                there=Stamp.of(local.stat()),
+                here=Stamp(0, 0, 0, 0),
             )
         )
         assert fingerprint(rows) == group.fingerprint()
@@ -244,7 +261,9 @@ def test_all_of_a_directory_is_proven_by_its_files_alone(world: World) -> None:
     assert (proof.fingerprint, proof.files, proof.errors) == (group.fingerprint, 2, ())
     assert proofs("lab", "pod-2", [group], env=world.env) == ()
     os.unlink(rows[0].local)
-    assert [path for path, _ in proofs("lab", "pod-1", [group], env=world.env)[0].errors] == ["/w/run/a.pt"]
+    assert [path for path, _ in proofs("lab", "pod-1", [group], env=world.env)[0].errors] == [
+        "/w/run/a.pt"
+    ]
 
 
 def test_a_file_that_is_shorter_than_it_was_has_no_hash(tmp_path: Path) -> None:

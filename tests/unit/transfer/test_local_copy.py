@@ -77,7 +77,8 @@ def test_a_later_version_takes_the_name_and_the_verified_one_is_kept(place: Plac
 
 
 @pytest.mark.parametrize(
-    ("new", "mtime"), [(b"short", 9), (b"", 9), (b"other 12 b..", 5), (b"longer, but older than it", 4)]
+    ("new", "mtime"),
+    [(b"short", 9), (b"", 9), (b"other 12 b..", 5), (b"longer, but older than it", 4)],
 )
 def test_a_version_that_may_be_worse_lands_beside(place: Place, new: bytes, mtime: int) -> None:
     landed = place.settle(new, place.verified(), mtime)
@@ -141,7 +142,9 @@ def test_a_part_has_one_writer_and_the_next_one_goes_on_with_it(tmp_path: Path) 
     part.write(0, [b"good"])
     with pytest.raises(OSError, match="another rgt writes to it"):
         PartFile(path, 1000)
-    inherited = os.dup(part._fd)  # by a process that is being started: it has every descriptor until its exec
+    inherited = os.dup(
+        part._fd
+    )  # by a process that is being started: it has every descriptor until its exec
     part.close()
     again = PartFile(path, 1000)
     os.close(inherited)
@@ -192,9 +195,13 @@ def test_what_cannot_be_told_is_not_told() -> None:
     assert PullProgress(phase="pulling", bytes=10, bytes_done=20).share == 1.0
 
 
-def test_a_disk_that_takes_a_part_gets_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_takes_a_part_gets_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = os.pwritev
-    monkeypatch.setattr(os, "pwritev", lambda fd, chunks, offset: whole(fd, [chunks[0][:3]], offset))
+    monkeypatch.setattr(
+        os, "pwritev", lambda fd, chunks, offset: whole(fd, [chunks[0][:3]], offset)
+    )
     part = PartFile(str(tmp_path / "part"), 10)
     assert part.write(0, [b"01234", b"56789"]) == 10
     part.close()
@@ -218,7 +225,9 @@ def test_a_small_file_is_on_the_disk_before_it_can_be_renamed(
     assert (tmp_path / "part").stat().st_mtime_ns == 5
 
 
-def test_pieces_are_hashed_from_memory_in_their_turn_and_the_rest_from_the_file(tmp_path: Path) -> None:
+def test_pieces_are_hashed_from_memory_in_their_turn_and_the_rest_from_the_file(
+    tmp_path: Path,
+) -> None:
     part = PartFile(str(tmp_path / "part"), 12)
     part.write(0, [b"abcdefghijkl"])
     part.hash_piece(0, 0, memoryview(b"ab"))

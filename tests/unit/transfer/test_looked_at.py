@@ -13,7 +13,13 @@ from typing import Any
 import pytest
 from rgt_wire import checkpoint_names, event_records
 
-from rgt_tui.transfer import dcp_files, directory_contents, logged_files, safetensors_files, verified_record
+from rgt_tui.transfer import (
+    dcp_files,
+    directory_contents,
+    logged_files,
+    safetensors_files,
+    verified_record,
+)
 from rgt_tui.transfer.directory_contents import plan
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Trouble
 from tests.unit.transfer.hostile_files import FILES, harmful, safetensors
@@ -57,7 +63,9 @@ def tensor(begin: int, end: int, shape: Any, dtype: object = "F32") -> dict[str,
         (b'{"a": ' + b"9" * 5000 + b"}", "damaged"),
     ],
 )
-def test_a_wrong_header_of_safetensors_is_refused(tmp_path: Path, header: object, reason: str) -> None:
+def test_a_wrong_header_of_safetensors_is_refused(
+    tmp_path: Path, header: object, reason: str
+) -> None:
     assert reason in refused(tmp_path, header)
 
 
@@ -146,7 +154,9 @@ def manifest(folder: Path, files: Mapping[str, object]) -> None:
         ("fifo", {"size": 0, "chunk": 16, "crc32": []}),
     ],
 )
-def test_a_manifest_that_was_made_by_hand_leads_nowhere(tmp_path: Path, name: str, facts: object) -> None:
+def test_a_manifest_that_was_made_by_hand_leads_nowhere(
+    tmp_path: Path, name: str, facts: object
+) -> None:
     (tmp_path / "a").write_bytes(b"data")
     os.mkfifo(tmp_path / "fifo")
     manifest(tmp_path, {name: facts})
@@ -168,7 +178,9 @@ def test_a_manifest_that_was_made_by_hand_leads_nowhere(tmp_path: Path, name: st
         {"weight_map": {"a": "none"}},
     ],
 )
-def test_an_index_that_names_no_files_beside_it_is_refused(tmp_path: Path, document: object) -> None:
+def test_an_index_that_names_no_files_beside_it_is_refused(
+    tmp_path: Path, document: object
+) -> None:
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps(document))
     with pytest.raises(Trouble):
@@ -188,7 +200,9 @@ def test_a_shard_that_is_a_link_is_named_and_not_followed(tmp_path: Path) -> Non
 def test_a_shard_with_other_tensors_is_found(tmp_path: Path) -> None:
     folder = tmp_path / "hf"
     shutil.copytree(FILES / "hf/checkpoint-5", folder)
-    shutil.copy(folder / "model-00001-of-00002.safetensors", folder / "model-00002-of-00002.safetensors")
+    shutil.copy(
+        folder / "model-00001-of-00002.safetensors", folder / "model-00002-of-00002.safetensors"
+    )
     with pytest.raises(Trouble, match="not those"):
         safetensors_files.examine_index(folder / "model.safetensors.index.json")
 
@@ -233,9 +247,15 @@ def test_a_manifest_beside_the_files_names_only_what_is_below_it(tmp_path: Path,
             ["c/model_5.pt", "c/optim_5_rank0.pt", "c/model_6.pt", "c/optim_6_rank0.pt"],
             {"c/model_5.pt", "c/model_6.pt"},
         ),
-        (["global_step_5/actor/model_rank_0.pt", "global_step_5/actor/optim_rank_0.pt"], {"global_step_5"}),
         (
-            ["iter_0000500/mp_rank_00/model_optim_rng.pt", "iter_0000500/mp_rank_01/model_optim_rng.pt"],
+            ["global_step_5/actor/model_rank_0.pt", "global_step_5/actor/optim_rank_0.pt"],
+            {"global_step_5"},
+        ),
+        (
+            [
+                "iter_0000500/mp_rank_00/model_optim_rng.pt",
+                "iter_0000500/mp_rank_01/model_optim_rng.pt",
+            ],
             {"iter_0000500"},
         ),
         (["checkpoint-7/unet/model.safetensors", "checkpoint-7/optimizer.bin"], {"checkpoint-7"}),
@@ -246,4 +266,6 @@ def test_which_files_make_a_checkpoint(files: list[str], groups: set[str]) -> No
 
 
 def test_a_file_of_weights_whose_name_says_little_is_known_by_its_bytes() -> None:
-    assert [group.path for group in plan({"random.pkl": "zip", "data.bin": ""}).groups] == ["random.pkl"]
+    assert [group.path for group in plan({"random.pkl": "zip", "data.bin": ""}).groups] == [
+        "random.pkl"
+    ]

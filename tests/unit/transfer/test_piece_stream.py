@@ -8,7 +8,15 @@ import pytest
 
 from rgt_tui.transfer import Stamp
 from rgt_tui.transfer.copying import StreamError
-from rgt_tui.transfer.copying.piece_stream import MOST_GREETING, Busy, Failed, Head, Piece, PieceDecoder, Tail
+from rgt_tui.transfer.copying.piece_stream import (
+    MOST_GREETING,
+    Busy,
+    Failed,
+    Head,
+    Piece,
+    PieceDecoder,
+    Tail,
+)
 
 S = b"[5,1,2,3]"
 STAMP = Stamp(5, 1, 2, 3)
@@ -46,7 +54,9 @@ def test_answers_come_whole_however_they_are_cut(cut: int) -> None:
     )
     data += b'{"id":3,"error":"gone\\u001b[2J"}\n'
     stream = decoder((1, 5), (2, None), (3, 10))
-    pieces = [piece for at in range(0, len(data), cut) for piece in stream.feed(data[at : at + cut])]
+    pieces = [
+        piece for at in range(0, len(data), cut) for piece in stream.feed(data[at : at + cut])
+    ]
     assert joined(pieces) == [
         Head(1, 5, STAMP), b"ab\n{d", Tail(1, STAMP, "ab"), Busy(2, 9), Tail(2, STAMP, "cd"), Failed(3, "gone"),
     ]  # fmt: skip
@@ -87,13 +97,25 @@ def test_a_login_shell_that_never_stops_is_not_listened_to() -> None:
 
 def test_nonsense_never_gives_more_than_was_asked_for() -> None:
     draw = random.Random(7)
-    words = [HEAD, TAIL, b"12345", b"\n", b'{"id":1,', b"}", b"\xff", b'"n":5', b'{"id":1,"error":"x"}\n']
+    words = [
+        HEAD,
+        TAIL,
+        b"12345",
+        b"\n",
+        b'{"id":1,',
+        b"}",
+        b"\xff",
+        b'"n":5',
+        b'{"id":1,"error":"x"}\n',
+    ]
     for _ in range(3000):
         stream, got = decoder((1, 5)), 0
         try:
             for _ in range(8):
                 got += sum(
-                    len(piece) for piece in stream.feed(draw.choice(words)) if isinstance(piece, bytes)
+                    len(piece)
+                    for piece in stream.feed(draw.choice(words))
+                    if isinstance(piece, bytes)
                 )
         except StreamError:
             pass

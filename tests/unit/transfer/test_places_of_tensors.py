@@ -76,7 +76,9 @@ def test_a_tensor_within_its_storage_is_whole(
         tensor(0, numbers(1), numbers(1), STORAGE.replace(b"FloatStorage", b"Size")),
     ],
 )
-def test_a_tensor_beyond_its_storage_or_of_no_shape_is_refused(tmp_path: Path, pickle: bytes) -> None:
+def test_a_tensor_beyond_its_storage_or_of_no_shape_is_refused(
+    tmp_path: Path, pickle: bytes
+) -> None:
     with pytest.raises(Refused):
         look(tmp_path, pickle)
 
@@ -113,7 +115,9 @@ def place(file: Any = "__0_0.distcp", offset: Any = 0, length: Any = 8) -> Made:
     return made("_StorageInfo", relative_path=file, offset=offset, length=length)
 
 
-def parts(monkeypatch: pytest.MonkeyPatch, entries: Pairs, places: Pairs) -> tuple[dcp_files.Part, ...]:
+def parts(
+    monkeypatch: pytest.MonkeyPatch, entries: Pairs, places: Pairs
+) -> tuple[dcp_files.Part, ...]:
     whole = made("Metadata", state_dict_metadata=entries, storage_data=places)
     monkeypatch.setattr(torch_files, "pickled", lambda *_: SimpleNamespace(value=whole))
     return dcp_files.parts(None)  # type: ignore[arg-type]

@@ -13,7 +13,15 @@ from typing import Any
 import pytest
 
 from rgt_tui.transfer import Ledger, Stamp
-from rgt_tui.transfer.copying import Fetcher, Listing, RemoteFile, Stream, fetching, local_copy, plan
+from rgt_tui.transfer.copying import (
+    Fetcher,
+    Listing,
+    RemoteFile,
+    Stream,
+    fetching,
+    local_copy,
+    plan,
+)
 from rgt_tui.transfer.copying.request_stream import AHEAD_TASKS
 
 COUNT = AHEAD_TASKS + 100
@@ -39,7 +47,9 @@ class Case:
         self.folder = folder / "out"
         self.folder.mkdir()
         self.ledger = Ledger(folder / "ledger.jsonl")
-        files = tuple(RemoteFile(f"/w/{n}", Stamp(len(content(n)), 1, 2, 3), 1) for n in range(COUNT))
+        files = tuple(
+            RemoteFile(f"/w/{n}", Stamp(len(content(n)), 1, 2, 3), 1) for n in range(COUNT)
+        )
         todo = plan(Listing(roots=("/w",), files=files), self.ledger, self.folder)
         self.fetcher = Fetcher(todo, self.ledger, self.folder, "", lambda: None)
         self.stream = Stream(self.fetcher, 0, lambda: None, may_block=True)

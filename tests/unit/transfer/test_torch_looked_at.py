@@ -14,7 +14,14 @@ import pytest
 
 from rgt_tui.transfer import torch_files
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused
-from tests.unit.transfer.hostile_files import FILES, TODAY, harmful, torch_zip, with_pickle, without_checksums
+from tests.unit.transfer.hostile_files import (
+    FILES,
+    TODAY,
+    harmful,
+    torch_zip,
+    with_pickle,
+    without_checksums,
+)
 
 
 def look(path: Path) -> torch_files.TorchFile:
@@ -79,7 +86,9 @@ def test_a_file_that_was_saved_without_checksums_is_whole_and_unproven(tmp_path:
     assert look(path) == torch_files.TorchFile(False, False, ())
 
 
-@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"])
+@pytest.mark.parametrize(
+    "name", ["optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"]
+)
 def test_what_a_trainer_leaves_beside_the_weights_is_read(name: str) -> None:
     found = look(FILES / "hf/checkpoint-5" / name)
     assert found.checked
@@ -95,7 +104,10 @@ VALUES: dict[str, object] = {
 
 @pytest.mark.parametrize(
     ("protocol", "said"),
-    [(2, {"argparse.Namespace", "builtins.dict", "collections.defaultdict"}), (4, {"pickle protocol 4"})],
+    [
+        (2, {"argparse.Namespace", "builtins.dict", "collections.defaultdict"}),
+        (4, {"pickle protocol 4"}),
+    ],
 )
 def test_what_torchs_own_loader_does_not_take_is_said_and_no_error(
     tmp_path: Path, protocol: int, said: set[str]
@@ -165,7 +177,12 @@ def test_a_value_that_holds_itself_again_and_again_is_not_followed(tmp_path: Pat
     assert look(path).checked
 
 
-LENGTHS = (b"\x8a\xff" + b"\xff" * 255, b"\x8b\xff\xff\xff\x7f", b"X\xff\xff\xff\xff", b"B\xff\xff\xff\xff")
+LENGTHS = (
+    b"\x8a\xff" + b"\xff" * 255,
+    b"\x8b\xff\xff\xff\x7f",
+    b"X\xff\xff\xff\xff",
+    b"B\xff\xff\xff\xff",
+)
 
 
 @pytest.mark.parametrize("number", LENGTHS)
@@ -187,7 +204,10 @@ def test_a_file_with_two_directories_is_refused(tmp_path: Path) -> None:
     harm = with_pickle(harmful(tmp_path / "ran"))
     for data in (harm + TODAY.read_bytes(), TODAY.read_bytes() + harm):
         assert refused(tmp_path, data)
-    one, other = torch_zip({"a": b"x"}), torch_zip({"data.pkl": pickle.dumps(1, 2), "version": b"3"})
+    one, other = (
+        torch_zip({"a": b"x"}),
+        torch_zip({"data.pkl": pickle.dumps(1, 2), "version": b"3"}),
+    )
     assert refused(tmp_path, one + other)
 
 
@@ -235,12 +255,18 @@ def test_a_size_of_ten_to_the_eighteenth_is_refused(tmp_path: Path, size: int) -
 def test_a_storage_that_is_missing_or_short_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(TODAY) as archive:
         records = {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
-    assert "missing" in refused(tmp_path, torch_zip({k: v for k, v in records.items() if k != "data/0"}))
-    assert "its tensors need" in refused(tmp_path, torch_zip({**records, "data/0": records["data/0"][:-4]}))
+    assert "missing" in refused(
+        tmp_path, torch_zip({k: v for k, v in records.items() if k != "data/0"})
+    )
+    assert "its tensors need" in refused(
+        tmp_path, torch_zip({**records, "data/0": records["data/0"][:-4]})
+    )
 
 
 def test_code_of_torchscript_is_refused(tmp_path: Path) -> None:
-    assert "TorchScript" in refused(tmp_path, torch_zip({"data.pkl": b"", "version": b"3", "code/a.py": b""}))
+    assert "TorchScript" in refused(
+        tmp_path, torch_zip({"data.pkl": b"", "version": b"3", "code/a.py": b""})
+    )
 
 
 def test_a_raw_file_is_refused(tmp_path: Path) -> None:

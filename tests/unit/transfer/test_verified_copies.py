@@ -34,10 +34,14 @@ def planned(tmp_path: Path, copy: Path) -> Planned:
     """Pull once on paper, change something, and say what stands, what is fetched, and what is written down."""
     here = Stamp.of(copy.stat())
 
-    def look(there: Stamp = THERE, instance: str = "i", sha256: str = "") -> tuple[int, int, list[FileRow]]:
+    def look(
+        there: Stamp = THERE, instance: str = "i", sha256: str = ""
+    ) -> tuple[int, int, list[FileRow]]:
         ledger = Ledger(tmp_path / "ledger.jsonl")
         known = sha256 or hashlib.sha256(b"12345").hexdigest()
-        ledger.add([FileRow(path=BOX, local=str(copy), sha256=known, there=THERE, here=here, instance="i")])
+        ledger.add(
+            [FileRow(path=BOX, local=str(copy), sha256=known, there=THERE, here=here, instance="i")]
+        )
         noted: list[FileRow] = []
         files = (RemoteFile(BOX, there, 1),)
         listing = Listing(roots=("/w",), files=files)
@@ -52,7 +56,9 @@ def test_an_untouched_copy_stands_without_being_read(copy: Path, planned: Planne
     assert planned(sha256="0" * 64) == (1, 0, []), "size, times and inode say it"
 
 
-def test_a_copy_that_was_touched_is_read_and_its_new_times_are_noted(copy: Path, planned: Planned) -> None:
+def test_a_copy_that_was_touched_is_read_and_its_new_times_are_noted(
+    copy: Path, planned: Planned
+) -> None:
     os.utime(copy, ns=(7, 7))
     same, fetched, (row,) = planned()
     assert (same, fetched, row.here) == (1, 0, Stamp.of(copy.stat()))

@@ -60,12 +60,16 @@ class Forged(NamedTuple):
 def found(tmp_path: Path, data: bytes) -> dict[str, bytes]:
     (tmp_path / "file.pt").write_bytes(data)
     with OpenStretch(tmp_path / "file.pt") as whole:
-        return {name: b"".join(record.pieces()) for name, record in zip_records.records(whole).items()}
+        return {
+            name: b"".join(record.pieces()) for name, record in zip_records.records(whole).items()
+        }
 
 
 def test_what_is_not_forged_is_read(tmp_path: Path) -> None:
     assert found(tmp_path, Forged().bytes()) == {"a/0": DATA}
-    assert found(tmp_path, Forged(short_count=0xFFFF).bytes()) == {"a/0": DATA}  # "see the 64-bit end"
+    assert found(tmp_path, Forged(short_count=0xFFFF).bytes()) == {
+        "a/0": DATA
+    }  # "see the 64-bit end"
 
 
 def test_a_file_of_no_records_is_too_short_for_a_64_bit_end(tmp_path: Path) -> None:

@@ -94,7 +94,11 @@ def run(
         loss=values[-1] if values else None,
         last_at=NOW - 1,
         progressed_at=NOW - 1,
-        series={"loss": Series().extended([(step - len(values) + 1 + i, v) for i, v in enumerate(values)])},
+        series={
+            "loss": Series().extended(
+                [(step - len(values) + 1 + i, v) for i, v in enumerate(values)]
+            )
+        },
         total_steps=2400,
     )
     return msgspec.structs.replace(base, **over)
@@ -128,7 +132,9 @@ def sample(*disks: Disk, **over: Any) -> Sample:
                 sim=True,
             ),
         ),
-        mem=Memory(cgroup=2, used=12_000_000_000, cache=4_000_000_000, limit=32_000_000_000, oom_kills=0),
+        mem=Memory(
+            cgroup=2, used=12_000_000_000, cache=4_000_000_000, limit=32_000_000_000, oom_kills=0
+        ),
         cpu=Cpu(quota=8.0),
         disks=disks or (ROOT, DATA),
         procs=(Proc(pid=2231, started=NOW - 600, cmd="python -m rgt_train --config lstm-b"),),
@@ -138,13 +144,18 @@ def sample(*disks: Disk, **over: Any) -> Sample:
 
 
 def log(*lines: str, path: str = LOG) -> LogView:
-    return LogView(path=path, lines=lines or ("step 811  loss 1.2861", "step 812  loss 1.2843"), at=NOW - 1)
+    return LogView(
+        path=path, lines=lines or ("step 811  loss 1.2861", "step 812  loss 1.2843"), at=NOW - 1
+    )
 
 
 def box(**over: Any) -> BoxState:
     base = BoxState(
         spec=BoxSpec(
-            name="vast-demo", host="127.0.0.1", profile="vastai", provider=ProviderRef("vastai", "9918231")
+            name="vast-demo",
+            host="127.0.0.1",
+            profile="vastai",
+            provider=ProviderRef("vastai", "9918231"),
         ),
         link=Link.LIVE,
         reason="connected",

@@ -12,7 +12,16 @@ from rgt_tui.fleet import between, extended
 from rgt_tui.handbook import shipped_pages, triage_file
 from rgt_tui.health import STORAGE_IDS, WINDOW, AlertState, diagnose, instant, listed, step_alerts
 from rgt_tui.health.lognotes import _MARKS
-from rgt_tui.model import BoxState, Finding, FoundRun, LogLines, LogView, QueueState, RunState, clean
+from rgt_tui.model import (
+    BoxState,
+    Finding,
+    FoundRun,
+    LogLines,
+    LogView,
+    QueueState,
+    RunState,
+    clean,
+)
 from rgt_tui.ui.screens import findings_of
 from tests.unit.handbook.test_line_search import CASES, ENDED
 from tests.unit.triage.builders import DATA, LOG, NOW, box, cell, queue, run, sample
@@ -26,7 +35,11 @@ def with_log(state: str, *views: LogView | None) -> BoxState:
     """Return a box whose only cell writes the log, without readings."""
     running = queue(cell(state=state, exit_code=None if state == "running" else 1))
     return box(
-        sample=None, queues=(running,), runs=(), checkpoints=(), logs=tuple(view for view in views if view)
+        sample=None,
+        queues=(running,),
+        runs=(),
+        checkpoints=(),
+        logs=tuple(view for view in views if view),
     )
 
 
@@ -39,7 +52,9 @@ def as_live(lines: list[str], rng: random.Random) -> tuple[Finding, ...]:
         count = rng.choice((1, 3, 10, 40))
         part, at = lines[at : at + count], at + count
         cut = (
-            lines[at][: rng.randrange(len(lines[at]) + 1)] if at < len(lines) and rng.random() < 0.3 else None
+            lines[at][: rng.randrange(len(lines[at]) + 1)]
+            if at < len(lines) and rng.random() < 0.3
+            else None
         )
         frame = LogLines(path=LOG, inode=1, start=0, end=0, lines=tuple(part), partial=cut)
         view = extended(view, frame, NOW)
@@ -83,7 +98,8 @@ BEGINS_ANEW = (_MARKS[0], *_MARKS[2:])
 CALM = [
     lines
     for case, lines in zip(CASES, BEGINS, strict=True)
-    if case["expected"] != "U33" and not any(mark.search(line) for line in lines for mark in BEGINS_ANEW)
+    if case["expected"] != "U33"
+    and not any(mark.search(line) for line in lines for mark in BEGINS_ANEW)
 ]
 """Logs that tell of no save and no resume: what stands before those is over for the live look. Nor of a copy that fails
 and is reported as done: to the live look only what is reported at once tells of the same full disk."""
@@ -96,7 +112,10 @@ def mixed(rng: random.Random) -> list[str]:
         [
             f"[rank{rank}]: {line}" if ranks > 1 else line
             for lines in rng.sample(CALM, rng.choice((1, 2, 3)))
-            for line in (*lines, *(f"step {step} loss 0.{step}" for step in range(rng.randrange(6))))
+            for line in (
+                *lines,
+                *(f"step {step} loss 0.{step}" for step in range(rng.randrange(6))),
+            )
         ]
         for rank in range(ranks)
     ]
@@ -116,7 +135,9 @@ def test_so_does_a_log_of_several_failures_and_ranks(seed: int, tmp_path: Path) 
     live, file = shown(as_live(lines, rng)), as_file(lines, tmp_path / "train.log")
     # A disk stays full for the live look until the run has saved, also when the line that says so is out of its window.
     gone = len(lines) - WINDOW
-    live = [one for one in live if not (one[0] in STORAGE_IDS and one[4] is not None and one[4] <= gone)]
+    live = [
+        one for one in live if not (one[0] in STORAGE_IDS and one[4] is not None and one[4] <= gone)
+    ]
     assert without_lines_of_full_disks(live) == without_lines_of_full_disks(file)
 
 
@@ -128,7 +149,9 @@ RETRIED = [
 
 
 @pytest.mark.parametrize("before", ["", "[rank3]: "])
-def test_behind_an_exception_that_no_page_knows_stands_what_it_is_probably_about(before: str) -> None:
+def test_behind_an_exception_that_no_page_knows_stands_what_it_is_probably_about(
+    before: str,
+) -> None:
     found = as_live([f"{before}{line}" for line in UNKNOWN], random.Random(1))
     assert [(one.gotcha, one.guess, one.confidence) for one in found] == [
         ("PY1", False, 0.5),
@@ -153,13 +176,18 @@ def test_what_was_tried_again_with_success_is_no_finding() -> None:
 
 
 def test_a_quoted_failure_in_a_comment_is_none() -> None:
-    assert as_live(["# torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB"], random.Random(1)) == ()
+    assert (
+        as_live(["# torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB"], random.Random(1))
+        == ()
+    )
 
 
 def test_another_run_s_failure_does_not_hide_that_of_a_run() -> None:
     """Of one run, what broke in one log explains the timeout in another; of two runs each tells its own."""
     oom = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",)
-    late = ("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9) ran for 600 milliseconds",)
+    late = (
+        "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9) ran for 600 milliseconds",
+    )
     failed = queue(*(cell(name, state="failed", exit_code=1) for name in ("a", "b")))
 
     def of(*logs: tuple[str, tuple[str, ...]]) -> list[tuple[str, str | None]]:
@@ -176,7 +204,9 @@ OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2
 
 
 def found(name: str, log: str, *more: str) -> FoundRun:
-    return FoundRun(name=name, pid=9, started=NOW - 60, command="python train.py", log=log, logs=(log, *more))
+    return FoundRun(
+        name=name, pid=9, started=NOW - 60, command="python train.py", log=log, logs=(log, *more)
+    )
 
 
 def of_found(
@@ -195,9 +225,14 @@ def of_found(
 
 
 @pytest.mark.parametrize("queues", [(), (queue(cell(state="done", exit_code=0)),)])
-def test_what_a_found_training_s_log_shows_is_that_training_s(queues: tuple[QueueState, ...]) -> None:
+def test_what_a_found_training_s_log_shows_is_that_training_s(
+    queues: tuple[QueueState, ...],
+) -> None:
     """Two of them fail in two ways, and neither hides the other; an old queue on the box hides none."""
-    one, two = (found("a/train", "/a/train.log"), OUT_OF_MEMORY), (found("b/train", "tmux:%1"), OUT_OF_MEMORY)
+    one, two = (
+        (found("a/train", "/a/train.log"), OUT_OF_MEMORY),
+        (found("b/train", "tmux:%1"), OUT_OF_MEMORY),
+    )
     assert of_found(queues, (), one, two) == [
         ("U10", "a/train", "/a/train.log"),
         ("U10", "b/train", "tmux:%1"),
@@ -212,7 +247,10 @@ def test_a_loss_that_is_none_is_told_once_where_log_and_curve_show_it() -> None:
 
 def test_full_disks_of_two_found_trainings_are_kept_apart() -> None:
     line = "OSError: [Errno 28] No space left on device: '/{}/x.pt'"
-    given = [(found(f"{name}/train", f"/{name}/train.log"), line.format(name)) for name in ("root", "data")]
+    given = [
+        (found(f"{name}/train", f"/{name}/train.log"), line.format(name))
+        for name in ("root", "data")
+    ]
     disks = tuple(replace(DATA, mount=f"/{name}", bytes_free=0) for name in ("root", "data"))
     views = tuple(LogView(path=one.log or "", lines=(text,), at=NOW) for one, text in given)
     state = box(
@@ -242,5 +280,7 @@ def test_the_row_of_a_box_names_what_its_log_shows_first() -> None:
         seen = with_log("failed", LogView(path=LOG, lines=lines[:until], at=NOW))
         state = replace(seen, findings=diagnose(seen, NOW, state.findings))
         book = step_alerts(book, state, NOW).book
-        words.append([alert.word for alert in listed(book, state.findings) if alert.kind == "finding"])
+        words.append(
+            [alert.word for alert in listed(book, state.findings) if alert.kind == "finding"]
+        )
     assert words == [["memory"], ["SHP1", "memory"]]

@@ -76,9 +76,15 @@ def test_only_the_end_of_a_log_counts() -> None:
 
 
 def test_a_preempted_cell_until_it_goes_on() -> None:
-    lines = (STEP, "SIGTERM at step 338: saving, then exit 75", "checkpoint 338 → /workspace/x  38 MB")
+    lines = (
+        STEP,
+        "SIGTERM at step 338: saving, then exit 75",
+        "checkpoint 338 → /workspace/x  38 MB",
+    )
     found = diagnose(with_log(*lines, state="interrupted", exit_code=75), NOW, ())
-    assert [(f.gotcha, f.severity, f.evidence) for f in found] == [("SP1", Severity.DEGRADING, lines[1])]
+    assert [(f.gotcha, f.severity, f.evidence) for f in found] == [
+        ("SP1", Severity.DEGRADING, lines[1])
+    ]
     assert ids(with_log(*lines, RESUME, state="running")) == []
 
 
@@ -100,14 +106,18 @@ def test_a_kill_is_the_kernels_only_if_it_counted_it(kills: int | None, id_: str
 @pytest.mark.parametrize(("kills", "id_"), [(0, "U3"), (1, "U9")])
 def test_a_bare_killed_is_told_apart_by_the_counter(kills: int, id_: str) -> None:
     mem = Memory(cgroup=2, used=5, limit=100, oom_kills=kills)
-    state = msgspec.structs.replace(with_log(STEP, "Killed", state="failed"), sample=sample(mem=mem))
+    state = msgspec.structs.replace(
+        with_log(STEP, "Killed", state="failed"), sample=sample(mem=mem)
+    )
     assert ids(state) == [id_]
 
 
 def test_the_kernels_own_words_are_believed() -> None:
     mem = Memory(cgroup=2, used=5, limit=100, oom_kills=0)
     line = "Memory cgroup out of memory: Killed process 12 (python)"
-    assert ids(msgspec.structs.replace(with_log(line, state="failed"), sample=sample(mem=mem))) == ["U9"]
+    assert ids(msgspec.structs.replace(with_log(line, state="failed"), sample=sample(mem=mem))) == [
+        "U9"
+    ]
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
@@ -128,7 +138,10 @@ def test_log_and_curve_make_one_finding() -> None:
 
 def test_a_copy_that_failed() -> None:
     bad = cell(
-        state="failed", durable="failed", durable_path="/mnt/fs/b", reason="the durable copy failed: EIO"
+        state="failed",
+        durable="failed",
+        durable_path="/mnt/fs/b",
+        reason="the durable copy failed: EIO",
     )
     found = diagnose(box(queues=(queue(bad),)), NOW, ())
     assert [f.gotcha for f in found] == ["U33"]
@@ -158,7 +171,11 @@ def test_since_is_kept_and_new_ones_are_dated_now() -> None:
 def test_worst_first() -> None:
     state = box(
         queues=(
-            queue(cell(state="failed"), cell("gru", state="interrupted", exit_code=75), runner_alive=False),
+            queue(
+                cell(state="failed"),
+                cell("gru", state="interrupted", exit_code=75),
+                runner_alive=False,
+            ),
         ),
         logs=(log(OOM),),
     )
@@ -174,14 +191,21 @@ def test_any_text_is_survived_and_the_answer_is_stable(lines: list[str], state: 
 
 
 @given(
-    st.lists(st.sampled_from([OOM, STEP, RESUME, "Killed", "Hangup", "step 9  loss nan", "x"]), max_size=12)
+    st.lists(
+        st.sampled_from([OOM, STEP, RESUME, "Killed", "Hangup", "step 9  loss nan", "x"]),
+        max_size=12,
+    )
 )
 def test_a_good_step_at_the_end_of_a_running_log_ends_every_crash(lines: list[str]) -> None:
     assert ids(with_log(*lines, STEP, state="running")) == []
 
 
-REBOOT = Event(boot="boot-1", seq=5, at=NOW - 100, kind="rebooted", text="the box was rebooted", level="warn")
-KILL = Event(boot="boot-1", seq=6, at=NOW - 95, kind="oom-kill", text="oom_kill 0 → 1", level="error")
+REBOOT = Event(
+    boot="boot-1", seq=5, at=NOW - 100, kind="rebooted", text="the box was rebooted", level="warn"
+)
+KILL = Event(
+    boot="boot-1", seq=6, at=NOW - 95, kind="oom-kill", text="oom_kill 0 → 1", level="error"
+)
 GONE = FoundRun(
     name="proj/train.py", pid=7, started=NOW - 900, command="python train.py", alive=False,
     seen=NOW - 105, ended=NOW - 95,
@@ -214,7 +238,9 @@ def test_a_cell_that_a_reboot_cut_off_is_told_and_one_that_was_begun_after_it_is
     assert ids(state) == ["BOOT1"]
     later = cell(state="interrupted", started=NOW - 50)
     assert ids(msgspec.structs.replace(state, queues=(queue(later, runner_alive=False),))) == []
-    assert ids(msgspec.structs.replace(state, queues=(queue(left),))) == []  # its runner goes on with it
+    assert (
+        ids(msgspec.structs.replace(state, queues=(queue(left),))) == []
+    )  # its runner goes on with it
 
 
 @pytest.mark.parametrize(
@@ -226,9 +252,14 @@ def test_a_cell_that_a_reboot_cut_off_is_told_and_one_that_was_begun_after_it_is
         ([1e-4] * 50, []),
     ],
 )
-def test_a_learning_rate_that_begins_anew_after_a_resume(rates: list[float], expected: list[str]) -> None:
+def test_a_learning_rate_that_begins_anew_after_a_resume(
+    rates: list[float], expected: list[str]
+) -> None:
     state = run(losses=[2.0] * 60, step=60, resumes=(Resume(step=50, reason="killed", index=50),))
-    series = {**state.series, "lr": Series().extended([(i + 1, rate) for i, rate in enumerate(rates)])}
+    series = {
+        **state.series,
+        "lr": Series().extended([(i + 1, rate) for i, rate in enumerate(rates)]),
+    }
     if len(rates) < 60:
         series["loss"] = Series().extended([(i + 1, 2.0) for i in range(len(rates))])
     assert ids(box(runs=(msgspec.structs.replace(state, series=series),))) == expected
@@ -258,7 +289,9 @@ def test_epochs_that_are_counted_anew_while_the_step_goes_on(
     steps = [*range(1, 51), *range(first_step, first_step + 10)]
     series = {
         "loss": Series().extended([(step, 2.0) for step in steps]),
-        EPOCH: Series().extended([(step, before if i < 50 else after) for i, step in enumerate(steps)]),
+        EPOCH: Series().extended(
+            [(step, before if i < 50 else after) for i, step in enumerate(steps)]
+        ),
     }
     found = diagnose(box(runs=(msgspec.structs.replace(state, series=series),)), NOW, ())
     assert [one.gotcha for one in found] == expected
@@ -270,7 +303,10 @@ def test_epochs_that_are_counted_anew_while_the_step_goes_on(
 def test_epochs_of_a_run_that_never_resumed_may_begin_anew() -> None:
     state = run(losses=[2.0] * 60, step=60)
     epochs = Series().extended([(i, 3.0 if i < 50 else 0.0) for i in range(60)])
-    assert ids(box(runs=(msgspec.structs.replace(state, series={**state.series, EPOCH: epochs}),))) == []
+    assert (
+        ids(box(runs=(msgspec.structs.replace(state, series={**state.series, EPOCH: epochs}),)))
+        == []
+    )
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,7 @@ from tests.unit.triage.builders import (
     sample,
 )
 
-ERROR = (
-    "OSError: [Errno 28] No space left on device: '/workspace/runs/lstm-b/checkpoints/.tmp-812-1/model.pt'"
-)
+ERROR = "OSError: [Errno 28] No space left on device: '/workspace/runs/lstm-b/checkpoints/.tmp-812-1/model.pt'"
 SAID = (
     "checkpoint save failed at step 812: no inodes left on /workspace (4,096 of 4,096 used; bytes 3%); "
     "last good checkpoint is step 800"
@@ -78,7 +76,10 @@ def test_the_fix_is_concrete_and_looks_first() -> None:
 @pytest.mark.parametrize(
     ("over", "says"),
     [
-        ({"runs": (run(wait=Wait(what="disk", step=812, unsaved=81)),)}, "saves and goes on from memory"),
+        (
+            {"runs": (run(wait=Wait(what="disk", step=812, unsaved=81)),)},
+            "saves and goes on from memory",
+        ),
         (
             {"queues": (queue(cell(state="failed", exit_code=74)),)},
             "resumes from its last good checkpoint (step 800)",
@@ -89,11 +90,16 @@ def test_the_fix_is_concrete_and_looks_first() -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("disk", [FULL, msgspec.structs.replace(DATA, bytes_used=20_000, bytes_free=0)])
+@pytest.mark.parametrize(
+    "disk", [FULL, msgspec.structs.replace(DATA, bytes_used=20_000, bytes_free=0)]
+)
 def test_what_happens_once_there_is_room_is_said_as_it_is(
     over: dict[str, object], says: str, disk: Disk
 ) -> None:
-    lines = [line.replace("no inodes", "no bytes") if disk is not FULL else line for line in (ERROR, SAID)]
+    lines = [
+        line.replace("no inodes", "no bytes") if disk is not FULL else line
+        for line in (ERROR, SAID)
+    ]
     if "checkpoints" in over:
         lines = [line.replace("; last good checkpoint is step 800", "") for line in lines]
     found = only(diagnose(sick(*lines, disk=disk, **over), NOW, ()))
@@ -125,7 +131,9 @@ def test_a_finding_of_a_reading_clears_where_its_alert_clears(used: int, held: b
     first = diagnose(
         sick(STEP, disk=msgspec.structs.replace(DATA, bytes_used=19_100, bytes_free=900)), NOW, ()
     )
-    later = sick(STEP, disk=msgspec.structs.replace(DATA, bytes_used=used, bytes_free=20_000 - used))
+    later = sick(
+        STEP, disk=msgspec.structs.replace(DATA, bytes_used=used, bytes_free=20_000 - used)
+    )
     assert bool(diagnose(later, NOW + 5, first)) is held
 
 
@@ -136,7 +144,9 @@ def test_a_full_read_only_mount_is_no_trouble() -> None:
 def test_bytes_that_are_used_up_are_called_bytes() -> None:
     disk = msgspec.structs.replace(DATA, bytes_used=20_000_000_000, bytes_free=0)
     found = only(
-        diagnose(sick("OSError: [Errno 28] No space left on device: '/workspace/a'", disk=disk), NOW, ())
+        diagnose(
+            sick("OSError: [Errno 28] No space left on device: '/workspace/a'", disk=disk), NOW, ()
+        )
     )
     assert found.resource == "bytes of /workspace"
     assert found.reading == "20.0 GB of 20.0 GB used, 0 B free (inodes 4%)"
@@ -150,13 +160,17 @@ def test_a_failed_save_without_bytes_is_u6() -> None:
 
 def test_too_little_for_one_more_checkpoint_is_short_as_well() -> None:
     disk = msgspec.structs.replace(DATA, bytes_used=19_000_000_000, bytes_free=39_000_000)
-    found = only(diagnose(sick("PytorchStreamWriter failed writing file data/1", disk=disk), NOW, ()))
+    found = only(
+        diagnose(sick("PytorchStreamWriter failed writing file data/1", disk=disk), NOW, ())
+    )
     assert (found.resource, found.cleared) == ("bytes of /workspace", False)
 
 
 def test_the_path_in_the_line_names_the_mount() -> None:
     full_root = msgspec.structs.replace(ROOT, bytes_used=50_000_000_000, bytes_free=0)
-    both = sick("OSError: [Errno 28] No space left on device: '/tmp/x'", sample=sample(full_root, DATA))
+    both = sick(
+        "OSError: [Errno 28] No space left on device: '/tmp/x'", sample=sample(full_root, DATA)
+    )
     assert only(diagnose(both, NOW, ())).resource == "bytes of /"
 
 
@@ -168,7 +182,9 @@ def test_without_a_path_the_full_mount_is_taken() -> None:
 
 def test_a_quota_is_not_judged_by_the_mount() -> None:
     found = only(
-        diagnose(sick("OSError: [Errno 122] Disk quota exceeded: '/workspace/a'", disk=DATA), NOW, ())
+        diagnose(
+            sick("OSError: [Errno 122] Disk quota exceeded: '/workspace/a'", disk=DATA), NOW, ()
+        )
     )
     assert (found.resource, found.cleared) == ("quota of /workspace", False)
 
@@ -194,7 +210,9 @@ def test_steps_alone_do_not_end_it_while_checkpoints_can_be_seen() -> None:
         {
             "logs": (
                 log(
-                    ERROR, SAID, "checkpoint 820 → /workspace/runs/lstm-b/checkpoints/step-00000820  38.0 MB"
+                    ERROR,
+                    SAID,
+                    "checkpoint 820 → /workspace/runs/lstm-b/checkpoints/step-00000820  38.0 MB",
                 ),
             )
         },
@@ -214,7 +232,11 @@ def test_a_save_overcomes_it_although_the_mount_stays_full() -> None:
     assert only(first).severity is Severity.FATAL
     saved = (checkpoints(800, 880),)
     now = only(diagnose(sick(ERROR, SAID, AGAIN, checkpoints=saved), NOW, first))
-    assert (now.resource, now.run, now.severity) == ("inodes of /workspace", None, Severity.DEGRADING)
+    assert (now.resource, now.run, now.severity) == (
+        "inodes of /workspace",
+        None,
+        Severity.DEGRADING,
+    )
     assert now.title == "Nearly all inodes are used: soon no file can be made"
     assert "step 880 was saved all the same" in now.evidence
     worse = (ERROR, SAID, AGAIN, ERROR, SAID.replace("812", "890"))
@@ -224,18 +246,26 @@ def test_a_save_overcomes_it_although_the_mount_stays_full() -> None:
 
 def test_steps_alone_prove_no_save_while_the_mount_is_full() -> None:
     first = diagnose(sick(ERROR, SAID), NOW, ())
-    later = only(diagnose(sick(ERROR, SAID, STEP, checkpoints=(), runs=(run(step=900),)), NOW + 9, first))
+    later = only(
+        diagnose(sick(ERROR, SAID, STEP, checkpoints=(), runs=(run(step=900),)), NOW + 9, first)
+    )
     assert (later.severity, later.cleared) == (Severity.FATAL, False)
 
 
 def test_a_second_failure_after_a_save_counts() -> None:
-    found = only(diagnose(sick(ERROR, SAID, AGAIN, ERROR, SAID.replace("812", "830"), disk=DATA), NOW, ()))
+    found = only(
+        diagnose(sick(ERROR, SAID, AGAIN, ERROR, SAID.replace("812", "830"), disk=DATA), NOW, ())
+    )
     assert (found.step, found.cleared) == (830, True)
 
 
 def test_a_crashed_cell_that_starts_again_has_to_save_again() -> None:
     first = diagnose(sick(ERROR, SAID, queues=(queue(cell(state="failed", exit_code=1)),)), NOW, ())
-    resumed = (ERROR, SAID, "resume: at step 800 of 2400 from /x; attempt 2, the last one ended by: unknown")
+    resumed = (
+        ERROR,
+        SAID,
+        "resume: at step 800 of 2400 from /x; attempt 2, the last one ended by: unknown",
+    )
     again = run(step=805, resumes=(Resume(800, "crash", 0),))
     waiting = only(diagnose(sick(*resumed, STEP, disk=DATA, runs=(again,)), NOW + 1, first))
     assert waiting.cleared
@@ -262,9 +292,7 @@ def test_the_finding_outlives_its_line_in_the_log() -> None:
 
 
 def test_a_run_that_holds_is_found_by_that_line_too() -> None:
-    line = (
-        "holding at step 1012: 212 steps are not saved (limit 200); waiting up to 3600 s until / takes 40 MB"
-    )
+    line = "holding at step 1012: 212 steps are not saved (limit 200); waiting up to 3600 s until / takes 40 MB"
     found = only(diagnose(sick(line), NOW, ()))
     assert (found.gotcha, found.step) == ("U7", 1012)
 
@@ -326,19 +354,28 @@ def training(cwd: str | None = None, **over: object) -> FoundRun:
         ("/workspace/tmp", training("/workspace/tmp/exp")),
         ("/workspace/tmp/exp", training("/workspace/tmp/exp", alive=False, ended=NOW - 5)),
         ("/workspace/tmp/a/ckpt", training(sources=("/workspace/tmp/a/metrics.csv",))),
-        ("/workspace/tmp", training(log="/workspace/tmp/a/train.log", logs=("/workspace/tmp/a/train.log",))),
+        (
+            "/workspace/tmp",
+            training(log="/workspace/tmp/a/train.log", logs=("/workspace/tmp/a/train.log",)),
+        ),
         ("/workspace/cache/b/states", training(logs=("/workspace/cache/b/train.log",))),
     ],
 )
-def test_the_results_of_a_found_training_are_not_offered_for_removal(path: str, found: FoundRun) -> None:
+def test_the_results_of_a_found_training_are_not_offered_for_removal(
+    path: str, found: FoundRun
+) -> None:
     """Most trainings have no queue: what a directory of the way is called says nothing about what they save."""
     assert removals(full_of(path)) == [f"rm -rf -- '{path}'"]
     assert removals(full_of(path, found=(found,))) == []
 
 
-@pytest.mark.parametrize("path", ["/workspace/exp/.cache/viz", "/workspace/exp/tmp", "/workspace/.cache/pip"])
+@pytest.mark.parametrize(
+    "path", ["/workspace/exp/.cache/viz", "/workspace/exp/tmp", "/workspace/.cache/pip"]
+)
 def test_a_cache_beside_a_found_training_is_still_offered(path: str) -> None:
-    found = training("/workspace/exp", log="tmux:%1", sources=("/workspace/exp/runs/a/metrics.csv",))
+    found = training(
+        "/workspace/exp", log="tmux:%1", sources=("/workspace/exp/runs/a/metrics.csv",)
+    )
     assert removals(full_of(path, found=(found,))) == [f"rm -rf -- '{path}'"]
 
 
@@ -361,7 +398,9 @@ def test_what_the_fleet_file_names_is_not_offered_for_removal(key: str, path: st
     ("user", "home"), [(None, "/root"), ("root", "/root"), ("ann", "/home/ann"), ("ann", "/root")]
 )
 @pytest.mark.parametrize("key", ["runs", "jobs"])
-def test_a_home_of_the_box_in_the_fleet_file_is_understood(key: str, user: str | None, home: str) -> None:
+def test_a_home_of_the_box_in_the_fleet_file_is_understood(
+    key: str, user: str | None, home: str
+) -> None:
     state = full_of(f"{home}/tmp/keep/a")
     spec = msgspec.structs.replace(state.spec, user=user, **{key: ("~/tmp/keep",)})
     assert removals(state) and removals(msgspec.structs.replace(state, spec=spec)) == []
@@ -400,7 +439,9 @@ def test_no_command_names_what_cannot_be_shown_to_the_byte(kind: str, name: str)
         if kind == "mount"
         else (f"/workspace/.cache/{name}", "/workspace")
     )
-    disk = msgspec.structs.replace(FULL, mount=mount, hogs=(InodeHog(path=hog, inodes=3900, bytes=1),))
+    disk = msgspec.structs.replace(
+        FULL, mount=mount, hogs=(InodeHog(path=hog, inodes=3900, bytes=1),)
+    )
     for short in (disk, msgspec.structs.replace(disk, inodes_used=1, bytes_used=disk.bytes_total)):
         for found in diagnose(sick(disk=short), NOW, ()):
             commands = [fix.command for fix in found.fixes if fix.command]
@@ -430,10 +471,17 @@ def test_a_directory_that_holds_another_mount_is_not_offered() -> None:
 
 
 def test_a_durable_path_that_cannot_be_shown_has_no_command() -> None:
-    for path, shown in (("/d/x", "ls -l -- '/d/x'"), ("/d/\u200bx", None), ("s3://b/x", None), ("-x", None)):
+    for path, shown in (
+        ("/d/x", "ls -l -- '/d/x'"),
+        ("/d/\u200bx", None),
+        ("s3://b/x", None),
+        ("-x", None),
+    ):
         kept = cell(durable="failed", durable_path=path)
         found = next(f for f in diagnose(box(queues=(queue(kept),)), NOW, ()) if f.gotcha == "U33")
-        assert [fix.command for fix in found.fixes if fix.text.startswith("Check the durable")] == [shown]
+        assert [fix.command for fix in found.fixes if fix.text.startswith("Check the durable")] == [
+            shown
+        ]
 
 
 def test_a_durable_directory_is_never_offered() -> None:
@@ -450,4 +498,6 @@ def test_a_run_that_holds_for_another_reason_is_not_short_of_space() -> None:
     )
     found = only(diagnose(sick(*lines, disk=DATA), NOW, ()))
     assert (found.gotcha, found.evidence) == ("CKPT1", lines[0])
-    assert diagnose(sick(*lines, "checkpoint saved again at step 829", disk=DATA), NOW, (found,)) == ()
+    assert (
+        diagnose(sick(*lines, "checkpoint saved again at step 829", disk=DATA), NOW, (found,)) == ()
+    )

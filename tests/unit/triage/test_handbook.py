@@ -92,7 +92,9 @@ def found(text: str, state: str = "failed") -> list[str]:
 @pytest.mark.parametrize(("id_", "text"), ILL)
 def test_a_line_leads_to_its_entry_and_to_no_other(id_: str, text: str) -> None:
     sick = box(
-        sample=None, queues=(queue(cell(state="failed", exit_code=1)),), logs=(log(*text.split("\n")),)
+        sample=None,
+        queues=(queue(cell(state="failed", exit_code=1)),),
+        logs=(log(*text.split("\n")),),
     )
     assert [finding.gotcha for finding in diagnose(sick, NOW, ())] == [id_]
 
@@ -104,7 +106,9 @@ def test_healthy_lines_stay_silent(text: str, state: str) -> None:
 
 
 def test_every_entry_is_found_by_some_line() -> None:
-    assert {id_ for id_, _ in ILL} | {case["expected"] for case in CASES} >= {page.id for page in run_pages()}
+    assert {id_ for id_, _ in ILL} | {case["expected"] for case in CASES} >= {
+        page.id for page in run_pages()
+    }
 
 
 @pytest.mark.parametrize("id_", sorted(HANDBOOK))
@@ -122,13 +126,16 @@ def test_what_an_exception_is_probably_about_is_an_entry() -> None:
 
 def test_the_missing_module_is_named() -> None:
     sick = box(
-        queues=(queue(cell(state="failed")),), logs=(log("ModuleNotFoundError: No module named 'einops'"),)
+        queues=(queue(cell(state="failed")),),
+        logs=(log("ModuleNotFoundError: No module named 'einops'"),),
     )
     assert diagnose(sick, NOW, ())[0].resource == "module 'einops'"
 
 
 @pytest.mark.parametrize("step", [2400, 1300])
-def test_of_an_abort_at_the_end_it_is_said_which_runs_had_come_to_their_last_step(step: int) -> None:
+def test_of_an_abort_at_the_end_it_is_said_which_runs_had_come_to_their_last_step(
+    step: int,
+) -> None:
     sick = box(
         queues=(queue(cell(state="failed", exit_code=-6)),),
         runs=(run(step=step),),

@@ -42,7 +42,9 @@ CALM = st.sampled_from([
 
 
 @given(st.lists(st.lists(CALM, max_size=8), max_size=24), st.booleans())
-def test_a_log_without_trouble_says_what_the_whole_says(parts: list[list[str]], open_end: bool) -> None:
+def test_a_log_without_trouble_says_what_the_whole_says(
+    parts: list[list[str]], open_end: bool
+) -> None:
     module._SEARCHED.clear()
     lines: tuple[str, ...] = ()
     for part in parts:
@@ -94,7 +96,11 @@ def test_the_numbers_of_a_failed_save_are_those_of_the_newest_line_that_has_them
 
 
 def test_ranks_that_write_between_one_another_s_lines() -> None:
-    own = ["Traceback (most recent call last):", '  File "/exp/train.py", line 3, in <module>', "    main()"]
+    own = [
+        "Traceback (most recent call last):",
+        '  File "/exp/train.py", line 3, in <module>',
+        "    main()",
+    ]
     lines = [f"[rank{rank}]: {line}" for line in own for rank in (0, 1)]
     refused = "[rank1]: ConnectionRefusedError: [Errno 111] no"
     found = scan((*lines, "[rank0]: KeyError: 'a'", refused, "step 3"))
@@ -107,9 +113,14 @@ def test_ranks_that_write_between_one_another_s_lines() -> None:
 
 def test_a_line_that_rewrites_itself_has_several_rows_and_one_number() -> None:
     found = scan(
-        ("10/20 [00:01<00:01]\r11/20 [00:01<00:01]", "a\rb\rModuleNotFoundError: No module named 'einops'")
+        (
+            "10/20 [00:01<00:01]\r11/20 [00:01<00:01]",
+            "a\rb\rModuleNotFoundError: No module named 'einops'",
+        )
     )
-    assert [(hit.id, hit.row, hit.line_no, hit.name) for hit in found.hits] == [("ENV1", 4, 1, "einops")]
+    assert [(hit.id, hit.row, hit.line_no, hit.name) for hit in found.hits] == [
+        ("ENV1", 4, 1, "einops")
+    ]
 
 
 @pytest.mark.parametrize(

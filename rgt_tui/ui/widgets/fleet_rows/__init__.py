@@ -48,7 +48,14 @@ if TYPE_CHECKING:
         with_arrangement,
         with_filter,
     )
-    from rgt_tui.ui.widgets.fleet_rows.loss_pane import BARE, BOARD, LossPane, seen_of, shows, telling_run
+    from rgt_tui.ui.widgets.fleet_rows.loss_pane import (
+        BARE,
+        BOARD,
+        LossPane,
+        seen_of,
+        shows,
+        telling_run,
+    )
     from rgt_tui.ui.widgets.fleet_rows.since_lines import (
         MOST_EVENTS,
         at_hand_from,

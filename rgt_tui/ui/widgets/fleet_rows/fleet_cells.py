@@ -61,7 +61,11 @@ def level(value: float | None, warn: float, error: float) -> Tone:
     """Return the tone of a percentage that has two limits."""
     if value is None:
         return Tone.DIM
-    return Tone.TROUBLE if value >= error else Tone.WARN if value >= warn else Tone.TEXT
+    if value >= error:
+        return Tone.TROUBLE
+    if value >= warn:
+        return Tone.WARN
+    return Tone.TEXT
 
 
 def worst(values: list[float | None]) -> float | None:
@@ -72,7 +76,9 @@ def worst(values: list[float | None]) -> float | None:
 def mean(values: list[float | None]) -> float | None:
     """Return the mean of the values that are known."""
     known = [v for v in values if v is not None]
-    return sum(known) / len(known) if known else None
+    if known:
+        return sum(known) / len(known)
+    return None
 
 
 def name_cell(row: Row, width: int) -> Line:
@@ -87,9 +93,11 @@ def state_cell(row: Row, width: int) -> Line:
     """The word of the row, and how many alerts hold besides."""
     _, word, tone = standing(row.box, row.verdict)
     more = sum(not alert.muted for alert in row.verdict.alerts) - 1
-    besides = (
-        f" +{more}" if more > 0 and len(word) + len(f" +{more}") <= width else ""
-    )  # the word counts more
+    # the word counts more
+    if more > 0 and len(word) + len(f" +{more}") <= width:
+        besides = f" +{more}"
+    else:
+        besides = ""
     return (Span(fit(word + besides, width), tone),)
 
 
@@ -111,7 +119,9 @@ def odd_cards(gpus: Sequence[Gpu]) -> OddCards | None:
         return OddCards(dead, True)
     idle = sum(gpu.util is not None and gpu.util < BUSY_PCT for gpu in gpus)
     busy = sum(gpu.util is not None and gpu.util >= BUSY_PCT for gpu in gpus)
-    return OddCards(idle, False) if idle and busy else None
+    if idle and busy:
+        return OddCards(idle, False)
+    return None
 
 
 def gpu_cell(row: Row, width: int) -> Line:
@@ -133,25 +143,33 @@ def gpu_cell(row: Row, width: int) -> Line:
     elif said:
         said = " " + said
     line_width = max(0, room - max(5, len(value) + 2)) if value else max(0, room - 1)
-    parts = spark(row.box.rings.gpu_util[-60:], line_width, low=0, high=100) if line_width > 0 else ""
+    parts = (
+        spark(row.box.rings.gpu_util[-60:], line_width, low=0, high=100) if line_width > 0 else ""
+    )
     shown = fit(value, width - line_width - len(badge) - len(said), right=True)
     return line(dim(parts), Span(shown), Span(said, tone), Span(badge, Tone.BADGE) if badge else "")
 
 
 def heat(row: Row) -> float | None:
     """Return the temperature of the hottest card, °C."""
-    return worst([gpu.temp_c for gpu in row.box.sample.gpus]) if row.box.sample else None
+    if row.box.sample:
+        return worst([gpu.temp_c for gpu in row.box.sample.gpus])
+    return None
 
 
 def alive(row: Row) -> list[Gpu]:
     """Return the cards that answer: a dead one is part of no sum; the badge of the GPU column counts it."""
-    return [gpu for gpu in row.box.sample.gpus if gpu.error is None] if row.box.sample else []
+    if row.box.sample:
+        return [gpu for gpu in row.box.sample.gpus if gpu.error is None]
+    return []
 
 
 def watts(row: Row) -> float | None:
     """Return what the cards that tell it draw together; None where none does."""
     drawn = [gpu.power_w for gpu in alive(row) if gpu.power_w is not None]
-    return sum(drawn) if drawn else None
+    if drawn:
+        return sum(drawn)
+    return None
 
 
 def vram_pct(row: Row) -> float | None:
@@ -173,14 +191,22 @@ def seconds_to_end(row: Row) -> float | None:
     if run is None or not run.step or run.total_steps is None or not row.now or row.verdict.stale:
         return None
     pace = seconds_per_step(row.box, run.name, row.now)
-    return None if pace is None or run.total_steps < run.step else (run.total_steps - run.step) * pace
+    if pace is None or run.total_steps < run.step:
+        return None
+    return (run.total_steps - run.step) * pace
 
 
 def thousand_steps(row: Row) -> Amount | None:
     """Return what 1,000 steps of the current run cost; None = not known."""
     run = current_run(row.box)
-    cost = None if run is None or not row.now or row.verdict.stale else run_cost(row.box, run.name, row.now)
-    return None if cost is None else cost.per_1000_steps
+    cost = (
+        None
+        if run is None or not row.now or row.verdict.stale
+        else run_cost(row.box, run.name, row.now)
+    )
+    if cost is None:
+        return None
+    return cost.per_1000_steps
 
 
 def worst_util(row: Row) -> float | None:
@@ -208,7 +234,9 @@ def inodes_full(row: Row) -> float | None:
 
 def memory_full(row: Row) -> float | None:
     """Return the container's memory against its limit, in percent."""
-    return memory_pct(row.box.sample.mem) if row.box.sample else None
+    if row.box.sample:
+        return memory_pct(row.box.sample.mem)
+    return None
 
 
 Read = Callable[[Row], float | None]
@@ -216,13 +244,17 @@ Cell = Callable[[Row, int], Line]
 
 
 def number_cell(
-    read: Read, write: Callable[[float | None], str], tone: Callable[[float], Tone] = lambda value: Tone.TEXT
+    read: Read,
+    write: Callable[[float | None], str],
+    tone: Callable[[float], Tone] = lambda value: Tone.TEXT,
 ) -> Cell:
     """Return a cell that shows one number at its right end, dim where it is not known."""
 
     def cell(row: Row, width: int) -> Line:
         value = read(row)
-        return (Span(fit(write(value), width, right=True), Tone.DIM if value is None else tone(value)),)
+        return (
+            Span(fit(write(value), width, right=True), Tone.DIM if value is None else tone(value)),
+        )
 
     return cell
 
@@ -237,7 +269,12 @@ def money_cell(read: Callable[[Row], Amount | None]) -> Cell:
 
     def cell(row: Row, width: int) -> Line:
         value = read(row)
-        return (Span(fit(narrow(value, width), width, right=True), Tone.DIM if value is None else Tone.TEXT),)
+        return (
+            Span(
+                fit(narrow(value, width), width, right=True),
+                Tone.DIM if value is None else Tone.TEXT,
+            ),
+        )
 
     return cell
 
@@ -256,13 +293,20 @@ def power_cell(row: Row, width: int) -> Line:
     """What all cards draw together, in watts; at least that, where one of them does not tell."""
     value = watts(row)
     silent = any(gpu.power_w is None for gpu in alive(row))
-    text = NONE if value is None else f"{glyphs().at_least}{value:.0f}" if silent else f"{value:.0f}W"
+    if value is None:
+        text = NONE
+    elif silent:
+        text = f"{glyphs().at_least}{value:.0f}"
+    else:
+        text = f"{value:.0f}W"
     return (Span(fit(text, width, right=True), Tone.DIM if value is None else Tone.TEXT),)
 
 
 def heat_text(value: float | None) -> str:
     """Return a temperature."""
-    return NONE if value is None else f"{value:.0f}{glyphs().degree}"
+    if value is None:
+        return NONE
+    return f"{value:.0f}{glyphs().degree}"
 
 
 eta_cell = number_cell(seconds_to_end, compact_time)
@@ -277,7 +321,10 @@ def cell_cell(row: Row, width: int) -> Line:
     """Which cell of how many."""
     current = current_cell(row.box)
     total = len(cells_of(row.box))
-    text = f"{current[0] if current else 0}/{total}" if total else NONE
+    if total:
+        text = f"{current[0] if current else 0}/{total}"
+    else:
+        text = NONE
     return (Span(fit(text, width, right=True), Tone.TEXT if total else Tone.DIM),)
 
 
@@ -306,7 +353,8 @@ def age_cell(row: Row, width: int) -> Line:
             )  # 16m of 16m34: its last digits are cut, not the sign of an end
         return (Span(fit(f"{sign} {age}", width, right=True), tone),)
     stuck = any(
-        alert.id.startswith(("stall", "finding")) and alert.level == "error" for alert in verdict.alerts
+        alert.id.startswith(("stall", "finding")) and alert.level == "error"
+        for alert in verdict.alerts
     )
     tone = Tone.TROUBLE if stuck else Tone.TEXT
     text = compact_time(verdict.progress_age)
@@ -321,11 +369,15 @@ def loss_cell(row: Row, width: int) -> Line:
     least = min(width, 6)
     tried = [number(run.loss, digits) for digits in (3, 2, 1, 0)]
     text = fit(
-        next((one for one in tried if len(one) <= least), tried[-1].replace("+", "")), least, right=True
+        next((one for one in tried if len(one) <= least), tried[-1].replace("+", "")),
+        least,
+        right=True,
     )
     tone = Tone.TEXT if math.isfinite(run.loss) else Tone.TROUBLE
     room = width - 7
-    return line(Span(text, tone), dim(" " + curve_spark(run.series.get("loss"), room)) if room > 2 else "")
+    return line(
+        Span(text, tone), dim(" " + curve_spark(run.series.get("loss"), room)) if room > 2 else ""
+    )
 
 
 def narrow(amount: Amount | None, width: int) -> str:
@@ -354,11 +406,21 @@ class NextEnd(NamedTuple):
 
 def next_end(row: Row) -> NextEnd:
     """Return what ends something first, of the box's own stop too."""
-    reading = next((one for one in row.clocks if one.seconds_left is not None or one.level != "info"), None)
-    own = [one for one in of_box(row.box) if one.stops_in_s is not None and one.state in ("armed", "warned")]
+    reading = next(
+        (one for one in row.clocks if one.seconds_left is not None or one.level != "info"), None
+    )
+    own = [
+        one
+        for one in of_box(row.box)
+        if one.stops_in_s is not None and one.state in ("armed", "warned")
+    ]
     soonest = min(own, key=lambda one: one.stops_in_s or 0.0, default=None)
     left = None if reading is None else reading.seconds_left
-    if soonest is not None and soonest.stops_in_s is not None and (left is None or soonest.stops_in_s < left):
+    if (
+        soonest is not None
+        and soonest.stops_in_s is not None
+        and (left is None or soonest.stops_in_s < left)
+    ):
         return NextEnd(soonest.stops_in_s, reading, soonest)
     return NextEnd(left, reading)
 
@@ -368,7 +430,9 @@ def clock_cell(row: Row, width: int) -> Line:
     left, reading, own = next_end(row)
     if own is not None:
         text = f"{glyphs().power}{compact_time(left)}"
-        return (Span(fit(text, width, right=True), Tone.WARN if own.state == "warned" else Tone.TEXT),)
+        return (
+            Span(fit(text, width, right=True), Tone.WARN if own.state == "warned" else Tone.TEXT),
+        )
     if reading is None:
         return (dim(fit(NONE, width, right=True)),)
     text = reading.what if left is None else clock_left(reading, left)
@@ -384,7 +448,9 @@ def clock_cells(row: Row) -> int:
     if own is not None or reading is None:
         return 1
     what = cell_len(reading.what)
-    return what if left is None else max(CLOCK_WORDS, what) + 1 + len(clock_left(reading, left))
+    if left is None:
+        return what
+    return max(CLOCK_WORDS, what) + 1 + len(clock_left(reading, left))
 
 
 def why_cell(row: Row, width: int) -> Line:

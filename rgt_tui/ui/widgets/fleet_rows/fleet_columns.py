@@ -53,7 +53,9 @@ def money(read: Callable[[Row], Amount | None], words: str) -> Value:
 
     def value(row: Row) -> float | None:
         amount = read(row)
-        return None if amount is None else amount.value
+        if amount is None:
+            return None
+        return amount.value
 
     return Value(value, Unit.MONEY, words, currency=lambda row: row.box.meter.currency)
 
@@ -61,26 +63,36 @@ def money(read: Callable[[Row], Amount | None], words: str) -> Value:
 def _cell(row: Row) -> float | None:
     total = len(cells_of(row.box))
     current = current_cell(row.box)
-    return ratio(current[0] if current else 0, total) if total else None
+    if total:
+        return ratio(current[0] if current else 0, total)
+    return None
 
 
 def _step(row: Row) -> float | None:
     run = current_run(row.box)
-    return None if run is None or run.step is None else float(run.step)
+    if run is None or run.step is None:
+        return None
+    return float(run.step)
 
 
 def _loss(row: Row) -> float | None:
     run = current_run(row.box)
-    return None if run is None else run.loss
+    if run is None:
+        return None
+    return run.loss
 
 
 def _age(row: Row) -> float | None:
     verdict = row.verdict
-    return verdict.sample_age if verdict.stale else verdict.progress_age
+    if verdict.stale:
+        return verdict.sample_age
+    return verdict.progress_age
 
 
 def _cards(row: Row) -> float | None:
-    return float(len(row.box.sample.gpus)) if row.box.sample else None
+    if row.box.sample:
+        return float(len(row.box.sample.gpus))
+    return None
 
 
 WISHED = 1_000_000
@@ -168,7 +180,9 @@ CARDS = Value(_cards, Unit.PLAIN, "GPUs")
 
 def values() -> dict[str, Value]:
     """Return what rows can be filtered by, by the word of the filter."""
-    shown = {column.word or column.key: column.value for column in COLUMNS if column.value is not None}
+    shown = {
+        column.word or column.key: column.value for column in COLUMNS if column.value is not None
+    }
     return {**shown, "cards": CARDS}
 
 
@@ -183,7 +197,9 @@ NARROW_NAME = 18
 
 
 @lru_cache(maxsize=64)
-def layout(width: int, longest: int = 0, clock: int = WISHED, by: str = "") -> tuple[tuple[Column, int], ...]:
+def layout(
+    width: int, longest: int = 0, clock: int = WISHED, by: str = ""
+) -> tuple[tuple[Column, int], ...]:
     """Return the columns of a table, each with its width.
 
     Args:
@@ -194,7 +210,9 @@ def layout(width: int, longest: int = 0, clock: int = WISHED, by: str = "") -> t
     """
     widths = {column.key: column.width for column in COLUMNS}
     chosen = {
-        column.key: column.width for column in COLUMNS[:-1] if width >= column.since or column.key == by
+        column.key: column.width
+        for column in COLUMNS[:-1]
+        if width >= column.since or column.key == by
     }
     wanted = min(longest + 2, WIDEST_NAME)
     if width < 80:
@@ -252,7 +270,11 @@ class InSight(NamedTuple):
 
 
 def heading(
-    columns: Sequence[tuple[Column, int]], sort: str, *, rising: bool = False, shown: InSight | None = None
+    columns: Sequence[tuple[Column, int]],
+    sort: str,
+    *,
+    rising: bool = False,
+    shown: InSight | None = None,
 ) -> Line:
     """Return the line of titles; the one that the rows are sorted by stands out, with the way it goes.
 
@@ -295,4 +317,6 @@ def row_line(row: Row, columns: Sequence[tuple[Column, int]]) -> Line:
         if row.verdict.stale and not column.keeps_tone:
             made = tuple(dim(span.text) for span in made)
         out.extend(clip(made, width))
-    return merged(out) if out else line(EMPTY)
+    if out:
+        return merged(out)
+    return line(EMPTY)

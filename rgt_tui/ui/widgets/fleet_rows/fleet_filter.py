@@ -51,7 +51,9 @@ class Filtered(NamedTuple):
 
 def _account(row: Row) -> str:
     provider = row.box.spec.provider
-    return "" if provider is None else f"{provider.kind} {provider.account}"
+    if provider is None:
+        return ""
+    return f"{provider.kind} {provider.account}"
 
 
 TEXTS: dict[str, Callable[[Row], str]] = {
@@ -102,7 +104,9 @@ def parse(text: str, saved: Mapping[str, str] | None = None) -> Filter:
         if wanted and term.startswith(("save:", "drop:")):
             name = word[5:]
             if not _NAME.fullmatch(name):
-                raise FilterError(f"{word}: a name is letters, digits, . _ and -, such as {term[:5]}busy")
+                raise FilterError(
+                    f"{word}: a name is letters, digits, . _ and -, such as {term[:5]}busy"
+                )
             save, drop = (name, drop) if term.startswith("save:") else (save, _kept_as(name, saved))
             continue
         source.append(word)
@@ -129,7 +133,9 @@ def matching(rows: Sequence[Row], asked: Filter) -> Filtered:
 def _inverse(test: Test) -> Test:
     def inverted(row: Row) -> bool | None:
         found = test(row)
-        return None if found is None else not found
+        if found is None:
+            return None
+        return not found
 
     return inverted
 
@@ -152,7 +158,11 @@ def _saved(name: str, saved: Mapping[str, str] | None) -> Test:
 
     def all_of(row: Row) -> bool | None:
         found = [test(row) for test in tests]
-        return False if False in found else None if None in found else True
+        if False in found:
+            return False
+        if None in found:
+            return None
+        return True
 
     return all_of
 
@@ -202,9 +212,12 @@ def _number_test(field: str, op: str, value: str, of: Value) -> Test:
     if currency is not None and of.unit is Unit.MONEY:
         value = value[1:]
     found = _NUMBER.fullmatch(value)
-    units = (
-        _SECONDS if of.unit is Unit.TIME else {"": 1.0, "%": 1.0} if of.unit is Unit.PERCENT else {"": 1.0}
-    )
+    if of.unit is Unit.TIME:
+        units = _SECONDS
+    elif of.unit is Unit.PERCENT:
+        units = {"": 1.0, "%": 1.0}
+    else:
+        units = {"": 1.0}
     if found is None or found["unit"] not in units:
         raise wrong
     limit, compare = float(found["number"]) * units[found["unit"]], _COMPARE[op]

@@ -18,7 +18,14 @@ from rgt_tui.ui.box_status import counts, is_limited, mark
 from rgt_tui.ui.enduring import endured, words
 from rgt_tui.ui.notation import glyphs, plain
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, clock_cells
-from rgt_tui.ui.widgets.fleet_rows.fleet_columns import Column, InSight, heading, layout, row_line, value_of
+from rgt_tui.ui.widgets.fleet_rows.fleet_columns import (
+    Column,
+    InSight,
+    heading,
+    layout,
+    row_line,
+    value_of,
+)
 from rgt_tui.ui.widgets.lines import SortAsked
 from rgt_tui.ui.widgets.selectable_list import SelectableList
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
@@ -85,7 +92,9 @@ class FleetTable(SelectableList[str]):
 
     def wanted_height(self, width: int) -> int:
         """Return the height that shows everything."""
-        return 1 + len(self._lines) if self._keys else len(self._empty)
+        if self._keys:
+            return 1 + len(self._lines)
+        return len(self._empty)
 
     @property
     def columns(self) -> Sequence[tuple[Column, int]]:
@@ -100,13 +109,16 @@ class FleetTable(SelectableList[str]):
     @property
     def _place(self) -> int:
         """Line of the selected row among all lines."""
-        return self._lines.index(self.index) if self._keys else 0
+        if self._keys:
+            return self._lines.index(self.index)
+        return 0
 
     def trouble_out_of_sight(self, rows: Sequence[Row]) -> int:
         """Return how many of the rows that are about to be shown are in trouble, and above or below what fits."""
         shown = range(self._top, self._top + self.page_rows)
         return sum(
-            row.verdict.health is Health.TROUBLE and place not in shown for place, row in enumerate(rows)
+            row.verdict.health is Health.TROUBLE and place not in shown
+            for place, row in enumerate(rows)
         )
 
     def release(self) -> None:
@@ -178,7 +190,10 @@ class FleetTable(SelectableList[str]):
                 raise
             name = Span(f"{row.name}  ", Tone.STRONG)
             return line(
-                " ", Span(f"{glyphs().trouble} ", Tone.TROUBLE), name, f"this row failed: {words(error)}"
+                " ",
+                Span(f"{glyphs().trouble} ", Tone.TROUBLE),
+                name,
+                f"this row failed: {words(error)}",
             )
 
     def on_click(self, event: events.Click) -> None:
@@ -228,7 +243,9 @@ class Order(NamedTuple):
             return "as in the fleet file" + (", turned round" if self.flipped else "")
         if self.key == "name":
             return "by name" + ("" if self.rising else ", from the end")
-        return "trouble last" if self.flipped else "trouble first"
+        if self.flipped:
+            return "trouble last"
+        return "trouble first"
 
 
 def can_sort(key: str) -> bool:
@@ -246,12 +263,16 @@ def ordered(rows: Sequence[Row], order: Order) -> list[Row]:
     """Return the rows in an order; those without a value come last whichever way it goes, and ties by name."""
     key, flipped = order
     if key == FILE:
-        return list(reversed(rows)) if flipped else list(rows)
+        if flipped:
+            return list(reversed(rows))
+        return list(rows)
     if key == TROUBLE:
         return sorted(rows, key=_trouble, reverse=flipped)
     by_name = sorted(rows, key=lambda row: row.name)
     if key == "name":
-        return by_name[::-1] if flipped else by_name
+        if flipped:
+            return by_name[::-1]
+        return by_name
     value = value_of(key)
     assert value is not None, "an order that cannot be sorted by"
     known: list[tuple[str, float, Row]] = []
@@ -261,7 +282,9 @@ def ordered(rows: Sequence[Row], order: Order) -> list[Row]:
         if found is None or math.isnan(found):
             unknown.append(row)
         else:
-            coarse = math.floor(found / value.step) if value.step and math.isfinite(found) else found
+            coarse = (
+                math.floor(found / value.step) if value.step and math.isfinite(found) else found
+            )
             known.append((value.currency(row) if value.currency else "", coarse, row))
     sign = 1.0 if order.rising else -1.0
     known.sort(key=lambda one: (one[0], sign * one[1]))
@@ -270,7 +293,9 @@ def ordered(rows: Sequence[Row], order: Order) -> list[Row]:
 
 def _account(row: Row) -> str:
     provider = row.box.spec.provider
-    return "no account" if provider is None else f"{provider.kind}  {provider.account}"
+    if provider is None:
+        return "no account"
+    return f"{provider.kind}  {provider.account}"
 
 
 GROUPS: dict[str, tuple[str, Callable[[Row], str]]] = {
@@ -332,12 +357,16 @@ class Arrangement(msgspec.Struct, frozen=True):
     @property
     def order(self) -> Order:
         """The order; the usual one, where that of the file is not known."""
-        return Order(self.sort, self.flipped) if can_sort(self.sort) else Order()
+        if can_sort(self.sort):
+            return Order(self.sort, self.flipped)
+        return Order()
 
     @property
     def grouping(self) -> str:
         """The groups; none, where those of the file are not known."""
-        return self.group if self.group in GROUPS else ""
+        if self.group in GROUPS:
+            return self.group
+        return ""
 
 
 class FleetView(msgspec.Struct, frozen=True):
@@ -379,7 +408,9 @@ def read_view(path: Path) -> FleetView:
             f"{path} cannot be read ({error}): delete it, or mend it; until then nothing is kept"
         ) from None
     if view.version != VERSION:
-        raise Unreadable(f"{path} was written by another rgt (version {view.version}): nothing is kept")
+        raise Unreadable(
+            f"{path} was written by another rgt (version {view.version}): nothing is kept"
+        )
     return view
 
 
@@ -396,7 +427,9 @@ def keep_view(path: Path, change: Callable[[FleetView], FleetView]) -> FleetView
         return view
 
 
-def with_arrangement(view: FleetView, fleet: str, change: Callable[[Arrangement], Arrangement]) -> FleetView:
+def with_arrangement(
+    view: FleetView, fleet: str, change: Callable[[Arrangement], Arrangement]
+) -> FleetView:
     """Return the view with the arrangement of a fleet changed. The oldest goes where there are too many."""
     others = {known: kept for known, kept in view.fleets.items() if known != fleet}
     fleets = {**dict(list(others.items())[-(MOST_FLEETS - 1) :]), fleet: change(view.of(fleet))}
@@ -408,7 +441,9 @@ def with_filter(view: FleetView, name: str, text: str | None) -> FleetView:
 
     Names that differ in case alone are one.
     """
-    others = {known: kept for known, kept in view.filters.items() if known.casefold() != name.casefold()}
+    others = {
+        known: kept for known, kept in view.filters.items() if known.casefold() != name.casefold()
+    }
     if text is not None:
         others = {**dict(list(others.items())[-(MOST_FILTERS - 1) :]), name: text}
     return msgspec.structs.replace(view, filters=others)

@@ -50,7 +50,9 @@ def telling_run(box: BoxState) -> RunState | None:
     current = current_run(box)
     if current is not None:
         return current
-    told = [run for run in box.runs if run.series.get(METRIC)]  # a cell has begun, and logged nothing yet
+    told = [
+        run for run in box.runs if run.series.get(METRIC)
+    ]  # a cell has begun, and logged nothing yet
     return max(told, key=lambda run: run.progressed_at or 0.0, default=None)
 
 
@@ -108,7 +110,9 @@ class LossPane(CurvePlot):
     def tell(self, box: BoxState | None, *, stale: bool) -> None:
         """Show the most telling run of a box; nothing, where no box is selected."""
         run = None if box is None else telling_run(box)
-        self._none = "no agent on the box: no curve" if box is not None and no_agent(box) else "no run yet"
+        self._none = (
+            "no agent on the box: no curve" if box is not None and no_agent(box) else "no run yet"
+        )
         name = "" if box is None else box.spec.name
         if name != self._box:
             self._kept = self._body = None

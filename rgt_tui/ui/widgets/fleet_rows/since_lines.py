@@ -48,7 +48,9 @@ def minute(at: float) -> str:
 
 def when(at: float, now: float) -> str:
     """Return the same with the day, where that is not today's: ``Sun 02:31``."""
-    return minute(at) if day_of(at) == day_of(now) else time.strftime("%a %H:%M", time.localtime(at))
+    if day_of(at) == day_of(now):
+        return minute(at)
+    return time.strftime("%a %H:%M", time.localtime(at))
 
 
 def happened(events: Sequence[FleetEvent], since: float) -> list[tuple[FleetEvent, int]]:
@@ -65,7 +67,9 @@ def happened(events: Sequence[FleetEvent], since: float) -> list[tuple[FleetEven
 
 def at_hand_from(events: Sequence[FleetEvent], began: float) -> float:
     """Return since when nothing is missing among the events of a fleet that was watched from `began` on."""
-    return max(began, events[0].at) if len(events) >= MOST_EVENTS else began
+    if len(events) >= MOST_EVENTS:
+        return max(began, events[0].at)
+    return began
 
 
 def since_section(
@@ -100,7 +104,9 @@ def since_section(
 
     def told(most: int) -> list[Line]:
         return [
-            row for event, count in found for row in _rows(event, count, minute(event.at), name, width, most)
+            row
+            for event, count in found
+            for row in _rows(event, count, minute(event.at), name, width, most)
         ]
 
     body = told(WHOLE)
@@ -116,7 +122,9 @@ def since_section(
     return Section(line(title), body, line(dim(key_for("past.journal"))) if journal else EMPTY)
 
 
-def story_section(events: Sequence[FleetEvent], box: str, width: int, height: int, now: float) -> Section:
+def story_section(
+    events: Sequence[FleetEvent], box: str, width: int, height: int, now: float
+) -> Section:
     """Return what happened on one box, newest first, as much as there is room for, with the day of what is older."""
     found = happened(events, -math.inf)
     times = max((len(when(event.at, now)) for event, _ in found), default=0)
@@ -124,9 +132,13 @@ def story_section(events: Sequence[FleetEvent], box: str, width: int, height: in
     for event, count in found:
         if len(body) >= height:
             break
-        body += _rows(event, count, fit(when(event.at, now), times, right=True), 0, width, MOST_ROWS)
+        body += _rows(
+            event, count, fit(when(event.at, now), times, right=True), 0, width, MOST_ROWS
+        )
     title = line(Span(box), dim("  what happened"))
-    return Section(title, body or [line(dim("nothing has happened"))], line(dim(key_for("past.journal"))))
+    return Section(
+        title, body or [line(dim("nothing has happened"))], line(dim(key_for("past.journal")))
+    )
 
 
 def idle_foot(state: FleetState, look: Look | None, now: float) -> Line:
@@ -139,7 +151,9 @@ def idle_foot(state: FleetState, look: Look | None, now: float) -> Line:
     return line(dim(f"{said} "), Span(plain(written(amounts, none="?")), Tone.WARN))
 
 
-def _rows(event: FleetEvent, count: int, stamp: str, name: int, width: int, most: int) -> list[Line]:
+def _rows(
+    event: FleetEvent, count: int, stamp: str, name: int, width: int, most: int
+) -> list[Line]:
     """Return an event in at most so many lines; a name of no width is not told."""
     g = glyphs()
     tone = level_tone(event.level)
@@ -195,7 +209,9 @@ class Visits(msgspec.Struct, frozen=True):
 
     def since(self, now: float) -> Look | None:
         """Return the look since which a person wants to know what happened; None = there was none before."""
-        return self.last if self.away(now) else self.before
+        if self.away(now):
+            return self.last
+        return self.before
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -217,7 +233,9 @@ def read_looks(path: Path) -> Known:
             known = msgspec.json.decode(file.read(MOST_BYTES), type=Known)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Known()
-    return known if known.version == VERSION else Known()
+    if known.version == VERSION:
+        return known
+    return Known()
 
 
 def keep_looks(path: Path, fleet: str, visits: Visits) -> None:
@@ -230,7 +248,10 @@ def keep_looks(path: Path, fleet: str, visits: Visits) -> None:
         fleets = {**read_looks(path).fleets, fleet: visits}
         newest = sorted(fleets, key=lambda name: last.at if (last := fleets[name].last) else 0.0)
         publish(
-            path, msgspec.json.encode(Known(fleets={name: fleets[name] for name in newest[-MOST_FLEETS:]}))
+            path,
+            msgspec.json.encode(
+                Known(fleets={name: fleets[name] for name in newest[-MOST_FLEETS:]})
+            ),
         )
 
 
@@ -289,7 +310,9 @@ class LastLook:
     def away_since(self) -> float | None:
         """Client clock of that look."""
         found = None if self._fleet is None else self.since(self._fleet.now())
-        return None if found is None else found.at
+        if found is None:
+            return None
+        return found.at
 
     def look(self) -> None:
         """Take in that the person looks now."""

@@ -85,7 +85,11 @@ class VerbChoice(LineWidget):
         """Ask for the verb under the pointer."""
         x = 0
         for verb, span in self._spans():
-            if x <= event.x < x + cell_len(span.text) and verb is not None and verb is not self.chosen:
+            if (
+                x <= event.x < x + cell_len(span.text)
+                and verb is not None
+                and verb is not self.chosen
+            ):
                 self.post_message(self.Chosen(verb))
             x += cell_len(span.text)
 
@@ -129,7 +133,10 @@ class NameField(GuardedField):
 
     def asks_for_help(self, event: events.Key) -> bool:
         """Tell whether a key opens the help page here: its character is in nothing that is to be typed."""
-        return event.key in keys_for("app.help") and (event.character or event.key) not in self._wanted()
+        return (
+            event.key in keys_for("app.help")
+            and (event.character or event.key) not in self._wanted()
+        )
 
     def on_key(self, event: events.Key) -> None:
         """Open the help page instead of typing its key. The class above is called as well, unless this prevents it."""
@@ -150,9 +157,7 @@ class DialogButton(LineWidget):
     """A button that looks the same without colours: square brackets while it can be pressed, round ones while not."""
 
     can_focus = True
-    FOCUS_ON_CLICK = (
-        False  # whoever loses the keys may become shorter, and the button would move away under the pointer
-    )
+    FOCUS_ON_CLICK = False  # whoever loses the keys may become shorter, and the button would move away under the pointer
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = list(bindings(PRESS))
     DEFAULT_CSS = f"""

@@ -57,12 +57,16 @@ def changes(before: Review, after: Review, *, chosen: bool = False) -> tuple[Cha
     ):
         known, there = {_unsized(text) for text in old}, {_unsized(text) for text in new}
         found.extend(Change(f"{name}, new: {text}") for text in new if _unsized(text) not in known)
-        found.extend(Change(f"{name}, no longer: {text}") for text in old if _unsized(text) not in there)
+        found.extend(
+            Change(f"{name}, no longer: {text}") for text in old if _unsized(text) not in there
+        )
     if chosen:
         return tuple(found)
     if (before.irreversible, before.level) != (after.irreversible, after.level):
         found.append(
-            Change("now irreversible" if level_of(after) is Level.IRREVERSIBLE else "now reversible")
+            Change(
+                "now irreversible" if level_of(after) is Level.IRREVERSIBLE else "now reversible"
+            )
         )
     elif (before.phrase, before.unprotect) != (after.phrase, after.unprotect):
         found.append(Change("something else has to be typed"))
@@ -73,13 +77,18 @@ def changes(before: Review, after: Review, *, chosen: bool = False) -> tuple[Cha
 
 def level_of(review: Review) -> Level:
     """Return how much is at stake; the worse where a review says two things."""
-    return Level.IRREVERSIBLE if review.irreversible else review.level
+    if review.irreversible:
+        return Level.IRREVERSIBLE
+    return review.level
 
 
 def _refusal_changes(before: Review, after: Review) -> list[Change]:
     """Return the refusals that came and went; one that repeats a row of the evidence is a change of that row."""
     rows = {item.text for item in (*before.items, *after.items)}
-    known, there = {_shape(text) for text in before.refusals}, {_shape(text) for text in after.refusals}
+    known, there = (
+        {_shape(text) for text in before.refusals},
+        {_shape(text) for text in after.refusals},
+    )
     new = [text for text in after.refusals if _shape(text) not in known and text not in rows]
     gone = [text for text in before.refusals if _shape(text) not in there and text not in rows]
     return [
@@ -88,7 +97,9 @@ def _refusal_changes(before: Review, after: Review) -> list[Change]:
     ]
 
 
-def _item_changes(before: tuple[EvidenceItem, ...], after: tuple[EvidenceItem, ...]) -> list[Change]:
+def _item_changes(
+    before: tuple[EvidenceItem, ...], after: tuple[EvidenceItem, ...]
+) -> list[Change]:
     old = {item.key: item for item in before}
     kinds = {item.kind for item in after}
     found = []
@@ -123,7 +134,11 @@ CLOCK_S = 2.0
 
 def _named(item: EvidenceItem) -> Forfeit:
     return Forfeit(
-        key=item.key, fact=item.fact or item.text, text=item.text, bytes=item.bytes, newest=item.newest
+        key=item.key,
+        fact=item.fact or item.text,
+        text=item.text,
+        bytes=item.bytes,
+        newest=item.newest,
     )
 
 
@@ -316,7 +331,9 @@ class Confirm:
             found.append("the fleet file says that this box is protected")
         elif not self.name_fits():
             found.append(
-                "the name has not been typed" if self.wanted == self.box else "the phrase has not been typed"
+                "the name has not been typed"
+                if self.wanted == self.box
+                else "the phrase has not been typed"
             )
         return tuple(found)
 
@@ -342,7 +359,9 @@ class Confirm:
             new = changes(self.review, review, chosen=self.reviewed_for != asked)
         meant, dropped = asked.still_meant(review)
         new += tuple(Change(text) for text in dropped)
-        changed = (*self.changed, *(one.text for one in new if one.text not in self.changed))[-MOST_CHANGES:]
+        changed = (*self.changed, *(one.text for one in new if one.text not in self.changed))[
+            -MOST_CHANGES:
+        ]
         return replace(
             self,
             review=review,
@@ -386,7 +405,9 @@ class Confirm:
         review = self.review
         if review is None or not self.protected or self.typed != review.unprotect:
             return self
-        return replace(self, choice=replace(self.choice, unprotect=self.typed), typed="", guard_from=now)
+        return replace(
+            self, choice=replace(self.choice, unprotect=self.typed), typed="", guard_from=now
+        )
 
     def review_failed(self, verb: Verb, text: str) -> Confirm:
         """Note that a review could not be made; the last one stays to be read, but does not count."""
@@ -396,7 +417,9 @@ class Confirm:
 
     def enter(self, typed: str) -> Confirm:
         """Take what stands in the field."""
-        return replace(self, typed=typed, told="") if self.stage is Stage.REVIEW else self
+        if self.stage is Stage.REVIEW:
+            return replace(self, typed=typed, told="")
+        return self
 
     def choose(self, verb: Verb, now: float) -> Confirm:
         """Take another verb: its review is to be made, and the name to be typed again."""
@@ -425,7 +448,9 @@ class Confirm:
     def gate_closed(self, reasons: tuple[str, ...], now: float) -> Confirm:
         """The gate refused at OK: nothing was sent, and the name must be typed again."""
         if self.progress:
-            return self.call_failed("the gate closed after the request was made: " + "; ".join(reasons))
+            return self.call_failed(
+                "the gate closed after the request was made: " + "; ".join(reasons)
+            )
         return replace(self, stage=Stage.REVIEW, closed=reasons, typed="", guard_from=now)
 
     def progressed(self, step: StopProgress) -> Confirm:

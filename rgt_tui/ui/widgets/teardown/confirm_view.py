@@ -88,12 +88,17 @@ def facts(state: Confirm, setting: Setting, width: int) -> list[Line]:
     if state.closed:
         lines += _list("refused", state.closed, width, Tone.TROUBLE, glyphs().trouble)
         lines += [
-            _named("", Span("the gate checked again and stayed closed: nothing was sent", Tone.STRONG)),
+            _named(
+                "", Span("the gate checked again and stayed closed: nothing was sent", Tone.STRONG)
+            ),
             EMPTY,
         ]
     if state.review_error is not None:
         lines += _list("no review", (state.review_error,), width, Tone.TROUBLE, glyphs().trouble)
-        lines += [_named("", dim("retried every 2 s; nothing can be sent until it succeeds")), EMPTY]
+        lines += [
+            _named("", dim("retried every 2 s; nothing can be sent until it succeeds")),
+            EMPTY,
+        ]
     if review is None:
         if state.review_error is None:
             lines.append(_named("", dim("asking the box and the provider")))
@@ -133,10 +138,17 @@ def _outcome(state: Confirm, setting: Setting, width: int) -> list[Line]:
     lines = _list("not done", (state.told,) if state.told else (), width, Tone.WARN, glyphs().warn)
     for number, step in enumerate(clicks(setting), 1):
         lines += _list(f"{number}", (step,), width, Tone.STRONG)
-    which = [item.text for item in state.review.items if item.kind == "identity"] if state.review else []
+    which = (
+        [item.text for item in state.review.items if item.kind == "identity"]
+        if state.review
+        else []
+    )
     lines += _list("which", which, width)
     lines += _list(
-        "waits", (state.review.waits,) if state.review and state.review.waits else (), width, Tone.DIM
+        "waits",
+        (state.review.waits,) if state.review and state.review.waits else (),
+        width,
+        Tone.DIM,
     )
     return [*lines, EMPTY]
 
@@ -157,7 +169,9 @@ def _refused(review: Review, width: int) -> list[Line]:
     if review.refusals and blocking:
         fails = "fails" if len(blocking) == 1 else "fail"
         texts.append(f"{how_many(len(blocking), 'check')} {fails}: {_count_by_kind(blocking)}")
-    return [*_list("refused", texts, width, Tone.TROUBLE, glyphs().trouble), EMPTY] if texts else []
+    if texts:
+        return [*_list("refused", texts, width, Tone.TROUBLE, glyphs().trouble), EMPTY]
+    return []
 
 
 def _count_by_kind(items: Sequence[EvidenceItem]) -> str:
@@ -190,7 +204,9 @@ def clicks(setting: Setting) -> tuple[str, ...]:
     action = setting.action
     if action is None:
         return ()
-    on_console = [way.removeprefix(CONSOLE).strip() for way in action.how if way.startswith(CONSOLE)]
+    on_console = [
+        way.removeprefix(CONSOLE).strip() for way in action.how if way.startswith(CONSOLE)
+    ]
     others = [way for way in action.how if not way.startswith(CONSOLE)]
     where = f"open the console of {setting.owner or setting.platform}"
     where += f": {setting.console}" if setting.console else ""
@@ -215,20 +231,29 @@ def _by_profile(setting: Setting, width: int) -> list[Line]:
     told: dict[str, list[str]] = {}
     for label, text in by_hand(setting.action) if setting.action is not None else ():
         told.setdefault(label, []).append(text)
-    rows = [(name, texts, Tone.STRONG if name == "by hand" else Tone.TEXT) for name, texts in told.items()]
+    rows = [
+        (name, texts, Tone.STRONG if name == "by hand" else Tone.TEXT)
+        for name, texts in told.items()
+    ]
     return _by_hand(setting, rows, width)
 
 
-def _by_hand(setting: Setting, rows: Sequence[tuple[str, Sequence[str], Tone]], width: int) -> list[Line]:
+def _by_hand(
+    setting: Setting, rows: Sequence[tuple[str, Sequence[str], Tone]], width: int
+) -> list[Line]:
     """Return the price, the rows, and what goes on billing; of a verb that the platform lacks, why."""
     if setting.action is None:
         return _list("instead", (setting.lacks,) if setting.lacks else (), width, Tone.STRONG)
     rate = prices.rate(setting.meter)
-    price = Span("price unknown", Tone.WARN) if rate is None else Span(f"{known(rate)}/h", Tone.STRONG)
+    price = (
+        Span("price unknown", Tone.WARN) if rate is None else Span(f"{known(rate)}/h", Tone.STRONG)
+    )
     lines = [_named("now", price, dim(f"   {setting.meter.source}"))]
     for name, texts, tone in rows:
         lines += _list(name, texts, width, tone)
-    return lines + _list("keeps billing", setting.keeps or ("nothing, according to the profile",), width)
+    return lines + _list(
+        "keeps billing", setting.keeps or ("nothing, according to the profile",), width
+    )
 
 
 def title(state: Confirm, setting: Setting) -> str:
@@ -278,7 +303,9 @@ def native_word(native: str) -> str:
     """Return a platform's own word if it can stand on a button here, else nothing."""
     word = clean(native)
     shown = word.isascii() or glyphs().braille
-    return word if shown and cell_len(word) <= LONGEST_WORD else ""
+    if shown and cell_len(word) <= LONGEST_WORD:
+        return word
+    return ""
 
 
 def promise(state: Confirm) -> str:
@@ -307,11 +334,14 @@ def status(state: Confirm, setting: Setting, width: int) -> Line:
             )
         )
     if state.stage is Stage.SENDING:
-        return line(dim("closing this does not stop the request; the fleet screen shows how it ends"))
+        return line(
+            dim("closing this does not stop the request; the fleet screen shows how it ends")
+        )
     if state.stage is Stage.YOURS:
         copies = f"{key_for('teardown.copy')} copies the steps"
         return line(
-            f"once the console shows it, press the button; {copies}", dim("   closing leaves it open")
+            f"once the console shows it, press the button; {copies}",
+            dim("   closing leaves it open"),
         )
     if state.stage is Stage.OFF:
         return line(dim("done; the audit log records what was shown, sent and answered"))
@@ -326,7 +356,9 @@ def status(state: Confirm, setting: Setting, width: int) -> Line:
         return line(Span(f"{glyphs().warn} {wrong}", Tone.WARN))
     missing = state.blockers(setting.now)
     if not missing:
-        does, means = READY[level_of(state.review) if state.review is not None else Level.IRREVERSIBLE]
+        does, means = READY[
+            level_of(state.review) if state.review is not None else Level.IRREVERSIBLE
+        ]
         return line(does, Span(means, Tone.STRONG))
     more = f"  and {how_many(len(missing) - 1, 'more reason')}" if len(missing) > 1 else ""
     why = f"locked: {missing[0]}"
@@ -338,7 +370,9 @@ def course(state: Confirm, width: int) -> Line:
     if state.by_hand:
         return EMPTY
     wide = _course(state, "  ")
-    return wide if width_of(wide) <= width else _course(state, " ")
+    if width_of(wide) <= width:
+        return wide
+    return _course(state, " ")
 
 
 def _course(state: Confirm, gap: str) -> Line:
@@ -351,7 +385,9 @@ def _course(state: Confirm, gap: str) -> Line:
         if phase in at:
             proved = phase is StopPhase.METER_OFF
             mark = f"{glyphs().check} " if proved else ""
-            spans.append(Span(f"{mark}{text} {clock(at[phase])}", Tone.PROVED if proved else Tone.TEXT))
+            spans.append(
+                Span(f"{mark}{text} {clock(at[phase])}", Tone.PROVED if proved else Tone.TEXT)
+            )
         else:
             waits = state.stage is Stage.SENDING and (index == 0 or BY_CALL[index - 1][0] in at)
             spans.append(Span(f"{text} {glyphs().ellipsis}", Tone.ACCENT) if waits else dim(text))
@@ -379,7 +415,9 @@ def _beside(name: str, parts: Sequence[Line], width: int) -> list[Line]:
     return [_named(name if place == 0 else "", row) for place, row in enumerate(rows)]
 
 
-def _list(name: str, texts: Sequence[str], width: int, tone: Tone = Tone.TEXT, mark: str = "") -> list[Line]:
+def _list(
+    name: str, texts: Sequence[str], width: int, tone: Tone = Tone.TEXT, mark: str = ""
+) -> list[Line]:
     """Return a name with its texts under each other, all of them: what does not fit is scrolled to."""
     lines: list[Line] = []
     for text in texts:
@@ -393,10 +431,18 @@ def _list(name: str, texts: Sequence[str], width: int, tone: Tone = Tone.TEXT, m
 
 def _money(state: Confirm, review: Review, setting: Setting, width: int) -> list[Line]:
     off = state.stage is Stage.OFF
-    costs: Meter | Review = setting.meter if off else review  # the review speaks of the time before the call
+    costs: Meter | Review = (
+        setting.meter if off else review
+    )  # the review speaks of the time before the call
     rate = money(costs.per_hour, costs.currency, costs.at_least)
-    price = Span(f"{rate}/h", Tone.STRONG) if costs.per_hour is not None else Span("price unknown", Tone.WARN)
-    so_far = money(costs.spent, costs.currency, costs.spent_at_least, estimated=costs.spent_estimated)
+    price = (
+        Span(f"{rate}/h", Tone.STRONG)
+        if costs.per_hour is not None
+        else Span("price unknown", Tone.WARN)
+    )
+    so_far = money(
+        costs.spent, costs.currency, costs.spent_at_least, estimated=costs.spent_estimated
+    )
     spent = Span(f"spent {so_far}")
     says = setting.meter.native_status or setting.meter.lifecycle.value if off else review.status
     source = "seen from here:" if review.by_hand else "provider says"
@@ -445,7 +491,11 @@ def pull_line(pull: Pull, width: int) -> Line:
     """Return how far a pull is, or how it ended."""
     g = glyphs()
     if pull.end is not None:
-        mark = Span(f"{g.check} ", Tone.PROVED) if pull.end.whole else Span(f"{g.trouble} ", Tone.TROUBLE)
+        mark = (
+            Span(f"{g.check} ", Tone.PROVED)
+            if pull.end.whole
+            else Span(f"{g.trouble} ", Tone.TROUBLE)
+        )
         if pull.stopped:
             mark = Span(f"{g.warn} ", Tone.WARN)
         return clip(_named(f"pull {clock(pull.ended_at)}", mark, Span(pull.end.text)), width)
@@ -481,7 +531,9 @@ def price_lines(pull: Pull | None, width: int) -> list[Line]:
     """Return what is known of the price that a pull asks to agree to."""
     if pull is None or pull.asks is None:
         return []
-    return [clip(made, width) for made in wrapped(pull.asks.words, width, Tone.DIM, most=PRICE_LINES)]
+    return [
+        clip(made, width) for made in wrapped(pull.asks.words, width, Tone.DIM, most=PRICE_LINES)
+    ]
 
 
 def _key(key: str, words: str) -> Line:

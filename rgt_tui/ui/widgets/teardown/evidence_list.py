@@ -14,7 +14,18 @@ from rgt_tui.ui.commands import Command, bindings, key_for
 from rgt_tui.ui.notation import compact_time, glyphs, size
 from rgt_tui.ui.widgets.lines import FittedLines, RowChosen
 from rgt_tui.ui.widgets.selectable_list import SelectableList
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, clip, dim, fit, line, text_of, width_of, wrapped
+from rgt_tui.ui.widgets.spans import (
+    Line,
+    Span,
+    Tone,
+    clip,
+    dim,
+    fit,
+    line,
+    text_of,
+    width_of,
+    wrapped,
+)
 from rgt_tui.ui.widgets.teardown.confirm_state import Choice
 
 KINDS = 15
@@ -42,10 +53,18 @@ EVIDENCE: tuple[Command, ...] = (
 """Work on the selected row of the evidence, the last one on all of them. None of them sends anything."""
 WALK: tuple[Command, ...] = (
     Command(
-        "teardown.walk-down", ("down",), "evidence", "Go to the evidence, then to its next row.", "walk(1)"
+        "teardown.walk-down",
+        ("down",),
+        "evidence",
+        "Go to the evidence, then to its next row.",
+        "walk(1)",
     ),
     Command(
-        "teardown.walk-up", ("up",), "row up", "Go to the evidence, then to its previous row.", "walk(-1)"
+        "teardown.walk-up",
+        ("up",),
+        "row up",
+        "Go to the evidence, then to its previous row.",
+        "walk(-1)",
     ),
 )
 """Work in the whole dialog; the list has them, too, or what it lies in would scroll instead."""
@@ -83,7 +102,9 @@ class Row:
         whole = text if not path or path in text else f"{path}: {text}"
         if self.pulling:
             return f"pulling: {whole}"
-        return f"given up: {whole}" if self.item.forfeited else whole
+        if self.item.forfeited:
+            return f"given up: {whole}"
+        return whole
 
     @property
     def mark(self) -> Span:
@@ -97,12 +118,16 @@ class Row:
             return Span(g.warn, Tone.WARN)
         if self.item.ok and self.item.ignorable:
             return Span(g.dash, Tone.DIM)  # somebody said so: nothing is proved
-        return Span(g.check, Tone.PROVED) if self.item.ok else Span(g.trouble, Tone.TROUBLE)
+        if self.item.ok:
+            return Span(g.check, Tone.PROVED)
+        return Span(g.trouble, Tone.TROUBLE)
 
     @property
     def tone(self) -> Tone:
         """Of its text."""
-        return Tone.STRONG if self.item.blocks else Tone.TEXT
+        if self.item.blocks:
+            return Tone.STRONG
+        return Tone.TEXT
 
 
 def pullable(review: Review | None) -> tuple[str, ...]:
@@ -150,7 +175,9 @@ def offers(row: Row, width: int) -> list[Line]:
     elif item.ignorable and not item.ok:
         said.append((key_for("teardown.ignore"), "it is no result"))
     if not said:
-        return [] if item.ok else [line(dim("this cannot be given up"))]
+        if item.ok:
+            return []
+        return [line(dim("this cannot be given up"))]
     lines: list[Line] = []
     for key, words in said:
         one = (Span(key, Tone.ACCENT), dim(f" {words}"))
@@ -165,7 +192,9 @@ def _at_stake(row: Row) -> str:
     """Say what giving a row up would lose."""
     parts = [size(row.item.bytes)] if row.item.bytes is not None else []
     parts += [f"newest {compact_time(row.newest)} ago"] if row.newest is not None else []
-    return f": {', '.join(parts)}" if parts else ""
+    if parts:
+        return f": {', '.join(parts)}"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -281,7 +310,9 @@ class EvidenceList(FittedLines, SelectableList[str]):
 
     def selected_line(self) -> int | None:
         """Return the line of the selected row."""
-        return super().selected_line() if self.has_focus else None
+        if self.has_focus:
+            return super().selected_line()
+        return None
 
     def watch_has_focus(self, has_focus: bool) -> None:
         """Show the selected row whole while the keys act on it."""

@@ -18,7 +18,9 @@ BASE, KEY = sys.argv[1:3]
 # The client refuses to send a key without TLS; here it goes to the loopback.
 authentication._enforce_https = lambda request: None
 DO = Client(token=KEY, endpoint=BASE)
-PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKjmkM0Y8m9QGyiEXjKq7Fv0JHqXbK0Vt0j1v8pFpOlA laptop"
+PUBLIC_KEY = (
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKjmkM0Y8m9QGyiEXjKq7Fv0JHqXbK0Vt0j1v8pFpOlA laptop"
+)
 FIELD = re.compile(r'( *)"([a-z_0-9]+)": ?(.*)')
 
 
@@ -39,7 +41,9 @@ def required_fields(method: Callable[..., object]) -> set[tuple[str, ...]]:
     return required
 
 
-def missing_fields(data: Any, required: set[tuple[str, ...]], path: tuple[str, ...] = ()) -> Iterator[str]:
+def missing_fields(
+    data: Any, required: set[tuple[str, ...]], path: tuple[str, ...] = ()
+) -> Iterator[str]:
     """Yield the required fields that the objects of an answer lack."""
     if isinstance(data, list):
         for item in data:
@@ -80,7 +84,9 @@ CREATION: dict[str, Any] = {
     "region": "nyc2",
 }
 CALLS: dict[str, Callable[[], object]] = {
-    "create key": lambda: check(DO.ssh_keys.create, body={"name": "laptop", "public_key": PUBLIC_KEY}),
+    "create key": lambda: check(
+        DO.ssh_keys.create, body={"name": "laptop", "public_key": PUBLIC_KEY}
+    ),
     "list keys": lambda: check(DO.ssh_keys.list),
     "get key": lambda: check(DO.ssh_keys.get, key()),
     "list droplets": lambda: check(DO.droplets.list, type="gpus"),

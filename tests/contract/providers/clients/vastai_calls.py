@@ -24,7 +24,9 @@ CALLS: dict[str, Callable[[], object]] = {
     "reboot instance": lambda: VAST.reboot_instance(id=ONE),
     "stop instance": lambda: VAST.stop_instance(id=ONE),
     "start instance": lambda: VAST.start_instance(id=ONE),
-    "create instance": lambda: VAST.create_instance(id=9001, image="pytorch/pytorch", disk=20, label="made"),
+    "create instance": lambda: VAST.create_instance(
+        id=9001, image="pytorch/pytorch", disk=20, label="made"
+    ),
     "destroy instance": lambda: VAST.destroy_instance(id=ONE),
 }
 

@@ -82,12 +82,16 @@ class LocalCommands:
     def __init__(self, answers: Mapping[str, Mapping[str, Says]], state: str = "on") -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="commands-"))
         self._answers = {name: dict(says) for name, says in answers.items()}
-        self._calls = sorted({call for says in answers.values() for call in says}, key=lambda one: -len(one))
+        self._calls = sorted(
+            {call for says in answers.values() for call in says}, key=lambda one: -len(one)
+        )
         self._faults: list[CommandFault] = []
         self._always = 0
         (self.folder / "now").write_text(f"{state}\n")
         self._write()
-        cases = "\n".join(f"{quote(call)}*) call={number};;" for number, call in enumerate(self._calls))
+        cases = "\n".join(
+            f"{quote(call)}*) call={number};;" for number, call in enumerate(self._calls)
+        )
         for name in {call.partition(" ")[0] for call in self._calls}:
             self.command(name).write_text(COMMAND.format(cases=cases))
             self.command(name).chmod(0o755)
@@ -96,7 +100,11 @@ class LocalCommands:
     def _write(self) -> None:
         for state, says in self._answers.items():
             for number, call in enumerate(self._calls):
-                text = says[call].script() if call in says else "echo not so in this state >&2; exit 98\n"
+                text = (
+                    says[call].script()
+                    if call in says
+                    else "echo not so in this state >&2; exit 98\n"
+                )
                 (self.folder / f"{state}.{number}").write_text(text)
 
     def command(self, name: str) -> Path:

@@ -87,7 +87,14 @@ class LocalDroplet:
 
     def json(self) -> dict[str, object]:
         """Return the droplet as the API shows it."""
-        v4 = [{"ip_address": "10.0.0.5", "netmask": "255.255.240.0", "gateway": None, "type": "private"}]
+        v4 = [
+            {
+                "ip_address": "10.0.0.5",
+                "netmask": "255.255.240.0",
+                "gateway": None,
+                "type": "private",
+            }
+        ]
         if self.host is not None and self.status != "new":
             public = {"netmask": "255.255.255.0", "gateway": "198.51.100.1", "type": "public"}
             v4.append({"ip_address": self.host, **public})
@@ -120,7 +127,13 @@ class LocalDroplet:
 def region_of(slug: str, sizes: tuple[str, ...] = ()) -> dict[str, object]:
     """Return a region as the API shows it."""
     features = ["backups", "ipv6", "metadata"]
-    return {"slug": slug, "name": slug.upper(), "available": True, "features": features, "sizes": list(sizes)}
+    return {
+        "slug": slug,
+        "name": slug.upper(),
+        "available": True,
+        "features": features,
+        "sizes": list(sizes),
+    }
 
 
 CREATED = "2026-09-01T00:00:00Z"
@@ -199,7 +212,9 @@ class LocalDigitalOcean(LocalServer):
             return self._page(request, "droplets", self._listed(request))
         if what == "GET /v2/sizes":
             return self._page(request, "sizes", [size.json() for size in self.sizes])
-        listed = request.path.removeprefix("/v2/").replace("kubernetes/clusters", "kubernetes_clusters")
+        listed = request.path.removeprefix("/v2/").replace(
+            "kubernetes/clusters", "kubernetes_clusters"
+        )
         if request.method == "GET" and listed in USUAL:
             return self._page(
                 request, listed, [{**USUAL[listed], **one} for one in self.lists.get(listed, [])]
@@ -223,7 +238,8 @@ class LocalDigitalOcean(LocalServer):
         return [
             one.json()
             for one in self.droplets.values()
-            if (one.size.model is not None) is gpus and (name is None or one.name.lower() == name.lower())
+            if (one.size.model is not None) is gpus
+            and (name is None or one.name.lower() == name.lower())
         ]
 
     def _page(self, request: Request, key: str, items: list[dict[str, object]]) -> Response:
@@ -231,7 +247,9 @@ class LocalDigitalOcean(LocalServer):
         page = int(request.query.get("page", "1"))
         links: dict[str, object] = {}
         if page * size < len(items):
-            links = {"pages": {"next": f"{self.base_url}{request.path}?page={page + 1}&per_page={size}"}}
+            links = {
+                "pages": {"next": f"{self.base_url}{request.path}?page={page + 1}&per_page={size}"}
+            }
         part = items[(page - 1) * size : page * size]
         return Response(200, {key: part, "links": links, "meta": {"total": len(items)}})
 
@@ -316,14 +334,18 @@ class LocalDigitalOcean(LocalServer):
             try:
                 blob = base64.b64decode(str(body["public_key"]).split()[1], validate=True)
             except (KeyError, TypeError, IndexError, binascii.Error):
-                return self.refusal(422, "Key invalid, key should be of the format `type key [comment]`")
+                return self.refusal(
+                    422, "Key invalid, key should be of the format `type key [comment]`"
+                )
             digest = hashlib.md5(blob, usedforsecurity=False).hexdigest()
             mark = ":".join(digest[at : at + 2] for at in range(0, 32, 2))
             if mark in self.keys:
                 return self.refusal(422, "SSH Key is already in use on your account")
             self.keys[mark] = body["public_key"]
             made = {"id": len(self.keys), "name": str(body.get("name"))}
-            return Response(201, {"ssh_key": {**made, "fingerprint": mark, "public_key": body["public_key"]}})
+            return Response(
+                201, {"ssh_key": {**made, "fingerprint": mark, "public_key": body["public_key"]}}
+            )
         wanted = unquote(request.path.removeprefix("/v2/account/keys/"))
         found = next((one for one in shown if wanted in (one["fingerprint"], str(one["id"]))), None)
         if found is None:

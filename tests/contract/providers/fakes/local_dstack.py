@@ -98,7 +98,8 @@ class LocalDstack(LocalServer):
             rows = [
                 one.json()
                 for one in self.instances.values()
-                if (wanted is None or one.project in wanted) and (active is None or one.status in active)
+                if (wanted is None or one.project in wanted)
+                and (active is None or one.status in active)
             ]
             rows.sort(key=lambda row: (row["created"], row["id"]), reverse=True)
             ids = [row["id"] for row in rows]
@@ -107,7 +108,9 @@ class LocalDstack(LocalServer):
         if request.path == "/api/runs/list":
             told = [one for one in self.instances.values() if one.below]
             data = [{"hostname": one.host, "instance_id": one.below} for one in told]
-            return Response(200, [{"latest_job_submission": {"job_provisioning_data": one}} for one in data])
+            return Response(
+                200, [{"latest_job_submission": {"job_provisioning_data": one}} for one in data]
+            )
         if request.path == "/api/volumes/list":
             return Response(200, self.volumes)
         match = _FLEETS.fullmatch(request.path)
@@ -121,7 +124,8 @@ class LocalDstack(LocalServer):
         if any(one.status == "busy" for one in found):
             places = body["instance_nums"]
             return self.refusal(
-                400, f"Failed to delete fleet {body['name']} instances {places}. Fleet instances are in use."
+                400,
+                f"Failed to delete fleet {body['name']} instances {places}. Fleet instances are in use.",
             )
         for one in found:
             one.status = "terminating"

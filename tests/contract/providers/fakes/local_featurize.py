@@ -25,7 +25,9 @@ class LocalFeaturize(LocalServer):
 
     def refusal(self, status: int, text: str, headers: dict[str, str] | None = None) -> Response:
         """Return an error as Featurize does: most come with status 200."""
-        return Response(status, {"status": status * 100 + 1, "message": text, "data": None}, headers or {})
+        return Response(
+            status, {"status": status * 100 + 1, "message": text, "data": None}, headers or {}
+        )
 
     def handle(self, request: Request) -> Response:
         """Answer one request whose key has been checked."""

@@ -63,7 +63,9 @@ class LocalKubernetes(LocalServer):
 
     def put(self, thing: dict[str, Any]) -> None:
         """Add an object as it is."""
-        plural = next(name for name, kind in {**CORE, "jobs": "Job"}.items() if kind == thing["kind"])
+        plural = next(
+            name for name, kind in {**CORE, "jobs": "Job"}.items() if kind == thing["kind"]
+        )
         self.objects[plural, thing["metadata"]["namespace"], thing["metadata"]["name"]] = thing
 
     def add_pod(
@@ -166,7 +168,9 @@ class LocalKubernetes(LocalServer):
             return refused
         if rest[:1] == ["namespaces"] and len(rest) == 2:
             # Of an object that is not there, kubectl asks whether its namespace is.
-            return Response(200, {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": rest[1]}})
+            return Response(
+                200, {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": rest[1]}}
+            )
         if len(rest) == 1 and request.method == "GET":
             return self._list(rest[0], namespace, request)
         if len(rest) == 2:
@@ -190,7 +194,9 @@ class LocalKubernetes(LocalServer):
         return self.refusal(403, f'{who} in API group "{group}" {where}')
 
     def _list(self, plural: str, namespace: str, request: Request) -> Response:
-        wanted = dict(pair.split("=") for pair in request.query.get("labelSelector", "").split(",") if pair)
+        wanted = dict(
+            pair.split("=") for pair in request.query.get("labelSelector", "").split(",") if pair
+        )
         items = [
             one
             for (kind, place, _), one in sorted(self.objects.items())
@@ -206,7 +212,13 @@ class LocalKubernetes(LocalServer):
         group = "batch/v1" if plural == "jobs" else "v1"
         kind = {"jobs": "JobList", "pods": "PodList"}.get(plural, "PersistentVolumeClaimList")
         return Response(
-            200, {"kind": kind, "apiVersion": group, "metadata": meta, "items": items[begin : begin + size]}
+            200,
+            {
+                "kind": kind,
+                "apiVersion": group,
+                "metadata": meta,
+                "items": items[begin : begin + size],
+            },
         )
 
     def _one(self, plural: str, namespace: str, name: str, request: Request) -> Response:
@@ -225,12 +237,16 @@ class LocalKubernetes(LocalServer):
                 self._delete_job(namespace, name, request)
             elif found["metadata"].get("ownerReferences"):
                 self.add_pod(
-                    namespace, f"{name}-again", owner=("Job", found["metadata"]["labels"]["job-name"])
+                    namespace,
+                    f"{name}-again",
+                    owner=("Job", found["metadata"]["labels"]["job-name"]),
                 )
                 del self.objects[plural, namespace, name]
             else:
                 del self.objects[plural, namespace, name]
-            return Response(200, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
+            return Response(
+                200, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+            )
         return self.refusal(405, "not allowed")
 
     def _delete_job(self, namespace: str, name: str, request: Request) -> None:
@@ -244,7 +260,10 @@ class LocalKubernetes(LocalServer):
     async def _reconcile(self, namespace: str, name: str) -> None:
         job = self.objects.get(("jobs", namespace, name))
         if job is not None and job["spec"]["suspend"]:
-            job["status"] = {"terminating": 0, "conditions": [{"type": "Suspended", "status": "True"}]}
+            job["status"] = {
+                "terminating": 0,
+                "conditions": [{"type": "Suspended", "status": "True"}],
+            }
             await self._end_pods(namespace, name)
         elif job is not None and not self._pods(namespace, name):
             job["status"] = {"active": 1}

@@ -56,7 +56,9 @@ class LocalMachine:
             "hostname": "198-51-100-9.cloud.lambda.ai",
             "jupyter_token": "secret",
             "jupyter_url": "https://jupyter.invalid/?token=secret",
-            "actions": dict.fromkeys(("migrate", "rebuild", "restart", "cold_reboot", "terminate"), can),
+            "actions": dict.fromkeys(
+                ("migrate", "rebuild", "restart", "cold_reboot", "terminate"), can
+            ),
             "tags": [],
             "is_reserved": False,
         }
@@ -107,7 +109,9 @@ class LocalLambda(LocalServer):
         return self._error(status, code, text, headers)
 
     @staticmethod
-    def _error(status: int, code: str, text: str, headers: dict[str, str] | None = None) -> Response:
+    def _error(
+        status: int, code: str, text: str, headers: dict[str, str] | None = None
+    ) -> Response:
         body = {"error": {"code": code, "message": text, "suggestion": "Check the request."}}
         return Response(status, body, headers or {})
 
@@ -139,7 +143,9 @@ class LocalLambda(LocalServer):
         data = {
             kind: {
                 "instance_type": type_of(kind, cents),
-                "regions_with_capacity_available": [{"name": one, "description": one} for one in regions],
+                "regions_with_capacity_available": [
+                    {"name": one, "description": one} for one in regions
+                ],
             }
             for kind, (cents, regions) in self.types.items()
         }

@@ -60,7 +60,9 @@ class LocalMachine:
             "ram": 48318382080,
             "storageTotal": 53687091200,
             "storageUsed": 21474836480,
-            "accelerators": [{"name": f"Quadro RTX {self.type}", "memory": 16106127360, "count": self.gpus}],
+            "accelerators": [
+                {"name": f"Quadro RTX {self.type}", "memory": 16106127360, "count": self.gpus}
+            ],
             "region": self.region,
             "privateIp": "10.0.0.5",
             "networkId": "nfake01",
@@ -226,7 +228,9 @@ class LocalPaperspace(LocalServer):
         self.later(lambda: self._take_effect(machine, name, event))
         return Response(200, {"event": said, "data": machine.json()})
 
-    async def _take_effect(self, machine: LocalMachine, name: str, event: dict[str, object]) -> None:
+    async def _take_effect(
+        self, machine: LocalMachine, name: str, event: dict[str, object]
+    ) -> None:
         if machine.changing != name:
             return  # A deletion came after it.
         action = "terminate" if name == "deactivate" else name

@@ -11,7 +11,8 @@ from pathlib import Path
 
 CATALOGS = {
     "aws": "".join(
-        f'g5.xlarge,A10G,1,4,16,"{{}}",1.006,0.4,us-east-1,use1-az{zone},x86_64\n' for zone in range(1, 7)
+        f'g5.xlarge,A10G,1,4,16,"{{}}",1.006,0.4,us-east-1,use1-az{zone},x86_64\n'
+        for zone in range(1, 7)
     ),
     "lambda": 'gpu_1x_a10,A10,1,30,200,"{}",0.75,,us-east-1,,\n',
     "runpod": '1x_RTX4090_SECURE,RTX4090,1,16,24,"{}",0.69,,US,,\n',
@@ -44,7 +45,11 @@ def rent(on_cloud: str, *, running: bool) -> None:
     import boto3
 
     ec2 = boto3.client("ec2")
-    tags = {"ray-cluster-name": on_cloud, "skypilot-cluster-name": on_cloud, "ray-node-type": "head"}
+    tags = {
+        "ray-cluster-name": on_cloud,
+        "skypilot-cluster-name": on_cloud,
+        "ray-node-type": "head",
+    }
     pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
     made = ec2.run_instances(
         ImageId=ec2.describe_images()["Images"][0]["ImageId"], MinCount=1, MaxCount=1, InstanceType="g5.xlarge",
@@ -67,15 +72,23 @@ def add(name: str, cloud: str, status: str) -> None:
         "runpod": (clouds.RunPod(), "1x_RTX4090_SECURE", "US", {"RTX4090": 1}, "runpod"),
     }
     kind, machine, region, gpus, module = kinds[cloud]
-    launched = resources.Resources(cloud=kind, instance_type=machine, region=region, accelerators=gpus)
+    launched = resources.Resources(
+        cloud=kind, instance_type=machine, region=region, accelerators=gpus
+    )
     handle = CloudVmRayResourceHandle(
         cluster_name=name, cluster_name_on_cloud=on_cloud, cluster_yaml=f"~/.sky/generated/{name}.yml",
         launched_nodes=1, launched_resources=launched, stable_internal_external_ips=[("10.0.0.1", "127.0.0.1")],
     )  # fmt: skip
     # Nothing runs on these machines, so that the server must not look for its own programs there.
-    handle.provision_runtime_metadata = dataclasses.replace(handle.provision_runtime_metadata, has_ray=False)
-    global_user_state.add_or_update_cluster(name, handle, requested_resources={launched}, ready=True)
-    global_user_state.set_cluster_yaml(name, YAML.format(on_cloud=on_cloud, module=module, region=region))
+    handle.provision_runtime_metadata = dataclasses.replace(
+        handle.provision_runtime_metadata, has_ray=False
+    )
+    global_user_state.add_or_update_cluster(
+        name, handle, requested_resources={launched}, ready=True
+    )
+    global_user_state.set_cluster_yaml(
+        name, YAML.format(on_cloud=on_cloud, module=module, region=region)
+    )
     if status != "UP":
         global_user_state.set_cluster_status(name, ClusterStatus(status))
     if cloud == "aws":

@@ -66,7 +66,13 @@ def end_of(folder: Path) -> int:
 
 def hugging_face(folder: Path, rank: int) -> None:
     from rgt_train.callbacks import RgtCallback
-    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+    from transformers import (
+        GPT2Config,
+        GPT2LMHeadModel,
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+    )
 
     class Noted(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -112,7 +118,9 @@ def lightning(folder: Path, rank: int) -> None:
             return self.net(batch["input_ids"].float()).square().mean()
 
         def validation_step(self, batch: Any, _: int) -> None:
-            self.log("val_loss", self.net(batch["input_ids"].float()).square().mean(), sync_dist=True)
+            self.log(
+                "val_loss", self.net(batch["input_ids"].float()).square().mean(), sync_dist=True
+            )
 
         def configure_optimizers(self) -> Any:
             return torch.optim.SGD(self.parameters(), lr=1e-5)

@@ -37,7 +37,9 @@ def torchrun(
         [*command, script, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'remote'}:{ROOT}", "OMP_NUM_THREADS": "1"} | dict(env),
+        env=os.environ
+        | {"PYTHONPATH": f"{ROOT / 'remote'}:{ROOT}", "OMP_NUM_THREADS": "1"}
+        | dict(env),
         start_new_session=True,
         cwd=cwd,
     )

@@ -26,7 +26,9 @@ class Averages:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._model = model
-        self.shadow: dict[str, Any] = {name: p.detach().clone() for name, p in model.named_parameters()}
+        self.shadow: dict[str, Any] = {
+            name: p.detach().clone() for name, p in model.named_parameters()
+        }
 
     @torch.no_grad()
     def update(self) -> None:
@@ -75,7 +77,9 @@ def main() -> None:
     if "full" in sys.argv:
         fill_the_disk()
     torch.manual_seed(5)
-    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2))
+    model = torch.nn.Sequential(
+        torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2)
+    )
     fully_shard(model, mesh=init_device_mesh("cpu", (ranks.world,)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
     averages = Averages(model)
@@ -89,7 +93,9 @@ def main() -> None:
     def note(name: str) -> None:
         kinds = {type(value).__name__ for value in averages.shadow.values()}
         assert kinds == {"DTensor"}, kinds
-        held = {key: replicated.of_tensor(value.to_local()) for key, value in averages.shadow.items()}
+        held = {
+            key: replicated.of_tensor(value.to_local()) for key, value in averages.shadow.items()
+        }
         own = {key: replicated.of_tensor(value) for key, value in model.named_buffers()}
         (folder / f"{name}-{ranks.rank}.json").write_text(
             json.dumps({"step": run.step_now, "held": held, "own": own})

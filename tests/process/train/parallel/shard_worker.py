@@ -37,7 +37,9 @@ def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, number: int) 
 
 def whole(tensors: dict[str, torch.Tensor]) -> dict[str, int]:
     """Fingerprints of the unsharded tensors."""
-    full = {name: t.full_tensor() if hasattr(t, "full_tensor") else t for name, t in tensors.items()}
+    full = {
+        name: t.full_tensor() if hasattr(t, "full_tensor") else t for name, t in tensors.items()
+    }
     return {name: replicated.of_tensor(tensor) for name, tensor in full.items()}
 
 
@@ -57,7 +59,9 @@ def load(ranks: TorchRanks, folder: Path) -> dict[str, Any]:
     step(model, optimizer, 99)
     tensors, _ = sharded_state.collect({"model": model}, {"optimizer": ("model", optimizer)})
     load_sharded(
-        dict(tensors), storage_reader=dcp_reader.SafeReader(folder / "ckpt"), process_group=ranks.group
+        dict(tensors),
+        storage_reader=dcp_reader.SafeReader(folder / "ckpt"),
+        process_group=ranks.group,
     )
     plain = json.loads((folder / "plain.json").read_text())
     sharded_state.put_into({"model": model}, {"optimizer": ("model", optimizer)}, tensors, plain)

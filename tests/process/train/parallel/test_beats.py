@@ -23,7 +23,11 @@ class Beats(Watched):
     """The launch, and what its ranks say."""
 
     def beats(self) -> dict[int, Heartbeat]:
-        return {rank: beat for rank, proc in self.look(10.0).items() if (beat := beat_of(proc)) is not None}
+        return {
+            rank: beat
+            for rank, proc in self.look(10.0).items()
+            if (beat := beat_of(proc)) is not None
+        }
 
     def has_done(self, steps: int) -> bool:
         found = self.beats()
@@ -32,9 +36,9 @@ class Beats(Watched):
     def at(self, phases: dict[int, str]) -> bool:
         """Tell whether the ranks are there, and have been for a while."""
         found = self.beats()
-        return all(rank in found and found[rank].phase == phase for rank, phase in phases.items()) and all(
-            beat.for_s >= 0.3 for beat in found.values()
-        )
+        return all(
+            rank in found and found[rank].phase == phase for rank, phase in phases.items()
+        ) and all(beat.for_s >= 0.3 for beat in found.values())
 
     def judged_later(self, later: float = AGE_S) -> list[Finding]:
         """Return what is found `later` seconds on, in which nothing has moved."""
@@ -84,7 +88,9 @@ def test_a_rank_that_evaluates_alone_is_no_hang(seen: Beats) -> None:
     [
         (2, "spin", "forward", "is in the forward pass of step", 0.8),
         # The same phase, by a rank that waits instead of computing.
-        pytest.param(1, "sleep", "forward", "is in the forward pass of step", 0.8, marks=pytest.mark.full),
+        pytest.param(
+            1, "sleep", "forward", "is in the forward pass of step", 0.8, marks=pytest.mark.full
+        ),
         (0, "data", "data", "is waiting for its data of step", 0.8),
         (1, "own", "loop", "is in the code of its loop of step", 0.6),
     ],
@@ -102,7 +108,9 @@ def test_what_holds_the_others_up_is_named_with_rank_phase_step_and_age(
     (found,) = seen.judged_later()
     assert (found.gotcha, found.resource) == ("HANG2", f"rank {rank} of 3 (pid {pid})")
     assert found.confidence == confidence
-    said = re.match(rf"rank {rank} \(pid {pid}\) {told} {beat.step + 1} for (\d+) s", found.evidence)
+    said = re.match(
+        rf"rank {rank} \(pid {pid}\) {told} {beat.step + 1} for (\d+) s", found.evidence
+    )
     assert said is not None, found.evidence
     assert AGE_S <= int(said[1]) <= AGE_S + time.monotonic() - begun + 1.0
     assert "wait for it (in the backward pass of step" in found.evidence

@@ -30,11 +30,14 @@ def test_a_hang_is_named_with_rank_and_phase_and_the_phases_of_a_step_are_told_i
 ) -> None:
     env = {**frameworks.OFFLINE, "HOME": str(tmp_path)}
     python = str(frameworks.require())
-    with torchrun(2, callback_worker.__file__, library, str(tmp_path), env=env, python=python) as process:
+    with torchrun(
+        2, callback_worker.__file__, library, str(tmp_path), env=env, python=python
+    ) as process:
         seen = Beats(tmp_path)
         try:
             seen.until(
-                lambda: min(map(seen.step, (0, 1))) > 12 or process.poll() is not None, "the first steps"
+                lambda: min(map(seen.step, (0, 1))) > 12 or process.poll() is not None,
+                "the first steps",
             )
             assert process.poll() is None, process.communicate()[0].decode()[-4000:]
             before = seen.beats()

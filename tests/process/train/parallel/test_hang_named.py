@@ -25,7 +25,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         seen = Watched(folder)
         try:
             seen.until(
-                lambda: min(map(seen.step, range(3))) > 2 or process.poll() is not None, "the first steps"
+                lambda: min(map(seen.step, range(3))) > 2 or process.poll() is not None,
+                "the first steps",
             )
             assert process.poll() is None
             yield seen

@@ -41,7 +41,8 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         seen = Watched(folder)
         try:
             seen.until(
-                lambda: min(map(seen.step, range(3))) > 2 or process.poll() is not None, "the first steps"
+                lambda: min(map(seen.step, range(3))) > 2 or process.poll() is not None,
+                "the first steps",
             )
             assert process.poll() is None, process.communicate()[0].decode()
             yield folder
@@ -93,7 +94,9 @@ def findings(seen: Watched, count: int) -> list[Finding]:
     return seen.findings()
 
 
-def test_a_rank_that_works_by_itself_is_named_by_what_the_others_have_written(seen: Watched) -> None:
+def test_a_rank_that_works_by_itself_is_named_by_what_the_others_have_written(
+    seen: Watched,
+) -> None:
     """By the kernel alone it may evaluate, for minutes."""
     pid = seen.look(10.0)[2].pid
     seen.tell(2, "spin")
@@ -127,7 +130,12 @@ def test_the_whole_way_from_the_box_to_the_named_rank_takes_less_than_a_minute(
     )  # fmt: skip
     assert agent.stdin is not None and agent.stdout is not None
     try:
-        config = {"proto": 1, "interval": 2.0, "pattern": re.escape(str(seen.folder)), "plain": True}
+        config = {
+            "proto": 1,
+            "interval": 2.0,
+            "pattern": re.escape(str(seen.folder)),
+            "plain": True,
+        }
         agent.stdin.write(msgspec.json.encode(config) + b"\n")
         agent.stdin.flush()
         os.kill(pid, signal.SIGSTOP)
@@ -139,7 +147,9 @@ def test_the_whole_way_from_the_box_to_the_named_rank_takes_less_than_a_minute(
             if isinstance(frame, Sample):
                 state = box(sample=frame, sample_at=frame.at, queues=(), logs=(), runs=(), found=())
                 found = [one for one in diagnose(state, frame.at, ()) if one.gotcha == "HANG1"]
-                waited = max((proc.dist.still_s or 0.0 for proc in frame.procs if proc.dist), default=0.0)
+                waited = max(
+                    (proc.dist.still_s or 0.0 for proc in frame.procs if proc.dist), default=0.0
+                )
                 # By the kernel's word it may be named before the dumps have been read.
                 if (found and "flight recorder" in found[0].evidence) or waited > 60.0:
                     break
@@ -150,7 +160,9 @@ def test_the_whole_way_from_the_box_to_the_named_rank_takes_less_than_a_minute(
     finally:
         agent.kill()
         agent.communicate()
-        subprocess.run([*box_agent, "record", "--stop"], env=env, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [*box_agent, "record", "--stop"], env=env, check=True, stdout=subprocess.DEVNULL
+        )
         os.kill(pid, signal.SIGCONT)
     dumped(seen, 3)
 

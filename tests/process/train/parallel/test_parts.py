@@ -30,14 +30,18 @@ def test_averages_in_parts_come_back_and_one_rank_s_trouble_stops_nobody(
 ) -> None:
     first = forked(trainers, 2, parts_worker.__file__, str(tmp_path), "1", "trouble")
     assert first.wait() == [0, 0], first.text()
-    failed = {event["step"]: event["error"] for event in events(tmp_path / "run", "checkpoint-failed")}
+    failed = {
+        event["step"]: event["error"] for event in events(tmp_path / "run", "checkpoint-failed")
+    }
     assert list(failed) == [4, 6], first.text()
     assert all("scaler/odd is a builtins.object" in error for error in failed.values())
     assert ["(found by rank 1)" in error for error in failed.values()] == [False, True]
     second = forked(trainers, 2, parts_worker.__file__, str(tmp_path), "2")
     left = noted(tmp_path, "final")
     assert second.wait() == [0, 0], second.text()
-    assert noted(tmp_path, "came") == left, "each rank's part of the averages, and its own statistics"
+    assert noted(tmp_path, "came") == left, (
+        "each rank's part of the averages, and its own statistics"
+    )
     assert left[0]["own"] != left[1]["own"]
     assert noted(tmp_path, "final")[0]["held"] != left[0]["held"]
     said = export(str(tmp_path / "run"), str(tmp_path / "w.safetensors"))
@@ -49,7 +53,9 @@ def test_averages_in_parts_come_back_and_one_rank_s_trouble_stops_nobody(
     assert same == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
 
 
-def test_a_signal_to_another_rank_ends_the_wait_for_the_disk(trainers: Zygote, tmp_path: Path) -> None:
+def test_a_signal_to_another_rank_ends_the_wait_for_the_disk(
+    trainers: Zygote, tmp_path: Path
+) -> None:
     ranks = forked(trainers, 2, parts_worker.__file__, str(tmp_path), "1", "full")
     ranks.each[0].wait_line("holding at step 7")
     ranks.each[1].signal(signal.SIGTERM)

@@ -48,10 +48,14 @@ def test_every_rank_gets_the_same_answers(trainers: Zygote, tmp_path: Path) -> N
             assert [each["local"] for each in found] == [0, 1]
         else:
             told = [(each["rank"], each["world"], each["writes"]) for each in found]
-            assert told == [(0, 2, True), (1, 2, False)], "a group of the program's own says who is who"
+            assert told == [(0, 2, True), (1, 2, False)], (
+                "a group of the program's own says who is who"
+            )
 
 
-def test_a_signal_to_one_of_four_stops_all_at_the_same_step(trainers: Zygote, tmp_path: Path) -> None:
+def test_a_signal_to_one_of_four_stops_all_at_the_same_step(
+    trainers: Zygote, tmp_path: Path
+) -> None:
     ranks = forked(trainers, 4, worker.__file__, "stop", str(tmp_path))
     os.kill(pids(tmp_path, 4)[2], signal.SIGTERM)
     assert ranks.wait() == [0, 0, 0, 0], ranks.text()
@@ -65,9 +69,9 @@ def test_a_rank_that_has_ended_or_does_not_come_is_named(trainers: Zygote, tmp_p
     os.kill(pids(tmp_path, 2)[1], signal.SIGKILL)
     assert ranks.wait()[1] == -signal.SIGKILL
     error = json.loads((tmp_path / "rank-0.json").read_text())["error"]
-    assert re.match(r"rank 0 of 2: (rank 1 has not come: ended|all had come, but one has ended)", error), (
-        error
-    )
+    assert re.match(
+        r"rank 0 of 2: (rank 1 has not come: ended|all had come, but one has ended)", error
+    ), error
     assert "/gloo/" not in error, "no place in torch's sources"
     ranks = forked(trainers, 3, worker.__file__, "absent", str(tmp_path))
     for rank in (0, 2):
@@ -137,7 +141,13 @@ SRUN = {
 
 def test_torchrun_srun_and_nobody() -> None:
     found = launch.read(TORCHRUN)
-    assert (found.rank, found.world, found.local_rank, found.nodes, found.restarts) == (3, 4, 1, 2, 2)
+    assert (found.rank, found.world, found.local_rank, found.nodes, found.restarts) == (
+        3,
+        4,
+        1,
+        2,
+        2,
+    )
     found = launch.read({**SRUN, "MASTER_PORT": "5"})
     assert (found.rank, found.world, found.nodes, found.launcher) == (1, 2, 2, "slurm")
     with pytest.raises(UsageError, match="MASTER_PORT is not set"):
@@ -171,7 +181,9 @@ def test_a_process_group_says_who_is_who() -> None:
     assert (alone.rank, alone.world, alone.launcher) == (1, 2, launch.GROUP)
     machines = {"RANK": "1", "WORLD_SIZE": "2"}
     assert launch.of_group(11, 16, machines).rank == 11, "variables that count machines"
-    with pytest.raises(UsageError, match=r"rank 3 of 4, the process group that was made says rank 0 of 1"):
+    with pytest.raises(
+        UsageError, match=r"rank 3 of 4, the process group that was made says rank 0 of 1"
+    ):
         launch.of_group(0, 1, TORCHRUN)
 
 

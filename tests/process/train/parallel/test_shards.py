@@ -20,10 +20,15 @@ from tests.process.train.parallel.forked import forked
 def run(trainers: Zygote, count: int, scenario: str, folder: Path) -> list[dict[str, int]]:
     ranks = forked(trainers, count, shard_worker.__file__, scenario, str(folder))
     assert ranks.wait() == [0] * count, ranks.text()
-    return [json.loads((folder / f"{scenario}-{count}-{rank}.json").read_text()) for rank in range(count)]
+    return [
+        json.loads((folder / f"{scenario}-{count}-{rank}.json").read_text())
+        for rank in range(count)
+    ]
 
 
-def test_two_ranks_save_and_one_two_and_four_load_the_same_bits(trainers: Zygote, tmp_path: Path) -> None:
+def test_two_ranks_save_and_one_two_and_four_load_the_same_bits(
+    trainers: Zygote, tmp_path: Path
+) -> None:
     saved = run(trainers, 2, "save", tmp_path)
     assert saved[0] == saved[1]
     assert len(saved[0]) == 4 + 3 * 4, "weights and biases; step and two moments of each"

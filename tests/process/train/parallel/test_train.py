@@ -53,16 +53,23 @@ def finals(out: Path, count: int, name: str = "final") -> list[dict[str, Any]]:
 
 def steps_logged(out: Path) -> int:
     with suppress(OSError):
-        *lines, _ = (out / "metrics.jsonl").read_bytes().split(b"\n")  # the last may not be whole yet
+        *lines, _ = (
+            (out / "metrics.jsonl").read_bytes().split(b"\n")
+        )  # the last may not be whole yet
         return max(
-            (json.loads(line).get("step", 0) for line in lines if line.startswith(b'{"step')), default=0
+            (json.loads(line).get("step", 0) for line in lines if line.startswith(b'{"step')),
+            default=0,
         )
     return 0
 
 
 def samples_of(out: Path) -> dict[int, list[int]]:
     """Return by epoch the samples that counted; of a step that was done again, those of its last attempt."""
-    lines = [json.loads(row) for path in out.glob("seen-*.jsonl") for row in path.read_text().splitlines()]
+    lines = [
+        json.loads(row)
+        for path in out.glob("seen-*.jsonl")
+        for row in path.read_text().splitlines()
+    ]
     last: dict[int, int] = {}
     for line in lines:
         last[line["step"]] = max(last.get(line["step"], 0), line["attempt"])
@@ -135,7 +142,9 @@ def same_end(out: Path, plain: Path, seed: int) -> None:
     assert losses(out) == losses(plain), f"seed {seed}"
     assert (out / "result.json").read_text() == (plain / "result.json").read_text()
     assert finals(out, 2)[0]["state"] == finals(out, 2)[1]["state"]
-    assert finals(out, 2)[0]["random"] != finals(out, 2)[1]["random"], "each rank has random state of its own"
+    assert finals(out, 2)[0]["random"] != finals(out, 2)[1]["random"], (
+        "each rank has random state of its own"
+    )
 
 
 def stopped(trainers: Zygote, count: int, out: Path, target: int, *words: str) -> str:
@@ -151,7 +160,9 @@ def stopped(trainers: Zygote, count: int, out: Path, target: int, *words: str) -
     return ranks.text()
 
 
-def test_sharded_state_moves_from_2_to_1_to_4_ranks_and_past_damage(trainers: Zygote, tmp_path: Path) -> None:
+def test_sharded_state_moves_from_2_to_1_to_4_ranks_and_past_damage(
+    trainers: Zygote, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     words = ("--parallel", "fsdp", "--save-every", "4", *SLOW)
     stopped(trainers, 2, out, 10, *words)
@@ -178,7 +189,9 @@ def test_sharded_state_moves_from_2_to_1_to_4_ranks_and_past_damage(trainers: Zy
     assert re.search(rf"checkpoint {newest} is damaged, not used: __1_0\.distcp: crc32", text)
     assert finals(out, 2, "came")[0]["step"] < third
     for epoch, samples in samples_of(out).items():
-        assert sorted(samples) == list(range(train_worker.SAMPLES)), f"epoch {epoch}: each sample once"
+        assert sorted(samples) == list(range(train_worker.SAMPLES)), (
+            f"epoch {epoch}: each sample once"
+        )
 
 
 def test_a_signal_to_one_of_four_and_ranks_that_are_lost_at_every_stage(
@@ -189,23 +202,34 @@ def test_a_signal_to_one_of_four_and_ranks_that_are_lost_at_every_stage(
     stood = finals(out, 1, "left")[0]["step"]
     assert steps_kept(out)[-1] == stood
     for lost in ("load", "backward", "validation", "stuck"):
-        words = ("--lost", lost, "--timeout", "15" if lost == "stuck" else "60", "--save-every", "1000")
+        words = (
+            "--lost",
+            lost,
+            "--timeout",
+            "15" if lost == "stuck" else "60",
+            "--save-every",
+            "1000",
+        )
         ranks = forked(trainers, 2, train_worker.__file__, str(out), *words)
         assert ranks.each[0].wait() == 1, ranks.text()
         if lost == "stuck":
             ranks.each[1].kill()
         assert ranks.each[1].wait() == -signal.SIGKILL, ranks.text()
-        assert re.search(r"rank 0 of 2: (rank 1 has not come|all had come, but one)", ranks.text()), (
-            ranks.text()
-        )
+        assert re.search(
+            r"rank 0 of 2: (rank 1 has not come|all had come, but one)", ranks.text()
+        ), ranks.text()
         assert steps_kept(out)[-1] == stood, "nothing was saved without the other rank"
 
 
-def test_a_replica_that_has_drifted_is_named_and_not_saved(trainers: Zygote, tmp_path: Path) -> None:
+def test_a_replica_that_has_drifted_is_named_and_not_saved(
+    trainers: Zygote, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     ended, text = launch(trainers, 2, out, "--corrupt", "7")
     assert ended == [1, 1], text
-    named = r"out of step at step \d+, not saved: rank 1 has other bits than rank 0 in model/0\.weight"
+    named = (
+        r"out of step at step \d+, not saved: rank 1 has other bits than rank 0 in model/0\.weight"
+    )
     assert re.search(named, text), text
     assert all(int(path.name[5:13]) < 7 for path in (out / "checkpoints").glob("step-*"))
     assert "out of step" in events(out, "stop")[0]["reason"]
@@ -231,7 +255,9 @@ def test_the_command_trains_on_several_ranks(trainers: Zygote, tmp_path: Path, k
     assert all(tensor.isfinite().all() and tensor.any() for tensor in found.values())
 
 
-def test_data_of_different_length_leave_the_replicas_alike(trainers: Zygote, tmp_path: Path) -> None:
+def test_data_of_different_length_leave_the_replicas_alike(
+    trainers: Zygote, tmp_path: Path
+) -> None:
     ranks = forked(trainers, 2, uneven_worker.__file__, str(tmp_path))
     assert ranks.wait() == [0, 0], ranks.text()
     for rank in range(2):
@@ -329,6 +355,8 @@ for epochs, port in enumerate(sys.argv[1:], 1):
 
 def test_an_accelerate_loop_on_two_ranks_goes_on(tmp_path: Path) -> None:
     text = frameworks.run(ACCELERATE, tmp_path, str(free_port()), str(free_port())).stdout
-    assert text.count("parts ['model', 'optimizer', 'scheduler'] 2 DistributedDataParallel") == 4, text
+    assert text.count("parts ['model', 'optimizer', 'scheduler'] 2 DistributedDataParallel") == 4, (
+        text
+    )
     assert "resume: at step 8 of 16" in text
     assert "resume: restored model, optimizer, scheduler" in text

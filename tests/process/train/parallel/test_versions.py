@@ -56,7 +56,9 @@ def test_a_run_of_another_version_goes_on(trainers: Zygote, tmp_path: Path, name
     left = state(out, "left")
     assert left["step"] > 0
     world, kind = kind_of(name)
-    ranks = forked(trainers, world, train_worker.__file__, str(out), "--parallel", kind, "--width", "8")
+    ranks = forked(
+        trainers, world, train_worker.__file__, str(out), "--parallel", kind, "--width", "8"
+    )
     assert ranks.wait() == [0] * world, ranks.text()
     came = state(out, "came")
     assert (came["step"], came["state"]) == (left["step"], left["state"]), "loaded is what was left"
@@ -90,9 +92,14 @@ def test_what_a_newer_version_wrote_ends_the_launch_and_stays(
     facts = {key: body[key] for key in body if key not in ("files", "step", "format", "digest")}
     (place / "manifest.json").write_bytes(manifest.encode(body["step"], body["files"], facts))
     world, kind = kind_of(name)
-    ranks = forked(trainers, world, train_worker.__file__, str(out), "--parallel", kind, "--width", "8")
+    ranks = forked(
+        trainers, world, train_worker.__file__, str(out), "--parallel", kind, "--width", "8"
+    )
     assert ranks.wait() == [2] * world, ranks.text()
-    assert f"the checkpoint holds an unknown {'dtype' if value['$'] == 'dtype' else 'kind'}" in ranks.text()
+    assert (
+        f"the checkpoint holds an unknown {'dtype' if value['$'] == 'dtype' else 'kind'}"
+        in ranks.text()
+    )
     assert "Traceback" not in ranks.text()
     manifest.verify(place)
 
@@ -106,7 +113,9 @@ def test_a_sharded_run_with_nothing_good_ends_on_every_rank_and_deletes_nothing(
     data[len(data) // 2] ^= 1
     (place / "__1_0.distcp").write_bytes(data)
     for _ in range(2):
-        ranks = forked(trainers, 2, train_worker.__file__, str(out), "--parallel", "fsdp", "--width", "8")
+        ranks = forked(
+            trainers, 2, train_worker.__file__, str(out), "--parallel", "fsdp", "--width", "8"
+        )
         assert ranks.wait() == [2, 2], ranks.text()
         assert (
             f"no checkpoint in {out} is good, and none was deleted: checkpoint {place} is damaged"
@@ -125,7 +134,9 @@ def other_python() -> str:
         found = shutil.which(name, path=folder)
         if found is None:
             continue
-        version = subprocess.run([found, "-V"], capture_output=True, text=True, check=True).stdout.split()[1]
+        version = subprocess.run(
+            [found, "-V"], capture_output=True, text=True, check=True
+        ).stdout.split()[1]
         if version != sys.version.split()[0]:
             return found
     return sys.executable
@@ -146,7 +157,15 @@ def others(trainers: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def launch(trainers: Zygote, out: Path, *words: str) -> tuple[list[int], str]:
     """Run two ranks to their end."""
     ranks = forked(
-        trainers, 2, train_worker.__file__, str(out), "--parallel", "fsdp", *WORDS, *words, background=False
+        trainers,
+        2,
+        train_worker.__file__,
+        str(out),
+        "--parallel",
+        "fsdp",
+        *WORDS,
+        *words,
+        background=False,
     )
     return ranks.wait(), ranks.text()
 
@@ -199,7 +218,9 @@ class TestSpellings:
         assert found.version == theirs.version
 
     @pytest.mark.parametrize("member", list(new_metadata._MEM_FORMAT_ENCODING))
-    def test_enums_by_name(self, written: Path, monkeypatch: pytest.MonkeyPatch, member: Any) -> None:
+    def test_enums_by_name(
+        self, written: Path, monkeypatch: pytest.MonkeyPatch, member: Any
+    ) -> None:
         enum = new_metadata._MEM_FORMAT_ENCODING
         theirs = self.plain(written)
         formats = [torch.contiguous_format, torch.channels_last, torch.preserve_format]

@@ -53,13 +53,21 @@ def options() -> argparse.Namespace:
     parser.add_argument("--desync-every", type=int, default=1)
     parser.add_argument("--corrupt", type=int, default=0)
     parser.add_argument(
-        "--die-once", type=int, default=0, help="rank 1 kills itself at this step, in the first launch"
+        "--die-once",
+        type=int,
+        default=0,
+        help="rank 1 kills itself at this step, in the first launch",
     )
     parser.add_argument(
-        "--stand-at", type=int, default=0, help="the first launch stands at this step until it is killed"
+        "--stand-at",
+        type=int,
+        default=0,
+        help="the first launch stands at this step until it is killed",
     )
     parser.add_argument("--timeout", type=float, help="of the agreements, in seconds")
-    parser.add_argument("--lost", choices=("load", "backward", "validation", "stuck"), help="how rank 1 ends")
+    parser.add_argument(
+        "--lost", choices=("load", "backward", "validation", "stuck"), help="how rank 1 ends"
+    )
     return parser.parse_args()
 
 
@@ -79,7 +87,9 @@ def wrapped(model: nn.Module, kind: str, world: int) -> nn.Module:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        shape, names = ((2, world // 2), ("replicate", "shard")) if kind == "hsdp" else ((world,), ("shard",))
+        shape, names = (
+            ((2, world // 2), ("replicate", "shard")) if kind == "hsdp" else ((world,), ("shard",))
+        )
         mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
         for layer in model.children():
             if isinstance(layer, nn.Linear):
@@ -93,8 +103,16 @@ def whole(state: Any, path: str = "") -> dict[str, int]:
     if isinstance(state, torch.Tensor):
         full: torch.Tensor = state.full_tensor() if hasattr(state, "full_tensor") else state
         return {path.replace("module.", ""): replicated.of_tensor(full)}
-    items = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, list) else ()
-    return {name: found for key, value in items for name, found in whole(value, f"{path}/{key}").items()}
+    items = (
+        state.items()
+        if isinstance(state, dict)
+        else enumerate(state)
+        if isinstance(state, list)
+        else ()
+    )
+    return {
+        name: found for key, value in items for name, found in whole(value, f"{path}/{key}").items()
+    }
 
 
 def lose(where: str) -> None:
@@ -128,14 +146,28 @@ def train(o: argparse.Namespace) -> None:
     first = run.step_now == 0
 
     def note(name: str) -> None:
-        states = {**whole(model.state_dict(), "model"), **whole(optimizer.state_dict(), "optimizer")}
+        states = {
+            **whole(model.state_dict(), "model"),
+            **whole(optimizer.state_dict(), "optimizer"),
+        }
         random = hashlib.sha256(json.dumps(rng.capture()).encode()).hexdigest()
         body = {"step": run.step_now, "state": states, "random": random}
         (o.out / f"{name}-{rank}.json").write_text(json.dumps(body))
 
     note("came")
     try:
-        loop(o, run, model, optimizer, scheduler, x, y, rank, die=o.die_once if first else 0, lost=lost)
+        loop(
+            o,
+            run,
+            model,
+            optimizer,
+            scheduler,
+            x,
+            y,
+            rank,
+            die=o.die_once if first else 0,
+            lost=lost,
+        )
     except SystemExit as stop:
         if stop.code == 75:
             note("left")
@@ -154,7 +186,9 @@ def loop(
             samples: list[int] = []
             for indices, part in run.parts(run.batches()):
                 loss = (
-                    nn.functional.cross_entropy(model(x[indices][: part.real]), y[indices][: part.real])
+                    nn.functional.cross_entropy(
+                        model(x[indices][: part.real]), y[indices][: part.real]
+                    )
                     * part.share
                 )
                 if lost == "backward":
@@ -175,7 +209,10 @@ def loop(
                 if o.stand_at == step and attempt == 1:
                     threading.Event().wait()
                 seen.write(
-                    json.dumps({"step": step, "epoch": epoch, "attempt": attempt, "samples": samples}) + "\n"
+                    json.dumps(
+                        {"step": step, "epoch": epoch, "attempt": attempt, "samples": samples}
+                    )
+                    + "\n"
                 )
                 seen.flush()
                 samples = []

@@ -47,7 +47,9 @@ def main() -> None:
                     some()
                 run.step(0.5 + ranks.rank)
     together = replicated.differences(ranks, 0, *parts)
-    (folder / f"rank-{ranks.rank}.json").write_text(json.dumps({"alone": alone, "together": together}))
+    (folder / f"rank-{ranks.rank}.json").write_text(
+        json.dumps({"alone": alone, "together": together})
+    )
 
 
 if __name__ == "__main__":

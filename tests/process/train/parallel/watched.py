@@ -49,7 +49,8 @@ class Watched:
         """Look twice, with steps of every rank between, and judge: a launch that goes on never stands at both looks."""
         before = {rank: self.step(rank) for rank in self.look(40.0)}
         self.until(
-            lambda: all(self.step(rank) > step + 2 for rank, step in before.items()), "steps of all ranks"
+            lambda: all(self.step(rank) > step + 2 for rank, step in before.items()),
+            "steps of all ranks",
         )
         self.look(40.0)
         return self.judged()
@@ -69,7 +70,9 @@ class Watched:
     def judged(self, progress_age: float | None = None) -> list[Finding]:
         """Judge what was seen at the last look."""
         runs = () if progress_age is None else (run(progressed_at=NOW - progress_age),)
-        state = box(sample=sample(procs=self.procs), sample_at=NOW, queues=(), logs=(), runs=runs, found=())
+        state = box(
+            sample=sample(procs=self.procs), sample_at=NOW, queues=(), logs=(), runs=runs, found=()
+        )
         return list(diagnose(state, NOW, ()))
 
     def step(self, rank: int) -> int:

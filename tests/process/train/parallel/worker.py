@@ -42,7 +42,12 @@ def spawned(folder: Path) -> dict[str, Any]:
         "gloo", init_method=where, rank=int(env["RANK"]), world_size=int(env["WORLD_SIZE"])
     )
     ranks = TorchRanks(timeout_s=120)
-    found = {**talk(ranks, folder), "rank": ranks.rank, "world": ranks.world, "writes": ranks.is_writer}
+    found = {
+        **talk(ranks, folder),
+        "rank": ranks.rank,
+        "world": ranks.world,
+        "writes": ranks.is_writer,
+    }
     dist.destroy_process_group()
     return found
 

@@ -48,7 +48,9 @@ class Threads:
         return found
 
 
-def together(world: int, work: Callable[[Coordinator, list[Any]], Any]) -> list[tuple[Any, list[Any]]]:
+def together(
+    world: int, work: Callable[[Coordinator, list[Any]], Any]
+) -> list[tuple[Any, list[Any]]]:
     """Run `work` on every rank; return by rank what it returned or raised, and the orders it carried out."""
     place: dict[str, Any] = {"barrier": threading.Barrier(world)}
     found: list[Any] = [None] * world
@@ -89,7 +91,9 @@ def test_orders_reach_every_rank_and_the_result_too() -> None:
         (ValueError("x"), RanksError, "rank 0 failed: ValueError: x"),
     ],
 )
-def test_what_the_leader_raises_is_raised_by_all(error: BaseException, kind: type, text: str) -> None:
+def test_what_the_leader_raises_is_raised_by_all(
+    error: BaseException, kind: type, text: str
+) -> None:
     def fail() -> None:
         raise error
 
@@ -224,7 +228,9 @@ def test_what_one_rank_finds_wrong_every_rank_gets_to_know() -> None:
         assert [type(each) for each in errors] == [told, own, told]
         assert all("rank 1" in str(each) for each in errors if each is not error)
         assert [is_everywhere(each) for each in errors] == [ends] * 3
-    assert [result for result, _ in together(2, lambda crew, _: agreed(crew._ranks, lambda: 7))] == [7, 7]
+    assert [
+        result for result, _ in together(2, lambda crew, _: agreed(crew._ranks, lambda: 7))
+    ] == [7, 7]
 
 
 def in_agreement(error: Exception, crew: Coordinator, orders: list[Any]) -> None:

@@ -75,7 +75,9 @@ def step(model: Any, state: RunState) -> None:
 @pytest.mark.usefixtures("group")
 def test_frozen_layers(tmp_path: Path) -> None:
     ranks = One()
-    persister = ShardedPersister(Store(tmp_path, 1), ranks, Checks(ranks, 0, print), background=False)
+    persister = ShardedPersister(
+        Store(tmp_path, 1), ranks, Checks(ranks, 0, print), background=False
+    )
     model, state = make()
     step(model, state)
     model[0].requires_grad_(False)

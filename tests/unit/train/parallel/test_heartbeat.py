@@ -110,7 +110,10 @@ def test_numbers_stay_such_that_any_reader_takes_them() -> None:
     fd = os.memfd_create(heartbeat.NAME)
     try:
         os.write(
-            fd, struct.pack("<8s7Q", b"rgtbeat1", 1 << 32 | 3, 16, 2**64 - 1, 0, 2**64 - 1, 0, 2**64 - 1)
+            fd,
+            struct.pack(
+                "<8s7Q", b"rgtbeat1", 1 << 32 | 3, 16, 2**64 - 1, 0, 2**64 - 1, 0, 2**64 - 1
+            ),
         )
         told = rank_waits.read_phase(f"/proc/self/fd/{fd}", 1, 3)
         assert told is not None
