@@ -113,7 +113,8 @@ def _silence(run: Run, streams: Streams) -> str:
     if run.session == "tmux" and run.pane:
         return (
             f"no log file; it prints to tmux pane {run.place or run.pane}, "
-            f"whose screen is shown as far as tmux keeps it: use tmux pipe-pane -t {run.pane} 'cat >> FILE' to keep every line"
+            f"whose screen is shown as far as tmux keeps it: "
+            f"use tmux pipe-pane -t {run.pane} 'cat >> FILE' to keep every line"
         )
     if run.session == "tmux":
         return (

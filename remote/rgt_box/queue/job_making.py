@@ -275,7 +275,8 @@ def _durable(asked: dict[str, Any], workdir: str, notes: list[str]) -> str | Non
     if not named and work_folders.folder_of(workdir) is None:
         notes.append(
             f"no durable copy is made: the command does not name ${OUT}, and {workdir}, where it works, "
-            "is not the job's alone: push the code (--push) or name a directory (--in), so that it is known which files it writes"
+            "is not the job's alone: push the code (--push) or name a directory (--in), "
+            "so that it is known which files it writes"
         )
         return None
     return os.path.join(os.path.expanduser(durable), "runs", "{name}")

@@ -149,8 +149,8 @@ def check_queue(job: Job, start: str | None = None) -> Checked:
         spare = durable_copy.removable(job, queue_state.load_state(job)["cells"])
         if spare:
             found.notes.append(
-                f'"prune": {durable_copy.summary(spare)} may be removed when a cell needs room: all but the best of each, after their copies '
-                "were proved again (nothing is removed now)"
+                f'"prune": {durable_copy.summary(spare)} may be removed when a cell needs room: '
+                "all but the best of each, after their copies were proved again (nothing is removed now)"
             )
         amounts = (sum(one.bytes for one in spare), sum(len(one.files) for one in spare))
         problems, notes = disk_budget.check_budget(job, pending, amounts)

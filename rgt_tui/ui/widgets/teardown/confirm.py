@@ -157,7 +157,8 @@ class DialogButton(LineWidget):
     """A button that looks the same without colours: square brackets while it can be pressed, round ones while not."""
 
     can_focus = True
-    FOCUS_ON_CLICK = False  # whoever loses the keys may become shorter, and the button would move away under the pointer
+    # The widget that loses the focus may shrink, and the button would move away under the pointer.
+    FOCUS_ON_CLICK = False
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = list(bindings(PRESS))
     DEFAULT_CSS = f"""
