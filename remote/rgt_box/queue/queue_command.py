@@ -303,7 +303,8 @@ def edit(job: queue_file.Job, found: dict[str, Any], action: str) -> int:
 
     if not os.path.isfile(job.path("job.json")):
         words = (
-            f"there is no job {job.folder} on this box; make it first: rgt queue BOX new {os.path.basename(job.folder)} "
+            f"there is no job {job.folder} on this box; make it first: "
+            f"rgt queue BOX new {os.path.basename(job.folder)} "
             "--push . -- 'python train.py --config {cfg}'"
         )
         print(f"queue {action}: {words}", file=sys.stderr)
