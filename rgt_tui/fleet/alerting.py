@@ -73,11 +73,11 @@ from rgt_tui.model import (
 from rgt_tui.profiles import load_profile
 
 SAVE_S = 2.0
-"""What changed is on disk after so long."""
+"""Seconds until a change is written to disk."""
 LOOK_S = 5.0
-"""So often it is seen whether another rgt has written."""
+"""Seconds between two checks whether another rgt changed the file."""
 DISK_S = LOCK_S + 5.0
-"""A disk that does not answer for so long hangs: memory goes on alone."""
+"""A disk that does not answer this long hangs: alerts continue in memory only."""
 
 replace = msgspec.structs.replace
 
@@ -85,18 +85,19 @@ Change = Callable[[Stored], Stored]
 
 
 def _for_journal(event: FleetEvent) -> FleetEvent:
-    """Return an event of which nobody wants to hear, for those who look back."""
+    """Mark an event as muted, so that only the journal gets it."""
     return replace(event, text=event.text + MUTED, muted=True)
 
 
 class AlertFile:
-    """The file as this process knows it. A disk that fails costs nothing but the memory of the next rgt.
+    """The state file of the alerts. If the disk fails, only the next rgt's memory is lost.
 
     Args:
-        path: Where it is; None = in memory only.
+        path: The file; None = in memory only.
         clock: Epoch seconds.
-        trouble: Called with the reason when it cannot be read or written, and with None when it can again.
-        remuted: Called when another rgt has muted something, or speaks again.
+        trouble: Called with the reason when it cannot be read or written, and with None when it
+            works again.
+        remuted: Called when another rgt has muted or unmuted something.
     """
 
     def __init__(
@@ -118,48 +119,51 @@ class AlertFile:
         self._lock = asyncio.Lock()
 
     async def open(self) -> None:
-        """Read what is there."""
+        """Read the file."""
         await self._sync()
 
     def note(self, box: str, notes: Notes) -> None:
-        """Remember what holds on a box."""
+        """Store the alerts of a box."""
         self._apply(lambda stored: replace(stored, boxes={**stored.boxes, box: notes}))
 
     def meet(self, platform: str, now: float) -> None:
-        """Remember that the dangers of a platform were said."""
+        """Store that the dangers of a platform were reported."""
         self._apply(lambda stored: replace(stored, met={platform: now, **stored.met}))
 
     def mute(self, box: str, what: str, seconds: float | None) -> None:
-        """Remember a mute; see `rgt_tui.health.mutes.put_mute`."""
+        """Store a mute; see `rgt_tui.health.mutes.put_mute`."""
         now = self._clock()
         self._apply(
             lambda stored: replace(stored, mutes=put_mute(stored.mutes, box, what, seconds, now))
         )
 
     def unmute(self, ended: tuple[Mute, ...]) -> None:
-        """Forget mutes that have ended, unless they were renewed meanwhile."""
+        """Remove mutes that have ended, unless they were renewed meanwhile."""
         gone = set(ended)
         self._apply(
             lambda stored: replace(stored, mutes=tuple(m for m in stored.mutes if m not in gone))
         )
 
     async def told(self, sink: str) -> Mapping[str, Told]:
-        """Return what a sink was told, by this rgt or another one."""
+        """Return the messages sent to a sink, by this rgt or another one."""
         await self._sync()
         return self.stored.told.get(sink, {})
 
     def is_muted(self, key: str) -> bool:
-        """Say whether ``BOX ALERT`` is muted now, as far as is known since the last look into the file."""
+        """Return whether ``BOX ALERT`` is muted, according to the last read of the file."""
         box, _, id_ = key.partition(" ")
         return silences(self.stored.mutes, box, id_, self._clock())
 
     async def tell(self, sink: str, news: Mapping[str, Told | None]) -> None:
-        """Remember what a sink was told now; None forgets. On disk when this returns, so that it is not told twice."""
+        """Store messages sent to a sink; None removes one.
+
+        It is on disk when this returns, so that no message is sent twice.
+        """
         self._apply(functools.partial(_retold, sink=sink, news=dict(news)))
         await self._sync()
 
     async def run(self) -> None:
-        """Write, and take over what another rgt writes, until cancelled."""
+        """Write own changes, and read those of another rgt, until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
@@ -172,7 +176,10 @@ class AlertFile:
                 await self._sync()
 
     async def _is_another(self) -> bool:
-        """Say whether somebody has written since the last look; where that cannot be told, reading says why."""
+        """Return whether another rgt has changed the file since the last read.
+
+        Also true on a read error: the following read reports it.
+        """
         path = self._path
         if path is None:
             return False
@@ -182,7 +189,7 @@ class AlertFile:
             return True
 
     async def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining changes."""
         if self._changes:
             await self._sync()
 
@@ -193,7 +200,7 @@ class AlertFile:
             self._poke.set()
 
     async def _sync(self) -> None:
-        """Apply our changes to what is in the file now, and take over the result."""
+        """Apply our changes to the present content of the file, and use the result."""
         path = self._path
         if path is None:
             return
@@ -207,7 +214,7 @@ class AlertFile:
             try:
                 seen, made = await self._disk.call(exchange, DISK_S)
             except BaseException as error:
-                # Also when this is cancelled: made twice, a change does no harm.
+                # Also when cancelled: applying a change twice is harmless.
                 self._changes = changes + self._changes
                 if not isinstance(error, Exception):
                     raise
@@ -238,7 +245,7 @@ def _retold(stored: Stored, *, sink: str, news: Mapping[str, Told | None]) -> St
 
 
 BALANCE = "balance"
-"""The one kind of alert that is about an account, not about a box."""
+"""The only kind of alert about an account instead of a box."""
 _TOLD = frozenset((BALANCE,))
 _NOTHING: frozenset[str] = frozenset()
 
@@ -246,7 +253,7 @@ Account = tuple[str, str | None, str | None]
 
 
 class Accounts:
-    """Keeps which boxes have an alert about their account.
+    """Tracks which boxes have an alert about their account.
 
     Args:
         specs: The boxes, in the order of the fleet.
@@ -261,7 +268,7 @@ class Accounts:
         self._told: set[tuple[Account, int]] = set()
 
     def note(self, box: str, book: AlertState) -> None:
-        """Record which alerts hold on a box now."""
+        """Record whether a box has the alert now."""
         place = self._places.get(box)
         if place is None:
             return
@@ -272,7 +279,7 @@ class Accounts:
             self._told.discard(place)
 
     def told_elsewhere(self, box: str) -> frozenset[str]:
-        """Return the ids of alerts that an earlier box of the same account tells."""
+        """Return the ids of alerts already shown by an earlier box of the same account."""
         mine = self._places.get(box)
         if mine is None or not self._told:
             return _NOTHING
@@ -283,11 +290,11 @@ class Accounts:
 
 
 EVERY_S = 5.0
-"""A box that does not change is looked at this often: ages grow all the same."""
+"""Seconds between two judgements of an unchanged box: ages grow without new data."""
 SOONEST_S = 1.0
-"""A box that changes is looked at this often, unless what changed cannot wait."""
+"""Seconds between two judgements of a changing box, unless a change is urgent."""
 OPEN_S = 5.0
-"""A disk that does not answer for so long is not waited for."""
+"""Seconds to wait for a disk at the start and the end."""
 
 replace = msgspec.structs.replace
 _NEW = AlertState()
@@ -297,13 +304,13 @@ class Alerting:
     """Keeps the alerts of a fleet.
 
     Args:
-        settings: What the fleet file says.
-        path: Where mutes and what was told are kept; None = only as long as this object lives.
-        env: Where the sinks' secrets are looked for; None = the process's environment.
+        settings: Alert settings of the fleet file.
+        path: File for mutes and sent messages; None = in memory only.
+        env: Variables with the sinks' secrets; None = the process's environment.
         clock: Epoch seconds.
-        sinks: In place of those that `settings` describe, in the same order.
-        gather_s: How long a sink waits for more of the same, shortest and longest.
-        greets: The events are read by somebody: the dangers of a platform are said when it is first met.
+        sinks: Replace those described in `settings`, in the same order.
+        gather_s: Shortest and longest time that a sink waits for more messages.
+        greets: A person reads the events: report the dangers of a platform when it is first seen.
     """
 
     def __init__(
@@ -319,30 +326,31 @@ class Alerting:
     ) -> None:
         settings = settings or AlertSettings()
         self.alerts: tuple[Alert, ...] = ()
-        """What concerns no single box."""
+        """Alerts that belong to no single box."""
         self._kinds = alert_rows(settings)
         self._greets = greets
         self._clock = clock
         self._wake: Callable[[], None] = lambda: None
         self._books: dict[str, AlertState] = {}
         self._seen: dict[str, tuple[BoxState, float]] = {}
-        """Box → its state when it was last judged, alerts included, and when."""
+        """Box → its state at the last judgement, including alerts, and the time."""
         self._behind: set[str] = set()
         """Boxes that have changed since."""
         self._keys: dict[str, str] = {}
-        """Box → what the file calls it: of two fleets, both may have a box of one name."""
+        """Box → its key in the file, because two fleets may have boxes of the same name."""
         self._accounts = Accounts()
         self._active: dict[str, dict[str, AlertEvent]] = {}
         self._beneath: dict[str, dict[str, AlertEvent]] = {}
-        """The same for sinks that hear of no findings: with what a finding stands for."""
+        """The same for sinks without findings: with the alerts that a finding covers."""
         self._held: dict[str, frozenset[str]] = {}
-        """Box → keys of all that holds on it, also of what no sink is told."""
+        """Box → keys of all its alerts, including those that no sink receives."""
         self._left: dict[str, frozenset[str]] = {}
-        """Box → ids of what held without being shown when an earlier rgt ended, until the box is seen again."""
+        """Box → ids of alerts that were active but not shown when an earlier rgt ended, until the
+        box is seen again."""
         self._met: set[Mute] = set()
-        """Mutes of what has been seen to hold."""
+        """Mutes whose alert has been active."""
         self._muted: tuple[Mute, ...] = ()
-        """As they were when what had changed was told last."""
+        """The mutes at the last report of changes."""
         self._opened_at = 0.0
         self._news: list[FleetEvent] = []
         self._checked = 0.0
@@ -370,11 +378,11 @@ class Alerting:
         ]
 
     async def open(self, specs: Sequence[BoxSpec], wake: Callable[[], None] = lambda: None) -> None:
-        """Take over what an earlier rgt has left, and begin to deliver.
+        """Load the state left by an earlier rgt, and begin to deliver.
 
         Args:
             specs: The boxes of the fleet.
-            wake: Called when there is something to publish that no box tells.
+            wake: Called to publish soon, although no box changed.
         """
         self._wake = wake
         self._opened_at = self._clock()
@@ -391,7 +399,10 @@ class Alerting:
         ]
 
     def take_over(self, specs: Sequence[BoxSpec]) -> None:
-        """Keep the alerts of these boxes from now on; of a box that leaves, the next rgt finds what is kept on disk."""
+        """Keep the alerts of these boxes from now on.
+
+        The alerts of a box that leaves stay on disk for the next rgt.
+        """
         before, self._keys = self._keys, {spec.name: key_of(spec) for spec in specs}
         self._accounts = Accounts(specs)
         gone = [name for name, key in before.items() if self._keys.get(name) != key]
@@ -411,7 +422,7 @@ class Alerting:
         self._resume([name for name, key in self._keys.items() if before.get(name) != key])
 
     def _resume(self, names: Iterable[str]) -> None:
-        """Begin with what an earlier rgt has left of boxes."""
+        """Load the alerts left by an earlier rgt for some boxes."""
         known = {kind.id for kind in self._kinds}
         for name in names:
             key = self._keys[name]
@@ -428,7 +439,7 @@ class Alerting:
                 )
 
     async def close(self) -> None:
-        """Write down what is held. What a sink has not been told yet, the next rgt tells it."""
+        """Save the state. The next rgt sends messages that are still pending."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -438,13 +449,16 @@ class Alerting:
                 await self._file.close()
 
     def waits(self, now: float) -> bool:
-        """Say whether a box is to be judged although nothing came from it."""
+        """Return whether a box must be judged although it sent nothing."""
         return bool(self._behind) or any(
             not 0.0 <= now - at < EVERY_S for _, at in self._seen.values()
         )
 
     def late(self, now: float) -> frozenset[str]:
-        """Return the boxes that are to be judged now although they did not change; looks once a second."""
+        """Return the boxes that must be judged now: skipped before, or unchanged for a while.
+
+        Checks at most once a second; otherwise returns an empty set.
+        """
         if 0.0 <= now - self._checked < SOONEST_S:
             return frozenset()
         self._checked = now
@@ -454,14 +468,15 @@ class Alerting:
     def judged(
         self, box: BoxState, now: float, like: Facts | None = None
     ) -> tuple[BoxState, list[FleetEvent]]:
-        """Return `box` with its alerts, and what began or ended, in words.
+        """Return `box` with its alerts, and the events of alerts that began or ended.
 
-        Nothing is looked at twice within a second, unless the link, a queue, the meter or a finding changed.
+        A box is judged at most once a second, unless the link, a queue, the meter or a finding
+        changed.
 
         Args:
-            box: Its state, with its findings.
+            box: Its state, including findings.
             now: Client clock.
-            like: What `facts_of` has made of it, where that is known already.
+            like: The result of `facts_of`, if already known.
         """
         name = box.spec.name
         last = self._seen.get(name)
@@ -499,17 +514,17 @@ class Alerting:
         return box, [*events, *self._greeting(box, now)]
 
     def clock_set(self, seconds: float) -> None:
-        """Adjust to the client's clock having been set, so that no alert seems older or younger than before.
+        """Adjust to a change of the client's clock, so that the ages of alerts stay the same.
 
         Args:
-            seconds: By how much, positive = ahead.
+            seconds: How far the clock was set, positive = forward.
         """
         if seconds:
             self._books = {name: clock_set(book, seconds) for name, book in self._books.items()}
             self._judge_again()
 
     def _greeting(self, box: BoxState, now: float) -> list[FleetEvent]:
-        """Return the dangers of a platform the first time that a box of it answers, and never again."""
+        """Return a platform's dangers as events, once, when its first box is live."""
         platform = box.spec.profile
         if not self._greets or box.link is not Link.LIVE or platform in self._file.stored.met:
             return []
@@ -522,7 +537,7 @@ class Alerting:
         ]
 
     def news(self) -> list[FleetEvent]:
-        """Return, once, what happened to the sinks."""
+        """Return events about sinks and mutes, each once."""
         news, self._news = self._news, []
         return news
 
@@ -533,12 +548,15 @@ class Alerting:
         self._judge_again(box)
 
     def _remuted(self) -> None:
-        """Another rgt has muted something, or speaks again."""
+        """Apply mutes changed by another rgt."""
         self._tell_mutes()
         self._judge_again()
 
     def _tell_mutes(self) -> None:
-        """Say what is muted since the last look, and what no longer is; what an earlier rgt has muted is no news."""
+        """Report changes of the mutes since the last report.
+
+        Mutes by an earlier rgt are not reported.
+        """
         before, self._muted = self._muted, self._file.stored.mutes
         if before == self._muted:
             return
@@ -550,7 +568,7 @@ class Alerting:
                 self._news.append(mute_event(names[key], at, what, text))
 
     def _judge_again(self, *boxes: str) -> None:
-        """Judge these boxes anew at once, all of them where none is named: what is muted has changed."""
+        """Judge these boxes again at once, or all if none is given, because mutes have changed."""
         for box in boxes or tuple(self._seen):
             if box in self._seen:
                 self._seen[box] = (self._seen[box][0], 0.0)
@@ -559,14 +577,17 @@ class Alerting:
         self._wake()
 
     def asked(self, box: str, verb: Verb) -> None:
-        """Note that a stop was asked for here, so that the provider's *stopped* is no surprise."""
+        """Record that a stop was requested here.
+
+        Then the provider's *stopped* raises no alert.
+        """
         book = self._books.get(box, _NEW)
         past = stop_asked(book.memory.past, verb.value)
         self._books[box] = replace(book, memory=replace(book.memory, past=past))
         self._note(box, self._seen[box][0].alerts if box in self._seen else (), self._clock())
 
     def parked(self, box: str, at: float) -> None:
-        """Note that a park through rgt was confirmed: from here on its platform's clocks count."""
+        """Record a confirmed park through rgt: the platform's danger clocks count from now on."""
         book = self._books.get(box, _NEW)
         past = park_confirmed(book.memory.past, at)
         if past is book.memory.past:
@@ -577,7 +598,7 @@ class Alerting:
     async def watching(
         self, box: str, verb: Verb, steps: AsyncIterator[StopProgress]
     ) -> AsyncIterator[StopProgress]:
-        """Pass the steps of a billing action on, and note when it was sent and when a park was confirmed."""
+        """Forward the steps of a billing action; record when it was sent and a park confirmed."""
         confirmed = False
         async for progress in steps:
             if progress.phase is StopPhase.REQUESTED:
@@ -595,14 +616,14 @@ class Alerting:
         return self._keys.get(name, name)
 
     def _note(self, name: str, shown: tuple[Alert, ...], now: float) -> None:
-        """Leave for the next rgt what is known of a box."""
+        """Save the alerts of a box for the next rgt."""
         book = self._books[name]
         seen = {alert.id for alert in shown} - book.hushed
         covered = sorted(alert.id for alert in holding(book) if alert.id not in seen)
         self._file.note(self._key(name), Notes(shown, book.memory.past, now, tuple(covered)))
 
     def _quieted(self, box: BoxState, alerts: tuple[Alert, ...], now: float) -> tuple[Alert, ...]:
-        """Mark what is muted; forget the mutes that have ended."""
+        """Mark muted alerts; remove mutes that have ended."""
         mutes = self._file.stored.mutes
         if not mutes:
             return alerts
@@ -623,7 +644,10 @@ class Alerting:
         return alerts
 
     def _activate(self, name: str, alerts: Sequence[Alert]) -> None:
-        """Hand what holds on a box to the sinks. What is muted, or not shown, is not to be told, and not over."""
+        """Pass a box's alerts to the sinks.
+
+        A muted or hidden alert is not sent, but does not count as ended either.
+        """
         if not self._deliveries:
             return
         key = self._key(name)
@@ -652,7 +676,7 @@ class Alerting:
         self._wake()
 
     def _trouble(self, id_: str, who: str, reason: str | None) -> None:
-        """Keep the alert about a sink or the file itself; it goes to the screen alone."""
+        """Keep an alert about a sink or the state file itself; it is only shown on screen."""
         old = next((alert for alert in self.alerts if alert.id == id_), None)
         rest = tuple(alert for alert in self.alerts if alert.id != id_)
         now = self._clock()
@@ -673,7 +697,7 @@ class Alerting:
 
 
 def _gist(alerts: tuple[Alert, ...]) -> set[tuple[str, str, bool]]:
-    """Return what a sink is told of alerts: another reading alone is no news."""
+    """Return the parts of alerts that a sink receives, so that a new reading alone is no change."""
     return {(alert.id, alert.level, alert.muted) for alert in alerts}
 
 
@@ -682,7 +706,7 @@ def _ids(book: AlertState) -> set[str]:
 
 
 def _bare(box: BoxState) -> BoxState:
-    """Leave out what is not compared: a second of hundreds of boxes is held in memory."""
+    """Drop parts that `_same` does not compare, to save memory with hundreds of boxes."""
     return replace(
         box,
         sample=None,
@@ -697,7 +721,7 @@ def _bare(box: BoxState) -> BoxState:
 
 
 def _same(old: BoxState, new: BoxState) -> bool:
-    """Say whether nothing has changed that an alert should not wait for."""
+    """Return whether no urgent part of the state has changed."""
     return (
         old.link is new.link
         and old.queues is new.queues

@@ -1,7 +1,7 @@
-"""How often a box is sampled and how much of it is kept, by who is looking and by the size of the fleet. Pure.
+"""Sampling rates and memory limits per box, by attention and fleet size. Pure functions.
 
-The bounds are of what is shown. No cursor moves by them, and what is read for a person byte by byte (`rgt logs`) is not
-cut.
+The limits apply to displayed data. They change no cursor, and a log read byte by byte (`rgt logs`)
+is not cut.
 """
 
 from __future__ import annotations
@@ -28,46 +28,48 @@ from rgt_tui.model import (
 )
 
 STAYS_SECONDS = 3.0
-"""Whoever has looked into a box for so long stays there: now the others may sample slowly."""
+"""After this long on a box's screen a person is expected to stay: the other boxes are slowed
+down."""
 BACK_SECONDS = 0.1
-"""Behind the drawing of the rows that are to be fast again."""
+"""Delay until the rows that become fast again have been drawn."""
 AT_A_TIME = 4
-"""Boxes that are told in one turn of the loop, which takes a fraction of a millisecond."""
+"""Boxes notified in one pass of the event loop, which takes a fraction of a millisecond."""
 SPREAD_SECONDS = 1.0
-"""In which all are told. A box samples as soon as it is told: what was told at once would from then on come at once."""
+"""Time over which all boxes are notified. A box samples as soon as it is notified, so boxes
+notified at once would send at once from then on."""
 
 
 class Attention(enum.StrEnum):
-    """Who looks at a box now."""
+    """How closely a person is watching a box."""
 
     FOCUSED = "focused"
-    """It is the one on the screen."""
+    """The box is focused on screen."""
     VISIBLE = "visible"
-    """It is a row among others."""
+    """The box is a row among others."""
     HIDDEN = "hidden"
-    """Another box is on the screen."""
+    """Another box is focused."""
     NOBODY = "nobody"
-    """Nobody looks at the screen at all."""
+    """The screen is not being watched."""
 
 
 class Size(NamedTuple):
-    """A fleet of up to `most` boxes."""
+    """Settings of a fleet of up to `most` boxes."""
 
     most: float
     slower: dict[Attention, float]
-    """How many times longer than described the time between samples is."""
+    """Factor on the described time between samples."""
     tail: int
-    """Lines of a log that are asked for when it is first seen."""
+    """Lines of a log requested when it is first seen."""
     lines: int
-    """Lines that are kept of it while the box is not the one on the screen."""
+    """Lines of it kept while the box is not focused."""
     ring: int
-    """Values of a row's curves that are kept while the box is not the one on the screen."""
+    """Values of a row's curves kept while the box is not focused."""
     stretches: int
-    """How many stretches of a box's past are kept."""
+    """Slots kept of a box's history."""
     look: float
-    """Seconds between two looks for findings and alerts, at the least, where nothing is urgent."""
+    """Minimum seconds between two judgements for findings and alerts, unless a change is urgent."""
     cards: bool = True
-    """Each card of a box has a past of its own."""
+    """Each card of a box has its own history."""
 
 
 SIZES = (
@@ -77,13 +79,13 @@ SIZES = (
         {Attention.HIDDEN: 5.0, Attention.NOBODY: 5.0},
         tail=200, lines=500, ring=120, stretches=240, look=0.9,
     ),
-    # 60 lines are what is searched for diagnoses.
+    # 60 lines are searched for diagnoses.
     Size(
         300,
         {Attention.HIDDEN: 5.0, Attention.NOBODY: 10.0},
         tail=60, lines=60, ring=60, stretches=240, look=3.0, cards=False,
     ),
-    # Looking is half of what the engine does; what is urgent does not wait for its turn.
+    # Judging is half of the engine's work; urgent changes skip the limit.
     Size(
         float("inf"),
         {Attention.HIDDEN: 5.0, Attention.NOBODY: 10.0},
@@ -91,21 +93,21 @@ SIZES = (
     ),
 )  # fmt: skip
 SLOWEST_SECONDS = 15.0
-"""Nothing is slowed down beyond this: an alert must not come minutes late because nobody looked."""
+"""Upper limit of the slowdown: without a watching person, alerts must not be minutes late."""
 
 
 def size(boxes: int) -> Size:
-    """Return what holds for a fleet of so many boxes."""
+    """Return the settings of a fleet of this many boxes."""
     return next(one for one in SIZES if boxes <= one.most)
 
 
 def attention(box: str, focus: str | None, looking: bool) -> Attention:
-    """Return how `box` is looked at.
+    """Return the attention that `box` gets.
 
     Args:
         box: The box.
-        focus: The box on the screen; None = all of them.
-        looking: Somebody looks at the screen.
+        focus: The focused box; None = all are visible.
+        looking: The screen is being watched.
     """
     if not looking:
         return Attention.NOBODY
@@ -120,9 +122,9 @@ def interval(described: float, paid: Attention, boxes: int) -> float:
     """Return the seconds between samples of a box.
 
     Args:
-        described: What the fleet file says.
-        paid: How it is looked at.
-        boxes: How many the fleet has.
+        described: The fleet file's value.
+        paid: The attention that it gets.
+        boxes: Number of boxes in the fleet.
     """
     slowed = described * size(boxes).slower.get(paid, 1.0)
     return max(described, min(slowed, SLOWEST_SECONDS))
@@ -135,38 +137,43 @@ T = TypeVar("T")
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """Of one box, in memory. 28 runs of 1,000 curves, 3,500 sources and 256 logs of 2,000 lines fit well."""
+    """Memory limits of one box.
+
+    28 runs of 1,000 curves, 3,500 sources and 256 logs of 2,000 lines fit well.
+    """
 
     logs: int = 64 << 20
     """Characters of all log lines."""
     queues: int = 32 << 20
-    """Bytes, as the checkpoints and the names."""
+    """Bytes, as for checkpoints and names."""
     checkpoints: int = 32 << 20
     names: int = 48 << 20
-    """Of the runs, their metrics and their sources."""
+    """Names of the runs, their metrics and their sources."""
     points: int = 4_000_000
-    """Of all curves; one takes some 70 bytes."""
+    """Points of all curves; one takes some 70 bytes."""
     every: int = 8 << 20
-    """It is looked at after so many bytes have come, so that looking costs nothing: by so much it is overdrawn."""
+    """The limits are checked after this many received bytes, so that checks are cheap; they may be
+    exceeded by this much."""
 
 
 FOR_ONE_QUESTION = Budget(logs=4 << 20, names=8 << 20, points=100_000, every=4 << 20)
-"""For a command that asks one box one question (`rgt lease`, `rgt down`): it shows no log and no curve, and of the runs
-only those that moved last matter to it. Queues and checkpoints are not cut: without all of them, the gate refuses."""
+"""For a command that queries one box once (`rgt lease`, `rgt down`): it shows no log and no curve,
+and only the latest runs matter to it. Queues and checkpoints are not cut: without all of them, the
+gate refuses."""
 
 
 STRUCTS = 4
 """Bytes in memory per byte on the wire of a queue or a list of checkpoints."""
 PER_POINT = 70
 PER_CURVE = 400
-"""Of a curve without points, as of a source."""
+"""Bytes of a curve without points, or of a source."""
 
 
 _KEPT = (QueueState, Checkpoints)
 
 
 def weight(frame: Frame) -> int:
-    """Return about how many bytes a frame adds to what is kept; nothing for those whose values replace the old."""
+    """Return about how many bytes a frame adds to memory; 0 if it replaces earlier values."""
     if isinstance(frame, LogLines):
         return sum(map(len, frame.lines)) + 60 * len(frame.lines)
     if isinstance(frame, Scalars):
@@ -177,7 +184,7 @@ def weight(frame: Frame) -> int:
 
 
 def within(state: BoxState, budget: Budget) -> BoxState:
-    """Return the state with what the budget allows of it; what goes is counted in `BoxState.left_out`."""
+    """Cut the state to the budget; dropped items are counted in `BoxState.left_out`."""
     logs, lines = _logs(state.logs, budget.logs)
     queues = _newest(state.queues, budget.queues, _bytes, lambda queue: queue.at)
     checkpoints = _newest(state.checkpoints, budget.checkpoints, _bytes, lambda told: told.at)
@@ -219,7 +226,7 @@ _SAID = (
 
 
 def words(left: LeftOut) -> tuple[str, ...]:
-    """Say what of a box is not kept here, a line each."""
+    """Return the counts of items dropped for a box, one line each."""
     counts = ((getattr(left, field), one, many, why) for field, one, many, why in _SAID)
     return tuple(
         f"not kept here: {count:,} {one if count == 1 else many}, {why}"
@@ -229,7 +236,10 @@ def words(left: LeftOut) -> tuple[str, ...]:
 
 
 def share(sizes: Iterable[int], most: int) -> int:
-    """Return what each may keep at most so that all together keep `most`: the small ones keep all they have."""
+    """Return the cap per item so that all together keep at most `most`.
+
+    Small ones keep everything.
+    """
     ordered = sorted(sizes)
     for place, size in enumerate(ordered):
         others = len(ordered) - place
@@ -242,7 +252,7 @@ def share(sizes: Iterable[int], most: int) -> int:
 
 
 def _room(most: int) -> int:
-    """Return what to cut down to: a little more than has to be, so that it is not done at every look."""
+    """Return the size to cut down to: below the limit, so that not every check has to cut."""
     return most - most // 8
 
 
@@ -313,11 +323,11 @@ def _points(runs: Sequence[RunState], most: int) -> tuple[tuple[RunState, ...], 
     return tuple(kept), cut
 
 
-# How often each box of a running fleet is sampled: by who is looking, and by what a person chose.
+# Sampling rates of the boxes of a running fleet, by attention and a person's choices.
 #
-# A key that opens a box changes what is asked of all the others, and to write to two hundred connections
-# takes longer than to draw the screen. So the box that is opened is told at once, and the others later, a few
-# at a time.
+# A key press that focuses a box changes the rates of all the others, and writing to two hundred
+# connections takes longer than drawing the screen. So the focused box is notified at once, and the
+# others later, a few at a time.
 
 
 class Kept(Protocol):
@@ -327,25 +337,25 @@ class Kept(Protocol):
 
 
 class Sampled(Protocol):
-    """A session, as far as its pace goes."""
+    """The part of a session that concerns its sampling rate."""
 
     state: BoxState
 
     @property
     def intake(self) -> Kept:
-        """What is kept of the box."""
+        """How much of the box is kept."""
         ...
 
     def set_interval(self, seconds: float) -> None:
-        """Ask for a sample every `seconds`; nothing is sent where that is so already."""
+        """Request a sample every `seconds`; sends nothing if that is set already."""
         ...
 
 
 class SamplingPaces:
-    """Tells boxes how often to sample.
+    """Sets the sampling rates of boxes.
 
     Args:
-        sessions: By name; it is seen to change.
+        sessions: By name; later changes of the mapping apply.
     """
 
     def __init__(self, sessions: Mapping[str, Sampled]) -> None:
@@ -353,11 +363,11 @@ class SamplingPaces:
         self._focus: str | None = None
         self._looking = True
         self._chosen: dict[str, float] = {}
-        """Box → seconds between samples that a person asked for."""
+        """Box → seconds between samples chosen by a person."""
         self._asked = asyncio.Event()
 
     def focus(self, box: str | None) -> None:
-        """Sample the box on screen fast, and, in a large fleet, the others slowly after a while."""
+        """Sample the focused box fast; in a large fleet, slow down the others after a while."""
         if box == self._focus:
             return
         before, self._focus = self._focus, box
@@ -368,13 +378,16 @@ class SamplingPaces:
         self._asked.set()
 
     def look(self, looking: bool) -> None:
-        """Say whether anybody looks at the screen; while nobody does, the boxes are asked less."""
+        """Set whether the screen is being watched; otherwise the boxes are polled less often."""
         if looking != self._looking:
             self._looking = looking
             self._asked.set()
 
     def choose(self, box: str, seconds: float | None) -> None:
-        """Sample a box every so many seconds from now on; None = as its description says, and who looks."""
+        """Set the seconds between samples of a box.
+
+        None = by its description and by attention.
+        """
         if seconds is None:
             self._chosen.pop(box, None)
         else:
@@ -382,13 +395,13 @@ class SamplingPaces:
         self._tell(box)
 
     def boxes_changed(self) -> None:
-        """Adjust to boxes having come or gone: their number counts, too."""
+        """Adjust to added or removed boxes: their number matters as well."""
         if self._focus is not None and self._focus in self._sessions:
             self._sessions[self._focus].intake.focused = True
         self._asked.set()
 
     async def run(self) -> None:
-        """Tell the boxes what has changed for them until cancelled."""
+        """Send changed rates to the boxes until cancelled."""
         while True:
             await self._asked.wait()
             while self._asked.is_set():
@@ -404,7 +417,7 @@ class SamplingPaces:
                 if place % AT_A_TIME == 0:
                     await asyncio.sleep(SPREAD_SECONDS * AT_A_TIME / len(names))
                     if self._asked.is_set():
-                        break  # somebody looks elsewhere by now, who may not stay there
+                        break  # the focus has changed again: wait whether it stays
 
     def _tell(self, box: str | None) -> None:
         if box is None or box not in self._sessions:

@@ -1,4 +1,4 @@
-"""Carries out a billing action: fresh evidence, the gate, the audit log, the seal, the provider's call, its outcome."""
+"""Carry out a billing action: evidence, gate, audit log, seal, provider call, outcome."""
 
 from __future__ import annotations
 
@@ -86,18 +86,18 @@ from rgt_tui.providers import Provider, carry_out
 from rgt_tui.ssh import BoxError
 
 LIST_SECONDS = 30.0
-"""A review waits no longer for the box to list what could be lost where the next one may have it."""
+"""How long a review waits for the box to list files at risk; the next review may get the list."""
 UNSEAL_SECONDS = 5.0
-"""A box that was stopped does not answer any more; nobody waits longer for that."""
+"""Limit for unsealing: a stopped box no longer answers."""
 LISTED_S = 20.0
-"""A review makes do with a list that is no older."""
+"""Maximum age in seconds of a list that a review reuses."""
 LATE_S = 10.0
-"""A reading of the provider may be under way for as long: after that it is taken anew, and one that was under way when
-a park was confirmed is older than the park."""
+"""Maximum duration of a provider reading; a slower one is repeated. A reading that was under way
+when a park was confirmed may be older than the park."""
 SLOW_S = 5.0
-"""What was read before something that took longer is read again: it is no picture of now."""
+"""A reading followed by a step longer than this is repeated, because it may be outdated."""
 READINGS = 3
-"""A provider whose answer took too long is asked so often: the next one may be young enough to count."""
+"""How many readings to try when answers take too long; a later one may be fresh enough."""
 STATES = {
     StopPhase.REQUESTED: ActionState.ANSWERED,
     StopPhase.CONFIRMED: ActionState.CONFIRMED,
@@ -106,13 +106,13 @@ STATES = {
     StopPhase.UNCONFIRMED: ActionState.UNKNOWN,
     StopPhase.YOURS: ActionState.YOURS,
 }
-"""What a step of the call is in the journal."""
+"""Journal state for each step of the call."""
 Key = tuple[str, Verb]
 
 
 @dataclass(frozen=True)
 class _Act:
-    """One action on its way."""
+    """One action in progress."""
 
     given: Situation
     evidence: Evidence
@@ -120,22 +120,22 @@ class _Act:
     consent: Consent
     action: Action
     shown: str
-    """SHA-256 of what the person was shown."""
+    """SHA-256 of the text shown to the person."""
     receipt: Receipt | None = None
-    """What is known before the call, for the receipt."""
+    """Facts known before the call, for the receipt."""
 
 
 class Teardown:
-    """Stops meters. Everything is read afresh, at the review and again at the call.
+    """Stops billing. Everything is read again, both at the review and at the call.
 
     Args:
         sessions: The boxes.
         profiles: Their platforms.
         meters: The providers.
-        audit: The audit log; journal and parked evidence lie beside it.
+        audit: The audit log; the journal and parked evidence are in the same directory.
         clock: Epoch seconds.
         readonly: Refuse every action.
-        asking: Whom to ask of a box, of copies and of names.
+        asking: Queries boxes, copies and host names.
         ticks: The steady clock.
     """
 
@@ -163,16 +163,16 @@ class Teardown:
         self._readonly = readonly
         self._asking = asking or Asking()
         self._shown: dict[Key, Review] = {}
-        """What a person saw last, by box and verb."""
+        """The last review shown to a person, by box and verb."""
         self._lists: dict[Key, asyncio.Task[Told]] = {}
-        """Lists that boxes are making."""
+        """Result lists that boxes are making."""
         self._listed_last: dict[Key, Told] = {}
         self._newest_lists: dict[str, tuple[Wanted | None, frozenset[str]]] = {}
-        """Of each box, what its newest list of results was made with, and the directories in it."""
+        """For each box, the parameters of its newest result list and the directories in it."""
         self._unsealable: dict[str, tuple[object, str]] = {}
-        """Box → the agent (by its first words) that did not hold it still, and why."""
+        """Box → the agent (its hello message) that could not seal the box, and why."""
         self._kept: dict[Target, float] = {}
-        """When the evidence of a park was kept, by the steady clock."""
+        """When the evidence of a park was stored, by the steady clock."""
         meters.told = self._told
 
     async def review(
@@ -183,20 +183,20 @@ class Teardown:
         patience: float | None = LIST_SECONDS,
         **said: Unpack[Given],
     ) -> Review:
-        """Say what the action would do, and what prevents it.
+        """Return what the action would do, and what prevents it.
 
         Args:
             box: Its name.
             verb: Park or destroy.
-            patience: Seconds that the box may take to list what could be lost; None = as long as it needs.
-            said: What the person gives up, sets aside or unlocks.
+            patience: Seconds that the box may take to list files at risk; None = no limit.
+            said: What the person forfeits, ignores or unlocks.
 
         Raises:
-            GateClosed: the box has no control plane that rgt could ask.
+            GateClosed: the box has no control plane that rgt could query.
         """
         provider = self._provider(box)
         consent = Consent(**said)
-        # The box may be sampled slowly; the gate wants to see it as it is now.
+        # The box may be sampled slowly, but the gate needs a current sample.
         self._sessions[box].set_interval(self._sessions[box].state.spec.interval)
         given = await self._read(box, verb, provider)
         told = await self._listed(given, verb, patience)
@@ -212,10 +212,12 @@ class Teardown:
         return review
 
     async def keepers(self, box: str, verb: Verb) -> tuple[str, ...]:
-        """Return the mounts that outlive the verb by the profile; where fleet file and provider differ, by the worse.
+        """Return the mounts that survive the verb according to the profile.
+
+        Where fleet file and provider differ, the worse case applies.
 
         Raises:
-            GateClosed: the box has no control plane that rgt could ask.
+            GateClosed: the box has no control plane that rgt could query.
         """
         given = await self._read(box, verb, self._provider(box))
         if given.profile is None or given.state.sample is None:
@@ -231,30 +233,36 @@ class Teardown:
         )
 
     def listed_with(self, box: str, paths: tuple[str, ...]) -> Wanted | None:
-        """Return what the newest list of the box's results was made with; None if it lacks one of these directories."""
+        """Return the parameters of the newest list of the box's results.
+
+        None = the list lacks one of these directories.
+        """
         wanted, listed = self._newest_lists.get(box, (None, frozenset()))
         if paths and listed.issuperset(paths):
             return wanted
         return None
 
     def look_again(self, box: str) -> None:
-        """Have the next review list the box's results again, because its copies have changed."""
+        """Make the next review list the box's results again, because its copies have changed."""
         for key in [key for key in (*self._lists, *self._listed_last) if key[0] == box]:
-            # One that is being made may have looked at the copies before; it ends by itself.
+            # A list being made may have read the old copies. Its task ends without being awaited.
             self._lists.pop(key, None)
             self._listed_last.pop(key, None)
 
     def _earlier(self, box: str) -> str:
-        """Say what an earlier rgt, or another one, has begun with a machine and nobody saw end; empty = nothing."""
+        """Describe actions on a machine that any rgt left unfinished; empty = none."""
         target = self._target(box)
         found, problems = self._journal.open_actions()
-        # What never came to its call is closed by whoever acts next.
+        # An intent whose call was never sent is closed by the next action on the machine.
         begun = [one for one in found if one.last.state is not ActionState.INTENT]
         mine = [words(one) for one in begun if one.first.target == target]
         return "; ".join(mine or [problem for problem in problems if target.file_name in problem])
 
     def _waits(self, box: str) -> OpenAction | None:
-        """Return the action that waits for the person's word; None = none, or the provider can be asked about it."""
+        """Return the action that waits for the person's statement.
+
+        None = no such action, or the provider can be queried about it.
+        """
         action = waiting_click(self._journal, self._target(box))
         if action is None or action.first.verb is None:
             return None
@@ -263,10 +271,11 @@ class Teardown:
         return None
 
     async def done(self, box: str) -> StopProgress:
-        """Take the person's word that what waits for their click is done on the console; nothing is sent.
+        """Accept the person's statement that the console action is done; nothing is sent.
 
         Raises:
-            GateClosed: nothing waits, the provider can be asked instead, the box still answers, or rgt only reads.
+            GateClosed: no action waits, the provider can be queried instead, the box still answers,
+                or rgt is read-only.
         """
         if self._readonly:
             raise GateClosed(("rgt was started with --readonly: it records no word of yours",))
@@ -277,12 +286,12 @@ class Teardown:
             raise GateClosed((earlier or f"nothing of {box} waits for a click",))
         if not is_click(provider, action.first.verb):
             raise GateClosed((f"{words(action)}: rgt asks its provider, which says how it ended",))
-        await self._asking.reach(session)  # a silence that nobody has just tried to break is none
+        await self._asking.reach(session)  # silence only counts after an attempt to connect
         seen = await provider.read(provider.instance)
         if session.state.link not in (*SILENT, Link.LIVE):
             raise GateClosed((not_silent(box, session.state.link, session.state.reason),))
         if session.state.link is Link.LIVE:
-            # The line may be dead without anybody knowing it yet: only a sample taken from now on counts.
+            # The connection may be dead unnoticed: only a sample taken from now on counts.
             since = await self._asking.look(session)
             newest = session.state.seen.sample
             if newest is not None and newest >= since:
@@ -306,19 +315,20 @@ class Teardown:
         ordered_at: float | None = None,
         **said: Unpack[Given],
     ) -> AsyncIterator[StopProgress]:
-        """Carry the action out, if the gate allows it on evidence of this very moment.
+        """Carry the action out, if the gate allows it on current evidence.
 
         Args:
             box: Its name.
             verb: Park or destroy.
             typed: What the person typed.
-            evidence_digest: `Review.digest` of another process's review that the order rests on.
-            ordered_at: When the order was given, by the steady clock: the digest must be young then, however long box
-                and provider take to be asked anew; None = now.
-            said: What the person gives up, sets aside or unlocks.
+            evidence_digest: `Review.digest` of another process's review on which the order is
+                based.
+            ordered_at: When the order was given, by the steady clock. The digest must be recent at
+                that time, however long the new queries to box and provider take. None = now.
+            said: What the person forfeits, ignores or unlocks.
 
         Raises:
-            GateClosed: it does not, or the record cannot be written; nothing was sent.
+            GateClosed: the gate refuses, or the record cannot be written; nothing was sent.
         """
         ordered_at = self._ticks() if ordered_at is None else ordered_at
         provider = self._provider(box)
@@ -333,7 +343,7 @@ class Teardown:
 
     @contextlib.contextmanager
     def _held(self, box: str, verb: Verb) -> Iterator[Action]:
-        """Hold the instance, so that no other rgt acts on it meanwhile."""
+        """Lock the instance so that no other rgt acts on it meanwhile."""
         try:
             with self._journal.hold(self._target(box), box, verb) as action:
                 if action.earlier is not None:
@@ -352,10 +362,10 @@ class Teardown:
         evidence_digest: str | None,
         ordered_at: float,
     ) -> _Act:
-        """Ask everything anew, let the gate judge it, and write down what is about to be done.
+        """Read everything again, let the gate judge it, and record the intended call.
 
         Raises:
-            GateClosed: the gate stays shut.
+            GateClosed: the gate refuses.
         """
         session = self._sessions[box]
         session.set_interval(session.state.spec.interval)
@@ -385,10 +395,11 @@ class Teardown:
         return dataclasses.replace(act, receipt=receipt)
 
     async def _sealed(self, act: _Act) -> Permit:
-        """Have the box hold still, look at everything once more under the seal, and return the permit.
+        """Seal the box, check everything again under the seal, and return the permit.
 
         Raises:
-            GateClosed: something has changed, or the box does not hold still; the seal is open again.
+            GateClosed: something has changed, or the box cannot be sealed; the seal is removed
+                again.
         """
         box, verb, given = act.evidence.box, act.evidence.verb, act.given
         session = self._sessions[box]
@@ -443,7 +454,7 @@ class Teardown:
             )
             with contextlib.suppress(
                 JournalFailed
-            ):  # sent is sent: what is written now changes nothing of that
+            ):  # the call was sent: a failed journal write cannot undo it
                 await asyncio.to_thread(act.action.put, STATES[step.phase], step.text, audit=line)
             if step.phase is StopPhase.FAILED:
                 await self._unseal(session, permit.seal)
@@ -458,13 +469,16 @@ class Teardown:
                 return  # The seal stays until it expires: the person clicks now.
         if (
             session.state.link is Link.LIVE
-        ):  # it still answers: then its queue is not to wait for the seal's end
+        ):  # it still answers: its queue must not wait for the seal to expire
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(UNSEAL_SECONDS):
                     await self._unseal(session, permit.seal)
 
     async def _keep_receipt(self, act: _Act) -> None:
-        """Write down what nobody can ask any more after the call; without it nothing but the receipt is missing."""
+        """Store facts that cannot be queried after the call.
+
+        If that fails, only the receipt is missing.
+        """
         if act.receipt is not None:
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(self.receipts.keep, act.receipt)
@@ -497,7 +511,7 @@ class Teardown:
         return target_of(self._sessions[box].state.spec.billing_ref)
 
     async def _read(self, box: str, verb: Verb, provider: Provider) -> Situation:
-        """Read the provider, and return what is known but for what the box is asked on purpose."""
+        """Read the provider, and return everything known except the box's own lists (`Told`)."""
         session = self._sessions[box]
         for _ in range(READINGS):
             asked = self._ticks()
@@ -515,7 +529,7 @@ class Teardown:
         if unsealed is None and failed is not None:
             if failed[0] is session.state.hello:
                 unsealed = failed[1]
-            else:  # another connection may hold it still
+            else:  # another connection may be able to seal it
                 del self._unsealable[box]
         return Situation(
             state=session.state,
@@ -531,7 +545,7 @@ class Teardown:
         )
 
     async def _ask(self, given: Situation, verb: Verb) -> Told:
-        """Have the box list what could be lost, and look at every copy of it."""
+        """Make the box list files at risk, and inspect every copy of it."""
         ref = given.state.spec.provider
         name, wanted = given.state.spec.name, box_evidence.wanted(given, verb)
         told = await box_evidence.ask(
@@ -549,7 +563,11 @@ class Teardown:
         return told
 
     async def _listed(self, given: Situation, verb: Verb, patience: float | None) -> Told:
-        """Return a list that is not old. A review is made every other second: it waits only for the first one."""
+        """Return a recent list.
+
+        A review is made every other second, so it waits up to `patience` and otherwise returns
+        without the list; the task continues for the next review.
+        """
         key = (given.state.spec.name, verb)
         last = self._listed_last.get(key)
         if last is not None and last.at is not None and given.ticks - last.at < LISTED_S:
@@ -562,14 +580,14 @@ class Teardown:
         if not done:
             return Told(problem="the box is listing it", at=given.ticks)
         told = task.result()
-        if self._lists.get(key) is task:  # else its copies have changed since it was begun
+        if self._lists.get(key) is task:  # otherwise its copies changed meanwhile
             del self._lists[key]
             if told.results is not None:
                 self._listed_last[key] = told
         return told
 
     async def _with_park(self, given: Situation, verb: Verb) -> Situation:
-        """Add what was known when rgt parked the box, where nobody can ask it now."""
+        """Add the evidence stored when rgt parked the box, unless the box can be queried now."""
         if verb is Verb.PARK or given.state.link is Link.LIVE:
             return given
         target = self._target(given.state.spec.name)
@@ -583,7 +601,7 @@ class Teardown:
         return replace(given, parked=parked, told=told)
 
     async def _keep_park(self, act: _Act, permit: Permit) -> None:
-        """Keep what is known of a box that was just parked; of one that was destroyed there is nothing to know."""
+        """Store the evidence of a box just parked; delete that of a destroyed box."""
         given = act.given
         target = Target(kind=permit.kind, account=permit.account, instance=permit.instance)
         if permit.verb is Verb.DESTROY:
@@ -606,19 +624,19 @@ class Teardown:
             clock_skew=given.state.clock_skew or 0.0,
         )
         self._kept[target] = self._ticks()
-        # Without it a later destroy asks for more: nothing else depends on it.
+        # Without it a later destroy requires more evidence; nothing else depends on it.
         with contextlib.suppress(OSError, ValueError):
             await asyncio.to_thread(self._parked.keep, parked)
 
     def _told(self, session: BoxSession, meter: Meter) -> None:
-        """Forget the evidence of a park once the machine runs again."""
+        """Delete the evidence of a park once the machine runs again."""
         ref = session.state.spec.provider
         if ref is None or meter.error is not None:
             return
         if meter.lifecycle not in (Lifecycle.RUNNING, Lifecycle.STARTING):
             return
         target = Target(kind=ref.kind, account=ref.account, instance=ref.instance)
-        # A reading that was under way while the park was confirmed is older than it.
+        # A reading that was under way while the park was confirmed may be older than the park.
         if self._ticks() - self._kept.get(target, -LATE_S) >= LATE_S:
             self._parked.forget(target)
 
@@ -637,7 +655,7 @@ class Teardown:
 
     async def _unseal(self, session: BoxSession, nonce: str) -> None:
         if nonce:
-            with contextlib.suppress(BoxError):  # it opens by itself
+            with contextlib.suppress(BoxError):  # the seal expires automatically
                 await self._asking.unseal(session, nonce)
 
     async def _refuse(self, act: _Act, reasons: tuple[str, ...]) -> NoReturn:
@@ -673,11 +691,14 @@ class Teardown:
 
 
 OPEN = "open"
-"""Kind of the item that names an action whose end nobody knows."""
+"""Key of the item for an action whose outcome is unknown."""
 
 
 def _with_open(review: Review, earlier: str, ticks: float) -> Review:
-    """Add to a review that an earlier action has no end yet: the journal lets no second one begin."""
+    """Add an earlier unfinished action to a review.
+
+    The journal allows no second action until it is settled.
+    """
     if not earlier:
         return review
     text = f"{earlier}: that has to be settled first"

@@ -1,4 +1,4 @@
-"""What a billing action needs to know: read from the box, from the pulled copies, and from the name service."""
+"""Evidence for a billing action: read from the box, the pulled copies, and the name service."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ from rgt_tui.ssh import BoxError, CommandFailed, Deployed, decoded, record, run
 from rgt_tui.transfer import LedgerError, proofs
 
 LOOK_SECONDS = 20.0
-"""A box that has not told a sample by then tells none."""
+"""How long to wait for a sample of a live box."""
 RESOLVE_SECONDS = 3.0
 MADE_BEFORE_S = 300.0
-"""Files that are so much older than the provider's word for when the machine was made still count as made on it."""
+"""Files this much older than the machine's creation, as reported by the provider, still count as
+made on it."""
 RESULTS_SECONDS = 300.0
-"""A million files on a slow disk; 200,000 take a few seconds."""
+"""Enough for a million files on a slow disk; 200,000 take a few seconds."""
 SEAL_SECONDS = 120.0
-"""How long a seal holds, unless it is opened before."""
+"""Seconds after which a seal expires, unless it is removed before."""
 UNSEAL_SECONDS = 30.0
 MOST_BYTES = 8 << 20
 NONCE_LENGTH = 32
@@ -49,22 +50,22 @@ T = TypeVar("T")
 
 
 async def look(box: BoxSession) -> float:
-    """Wait for a sample that the box takes from now on; return since when one counts, by the steady clock."""
+    """Wait for a sample taken from now on; return the time from which one counts (steady clock)."""
     if box.state.link is not Link.LIVE:
         return steady()
     return await box.look(max(LOOK_SECONDS, stale_after(box.state)))
 
 
 async def reach(box: BoxSession) -> None:
-    """Try to connect to a box that is not connected, and wait for what comes of it."""
+    """Try to connect to a box that is not connected, and wait for the result."""
     await box.try_now(LOOK_SECONDS)
 
 
 async def results(box: BoxSession, wanted: Wanted) -> Results:
-    """Have the box list what could be lost.
+    """Have the box list files that could be lost.
 
     Raises:
-        BoxError: no answer, or one that cannot be used.
+        BoxError: no answer, or an unusable one.
     """
     connection, deployed = box.agent
     return await ask_results(connection, deployed, box.state.spec, wanted)
@@ -74,24 +75,24 @@ async def seal(box: BoxSession, wanted: Wanted) -> Seal:
     """Seal the box, so that nothing on it changes.
 
     Raises:
-        BoxError: it does not, or whether it does is not known.
+        BoxError: it is not sealed, or that is unknown.
     """
     connection, deployed = box.agent
     return await ask_seal(connection, deployed, box.state.spec, wanted)
 
 
 async def unseal(box: BoxSession, nonce: str) -> None:
-    """Open the seal. If that fails, the seal expires by itself.
+    """Remove the seal. If that fails, the seal expires automatically.
 
     Raises:
-        BoxError: whether it is open is not known.
+        BoxError: it is unknown whether the seal is removed.
     """
     connection, deployed = box.agent
     await ask_unseal(connection, deployed, nonce)
 
 
 def unsealed(box: BoxSession) -> str | None:
-    """Say why a box cannot be sealed; None = it can."""
+    """Return why a box cannot be sealed, or None."""
     try:
         _ = box.agent
     except BoxError as error:
@@ -102,22 +103,23 @@ def unsealed(box: BoxSession) -> str | None:
 async def copies(
     box: str, instance: str, groups: Iterable[ResultGroup], *, env: Mapping[str, str] = os.environ
 ) -> tuple[CopyProof, ...]:
-    """Look at every copy here again.
+    """Check every local copy again.
 
     Args:
         box: Its name.
-        instance: What the provider calls the machine.
+        instance: The provider's id of the machine.
         groups: Directories of the box.
-        env: Where the state of rgt lies, in which stands what was pulled.
+        env: Environment with the location of rgt's state, which includes the ledger of pulled
+            files.
 
     Raises:
-        LedgerError: what was pulled is not known.
+        LedgerError: the ledger is unreadable.
     """
     return await asyncio.to_thread(partial(proofs, box, instance, tuple(groups), env=env))
 
 
 async def addresses(meter: Meter) -> frozenset[str]:
-    """Resolve the provider's SSH host to addresses; none where it does not resolve."""
+    """Resolve the provider's SSH host to addresses; empty if it does not resolve."""
     if meter.ssh_host is None or meter.ssh_port is None:
         return frozenset()
     loop = asyncio.get_running_loop()
@@ -131,7 +133,7 @@ async def addresses(meter: Meter) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Asking:
-    """Whom a billing action asks."""
+    """The queries of a billing action; tests replace them."""
 
     look: Callable[[BoxSession], Awaitable[float]] = look
     results: Callable[[BoxSession, Wanted], Awaitable[Results]] = results
@@ -144,19 +146,21 @@ class Asking:
 
 
 def wanted(given: Situation, verb: Verb) -> Wanted:
-    """Return what the box is to list: what its description names, and all that is younger than the machine.
+    """Return the parameters of the box's list of results.
 
-    Storage that outlives the verb is left out: it may be huge, and nothing on it is at stake.
+    It lists files named in the box's description or newer than the machine. Storage that survives
+    the verb is left out: it may be huge, and nothing on it is at risk.
     """
     state = given.state
     since, no_since = created_at(given.meter, given.now, state.clock_skew)
     stays: tuple[str, ...] = ()
     if given.profile is not None:
-        # By the samples alone, so that the list under the seal is made as this one is.
+        # Use the samples alone, so that the list under the seal has the same parameters.
         known, _ = tiers(msgspec.structs.replace(given, told=Told()), verb)
         disks = state.sample.disks if state.sample is not None else ()
         mounts = sorted({disk.mount for disk in disks if disk.error is None})
-        # A park lists what a later destroy would take as well: nobody can ask a box that is off.
+        # A park also lists files that a later destroy would delete, because a stopped box cannot be
+        # queried.
         both = (verb, Verb.DESTROY)
         stays = tuple(
             mount
@@ -167,14 +171,14 @@ def wanted(given: Situation, verb: Verb) -> Wanted:
 
 
 def created_at(meter: Meter, now: float, skew: float | None) -> tuple[float | None, str]:
-    """Return from when on files count as made on a machine, by its clock, or None and why that is unknown.
+    """Return the box time from which files count as made on the machine, or None and the reason.
 
-    A date or a clock that is wrong must make the list of results longer, never shorter.
+    A wrong date or clock must make the list of results longer, never shorter.
 
     Args:
-        meter: What the provider says.
+        meter: The provider's reading.
         now: The client's clock.
-        skew: How far the box's clock is ahead of the client's; None = unknown.
+        skew: Seconds by which the box's clock is ahead of the client's; None = unknown.
     """
     created, started = meter.created, meter.started
     if created is None:
@@ -191,14 +195,14 @@ def created_at(meter: Meter, now: float, skew: float | None) -> tuple[float | No
 async def ask(
     asking: Asking, box: BoxSession, instance: str, ticks: Callable[[], float], what: Wanted
 ) -> Told:
-    """List what could be lost and look at every copy of it; trouble is an answer, too.
+    """List files that could be lost, and check every copy of them; errors are part of the answer.
 
     Args:
-        asking: Whom to ask.
+        asking: The queries.
         box: The box.
-        instance: What the provider calls it.
+        instance: The provider's id of the machine.
         ticks: The steady clock.
-        what: What counts as a result.
+        what: Defines which files are results.
     """
     at = ticks()
     try:
@@ -218,32 +222,33 @@ async def ask(
 
 
 async def copies_of(asking: Asking, box: str, instance: str, known: Results, at: float) -> Told:
-    """Look at every copy of what a box once listed that cannot be asked now."""
+    """Check every copy of an earlier list of results, because the box cannot be queried now."""
     try:
         return Told(results=known, at=at, proofs=await asking.copies(box, instance, known.groups))
     except (LedgerError, OSError) as error:
         return Told(results=known, at=at, proofs_problem=str(error))
 
 
-# What a billing action asks a box: to list the results it would lose, and to hold still meanwhile.
+# Queries of a billing action to a box: list the results that it would lose, and seal it meanwhile.
 #
-# Each question is one command of the agent on a connection that stands. No answer, half an answer and one
-# that makes no sense are errors in words: nothing here ever takes silence for "there is nothing".
+# Each query is one command of the agent on an open connection. A missing, incomplete or invalid
+# answer is an error: silence is never taken for "no files".
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What counts as a result of a box, beyond what its description names."""
+    """Which files of a box are results, beyond its description."""
 
     since: float | None = None
-    """Box clock of the instance's creation: older files came with the image. None = unknown: all count."""
+    """Box clock of the instance's creation: older files came with the image. None = unknown: all
+    count."""
     no_since: str = ""
-    """Why it is unknown."""
+    """Why `since` is unknown."""
     results: tuple[str, ...] = ()
     """Globs of the fleet file that name results."""
     ignore: tuple[str, ...] = ()
-    """Globs that a person has said to be no results."""
+    """Globs that a person has declared to be no results."""
     survives: tuple[str, ...] = ()
-    """Directories on storage that outlives the verb: they are not walked."""
+    """Directories on storage that survives the verb: they are not searched."""
 
 
 async def ask_results(
@@ -254,27 +259,27 @@ async def ask_results(
     *,
     seconds: float = RESULTS_SECONDS,
 ) -> Results:
-    """Ask which files on a box could be lost.
+    """Query which files on a box could be lost.
 
     Args:
         connection: To the box.
-        deployed: Where its agent stands.
+        deployed: Its agent.
         spec: The box.
-        wanted: What counts as a result.
+        wanted: Defines which files are results.
         seconds: How long the box may take.
 
     Raises:
-        BoxError: no answer, or one that cannot be used: what is on the box is then not known.
+        BoxError: no answer, or an unusable one: the files on the box are then unknown.
     """
     words = ("results", *results_words(spec, wanted or Wanted()))
     return _checked_results(await _ask(connection, deployed, words, Results, seconds))
 
 
 def results_of(line: bytes) -> Results:
-    """Return what a line that `rgt-box results` printed says.
+    """Decode a line printed by `rgt-box results`.
 
     Raises:
-        CommandFailed: it cannot be used.
+        CommandFailed: it is unusable.
     """
     return _checked_results(decoded(line, Results, "rgt-box results: the answer"))
 
@@ -288,18 +293,18 @@ async def ask_seal(
     hold: float = SEAL_SECONDS,
     seconds: float = RESULTS_SECONDS,
 ) -> Seal:
-    """Seal the box: no queue runner starts a cell until the seal is opened, or `hold` seconds have passed.
+    """Seal the box: queue runners start no cell until it is unsealed or `hold` seconds have passed.
 
     Args:
         connection: To the box.
-        deployed: Where its agent stands.
+        deployed: Its agent.
         spec: The box.
-        wanted: As for `ask_results`, or the generations cannot be compared.
-        hold: Seconds after which it opens by itself.
+        wanted: The same as for `ask_results`, otherwise the generations cannot be compared.
+        hold: Seconds after which the seal expires.
         seconds: How long the box may take.
 
     Raises:
-        BoxError: it is not sealed, for the reason given; or whether it is, is not known: it opens by itself then.
+        BoxError: it is not sealed, or that is unknown; a seal expires automatically.
     """
     words = (
         "seal",
@@ -325,13 +330,13 @@ async def ask_unseal(
     *,
     seconds: float = UNSEAL_SECONDS,
 ) -> bool:
-    """Open a seal.
+    """Remove a seal.
 
     Returns:
-        True; False when it had been opened already, by its time or by another.
+        True; False if it had expired or was removed already.
 
     Raises:
-        BoxError: whether it is open is not known: it opens by itself.
+        BoxError: it is unknown whether it is removed; it expires automatically.
     """
     answer = await _ask(connection, deployed, ("unseal", nonce), _Opened, seconds)
     return answer.opened
@@ -381,7 +386,7 @@ async def _ask(
 
 
 def _checked_results(found: Results) -> Results:
-    """Return the answer, if it can be true."""
+    """Return the answer if its values are plausible."""
     is_odd = not math.isfinite(found.at) or _is_odd(found.groups) or _is_odd(found.skipped)
     if not found.generation or is_odd:
         raise CommandFailed(
@@ -395,5 +400,5 @@ def _checked_results(found: Results) -> Results:
 
 
 def _is_odd(rows: Sequence[ResultGroup | Skipped]) -> bool:
-    """Tell whether numbers of the box cannot be true."""
+    """Return whether the box sent impossible numbers."""
     return any(not math.isfinite(row.newest) or row.files < 0 or row.bytes < 0 for row in rows)

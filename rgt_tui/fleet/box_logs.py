@@ -1,6 +1,6 @@
-"""Reads parts of a log on a box that are not kept here: older lines, a line by its number, a search, exact bytes.
+"""Read parts of a log on a box that are not buffered here: older lines, a search, exact bytes.
 
-A box may answer anything: what it sends is bounded, and an answer that makes no sense raises a `BoxError`.
+A box may answer anything: its data is limited in size, and an invalid answer raises a `BoxError`.
 """
 
 from __future__ import annotations
@@ -40,28 +40,29 @@ from rgt_tui.ssh import (
 )
 
 PIECE_BYTES = 512 << 10
-"""Bytes of older lines that are read at a time."""
+"""Bytes of older lines read at a time."""
 LARGEST_PIECE = 8 << 20
 """A longer line is skipped."""
 AROUND_BYTES = 128 << 10
-"""Bytes before and after a place that are read to show it."""
+"""Bytes read before and after a position to show it."""
 SECONDS = 30.0
 COUNT_SECONDS = 20.0
 SEARCH_SECONDS = 900.0
 MOST_HITS = 1000
 HIT_CHARACTERS = 300
 MOST_SENT_KIB = 768
-"""Of the lines that were found: further ones are only counted."""
+"""KiB of matching lines sent; further ones are only counted."""
 _NOTHING = hashlib.sha256(b"").hexdigest()
 FOREVER = (CatFailed, AuthFailed, HostKeyRefused, ConfigError)
-"""What trying again does not mend."""
+"""Errors that a retry cannot fix."""
 INCAPABLE = (NoPython, NoCommands, DeployFailed)
-"""What trying again does not mend on a box that has not yet shown that it can: later it is a full disk, or no room for
-another process."""
+"""Errors that a retry cannot fix on a box that never worked. Later their cause may be a full disk,
+or a lack of memory for another process."""
 ABSENT_SECONDS = 3.0
-"""A file that is followed and of which nothing has come for so long is said to be waited for."""
+"""Seconds without data after which the reader is notified that the followed file does not exist
+yet."""
 SILENT_SECONDS = 30.0
-"""A connection that stands and brings nothing for so long waits for a disk that hangs."""
+"""Seconds without data on an open connection after which a disk probably hangs."""
 NOTES = {
     "rotated": "{path} was rotated; continuing with the file that is there now",
     "truncated": "{path} was truncated or rewritten; continuing from its first byte",
@@ -72,50 +73,50 @@ NOTES = {
 
 
 class NothingOlder(Exception):
-    """No older lines can be added to those that are kept; the message says why."""
+    """No older lines can be added; the message says why."""
 
 
 class LogPiece(msgspec.Struct, frozen=True, kw_only=True):
-    """Some whole lines of a log."""
+    """Some complete lines of a log."""
 
     lines: tuple[str, ...]
     place: FilePlace
-    """Where the first of them begins."""
+    """Position of the first line."""
     end: int
-    """Byte behind the last of them."""
+    """Byte offset after the last line."""
     size: int
-    """Of the file now."""
+    """Size of the file now."""
 
 
 class BoxHit(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that was found on the box."""
+    """A matching line on the box."""
 
     text: str
     place: FilePlace
 
 
 class BoxSearch(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a search on the box is."""
+    """Progress of a search on the box."""
 
     hits: tuple[BoxHit, ...] = ()
-    """Those that came with this answer; of all, the newest come first."""
+    """New matches of this answer. The search begins at the log's end, so the newest come first."""
     matches: int = 0
-    """In all."""
+    """Total number of matches."""
     read: int = 0
-    """Bytes that were searched."""
+    """Bytes searched."""
     ended: bool = False
     incomplete: str = ""
-    """Why not everything was searched; empty = it was, as far as it has come."""
+    """Why part of the log was not searched; empty = no problem so far."""
 
 
 class Surroundings(NamedTuple):
-    """The lines around a place of a log."""
+    """The lines around a position of a log."""
 
     kept: KeptLines
     number: int
-    """Of the line that begins at the place."""
+    """Number of the line at the position."""
     size: int
-    """Bytes of the file now."""
+    """Size of the file now."""
 
 
 Agent = tuple[asyncssh.SSHClientConnection, Deployed]
@@ -125,7 +126,8 @@ class BoxLog:
     """One log on its box.
 
     Args:
-        agent: Returns the connection to the box and the agent there; raises `BoxError` while the box is not connected.
+        agent: Returns the connection to the box and its agent; raises `BoxError` while not
+            connected.
         path: Of the log.
     """
 
@@ -134,13 +136,13 @@ class BoxLog:
         self._agent = agent
 
     async def load_older(self, kept: KeptLines) -> int:
-        """Add the lines before those that are kept.
+        """Add the lines before those buffered.
 
         Returns:
             The number before which lines have changed.
 
         Raises:
-            NothingOlder: there are none, or there is no room for them.
+            NothingOlder: the log begins here, or a limit is reached.
             BoxError: the box does not send them.
         """
         if kept.place is None:
@@ -155,7 +157,7 @@ class BoxLog:
             if piece.lines or start == 0 or length >= LARGEST_PIECE:
                 break
             length *= 4
-        if kept.place != known:  # the log was cut meanwhile
+        if kept.place != known:  # the log was truncated meanwhile
             return kept.first
         if not piece.lines:
             raise NothingOlder("the line before these is too long to be shown")
@@ -164,7 +166,7 @@ class BoxLog:
         return number
 
     async def load_newer(self, kept: KeptLines) -> int:
-        """Add the lines after those that are kept; return how many.
+        """Add the lines after those buffered; return their number.
 
         Raises:
             BoxError: the box does not send them.
@@ -178,7 +180,7 @@ class BoxLog:
         return len(piece.lines)
 
     async def read_around(self, place: FilePlace) -> Surroundings:
-        """Return the lines around a place of the log.
+        """Return the lines around a position of the log.
 
         Raises:
             BoxError: the box does not send them.
@@ -199,12 +201,12 @@ class BoxLog:
         """Read the complete lines between two bytes of the log, also of a rotated one.
 
         Args:
-            inode: Of the file that has the bytes.
+            inode: Of the file with the bytes.
             start: Where to begin; a line that began before it is left out.
             stop: Where to end; a line that ends after it is left out.
 
         Raises:
-            BoxError: that file, or the box, cannot be read any more.
+            BoxError: the box, or that file, can no longer be read.
         """
         begin = max(0, start - 1)  # the byte before shows whether a line begins here
         words = (
@@ -246,10 +248,10 @@ class BoxLog:
         )
 
     async def find_line(self, line: int) -> FilePlace:
-        """Return where a line of the log begins, counted from 1.
+        """Return the position of a line of the log, counted from 1.
 
         Raises:
-            BoxError: it is not known.
+            BoxError: it is unknown.
         """
         for row in await self._read_rows("--line", str(line), "--until", "0"):
             if row.t == "file" and row.start >= 0:
@@ -257,7 +259,7 @@ class BoxLog:
         raise CommandFailed("rgt-box cat: it did not say where the line begins")
 
     async def count_older(self, kept: KeptLines) -> None:
-        """Count the lines before those that are kept.
+        """Count the lines before those buffered.
 
         Raises:
             BoxError: the box does not count them.
@@ -267,10 +269,10 @@ class BoxLog:
             kept.counted = await self.count_before(place), number
 
     async def count_before(self, place: FilePlace) -> int:
-        """Return how many lines of the log come before a place.
+        """Return how many lines of the log precede a position.
 
         Raises:
-            BoxError: it is not known, for instance because counting takes too long.
+            BoxError: it is unknown, for instance because counting takes too long.
         """
         cursor = _cursor(place.inode, place.offset)
         rows = await self._read_rows("--cursor", cursor, "--count", "--until", str(place.offset))
@@ -303,16 +305,16 @@ class BoxLog:
         """Search the complete log on the box, its end first; at most about 1 MB is sent.
 
         Args:
-            wanted: A text, or a regular expression of Python.
+            wanted: A text, or a Python regular expression.
             fixed: It is a text.
-            fold: Upper and lower case are the same.
+            fold: Ignore case.
             each: Called with each match and with the progress.
 
         Returns:
-            How it ended.
+            The final result.
 
         Raises:
-            BoxError: the box cannot be asked, or refuses the expression.
+            BoxError: the box cannot be queried, or refuses the expression.
         """
         words = ["grep", "--count", "--nice", "--progress", "0.5", "--max", str(MOST_HITS)]
         words += [
@@ -366,17 +368,20 @@ class BoxLog:
 
 
 def lines_of(data: bytes) -> tuple[str, ...]:
-    """Return the lines of a log as the agent shows them: a progress bar in its last state, long ones cut."""
+    """Return the lines of a log as the agent shows them.
+
+    A progress bar has its last state, and long lines are truncated.
+    """
     return tuple(clean(line_text(raw)) for raw in data.split(b"\n")[:-1])
 
 
 def _literal(path: str) -> str:
-    """Return a path that the agent does not take for a glob."""
+    """Escape a path so that the agent does not treat it as a glob."""
     return "".join(f"[{character}]" if character in "*?[" else character for character in path)
 
 
 def _cursor(inode: int, offset: int) -> str:
-    """Return a cursor that no earlier bytes prove."""
+    """Return a cursor with the hash of no bytes, so that nothing before it is verified."""
     return f"{inode}:{offset}:0:{_NOTHING}"
 
 
@@ -403,15 +408,16 @@ def _hit(row: dict[str, Any]) -> BoxHit | None:
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What is to be read."""
+    """Which file to read, and how."""
 
     path: str
-    """On the box; ``~`` and globs are expanded there."""
+    """Path on the box; ``~`` and globs are expanded there."""
     follow: bool = False
     lines: int | None = None
-    """Begin with the last so many lines; None = with the first byte."""
+    """Begin with this many last lines; None = with the first byte."""
     patience: float = 60.0
-    """Seconds without a connection after which it is given up; while following only until the box was reached once."""
+    """Seconds without a connection before giving up; when following, only until the box was first
+    reached."""
     accept_new_host_keys: bool = False
 
 
@@ -420,8 +426,8 @@ class ExactLog:
 
     Args:
         spec: The box.
-        request: What of it.
-        say: Told in words what the reader should know: losses of the connection, rotation.
+        request: The file and options.
+        say: Called with messages for the reader: lost connections, rotation.
     """
 
     def __init__(self, spec: BoxSpec, request: Request, say: Callable[[str], None]) -> None:
@@ -430,26 +436,28 @@ class ExactLog:
         self._path = request.path
         self._until: int | None = None
         self._known = False
-        """The file was found."""
+        """Set when the file was found."""
         self._reached = False
-        """The box was reached once: a follower goes on trying, whether or not the file was there yet."""
+        """Set when the box was reached: from then on a follower retries without a limit."""
 
     @property
     def path(self) -> str:
-        """On the box, as the agent has expanded it; as it was asked for before the first byte."""
+        """The path as expanded by the agent; before the first byte, as requested."""
         return self._path
 
     @property
     def offset(self) -> int:
-        """Where the piece that was yielded last begins in its file."""
+        """Offset in its file of the piece yielded last."""
         return self._place.offset
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the bytes as they come; each is counted as received when the next one is asked for.
+        """Yield the bytes as they arrive.
+
+        A piece counts as received when the next one is requested.
 
         Raises:
             CatFailed: the file cannot be read.
-            BoxError: the box cannot be reached, for longer than the patience lasts or for good.
+            BoxError: the box cannot be reached, permanently or for longer than the patience.
         """
         backoff = Backoff()
         heard = time.monotonic()
@@ -500,7 +508,7 @@ class ExactLog:
             )
 
     def _silence(self) -> float | None:
-        """Return how long nothing may come; a file that is followed may stand still."""
+        """Return how many seconds of silence are allowed; None when following."""
         if self._request.follow:
             return None
         return max(SILENT_SECONDS, self._request.patience)

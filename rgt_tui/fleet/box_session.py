@@ -1,4 +1,4 @@
-"""One box's session: connect, deploy the agent, stream frames, reconnect, and turn frames into states."""
+"""One box's session: connect, deploy the agent, stream frames, reconnect, update the state."""
 
 from __future__ import annotations
 
@@ -90,24 +90,25 @@ from rgt_tui.ssh import (
 )
 
 MOST_CURSORS = 1024
-"""Logs whose place is remembered; of more, those that are shown. The others' newest lines then come anew."""
+"""Log cursors kept; beyond, only those of displayed logs. The newest lines of the others are then
+sent again."""
 
 
 class Intake:
-    """Keeps the cursors of one box.
+    """Keeps the cursors and limits of one box.
 
     Args:
         spec: The box.
         profile: Its platform.
-        boxes: How many the fleet has: of many less is kept of each.
-        budget: What is kept of it at most, however much it tells; None = as built in.
+        boxes: Number of boxes in the fleet; the more, the less is kept of each.
+        budget: Memory limits, however much the box sends; None = defaults.
     """
 
     def __init__(
         self, spec: BoxSpec, profile: Profile, boxes: int = 1, budget: Budget | None = None
     ) -> None:
         self.focused = False
-        """The box is the one on the screen: all of its logs is kept."""
+        """The box is focused on screen: all lines of its logs are kept."""
         self._spec = spec
         self._mounts = watched_mounts(spec.mounts, profile)
         self._job_env = dict(profile.overrides.env)
@@ -120,24 +121,24 @@ class Intake:
         self._size: Size = size(boxes)
         self._budget = budget or Budget()
         self._came = 0
-        """About how many bytes since the budget was looked at."""
+        """About how many bytes were received since the last check of the budget."""
         self._more: tuple[str, ...] = ()
         self._logs: dict[str, Cursor] = {}
         self._kept: dict[str, tuple[KeptLines, int]] = {}
-        """Logs of which all lines are kept, and by how many readers."""
+        """Logs that are buffered completely, and their number of readers."""
         self._beyond: dict[str, Cursor] = {}
-        """Metric sources of which a frame could not be taken in: they go on behind it."""
+        """Metric sources with a frame that failed to apply: they continue after it."""
         self._stretches = Stretches()
 
     def follow(self, path: str) -> bool:
-        """Ask for one more log from now on; return whether it is new."""
+        """Request one more log from now on; return whether it is new."""
         if path in self._more:
             return False
         self._more += (path,)
         return True
 
     def keep_log(self, state: BoxState, path: str) -> KeptLines | None:
-        """Keep all lines of a log from now on; None = nothing is known of such a log."""
+        """Buffer all lines of a log from now on; None = no such log is known."""
         kept, readers = self._kept.get(path, (None, 0))
         if kept is None:
             view = next((view for view in state.logs if view.path == path), None)
@@ -151,30 +152,30 @@ class Intake:
         return kept
 
     def leave_log(self, path: str) -> None:
-        """Drop the older lines of a log that nobody reads any more."""
+        """Drop the older lines of a log once its last reader has left."""
         if path in self._kept:
             kept, readers = self._kept.pop(path)
             if readers > 1:
                 self._kept[path] = kept, readers - 1
 
     def take_readers(self, other: Intake) -> None:
-        """Go on for those who read logs of another intake of the box; their lines come again."""
+        """Adopt the log readers of another intake of the box; their lines are sent again."""
         for kept, _ in other._kept.values():
             kept.begin_anew()
         self._kept.update(other._kept)
 
     @property
     def stretches(self) -> int:
-        """How much of the past is kept."""
+        """Number of slots kept of the history."""
         return self._size.stretches
 
     @property
     def followed(self) -> tuple[str, ...]:
-        """Logs that were asked for in addition to those of the description."""
+        """Logs requested in addition to those in the description."""
         return self._more
 
     def take(self, state: BoxState, frame: Frame, now: float) -> BoxState:
-        """Return the state after `frame`, which arrived at `now` (client clock), within the box's budget."""
+        """Return the state after `frame`, received at `now` (client clock), within the budget."""
         self._came += weight(frame)
         state = self._taken(state, frame, now)
         if self._came < self._budget.every:
@@ -190,7 +191,7 @@ class Intake:
             return self.take_samples(state, (frame,), now)
         if isinstance(frame, LogLines):
             if frame.path not in self._logs and any(view.path == frame.path for view in state.logs):
-                # What an earlier rgt left of this log: the box tells its newest lines anew.
+                # An earlier rgt saved lines of this log: the box sends its newest lines again.
                 state = replace(
                     state, logs=tuple(view for view in state.logs if view.path != frame.path)
                 )
@@ -207,7 +208,7 @@ class Intake:
         return apply(state, frame, now)
 
     def take_samples(self, state: BoxState, frames: Sequence[Sample], now: float) -> BoxState:
-        """Return the state after samples that came one behind the other, such as those of the past: as `take` does."""
+        """Return the state after several consecutive samples, such as a box's history."""
         most = RING if self.focused else self._size.ring
         read = figures if self._size.cards else _box_figures
         state, fresh = with_samples(state, frames, now, read, most=most)
@@ -221,7 +222,10 @@ class Intake:
         return state
 
     def give_up(self, state: BoxState, frame: Frame) -> BoxState:
-        """Return the state with its cursors behind a frame that cannot be taken in, so that it does not come again."""
+        """Return the state with its cursors after a frame that failed to apply.
+
+        Otherwise the box would send the frame again.
+        """
         if isinstance(frame, Scalars):
             self._beyond[frame.source] = Cursor(inode=frame.inode, offset=frame.end)
         if isinstance(frame, LogLines):
@@ -234,20 +238,20 @@ class Intake:
         return replace(state, counters=replace(counters, bad_frames=counters.bad_frames + 1))
 
     def config(self, state: BoxState, interval: float, now: float) -> WatchConfig:
-        """Return what to ask the box for on connecting: everything behind what is known."""
+        """Return the request to the box on connecting: everything after the known cursors."""
         spec, counters = self._spec, state.counters
         sources: dict[str, Cursor] = {}
         twice = set()
         for run in state.runs:
             for source, cursor in run.cursors.items():
-                # A cell's metrics may for a moment be those of a found training, too: the cell stands first.
+                # A cell may briefly share its metrics with a found training: the cell comes first.
                 if sources.setdefault(source, cursor) != cursor:
                     twice.add(source)
         cells = {cell.name for queue in state.queues for cell in queue.cells} if twice else set()
         for source in twice:
             if cells.isdisjoint(run.name for run in state.runs if source in run.cursors):
-                # Two runs are told from one file, each from its own place: behind the place of one, the other would
-                # begin anew and lose its past. Both are told from the start.
+                # Two runs read one file, each with its own cursor. Starting at the cursor of one,
+                # the other would restart and lose its history, so both restart from the beginning.
                 del sources[source]
         return WatchConfig(
             interval=interval,
@@ -273,35 +277,36 @@ class Intake:
 
 
 ASKED_PINGS = 1_000
-"""Numbers of pings above this one ask for a sample; see `BoxSession.look`."""
+"""Ids of pings above this one request a sample; see `BoxSession.look`."""
 DEPLOY_SECONDS = 600.0
-"""The agent stands and streams by then, also over a very slow line; each step on the way has a shorter limit."""
+"""Time until the agent must be running and streaming, even over a very slow line; each step has a
+shorter limit."""
 
 MOST_TOGETHER = 64
-"""Samples that are taken in at once."""
+"""Samples applied together."""
 
 ON_THE_WAY = 1
-"""Samples that a box may have sent before it heard that it is to hurry."""
+"""Samples that a box may have sent before it received a shorter interval."""
 
 log = logging.getLogger("rgt.fleet")
 
 
 class BoxSession:
-    """Keeps one box's state true for as long as `run` runs. Nothing that happens on a box ends it.
+    """Keeps one box's state up to date as long as `run` runs. Errors on a box never end it.
 
     Args:
         spec: The box.
         profile: Its platform.
         bundle: The agent.
-        limit: How many connect at once.
+        limit: How many boxes connect at once.
         clock: Epoch seconds.
-        on_change: Called with the box's name when its state is another one.
-        ask: Who answers questions; None = nobody.
-        tap: Given every raw line.
-        answers: What has been answered; the fleet shares it.
-        policy: What becomes of unknown host keys.
-        boxes: How many the fleet has.
-        budget: How much of it is kept in memory; None = as built in.
+        on_change: Called with the box's name when its state changes.
+        ask: Prompts a person; None = no prompts.
+        tap: Called with every raw line.
+        answers: Earlier answers, shared by the fleet.
+        policy: Whether to accept unknown host keys.
+        boxes: Number of boxes in the fleet.
+        budget: Memory limits of the box; None = defaults.
     """
 
     def __init__(
@@ -330,70 +335,72 @@ class BoxSession:
         self._on_change = on_change
         self._interval = spec.interval
         self._slower_samples = 0
-        """So many more that come say nothing of the pace that was asked for; what came before them is not old."""
+        """How many more samples may still have the old interval. Until then the shown interval
+        stays, so that samples do not look overdue."""
         self._woken = asyncio.Event()
-        """Somebody wants no wait, or what it was for is over."""
+        """Set to end a wait early."""
         self._paused = False
         self._task: asyncio.Task[None] | None = None
         self._trying = self._called_back = False
         self._told = asyncio.Event()
-        """A try to connect has failed, or the box is live."""
+        """Set when an attempt to connect has failed, or the box is live."""
         self._connection: asyncssh.SSHClientConnection | None = None
         self._channel: Channel | Probe | None = None
         self._deployed: Deployed | None = None
         self._pings = 0
         self._looks: dict[int, asyncio.Event] = {}
-        """Number of a ping → set with the first sample that is told after its answer."""
+        """Id of a ping → set with the first sample received after its answer."""
         self._answered: set[int] = set()
         self._came: float | None = None
-        """Client clock when the first came of what is not taken in yet."""
+        """Client clock when the oldest unprocessed data was received."""
         self._came_steady = 0.0
         self._samples: list[Sample] = []
-        """What came one behind the other, and is taken in together."""
+        """Consecutive samples, to be applied together."""
         self._gathers = False
-        """More may be on its way to `_frame`."""
+        """More frames may follow in this call, so samples are collected."""
         self._fault: str | None = None
         self._hung: str | None = None
         self._files = FileAccess(self._limit)
         self._keepalive = Keepalive(self._patience, self._ping, self._cut)
 
     def recall(self, state: BoxState) -> None:
-        """Begin with what an earlier rgt knew; before `run`."""
+        """Begin with the state saved by an earlier rgt; call before `run`."""
         self.state = replace(state, interval=self._shown())
 
     def set_meter(self, meter: Meter) -> None:
-        """Store what the provider says, where the box answers included."""
+        """Store a provider's reading, including the box's address."""
         where = endpoint_from(meter)
         if where is not None:
             self.moved(*where)
         self._set(replace(self.state, meter=meter))
 
     def set_open_action(self, words: str) -> None:
-        """Store which billing call of this box has no known end; empty = none."""
+        """Store the text of this box's unfinished billing calls; empty = none."""
         if words != self.state.open_action:
             self._set(replace(self.state, open_action=words))
 
     def set_self_stop(self, known: SelfStop | None) -> None:
-        """Store what is remembered of having armed the box to stop itself."""
+        """Store the known facts about a self-stop that the box was armed for."""
         if known != self.state.self_stop:
             self._set(replace(self.state, self_stop=known))
 
     def set_account(self, bill: AccountBill) -> None:
-        """Store what the box's account is billed for that no box names."""
+        """Store the billed items of the box's account that belong to no box."""
         if bill != self.state.account:
             self._set(replace(self.state, account=bill))
 
     def moved(self, host: str, port: int) -> None:
-        """Note the address that the provider gives; it is used once the described address fails."""
+        """Store the provider's address of the box; it is used once the described address fails."""
         waits = self.state.link in (Link.UNREACHABLE, Link.REFUSED_KEY)
         if self._connector.moved(host, port) and waits:
             self._woken.set()
 
     async def look(self, seconds: float) -> float:
-        """Wait for a sample that the box takes after this call, at most so long.
+        """Wait at most `seconds` for a sample that the box takes after this call.
 
         Returns:
-            The steady clock at the call: a sample that was taken in before it says nothing about the time after it.
+            The steady clock at the call: a sample processed before it proves nothing about the time
+                after it.
         """
         self.take_in()
         begun = steady()
@@ -405,7 +412,7 @@ class BoxSession:
             async with asyncio.timeout(seconds):
                 await event.wait()
         except (TimeoutError, OSError):
-            pass  # then the newest sample is older than this call, and the gate says so
+            pass  # then the newest sample is too old, which the gate reports
         finally:
             self._looks.pop(number, None)
             self._answered.discard(number)
@@ -417,7 +424,7 @@ class BoxSession:
             self._send(Control(op="follow", path=path))
 
     def set_interval(self, seconds: float) -> None:
-        """Ask for a sample every `seconds`."""
+        """Request a sample every `seconds`."""
         if seconds == self._interval:
             return
         self._interval = seconds
@@ -430,10 +437,10 @@ class BoxSession:
 
     @property
     def agent(self) -> tuple[asyncssh.SSHClientConnection, Deployed]:
-        """The open connection and the agent at its end, for a question outside the stream.
+        """The open connection and its agent, for requests outside the stream.
 
         Raises:
-            Unreachable: there is none now.
+            Unreachable: there is no connection now.
             NoCommands: only a plain shell answers there.
         """
         if self._connection is None or self._channel is None:
@@ -461,12 +468,15 @@ class BoxSession:
             self._woken.set()
 
     def retry_now(self) -> None:
-        """Do not wait for the backoff to end."""
+        """End the wait for the next attempt."""
         if not self._paused:
             self._woken.set()
 
     async def try_now(self, seconds: float) -> None:
-        """Try to connect, without the backoff, until the box is live, a try has failed, or the time is up."""
+        """Try to connect at once, and wait for the result for at most `seconds`.
+
+        The result is a live box or a failed attempt.
+        """
         if self._paused or self._task is None:
             return
         self._told.clear()
@@ -477,13 +487,13 @@ class BoxSession:
                     await self._told.wait()
 
     def woke(self, moved: float = 0.0) -> None:
-        """The computer slept, or its clock was set: connect at once, and see whether a connection still lives.
+        """Reconnect and test an open connection: the computer slept or its clock was set.
 
         Args:
             moved: By how many seconds the clock was set.
         """
         self._set(shifted(self.state, moved))
-        if self._came is not None:  # before the clock was set, or behind that
+        if self._came is not None:  # works whether it was read before or after the clock change
             self._came = self._clock() - (steady() - self._came_steady)
         self.retry_now()
         if self._channel is not None:
@@ -496,7 +506,7 @@ class BoxSession:
         return seconds
 
     def _ping(self) -> None:
-        with contextlib.suppress(OSError):  # it is just being closed
+        with contextlib.suppress(OSError):  # the connection is just closing
             self._send(Control(op="ping", id=1))
 
     def _cut(self, reason: str) -> None:
@@ -513,7 +523,7 @@ class BoxSession:
                 await self._round(backoff)
             except asyncio.CancelledError:
                 called_back, self._called_back = self._called_back, False
-                # Called back by `pause`, and by nobody else?
+                # Cancelled by `pause` only?
                 if not called_back or self._task is None or self._task.uncancel() > 0:
                     raise
 
@@ -539,7 +549,7 @@ class BoxSession:
         await self._wait(wait)
 
     async def _wait(self, seconds: float | None = None) -> None:
-        """Wait for so many seconds, or for ever, unless woken."""
+        """Wait this many seconds (None = no limit), unless woken."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
@@ -563,7 +573,7 @@ class BoxSession:
             failure = failure_of(error)
             refused = failure in (Failure.REFUSED_KEY, Failure.REFUSED_LOGIN)
             if refused and self._connector.has_another_way:
-                failure = Failure.UNREACHABLE  # the next try goes there, and soon
+                failure = Failure.UNREACHABLE  # try the other address soon
             return failure, str(error)
         except (asyncssh.Error, OSError, TimeoutError) as error:
             return Failure.UNREACHABLE, f"ssh: {str(error) or type(error).__name__}"
@@ -607,7 +617,7 @@ class BoxSession:
             raise TimeoutError(f"the agent was not ready within {DEPLOY_SECONDS:g} s") from error
 
     def _catch_up(self, interval: float, followed: tuple[str, ...]) -> None:
-        """Send what was asked for while the agent was on its way."""
+        """Send requests made while the agent was starting."""
         if self._interval != interval:
             self._send(Control(op="interval", seconds=self._interval))
         for path in self.intake.followed[len(followed) :]:
@@ -621,13 +631,13 @@ class BoxSession:
         self._on_change(self.state.spec.name)
 
     def take_in(self, until: float = math.inf) -> bool:
-        """Process what has arrived; done for all boxes together, a few times a second.
+        """Process received data; called for all boxes in turn, a few times a second.
 
         Args:
-            until: When to stop (monotonic clock): no box may keep the others waiting.
+            until: When to stop (monotonic clock), so that no box delays the others.
 
         Returns:
-            True when something still waits.
+            True when some data is left.
         """
         waits = False
         try:
@@ -669,10 +679,14 @@ class BoxSession:
         self._take(frame)
 
     def _take_samples(self) -> None:
-        """Take in the samples that have come: nearly always one, of a box that has just been connected its past."""
+        """Apply the collected samples.
+
+        Usually that is one, or the history of a box that has just connected.
+        """
         samples, self._samples = self._samples, []
         if len(samples) > 1:
-            with contextlib.suppress(Exception):  # then one of them is wrong, and the others count
+            # One of them is invalid: apply them one at a time below.
+            with contextlib.suppress(Exception):
                 state = self.intake.take_samples(self.state, samples, self._now())
                 new = state.counters.samples - self.state.counters.samples
                 self._set(self._sampled(state, new) if new else state)
@@ -704,7 +718,7 @@ class BoxSession:
             self._files.ask(self._connection)
 
     def _seen(self, state: BoxState, frame: Frame) -> BoxState:
-        """Note when a frame was taken in, by the clock that nobody can set."""
+        """Record when a frame was applied, by the steady clock."""
         if isinstance(frame, Sample):
             if state.sample is not frame:
                 return state
@@ -719,7 +733,7 @@ class BoxSession:
         return state
 
     def _sampled(self, state: BoxState, count: int) -> BoxState:
-        """Note that so many samples were taken in."""
+        """Record that `count` samples were applied."""
         for number in self._answered:
             self._looks[number].set()
         shown = state.interval if self._slower_samples >= count else self._shown()
@@ -750,9 +764,8 @@ class BoxSession:
             self.state = state
             if state.link is Link.LIVE:
                 self._told.set()
-            if (
-                self._came is None
-            ):  # else it was told when something came, which is looked at as a whole
+            # Otherwise notified on receipt already, and read after processing.
+            if self._came is None:
                 self._on_change(state.spec.name)
 
     def _send(self, control: Control) -> None:
@@ -761,7 +774,10 @@ class BoxSession:
 
 
 def _peer(connection: asyncssh.SSHClientConnection) -> tuple[str, int] | None:
-    """Return where a connection really leads to; None where a jump host or a command carries it."""
+    """Return the actual remote address of a connection.
+
+    None = it goes through a jump host or proxy command.
+    """
     name = connection.get_extra_info("peername")
     if (
         connection.get_extra_info("rgt_below") is not None

@@ -1,4 +1,4 @@
-"""Settings of a box for the runs on it: mirrors, proxy and secrets, each read and changed by one agent command."""
+"""Settings of a box for its runs: mirrors, proxy and secrets, each changed by one agent command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class JobSettings(msgspec.Struct, frozen=True):
-    """What cells get that are started now."""
+    """Settings that apply to cells started from now on."""
 
     env: dict[str, str] = {}
     hooks: dict[str, Any] = {}
@@ -24,7 +24,7 @@ class JobSettings(msgspec.Struct, frozen=True):
 
 
 class LoginSettings(msgspec.Struct, frozen=True):
-    """What new login shells get."""
+    """Settings that apply to new login shells."""
 
     file: str | None = None
     kinds: tuple[str, ...] = ()
@@ -48,10 +48,10 @@ async def ask_mirrors(
         connection: To the box.
         deployed: The agent there.
         verb: show, on, off or tell.
-        told: What is turned.
+        told: The command's JSON input: the mirrors to turn on or off.
 
     Raises:
-        BoxError: no answer, or one that cannot be used.
+        BoxError: no answer, or an unusable one.
     """
     command = deployed.command("mirrors", verb)
     done = await run(
@@ -69,44 +69,44 @@ async def ask_mirrors(
 async def tell_platform(
     connection: asyncssh.SSHClientConnection, deployed: Deployed, profile: Profile
 ) -> MirrorState:
-    """Tell a box what its platform has for the cells of jobs, as every rgt does that watches it.
+    """Send a box its platform's settings for the cells of jobs; every rgt that watches it does so.
 
     Raises:
-        BoxError: no answer, or one that cannot be used.
+        BoxError: no answer, or an unusable one.
     """
     return await ask_mirrors(connection, deployed, "tell", platform_settings(profile))
 
 
 def platform_settings(profile: Profile) -> dict[str, Any]:
-    """Return what a platform gives to the cells of jobs: variables, and lines of shell that set its proxy."""
+    """Return a platform's settings for the cells of jobs: variables and proxy commands."""
     own = profile.overrides
     hooks = {"env": own.env_hook, "proxy": own.proxy_hook, "no_proxy": own.no_proxy}
     return {"env": dict(own.env), "hooks": hooks}
 
 
 class KeptSecret(msgspec.Struct, frozen=True):
-    """A secret that is kept on a box, without its value."""
+    """A secret stored on a box, without its value."""
 
     name: str
     path: str
     job: str | None = None
-    """The job whose cells get it; None = it is a file alone."""
+    """The job whose cells get it; None = it is only a file."""
     problem: str | None = None
 
 
 class SecretAnswer(msgspec.Struct, frozen=True):
-    """What became of a secret, or which there are."""
+    """The result of a change to a secret, or the list of secrets."""
 
     put: KeptSecret | None = None
     removed: tuple[KeptSecret, ...] = ()
     secrets: tuple[KeptSecret, ...] = ()
     found: tuple[ExposedToken, ...] = ()
-    """Keys that lie in the usual places."""
+    """Keys found in the usual places."""
     refused: str | None = None
 
 
 def durable_dirs(spec: BoxSpec, profile: Profile) -> tuple[str, ...]:
-    """Return the directories of a box that outlive it, or that other machines share: no secret belongs there."""
+    """Return the directories that outlive the box or are shared: no secret may be stored there."""
     mounts = [
         mount
         for tier in profile.tiers
@@ -126,17 +126,17 @@ async def ask_secret(
     *words: str,
     value: Secret | None = None,
 ) -> SecretAnswer:
-    """Keep, list, remove or find secrets on a box. The value goes over standard input.
+    """Store, list, remove or find secrets on a box. The value is sent over standard input.
 
     Args:
         connection: To the box.
         deployed: The agent there.
         verb: put, list, remove or find.
         words: Its options.
-        value: What is kept.
+        value: The secret to store.
 
     Raises:
-        BoxError: no answer, or one that cannot be used.
+        BoxError: no answer, or an unusable one.
     """
     data = b"" if value is None else value.reveal().encode("utf-8", "surrogateescape")
     command = deployed.command("secret", verb, *words)
@@ -145,10 +145,10 @@ async def ask_secret(
 
 
 def answer(out: bytes, words: str, kind: type[T]) -> T:
-    """Return the last line of what the agent has printed.
+    """Decode the last line of the agent's output.
 
     Raises:
-        CommandFailed: it cannot be used; the box's own words are passed on.
+        CommandFailed: it is unusable; the message includes the box's own output.
     """
     lines = [line for raw in out.splitlines() if (line := record(raw))]
     if not lines:

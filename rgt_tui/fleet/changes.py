@@ -1,4 +1,4 @@
-"""Describes in words what changed between two states of a box."""
+"""Describe changes between two states of a box as events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rgt_tui.profiles import copies_of, stopped_by_person
 
 
 class Said(NamedTuple):
-    """Something that happened to a box."""
+    """The text of an event of a box."""
 
     text: str
     level: str
@@ -35,9 +35,12 @@ _ENDS = {"done": "info", "failed": "error", "interrupted": "warn"}
 
 
 def between(old: BoxState, new: BoxState, now: float) -> list[FleetEvent]:
-    """Return the events that lead from `old` to `new`, in a sensible order; what is muted is marked."""
+    """Return the events of the changes from `old` to `new`, grouped by subject.
+
+    Muted events are marked.
+    """
     if _same(old, new):
-        return []  # nearly always: a sample alone is no news
+        return []  # nearly always: a sample alone is no event
     name = new.spec.name
     quiet = frozenset(alert.id for alert in new.alerts if alert.muted)
     found = [
@@ -56,7 +59,7 @@ MUTED = " (muted)"
 
 
 def said_event(now: float, box: str, said: Said) -> FleetEvent:
-    """Return an event; one that is only for the journal says why no sink was told."""
+    """Return an event. The text of a muted one, which is only for the journal, says so."""
     text = clean(said.text) + (MUTED if said.muted else "")
     return FleetEvent(
         at=now, box=box, text=text, level=said.level, about=said.about, muted=said.muted
@@ -64,7 +67,7 @@ def said_event(now: float, box: str, said: Said) -> FleetEvent:
 
 
 def _same(old: BoxState, new: BoxState) -> bool:
-    """Say whether nothing is another object that anything below is read from."""
+    """Return whether every part of the state that can cause an event is the same object."""
     return (
         old.link is new.link
         and old.queues is new.queues
@@ -82,11 +85,11 @@ _LINKS = {
     Link.ASKING: ("{}", "warn"),
     Link.PAUSED: ("{}", "info"),
 }
-"""What is said when the link takes a value; the reason stands in the braces."""
+"""Text and level when the link takes a value; the braces are replaced by the reason."""
 
 
 ALERTS = {Link.REFUSED_KEY: "host-key", Link.REFUSED_LOGIN: "login", Link.ASKING: "asking"}
-"""The alert that says the same as a value of the link."""
+"""The alert about the same state as a value of the link."""
 
 
 def _link(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said]:
@@ -102,14 +105,14 @@ def _link(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said]
 
 
 def _silent_since(box: BoxState) -> float:
-    """Return when the last sample arrived: a box is declared lost only some time after it fell silent."""
+    """Return when the box fell silent: the last sample arrives before the box is declared lost."""
     if box.sample_at is None:
         return box.since
     return min(box.since, box.sample_at)
 
 
 def _platform(old: BoxState, new: BoxState) -> Iterator[Said]:
-    """With the first sample ever of a box that nobody has said the platform of: what it seems to be."""
+    """With the first sample of a box without a configured platform: report the recognised one."""
     spec = new.spec
     if old.sample is not None or new.sample is None or spec.profile != GENERIC or spec.untrusted:
         return
@@ -125,9 +128,9 @@ def _cells(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said
         for cell in queue.cells:
             known = before.get(cell.name)
             if known is None and not before:
-                continue  # the first sight of a queue is no news
+                continue  # the first report of a queue is no event
             if known is None or known.state != cell.state:
-                # failed, interrupted: the kinds of alert are called as the states
+                # failed, interrupted: the kinds of alert have the names of the states
                 lost = copies_of(new)(cell) is False
                 yield from _cell(cell, f"{cell.state}:{cell.name}" in quiet, lost)
 
@@ -169,7 +172,7 @@ def _findings(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[S
             again = _FREE_AGAIN.get(finding.gotcha, "the cause is gone")
             text = f"{finding.resource}{whose}: {again} ({finding.gotcha})"
             yield Said(text, "info", _cause(finding), muted)
-    # Nobody can mute what is over: its mute has ended with it, so what was quiet is asked of the state before.
+    # An ended finding's mute has ended as well, so whether it was muted is read from the old state.
     before_quiet = {alert.id for alert in old.alerts if alert.muted}
     for key, finding in before.items():
         if not _is_among(finding, new.findings):
@@ -181,16 +184,19 @@ def _findings(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[S
 
 _ENDED = {"SP1": "the interruption is over"}
 _FREE_AGAIN = {"U6": "free again", "U7": "free again"}
-"""What happened, by finding, where its title would read badly."""
+"""Text for the end of a finding whose title would read badly."""
 
 
 def _cause(finding: Finding) -> str:
-    """Name what a finding is about; which run it hit may come to light only later."""
+    """Return the subject of a finding, without its run, which may become known later."""
     return f"finding:{finding.gotcha}:{finding.resource}"
 
 
 def _is_among(finding: Finding, others: Iterable[Finding]) -> bool:
-    """Say whether it was found there, too: a reading tells of a cause before a line of a log says which run it hit."""
+    """Return whether a finding is in a list, also if only one of the two names its run.
+
+    A reading can report a cause before a log line shows which run it hit.
+    """
     return any(
         (other.gotcha, other.resource) == (finding.gotcha, finding.resource)
         and (other.run == finding.run or not other.run or not finding.run)
@@ -199,7 +205,7 @@ def _is_among(finding: Finding, others: Iterable[Finding]) -> bool:
 
 
 def _meter(old: BoxState, new: BoxState) -> Iterator[Said]:
-    # What the fleet file says of a price follows from the link, which has been told already.
+    # A fleet-file price follows from the link, whose change has been reported already.
     same = old.meter.lifecycle is new.meter.lifecycle or new.meter.source == FLEET_FILE
     if same or old.meter.at is None:
         return
@@ -222,7 +228,7 @@ _BILLED = {
 
 
 def _self_stop(old: BoxState, new: BoxState) -> Iterator[Said]:
-    """Say what became of a box that was armed to stop itself: once off, and once it has told."""
+    """Report the self-stop of an armed box: when it is off, and when its own report has arrived."""
     before, after = old.self_stop, new.self_stop
     if after is None or after is before or not after.armed:
         return

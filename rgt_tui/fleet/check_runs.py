@@ -1,6 +1,6 @@
-"""Runs a check on request: the command that a person would type, in a process of its own that can be killed.
+"""Run a check on request: the command that a person would type, in a process that can be killed.
 
-Only commands that look are run: none that bills, ends, copies, starts or removes anything.
+Only read-only commands are run: no command that bills, ends, copies, starts or removes anything.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ LOOKS: Mapping[str, frozenset[str]] = {
     "verify": frozenset(),
     "queue": frozenset(("check", "status", "reconcile")),
 }
-"""Commands that only look; where there are words, one of them must be the verb behind the box. ``rgt reap`` without
-``--kill`` lists."""
+"""Read-only commands. If verbs are listed, the command's last word must be one of them. ``rgt
+reap`` without ``--kill`` only lists."""
 SECONDS = 900.0
 LONGEST_LINE = 2_000
 MOST_LINES = 5_000
-"""What a command prints beyond that is counted."""
+"""Further lines of a command's output are counted, not shown."""
 GRACE_SECONDS = 3.0
 
 
 class NotRunnable(Exception):
-    """A check is not run from here; the message says why."""
+    """A check cannot be run from here; the message says why."""
 
 
 def words_of(check: str, box: str, copies: Path | None = None) -> tuple[str, ...] | None:
-    """Return the words behind ``rgt`` that run a check; None where there are none that only look.
+    """Return the arguments of ``rgt`` that run a check; None if it has no read-only command.
 
     Args:
         check: Its id.
@@ -69,12 +69,14 @@ async def run_words(
     on_line: Callable[[str], None],
     env: Mapping[str, str] = os.environ,
 ) -> int:
-    """Run ``rgt``; return its exit status. Cancelled, or after `SECONDS`, it is ended with all that it began.
+    """Run ``rgt``; return its exit status.
+
+    When cancelled, or after `SECONDS`, the process and its children are killed.
 
     Args:
-        words: Behind ``rgt``.
-        fleet_file: Which names the box.
-        on_line: Told of each line that it prints.
+        words: Arguments of ``rgt``.
+        fleet_file: The file that describes the box.
+        on_line: Called with each line that it prints.
         env: Its environment.
 
     Raises:
@@ -83,7 +85,7 @@ async def run_words(
     chosen = [] if words[0] == "verify" else ["--fleet", str(fleet_file)]
     try:
         process = await asyncio.create_subprocess_exec(
-            # -P: nothing is imported from the directory in which rgt happens to run.
+            # -P: import nothing from the current directory.
             *(sys.executable, "-P", "-m", "rgt_tui", words[0], *chosen, *words[1:]),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -105,7 +107,7 @@ async def run_words(
 
 
 async def _told(stream: asyncio.StreamReader, on_line: Callable[[str], None]) -> None:
-    """Pass on the lines, cut and counted, however long or many they are."""
+    """Pass on the lines, limited in length and number."""
     rest, count = b"", 0
     while chunk := await stream.read(65_536):
         *whole, rest = (rest + chunk).split(b"\n")

@@ -1,4 +1,4 @@
-"""Connecting and staying connected: the limit on connects, prompts, moved addresses, backoff, and keepalive."""
+"""Connect and stay connected: connect limit, prompts, moved addresses, backoff, keepalive."""
 
 from __future__ import annotations
 
@@ -34,22 +34,23 @@ from rgt_tui.ssh import (
 )
 
 AT_ONCE = 10
-"""More at once stall the loop, and trip sshd's MaxStartups where boxes share a jump host (measured)."""
+"""Simultaneous connects. More stall the loop, and trip sshd's MaxStartups where boxes share a jump
+host (measured)."""
 HOLD_SECONDS = 4.0
-"""A box that has not let us in by then hangs, or waits: the next one begins beside it."""
+"""A box not logged in by then hangs or waits, so another one may begin as well."""
 WOKEN_SECONDS = 10.0
-"""A connection that says nothing for so long after the computer slept is dead."""
+"""A connection that is silent this long after the computer slept is dead."""
 HUNG_SECONDS = 30.0
-"""An agent that does not answer for so long hangs: it is stopped, or waits for a disk that is gone. A box that swaps
-may take a while to answer."""
+"""An agent that does not answer this long hangs: it was stopped, or waits for a disk that is gone.
+A box that swaps may take a while to answer."""
 
 
 ROUND_SECONDS = 0.5
-"""So often all that need not be looked at sooner are gone through."""
+"""Seconds between two passes over connections without an earlier deadline."""
 
 
 class Slot:
-    """One box's place among those that connect. It ends when it is given back, and by itself after a while."""
+    """A permit to connect. It ends when given back, or automatically after a while."""
 
     __slots__ = ("_free", "_timer")
 
@@ -58,7 +59,7 @@ class Slot:
         self._timer = asyncio.get_running_loop().call_later(seconds, self.give)
 
     def give(self) -> None:
-        """Let the next one begin; a second time it does nothing."""
+        """Release the permit; a second call does nothing."""
         free, self._free = self._free, None
         self._timer.cancel()
         if free is not None:
@@ -66,11 +67,11 @@ class Slot:
 
 
 class ConnectLimit:
-    """Hands slots out in the order in which they are asked for.
+    """Grants slots in the order of the requests.
 
     Args:
-        at_once: How many there are.
-        hold: Seconds after which one ends by itself.
+        at_once: Number of slots.
+        hold: Seconds after which a slot ends automatically.
     """
 
     def __init__(self, at_once: int = AT_ONCE, hold: float = HOLD_SECONDS) -> None:
@@ -84,34 +85,35 @@ class ConnectLimit:
 
 
 class Failure(enum.StrEnum):
-    """What ended a try, or a connection."""
+    """Why an attempt, or a connection, ended."""
 
     UNREACHABLE = "unreachable"
-    """No connection, or it was lost."""
+    """There was no connection, or it was lost."""
     REFUSED_KEY = "host key refused"
     REFUSED_LOGIN = "login refused"
     AGENT_ENDED = "agent ended"
-    """The connection stands, the agent does not."""
+    """The connection is open, but the agent has ended."""
     NO_WAY_TO_READ = "no way to read it"
     """Neither the agent nor a plain shell can be used there."""
     OUR_FAULT = "fault of rgt"
-    """What the box sent, or its state, was more than this program could handle."""
+    """The box's data or state caused an error in rgt."""
 
 
 class Wait(NamedTuple):
-    """Seconds before the next try."""
+    """Seconds before the next attempt."""
 
     first: float
     longest: float
-    """Each wait is twice the one before, up to this."""
+    """Each wait is twice the previous one, up to this."""
 
 
 WAITS: dict[Failure, Wait] = {
     Failure.UNREACHABLE: Wait(1.0, 120.0),
-    # More tries change nothing before a person does something, and trip the box's bans; `retry` does not wait.
+    # More attempts are useless until a person acts, and trigger bans by the box; `retry` does not
+    # wait.
     Failure.REFUSED_KEY: Wait(900.0, 900.0),
     Failure.REFUSED_LOGIN: Wait(900.0, 900.0),
-    # Each try starts a program on the box.
+    # Each attempt starts a program on the box.
     Failure.AGENT_ENDED: Wait(2.0, 120.0),
     Failure.NO_WAY_TO_READ: Wait(30.0, 120.0),
     Failure.OUR_FAULT: Wait(5.0, 120.0),
@@ -121,21 +123,24 @@ LINKS: dict[Failure, Link] = {
     Failure.REFUSED_KEY: Link.REFUSED_KEY,
     Failure.REFUSED_LOGIN: Link.REFUSED_LOGIN,
 }
-"""What a failure makes of the link; any other says no more than that the box cannot be reached."""
+"""Links after a failure; any other failure means unreachable."""
 
 LIVED_SECONDS = 10.0
-"""A connection that lived this long begins the count anew."""
+"""A connection that lived this long resets the count of failures."""
 
 _RNG = random.Random()
 
 
 def link_of(failure: Failure) -> Link:
-    """Return the word for the link after a failure."""
+    """Return the link's state after a failure."""
     return LINKS.get(failure, Link.UNREACHABLE)
 
 
 class Backoff:
-    """Counts the failures in a row. Each wait is drawn from its upper half, so that boxes do not come back in step."""
+    """Counts consecutive failures.
+
+    Each wait is drawn randomly from its upper half, so that boxes do not reconnect in step.
+    """
 
     __slots__ = ("_failures", "_rng")
 
@@ -144,7 +149,7 @@ class Backoff:
         self._failures = 0
 
     def reset(self) -> None:
-        """Start over after a connection that lasted."""
+        """Reset the count after a connection that lasted."""
         self._failures = 0
 
     def wait(self, failure: Failure = Failure.UNREACHABLE) -> float:
@@ -156,7 +161,7 @@ class Backoff:
 
 
 def endpoint_from(meter: Meter) -> tuple[str, int] | None:
-    """Return where the provider says that SSH answers, if it says so and that is an address."""
+    """Return the SSH address reported by the provider, if it is usable."""
     if meter.ssh_host is None or meter.ssh_port is None:
         return None
     told = Elsewhere(meter.ssh_host, meter.ssh_port)
@@ -166,7 +171,7 @@ def endpoint_from(meter: Meter) -> tuple[str, int] | None:
 
 
 def failure_of(error: Exception) -> Failure:
-    """Return what kind of failure an error on the way to a box is."""
+    """Return the kind of failure of a connection error."""
     return next(
         (failure for kind, failure in _FAILURES if isinstance(error, kind)), Failure.UNREACHABLE
     )
@@ -181,16 +186,16 @@ _FAILURES: tuple[tuple[type[BoxError], Failure], ...] = (
 
 
 class Connector:
-    """The way to one box.
+    """Opens connections to one box.
 
     Args:
         spec: The box.
         profile: Its platform.
-        limit: How many boxes connect at once; a box that waits for a person leaves its slot to others.
-        ask: Who is asked; None = nobody.
-        answers: What has been answered; a whole fleet may share it.
-        policy: What becomes of unknown host keys.
-        asking: Called with the question while a person is waited for, and with None when that is over.
+        limit: How many boxes connect at once; a box that waits for a person releases its slot.
+        ask: Prompts a person; None = no prompts.
+        answers: Earlier answers; an entire fleet may share them.
+        policy: Whether to accept unknown host keys.
+        asking: Called with the question while a person must answer, and with None afterwards.
     """
 
     def __init__(
@@ -214,9 +219,10 @@ class Connector:
         self._moved = self._failed = False
 
     def moved(self, host: str, port: int) -> bool:
-        """Note where the box is said to be; return whether that is news.
+        """Store the address reported by the provider; return whether it is new.
 
-        It counts once the described address fails: an alias may lead to the box by a way that no provider knows.
+        It is used once the described address fails: an alias may lead to the box by a route that
+        the provider does not know.
         """
         told = Elsewhere(host, port)
         news = told != self._elsewhere
@@ -226,7 +232,7 @@ class Connector:
 
     @contextlib.asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
-        """Have a slot among those that connect."""
+        """Hold a slot of the connect limit."""
         await self._take()
         try:
             yield
@@ -237,7 +243,8 @@ class Connector:
         """Connect, within `slot`.
 
         Raises:
-            BoxError: see `rgt_tui.ssh.connection.connect`. The next try goes to the other address, where there is one.
+            BoxError: see `rgt_tui.ssh.connection.connect`. The next attempt uses the other address,
+                if there is one.
         """
         described = not self._moved
         try:
@@ -257,7 +264,7 @@ class Connector:
 
     @property
     def has_another_way(self) -> bool:
-        """The address that failed last is not the only one."""
+        """Whether the next attempt uses another address than the one that failed."""
         return self._moved
 
     async def _take(self) -> None:
@@ -273,19 +280,21 @@ class Connector:
         self._give()
         self._asking(title)
         yield
-        # Not when cancelled or failed: then there is nothing to go on with.
+        # Not in a finally block: when cancelled or failed, no slot is needed.
         self._asking(None)
         await self._take()
 
 
-# Whether the SSH server of a box lets files be copied (SFTP), asked once per connection.
+# Whether the SSH server of a box allows file transfers (SFTP), checked once per connection.
 
 
 class FileAccess:
-    """What is known of one box. One that takes files is asked once, any other once per connection.
+    """Whether one box allows file transfers.
+
+    A positive answer is final; otherwise it is checked once per connection.
 
     Args:
-        on_lack: Called when it is found out that the box takes none.
+        on_lack: Called when the box turns out not to allow them.
     """
 
     def __init__(self, on_lack: Callable[[], None]) -> None:
@@ -294,7 +303,7 @@ class FileAccess:
         self._task: asyncio.Task[None] | None = None
 
     def ask(self, connection: asyncssh.SSHClientConnection) -> None:
-        """Begin to ask, unless that is under way or the answer is known."""
+        """Start the check, unless it is running or the answer is known."""
         if not self._has and self._task is None:
             self._task = asyncio.create_task(self._ask(connection), name="sftp")
 
@@ -307,24 +316,27 @@ class FileAccess:
                 self._on_lack()
 
     def limits(self, others: tuple[str, ...]) -> tuple[str, ...]:
-        """Return what does not work on the box, files included where they are known not to."""
+        """Return the limitations of the box, including a known lack of file transfer."""
         said = self._has is not False or NO_FILES in others or NO_SFTP in others
         if said:
             return others
         return (*others, NO_SFTP)
 
     def end(self) -> None:
-        """The connection is gone."""
+        """Cancel the check: the connection is gone."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
 
 
-# Notices a connection that has gone silent, and a computer that slept or whose clock was set.
+# Detects a silent connection, and a computer that slept or whose clock was set.
 
 
 class _Rounds:
-    """One timer for all connections that speak: hundreds of their own, set anew every few seconds, are not free."""
+    """One timer for all active connections.
+
+    Hundreds of timers of their own, reset every few seconds, would cost too much.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
@@ -332,12 +344,12 @@ class _Rounds:
         self._goes = False
 
     def join(self, one: Keepalive, seconds: float) -> None:
-        """Have one looked at within so many seconds."""
+        """Check a connection within this many seconds."""
         self._due[one] = time.monotonic() + seconds
         self._begin()
 
     def leave(self, one: Keepalive) -> None:
-        """Nobody waits for it any more."""
+        """Stop checking a connection."""
         self._due.pop(one, None)
 
     def _begin(self) -> None:
@@ -359,12 +371,12 @@ _rounds: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Rounds] = weakref
 
 
 class Keepalive:
-    """Listens to one connection at a time. Every byte counts as a sign of life: a long line comes slowly.
+    """Monitors one connection at a time. Every byte counts, because a long line arrives slowly.
 
     Args:
-        patience: Seconds of silence after which the agent is asked.
-        ask: Sends it a question that every agent answers.
-        cut: Gives the connection up; called with the reason.
+        patience: Seconds of silence after which the agent is queried.
+        ask: Sends it a request that every agent answers.
+        cut: Closes the connection; called with the reason.
     """
 
     def __init__(
@@ -379,24 +391,24 @@ class Keepalive:
 
     @property
     def lived(self) -> float:
-        """For how long something came, in seconds; the wait for what says nothing is no life."""
+        """Seconds from the start to the last byte; silence at the end does not count."""
         return self._last - self._began
 
     def reset(self) -> None:
-        """Nothing has come yet."""
+        """Reset: nothing has been received yet."""
         self._began = self._last = 0.0
 
     def begin(self) -> None:
-        """A stream begins."""
+        """Start monitoring a stream."""
         self._began = self._last = time.monotonic()
         self._again(self._patience())
 
     def heard(self) -> None:
-        """Something came."""
+        """Record that data was received."""
         self._last = time.monotonic()
 
     def end(self) -> None:
-        """The stream is over."""
+        """Stop monitoring."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -404,11 +416,11 @@ class Keepalive:
             self._rounds.leave(self)
 
     def woke(self) -> None:
-        """The computer slept: ask at once."""
+        """Query the agent at once, because the computer slept."""
         self._question(WOKEN_SECONDS)
 
     def look(self) -> None:
-        """See for how long nothing has come."""
+        """Check how long the connection has been silent."""
         silent, patience = time.monotonic() - self._last, self._patience()
         if silent < patience:
             self._again(patience - silent)
@@ -444,32 +456,33 @@ class Keepalive:
 
 
 JUMP_SECONDS = 5.0
-"""Less is a loop that was busy, or a clock that is being adjusted."""
+"""Smaller differences come from a busy loop, or a clock that is being adjusted."""
 
 replace = msgspec.structs.replace
 
 
 class Times(NamedTuple):
-    """The clocks at one moment, in seconds."""
+    """Several clocks read at one moment, in seconds."""
 
     wall: float
     """Epoch; may be set."""
     awake: float
-    """Never set; stands still while the computer sleeps."""
+    """Cannot be set; stops while the computer sleeps."""
     elapsed: float
-    """Never set; goes on while it sleeps. Where there is no such clock, the same as `awake`."""
+    """Cannot be set; continues while the computer sleeps. Without such a clock, the same as
+    `awake`."""
 
 
 class Jump(NamedTuple):
-    """What happened between two moments."""
+    """Sleep and clock change between two moments."""
 
     slept: float = 0.0
     moved: float = 0.0
-    """By how much the clock was set, positive = ahead."""
+    """How far the clock was set, positive = forward."""
 
     @property
     def words(self) -> str:
-        """For the event line."""
+        """Text for the event line."""
         if self.slept:
             return f"this computer slept for {age(round(self.slept))}: connecting again"
         way = "forward" if self.moved > 0 else "back"
@@ -477,16 +490,14 @@ class Jump(NamedTuple):
 
 
 def read(wall: float) -> Times:
-    """Return the clocks now; `wall` is the fleet's own."""
+    """Read the clocks; `wall` is the fleet's own."""
     return Times(wall, time.monotonic(), elapsed())
 
 
 def elapsed() -> float:
-    """Return a clock that also runs while the computer sleeps, where the system has one."""
-    for name in (
-        "CLOCK_BOOTTIME",
-        "CLOCK_MONOTONIC",
-    ):  # Linux; macOS, whose `monotonic` stands still
+    """Return a clock that also runs while the computer sleeps, if the system has one."""
+    # Linux; macOS, whose `monotonic` stops during sleep.
+    for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):
         number = getattr(time, name, None)
         if number is not None:
             return time.clock_gettime(number)
@@ -494,7 +505,7 @@ def elapsed() -> float:
 
 
 def jump(before: Times, after: Times) -> Jump | None:
-    """Return what happened in between; None = nothing out of the ordinary."""
+    """Return the sleep or clock change in between; None = neither."""
     slept = (after.elapsed - before.elapsed) - (after.awake - before.awake)
     moved = (after.wall - before.wall) - (after.elapsed - before.elapsed)
     if slept < JUMP_SECONDS and abs(moved) < JUMP_SECONDS:
@@ -506,11 +517,11 @@ def jump(before: Times, after: Times) -> Jump | None:
 
 
 def shifted(state: BoxState, seconds: float) -> BoxState:
-    """Return the state adjusted to a client clock that was set: ages stay what they were.
+    """Return the state adjusted to a client clock that was set, so that ages stay the same.
 
     Args:
         state: A box.
-        seconds: By how much the clock was set, positive = ahead.
+        seconds: How far the clock was set, positive = forward.
     """
     if not seconds:
         return state

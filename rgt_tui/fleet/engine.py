@@ -1,4 +1,4 @@
-"""The fleet: all sessions together, as one immutable state that is published a few times a second."""
+"""The fleet: all sessions together, published a few times a second as one immutable state."""
 
 from __future__ import annotations
 
@@ -69,26 +69,27 @@ if TYPE_CHECKING:
 
 METER_SECONDS = 20.0
 RECALL_SECONDS = 3.0
-"""The past is waited for no longer than this."""
+"""Longest wait for the saved states."""
 CLOCK_SECONDS = 2.0
-"""Between two looks at the computer's own clocks."""
+"""Seconds between two reads of the computer's own clocks."""
 STOP_SECONDS = 5.0
-"""What has not ended by then is left behind."""
+"""Tasks that have not ended by then are abandoned."""
 CLOSE_SECONDS = 10.0
-"""For what is held to be written down."""
+"""Seconds to write out buffered data."""
 
 log = logging.getLogger("rgt.fleet")
 
 
 class BaseFleet(FleetSource):
-    """What a running fleet and a replayed one have in common: sessions whose states are published.
+    """Common part of a running and a replayed fleet: sessions whose states are published.
 
     Args:
         profiles: Box → its platform.
-        clock: Epoch seconds; the recording's for what is replayed.
+        clock: Epoch seconds; for a replay, the recording's clock.
         alerting: Keeps the alerts.
-        observers: Told of every published state and every event; closed by `stop`.
-        asks: Somebody answers `FleetState.questions`; otherwise each is refused at once, with the reason.
+        observers: Notified of every published state and every event; closed by `stop`.
+        asks: A person answers `FleetState.questions`; otherwise each is refused at once, with the
+            reason.
     """
 
     def __init__(
@@ -114,30 +115,30 @@ class BaseFleet(FleetSource):
         return self._publisher.state
 
     def now(self) -> float:
-        """The client clock."""
+        """Return the client clock."""
         return self._clock()
 
     def subscribe(self, callback: Callable[[FleetState], None]) -> Callable[[], None]:
-        """Call `callback` with every new state; return the way to stop."""
+        """Call `callback` with every new state; return the unsubscriber."""
         return self._publisher.subscribe(callback)
 
     def give_way(self, busy: Callable[[], bool]) -> None:
-        """Let what boxes send wait, for a moment at most, while `busy` says that a key is to be painted."""
+        """Briefly delay incoming box data while `busy` reports that a key press must be painted."""
         self._publisher.busy = busy
 
     def profile(self, box: str) -> Profile:
-        """The profile of a box."""
+        """Return the profile of a box."""
         return self._profiles[box]
 
     def checks(self, box: str) -> tuple[CheckResult, ...]:
-        """The lifecycle checks of a box, evaluated now."""
+        """Evaluate the lifecycle checks of a box now."""
         profile = self._profiles[box]
         read = seen_at(profile) is not None
         return evaluate(self._publisher.sessions[box].state, profile, self._clock(), page_seen=read)
 
     @property
     def chronicle(self) -> Chronicle | None:
-        """What was kept of the fleet; None = nothing is."""
+        """The recorded history of the fleet; None = nothing is recorded."""
         return next((one.chronicle for one in self._observers if isinstance(one, Keeper)), None)
 
     def answer(self, question: int, text: str | None) -> None:
@@ -145,7 +146,7 @@ class BaseFleet(FleetSource):
         self._questions.answer(question, text)
 
     def publish(self) -> None:
-        """Publish what has changed now, without waiting for the next time."""
+        """Publish all changes now, without waiting for the next time."""
         self._publisher.publish()
 
     def _begin(self, works: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
@@ -155,7 +156,10 @@ class BaseFleet(FleetSource):
             )
 
     async def stop(self) -> None:
-        """Disconnect, within seconds whatever hangs. What runs on the boxes continues."""
+        """Disconnect, within seconds even if something hangs.
+
+        Programs on the boxes keep running.
+        """
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -182,7 +186,7 @@ class BaseFleet(FleetSource):
 
 
 class Fleet(BaseFleet):
-    """A running fleet; see `rgt_tui.fleet.fleet_source.FleetSource` for what each method promises."""
+    """A running fleet; see `rgt_tui.fleet.fleet_source.FleetSource` for the methods."""
 
     keeps_logs = keeps_transfers = runs_checks = True
 
@@ -211,22 +215,28 @@ class Fleet(BaseFleet):
 
         Args:
             specs: The boxes; names are unique.
-            audit: Where billing actions are written down; how far each came stands beside it.
+            audit: The log of billing actions; the journal of their states is in the same directory.
             clock: Epoch seconds.
-            env: Where the providers' keys are looked for; None = the process's environment.
+            env: Variables with the providers' keys; None = the process's environment.
             meter_seconds: Pause between two readings of the meters.
-            remember: Where the boxes' states of an earlier rgt come from, so that they are shown at once.
-            observers: Told of every published state and every event; closed by `stop`. A `Keeper` is also asked.
-            tap: Given every raw line of every box.
-            asks: Somebody answers `FleetState.questions`; otherwise each is refused at once, with the reason.
-            policy: What becomes of host keys that nobody has seen before.
-            alerting: Keeps the alerts, and tells the sinks; None = as built in, kept in memory, nobody is told.
+            remember: Returns the boxes' states saved by an earlier rgt, to be shown at once.
+            observers: Notified of every published state and every event; closed by `stop`. A
+                `Keeper` also emits events.
+            tap: Called with every raw line of every box.
+            asks: A person answers `FleetState.questions`; otherwise each is refused at once, with
+                the reason.
+            policy: Whether to accept unknown host keys.
+            alerting: Keeps the alerts and notifies the sinks; None = default settings, in memory,
+                without sinks.
             readonly: Refuse every billing action.
-            copies: Where results are pulled to, a directory for each box; None = ``pulled`` in the working directory.
-            whole: These are all boxes of the fleet file: what else their accounts are billed for is looked for, too.
-            following: The fleet file, whose changes are taken over; None = the boxes stay these.
-            fleet_file: Which commands that are run beside it name; None = none can be run.
-            budget: How much of each box is kept in memory; None = as built in.
+            copies: Where results are pulled to, a directory for each box; None = ``pulled`` in the
+                working directory.
+            whole: These are all boxes of the fleet file, so other billed items of their accounts
+                are searched for.
+            following: The fleet file, whose changes are applied; None = the boxes do not change.
+            fleet_file: The fleet file passed to commands that are run; None = no command can be
+                run.
+            budget: Memory limits of each box; None = defaults.
 
         Raises:
             ProfileError: a box names a profile that does not exist.
@@ -257,13 +267,13 @@ class Fleet(BaseFleet):
             spec.name: self._new_session(spec, self._profiles[spec.name], boxes=len(specs))
             for spec in specs
         }
-        """In the order of the fleet file; those who were given it see it change."""
+        """In the order of the fleet file; changed in place, because other objects share it."""
         self._specs = {spec.name: spec for spec in specs}
         self._watching: dict[str, asyncio.Task[None]] = {}
         self._busy: dict[str, int] = {}
-        """Box → how many billing actions, reviews and pulls are under way."""
+        """Box → number of its running billing actions, reviews and pulls."""
         self._over = asyncio.Event()
-        """One of them is over."""
+        """Set when one of them has ended."""
         self._whole = whole
         self._meters = Meters(
             self._sessions, seconds=meter_seconds, clock=clock, say=self._publisher.say, env=env
@@ -302,7 +312,7 @@ class Fleet(BaseFleet):
         self._collect_again: Callable[[], None] | None = None
 
     def checks(self, box: str) -> tuple[CheckResult, ...]:
-        """The lifecycle checks of a box, evaluated now, with what a person has ticked."""
+        """Evaluate the lifecycle checks of a box now, with a person's ticks."""
         found = super().checks(box)
         try:
             return with_ticks(found, ticks_of(self._sessions[box].state.spec, self._env))
@@ -314,7 +324,7 @@ class Fleet(BaseFleet):
             )
 
     async def tick(self, box: str, check: str, tick: PersonTick) -> str | None:
-        """Keep what a person says of a check."""
+        """Store a person's tick of a check."""
         try:
             await asyncio.to_thread(
                 say_tick, self._sessions[box].state.spec, check, tick, self._env
@@ -331,7 +341,7 @@ class Fleet(BaseFleet):
         return f"rgt {shlex.join(words)}"
 
     async def run_check(self, box: str, check: str, on_line: Callable[[str], None]) -> int:
-        """Run a check's command outside the fleet."""
+        """Run a check's command in a separate process."""
         words = words_of(check, box, self._copies)
         if words is None:
             raise NotRunnable("no command that only looks belongs to it")
@@ -342,11 +352,11 @@ class Fleet(BaseFleet):
         return await run_words(words, self._fleet_file, on_line, self._env)
 
     def focus(self, box: str | None) -> None:
-        """Sample the box on screen fast, and, in a large fleet, the others slowly after a while."""
+        """Sample the focused box fast; in a large fleet, slow down the others after a while."""
         self._paces.focus(box)
 
     def look(self, looking: bool) -> None:
-        """Say whether anybody looks at the screen; while nobody does, the boxes are asked less."""
+        """Set whether the screen is being watched; otherwise the boxes are polled less often."""
         self._paces.look(looking)
 
     def follow(self, box: str, path: str) -> None:
@@ -354,14 +364,14 @@ class Fleet(BaseFleet):
         self._sessions[box].follow(path)
 
     def keep_log(self, box: str, path: str) -> KeptLines | None:
-        """Keep all lines of a log from now on."""
+        """Buffer all lines of a log from now on."""
         session = self._sessions.get(box)
         if session is None:
             return None
         return session.intake.keep_log(session.state, path)
 
     def leave_log(self, box: str, path: str) -> None:
-        """Keep only its newest lines once nobody reads it."""
+        """Keep only the newest lines again once the last reader has called this."""
         if box in self._sessions:
             self._sessions[box].intake.leave_log(path)
 
@@ -370,7 +380,7 @@ class Fleet(BaseFleet):
         return BoxLog(lambda: self.agent(box), path)
 
     def pause(self, box: str, paused: bool) -> None:
-        """Disconnect from a box and leave it alone, or connect again."""
+        """Disconnect from a box until it is resumed, or reconnect."""
         self._sessions[box].pause(paused)
 
     def retry(self, box: str) -> None:
@@ -378,7 +388,10 @@ class Fleet(BaseFleet):
         self._sessions[box].retry_now()
 
     def set_interval(self, box: str, seconds: float | None) -> None:
-        """Sample a box every so many seconds from now on; None = as its description says, and who looks."""
+        """Set the seconds between samples of a box.
+
+        None = by its description and by attention.
+        """
         self._paces.choose(box, seconds)
 
     def mute(self, box: str, alert: str, seconds: float | None) -> None:
@@ -394,7 +407,10 @@ class Fleet(BaseFleet):
         patience: float | None = LIST_SECONDS,
         **given: Unpack[Given],
     ) -> Review:
-        """Gather what a person must see before a billing action; `patience` as for `Teardown.review`."""
+        """Gather what a person must see before a billing action.
+
+        `patience` is that of `Teardown.review`.
+        """
         with self._occupied(box):
             return await self._teardown.review(box, verb, patience=patience, **given)
 
@@ -408,7 +424,10 @@ class Fleet(BaseFleet):
         ordered_at: float | None = None,
         **given: Unpack[Given],
     ) -> AsyncIterator[StopProgress]:
-        """Carry out a billing action, if the gate allows it; `ordered_at` as for `Teardown.execute`."""
+        """Carry out a billing action, if the gate allows it.
+
+        `ordered_at` is that of `Teardown.execute`.
+        """
         steps = self._teardown.execute(
             box, verb, typed, evidence_digest=evidence_digest, ordered_at=ordered_at, **given
         )
@@ -419,7 +438,7 @@ class Fleet(BaseFleet):
     async def _announced(
         self, box: str, verb: Verb, steps: AsyncIterator[StopProgress]
     ) -> AsyncIterator[StopProgress]:
-        """Pass the steps of a billing action on, and note the person's own act among the events."""
+        """Forward the steps of a billing action; publish the person's own actions as events."""
         async for step in steps:
             said = own_act(verb, step)
             if said is not None:
@@ -427,14 +446,14 @@ class Fleet(BaseFleet):
             yield step
 
     async def done(self, box: str) -> StopProgress:
-        """Take the person's word for an action on the console; see `Teardown.done`."""
+        """Accept the person's statement about a console action; see `Teardown.done`."""
         with self._occupied(box):
             step = await self._teardown.done(box)
         self._publisher.say(f"closed by you: {step.text}", box=box)
         return step
 
     async def receipt(self, box: str) -> Receipt | None:
-        """Return the newest receipt of a box whose meter was stopped."""
+        """Return the newest receipt of a billing action on a box."""
         return await asyncio.to_thread(self._teardown.receipts.newest, box)
 
     async def _kept(
@@ -446,7 +465,7 @@ class Fleet(BaseFleet):
 
     @contextlib.contextmanager
     def _occupied(self, box: str) -> Iterator[None]:
-        """Keep a box that the fleet file names no more until what is under way is over."""
+        """Keep a box removed from the fleet file until its running work has ended."""
         self._busy[box] = self._busy.get(box, 0) + 1
         try:
             yield
@@ -455,10 +474,10 @@ class Fleet(BaseFleet):
             self._over.set()
 
     def agent(self, box: str) -> tuple[asyncssh.SSHClientConnection, Deployed]:
-        """The open connection to a box and the agent at its end, for a question outside the stream.
+        """The open connection to a box and its agent, for requests outside the stream.
 
         Raises:
-            Unreachable: there is none now.
+            Unreachable: there is no connection now.
             NoCommands: only a plain shell answers there.
         """
         return self._sessions[box].agent
@@ -467,7 +486,7 @@ class Fleet(BaseFleet):
         """Return the mounts of a box that certainly survive a billing action.
 
         Raises:
-            GateClosed: the box has no control plane that rgt could ask.
+            GateClosed: the box has no control plane that rgt could query.
         """
         return await self._teardown.keepers(box, verb)
 
@@ -479,7 +498,7 @@ class Fleet(BaseFleet):
         on_plan: Callable[[str], None],
         agree: Callable[[Toll], Awaitable[bool]],
     ) -> Pulled:
-        """Copy directories of a box here, over connections of their own, and verify the copy."""
+        """Copy directories from a box over separate connections, and verify the copy."""
         from rgt_tui.fleet.pulls.pulling import PULLED, pull_and_verify
 
         destination = (self._copies or Path(PULLED)) / box
@@ -502,34 +521,34 @@ class Fleet(BaseFleet):
 
     @property
     def audit_file(self) -> Path:
-        """Where the billing actions are written down."""
+        """The log of billing actions."""
         return self._audit_file
 
     async def transfers(self) -> tuple[TransferNote, ...]:
-        """Return what every rgt of this person copies and has copied, the newest first."""
+        """Return current and past transfers of every rgt of this person, the newest first."""
         from rgt_tui.fleet.transfer_diary import read_notes
 
         return await asyncio.to_thread(read_notes, self._env)
 
     async def open_actions_asked(self) -> None:
-        """Wait until what an earlier rgt left open was asked for at its provider once, and written down."""
+        """Wait until actions left open by an earlier rgt were checked once with their provider."""
         await self._open.asked.wait()
 
     async def self_stops_seen(self) -> None:
-        """Have what became of boxes that were armed to stop themselves looked at now, their own story included."""
+        """Check the self-stops of armed boxes now, including the boxes' own reports."""
         await self._self_stops.look()
 
     async def accounts_asked(self) -> None:
-        """Wait until every account was asked once for what it is billed for besides the boxes."""
+        """Wait until every account was queried once for billed items that belong to no box."""
         await self._accounts.asked.wait()
 
     @property
     def fleet_file(self) -> Path | None:
-        """The file that names the boxes; None = there is none."""
+        """The file that describes the boxes, or None."""
         return self._fleet_file
 
     async def start(self) -> None:
-        """Show what an earlier rgt knew, and begin to connect."""
+        """Show the states saved by an earlier rgt, and begin to connect."""
         await self._recall()
         await self._alerting.open(
             [session.state.spec for session in self._sessions.values()], self._wake
@@ -564,13 +583,13 @@ class Fleet(BaseFleet):
                 self._publisher.say(f"{error}; the boxes stay as they were", "error")
 
     async def take_over(self, specs: Sequence[BoxSpec]) -> None:
-        """Watch these boxes from now on. One whose description is as it was is not disturbed.
+        """Watch these boxes from now on. A box with the same description is not disturbed.
 
-        A box that is described no more, or in another way, ends as it is; while a billing action, a review or a pull
-        of it is under way, that is waited for.
+        A box that was removed or described differently ends; first, its running billing action,
+        review or pull is awaited.
 
         Raises:
-            ProfileError: a box names a profile that does not exist; everything stays as it was.
+            ProfileError: a box names a profile that does not exist; nothing has changed.
         """
         wanted = {spec.name: spec for spec in specs}
         self._profiles = {
@@ -604,7 +623,7 @@ class Fleet(BaseFleet):
         await self._begin_boxes(wanted, again)
 
     async def _begin_boxes(self, wanted: Mapping[str, BoxSpec], names: Sequence[str]) -> None:
-        """Add boxes, bring all into the order of the fleet file, and begin to connect to the new ones."""
+        """Add boxes, sort all in the order of the fleet file, and begin to connect to new ones."""
         made = {
             name: self._new_session(wanted[name], self._profiles[name], boxes=len(wanted))
             for name in names
@@ -618,7 +637,7 @@ class Fleet(BaseFleet):
             *(name for name in wanted if name in both),
             *(name for name in both if name not in wanted),
         ]
-        # In place, and at once: others look at it.
+        # In place and without an await in between: other objects share the dict.
         self._sessions.clear()
         self._sessions.update((name, both[name]) for name in order)
         self._alerting.take_over([session.state.spec for session in self._sessions.values()])
@@ -629,7 +648,10 @@ class Fleet(BaseFleet):
         self._watch(*names)
 
     async def stop(self) -> None:
-        """Disconnect, within seconds whatever hangs. What runs on the boxes continues."""
+        """Disconnect, within seconds even if something hangs.
+
+        Programs on the boxes keep running.
+        """
         await super().stop()
         if self._collect_again is not None:
             self._collect_again()
@@ -639,14 +661,14 @@ class Fleet(BaseFleet):
         return (self._meters.close,)
 
     async def _recall(self) -> None:
-        """Take over what is remembered."""
+        """Load the saved states."""
         for name, state in (await self._recalled([*self._specs.values()])).items():
             self._sessions[name].recall(state)
         self._publisher.restart()
         self.publish()
 
     async def _recalled(self, specs: Sequence[BoxSpec]) -> Mapping[str, BoxState]:
-        """Return what is remembered. A disk that does not answer, or answers nonsense, holds nothing up."""
+        """Return the saved states. A disk that hangs or returns invalid data delays nothing."""
         if self._remember is not None:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(RECALL_SECONDS):
@@ -654,7 +676,7 @@ class Fleet(BaseFleet):
         return {}
 
     async def _clocks(self) -> None:
-        """Notice that the computer slept or its clock was set, and put right what follows from it."""
+        """Detect sleep of the computer and changes of its clock, and correct the affected times."""
         before = connector.read(self._clock())
         while True:
             await asyncio.sleep(CLOCK_SECONDS)

@@ -1,4 +1,4 @@
-"""One-off connections outside the fleet's sessions: put the trainer on a box, or remove rgt from it."""
+"""One-off connections outside the fleet's sessions: put the trainer on a box, or remove rgt."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ from rgt_tui.ssh import (
 async def connected(
     spec: BoxSpec, *, accept_new_host_keys: bool = False
 ) -> AsyncIterator[asyncssh.SSHClientConnection]:
-    """Connect to a box, at the address that its provider tells where the described one fails, and hang up afterwards.
+    """Connect to a box, and disconnect afterwards.
+
+    Where the described address fails, the address reported by its provider is tried.
 
     Raises:
-        BoxError: on the way there, or because the connection was lost in the midst of the errand.
+        BoxError: it could not be reached, or the connection was lost.
     """
     policy = Policy.ACCEPT_NEW if accept_new_host_keys else Policy.ASK
     connection = await _connect(spec, policy)
@@ -50,8 +52,8 @@ async def connected(
     except BoxError:
         raise
     except (asyncssh.Error, OSError) as error:
-        # One of the system's own (asyncssh gives its errors no number) while the connection stands is no fault of it:
-        # standard output is full, or its reader has gone.
+        # asyncssh's own errors have no errno. An OSError with one, while the connection is open,
+        # has a local cause: standard output is full, or its reader is gone.
         if isinstance(error, OSError) and error.errno is not None and not connection.is_closed():
             raise
         words = str(error) or type(error).__name__
@@ -67,19 +69,18 @@ async def reached(
     accept_new_host_keys: bool = False,
     standing: Callable[[asyncssh.SSHClientConnection], None] = lambda connection: None,
 ) -> AsyncIterator[tuple[asyncssh.SSHClientConnection, Deployed]]:
-    """As `connected`, with the agent in place.
+    """Like `connected`, with the agent deployed.
 
     Args:
         spec: The box.
-        accept_new_host_keys: A host key that nobody has seen before is taken.
-        standing: Called when the connection stands, and before the agent is looked for.
+        accept_new_host_keys: Accept an unknown host key.
+        standing: Called once connected, before the agent is searched for.
 
     Raises:
-        BoxError: as `connected`, or the agent could not be put there.
+        BoxError: as `connected`, or the agent could not be deployed.
     """
-    packing = asyncio.ensure_future(
-        asyncio.to_thread(build_agent)
-    )  # it takes as long as the login does
+    # As slow as the login: run both.
+    packing = asyncio.ensure_future(asyncio.to_thread(build_agent))
     try:
         async with connected(spec, accept_new_host_keys=accept_new_host_keys) as connection:
             standing(connection)
@@ -111,7 +112,7 @@ async def _connect(spec: BoxSpec, policy: Policy) -> asyncssh.SSHClientConnectio
 
 
 async def provider_word(spec: BoxSpec) -> Meter | None:
-    """Ask once what the provider says of a box; None where it has none that can be asked."""
+    """Read a box's state from its provider once; None = it has none that can be queried."""
     if spec.provider is None:
         return None
     from rgt_tui.providers import UNTOLD, Providers, UnknownProvider
@@ -128,12 +129,12 @@ async def provider_word(spec: BoxSpec) -> Meter | None:
 
 
 def says(meter: Meter) -> str:
-    """Return a reading of the provider in words."""
+    """Return the text of a provider's reading."""
     return meter.state_text()
 
 
 def elsewhere(spec: BoxSpec, meter: Meter) -> Elsewhere | None:
-    """Return where the provider says that a box answers, if that is not where it is described."""
+    """Return the address reported by the provider, if it differs from the described one."""
     told = endpoint_from(meter)
     if told is None or told == (spec.host, spec.port):
         return None
@@ -141,21 +142,21 @@ def elsewhere(spec: BoxSpec, meter: Meter) -> Elsewhere | None:
 
 
 COMMAND_SECONDS = 120.0
-"""Slurm may have to be asked for a hundred scripts."""
+"""Slurm may have to be queried for a hundred scripts."""
 
 
 class Thing(msgspec.Struct, frozen=True):
-    """One thing of rgt's on a box."""
+    """One file or directory of rgt on a box."""
 
     path: str
     bytes: int
     what: str
     kept: str | None = None
-    """Why it stays; None = it goes."""
+    """Why it is kept; None = it is removed."""
 
 
 class Removal(msgspec.Struct, frozen=True):
-    """What was removed, or would be."""
+    """Files that were removed, or would be."""
 
     refused: tuple[str, ...]
     """Why nothing was touched."""
@@ -166,7 +167,7 @@ class Removal(msgspec.Struct, frozen=True):
 
     @property
     def whole(self) -> bool:
-        """Nothing is left."""
+        """Whether nothing of rgt is left."""
         return not (self.refused or self.failed or any(thing.kept for thing in self.things))
 
 
@@ -182,13 +183,13 @@ async def remove_agent(
 
     Args:
         spec: The box.
-        seconds: How long all of it may take.
+        seconds: Limit for the entire removal.
         old: Only agents of other versions.
-        dry_run: Only look.
-        accept_new_host_keys: Whether the key of a host that is not known yet is accepted and kept.
+        dry_run: Only report.
+        accept_new_host_keys: Accept and store the key of an unknown host.
 
     Raises:
-        BoxError: it could not be reached, or the agent gave no answer that can be used.
+        BoxError: it could not be reached, or the agent's answer is unusable.
     """
     words = [word for job in spec.jobs for word in ("--job", job)]
     words += ["--old"] * old + ["--dry-run"] * dry_run
@@ -205,10 +206,10 @@ async def remove_agent(
 
 
 def parsed(out: bytes, words: str) -> Removal:
-    """Read what the agent has printed.
+    """Parse the agent's output.
 
     Raises:
-        CommandFailed: it cannot be used; what was removed is then not known.
+        CommandFailed: it is unusable, so it is unknown which files were removed.
     """
     lines = [line for raw in out.splitlines() if (line := record(raw))]
     try:
@@ -226,8 +227,8 @@ async def push_trainer(
 
     Args:
         spec: The box.
-        seconds: How long all of it may take.
-        accept_new_host_keys: Whether the key of a host that is not known yet is accepted and kept.
+        seconds: Limit for the entire operation.
+        accept_new_host_keys: Accept and store the key of an unknown host.
 
     Raises:
         BoxError: it could not be reached, or the trainer could not be put there.

@@ -1,4 +1,4 @@
-"""The event loop for hundreds of boxes: which loop, when to collect garbage, and tasks that must not fail silently."""
+"""The event loop for hundreds of boxes: its choice, garbage collection, and task restarts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable
 from rgt_tui.model import clean
 
 MANY_BOXES = 30
-"""Below it there is nothing to gain."""
+"""With fewer boxes uvloop brings no gain."""
 
 
 def new_loop(boxes: int = 0) -> asyncio.AbstractEventLoop:
     """Return a new event loop.
 
     Args:
-        boxes: How many are going to be watched.
+        boxes: How many will be watched.
     """
     if boxes > MANY_BOXES and importlib.util.find_spec("uvloop") is not None:
         import uvloop
@@ -30,20 +30,21 @@ def new_loop(boxes: int = 0) -> asyncio.AbstractEventLoop:
 
 
 YOUNG = 3_000
-"""Objects before the youngest are looked through: states replace each other before that, and it takes a millisecond.
+"""New objects before the youngest generation is collected.
 
-With three times as many every third look, at those of middle age too, would hold the loop for some 15 ms.
+Most states have been replaced by then, and a collection takes about 1 ms. With three times as many,
+every third collection, which includes the middle generation, would block the loop for some 15 ms.
 """
 
 
 def collect_less(boxes: int) -> Callable[[], None]:
-    """Let the collector pass over what was there before the boxes, and look through the rest more seldom.
+    """Freeze the objects that exist before the boxes, and collect the rest less often.
 
     Args:
-        boxes: How many there are; of few nothing is changed.
+        boxes: Their number; nothing changes for a small number.
 
     Returns:
-        The way back.
+        A function that undoes it.
     """
     if boxes <= MANY_BOXES:
         return _nothing
@@ -63,10 +64,10 @@ def _nothing() -> None:
 
 
 AGAIN_SECONDS = 5.0
-"""After a fault the work begins again this much later."""
+"""Seconds before failed work restarts."""
 LONGEST_WORDS = 300
 MOST_TOLD = 100
-"""Different faults; their words may come from a box, and more of them say nothing new."""
+"""Most distinct faults reported. Their text may come from a box, so the number must be limited."""
 
 log = logging.getLogger("rgt.fleet")
 
@@ -75,10 +76,10 @@ Say = Callable[[str, str], None]
 
 
 class Faults:
-    """Says every fault once.
+    """Reports every fault once.
 
     Args:
-        say: Told of each.
+        say: Called with each fault.
     """
 
     def __init__(self, say: Say) -> None:
@@ -86,11 +87,11 @@ class Faults:
         self._told: set[str] = set()
 
     def tell(self, doing: str, error: BaseException) -> None:
-        """Log and say, once, that rgt failed at something.
+        """Log and report, once, that rgt failed at something.
 
         Args:
             doing: What failed, such as ``reading the meters``.
-            error: As it was raised.
+            error: The exception raised.
         """
         words = clean(str(error))[:LONGEST_WORDS]
         text = f"{doing} failed: {type(error).__name__}: {words}; this is a fault of rgt"
@@ -98,17 +99,17 @@ class Faults:
             return
         self._told.add(text)
         log.error("%s", text, exc_info=error)
-        with contextlib.suppress(Exception):  # who is told must not end what goes on
+        with contextlib.suppress(Exception):  # an error in the callback must not stop the caller
             self._say(text, "error")
 
 
 async def guarded(doing: str, work: Callable[[], Awaitable[None]], say: Say) -> None:
-    """Do some work until it returns or is cancelled; when it raises, say so and begin it again.
+    """Run some work until it returns or is cancelled; when it raises, report that and restart it.
 
     Args:
-        doing: What it does, for the message.
-        work: Begins it; what it holds must be of use to a second beginning.
-        say: Told of a fault, once.
+        doing: The work's description, for the message.
+        work: Starts it; its state must allow a restart.
+        say: Called with a fault, once.
     """
     faults = Faults(say)
     while True:

@@ -1,4 +1,4 @@
-"""What a front end may ask of a fleet, and the observers that are told what the fleet does."""
+"""The interface between a front end and a fleet, and the observers that a fleet notifies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class GateClosed(Exception):
-    """A billing action was refused; `reasons` says why, all at once."""
+    """A billing action was refused; `reasons` lists every reason."""
 
     def __init__(self, reasons: tuple[str, ...]) -> None:
         super().__init__("; ".join(reasons))
@@ -46,74 +46,79 @@ class GateClosed(Exception):
 
 
 class NoControlPlane(GateClosed):
-    """Only a person can stop this box's meter: rgt knows no control plane for it."""
+    """rgt knows no control plane for this box: only a person can stop its billing."""
 
 
 class Pulled(msgspec.Struct, frozen=True, kw_only=True):
-    """How a pull ended."""
+    """The result of a pull."""
 
     whole: bool
-    """All that was asked for stands here, and everything there loads."""
+    """Everything requested was copied, and every copied file loads."""
     text: str
-    """What came and where it is, or what is wrong, in one line."""
+    """One line: the copied files and their directory, or the error."""
 
 
 class Given(TypedDict, total=False):
-    """What a person gives up, sets aside or unlocks by name, for review and call alike."""
+    """What a person forfeits, ignores or unlocks by name; the same for review and execution."""
 
     forfeits: frozenset[str]
-    """Keys of evidence items (`EvidenceItem.key`) that are given up. One that needs no forfeit counts for nothing."""
+    """Keys of evidence items (`EvidenceItem.key`) that are forfeited. A key whose item needs no
+    forfeit has no effect."""
     ignored: frozenset[str]
-    """Keys of items whose files, which nobody owns, the person says are no result."""
+    """Keys of items whose files belong to no run and which the person declares to be no results."""
     unprotect: str
-    """What was typed to lift ``protected``."""
+    """The text typed to lift ``protected``."""
 
 
 class Chronicle(Protocol):
-    """What was kept of a fleet. A question waits for a disk, aside, and may end in an error that says what is wrong."""
+    """The recorded history of a fleet.
+
+    Each method reads the disk in a worker thread; its error message gives the cause.
+    """
 
     async def happened(self, wanted: Wanted, before: int | None, count: int) -> Happenings:
-        """Return the last `count` events that are wanted, of those before number `before`; None = of all."""
+        """Return the last `count` wanted events numbered below `before`; None = no upper bound."""
         ...
 
     async def night(self, since: float, until: float, box: str | None) -> Night:
-        """Return the facts of a stretch of time, of one box or of all."""
+        """Return the facts of a time span, of one box or of all."""
         ...
 
     async def timeline(self) -> Timeline:
-        """Return all moments that were kept."""
+        """Return all recorded moments."""
         ...
 
     async def moment(self, n: int, at: float, full: frozenset[str]) -> Moment:
         """Return the state of the fleet at a moment.
 
         Args:
-            n: Number of the last moment that was kept by then (`Timeline.ns`).
+            n: Number of the last moment recorded by then (`Timeline.ns`).
             at: Client clock.
-            full: Boxes whose curves, logs and hours before are wanted, too.
+            full: Boxes whose curves, logs and hourly history are included.
         """
         ...
 
 
 class NotOffered(Exception):
-    """The fleet cannot do this; an attribute of it said so."""
+    """The fleet does not support this call, as one of its attributes says."""
 
 
 class FleetSource(Protocol):
-    """A running fleet, or what is shown in place of one; a subclass says what it can do besides."""
+    """A running fleet or a substitute for one. Subclasses declare what else they support."""
 
     plays_back: bool = False
-    """A recording: its time can be held and sped up."""
+    """It is a recording: its time can be paused and sped up."""
     keeps_logs: bool = False
-    """It keeps all lines of a log that is read; others have no more than `LogView`."""
+    """It buffers all lines of a log that is being read; other fleets only have `LogView`."""
     keeps_transfers: bool = False
-    """It knows what every rgt of this person copies and has copied; others know only their own."""
+    """It knows current and past transfers of every rgt of this person; other fleets know only their
+    own."""
     runs_checks: bool = False
-    """A person can tick and run its checks; a recording's are as they were."""
+    """A person can tick and run its checks. Those of a recording do not change."""
 
     @property
     def chronicle(self) -> Chronicle | None:
-        """What was kept of the fleet; None = nothing is."""
+        """The recorded history of the fleet; None = nothing is recorded."""
         ...
 
     @property
@@ -122,27 +127,30 @@ class FleetSource(Protocol):
         ...
 
     def subscribe(self, callback: Callable[[FleetState], None]) -> Callable[[], None]:
-        """Call `callback` with every new state (at most about 10 a second); return the way to stop."""
+        """Call `callback` with every new state; return the unsubscriber.
+
+        There are at most about 10 states a second.
+        """
         ...
 
     def now(self) -> float:
-        """The client clock that all client times in the state are measured by (epoch seconds)."""
+        """The clock of all client times in the state (epoch seconds)."""
         ...
 
     def profile(self, box: str) -> Profile:
-        """The profile of a box."""
+        """Return the profile of a box."""
         ...
 
     def checks(self, box: str) -> tuple[CheckResult, ...]:
-        """The lifecycle checks of a box, evaluated now from its live state, in order of their ids."""
+        """Evaluate the lifecycle checks of a box on its live state; return them in order of id."""
         ...
 
     def focus(self, box: str | None) -> None:
-        """Say which box is on screen, so that it is sampled fast and the others slowly."""
+        """Set the box that is on screen: it is sampled fast, the others slowly."""
         ...
 
     def look(self, looking: bool) -> None:
-        """Say whether anybody looks at the screen; while nobody does, the boxes are asked less."""
+        """Set whether the screen is being watched; otherwise the boxes are polled less often."""
         ...
 
     def follow(self, box: str, path: str) -> None:
@@ -150,23 +158,35 @@ class FleetSource(Protocol):
         ...
 
     def pause(self, box: str, paused: bool) -> None:
-        """Disconnect from a box and leave it alone, or connect again. Its training continues either way."""
+        """Disconnect from a box until it is resumed, or reconnect.
+
+        Its training continues either way.
+        """
         ...
 
     def retry(self, box: str) -> None:
-        """Connect to an unreachable box now instead of at the end of its wait."""
+        """Connect to an unreachable box now, without waiting for the next scheduled attempt."""
         ...
 
     def set_interval(self, box: str, seconds: float | None) -> None:
-        """Sample a box every so many seconds from now on; None = as its description says."""
+        """Set the seconds between two samples of a box; None = as the fleet file says."""
         ...
 
     def mute(self, box: str, alert: str, seconds: float | None) -> None:
-        """Mute an alert id (or a whole kind) of a box for so long; 0 = unmute, None = until it ends."""
+        """Mute an alert id or a kind of alerts of a box.
+
+        Args:
+            box: Its name.
+            alert: An alert's id, or its kind.
+            seconds: How long; 0 = unmute, None = until the alert ends.
+        """
         ...
 
     def answer(self, question: int, text: str | None) -> None:
-        """Answer one of `FleetState.questions`; None refuses. An unknown or answered number does nothing."""
+        """Answer one of `FleetState.questions`; None refuses.
+
+        An unknown or already answered number has no effect.
+        """
         ...
 
     async def review(
@@ -175,12 +195,12 @@ class FleetSource(Protocol):
         verb: Verb,
         **given: Unpack[Given],
     ) -> Review:
-        """Gather what a person must see before a billing action; re-reads the provider.
+        """Gather what a person must see before a billing action; reads the provider again.
 
         Args:
             box: Its name.
             verb: Park or destroy.
-            given: What the person gives up, sets aside or unlocks.
+            given: What the person forfeits, ignores or unlocks.
         """
         ...
 
@@ -193,31 +213,32 @@ class FleetSource(Protocol):
         evidence_digest: str | None = None,
         **given: Unpack[Given],
     ) -> AsyncIterator[StopProgress]:
-        """Gather fresh evidence, ask the gate, send the call, and report until the provider confirms.
+        """Gather fresh evidence, pass it to the gate, send the call, and report until confirmed.
 
         Args:
             box: Its name.
             verb: Park or destroy.
             typed: What the person typed: `Review.phrase`, exactly.
-            evidence_digest: `Review.digest` of the review that this is to be based on, where another process made it;
-                None = what this fleet showed last.
+            evidence_digest: `Review.digest` of a review by another process on which this order is
+                based; None = the review that this fleet showed last.
             given: As for the review.
 
         Raises:
-            GateClosed: on the first iteration, when the evidence does not suffice. Nothing was sent.
+            GateClosed: on the first iteration, when the evidence does not suffice. Nothing was
+                sent.
         """
         ...
 
     async def done(self, box: str) -> StopProgress:
-        """Take the person's word that what waits for their click on the console is done. Nothing is sent.
+        """Accept the person's statement that the pending console action is done. Nothing is sent.
 
         Raises:
-            GateClosed: nothing waits for that, or the box still answers.
+            GateClosed: no action waits for that, or the box still answers.
         """
         ...
 
     async def receipt(self, box: str) -> Receipt | None:
-        """Return the newest receipt of a billing action on a box; None = there is none."""
+        """Return the newest receipt of a billing action on a box, or None."""
         ...
 
     async def pull(
@@ -228,17 +249,20 @@ class FleetSource(Protocol):
         on_plan: Callable[[str], None],
         agree: Callable[[Toll], Awaitable[bool]],
     ) -> Pulled:
-        """Copy directories of a box here and verify the copy; cancelled, it keeps what has come.
+        """Copy directories from a box and verify the copy.
+
+        Cancelling keeps the files copied so far.
 
         Args:
             box: Its name.
-            paths: On the box; empty = what its results are.
-            on_progress: Called some times a second.
-            on_plan: Told what will be fetched, and what its traffic costs, before the first byte.
-            agree: Asked then, where the traffic is not known to be free; False = nothing is fetched.
+            paths: Directories on the box; empty = its results.
+            on_progress: Called several times a second.
+            on_plan: Called before the first byte with a description of the download and its traffic
+                costs.
+            agree: Called then, unless the traffic is known to be free; False = fetch nothing.
 
         Raises:
-            Exception: nothing can be pulled, or no more; the message says why and what to do.
+            Exception: the pull is impossible or broke off; the message says why and what to do.
         """
         ...
 
@@ -247,11 +271,11 @@ class FleetSource(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Disconnect from every box. What runs on the boxes continues."""
+        """Disconnect from every box. Programs on the boxes keep running."""
         ...
 
     def give_way(self, busy: Callable[[], bool]) -> None:
-        """Let what boxes send wait, for a moment at most, while `busy` says that a key is to be painted."""
+        """Briefly delay incoming box data while `busy` reports that a key press must be painted."""
         return
 
     @property
@@ -261,90 +285,96 @@ class FleetSource(Protocol):
 
     @property
     def speed(self) -> float:
-        """Seconds of a recording per second."""
+        """Playback speed: seconds of a recording per second."""
         return 1.0
 
     @property
     def position(self) -> float:
-        """Seconds since its beginning."""
+        """Seconds since the beginning of the recording."""
         return 0.0
 
     @property
     def length(self) -> float | None:
-        """Seconds that it lasts; None while that is not known."""
+        """Length of the recording in seconds; None = not known yet."""
         return None
 
     def hold(self, held: bool) -> None:
-        """Pause or resume it."""
+        """Pause or resume the recording."""
         raise NotOffered
 
     def set_speed(self, speed: float) -> None:
-        """Let so many of its seconds pass per second from now on."""
+        """Set the playback speed in seconds of the recording per second."""
         raise NotOffered
 
     @property
     def moment(self) -> float | None:
-        """Client clock of the earlier moment that is shown; None = now is shown."""
+        """Client clock of the displayed earlier moment; None = now is displayed."""
         return None
 
     @property
     def is_past(self) -> bool:
-        """Whether an earlier moment is shown: its time does not move, and nothing can be changed."""
+        """Whether an earlier moment is displayed: time is fixed, and nothing can be changed."""
         return self.moment is not None
 
     @property
     def moment_text(self) -> str:
-        """When `moment` is."""
+        """The displayed earlier moment as text."""
         return ""
 
     @property
     def why_nothing(self) -> str:
-        """Why nothing can be changed here, and what to do instead; empty = it can."""
+        """Why nothing can be changed here, and what to do instead; empty = changes are possible."""
         return ""
 
     def keep_log(self, box: str, path: str) -> KeptLines | None:
-        """Keep all lines of a log from now on; None = this box has no such log, or none is kept.
+        """Buffer all lines of a log from now on; None = no such log, or nothing is buffered.
 
-        Each call is to be answered by one of `leave_log`.
+        Each call must be followed by one call of `leave_log`.
         """
         return None
 
     def leave_log(self, box: str, path: str) -> None:
-        """Keep only the newest lines once nobody reads it."""
+        """Keep only the newest lines again once the last reader has called this."""
         return
 
     def box_log(self, box: str, path: str) -> BoxLog | None:
-        """Return a log on its box, to read and to search what is not kept here; None = there is no box to ask."""
+        """Return a log on its box, to read and search lines that are not buffered here.
+
+        None = there is no box to query.
+        """
         return None
 
     async def transfers(self) -> tuple[TransferNote, ...]:
-        """Return all that is remembered, the newest first; asked of the disk, aside.
+        """Return all remembered transfers, the newest first; reads the disk in a worker thread.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: they cannot be read.
         """
         raise NotOffered
 
     @property
     def audit_file(self) -> Path | None:
-        """Where; None = nowhere yet."""
+        """Path of the audit log; None = not created yet."""
         return None
 
     async def tick(self, box: str, check: str, tick: PersonTick) -> str | None:
-        """Keep what a person says of a check; return why that failed, in words, or None."""
+        """Store a person's tick of a check; return an error message, or None on success."""
         raise NotOffered
 
     def runnable(self, box: str, check: str) -> str | None:
-        """Return the command that runs a check, as one would type it; None where there is none that only looks."""
+        """Return the command that runs a check, as one would type it.
+
+        None = the check has no read-only command.
+        """
         return None
 
     async def run_check(self, box: str, check: str, on_line: Callable[[str], None]) -> int:
-        """Run a check's command; return its exit status. Cancelled, it is ended.
+        """Run a check's command; return its exit status. Cancelling ends the command.
 
         Args:
             box: Name of the box.
             check: Its id.
-            on_line: Told of each line that it prints.
+            on_line: Called with each line that it prints.
 
         Raises:
             NotRunnable: it cannot be run; the message says why.
@@ -353,61 +383,67 @@ class FleetSource(Protocol):
 
 
 Tap = Callable[[str, float, bytes], None]
-"""Called with box, client clock and one raw line as it came over the wire, before it is decoded."""
+"""Called with box, client clock and one raw line as received, before decoding."""
 
 Remember = Callable[[Sequence[BoxSpec]], Awaitable[Mapping[str, BoxState]]]
-"""Returns what an earlier rgt knew, by box; boxes that it knew nothing of are left out."""
+"""Returns the states saved by an earlier rgt, by box; boxes unknown to it are left out."""
 
 
 class Observer(Protocol):
-    """Notified of every published state. It must not block: disk writes belong in a thread of its own."""
+    """Notified of every published state.
+
+    It must not block: disk writes belong in a thread of its own.
+    """
 
     def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
         """Receive a new fleet state and the boxes that changed, as pairs (old, new)."""
         ...
 
     def happened(self, events: tuple[FleetEvent, ...]) -> None:
-        """Receive events, in words; a `Keeper` also those that are muted."""
+        """Receive events as messages; a `Keeper` also receives muted ones."""
         ...
 
     async def close(self) -> None:
-        """Bring what is held to its place."""
+        """Write out everything that is buffered."""
         ...
 
 
 @runtime_checkable
 class Keeper(Observer, Protocol):
-    """An observer that keeps count and has something to say itself; asked with every published state."""
+    """An observer that accounts and records, and emits events itself at every published state."""
 
     @property
     def spend(self) -> Spend | None:
-        """What the fleet has cost today."""
+        """The fleet's costs of today."""
         ...
 
     @property
     def chronicle(self) -> Chronicle | None:
-        """What it has kept."""
+        """The history that it has recorded."""
         ...
 
     def news(self) -> tuple[FleetEvent, ...]:
-        """Return what it has to say, once; such as that nothing can be kept, and why."""
+        """Return its own events, each once, such as that and why nothing can be recorded."""
         ...
 
 
 class ReadOnlyFleet(FleetSource):
-    """Recorded boxes: a recording, or an earlier moment. It refuses every change, for the reason `why_nothing`."""
+    """Recorded boxes: a recording, or an earlier moment.
+
+    It refuses every change, with the reason `why_nothing`.
+    """
 
     def refuse(self) -> None:
-        """Notify the person of the reason; a screen that checks `why_nothing` first needs no notice."""
+        """Notify the person of the reason, unless the screen has checked `why_nothing`."""
 
     def focus(self, box: str | None) -> None:
-        """Nothing: no box is sampled."""
+        """Do nothing: no box is sampled."""
 
     def look(self, looking: bool) -> None:
-        """Nothing: no box is sampled."""
+        """Do nothing: no box is sampled."""
 
     def follow(self, box: str, path: str) -> None:
-        """Nothing: only recorded lines are shown."""
+        """Do nothing: only recorded lines are shown."""
 
     def pause(self, box: str, paused: bool) -> None:
         """Refuse."""
@@ -463,7 +499,7 @@ class ReadOnlyFleet(FleetSource):
         raise GateClosed((self.why_nothing,))
 
     async def receipt(self, box: str) -> Receipt | None:
-        """Return None: a recording shows what was, and has no papers."""
+        """Return None: a recording contains no receipts."""
         return None
 
     async def pull(
@@ -483,32 +519,35 @@ class ReadOnlyFleet(FleetSource):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """A platform whose key is available."""
+    """A platform for which an API key is available."""
 
     kind: str
     name: str
-    """As people call the platform."""
+    """The platform's usual name."""
     variable: str
-    """Holds the key."""
+    """Environment variable that contains the key."""
 
 
 class Beginnings(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found on this computer; nothing was sent for it."""
+    """Possible boxes and accounts found on this computer, without sending anything."""
 
     hosts: tuple[str, ...] = ()
-    """Names that the boxes would have."""
+    """Names that the boxes would get."""
     accounts: tuple[Account, ...] = ()
     path: str = ""
-    """The fleet file that would be written."""
+    """Path of the fleet file that would be written."""
     trouble: str = ""
-    """Why something could not be looked for."""
+    """Why part of the search failed."""
 
 
 class FirstSteps(Protocol):
-    """Ways to a first fleet. Each may take a while, and raises what is wrong; then nothing was written."""
+    """Ways to create a first fleet.
+
+    Each may take seconds and raises an error with the cause; then nothing was written.
+    """
 
     async def look(self) -> Beginnings:
-        """Find what could be a start, on this computer alone."""
+        """Search this computer for hosts and API keys to start with."""
         ...
 
     async def demo(self) -> str:
@@ -516,11 +555,11 @@ class FirstSteps(Protocol):
         ...
 
     async def take_hosts(self) -> str:
-        """Write the hosts of ssh_config into the fleet file; return what to say."""
+        """Write the hosts of ssh_config into the fleet file; return a message."""
         ...
 
     async def take_account(self, kind: str) -> str:
-        """Ask a platform for the machines of the account, and write them into the fleet file."""
+        """Query a platform for the account's machines, and write them into the fleet file."""
         ...
 
     async def paste(self, text: str) -> str:
@@ -528,5 +567,5 @@ class FirstSteps(Protocol):
         ...
 
     def make(self) -> FleetSource:
-        """Make the fleet that was chosen."""
+        """Create the chosen fleet."""
         ...

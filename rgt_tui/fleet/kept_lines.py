@@ -1,6 +1,6 @@
-"""The lines of a log that is being read, up to a limit: the newest as strings, older ones packed as bytes.
+"""Buffered lines of a log that is being read: the newest as strings, older ones packed as bytes.
 
-The newest lines are the very strings of the box's `LogView`, so that no line is kept twice.
+The newest lines are the same string objects as in the box's `LogView`, so no line is stored twice.
 """
 
 from __future__ import annotations
@@ -16,37 +16,40 @@ from rgt_tui.model import LogLines, LogView
 
 MOST_LINES = 1_000_000
 MOST_BYTES = 128 << 20
-"""Of the text of one log, whichever comes first; the oldest go, and the box has them."""
+"""Limits per log, the first that is reached; the oldest lines are dropped, but remain on the
+box."""
 BLOCK_BYTES = 64 << 10
 TAIL_LINES = LOG_LINES
-"""Newest lines that stay strings: those that a `LogView` may have. Once there are a quarter more, those are packed."""
+"""Newest lines that stay strings: as many as a `LogView` may have. Once there are a quarter more,
+the excess is packed."""
 
 
 class FilePlace(NamedTuple):
-    """Where on the box a line begins."""
+    """Position on the box where a line begins."""
 
     inode: int
     offset: int
 
 
 class LineBlock(NamedTuple):
-    """Some lines that follow each other; it never changes, so that a thread may search it."""
+    """Consecutive lines, immutable so that a thread may search them."""
 
     first: int
-    """Number of its first line. Numbers count from where the log was opened: older lines have lower ones."""
+    """Number of its first line. Numbers start at 0 where the log was opened; older lines have
+    negative ones."""
     text: bytes
-    """The lines, each with its end, as UTF-8."""
+    """The lines in UTF-8, each with its newline."""
     starts: array[int]
-    """Where each line begins in `text`."""
+    """Offset of each line in `text`."""
 
     def line(self, index: int) -> bytes:
-        """Return a line without its end."""
+        """Return a line without its newline."""
         end = self.starts[index + 1] if index + 1 < len(self.starts) else len(self.text)
         return self.text[self.starts[index] : end - 1]
 
 
 def block_of(first: int, lines: Sequence[bytes]) -> LineBlock:
-    """Put lines together."""
+    """Make a block of lines."""
     starts = array("I", accumulate((len(row) + 1 for row in lines), initial=0))
     starts.pop()
     return LineBlock(first, b"\n".join([*lines, b""]), starts)
@@ -66,7 +69,7 @@ def blocks_of(first: int, lines: Sequence[str]) -> list[LineBlock]:
 
 
 def _size_of(lines: Sequence[str]) -> int:
-    """Return the bytes of lines with their ends."""
+    """Return the bytes of lines including newlines."""
     return len(lines) + sum(map(len, map(str.encode, lines)))
 
 
@@ -75,8 +78,8 @@ class KeptLines:
 
     Args:
         path: On the box.
-        most_lines: More are not kept.
-        most_bytes: Nor is more text.
+        most_lines: Maximum number of lines kept.
+        most_bytes: Maximum bytes of text kept.
     """
 
     def __init__(
@@ -84,19 +87,20 @@ class KeptLines:
     ) -> None:
         self.path = path
         self.partial: str | None = None
-        """The last line as far as it is written; it has no number yet."""
+        """The unfinished last line; it has no number yet."""
         self.inode: int | None = None
-        """Of the file that is read now."""
+        """Inode of the file being read now."""
         self.reached = 0
-        """Byte up to which that file is known."""
+        """Byte offset up to which that file is known."""
         self.counted: tuple[int, int] | None = None
-        """How many lines of the file come before which number; None = they were not counted."""
+        """(count, number): `count` lines of the file precede line `number`; None = not counted."""
         self.notes: set[int] = set()
-        """Numbers of lines that are rgt's own words."""
+        """Numbers of lines that are rgt's own messages."""
         self.at: float | None = None
-        """Client clock when something came last."""
+        """Client clock of the last data."""
         self._written: tuple[int, float] | None = None
-        """The line behind the newest one of which it was told when it was written, and when that was (client clock)."""
+        """Number after the newest line whose time of writing was reported, and that time (client
+        clock)."""
         self._most_lines, self._most_bytes = most_lines, most_bytes
         self._blocks: list[LineBlock] = []
         self._firsts: list[int] = []
@@ -105,21 +109,22 @@ class KeptLines:
         self._tail_first = 0
         self._tail_bytes = 0
         self._places: list[tuple[int, FilePlace]] = []
-        """Where some of the lines begin on the box, in order."""
+        """Positions of some lines on the box, in order."""
         self._came: tuple[array[int], array[float]] = (array("q"), array("d"))
-        """From which line on lines came when (client clock); NaN = nobody knows."""
+        """Line numbers, and since when lines from there on were received (client clock; NaN =
+        unknown)."""
         self._seen_total = 0
 
     @property
     def first(self) -> int:
-        """Number of the oldest line that is kept."""
+        """Number of the oldest line kept."""
         if self._firsts:
             return self._firsts[0]
         return self._tail_first
 
     @property
     def end(self) -> int:
-        """Number of the line that will come next."""
+        """Number of the next line."""
         return self._tail_first + len(self._tail)
 
     def __len__(self) -> int:
@@ -127,25 +132,25 @@ class KeptLines:
 
     @property
     def bytes(self) -> int:
-        """How much text is kept."""
+        """Bytes of text kept."""
         return self._bytes + self._tail_bytes
 
     @property
     def place(self) -> tuple[int, FilePlace] | None:
-        """The oldest line of which it is known where on the box it begins, and where that is."""
+        """Number and position of the oldest line with a known position on the box."""
         if self._places:
             return self._places[0]
         return None
 
     @property
     def lines_before(self) -> int | None:
-        """How many lines of the file come before those that are kept; None = they were not counted."""
+        """Number of lines of the file before those kept; None = not counted."""
         if self.counted is None:
             return None
         return self.counted[0] + self.first - self.counted[1]
 
     def know(self, place: FilePlace) -> None:
-        """Note where the next line begins."""
+        """Record the position of the next line."""
         last = self._places[-1] if self._places else None
         if (
             last is None
@@ -158,8 +163,9 @@ class KeptLines:
         """Append the next lines.
 
         Args:
-            lines: Complete ones.
-            at: Client clock when they came; None = they were written before, nobody knows when.
+            lines: Complete lines.
+            at: Client clock when they were received; None = they were written earlier, at an
+                unknown time.
         """
         if not lines:
             return
@@ -171,7 +177,7 @@ class KeptLines:
         self._trim()
 
     def note(self, text: str, at: float | None = None) -> None:
-        """Say something of rgt's own between the lines."""
+        """Insert a message of rgt between the lines."""
         self.notes.add(self.end)
         self.append((text,), at)
 
@@ -211,7 +217,7 @@ class KeptLines:
             self._forget_before(self.first)
 
     def _exceeds(self, first: int) -> bool:
-        """Say whether the lines from a number on are too many."""
+        """Return whether the lines from a number on exceed a limit."""
         return self.bytes > self._most_bytes or self.end - first > self._most_lines
 
     def _forget_before(self, number: int) -> None:
@@ -224,7 +230,7 @@ class KeptLines:
         self._places = [known for known in self._places if known[0] >= number]
 
     def begin_anew(self) -> None:
-        """Forget all lines, which will come again. Numbering continues."""
+        """Drop all lines, because the log will be sent again. Numbering continues."""
         self._tail_first = self.end
         self._tail, self._tail_bytes = [], 0
         self._blocks, self._firsts, self._bytes = [], [], 0
@@ -232,15 +238,15 @@ class KeptLines:
         self._forget_before(self.end)
 
     def replace_before(self, number: int, lines: Sequence[str], place: FilePlace) -> bool:
-        """Insert older lines before a line, replacing those that were there.
+        """Insert older lines before a line, replacing the lines there.
 
         Args:
             number: The line that they end before.
-            lines: Oldest first; nobody knows when they came.
-            place: Where the first of them begins.
+            lines: Oldest first; their times are unknown.
+            place: Position of the first of them.
 
         Returns:
-            False when there is no room for them; nothing has changed then.
+            False when they would exceed a limit; nothing has changed then.
         """
         made = blocks_of(number - len(lines), list(lines))
         self._split(number)
@@ -261,7 +267,7 @@ class KeptLines:
         return True
 
     def _split(self, number: int) -> None:
-        """Let a block begin at a line."""
+        """Split a block so that one begins at a line."""
         if number >= self._tail_first:
             self._pack(number - self._tail_first)
             return
@@ -288,11 +294,14 @@ class KeptLines:
         return block.line(number - block.first).decode()
 
     def lines(self, start: int, stop: int) -> list[str]:
-        """Return the lines of a range of numbers that are kept."""
+        """Return the kept lines of a range of numbers."""
         return [self.line(number) for number in range(max(start, self.first), min(stop, self.end))]
 
     def blocks(self, start: int, stop: int) -> Iterator[LineBlock]:
-        """Yield the blocks that hold the lines of a range of numbers; they may begin before it and end behind it."""
+        """Yield the blocks with the lines of a range of numbers.
+
+        The first and last block may contain lines outside the range.
+        """
         index = max(0, bisect_right(self._firsts, start) - 1)
         while index < len(self._blocks) and self._firsts[index] < stop:
             block = self._blocks[index]
@@ -304,7 +313,7 @@ class KeptLines:
             yield block_of(start, list(map(str.encode, self._tail[start - self._tail_first :])))
 
     def came(self, number: int) -> float | None:
-        """Return when a line came (client clock); None = before the log was followed."""
+        """Return when a line was received (client clock); None = before the log was followed."""
         numbers, times = self._came
         index = bisect_right(numbers, number) - 1
         if index < 0 or times[index] != times[index]:
@@ -313,7 +322,10 @@ class KeptLines:
 
     @property
     def known_behind(self) -> tuple[int, float] | None:
-        """The first place behind lines that were there before anybody looked, and when something was written there."""
+        """First line number with a known time of writing, and that time; None = unknown.
+
+        The lines before it existed already when the log was opened.
+        """
         numbers, times = self._came
         for number, at in zip(numbers, times, strict=True):
             if at == at:
@@ -321,9 +333,9 @@ class KeptLines:
         return self._written
 
     def take_view(self, view: LogView) -> bool:
-        """Append what a box's newest lines have beyond the last ones; return False for another file.
+        """Append the new lines of a `LogView`; return False if it is another file.
 
-        For a source of states that keeps no more than `LogView` has.
+        For a source of states that buffers no more than `LogView` does.
         """
         whole, partial = view.complete_lines, view.open_line
         total = view.dropped + len(whole)
@@ -343,7 +355,7 @@ class KeptLines:
         return True
 
     def take_frame(self, frame: LogLines, now: float) -> None:
-        """Append the part of a log that a box has sent.
+        """Append new lines sent by a box.
 
         Args:
             frame: The new lines.
@@ -351,7 +363,7 @@ class KeptLines:
         """
         begun = self.inode is not None
         if frame.reset and frame.inode == self.inode:
-            self._places.clear()  # what was read before stands nowhere any more
+            self._places.clear()  # known positions are invalid now
         if frame.reset and begun:
             self.note("··· here the file was cut, or another one took its place", now)
         if frame.skipped and begun:
@@ -368,12 +380,12 @@ class KeptLines:
 
 
 def kept_from(view: LogView, inode: int | None, reached: int) -> KeptLines:
-    """Begin to keep a log of which the newest lines are known.
+    """Begin to buffer a log whose newest lines are known.
 
     Args:
         view: These lines.
-        inode: Of the file that they are of; None = unknown.
-        reached: Byte behind the last of them.
+        inode: Inode of their file; None = unknown.
+        reached: Byte offset after the last of them.
     """
     kept = KeptLines(view.path)
     kept.take_view(view)

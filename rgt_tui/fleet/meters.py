@@ -1,7 +1,7 @@
-"""What the boxes cost now: according to the control plane, or else to the price in the fleet file.
+"""What the boxes cost now, from the control plane or from the price in the fleet file.
 
-Such a price says only what was seen: while the box reports, it costs what the file says; once it does not, nobody knows
-whether it is still charged, and *unknown* is never free.
+A fleet-file price counts only while the box reports. When it does not, it is unknown whether it is
+still billed, and *unknown* is never treated as free.
 """
 
 from __future__ import annotations
@@ -60,39 +60,41 @@ from rgt_tui.providers.console import SILENT_S, ConsoleBox, InBox, Sight, seen
 from rgt_tui.ssh import BoxError
 
 LONGEST_SECONDS = 300.0
-"""Of a longer time between two readings nobody saw what the box did."""
+"""After a longer gap between two readings, what the box did in between is unknown."""
 WAITING = frozenset(
     {ActionState.SENT, ActionState.ANSWERED, ActionState.UNKNOWN, ActionState.YOURS}
 )
-"""States of an action that the person's word can end; `intent` alone never came to the console."""
+"""States of an action that a person's statement can end. An `intent` never reached the console."""
 
 
 def is_untold(spec: BoxSpec) -> bool:
-    """Say whether a box's platform has no call that tells anything of it."""
+    """Return whether a box's platform has no API call that reports on the box."""
     return spec.provider is not None and spec.provider.kind in UNTOLD
 
 
 def is_priced(spec: BoxSpec) -> bool:
-    """Say whether a box's meter is that of the fleet file, or of a platform that charges nothing."""
+    """Return whether a box's costs come from the fleet file, or its platform is free."""
     return is_untold(spec) or (
         spec.provider is None and (spec.per_hour is not None or is_free(spec))
     )
 
 
 def is_free(spec: BoxSpec) -> bool:
-    """Say whether a box costs nothing: its platform takes no money, and nobody wrote down a price."""
+    """Return whether a box costs nothing: a free platform, and no price in the fleet file."""
     return spec.per_hour is None and not load_profile(spec.profile).billed
 
 
 def metered(box: BoxState, now: float, passed: float) -> Meter:
     """Return the meter of a box that is free, or whose price is in the fleet file.
 
-    What was spent counts from when some rgt first saw the box, and only while it was seen: it is a lower bound.
+    The amount counts from when any rgt first saw the box, and only while it was seen: a lower
+    bound.
 
     Args:
-        box: Its state, the meter so far included.
+        box: Its state, including the meter so far.
         now: Client clock.
-        passed: Seconds since the reading before this one for which the box was seen, by a clock that nobody can set.
+        passed: Seconds since the previous reading during which the box was seen, by the steady
+            clock.
     """
     spec, old = box.spec, box.meter
     if old.source != FLEET_FILE:
@@ -110,7 +112,7 @@ def metered(box: BoxState, now: float, passed: float) -> Meter:
             at=now,
             source=f"{load_profile(spec.profile).name}: nothing bills",
         )
-    # The box was there when its newest sample was taken, also where the line is dead by now.
+    # The box existed when its newest sample was taken, even if the connection is dead by now.
     until = now if reports else seen
     spent, since = old.spent, old.spent_since
     counts = until is not None and old.kind is MeterKind.COMPUTE_AND_STORAGE
@@ -147,7 +149,9 @@ def _reports(box: BoxState, now: float) -> bool:
 
 
 async def run_on(box: BoxSession, command: str) -> int | None:
-    """Run a command on a box over the open connection; return its exit status, None if the connection was lost.
+    """Run a command on a box over the open connection; return its exit status.
+
+    None = the connection was lost.
 
     Raises:
         ProviderError: there is no connection; nothing was sent.
@@ -166,23 +170,24 @@ async def run_on(box: BoxSession, command: str) -> int | None:
 
 
 COMMAND_SECONDS = 30.0
-"""For a command that switches a box off: the line is lost on the way, or it never answers."""
+"""Limit for a command that switches a box off: the connection may be lost meanwhile, or never
+answer."""
 COUNT_SECONDS = 5.0
-"""Between two looks at the boxes whose price the fleet file tells."""
+"""Seconds between two counts of the boxes with a fleet-file price."""
 SOON_SECONDS = 0.5
-"""The same while one of them has only just begun to answer, or connects."""
+"""The same while one of them connects or has just begun to answer."""
 
 
 class Meters:
-    """Polls the providers. A reading that fails keeps the last good one, with the reason and its growing age.
+    """Polls the providers. A failed reading keeps the last good one, with the error and its age.
 
     Args:
         sessions: The boxes.
         seconds: Between two readings.
         clock: Epoch seconds.
-        say: Told of faults.
-        env: Where the providers' keys are looked for; None = the process's environment.
-        ticks: Seconds of a clock that nobody can set, and that also runs while the computer sleeps.
+        say: Called with messages about faults.
+        env: Variables with the providers' keys; None = the process's environment.
+        ticks: Seconds of a clock that cannot be set, and that also runs while the computer sleeps.
     """
 
     def __init__(
@@ -198,21 +203,21 @@ class Meters:
         self._sessions: list[BoxSession] = []
         self._priced: list[BoxSession] = []
         self._others = asyncio.Event()
-        """There are other boxes than before."""
+        """Set when the set of boxes has changed."""
         self.watch(sessions)
         self._seconds = seconds
         self._clock = clock
         self._say = say
         self._fault = Faults(say).tell
         self.told: Callable[[BoxSession, Meter], None] = lambda box, meter: None
-        """Told of every reading of a provider."""
+        """Called with every reading of a provider."""
         self.polled: Callable[[], None] = lambda: None
-        """Called when all accounts have been listed, or could not be."""
+        """Called after every attempt to list all accounts."""
         self.providers = Providers(clock=clock, env=env)
         self._books: dict[str, BookCheck | None] = {}
         self._ticks = ticks
         self._counted: dict[str, float] = {}
-        """Box → until when its fleet-file price was counted, by `ticks`."""
+        """Box → time up to which its fleet-file price was counted, by `ticks`."""
 
     def watch(self, sessions: Mapping[str, BoxSession]) -> None:
         """Read the meters of these boxes from now on."""
@@ -225,7 +230,7 @@ class Meters:
         self._others.set()
 
     def provider(self, box: BoxSession) -> Provider | None:
-        """Return the control plane of a box, or None where it has none."""
+        """Return the control plane of a box, or None."""
         ref = box.state.spec.provider
         found = None if ref is None else self.providers.open(ref)
         if isinstance(found, ConsoleBox):
@@ -235,10 +240,10 @@ class Meters:
         return found
 
     def acting(self, box: BoxSession) -> Provider:
-        """Return what carries out a billing action: the box's control plane, else a person on the console.
+        """Return the executor of a billing action: the control plane, or a person on the console.
 
         Raises:
-            UnknownProvider: there is no adapter for the provider of its description.
+            UnknownProvider: there is no adapter for the provider in its description.
         """
         found = self.provider(box)
         if found is None:
@@ -248,7 +253,10 @@ class Meters:
         return found
 
     def of_person(self, box: BoxSession, seen: Meter) -> Meter:
-        """Return the meter of a box without a provider for an action: what it costs is not changed by asking."""
+        """Return the meter of a box without a provider, updated with an action's reading.
+
+        The reading does not change the costs.
+        """
         return replace(
             box.state.meter,
             actions=seen.actions,
@@ -263,7 +271,7 @@ class Meters:
         return Sight(answers=box.state.link is Link.LIVE and not silent, heard=heard)
 
     def _with_tiers(self, box: BoxSession, fresh: Meter) -> Meter:
-        """Return a reading with what the provider says of the machine's disks."""
+        """Add the provider's information about the machine's disks to a reading."""
         if fresh.error is not None:
             return fresh
         try:
@@ -275,11 +283,12 @@ class Meters:
         return replace(fresh, tiers=provider.tiers(provider.instance))
 
     def put(self, box: BoxSession, fresh: Meter) -> Meter:
-        """Store a reading in the box's state; return what is shown."""
+        """Store a reading in the box's state; return the displayed meter."""
         name = box.state.spec.name
         fresh = self._with_tiers(box, fresh)
         if is_untold(box.state.spec):
-            # What it costs says the fleet file alone, and what it would take, its platform's words.
+            # The costs come from the fleet file alone; the actions come from the platform's
+            # description.
             fresh = replace(
                 self._metered(box.state, self._clock()),
                 actions=fresh.actions,
@@ -293,7 +302,7 @@ class Meters:
         return shown
 
     async def run(self) -> None:
-        """Read until cancelled."""
+        """Poll and count until cancelled."""
         async with asyncio.TaskGroup() as both:
             for doing, work in (
                 ("counting by the fleet file's prices", self._counting),
@@ -309,7 +318,10 @@ class Meters:
             )
 
     def _waits(self) -> bool:
-        """Tell whether a box has begun to answer that is not counted yet: whoever looks once shall see its price."""
+        """Return whether a box that has begun to answer is not counted yet.
+
+        Then counting runs more often, so that even a single look at the fleet shows the price.
+        """
         return any(
             session.state.link in (Link.CONNECTING, Link.LIVE)
             and session.state.meter.kind is MeterKind.UNKNOWN
@@ -331,7 +343,7 @@ class Meters:
                     await self._others.wait()
 
     def count(self) -> None:
-        """Bring the meters of the boxes up to date whose price the fleet file tells."""
+        """Update the meters of the boxes with a fleet-file price."""
         now = self._clock()
         for session in self._priced:
             try:
@@ -340,13 +352,11 @@ class Meters:
                     meter = replace(meter, native_status=seen(self._sight(session), now)[1])
                 if meter != session.state.meter:
                     session.set_meter(meter)
-            except (
-                Exception
-            ) as error:  # what one box says must not keep the others from being counted
+            except Exception as error:  # one faulty box must not stop the counting of others
                 self._fault(f"counting what {session.state.spec.name} costs", error)
 
     def _metered(self, box: BoxState, now: float) -> Meter:
-        """Return the meter by the fleet file's price, with the time since this rgt counted last."""
+        """Return the meter by the fleet-file price, including the time since the last count."""
         until = self._ticks() if _reports(box, now) else box.seen.sample
         last = self._counted.get(box.spec.name)
         if until is not None:
@@ -354,7 +364,7 @@ class Meters:
         return metered(box, now, 0.0 if until is None or last is None else until - last)
 
     async def read_all(self) -> None:
-        """Ask the providers once, if there are any."""
+        """Poll the providers once, if there are any."""
         if not self._sessions:
             return
         refs = [session.state.spec.provider for session in self._sessions]
@@ -376,38 +386,41 @@ class Meters:
 
 
 LEAST_SECONDS = 1800.0
-"""Before so much was compared nothing is said: what is booked late would weigh too much."""
+"""Nothing is reported before this much was compared: late bookings would weigh too much."""
 LAG_SECONDS = 600.0
-"""The books may lag by so much: RunPod's billing runs every 5 minutes, and a reading may be a minute old."""
+"""How far the books may lag: RunPod's billing runs every 5 minutes, and a reading may be a minute
+old."""
 STORAGE_LAG_SECONDS = 3600.0
-"""So much for storage: a network volume is booked by the hour (https://docs.runpod.io/pods/pricing)."""
+"""How far storage may lag: a network volume is booked hourly
+(https://docs.runpod.io/pods/pricing)."""
 SHARE = 0.02
-"""Of the own count: what rounding, and a price that moved between two readings, may make."""
+"""Tolerated share of the own count, for rounding and prices that change between two readings."""
 CENT = 0.01
 
 
 class BookCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """The comparison so far."""
+    """The comparison so far of the provider's books with rgt's own count."""
 
     since: float
-    """Client clock of its beginning."""
+    """Client clock of its start."""
     base: float
-    """What the books said then."""
+    """The booked amount at the start."""
     currency: str
     own: float = 0.0
-    """Counted by rgt since."""
+    """Amount counted by rgt since then."""
     slack: float = 0.0
-    """The most that the books may lag behind, by the highest prices seen."""
+    """How much the books may lag, at the highest prices seen."""
     last: Meter
     """The newest reading, up to which `own` counts."""
     differ: float | None = None
-    """The books less `own` at their last reading, if that is more than lag and rounding explain."""
+    """Books minus `own` at their last reading, if lag and rounding do not explain it."""
 
 
 def checked(before: BookCheck | None, meter: Meter) -> tuple[BookCheck | None, Meter]:
-    """Return the comparison with one more reading, and the reading with its result.
+    """Return the comparison extended by one reading, and the reading with its result.
 
-    Nothing is compared while the price is a lower bound, or the state is not known: then the own count says nothing.
+    Nothing is compared while the price is a lower bound or the state is unknown: the own count is
+    unreliable then.
     """
     if meter.error is not None:
         return before, meter
@@ -456,22 +469,23 @@ def _difference(check: BookCheck, booked: float) -> float | None:
     return None
 
 
-# Billing actions that a person carries out on the platform's console, because no provider can be asked.
+# Billing actions that a person carries out on the platform's console, because no provider can be
+# queried.
 #
-# The gate judges such a box as any other. Only the last step differs: rgt sends nothing, says what to click,
-# and leaves the action open until the person says that it is done. Silence of the box closes nothing by
-# itself, and while the box answers nobody's word does.
+# The gate judges such a box like any other. Only the last step differs: rgt sends nothing, shows
+# what to click, and leaves the action open until the person reports that it is done. A silent box
+# alone does not close the action, and while the box answers, the person's report is refused.
 
 
 def is_click(provider: Provider, verb: Verb) -> bool:
-    """Tell whether a person carries the action out, since the platform has no call for it."""
+    """Return whether a person carries the action out because the platform has no call for it."""
     return provider.action(verb) == CLICK
 
 
 async def hand_over(
     provider: Provider, permit: Permit, clock: Callable[[], float]
 ) -> AsyncIterator[StopProgress]:
-    """Use the permit up, and say what the person is to click; nothing is sent and nothing is polled."""
+    """Use up the permit and report what the person must click; nothing is sent or polled."""
     try:
         said = await (
             provider.stop(permit) if permit.verb is Verb.PARK else provider.destroy(permit)
@@ -484,7 +498,7 @@ async def hand_over(
 
 
 def own_act(verb: Verb, step: StopProgress) -> tuple[str, str] | None:
-    """Return the event, and its level, for a step of what the person does to a box; None = it is no news."""
+    """Return event text and level for a step of a person's own action; None = no event."""
     if step.phase is StopPhase.REQUESTED:
         return f"{verb} sent by you: {step.text}", "info"
     if step.phase is StopPhase.YOURS:
@@ -497,18 +511,19 @@ def own_act(verb: Verb, step: StopProgress) -> tuple[str, str] | None:
 
 
 def waiting_click(journal: Journal, target: Target) -> OpenAction | None:
-    """Return the action on a machine whose end a person has to say; None = none is open."""
+    """Return the open action on a machine that only a person can close, or None."""
     found, _ = journal.open_actions()
     mine = (one for one in found if one.first.target == target and one.first.verb is not None)
     return next((one for one in mine if one.last.state in WAITING), None)
 
 
 SILENT = frozenset({Link.UNREACHABLE, Link.REFUSED_KEY})
-"""Links of a box that may be off: it does not answer, or another machine, of another host key, has its address."""
+"""Links of a box that may be off: no answer, or another machine with another host key at its
+address."""
 
 
 def not_silent(box: str, link: Link, reason: str) -> str:
-    """Say why a person's word does not count: rgt has not seen the box silent."""
+    """Return why a person's statement is refused: rgt has not seen the box silent."""
     if link is Link.REFUSED_LOGIN:
         why = f"{box} answers, and refuses the login ({reason}), so it is not off"
     elif link is Link.PAUSED:
@@ -521,7 +536,7 @@ def not_silent(box: str, link: Link, reason: str) -> str:
 
 
 def still_there(box: str) -> str:
-    """Say why a person's word does not count: the box answers."""
+    """Return why a person's statement is refused: the box still answers."""
     return (
         f"{box} still answers over SSH, so it is not off: look at the console, then say it again. "
         f"If the click is not going to be made: rgt audit --box {box} --seen on"
@@ -537,19 +552,19 @@ async def close_by_word(
     now: float,
     spent: float | None = None,
 ) -> str:
-    """Write down that the person says that it is done; return the words for it.
+    """Record the person's statement that the action is done; return the recorded text.
 
     Args:
         journal: Where the action is open.
-        audit: Where the word is recorded.
-        receipts: Where what was known before the click is kept.
-        action: The open one.
-        seen: What is seen of the box now.
+        audit: Where the statement is recorded.
+        receipts: Where facts known before the click are kept.
+        action: The open action.
+        seen: The current reading of the box.
         now: Client clock.
-        spent: What the box has cost by now, where that is known.
+        spent: The box's costs so far, if known.
 
     Raises:
-        GateClosed: it could not be written down; the action stays open.
+        GateClosed: it could not be recorded; the action stays open.
     """
     first = action.first
     text = (

@@ -1,6 +1,7 @@
-"""Billing actions that an earlier rgt left unfinished: shown at the start, checked with the provider, written down.
+"""Billing actions that an earlier rgt left unfinished.
 
-Nothing is ever sent from here.
+They are shown at the start and checked with the provider, and their outcome is recorded. This
+module never sends a billing action.
 """
 
 from __future__ import annotations
@@ -39,17 +40,18 @@ from rgt_tui.providers import Provider, ProviderError, UnknownProvider, came_of,
 
 EVERY_SECONDS = 5.0
 SELDOM_SECONDS = 30.0
-"""Between two looks while nothing is open, or nothing that is new."""
+"""Seconds between two checks while no action is open, or only old ones."""
 SETTLE_SECONDS = 180.0
-"""A machine that is as before so long after the call was not stopped by it; a stop normally takes a few seconds."""
+"""A machine unchanged this long after the call was not stopped by it; a stop normally takes a few
+seconds."""
 
 
 def came(action: OpenAction, meter: Meter, age: float) -> tuple[ActionState, str] | None:
-    """Return what a reading says became of an open action, and the words for it; None = nothing new yet.
+    """Return an open action's outcome according to a reading, and its text; None = not known yet.
 
     Args:
-        action: It was sent, for all that is known.
-        meter: A reading of its machine, made after that.
+        action: It was sent, according to the journal.
+        meter: A later reading of its machine.
         age: Seconds since its last state.
     """
     first, last = action.first, action.last
@@ -60,7 +62,7 @@ def came(action: OpenAction, meter: Meter, age: float) -> tuple[ActionState, str
     if phase is StopPhase.METER_OFF:
         return ActionState.OFF, f"{meter.source}: {shown}"
     if phase is StopPhase.CONFIRMED and first.verb is Verb.DESTROY:
-        # The journal knows that it was there, also where this process has never seen it.
+        # The journal proves that the machine existed, even if this process has never seen it.
         return (
             ActionState.OFF,
             f"{meter.source}: gone; what else it left billing, such as a volume, is not known",
@@ -72,23 +74,24 @@ def came(action: OpenAction, meter: Meter, age: float) -> tuple[ActionState, str
         return None
     if phase is StopPhase.FAILED:
         return ActionState.FAILED, f"{meter.source}: gone, not parked: its disks went with it"
-    # A state that nobody knows proves neither that it was done nor that it was not.
+    # An unknown state proves neither that it was done nor that it was not.
     if meter.error is None and meter.lifecycle is not Lifecycle.UNKNOWN and age >= SETTLE_SECONDS:
         return ActionState.FAILED, f"{meter.source}: {shown} {age:.0f} s later, so it was not done"
     return None
 
 
 class OpenActions:
-    """Looks after what is open in the journal, until each of it is known.
+    """Follows the open actions in the journal until the outcome of each is known.
 
     Args:
         journal: Where actions are.
-        audit: Where what came of them is recorded.
-        sessions: The boxes of the fleet; an action on a machine of none of them is only named.
+        audit: Where their outcomes are recorded.
+        sessions: The boxes of the fleet; an action on any other machine is only reported.
         meters: Reads the machines.
         clock: Epoch seconds.
-        say: Told what is open, and what became of it.
-        parked: Told which box was parked and since when, client clock: at the start of `run`, and when it turns out.
+        say: Called with messages about open actions and their outcomes.
+        parked: Called with a parked box and since when (client clock): at the start of `run`, and
+            when a park is confirmed.
     """
 
     def __init__(
@@ -112,10 +115,10 @@ class OpenActions:
         self._say = say
         self._said: set[str] = set()
         self.asked = asyncio.Event()
-        """Everything that was open at the start has been asked for once."""
+        """Set when everything open at the start has been checked once."""
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         await self.recall_parks()
         while True:
             now, ticks, started = self._clock(), steady(), boot()
@@ -125,7 +128,10 @@ class OpenActions:
             await asyncio.sleep(EVERY_SECONDS if young else SELDOM_SECONDS)
 
     async def recall_parks(self) -> None:
-        """Tell which boxes earlier rgt have parked; one that no provider is asked about any more goes by its name."""
+        """Report which boxes earlier rgt processes have parked.
+
+        A box without a provider is identified by its name.
+        """
         for record in await asyncio.to_thread(self._journal.parks):
             for name, session in list(self._sessions.items()):
                 spec = session.state.spec
@@ -134,7 +140,7 @@ class OpenActions:
                     self._parked(name, record.at)
 
     async def look(self) -> tuple[OpenAction, ...]:
-        """Ask once about everything that is open; return what still is."""
+        """Check every open action once; return those that are still open."""
         found, problems = await asyncio.to_thread(self._journal.open_actions)
         for problem in problems:
             self._tell(problem, problem, "error")
@@ -155,7 +161,7 @@ class OpenActions:
         return tuple(still)
 
     async def _is_open(self, action: OpenAction) -> bool:
-        """Ask about one action under its lock, and write what became of it; tell whether it stays open."""
+        """Check one action under its lock and record its outcome; return whether it stays open."""
         first = action.first
         if first.rent is not None:
             return await self._rents(action)
@@ -172,7 +178,8 @@ class OpenActions:
         held = await asyncio.to_thread(holding.__enter__)
         try:
             if held.earlier is None:
-                # Somebody else has settled it; or it never came to its call, and `hold` wrote that down.
+                # Another rgt has settled it, or its call was never sent and `hold` has recorded
+                # that.
                 if action.last.state is ActionState.INTENT:
                     self._tell(
                         first.action,
@@ -216,7 +223,10 @@ class OpenActions:
         return state is not ActionState.CONFIRMED
 
     async def _rents(self, action: OpenAction) -> bool:
-        """Look for what came of a creation, under its account's lock; tell whether it stays open. Nothing is sent."""
+        """Look for a creation's outcome, under its account's lock; return whether it stays open.
+
+        Nothing is sent.
+        """
         first = action.first
         rental = Rental(
             self._meters.providers, self._journal, self._audit, clock=self._clock, find_seconds=0.0
@@ -245,7 +255,7 @@ class OpenActions:
             market = market_of(self._meters.providers, ref)
             if earlier.last.state is ActionState.CONFIRMED:
                 if await market.find(token):
-                    return True  # whoever takes it in, or ends it, settles it
+                    return True  # settled when it is accepted or ended
                 await rental.write_off(
                     creation, first.box, token, f"{machine} was in the list, and is gone again"
                 )
@@ -270,7 +280,10 @@ class OpenActions:
             await asyncio.to_thread(holding.__exit__, None, None, None)
 
     def _told_on(self, action: OpenAction) -> BoxSession | None:
-        """Return the box on which an open action is shown: a creation on one of its name, its account, or any."""
+        """Return the box on which to show an open action.
+
+        For a creation that is a box of its name, one of its account, or any box.
+        """
         session = self._session(action.first.target)
         if session is not None or action.first.rent is None:
             return session
@@ -284,7 +297,7 @@ class OpenActions:
         return next(iter(self._sessions.values()), None)
 
     def _record(self, first: Record, state: ActionState, text: str) -> str:
-        """Write a line of the audit log; return its hash, or nothing where it could not be written."""
+        """Write a line of the audit log; return its hash, or "" if it could not be written."""
         entry = AuditEntry(
             at=self._clock(),
             event=AuditEvent.ANSWER,

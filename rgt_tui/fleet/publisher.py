@@ -1,4 +1,4 @@
-"""Publishes the fleet: a few times a second, one immutable state with what has changed since the last one."""
+"""Publish the fleet: a few times a second, one immutable state and what changed since the last."""
 
 from __future__ import annotations
 
@@ -21,26 +21,28 @@ from rgt_tui.model import AccountBill, BoxState, FleetEvent, FleetState, Questio
 
 
 class Pace:
-    """Looks at a box at most once in so many seconds, at once where something cannot wait, and never not at all.
+    """Rate-limits how often a box is judged. Urgent changes skip the limit.
+
+    A skipped box is always judged later.
 
     Args:
-        seconds: The least time between two looks.
+        seconds: The least time between two judgements of a box.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._looked: dict[str, float] = {}
-        """In the order of the times."""
+        """Time of the last judgement by box, oldest first."""
         self._behind: set[str] = set()
 
     def due(self, old: BoxState, new: BoxState, now: float, *, at_once: bool = False) -> bool:
-        """Say whether to look at a box now; one that is not looked at is remembered.
+        """Return whether to judge a box now; a skipped box is remembered.
 
         Args:
-            old: What was shown of it.
-            new: What it is.
-            now: A clock that is never set.
-            at_once: Somebody has a reason to look.
+            old: Its published state.
+            new: Its current state.
+            now: A monotonic clock.
+            at_once: Skip the limit.
         """
         name = new.spec.name
         last = self._looked.get(name)
@@ -58,7 +60,7 @@ class Pace:
         self._behind = {name for name in self._behind if name in names}
 
     def late(self, now: float) -> set[str]:
-        """Return the boxes that have changed since they were looked at, and whose time has come."""
+        """Return the skipped boxes whose waiting time is over."""
         found = set()
         for name, at in self._looked.items():
             if now - at < self._seconds:
@@ -69,7 +71,7 @@ class Pace:
 
 
 def urgent(old: BoxState, new: BoxState) -> bool:
-    """Say whether something has changed that must not wait."""
+    """Return whether a change must be published without delay."""
     return (
         old.link is not new.link
         or old.queues is not new.queues
@@ -81,12 +83,12 @@ def urgent(old: BoxState, new: BoxState) -> bool:
 
 
 class Questions:
-    """Passes questions to whoever watches the fleet, and each answer back to its asker.
+    """Passes questions to the front end, and each answer back to the code that asked.
 
     Args:
         clock: Epoch seconds.
         wake: Called when the open questions change.
-        attended: Somebody is there; otherwise every question is refused at once.
+        attended: A person can answer; otherwise every question is refused at once.
     """
 
     def __init__(
@@ -100,7 +102,7 @@ class Questions:
         self._waiting: dict[int, asyncio.Future[str | None]] = {}
 
     async def ask(self, question: Question) -> str | None:
-        """Ask and wait; `Question.id` is filled in here."""
+        """Publish a question and wait for the answer; `Question.id` is filled in here."""
         if not self._attended:
             return None
         self._number += 1
@@ -117,13 +119,13 @@ class Questions:
             self._wake()
 
     def answer(self, number: int, text: str | None) -> None:
-        """Answer a question that is open; any other number is ignored."""
+        """Answer an open question; any other number is ignored."""
         waiting = self._waiting.get(number)
         if waiting is not None and not waiting.done():
             waiting.set_result(text)
 
     def close(self) -> None:
-        """Refuse what is still open."""
+        """Refuse all open questions."""
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_result(None)
@@ -131,40 +133,41 @@ class Questions:
 
 PUBLISH_SECONDS = 0.1
 SLICE_SECONDS = 0.004
-"""So long the loop is held at a time by what has come, for instance when a hundred boxes send their past."""
+"""Longest time that incoming data blocks the event loop, for instance when a hundred boxes send
+their history."""
 BEHIND_SECONDS = 0.002
-"""Between two slices."""
+"""Seconds of sleep between two slices."""
 HELD_SECONDS = 0.1
-"""What has come waits no longer than this between two slices for somebody who keeps pressing keys."""
+"""Incoming data is delayed at most this long between two slices while keys are pressed."""
 LOOK_SECONDS = 1.0
-"""So often it is asked which boxes have to be judged again although nothing came from them."""
+"""Seconds between two checks for boxes that must be judged although they sent nothing."""
 EVENTS = 200
 
 
 class Session(Protocol):
-    """One box, watched or replayed."""
+    """One box, live or replayed."""
 
     state: BoxState
 
     def take_in(self, until: float) -> bool:
-        """Process what has arrived, until then (monotonic clock); return whether something is left."""
+        """Process received data until `until` (monotonic clock); return whether some is left."""
         ...
 
 
 class Publisher:
-    """Publishes the states of all sessions. A fault in an observer is reported, and ends nothing.
+    """Publishes the states of all sessions. A fault in an observer is reported and stops nothing.
 
     Args:
-        clock: Epoch seconds; the recording's for what is replayed.
-        questions: What waits for a person.
+        clock: Epoch seconds; for a replay, the recording's clock.
+        questions: The open questions to a person.
         alerting: Keeps the alerts.
-        observers: Told of every state and every event.
+        observers: Notified of every state and every event.
 
     Attributes:
         state: The newest published state.
         sessions: Box → session, in the order of the fleet file; set before anything is published.
-        faults: Faults of rgt, in words.
-        busy: Tells whether somebody waits for what a key does; what boxes send comes behind that.
+        faults: Messages about faults of rgt.
+        busy: Returns whether a key press is not painted yet; box data is processed after it.
     """
 
     def __init__(
@@ -190,11 +193,11 @@ class Publisher:
         self._order: dict[str, int] = {}
         self._pace = Pace(size(1).look)
         self._changed: dict[str, None] = {}
-        """Boxes that have something new, the longest waiting first."""
+        """Boxes with new data, the longest waiting first."""
         self._ready: set[str] = set()
-        """Those of them from which all has been taken in."""
+        """Boxes whose data has been processed but that are not published yet."""
         self._events: list[FleetEvent] = []
-        """What is to be said with the next state."""
+        """Events to publish with the next state."""
         self._fault = Faults(self._failed).tell
         self._dirty = asyncio.Event()
 
@@ -209,8 +212,9 @@ class Publisher:
 
         Args:
             sessions: By name.
-            look: Seconds between two looks at one of them for findings and alerts; None = by how many there are.
-            alerting: Keeps the alerts from now on; None = who kept them before.
+            look: Seconds between two judgements of a box (findings and alerts); None = by their
+                number.
+            alerting: Keeps the alerts from now on; None = unchanged.
         """
         self.sessions = sessions
         self._order = {name: place for place, name in enumerate(sessions)}
@@ -221,13 +225,14 @@ class Publisher:
         self.restart()
 
     def take_over(self, sessions: Mapping[str, Session]) -> None:
-        """Publish these boxes from now on, keeping what was published of those that remain."""
+        """Publish these boxes from now on, keeping the published states of boxes that remain."""
         self.sessions = sessions
         self._order = {name: place for place, name in enumerate(sessions)}
         self._pace.keep(sessions)
         self._changed = {name: None for name in self._changed if name in sessions}
         self._ready &= sessions.keys()
-        # A box of the same name that is described in another way is another one: what was shown of it is over.
+        # A box of the same name with a different description is a new box: its old state is
+        # dropped.
         self._published = {
             name: known if known is not None and known.spec == session.state.spec else session.state
             for name, session in sessions.items()
@@ -236,27 +241,27 @@ class Publisher:
         self._dirty.set()
 
     def restart(self) -> None:
-        """Treat the boxes as already shown: what an earlier rgt left is no news."""
+        """Treat the boxes as already published: states left by an earlier rgt raise no events."""
         self._published = {name: session.state for name, session in self.sessions.items()}
         self.state = FleetState(boxes=tuple(self._published.values()), at=self._clock())
 
     def subscribe(self, callback: Callable[[FleetState], None]) -> Callable[[], None]:
-        """Call `callback` with every new state; return the way to stop."""
+        """Call `callback` with every new state; return the unsubscriber."""
         self._subscribers.append(callback)
         return lambda: self._subscribers.remove(callback) if callback in self._subscribers else None
 
     def wake(self) -> None:
-        """There is something to publish that no box tells."""
+        """Publish soon, although no box changed."""
         self._dirty.set()
 
     def touched(self, box: str) -> None:
-        """A box's state is another one; of one that is published no more, nothing is."""
+        """Mark a box as changed. Boxes no longer published are ignored."""
         if box in self.sessions:
             self._changed[box] = None
             self._dirty.set()
 
     def say(self, text: str, level: str = "info", at: float | None = None, box: str = "") -> None:
-        """Say something, of a box where one is named; `at` is the client clock."""
+        """Publish a message, of a box if one is named; `at` is the client clock."""
         self._events.append(
             FleetEvent(
                 at=self._clock() if at is None else at, box=box, text=clean(text), level=level
@@ -265,12 +270,12 @@ class Publisher:
         self._dirty.set()
 
     def show_accounts(self, accounts: tuple[AccountBill, ...]) -> None:
-        """Publish what the accounts are billed for that no box names."""
+        """Publish the billed items of the accounts that belong to no box."""
         self._accounts = accounts
         self._dirty.set()
 
     def fail(self, doing: str, error: Exception) -> None:
-        """Say a fault of rgt."""
+        """Publish a message about a fault of rgt."""
         self._fault(doing, error)
 
     def _failed(self, text: str, level: str) -> None:
@@ -297,31 +302,31 @@ class Publisher:
             except Exception as error:
                 self._fault("publishing", error)
             finally:
-                self._finish()  # it was cancelled: what happened is told all the same
+                self._finish()  # also when cancelled: publish the pending events
             if not self._changed:
                 await asyncio.sleep(PUBLISH_SECONDS)
 
     def _finish(self) -> None:
-        """Publish what is looked at in slices, if others have the loop meanwhile."""
+        """Complete a publication that was interrupted between two slices."""
         for _ in self._under_way or ():
             pass
 
     async def _turn(self) -> None:
-        """Let others have the loop, until what a key does is painted."""
+        """Yield the event loop, until pending key presses are painted."""
         latest = time.monotonic() + HELD_SECONDS
         await asyncio.sleep(BEHIND_SECONDS)
-        while self.busy() and time.monotonic() < latest:  # noqa: ASYNC110  (nothing tells when a key is painted)
+        while self.busy() and time.monotonic() < latest:
             await asyncio.sleep(BEHIND_SECONDS)
 
     def _waits(self) -> bool:
         return self._alerting.waits(self._clock()) or bool(self._pace.late(time.monotonic()))
 
     def publish(self, now: float | None = None, *, show: bool = True) -> None:
-        """Process all that has arrived, find what has changed, and pass the new state to everyone.
+        """Process all received data, find the changes, and pass the new state to everyone.
 
         Args:
-            now: Client clock; None = as it stands.
-            show: The subscribers are told, too, and not only the observers.
+            now: Client clock; None = the current time.
+            show: Also notify the subscribers, not only the observers.
         """
         self._take_in(float("inf"))
         self._finish()
@@ -329,14 +334,14 @@ class Publisher:
             pass
 
     def _publishing(self, now: float, *, show: bool = True) -> Generator[None]:
-        """Publish; between two slices of the work others may have the loop."""
+        """Publish; yields between two slices of the work, so that other tasks can run."""
         self._dirty.clear()
         events, self._events = self._events, []
         for keeper in self._keepers:
             events += keeper.news()
         events += self._alerting.news()
         changed = yield from self._looking(events, now)
-        self._under_way = None  # from here on nobody else has the loop
+        self._under_way = None  # no yield from here on
         loud = tuple(event for event in events if not event.muted)
         self.state = FleetState(
             boxes=tuple(self._published.values()),
@@ -358,7 +363,7 @@ class Publisher:
             self.show()
 
     def show(self) -> None:
-        """Show the newest state."""
+        """Pass the newest state to the subscribers."""
         for callback in list(self._subscribers):
             try:
                 callback(self.state)
@@ -366,7 +371,10 @@ class Publisher:
                 self._fault("showing the fleet", error)
 
     def _take_in(self, seconds: float) -> None:
-        """Take in what boxes have sent, for so long at most; who has more has its next turn after the others."""
+        """Process box data for at most `seconds`.
+
+        A box with more pending data goes to the back of the line.
+        """
         until = time.monotonic() + seconds
         for name in tuple(self._changed):
             waits = self.sessions[name].take_in(until)
@@ -380,7 +388,7 @@ class Publisher:
     def _looking(
         self, events: list[FleetEvent], now: float
     ) -> Generator[None, None, tuple[tuple[BoxState, BoxState], ...]]:
-        """Bring the published states up to date; return what has changed, as pairs (old, new)."""
+        """Update the published states; return the changes as pairs (old, new)."""
         tick = time.monotonic()
         until = tick + SLICE_SECONDS
         late = self._alerting.late(now) | self._pace.late(tick)
@@ -392,7 +400,7 @@ class Publisher:
             self._ready.discard(name)
             session, old = self.sessions.get(name), self._published.get(name)
             if session is None or old is None:
-                continue  # it went while others had the loop
+                continue  # it was removed during a yield
             told: list[FleetEvent] = []
             if self._pace.due(old, session.state, tick, at_once=name in late):
                 session.state, told = self._judged(session.state, old, now)
@@ -405,7 +413,7 @@ class Publisher:
     def _judged(
         self, box: BoxState, old: BoxState, now: float
     ) -> tuple[BoxState, list[FleetEvent]]:
-        """Return a box with its findings and alerts, and what began or ended, in words."""
+        """Return a box with its findings and alerts, and events for their changes."""
         try:
             seen = facts_of(box, now)
             findings = diagnose(box, now, old.findings, seen)

@@ -1,4 +1,4 @@
-"""Turns frames into a box's state: pure functions of the old state and one frame."""
+"""Pure functions that apply a frame to a box's state."""
 
 from __future__ import annotations
 
@@ -51,11 +51,14 @@ from rgt_tui.model import (
 
 LOG_LINES = 2000
 LONGEST_LINE = 20_000
-"""Characters of a line that are kept; the agent cuts a line after fewer, and says so in it."""
+"""Characters kept of a line; the agent truncates lines earlier, and marks that."""
 
 
 def written_at(frame: LogLines, now: float) -> float | None:
-    """Return when the newest lines were written (client clock); None where the box does not say, or says nonsense."""
+    """Return when the newest lines were written (client clock).
+
+    None = the box does not report it, or the value is impossible.
+    """
     age = frame.age
     if age is not None and age >= 0.0 and now - age > EARLIEST:
         return now - age
@@ -67,9 +70,9 @@ def extended(old: LogView | None, frame: LogLines, now: float, most: int = LOG_L
 
     Args:
         old: The log so far; None when this is its first frame.
-        frame: New lines, the unfinished one included.
+        frame: New lines, including the unfinished one.
         now: Client clock.
-        most: How many lines are kept; those before them count as dropped.
+        most: How many lines are kept; earlier lines count as dropped.
     """
     kept = old if not frame.reset else None
     before = kept.complete_lines if kept is not None else ()
@@ -105,19 +108,21 @@ _LATEST = (
     ("throughput", "sample_s"),
 )
 LOSS = "loss"
-"""Of curves found one by one, that whose points say when and in which epoch they were."""
+"""The curve whose points set time and epoch, if a run's curves come from separate sources."""
 BEST_OF = "val_loss"
 """The metric whose lowest finite value is a run's best."""
 TOTAL = "total_steps"
-"""Not a curve: how many steps the run will have, said when it changes; 0 = it is not known any more."""
+"""Not a curve: the planned number of steps of the run, sent when it changes; 0 = no longer
+known."""
 MANY_STEPS = 1e15
 MOST_SERIES = 10_000
-"""Curves of one run; of more the points are counted, and not kept: so many names are no metrics."""
+"""Most curves of one run; points of further curves are only counted, because thousands of names
+cannot be metrics."""
 MOST_SOURCES = 10_000
 
 
 def number(value: float | str | None) -> float | None:
-    """Return a value of a point as a float; words are NaN and infinities, anything else is None."""
+    """Return a point's value as a float; words are NaN and infinities, others give None."""
     if isinstance(value, str):
         return _WORDS.get(value.lower())
     if value is None:
@@ -126,19 +131,20 @@ def number(value: float | str | None) -> float | None:
 
 
 def rewound(run: RunState, frame: Scalars, known: Cursor | None) -> RunState:
-    """Return `run` without what `frame` is about to repeat.
+    """Return `run` without the points that `frame` is about to repeat.
 
-    A source ``DIR#METRIC`` is one curve that the agent found and merged: its frame replaces the points from its
-    `start` on. Any other source is a run's whole metrics file: when that was replaced, its curves begin anew. So
-    they do when the run's metrics come from another place than before.
+    A source ``DIR#METRIC`` is one curve that the agent found and merged: its frame replaces the
+    points from its `start` on. Any other source is a complete metrics file of a run: if that file
+    was replaced, its curves start from the beginning. They also do when the run's metrics come from
+    another file or directory than before.
 
     Args:
         run: The run so far.
         frame: The new frame.
-        known: Where this source stood; None = never seen.
+        known: The previous cursor; None for a new source.
     """
     if known is None:
-        # The sources of one place stand together, the newest at the end.
+        # Sources of one directory are adjacent in the dict, the newest at the end.
         here = place(frame.source)
         moved = bool(run.cursors) and not any(
             place(source) == here for source in reversed(run.cursors)
@@ -151,7 +157,7 @@ def rewound(run: RunState, frame: Scalars, known: Cursor | None) -> RunState:
     _, found, metric = frame.source.rpartition("#")
     if not found:
         return _anew(run)
-    # The source is called by the metric's canonical name, its points by the name on the wire.
+    # The source has the metric's canonical name, but its points have the name used in the frame.
     names = {name for point in frame.points for name in point.values} or {metric}
     names |= {*PLACES} if _places_here(frame) else set()
     trimmed = {name: run.series[name].until(frame.start) for name in names if name in run.series}
@@ -161,7 +167,7 @@ def rewound(run: RunState, frame: Scalars, known: Cursor | None) -> RunState:
 
 
 def place(source: str) -> str:
-    """Return the file or directory that a metric source is of."""
+    """Return the file or directory of a metric source."""
     return source.rpartition("#")[0] or source
 
 
@@ -228,13 +234,16 @@ def _curve(series: Mapping[str, Series], name: str) -> Series:
 
 
 def _places_here(frame: Scalars) -> bool:
-    """Tell whether a frame says when its run was at its steps: of curves found one by one, that of the loss does."""
+    """Return whether a frame sets time and epoch of its run's steps.
+
+    Of curves from separate sources, only the loss does.
+    """
     _, found, metric = frame.source.rpartition("#")
     return not found or metric == LOSS
 
 
 def _places(frame: Scalars, skew: float) -> dict[str, list[tuple[int, float]]]:
-    """Return when the points were logged and in which epoch: as many as there are points, or none at all."""
+    """Return times and epochs of the points: one value for each point, or no list at all."""
     told = {
         TIME: [math.nan if point.at is None else point.at - skew for point in frame.points],
         EPOCH: [math.nan if point.epoch is None else point.epoch for point in frame.points],
@@ -248,7 +257,10 @@ def _places(frame: Scalars, skew: float) -> dict[str, list[tuple[int, float]]]:
 
 
 def _cursors(known: dict[str, Cursor], frame: Scalars) -> dict[str, Cursor]:
-    """Return how far the sources are; of too many the oldest is forgotten, and comes anew after a reconnect."""
+    """Return the updated cursors; above the limit, the oldest source is dropped.
+
+    After a reconnect the agent sends a dropped source from the beginning.
+    """
     cursors = {**known, frame.source: Cursor(inode=frame.inode, offset=frame.end)}
     if len(cursors) > MOST_SOURCES:
         del cursors[next(iter(cursors))]
@@ -261,7 +273,7 @@ def _best(best: float | None, points: Iterable[tuple[int, float]]) -> float | No
 
 
 def _resumes(run: RunState, frame: Scalars) -> tuple[Resume, ...]:
-    # The agent cuts a frame at every resume, so the first point after it is the first of this frame.
+    # The agent splits frames at every resume, so it applies to the first point of this frame.
     have = len(run.series.get("loss", ()))
     return tuple(
         Resume(step=step, reason=reason, index=have, reached=run.step)
@@ -280,7 +292,7 @@ def _wait(run: RunState, frame: Scalars) -> Wait | None:
 
 
 def _held_seconds(run: RunState, frame: Scalars, box_now: float) -> float:
-    """Return how long the present attempt has held for room in all, without a hold that is not over yet."""
+    """Return the total seconds that the current attempt waited for space, without an open wait."""
     if frame.resumes:
         return 0.0
     before, after = run.wait, _wait(run, frame)
@@ -292,7 +304,7 @@ def _held_seconds(run: RunState, frame: Scalars, box_now: float) -> float:
 
 def _progress(run: RunState, frame: Scalars, now: float, skew: float) -> dict[str, float]:
     if not frame.points or frame.source.endswith(f"#{TOTAL}"):
-        return {}  # how many steps there will be is told where that was said, and moves nothing
+        return {}  # the planned number of steps is not progress
     last = frame.points[-1]
     changes: dict[str, float] = {"step": last.step}
     if last.epoch is not None:
@@ -300,7 +312,7 @@ def _progress(run: RunState, frame: Scalars, now: float, skew: float) -> dict[st
     if last.at is not None:
         changes["last_at"] = last.at
     if last.step != run.step:
-        # Never back: a clock that was set on the box must not make a run that goes on look stalled.
+        # Never back: a clock change on the box must not make a running training look stalled.
         at = frame.written if last.at is None else last.at
         moved = now if at is None else min(now, at - skew)
         changes["progressed_at"] = (
@@ -312,14 +324,15 @@ def _progress(run: RunState, frame: Scalars, now: float, skew: float) -> dict[st
 RING = 120
 EVENTS = 100
 MOST_COUNTED = 1 << 62
-"""Sums of counts that a box sends stop here: the history stores 64 bits."""
+"""Upper limit of sums of a box's counts: the history stores 64 bits."""
 MOST_RUNS = 4000
 LONGEST = 4096
-"""Characters of an event; the agent cuts it there, too."""
+"""Characters kept of an event; the agent truncates at the same length."""
 MOST_FOUND = 1000
 MOST_QUEUES = 256
 MOST_LOGS = 256
-"""Of one box; then the one gives way that was silent for longest: trainings come and go for as long as rgt runs."""
+"""Limits per box; beyond them the longest silent entry is replaced, because trainings come and go
+as long as rgt runs."""
 
 replace = msgspec.structs.replace
 
@@ -327,7 +340,7 @@ T = TypeVar("T")
 
 
 def apply(state: BoxState, frame: Frame, now: float) -> BoxState:
-    """Return the state after `frame`, which arrived at `now` (client clock, epoch seconds)."""
+    """Return the state after `frame`, received at `now` (client clock, epoch seconds)."""
     reduce = _REDUCERS.get(type(frame))
     if reduce is None:
         return state
@@ -360,17 +373,17 @@ def with_samples(
     *,
     most: int = RING,
 ) -> tuple[BoxState, list[tuple[float, Values]]]:
-    """Return the state after samples that came one behind the other, as after each by itself.
+    """Return the state after several samples, the same as if applied one at a time.
 
     Args:
         state: The state so far.
-        frames: In the order in which they came.
+        frames: In the order received.
         now: Client clock.
-        read: Returns the `figures` of one.
-        most: How many values its rings hold.
+        read: Returns the `figures` of a sample.
+        most: Maximum number of values in its rings.
 
     Returns:
-        The state; and of the samples that are new the time (client clock) and the figures.
+        The state, and for each new sample its time (client clock) and figures.
     """
     counters, skew, skipped = state.counters, state.clock_skew or 0.0, 0
     fresh: list[tuple[float, Values]] = []
@@ -399,7 +412,10 @@ def with_samples(
 
 
 def add_counts(total: int, more: int) -> int:
-    """Return the sum of two counts. A box can send any number: a negative one counts as none."""
+    """Return the sum of two counts, limited to `MOST_COUNTED`.
+
+    A box can send any number: a negative one counts as 0.
+    """
     return min(MOST_COUNTED, total + max(0, more))
 
 
@@ -415,7 +431,7 @@ def count(counters: Counters, boot: str, seq: int, skipped: int) -> Counters:
 
 def _rings(rings: Rings, fresh: list[tuple[float, Values]], most: int) -> Rings:
     first = len(fresh) - most
-    if first >= 0:  # nothing of what was before is left
+    if first >= 0:  # the new values fill the rings completely
         rings, fresh, first = Rings(), fresh[first:], 0
     return Rings(
         gpu_util=rings.gpu_util[first:] + tuple([tenths(figures["util"]) for _, figures in fresh]),
@@ -430,7 +446,7 @@ def _log(state: BoxState, frame: LogLines, now: float) -> BoxState:
 
 
 def with_log(state: BoxState, frame: LogLines, now: float, *, most: int = LOG_LINES) -> BoxState:
-    """Return the state with a log's new lines, and the newest `most` kept of it."""
+    """Return the state with a log's new lines; only its newest `most` lines are kept."""
     old = next((view for view in state.logs if view.path == frame.path), None)
     view = extended(old, frame, now, most)
     logs, _ = _put(state.logs, view, lambda item: item.path, MOST_LOGS, lambda item: item.at)
@@ -457,7 +473,7 @@ def _scalars(state: BoxState, frame: Scalars, now: float) -> BoxState:
 
 
 def _pattern_of(spec: BoxSpec, source: str) -> str:
-    """Return which of the run directories that the fleet file names a source is in; empty = in none of them."""
+    """Return which run directory of the fleet file matches a source; empty = no match."""
     path = place(source)
     for pattern in spec.runs:
         full = (
@@ -501,7 +517,7 @@ def _checkpoints(state: BoxState, frame: Checkpoints, now: float) -> BoxState:
 
 
 def _event(state: BoxState, frame: Event, now: float) -> BoxState:
-    # An event without a number comes from a file that has a cursor of its own, such as the metrics.
+    # An event without a number comes from a file with its own cursor, such as the metrics.
     counted = count(state.counters, frame.boot, frame.seq, 0) if frame.seq else state.counters
     if counted.duplicates > state.counters.duplicates:
         return replace(state, counters=counted)
@@ -525,7 +541,10 @@ def _found(state: BoxState, frame: Found, now: float) -> BoxState:
 
 
 def _newest(runs: tuple[RunState, ...], new: tuple[RunState, ...]) -> tuple[RunState, ...]:
-    """Return the runs with new ones behind them; of too many, those go that were silent for longest."""
+    """Return the runs with new ones appended.
+
+    Above the limit, the longest silent ones are dropped.
+    """
     over = len(runs) + len(new) - MOST_RUNS
     if over > 0:
         silent = sorted(range(len(runs)), key=lambda place: runs[place].last_at or 0.0)[:over]
@@ -535,7 +554,10 @@ def _newest(runs: tuple[RunState, ...], new: tuple[RunState, ...]) -> tuple[RunS
 
 
 def _standing(runs: tuple[RunState, ...], found: tuple[FoundRun, ...]) -> tuple[RunState, ...]:
-    """Say of runs whether their processes live; ``NAME/SUB`` are several runs of one training."""
+    """Set whether the processes of the runs are alive.
+
+    ``NAME/SUB`` are several runs of one training.
+    """
     told = {run.name: run for run in reversed(found)}
     return tuple(_stands(run, told) for run in runs)
 
@@ -548,7 +570,8 @@ def _stands(run: RunState, told: Mapping[str, FoundRun]) -> RunState:
 
 
 def _pong(state: BoxState, frame: Pong, now: float) -> BoxState:
-    # Asked for or not (number 0: the box's clock has been set), ages are counted by its difference to ours.
+    # Ages are computed with this clock difference. The agent also sends a pong without a request
+    # (number 0) when the box's clock was set.
     return replace(state, clock_skew=frame.at - now, looked=state.looked or frame.looked)
 
 
@@ -557,7 +580,10 @@ def _history(state: BoxState, frame: History, now: float) -> BoxState:
 
 
 def with_history(state: BoxState, frame: History, *, stretches: int = STRETCHES) -> BoxState:
-    """Return the state with what the recorder saw while nobody watched, in at most so many stretches."""
+    """Return the state with the recorder's history of unwatched time merged in.
+
+    The history has at most `stretches` slots.
+    """
     seen = from_history(frame, state.clock_skew or 0.0)
     return replace(state, past=merged(state.past, seen, stretches))
 
@@ -569,7 +595,7 @@ def _put(
     most: int,
     at: Callable[[T], float | None],
 ) -> tuple[tuple[T, ...], int]:
-    """Return the items with `new` in the place of its predecessor, or behind them; and how many gave way to it."""
+    """Return the items with `new` replacing its predecessor or appended, and the number dropped."""
     wanted = key(new)
     if any(key(item) == wanted for item in items):
         return tuple(new if key(item) == wanted else item for item in items), 0

@@ -1,7 +1,8 @@
-"""What every rgt of this person is copying and has copied: one small file per transfer, kept across restarts.
+"""Current and past transfers of every rgt of this person, one small file each.
 
-``$XDG_STATE_HOME/rgt/transfers/BEGAN-PID.json``. Whoever copies holds the lock of its file and writes it again about
-once a second; a file without an end whose lock is free belongs to a program that was killed.
+``$XDG_STATE_HOME/rgt/transfers/BEGAN-PID.json``. The transferring process locks its file and
+rewrites it about once a second. A file without an end and without a lock belongs to a process that
+was killed.
 """
 
 from __future__ import annotations
@@ -22,49 +23,50 @@ from rgt_tui.transfer.copying import PullProgress, Rate, time_to_go
 
 EVERY_SECONDS = 1.0
 KEPT = 100
-"""Transfers that are remembered; the oldest of those that have ended go first."""
+"""Number of transfers remembered; the oldest finished ones are deleted first."""
 MOST_BYTES = 64 << 10
 LOOKS = 10
 LOOK_SECONDS = 0.01
-"""Between two looks at a note that its writer is at: the file grows after its beginning has changed."""
+"""Seconds between two reads of a note that is just being written: a reader may see its new
+beginning before the file has grown."""
 MOST_PATHS = 20
 STOPPED = "stopped"
-"""`TransferNote.text` of one that the person ended."""
+"""`TransferNote.text` of a transfer that the person stopped."""
 _OURS: set[str] = set()
-"""Names of the files that this process writes, or has written."""
+"""Names of the files that this process has written."""
 
 
 class TransferNote(msgspec.Struct, frozen=True, kw_only=True):
-    """One transfer, as its own rgt last wrote it down."""
+    """One transfer, as last written by its rgt."""
 
     box: str
     kind: str
     """``pull``, ``push code``, ``push data`` or ``push trainer``."""
     paths: tuple[str, ...] = ()
-    """What is copied: on the box for a pull, here for a push. Empty = all results of the box."""
+    """The copied files: paths on the box for a pull, local ones for a push. Empty = all results."""
     paths_left_out: int = 0
-    """How many more there are."""
+    """Number of paths beyond those listed."""
     to: str = ""
-    """Where to; empty = not known yet."""
+    """The destination; empty = not known yet."""
     began_at: float
-    """Client clock, as all times here."""
+    """Client clock, like all times here."""
     pid: int
-    """Of the rgt that copies."""
+    """Process id of the rgt that copies."""
     look: PullProgress | None = None
-    """How far it was; None = nothing was told yet."""
+    """The last progress; None = not reported yet."""
     told_at: float
     plan: str = ""
     ended_at: float | None = None
     whole: bool | None = None
-    """All of it arrived and was verified; None = it has not ended, or nobody saw how."""
+    """All of it arrived and was verified; None = it has not ended, or its end was not recorded."""
     text: str = ""
-    """How it ended, in a line."""
+    """One line: the result."""
     cut_off: bool = False
-    """It was not ended: its rgt was killed, or the machine stopped."""
+    """It was interrupted: its rgt was killed, or the machine stopped."""
     ours: bool = False
-    """This process does it, or did."""
+    """It was started by this process."""
     name: str = ""
-    """Of its file."""
+    """Name of its file."""
 
     @property
     def under_way(self) -> bool:
@@ -73,16 +75,16 @@ class TransferNote(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stopped(self) -> bool:
-        """Whether a person ended it."""
+        """Whether a person stopped it."""
         return self.text == STOPPED
 
 
 class Page:
-    """Where one transfer writes how far it is; its methods may be called from any thread, and never wait.
+    """Records the progress of one transfer. Its methods are thread-safe and do not block.
 
     Args:
-        note: What is known at the beginning.
-        clock: Seconds of a clock that only goes forward.
+        note: The facts known at the beginning.
+        clock: A monotonic clock in seconds.
     """
 
     def __init__(self, note: TransferNote, clock: Callable[[], float] = time.monotonic) -> None:
@@ -91,22 +93,22 @@ class Page:
         self._rate = Rate()
 
     def sent(self, done: int, total: int) -> None:
-        """Note how many bytes of a push have been sent, of how many."""
+        """Record how many bytes of a push have been sent, and their total."""
         rate = self._rate.at(self._clock(), done)
         eta = time_to_go(total - done, rate)
         self.look(PullProgress(phase="pushing", bytes=total, bytes_done=done, rate=rate, eta=eta))
 
     def look(self, look: PullProgress) -> None:
-        """Note how far it is."""
+        """Record the progress."""
         look = msgspec.structs.replace(look, path=_plain(look.path))
         self.note = msgspec.structs.replace(self.note, look=look, told_at=time.time())
 
     def plan(self, text: str) -> None:
-        """Note what will be done."""
+        """Record the plan."""
         self.note = msgspec.structs.replace(self.note, plan=_plain(text), told_at=time.time())
 
     def end(self, text: str, *, whole: bool, to: str | None = None) -> None:
-        """Note how it ended."""
+        """Record the result."""
         now = time.time()
         place = self.note.to if to is None else _plain(to)
         self.note = msgspec.structs.replace(
@@ -126,14 +128,14 @@ async def noted(
     to: str = "",
     env: Mapping[str, str] = os.environ,
 ) -> AsyncIterator[Page]:
-    """Record a transfer while it runs, and how it ends. A failing disk never hinders it.
+    """Record a transfer while it runs, and its result. A failing disk never disturbs it.
 
     Args:
         box: Its name.
         kind: As in `TransferNote`.
-        paths: What is copied.
-        to: Where to, where it is known by now.
-        env: Where the state of rgt lies.
+        paths: The copied files.
+        to: The destination, if already known.
+        env: Environment with the location of rgt's state.
     """
     now = time.time()
     shown = tuple(map(_plain, paths[:MOST_PATHS]))
@@ -162,7 +164,7 @@ async def noted(
 
 
 def _begin(page: Page, env: Mapping[str, str]) -> int | None:
-    """Make the file and lock it; None = it cannot be written."""
+    """Create and lock the file; None = it cannot be written."""
     folder = _folder(env)
     name = f"{time.time_ns():020d}-{os.getpid()}.json"
     try:
@@ -199,7 +201,10 @@ def _finish(page: Page, handle: int) -> None:
 
 
 def _write(handle: int, note: TransferNote) -> None:
-    """Write a note over the one before, at once: a reader sees one or the other, or looks again."""
+    """Overwrite a note with one write: a reader sees the old or the new one, or retries.
+
+    The new text is padded with spaces to the old size, because the file is never truncated.
+    """
     data = msgspec.json.encode(note) + b"\n"
     os.pwrite(handle, data.ljust(os.fstat(handle).st_size), 0)
 
@@ -209,7 +214,7 @@ def _folder(env: Mapping[str, str]) -> Path:
 
 
 def _forget(folder: Path) -> None:
-    """Remove the oldest files of transfers that have ended."""
+    """Delete the oldest files of finished transfers."""
     for path in sorted(folder.glob("*.json"), reverse=True)[KEPT - 1 :]:
         with contextlib.suppress(OSError):
             note = _read(path)
@@ -218,13 +223,15 @@ def _forget(folder: Path) -> None:
 
 
 def read_notes(env: Mapping[str, str] = os.environ) -> tuple[TransferNote, ...]:
-    """Return what is known of all transfers, the newest first. It blocks for as long as the disk does.
+    """Return all recorded transfers, the newest first. Blocks on the disk.
+
+    A file that is damaged or not a note is skipped.
 
     Args:
-        env: Where the state of rgt lies.
+        env: Environment with the location of rgt's state.
 
     Raises:
-        OSError: the directory cannot be read; a file that is none of ours, or damaged, is left out.
+        OSError: the directory cannot be read.
     """
     try:
         paths = sorted(_folder(env).glob("*.json"), reverse=True)
@@ -241,9 +248,8 @@ def read_notes(env: Mapping[str, str] = os.environ) -> tuple[TransferNote, ...]:
 
 def _read(path: Path) -> TransferNote | None:
     with open_regular(path, follow=False) as file:
-        dead = _is_free(
-            file.fileno()
-        )  # before it is read: what ends in between has then written its end
+        # Before reading: a transfer that ends in between has then written its end.
+        dead = _is_free(file.fileno())
         note = _look(file.fileno())
         for _ in range(0 if dead else LOOKS):
             if note is not None:

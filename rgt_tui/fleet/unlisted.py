@@ -1,4 +1,4 @@
-"""What bills without being in the fleet file: machines, volumes, addresses and snapshots of the fleet's accounts."""
+"""Billed items outside the fleet file: machines, volumes, addresses, snapshots of its accounts."""
 
 from __future__ import annotations
 
@@ -32,42 +32,47 @@ from rgt_tui.providers import (
 )
 
 LEFTOVERS_SECONDS = 600.0
-"""Between two looks at what an account has beside machines: it changes seldom, and every call counts."""
+"""Seconds between two queries of an account's items other than machines: they change rarely, and
+every call counts."""
 RETRY_SECONDS = 120.0
-"""The same while the last look at one of them has failed."""
+"""The same while the last query of one of them has failed."""
 
 replace = msgspec.structs.replace
 
 
 class Rest(msgspec.Struct, frozen=True, kw_only=True):
-    """What an account has besides machines, as last listed."""
+    """An account's items other than machines, as last listed."""
 
     things: tuple[Leftover, ...] = ()
     at: float | None = None
-    """Client clock of the last whole list; None = there was none."""
+    """Client clock of the last complete list; None = no list yet."""
     error: str | None = None
     gaps: tuple[str, ...] = ()
-    """What may bill besides and is not listed."""
+    """Kinds of items that may be billed but cannot be listed."""
 
 
 def place_of(ref: ProviderRef) -> tuple[str, str]:
-    """Return whose ids these are: two keys of one vendor may lead to one account, or to two with ids of their own."""
+    """Return the namespace of a machine's id.
+
+    Two keys of one vendor may belong to one account, or to two with separate ids.
+    """
     return ref.kind, ref.base_url.rstrip("/") if ref.base_url else ref.via or "vendor"
 
 
 def bills(
     listed: Iterable[Listed], rest: Mapping[tuple[str, str], Rest], named: Iterable[ProviderRef]
 ) -> tuple[AccountBill, ...]:
-    """Return what no box names, an entry an account. Pure.
+    """Return the billed items that belong to no box, one entry per account. Pure function.
 
     Args:
         listed: Each account's machines, in the order of the fleet file.
-        rest: Kind and account → what it has beside machines.
+        rest: Kind and account → its items other than machines.
         named: The machines of the fleet file.
     """
     listed, named = tuple(listed), tuple(named)
     known = {(*place_of(ref), ref.instance) for ref in named}
-    # One machine that two platforms show is one machine: the box that names it here names it there.
+    # A machine may be listed by two platforms, one built on the other: a box that names either
+    # covers both.
     rented = {ref.instance for ref in named if ref.kind not in OVER}
     mine = [
         (account.ref.kind in OVER, one)
@@ -76,7 +81,7 @@ def bills(
         if (*place_of(account.ref), one.id) in known
     ]
     below = {one.below for over, one in mine if over and one.below}
-    # Host and port: behind one address of a platform stand many machines.
+    # Compare host and port: a platform may have many machines at one address.
     places = {
         over: {(one.host, one.port) for of, one in mine if of is over and one.host}
         for over in (True, False)
@@ -104,11 +109,12 @@ def bills(
             *(
                 _leftover(ref.kind, one)
                 for one in beside.things
-                # What hangs on a box is told by that box: what it costs, and what is left of it afterwards.
+                # An item attached to a box is reported with that box: its price, and its fate
+                # afterwards.
                 if not any((*place, user) in known for user in one.used_by)
             ),
         ]
-        # One account that is reached by two keys has everything once.
+        # An account that is listed with two keys is reported once.
         fresh = [thing for thing in things if (*place, thing.what, thing.id) not in told]
         told.update((*place, thing.what, thing.id) for thing in fresh)
         found.append(
@@ -166,7 +172,10 @@ def _leftover(kind: str, one: Leftover) -> Unlisted:
 
 
 async def leftovers_of(providers: Providers, ref: ProviderRef, before: Rest, now: float) -> Rest:
-    """Ask an account for what it has besides machines; on failure keep what was known, with the reason."""
+    """Query an account's items other than machines.
+
+    After an error, return the previous list with the error.
+    """
     try:
         account = providers.account(ref)
         things = await account.leftovers()
@@ -182,12 +191,13 @@ async def ask_accounts(
     env: Mapping[str, str] | None = None,
     clock: Callable[[], float] = time.time,
 ) -> tuple[AccountBill, ...]:
-    """Ask accounts once for what they are billed for that no box names.
+    """Query accounts once for billed items that belong to no box.
 
     Args:
-        refs: Any machine of each account; of one that the fleet file has none of, without an instance.
+        refs: Any machine of each account; without an instance for an account that has no machine in
+            the fleet file.
         named: The machines of the fleet file.
-        env: Where keys are looked for; None = the process's environment.
+        env: Variables with the keys; None = the process's environment.
         clock: Epoch seconds.
     """
     providers = Providers(clock=clock, env=env)
@@ -205,13 +215,13 @@ async def ask_accounts(
 
 
 class AccountWatch:
-    """Watches what the accounts of a fleet are billed for besides its boxes.
+    """Watches the billed items of a fleet's accounts that belong to no box.
 
     Args:
-        sessions: All boxes of the fleet file; the first one of each account carries what it is billed for.
-        providers: Lists the machines; whoever polls it calls `listed`.
+        sessions: All boxes of the fleet file; the first one of each account shows its items.
+        providers: Lists the machines; its poller must call `listed`.
         clock: Epoch seconds.
-        told: Given all accounts whenever something has been listed.
+        told: Called with all accounts after every listing.
     """
 
     def __init__(
@@ -228,15 +238,15 @@ class AccountWatch:
         self._boxes: dict[tuple[str, str], list[BoxSession]] = {}
         self._named: list[ProviderRef] = []
         self._others = asyncio.Event()
-        """There are other accounts than before."""
+        """Set when the set of accounts has changed."""
         self.watch(sessions)
         self._rest: dict[tuple[str, str], Rest] = {}
         self._polled = asyncio.Event()
         self.asked = asyncio.Event()
-        """Every account has been asked once for what it has beside machines."""
+        """Set when every account's items have been queried once."""
 
     def watch(self, sessions: Mapping[str, BoxSession]) -> None:
-        """Look after the accounts of these boxes from now on."""
+        """Watch the accounts of these boxes from now on."""
         before, self._boxes, self._named = set(self._boxes), {}, []
         for session in sessions.values():
             ref = session.state.spec.provider
@@ -247,11 +257,12 @@ class AccountWatch:
             self._others.set()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Query until cancelled."""
         while True:
             self._others.clear()
             if self._boxes:
-                # Only then some accounts know what hangs on which machine.
+                # Some accounts know which items are attached to which machine only after the
+                # machines were listed.
                 await self._polled.wait()
                 await self.look()
             self.asked.set()
@@ -261,7 +272,7 @@ class AccountWatch:
                     await self._others.wait()
 
     async def look(self) -> None:
-        """Ask every account once, concurrently, for what it has besides machines."""
+        """Query every account's items other than machines once, concurrently."""
 
         async def one(key: tuple[str, str], ref: ProviderRef) -> None:
             before = self._rest.get(key, Rest())
@@ -272,7 +283,7 @@ class AccountWatch:
         await asyncio.gather(*(one(key, ref) for key, ref in refs.items()))
 
     def listed(self) -> None:
-        """Publish what the accounts are billed for, after they were listed."""
+        """Publish the accounts' billed items, after a listing."""
         self._polled.set()
         known = self._providers.listed
         accounts = [

@@ -1,4 +1,7 @@
-"""The structs that all other packages share, and how their text is made harmless. Imports nothing else of rgt."""
+"""Structs shared by all other packages, and the cleaning of their text.
+
+It imports nothing else of rgt.
+"""
 
 from rgt_tui.model.autostop import (
     ArmAnswer,

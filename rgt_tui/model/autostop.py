@@ -1,7 +1,8 @@
-"""A box that stops itself: how it is armed, what its clock says, and what it reports afterwards.
+"""A box that stops itself: its arming, its clock, and its reports afterwards.
 
-The agent's verb ``autostop`` speaks exactly these fields (docs/autostop.md). Times are epoch seconds by the box's clock
-unless another one is named; spans are seconds. What the box cannot tell is ``None``, never 0 and never "no".
+The agent's verb ``autostop`` uses exactly these fields (docs/autostop.md). Times are epoch seconds
+by the box's clock unless another one is named; durations are seconds. Unknown values are ``None``,
+never 0 or "no".
 """
 
 from __future__ import annotations
@@ -15,38 +16,41 @@ class Mode(enum.StrEnum):
     """What ends the box's work."""
 
     IDLE = "idle"
-    """Nothing has happened on it for so long."""
+    """A time without activity."""
     LEASE = "lease"
-    """A hard end, whatever runs."""
+    """A fixed end, even if something runs."""
 
 
 class EndsBy(enum.StrEnum):
-    """What the box does then."""
+    """What the box does at the end."""
 
     PARK = "park"
     ASK = "ask"
-    """It stops nothing: it calls for a person."""
+    """It stops nothing and notifies a person."""
 
 
 class StopWay(msgspec.Struct, frozen=True, kw_only=True):
-    """How a box stops its own meter: with the key of its own that its platform gives it, or by a command."""
+    """How a box stops its own billing: with a key from its platform, or with a command."""
 
     kind: str
     """``runpod``, ``vastai`` or ``command``."""
     url: str = ""
-    """Of the platform's own server; empty for a command."""
+    """URL of the platform's own server; empty for a command."""
     command: tuple[str, ...] = ()
 
 
 class HolderId(msgspec.Struct, frozen=True, kw_only=True):
-    """A process, for ever: a number alone is soon another's."""
+    """A unique identification of a process; a pid alone may be reused."""
 
     pid: int
     started: float
 
 
 class IdleHolder(msgspec.Struct, frozen=True, kw_only=True):
-    """An idle process that holds memory, such as a forgotten notebook: the box is not idle before it was accepted."""
+    """An idle process that holds memory, such as a forgotten notebook.
+
+    The box is not idle until the process is accepted.
+    """
 
     pid: int
     started: float
@@ -55,26 +59,26 @@ class IdleHolder(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> HolderId:
-        """What it is accepted by."""
+        """The identification used to accept it."""
         return HolderId(pid=self.pid, started=self.started)
 
 
 class ArmRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a box is armed with, for one instance and one boot."""
+    """The parameters that a box is armed with, for one instance and one boot."""
 
     mode: Mode
     action: EndsBy
     boot: str
-    """That of the `Hello` which the person has armed by; the box refuses another one."""
+    """Boot of the `Hello` that the person saw; the box refuses another one."""
     instance: str
     box: str
     """Its name in the fleet file."""
     idle_s: float = 0.0
     lease_s: float = 0.0
     warn_s: float = 600.0
-    """So long before the end it warns."""
+    """Seconds before the end at which it warns."""
     inspect_s: float = 0.0
-    """So long a cell that failed holds the box, for a person who wants to look."""
+    """Seconds for which a failed cell delays the stop, so that a person can inspect it."""
     stop: StopWay | None = None
     """None only with `EndsBy.ASK`."""
     jobs: tuple[str, ...] = ()
@@ -83,21 +87,21 @@ class ArmRequest(msgspec.Struct, frozen=True, kw_only=True):
     mounts: tuple[str, ...] = ()
     pattern: str | None = None
     durable: tuple[str, ...] = ()
-    """Directories that outlive a park."""
+    """Directories that survive a park."""
     accept_holders: tuple[HolderId, ...] = ()
     accept_unsaving: tuple[str, ...] = ()
-    """Runs that do not save on SIGTERM, and may be ended by a lease all the same."""
+    """Runs that do not save on SIGTERM, but may be ended by a lease."""
 
     @property
     def limit_s(self) -> float:
-        """Of its mode."""
+        """The limit of its mode in seconds."""
         if self.mode is Mode.IDLE:
             return self.idle_s
         return self.lease_s
 
 
 class OwnKey(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the box can stop itself: what its own key has read, never the key."""
+    """Whether the box can stop itself: results of a read with its own key, never the key."""
 
     proved: bool = False
     text: str = ""
@@ -109,14 +113,15 @@ class StopEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     event: str
-    """``armed``, ``kept``, ``warned``, ``withdrawn``, ``sealed``, ``mirrored``, ``intent``, ``asked``, ``answered``,
-    ``refused``, ``failed``, ``unknown``, ``disarmed``, ``stopped-lease`` or ``terminated``."""
+    """``armed``, ``kept``, ``warned``, ``withdrawn``, ``sealed``, ``mirrored``, ``intent``,
+    ``asked``, ``answered``, ``refused``, ``failed``, ``unknown``, ``disarmed``, ``stopped-lease``
+    or ``terminated``."""
     text: str = ""
     boot: str = ""
 
 
 class AutostopStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of a box's own stop, as the box reports it."""
+    """The status of a box's self-stop, as reported by the box."""
 
     armed: bool = False
     mode: str | None = None
@@ -129,25 +134,25 @@ class AutostopStatus(msgspec.Struct, frozen=True, kw_only=True):
     since: float | None = None
     limit_s: float | None = None
     idle_s: float | None = None
-    """Unbroken so far; None = it cannot be told."""
+    """Uninterrupted idle time so far; None = unknown."""
     unknown_s: float | None = None
-    """For so long it could not be told."""
+    """How long it has been unknown."""
     stops_in_s: float | None = None
     kept_until: float | None = None
     why: tuple[str, ...] = ()
-    """What keeps it from being idle, or what cannot be told."""
+    """Why the box is not idle, or why that is unknown."""
     holders: tuple[IdleHolder, ...] = ()
     unsaving: tuple[str, ...] = ()
-    """Runs that do not save on SIGTERM, as far as known."""
+    """Runs that do not save on SIGTERM, if known."""
     saving: tuple[str, ...] = ()
     key: OwnKey | None = None
     last: StopEvent | None = None
     lease: AutostopStatus | None = None
-    """The same of a lease, beside that of the idle clock."""
+    """The status of a lease, in addition to that of the idle clock."""
 
 
 class ArmAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the box says to a request, rehearsed or not."""
+    """The box's answer to a request, rehearsed or not."""
 
     ok: bool
     reasons: tuple[str, ...] = ()
@@ -156,7 +161,7 @@ class ArmAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AutostopReading(msgspec.Struct, frozen=True, kw_only=True):
-    """What each sample says of an armed box."""
+    """The status of an armed box in each sample."""
 
     mode: str = Mode.IDLE
     action: str = EndsBy.PARK
@@ -168,13 +173,13 @@ class AutostopReading(msgspec.Struct, frozen=True, kw_only=True):
     stops_in_s: float | None = None
     kept_until: float | None = None
     why: tuple[str, ...] = ()
-    """The first three."""
+    """The first three reasons."""
     unsaving: tuple[str, ...] = ()
-    """Runs that the lease would end although they do not save, and that nobody has accepted."""
+    """Runs that the lease would end although they do not save and were not accepted."""
 
 
 class Armed(msgspec.Struct, frozen=True, kw_only=True):
-    """What the client remembers of having armed a box; it outlives rgt, and the box."""
+    """The client's record of having armed a box; it survives rgt and the box."""
 
     box: str
     kind: str
@@ -189,24 +194,25 @@ class Armed(msgspec.Struct, frozen=True, kw_only=True):
     """Client clock."""
     who: str = ""
     per_hour: float | None = None
-    """What the compute of it cost an hour, where that was known."""
+    """Its hourly compute price, if known."""
     currency: str = "USD"
     durable: tuple[str, ...] = ()
-    """Directories of the box that outlive a park: into each it copies its story."""
+    """Directories of the box that survive a park: it copies its story to each."""
 
 
 class SelfStop(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known here of a box that was armed: kept in its state, for every screen and command. Client clock."""
+    """The client's knowledge about an armed box, kept in its state. Client clock."""
 
     armed: tuple[Armed, ...] = ()
     """At most one per mode."""
     stopping_at: float | None = None
-    """When the box itself was heard to say that it stops now; None = nobody heard it."""
+    """When the box announced its stop; None = no announcement was received."""
     off_at: float | None = None
-    """When its provider first said that it is off."""
+    """When its provider first reported it as off."""
     story: tuple[StopEvent, ...] = ()
-    """What the box told once it was started again, the newest last."""
+    """The box's story after it was started again, newest last."""
     told_at: float | None = None
-    """When it told that."""
+    """When the story was received."""
     saved: float | None = None
-    """What its compute would have cost from `off_at` until it was looked at again: at least so much was saved."""
+    """Compute costs from `off_at` until the machine was started again: a lower bound of the
+    savings."""

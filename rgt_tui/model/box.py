@@ -1,4 +1,4 @@
-"""What the client knows about a box: its description, its alerts, and the immutable state that screens read."""
+"""The client's data about a box: its description, alerts, and the immutable state on screens."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]{2,45}
 
 
 class Tunnel(msgspec.Struct, frozen=True):
-    """Where it begins and ends."""
+    """The two ends of a tunnel."""
 
     local: int
     """Port on this machine's loopback."""
     host: str = "localhost"
-    """As the box names it; empty = a SOCKS proxy: each connection says where to."""
+    """Host name on the box's side; empty = a SOCKS proxy, where each connection names its
+    target."""
     port: int = 0
 
     def __str__(self) -> str:
@@ -34,17 +35,17 @@ class Tunnel(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> str:
-        """Where it leads, in words."""
+        """The remote end as text."""
         if self.host:
             return f"{self.host}:{self.port} there"
         return "wherever the box can reach (SOCKS)"
 
 
 def parse_tunnel(text: str) -> Tunnel:
-    """Return what ``PORT``, ``LOCAL:PORT``, ``LOCAL:HOST:PORT`` or ``socks:PORT`` says.
+    """Parse ``PORT``, ``LOCAL:PORT``, ``LOCAL:HOST:PORT`` or ``socks:PORT``.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: it has none of these forms.
     """
     parts = re.findall(r"\[[^\]]*\]|[^:]+", text)
     wrong = ValueError(
@@ -62,10 +63,10 @@ def parse_tunnel(text: str) -> Tunnel:
 
 
 def pasted_tunnel(option: str, value: str) -> Tunnel | None:
-    """Return what ``-L`` or ``-D`` of an ssh command says, without the address that it would listen on.
+    """Parse the value of ``-L`` or ``-D`` of an ssh command, ignoring its listen address.
 
     Returns:
-        None for what is no pair of ports, such as sockets in the file system.
+        None for values without ports, such as Unix sockets.
     """
     parts = re.findall(
         r"\[[^\]]*\]|[^:]+", value.replace("/", ":") if value.count("/") >= 2 else value
@@ -84,34 +85,34 @@ def _port(text: str, wrong: ValueError) -> int:
 
 
 class Link(enum.StrEnum):
-    """The state of the connection. It says nothing about the machine: a refused connection is not a dead box."""
+    """The state of the connection, not of the machine: a refused connection is not a dead box."""
 
     CONNECTING = "connecting"
     LIVE = "live"
     UNREACHABLE = "unreachable"
     REFUSED_KEY = "host-key-refused"
     REFUSED_LOGIN = "login-refused"
-    """The box answers and does not let us in: retrying by itself would only trip its bans."""
+    """The box answers and refuses the login: automatic retries would only trigger bans."""
     ASKING = "asking"
-    """A person has to answer first, see `FleetState.questions`."""
+    """Waits for a person's answer, see `FleetState.questions`."""
     PAUSED = "paused"
-    """Someone said not to connect for now."""
+    """A person has paused the connection."""
     NOT_KEPT = "not-kept"
-    """Of a moment of the past: the history has nothing of the box then."""
+    """For a past moment: the history has no data of the box."""
 
 
 class Health(enum.StrEnum):
-    """The one word of a row, worst first."""
+    """The state of a row in one word, worst first."""
 
     TROUBLE = "trouble"
     UNREACHABLE = "unreachable"
     WARN = "warn"
     UNKNOWN = "unknown"
-    """Its figures are of now, and whether anything trains cannot be told."""
+    """Its readings are current, but whether a training runs is unknown."""
     STALE = "stale"
     CONNECTING = "connecting"
     PAUSED = "paused"
-    """Somebody said not to connect; what it does nobody sees."""
+    """A person has paused the connection, so the box is not being watched."""
     RUNNING = "running"
     IDLE = "idle"
     FINISHED = "finished"
@@ -120,7 +121,7 @@ class Health(enum.StrEnum):
 
 
 class ProviderRef(msgspec.Struct, frozen=True):
-    """Which control plane owns the box, and the box's id there."""
+    """The control plane that owns the box, and the box's id there."""
 
     kind: str
     """e.g. ``runpod``."""
@@ -128,55 +129,59 @@ class ProviderRef(msgspec.Struct, frozen=True):
     base_url: str | None = None
     """Only for a server that is not the vendor's own (the demo's local provider)."""
     key_env: str | None = None
-    """Environment variable that holds the key; the key itself is never stored."""
+    """Environment variable with the key; the key itself is never stored."""
     via: str | None = None
-    """Where the platform's own commands run or lead to: the SSH host of a Slurm login node, a context of kubeconfig.
-
-    None = this very machine, the current context.
-    """
+    """Where the platform's own commands run: the SSH host of a Slurm login node, or a context of
+    kubeconfig. None = this machine, or the current context."""
 
     @property
     def account(self) -> str:
-        """Which account it is: the key and the server. Two accounts may have machines of the same id."""
+        """Identifies the account by key and server.
+
+        Two accounts may have machines with the same id.
+        """
         server = self.base_url.rstrip("/") if self.base_url else self.via or "vendor"
         return f"{self.key_env or 'default'}@{server}"
 
 
 BY_HAND = "by-hand"
-"""`ProviderRef.kind` of a box without a provider: a person stops its meter on the platform's console."""
+"""`ProviderRef.kind` of a box without a provider: a person stops its billing on the platform's
+console."""
 
 
 class Agreed(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for when a box was rented; what is billed otherwise is an alert."""
+    """The terms under which a box was rented; other charges raise an alert."""
 
     spot: bool | None = None
-    """May be taken away for a lower price, or may not; None = nobody said."""
+    """Whether it may be interrupted for a lower price; None = unspecified."""
     max_per_hour: float | None = None
-    """The most that compute and disk together were to cost an hour."""
+    """Maximum hourly price of compute and disk together."""
     currency: str = "USD"
-    """Of `max_per_hour`."""
+    """Currency of `max_per_hour`."""
     gpu: str | None = None
-    """A model as people say it, e.g. ``A100``."""
+    """A model's common name, e.g. ``A100``."""
     gpu_count: int | None = None
 
 
 class BoxSpec(msgspec.Struct, frozen=True):
-    """A box as the fleet file (or the demo) describes it."""
+    """A box as described in the fleet file (or the demo)."""
 
     name: str
     host: str
     """Host name, address, or an alias of ssh_config."""
     port: int | None = None
-    """None = as ssh_config says, else 22."""
+    """None = from ssh_config, otherwise 22."""
     user: str | None = None
-    """None = as ssh_config says, else the profile's, else the name of the local user."""
+    """None = from ssh_config, otherwise the profile's, otherwise the local user's name."""
     profile: str = "generic-ssh"
     identity: str | None = None
-    """Private key file, used alone; None = as ssh_config says: the agent and the default keys."""
+    """Private key file, the only one used; None = from ssh_config: the agent and the default
+    keys."""
     known_hosts: str | None = None
-    """known_hosts file, used alone; None = as ssh_config says."""
+    """known_hosts file, the only one used; None = from ssh_config."""
     ssh_config: str | None = None
-    """ssh_config file, used alone; None = the user's and the system's; ``none`` = no file at all."""
+    """ssh_config file, the only one used; None = the user's and the system's; ``none`` = no file at
+    all."""
     mounts: tuple[str, ...] = ()
     """Mount points to watch; empty = those of the profile."""
     jobs: tuple[str, ...] = ()
@@ -184,44 +189,48 @@ class BoxSpec(msgspec.Struct, frozen=True):
     durable: str | None = None
     """Durable directory on the box."""
     tiers: dict[str, str] = {}
-    """Mount point → name of the profile's tier, where the mount point alone does not tell."""
+    """Mount point → name of the profile's tier, where the mount point alone is ambiguous."""
     python: str | None = None
     gpu_trace: str | None = None
     interval: float = 1.0
-    """Seconds between samples while someone looks."""
+    """Seconds between samples while a person is watching."""
     provider: ProviderRef | None = None
     runs: tuple[str, ...] = ()
     """Run directories outside of jobs; globs allowed. Empty = found from the training processes."""
     pattern: str | None = None
-    """Regular expression on the command line that tells a training process; None = the agent's own guess."""
+    """Regular expression for the command line of a training process; None = the agent's own
+    detection."""
     per_hour: float | None = None
-    """What an hour costs, where no provider can be asked."""
+    """Hourly price, if no provider can be queried."""
     currency: str = "USD"
-    """Of `per_hour`."""
+    """Currency of `per_hour`."""
     results: tuple[str, ...] = ()
-    """Absolute paths or globs on the box of what is a result, besides what cells and runs write."""
+    """Absolute paths or globs on the box of results, in addition to files written by cells and
+    runs."""
     ignore: tuple[str, ...] = ()
-    """Absolute paths or globs on the box of directories that are no result, as long as no cell or run owns them."""
+    """Absolute paths or globs on the box of directories without results, unless a cell or run owns
+    them."""
     protected: bool = False
-    """No billing action without a separate act that lifts this."""
+    """No billing action until this is lifted in a separate step."""
     asked: Agreed | None = None
-    """What it was rented as; written by ``rgt up``."""
+    """The terms under which it was rented; written by ``rgt up``."""
     tunnels: tuple[str, ...] = ()
-    """Ports of this machine that lead to the box, as `rgt_tui.model.tunnel` has them."""
+    """Local ports that lead to the box, in the format of `rgt_tui.model.tunnel`."""
     untrusted: bool = False
-    """Nobody has trusted the fleet file that names it: it is reached as a host of the person's own ssh_config, or not.
-    No key of the file."""
+    """The fleet file that describes it is not trusted: the box is reached only as a host of the
+    person's own ssh_config. Not a key of the file."""
 
     @property
     def billing_ref(self) -> ProviderRef:
-        """The provider; without one a stand-in, under which the person's own click on the console is recorded."""
+        """The provider, or a substitute under which the person's console actions are recorded."""
         return self.provider or ProviderRef(kind=BY_HAND, instance=self.endpoint, via=self.profile)
 
     def ssh_words(self, default_user: str | None = None) -> list[str]:
-        """Return the command with which a person logs in, as far as the description says how.
+        """Return the ssh command with which a person logs in, according to the description.
 
         Args:
-            default_user: Who logs in where the description names nobody, and ssh_config may not either.
+            default_user: User name if neither the description nor an ssh_config of its own sets
+                one.
         """
         files = (("-F", self.ssh_config), ("-i", self.identity))
         words = [
@@ -240,7 +249,7 @@ class BoxSpec(msgspec.Struct, frozen=True):
 
     @property
     def endpoint(self) -> str:
-        """``user@host:port`` as far as the description says it; ssh_config may add what is left out."""
+        """``user@host:port`` according to the description; ssh_config may add missing parts."""
         host = f"[{self.host}]" if ":" in self.host and self.port else self.host
         return (
             (f"{self.user}@" if self.user else "")
@@ -250,32 +259,32 @@ class BoxSpec(msgspec.Struct, frozen=True):
 
 
 class Past(msgspec.Struct, frozen=True, gc=False):
-    """What was seen over hours, at reduced resolution, oldest first; times that nobody saw are gaps in `at`."""
+    """History of hours at reduced resolution, oldest first; unwatched times are gaps in `at`."""
 
     names: tuple[str, ...] = ()
-    """``util``, ``vram``, ``cgroup``, ``disk:MOUNT``, ``inodes:MOUNT``: percent. Of each of several cards ``util:0``,
-    ``vram:0``, ``power:0`` (of its limit), and ``temp:0`` in °C."""
+    """``util``, ``vram``, ``cgroup``, ``disk:MOUNT``, ``inodes:MOUNT``: percent. For each of
+    several cards ``util:0``, ``vram:0``, ``power:0`` (of its limit), and ``temp:0`` in °C."""
     at: tuple[float, ...] = ()
-    """Client clock at the end of each stretch."""
+    """Client clock at the end of each slot."""
     values: tuple[tuple[float | None, ...], ...] = ()
-    """Per stretch, per name: the mean."""
+    """For each slot and name: the mean."""
     width: float = 60.0
-    """Seconds of one stretch."""
+    """Width of a slot in seconds."""
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):
-    """What is known of the machine's life: kept when rgt ends. Times are client clock."""
+    """Known events of the machine's life, stored across restarts of rgt. Client clock."""
 
     existed: bool = False
-    """The provider has known it."""
+    """The provider has reported it."""
     ran: bool = False
-    """It has been seen running since it last stopped."""
+    """It was seen running since it last stopped."""
     asked: str = ""
-    """Verb that was asked for through rgt since then: park or destroy."""
+    """The verb requested through rgt since then: park or destroy."""
     rested: bool = False
-    """The provider has called it stopped or gone since it ran."""
+    """The provider has reported it as stopped or gone since it ran."""
     stopped_at: float | None = None
-    """When the provider first called it stopped: it had stopped by then."""
+    """When the provider first reported it as stopped: it had stopped by then."""
     seen_at: float | None = None
     """When it was last known to run, to within minutes: it had not stopped before."""
     parked_at: float | None = None
@@ -285,7 +294,7 @@ class Life(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rings(msgspec.Struct, frozen=True, gc=False):
-    """The last values of what the rows draw as sparklines, oldest first (at most 120 each)."""
+    """The last values of the sparklines in a row, oldest first (at most 120 each)."""
 
     gpu_util: tuple[float | None, ...] = ()
     """Mean over the box's GPUs, percent."""
@@ -298,39 +307,40 @@ class LogView(msgspec.Struct, frozen=True, gc=False):
 
     path: str
     lines: tuple[str, ...] = ()
-    """At most 2,000, oldest first; control sequences already stripped."""
+    """At most 2,000, oldest first; without control sequences."""
     dropped: int = 0
-    """Lines that exist on the box before these or between them, but were not sent or not kept."""
+    """Lines on the box before or between these that were not sent or not kept."""
     at: float | None = None
-    """When the newest line arrived (client clock); where there has never been one, when it was found to be empty."""
+    """When the newest line arrived (client clock); if there was never one, when the log was found
+    empty."""
     counted: bool = False
-    """`dropped` counts every line before these: the log was followed from its beginning."""
+    """`dropped` counts every earlier line: the log was followed from its beginning."""
     written: float | None = None
-    """When the newest line was written (client clock); None = nobody knows."""
+    """When the newest line was written (client clock); None = unknown."""
     is_open: bool = False
-    """The last line is not complete yet; the next frame replaces it."""
+    """The last line is unfinished; the next frame replaces it."""
 
     @property
     def complete_lines(self) -> tuple[str, ...]:
-        """The lines without one that is not complete yet."""
+        """The lines without an unfinished one."""
         if self.is_open:
             return self.lines[:-1]
         return self.lines
 
     @property
     def open_line(self) -> str | None:
-        """The line that is not complete yet; None = there is none."""
+        """The unfinished line, or None."""
         if self.is_open and self.lines:
             return self.lines[-1]
         return None
 
 
 class Counters(msgspec.Struct, frozen=True, gc=False):
-    """What the stream proves about itself."""
+    """Statistics of the stream."""
 
     samples: int = 0
     gaps: int = 0
-    """Sequence numbers that never arrived, apart from those the agent said it skipped."""
+    """Missing sequence numbers, except those that the agent reported as skipped."""
     duplicates: int = 0
     skipped: int = 0
     connects: int = 0
@@ -341,22 +351,25 @@ class Counters(msgspec.Struct, frozen=True, gc=False):
 
 
 class LeftOut(msgspec.Struct, frozen=True, gc=False):
-    """What a box told and the client does not keep, counted since rgt began: each box has a budget."""
+    """Items that a box sent and the client dropped, counted since rgt began.
+
+    Each box has memory limits, see `rgt_tui.fleet.attention.Budget`.
+    """
 
     log_lines: int = 0
     points: int = 0
-    """Of curves."""
+    """Points of curves."""
     surplus: int = 0
-    """Points of more curves than are kept of a run."""
+    """Points of curves above a run's maximum number."""
     runs: int = 0
     queues: int = 0
     checkpoints: int = 0
-    """Lists of them, one per run."""
+    """Lists of checkpoints, one per run."""
     found: int = 0
     """Trainings of the newest `Found` frame."""
 
     def plus(self, **more: int) -> LeftOut:
-        """Return the counts with more of some; the same object where there is no more."""
+        """Return the counts with additions; the same object if nothing is added."""
         changes = {name: getattr(self, name) + count for name, count in more.items() if count}
         if changes:
             return msgspec.structs.replace(self, **changes)
@@ -364,7 +377,10 @@ class LeftOut(msgspec.Struct, frozen=True, gc=False):
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """When what a state holds was taken in, on the clock of `rgt_tui.model.evidence.steady`; None = not by this rgt."""
+    """When parts of a state were received, on the clock of `rgt_tui.model.evidence.steady`.
+
+    None = not by this rgt.
+    """
 
     sample: float | None = None
     queues: dict[str, float] = {}
@@ -372,12 +388,12 @@ class Seen(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class BoxState(msgspec.Struct, frozen=True, gc=False):
-    """Everything known of a box at one moment. Never mutated: a new frame makes a new state."""
+    """All data of a box at one moment. Never mutated: a new frame makes a new state."""
 
     spec: BoxSpec
     link: Link = Link.CONNECTING
     reason: str = "not connected yet"
-    """Why `link` is what it is, with the source that says so (ssh, provider)."""
+    """The reason for `link`, with its source (ssh, provider)."""
     since: float = 0.0
     """When `link` took this value (client clock)."""
     hello: Hello | None = None
@@ -395,47 +411,49 @@ class BoxState(msgspec.Struct, frozen=True, gc=False):
     events: tuple[Event, ...] = ()
     """The last 100, oldest first."""
     findings: tuple[Finding, ...] = ()
-    """Diagnoses that hold now, worst first."""
+    """Current diagnoses, worst first."""
     meter: Meter = Meter()
     counters: Counters = Counters()
     retry_at: float | None = None
     """When the next connection is tried (client clock), while unreachable."""
     alerts: tuple[Alert, ...] = ()
-    """What the fleet's alert machines say holds now, worst first; muted ones included."""
+    """Active alerts, worst first, including muted ones."""
     open_action: str = ""
-    """A billing call that went out, and of which nobody knows how it ended, in words; empty = there is none."""
+    """A billing call that was sent and whose result is unknown, as text; empty = none."""
     account: AccountBill | None = None
-    """What its account is billed for that no box names, on the first box of each account; None = nobody has looked."""
+    """Billed items of its account that belong to no box, on the first box of each account; None =
+    not queried."""
     alerts_kept: bool = False
-    """True when such machines watch this box; otherwise nobody does, and `alerts` says nothing."""
+    """True when alerts are computed for this box; otherwise `alerts` means nothing."""
     limited: tuple[str, ...] = ()
-    """What does not work on this box and why, a line each; empty = everything does."""
+    """Limitations of this box and their causes, a line each; empty = no limitation."""
     interval: float | None = None
-    """Seconds between samples as asked for now; None = `spec.interval`."""
+    """Seconds between samples as requested now; None = `spec.interval`."""
     remembered_at: float | None = None
-    """Client clock of the newest value that comes from an earlier rgt; None = everything is of this one."""
+    """Client clock of the newest value from an earlier rgt; None = all values are from this one."""
     past: Past = Past()
     recent: Past = Past()
-    """The newest part of it more finely, as far as this very rgt has seen it."""
+    """The newest part at finer resolution, as recorded by this rgt."""
     found: tuple[FoundRun, ...] = ()
-    """Trainings that nobody named, found by their processes, the newest last; their curves are in `runs`."""
+    """Trainings found by their processes, newest last; their curves are in `runs`."""
     looked: bool = False
-    """The agent has read all that there is once, since it was connected last."""
+    """The agent has scanned everything once since it was last connected."""
     left_out: LeftOut = LeftOut()
     seen: Seen = Seen()
     peer: tuple[str, int] | None = None
-    """Address and port that the connection of now really leads to; None = not connected, or by a way that hides it."""
+    """Remote address and port of the present connection; None = not connected, or via a jump
+    host or command."""
     life: Life = Life()
-    """What the alert machines remember of the machine's life."""
+    """The machine's life as tracked by the alerts."""
     self_stop: SelfStop | None = None
-    """What this computer remembers of having armed the box to stop itself; None = it has not."""
+    """The local record of arming the box to stop itself; None = not armed from here."""
 
 
 def keep_named(state: BoxState) -> BoxState:
-    """Return a state of an earlier time without what its description has stopped naming since.
+    """Return a state of an earlier time without items that its description no longer names.
 
-    Queues, and the runs and checkpoints of their cells: else a job that was taken out of the fleet file would go on to
-    be shown, and a box on which nothing is left to do would never count as done.
+    These are queues, and the runs and checkpoints of their cells: otherwise a job removed from the
+    fleet file would still be shown, and an idle box would never count as finished.
     """
     spec = state.spec
     queues = tuple(queue for queue in state.queues if queue.path in spec.jobs)
@@ -451,25 +469,26 @@ def keep_named(state: BoxState) -> BoxState:
     return msgspec.structs.replace(state, queues=queues, runs=runs, checkpoints=checkpoints)
 
 
-# Alerts: a condition that holds and since when, what a sink is sent about it, and what a person may
-# configure.
+# Alerts: a condition and since when it is true, the message for a sink, and the configurable
+# settings.
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """One condition that holds now."""
+    """One condition that is true now."""
 
     id: str
-    """Stable while the condition lasts, e.g. ``inodes:/workspace``; what stands before the first colon is its kind."""
+    """Stable while the condition lasts, e.g. ``inodes:/workspace``; the part before the first colon
+    is its kind."""
     level: str
     """warn or error."""
     text: str
     """One line, with the reading that proves it."""
     word: str = ""
-    """The one word that a row shows for it, e.g. ``inodes``."""
+    """The word for it in a row, e.g. ``inodes``."""
     since: float | None = None
-    """Client clock of the rise; None where nobody keeps count."""
+    """Client clock of its start; None = unknown."""
     muted: bool = False
-    """Someone said to be quiet about it: still shown, dimmed; never sent to a sink."""
+    """A person has muted it: still shown, dimmed; never sent to a sink."""
 
     @property
     def kind(self) -> str:
@@ -478,14 +497,14 @@ class Alert(msgspec.Struct, frozen=True):
 
 
 class AlertEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a sink is told: an alert began, became worse or is over; or several of these at once."""
+    """Message to a sink: an alert began, became worse or ended; or several of these at once."""
 
     what: str
     """raised, worse, resolved, digest or test."""
     at: float
     """Client clock, epoch seconds."""
     level: str
-    """info, warn or error; of a digest, the worst in it."""
+    """info, warn or error; in a digest, the worst of its events."""
     title: str
     """One line, e.g. ``vast-1: inodes``."""
     text: str
@@ -501,36 +520,42 @@ class AlertEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KindSettings(msgspec.Struct, frozen=True):
-    """What the fleet file says of one kind of alert; None = as built in. Units are those of docs/alerts.md."""
+    """Settings of one kind of alert in the fleet file; None = default.
+
+    Units: see docs/alerts.md.
+    """
 
     enabled: bool | None = None
     warn: float | None = None
-    """Raise limit of level warn."""
+    """Threshold of level warn."""
     error: float | None = None
     clear_warn: float | None = None
-    """Where the level ends again; None = as far from the raise limit as built in."""
+    """Where the level ends again; None = at the default distance from the threshold."""
     clear_error: float | None = None
     hold_s: float | None = None
-    """Seconds for which it must be so before the alert rises."""
+    """Seconds for which the condition must be true before the alert begins."""
     quiet_s: float | None = None
-    """Seconds for which it must be over before the alert ends."""
+    """Seconds for which it must be false before the alert ends."""
 
 
 class SinkSettings(msgspec.Struct, frozen=True):
-    """One table of ``[[sinks]]``. Addresses are secrets: the file says where they are kept, never what they are."""
+    """One table of ``[[sinks]]``.
+
+    Addresses are secrets: the file only names where they are stored.
+    """
 
     kind: str
     """bell, desktop, ntfy, webhook, command or apprise."""
     name: str = ""
-    """For a person; empty = the kind."""
+    """Display name; empty = the kind."""
     url_env: str | None = None
-    """Environment variable that holds the address."""
+    """Environment variable with the address."""
     url_file: str | None = None
-    """File that holds it."""
+    """File with the address."""
     token_env: str | None = None
-    """Environment variable that holds an access token (ntfy, webhook)."""
+    """Environment variable with an access token (ntfy, webhook)."""
     argv: tuple[str, ...] = ()
-    """The program of a ``command`` and its arguments; no shell looks at them."""
+    """The program of a ``command`` and its arguments; no shell interprets them."""
     timeout_s: float = 10.0
     min_level: str = "warn"
     kinds: tuple[str, ...] = ()
@@ -538,13 +563,13 @@ class SinkSettings(msgspec.Struct, frozen=True):
     boxes: tuple[str, ...] = ()
     """Only these boxes; empty = all."""
     resolved: bool = False
-    """Tell also that an alert is over."""
+    """Also report the end of an alert."""
     quiet_hours: str | None = None
-    """``22:00-07:00`` by the local clock: what is not an error waits for the end."""
+    """``22:00-07:00`` by the local clock: messages below error wait until its end."""
     every_s: float = 600.0
-    """At most one message per alert in so many seconds."""
+    """Minimum seconds between two messages about one alert."""
     digest_over: int = 4
-    """More than so many at once become one message."""
+    """More alerts than this at once become one message."""
 
 
 class AlertSettings(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Findings, checks, what could be lost on a box, and the evidence and permit of a billing action."""
+"""Findings, checks, files at risk on a box, and the evidence and permit of a billing action."""
 
 from __future__ import annotations
 
@@ -12,37 +12,38 @@ from rgt_tui.model.protocol import Name
 
 
 class ResultGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of one directory of a box, without those of directories below it that are groups of their own."""
+    """The files of one directory of a box, except those in subdirectories that are other groups."""
 
     path: Name
     """Absolute, on the box."""
     owner: str = ""
-    """``cell NAME``, ``run NAME``, ``results GLOB``, or ``job DIR`` for the logs and the state of a queue; empty =
-    nobody's."""
+    """``cell NAME``, ``run NAME``, ``results GLOB``, or ``job DIR`` for the logs and the state of a
+    queue; empty = no owner."""
     files: int = 0
     bytes: int = 0
     newest: float = 0.0
     """Newest ctime, by the box's clock."""
     newest_path: Name = ""
     fingerprint: Exact = ""
-    """SHA-256 over path, size, mtime, ctime and inode of every file: the same as long as none of them changes, wherever
-    they are grouped alike. docs/agent.md says how it is made."""
+    """SHA-256 over path, size, mtime, ctime and inode of every file: equal as long as none of them
+    changes, on any machine with the same grouping. docs/agent.md describes it."""
     problem: str | None = None
-    """Why not all of it could be looked at; such a group proves nothing."""
+    """Why some of it could not be read; such a group proves nothing."""
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
-    """Files that count as nobody's result, and the rule for it: caches, packages, the system's own."""
+    """Files excluded from the results, and the rule for it: caches, packages, system files."""
 
     rule: str
     files: int = 0
-    """0 where nobody counted them: of storage that outlives the instance."""
+    """0 = not counted: on storage that survives the instance."""
     bytes: int = 0
     newest: float = 0.0
     """Newest ctime, by the box's clock."""
     newest_path: Name = ""
     proved: bool = False
-    """More than the place of the files says so: a list of a package, a hash in their names, a time, a person."""
+    """The exclusion is proved by more than the path: a package's file list, a hash in the names, a
+    time, or a person."""
 
 
 class Mounted(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,79 +57,84 @@ class Mounted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 IGNORED_RULE = "rule:"
-"""Before the name of a rule that a person ignores: in `BoxSpec.ignore`, and in the key of its `EvidenceItem`."""
+"""Prefix of a rule that a person ignores: in `BoxSpec.ignore`, and in the key of its
+`EvidenceItem`."""
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything on a box that a verb could take: the answer of the agent's ``results``."""
+    """All files on a box that a verb could delete: the answer of the agent's ``results``."""
 
     at: float
     """The box's clock."""
     generation: Exact
     """SHA-256 over the fingerprints of all groups."""
     since: float | None = None
-    """Files on the root disk that nobody owns and whose ctime is older came with the image; None = unknown, so all are
-    listed."""
+    """Files on the root disk without an owner and with an older ctime came with the image; None =
+    unknown, so all are listed."""
     no_since: str = ""
-    """Why the provider's word for when the machine was created does not count."""
+    """Why the machine's creation time reported by the provider was not used."""
     groups: tuple[ResultGroup, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     problems: tuple[str, ...] = ()
-    """What could not be looked at: then nothing says that the list is whole."""
+    """Paths that could not be read: the list may then be incomplete."""
     mounts: tuple[Mounted, ...] = ()
-    """What can hold files on the box, by its own mount table."""
+    """Storage that can contain files on the box, by its own mount table."""
 
 
 class Seal(msgspec.Struct, frozen=True, kw_only=True):
-    """A box's promise to hold still for one billing call: no queue runner starts a cell under it."""
+    """A box's guarantee for one billing call: no queue runner starts a cell while it is sealed."""
 
     nonce: Exact
     generation: Exact
-    """Of the `Results` at the moment of sealing."""
+    """Of the `Results` at the time of sealing."""
     at: float
     """The box's clock."""
     seconds: float
-    """How long it holds, unless it is opened before."""
+    """Seconds until it expires."""
     skipped: tuple[Skipped, ...]
     problems: tuple[str, ...]
     mounts: tuple[Mounted, ...]
-    """As in the `Results` at that moment. The decision rests on them, too, and the generation does not cover them."""
+    """As in the `Results` at that time. They also matter for the decision, but the generation does
+    not cover them."""
     busy: tuple[str, ...] = ()
-    """Why the box is not quiet, seen in the last look under the seal; empty = it is."""
+    """Why the box is busy, by the last check under the seal; empty = it is quiet."""
 
 
 class CopyProof(msgspec.Struct, frozen=True, kw_only=True):
-    """A verified copy of one directory of a box, off the box or on storage that outlives it."""
+    """A verified copy of one directory of a box, elsewhere or on storage that survives the box."""
 
     path: Name
-    """Of the directory on the box."""
+    """Path of the directory on the box."""
     fingerprint: str
-    """`ResultGroup.fingerprint` at the time of the copy: another one now means that the box has newer files."""
+    """`ResultGroup.fingerprint` at the time of the copy: if it differs now, the box has newer
+    files."""
     where: str
     """The directory of the copy."""
     files: int = 0
     bytes: int = 0
     checkpoints: int = 0
-    """How many of them were loaded."""
+    """Number of checkpoints that were loaded."""
     errors: tuple[tuple[str, str], ...] = ()
-    """``(path, reason)`` of what the copy lacks or holds damaged; empty = it was verified whole."""
+    """``(path, reason)`` of files missing or damaged in the copy; empty = the complete copy was
+    verified."""
     sha256: str = ""
-    """SHA-256 of the copy as a whole: of the lines ``HASH  NAME`` of its files, as sha256sum prints them, in the order
-    of their names below `where`."""
+    """SHA-256 of the entire copy: of the lines ``HASH  NAME`` of its files, as printed by
+    sha256sum, in the order of their names below `where`."""
     checked: float | None = None
-    """When the copy itself was last looked at, by `rgt_tui.model.evidence.steady`."""
+    """When the copy itself was last checked, by `rgt_tui.model.evidence.steady`."""
 
 
 def steady() -> float:
-    """Return the seconds of a clock that nobody can set and that also runs while the computer sleeps.
+    """Return the seconds of a clock that cannot be set and also runs while the computer sleeps.
 
-    Linux has such a clock (``clock_gettime(2)``, CLOCK_BOOTTIME); elsewhere the monotonic one serves.
+    Linux has such a clock (``clock_gettime(2)``, CLOCK_BOOTTIME); elsewhere the monotonic clock is
+    used.
     """
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Severity(enum.StrEnum):
-    """How bad a finding is, worst first."""
+    """Severity of a finding, worst first."""
 
     FATAL = "fatal"
     DEGRADING = "degrading"
@@ -137,52 +143,55 @@ class Severity(enum.StrEnum):
 
     @property
     def level(self) -> str:
-        """Level of the alert and of the event: an error is what ends a run, or spoils it unseen."""
+        """Level of the alert and event: error if it ends a run or silently spoils it."""
         if self in (Severity.FATAL, Severity.SILENT_WRONG):
             return "error"
         return "warn"
 
 
 class Fix(msgspec.Struct, frozen=True):
-    """One step out of trouble."""
+    """One step of a solution."""
 
     text: str
     command: str | None = None
-    """A command to run on the box; it is shown, never run by itself."""
+    """A command to run on the box; it is shown, never run automatically."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A diagnosis: which gotcha, what proves it, and what to do."""
+    """A diagnosis: the gotcha, its proof, and what to do."""
 
     gotcha: str
     """Stable id of the handbook entry, e.g. ``U7``."""
     title: str
     severity: Severity
     resource: str
-    """What ran out or broke, e.g. ``inodes of /workspace``."""
+    """The resource that ran out or broke, e.g. ``inodes of /workspace``."""
     evidence: str
-    """The very line of the log, or the reading, that proves it."""
+    """The log line or reading that proves it."""
     where: str
-    """Where the evidence stands: a log path, or ``sample`` or ``scalars``."""
+    """Source of the evidence: a log path, ``sample`` or ``scalars``."""
     fixes: tuple[Fix, ...] = ()
     never: str | None = None
     """What must not be done."""
     reading: str | None = None
-    """The live reading beside the line, e.g. ``4,096 of 4,096 inodes used (bytes 3%)``."""
+    """The live reading in addition to the line, e.g. ``4,096 of 4,096 inodes used (bytes 3%)``."""
     run: str | None = None
     step: int | None = None
     since: float = 0.0
     """Client clock when it was first seen."""
     cleared: bool = False
-    """True when the cause is gone, but the run has not shown yet that it goes on."""
+    """True when the cause is gone, but the run has not made progress yet."""
     action: str = ""
-    """What to do now, of a closed set (`rgt_tui.handbook.Action`); it is advice, nothing is done by rgt."""
+    """Recommended action from a fixed set (`rgt_tui.handbook.Action`); rgt does not carry it
+    out."""
     confidence: float | None = None
-    """0 to 1: how sure it is; None = nobody has said."""
+    """0 to 1: how certain it is; None = unknown."""
     line_no: int | None = None
-    """Which line of its log `evidence` is, from 1; None = a reading, or the log was not followed from its beginning."""
+    """Line number of `evidence` in its log, from 1; None = a reading, or the log was not followed
+    from its beginning."""
     guess: bool = False
-    """What an exception is probably about that no page knows; that stands before it, and is the alert."""
+    """The probable subject of an exception without a handbook page. A finding with a page takes
+    precedence, and is the alert."""
 
 
 class CheckStatus(enum.StrEnum):
@@ -194,11 +203,11 @@ class CheckStatus(enum.StrEnum):
     WAITING = "waiting"
     """Nothing to evaluate yet."""
     PERSON = "person"
-    """Only a person can say."""
+    """Only a person can decide."""
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """One item of the lifecycle with its evidence and the age of that evidence."""
+    """One lifecycle check with its evidence and the evidence's age."""
 
     id: str
     """e.g. ``4.3``."""
@@ -207,20 +216,20 @@ class CheckResult(msgspec.Struct, frozen=True):
     status: CheckStatus
     evidence: str
     at: float | None = None
-    """Client clock of the evidence; None where there is none."""
+    """Client clock of the evidence; None = no evidence."""
     command: str = ""
-    """What to type to check it anew, or to bring it about; empty = there is nothing."""
+    """Command to check it again, or to fulfil it; empty = no command."""
     by: str = ""
-    """Who ticked it; empty = nobody has, or its readings alone prove it."""
+    """The person who ticked it; empty = not ticked, or proved by readings alone."""
     advice: str = ""
-    """What would be cheaper or safer by what was measured, with its figures; it changes no status."""
+    """A cheaper or safer option according to the measurements; it does not change the status."""
 
 
 class PersonTick(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person said of a check that only a person can judge."""
+    """A person's answer to a check that only a person can judge."""
 
     ticked: bool
-    """False = it was taken back."""
+    """False = it was withdrawn."""
     at: float
     """Client clock."""
     by: str
@@ -228,61 +237,64 @@ class PersonTick(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verb(enum.StrEnum):
-    """The two ways to stop a meter."""
+    """The two billing actions."""
 
     PARK = "park"
     DESTROY = "destroy"
 
     @property
     def done_word(self) -> str:
-        """State of a box after it, in a word."""
+        """State of a box afterwards, in a word."""
         if self is Verb.PARK:
             return "parked"
         return "destroyed"
 
 
 CLICK = "click"
-"""The provider's word (`Meter.actions`) for an action that a person carries out on the platform's console."""
+"""Value in `Meter.actions` for an action that a person carries out on the platform's console."""
 
 
 class Level(enum.StrEnum):
-    """How much an action can cost, and with it how much is asked of the person; the least first."""
+    """What an action can cost, which decides how strictly it must be confirmed; lowest first."""
 
     LOCAL = "local"
-    """Nothing but rgt itself changes."""
+    """Only rgt itself changes."""
     RECOVERABLE = "recoverable"
-    """Something on a box ends that can be started again."""
+    """A program on a box ends that can be started again."""
     METER = "meter"
-    """The meter stops, and the data stay."""
+    """Billing stops, and the data are kept."""
     IRREVERSIBLE = "irreversible"
-    """Something is gone for ever."""
+    """Something is lost permanently."""
 
 
 class EvidenceItem(msgspec.Struct, frozen=True):
-    """One line of what the gate needs to know."""
+    """One line of the gate's evidence."""
 
     key: str
-    """What it is about: ``quiet``, or ``quiet:runner /root/job`` where one kind has several items. No two are equal."""
+    """Its subject: ``quiet``, or ``quiet:runner /root/job`` if one kind has several items.
+    Unique."""
     ok: bool
     text: str
     at: float | None = None
-    """When this was read, on the clock of `steady`; None = nobody knows."""
+    """When this was read, on the clock of `steady`; None = unknown."""
     fact: str = ""
-    """What a digest covers in the place of `text`, where that holds ages or numbers that move; empty = `text`."""
+    """Text for the digest instead of `text`, if that contains changing ages or numbers; empty =
+    `text`."""
     forfeitable: bool = False
-    """A person may give up what it protects, by name (`key`)."""
+    """A person may forfeit, by name (`key`), what it protects."""
     forfeited: bool = False
-    """Somebody did: it is not `ok`, and does not block the action any more."""
+    """It was forfeited: it is not `ok`, but no longer blocks the action."""
     doubt: bool = False
-    """It prevents nothing, and a person should look at it: two sources disagree, or something counts for nothing."""
+    """It blocks nothing, but a person should read it: two sources disagree, or a setting has no
+    effect."""
     ignorable: bool = False
-    """These are files that nobody owns: a person may say by name that they are no result."""
+    """It is about files without an owner: a person may declare by name that they are no results."""
     path: str = ""
-    """Of the directory on the box that it is about."""
+    """Path of its directory on the box."""
     bytes: int | None = None
-    """What would be lost."""
+    """Bytes that would be lost."""
     newest: float | None = None
-    """Client clock of the newest file of it, epoch seconds."""
+    """Client clock of its newest file, epoch seconds."""
 
     @property
     def kind(self) -> str:
@@ -291,25 +303,25 @@ class EvidenceItem(msgspec.Struct, frozen=True):
 
     @property
     def blocks(self) -> bool:
-        """Whether it keeps the gate shut."""
+        """Whether it keeps the gate closed."""
         return not self.ok and not self.forfeited
 
 
 class Forfeit(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a person gives up by name, although nothing shows that it could be spared."""
+    """One thing that a person forfeits by name, although nothing proves that it is dispensable."""
 
     key: str
-    """Of the `EvidenceItem`."""
+    """Key of the `EvidenceItem`."""
     fact: str
-    """What exactly was given up; another one later was not."""
+    """What exactly was forfeited; a later, different fact was not."""
     text: str
     bytes: int | None = None
     newest: float | None = None
-    """Client clock of the newest file of it."""
+    """Client clock of its newest file."""
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """Everything the gate looks at for one box and verb."""
+    """All evidence of the gate for one box and verb."""
 
     box: str
     verb: Verb
@@ -318,15 +330,16 @@ class Evidence(msgspec.Struct, frozen=True):
     typed: str = ""
     """What the person typed."""
     kind: str = ""
-    """Of the provider, such as ``runpod``."""
+    """Kind of the provider, such as ``runpod``."""
     account: str = ""
-    """Of the provider, `rgt_tui.model.box.ProviderRef.account`."""
+    """Account of the provider, `rgt_tui.model.box.ProviderRef.account`."""
     generation: str | None = None
-    """Of the `rgt_tui.model.results.Results` that it rests on; None = nobody could list them."""
+    """Generation of the `rgt_tui.model.results.Results` that it is based on; None = they could not
+    be listed."""
 
     @property
     def forfeits(self) -> tuple[Forfeit, ...]:
-        """What is given up by this."""
+        """The forfeits in this evidence."""
         return tuple(
             Forfeit(
                 key=item.key,
@@ -347,48 +360,52 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Permit(msgspec.Struct, frozen=True):
-    """The only value with which a provider's destructive call can be made, once. Built by `rgt_tui.gate` alone."""
+    """Required by a provider's destructive call, and valid for one.
+
+    Built by `rgt_tui.gate` alone.
+    """
 
     box: str
     verb: Verb
     instance: str
     digest: str
-    """SHA-256 of the evidence it rests on."""
+    """SHA-256 of the evidence it is based on."""
     expires: float
     """On the clock of `steady`; a provider refuses an expired permit."""
     kind: str = ""
-    """Of the provider."""
+    """Kind of the provider."""
     account: str = ""
-    """Of the provider, `rgt_tui.model.box.ProviderRef.account`."""
+    """Account of the provider, `rgt_tui.model.box.ProviderRef.account`."""
     seal: str = ""
-    """Nonce of the seal that the box is under; empty = none could be had, and that was forfeited."""
+    """Nonce of the box's seal; empty = it could not be sealed, which was forfeited."""
     nonce: str = ""
-    """No other permit has it: whoever has seen it refuses it the second time."""
+    """Unique, so that a second use is detected and refused."""
 
 
 class RentPermit(msgspec.Struct, frozen=True, kw_only=True):
-    """The only value with which a creation call can be made, once. Built by `rgt_tui.gate` alone."""
+    """Required by a creation call, and valid for one. Built by `rgt_tui.gate` alone."""
 
     box: str
-    """The name that the fleet file will give the machine."""
+    """The machine's name in the fleet file."""
     kind: str
-    """Of the provider."""
+    """Kind of the provider."""
     account: str
-    """Of the provider, `rgt_tui.model.box.ProviderRef.account`."""
+    """Account of the provider, `rgt_tui.model.box.ProviderRef.account`."""
     offer: str
     """Id of the offer that the person has seen."""
     per_hour: float | None
-    """What the person agreed to pay at most, compute and disk; None = the platform tells no price before."""
+    """The agreed maximum price of compute and disk; None = the platform shows no price in
+    advance."""
     currency: str
     spot: bool
     token: str
-    """What the machine's name or label will hold, by which a lost answer is looked for."""
+    """Part of the machine's name or label, by which it is searched for after a lost answer."""
     expires: float
     """On the clock of `steady`."""
 
 
 class StopPhase(enum.StrEnum):
-    """How far a billing action has come. A 2xx is *requested*, never *stopped*."""
+    """Progress of a billing action. A 2xx answer is *requested*, never *stopped*."""
 
     REQUESTED = "requested"
     CONFIRMED = "confirmed"
@@ -396,11 +413,12 @@ class StopPhase(enum.StrEnum):
     UNCONFIRMED = "unconfirmed"
     FAILED = "failed"
     YOURS = "yours"
-    """rgt sends nothing: the click on the platform's console is the person's, and so is the word that it is done."""
+    """rgt sends nothing: the person clicks on the platform's console, and reports that it is
+    done."""
 
 
 class StopProgress(msgspec.Struct, frozen=True):
-    """One step of a billing action, as it happens."""
+    """One step of a billing action."""
 
     phase: StopPhase
     at: float
@@ -408,64 +426,71 @@ class StopProgress(msgspec.Struct, frozen=True):
 
 
 class Review(msgspec.Struct, frozen=True):
-    """What a person must see before a billing action: made fresh when the dialog opens, and again at OK."""
+    """What a person must see before a billing action.
+
+    It is made again when the dialog opens and at OK.
+    """
 
     box: str
     verb: Verb
     native_label: str
-    """The platform's own word for the verb."""
+    """The platform's name of the verb."""
     instance: str
     irreversible: bool
     per_hour: float | None
     spent: float | None
     currency: str
     lost: tuple[str, ...]
-    """What will be gone, a line each; empty = nothing, by the profile."""
+    """What will be lost, a line each; empty = nothing, by the profile."""
     kept: tuple[str, ...]
     keeps_billing: tuple[str, ...]
-    """What goes on costing money afterwards, a line each."""
+    """What costs money afterwards, a line each."""
     items: tuple[EvidenceItem, ...]
     refusals: tuple[str, ...]
-    """Why the gate is closed now (the name not yet typed is not among them)."""
+    """Why the gate is closed now (except that the name is not typed yet)."""
     will_send: str
     """The exact API call."""
     status: str
-    """The provider's present state of the machine, re-read for this review."""
+    """The provider's present state of the machine, read for this review."""
     at: float
     """Client clock, epoch seconds."""
     steady_at: float = 0.0
-    """The same moment on the clock of `steady`, by which the items' ages are counted."""
+    """The same moment on the clock of `steady`, for the items' ages."""
     level: Level = Level.IRREVERSIBLE
     phrase: str = ""
-    """What must be typed, exactly; longer where something is forfeited."""
+    """What must be typed, exactly; longer if something is forfeited."""
     forfeits: tuple[Forfeit, ...] = ()
-    """What is given up by name; `phrase` counts them."""
+    """The forfeited items; `phrase` counts them."""
     unprotect: str = ""
-    """What must be typed besides, since the fleet file says ``protected``; empty = nothing, or it was."""
+    """What must be typed in addition, because of ``protected`` in the fleet file; empty = nothing,
+    or already typed."""
     digest: str = ""
-    """Names this evidence for `rgt_tui.fleet.FleetSource.execute`, for 60 s as long as no fact changes."""
+    """Identifies this evidence for `rgt_tui.fleet.FleetSource.execute`, for 60 s as long as no fact
+    changes."""
     at_least: bool = False
     """`per_hour` is a lower bound."""
     spent_at_least: bool = False
     spent_estimated: bool = False
-    """`spent` is a lower bound."""
+    """`spent` is a lower bound (`spent_at_least`), or an estimate (`spent_estimated`)."""
     first: str | None = None
-    """What a person should do before a park, although the gate does not demand it, such as a pull."""
+    """What a person should do before a park, although it is not required, such as a pull."""
     note: str | None = None
-    """What the platform's profile says of the verb, e.g. that the GPU may be gone at the next start."""
+    """Note about the verb in the platform's profile, e.g. that the GPU may be gone at the next
+    start."""
     how: tuple[str, ...] = ()
-    """How a person does the same without rgt: the console's word, the platform's own command or call."""
+    """How to do the same without rgt: on the console, or with the platform's own command or
+    call."""
     by_hand: bool = False
-    """There is no provider: `status` is what is seen from here, and the click is the person's."""
+    """Without a provider: `status` is observed from here, and the person clicks."""
     waits: str = ""
-    """An earlier action that waits for the person's word that it is done on the console; empty = there is none."""
+    """An earlier action that waits for the person's report that it is done; empty = none."""
     waiting: Verb | None = None
     """The verb of that action."""
     dangers: tuple[str, ...] = ()
-    """What the platform then does by itself, and what nothing can watch for, a line each."""
+    """What the platform does later without you, and risks that cannot be monitored, a line each."""
 
     def age(self, item: EvidenceItem, now: float) -> float | None:
-        """Return how old an item is, in seconds; None where unknown.
+        """Return the age of an item in seconds; None = unknown.
 
         Args:
             item: One of `items`.

@@ -1,4 +1,4 @@
-"""How percentages, sizes, counts and times are written, everywhere: columns, alerts, findings, commands, screens."""
+"""Format percentages, sizes, counts and times, the same everywhere."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ UNKNOWN = "?"
 
 
 def pct(value: float | None, *, none: str = UNKNOWN) -> str:
-    """Return a percentage, ``63%``, rounded down: no limit reads as reached before it is, and no little as nothing.
+    """Format a percentage, ``63%``, rounded down; a small positive value is ``<1%``.
+
+    So no limit appears reached before it is, and no small value appears as zero.
 
     Args:
         value: In percent.
-        none: Stands for what is unknown.
+        none: Text for an unknown value.
     """
     if value is None or not math.isfinite(value):
         return none
@@ -25,21 +27,21 @@ def pct(value: float | None, *, none: str = UNKNOWN) -> str:
 
 
 def size(count: float | None, *, none: str = UNKNOWN) -> str:
-    """Return bytes on a disk or on their way, e.g. ``38.2 GB``: powers of 1,000."""
+    """Format bytes on a disk or in transfer, e.g. ``38.2 GB``: powers of 1,000."""
     if count is None or not math.isfinite(count):
         return none
     return size_text(count)
 
 
 def memory(count: float | None, *, none: str = UNKNOWN) -> str:
-    """Return bytes of memory, e.g. ``62.0 GiB``: powers of 1,024."""
+    """Format bytes of memory, e.g. ``62.0 GiB``: powers of 1,024."""
     if count is None or not math.isfinite(count):
         return none
     return memory_text(count)
 
 
 def noun(count: int, one: str, many: str = "") -> str:
-    """Return the form of a noun that a count takes: ``cell`` or ``cells``; `many` where it is not `one` with an s."""
+    """Return the singular or plural of a noun; `many` for an irregular plural."""
     if count == 1:
         return one
     return many or one + "s"
@@ -51,7 +53,7 @@ def how_many(count: int, one: str, many: str = "") -> str:
 
 
 def moment(at: float) -> str:
-    """Return a time by the local clock, ``2026-11-24 14:02:11``; the bare number where no calendar has that time."""
+    """Format a time by the local clock, ``2026-11-24 14:02:11``; an invalid time as a number."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
     except (ValueError, OverflowError, OSError):
@@ -59,11 +61,11 @@ def moment(at: float) -> str:
 
 
 def time_of_day(at: float, now: float | None = None) -> str:
-    """Return a time as a person says it: ``14:02``, with the date in front unless it is today's.
+    """Format a time briefly: ``14:02``, with the date before it unless it is today.
 
     Args:
-        at: A time; a number that no calendar has is returned bare.
-        now: What "today" is taken from, if not the clock.
+        at: A time; an invalid one is returned as a number.
+        now: The time that defines "today"; None = the clock.
     """
     try:
         then = time.localtime(at)

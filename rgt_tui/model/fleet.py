@@ -1,4 +1,4 @@
-"""The whole fleet, at one moment and in the past, and the questions that only a person can answer."""
+"""The entire fleet, now and in its history, and the questions that only a person can answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rgt_tui.model.renting import AccountBill
 
 
 class QuestionKind(enum.StrEnum):
-    """What is asked, and so what an answer may be."""
+    """The kind of question, which defines the valid answers."""
 
     HOST_KEY = "host-key"
     """Answer ``yes`` to accept and write it to known_hosts; anything else refuses."""
@@ -30,17 +30,18 @@ class Question(msgspec.Struct, frozen=True):
     box: str
     kind: QuestionKind
     title: str
-    """One line, e.g. ``password of root@1.2.3.4:40022``; already stripped of control sequences."""
+    """One line, e.g. ``password of root@1.2.3.4:40022``, without control sequences."""
     lines: tuple[str, ...] = ()
-    """What to know before answering: fingerprint, key type, where it will be written, the server's own words."""
+    """Background for the answer: fingerprint, key type, file to be written, the server's
+    message."""
 
 
 Ask = Callable[[Question], Awaitable[str | None]]
-"""Asks a person and waits; None = refused, or there is nobody to ask."""
+"""Prompts a person and waits; None = refused, or no person can answer."""
 
 
 class FleetEvent(msgspec.Struct, frozen=True):
-    """Something that happened anywhere in the fleet, for the line above the keys."""
+    """An event anywhere in the fleet, for the line above the keys."""
 
     at: float
     """Client clock."""
@@ -48,13 +49,13 @@ class FleetEvent(msgspec.Struct, frozen=True):
     text: str
     level: str = "info"
     about: str = ""
-    """What it is about, e.g. an alert's id: a later event of the same box about the same says how it went on."""
+    """Its subject, e.g. an alert's id: later events of the same box and subject continue it."""
     muted: bool = False
-    """Somebody wants to hear nothing of it: for the journal alone."""
+    """It is muted: only for the journal."""
 
 
 class Spot(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in what a box has told that a screen can be opened at; what is None is not part of it."""
+    """A position that a screen can be opened at; fields that are not set do not apply."""
 
     at: float | None = None
     """Client clock, epoch seconds."""
@@ -63,7 +64,7 @@ class Spot(msgspec.Struct, frozen=True, kw_only=True):
     line_no: int | None = None
     """Line of that log, counted from 1."""
     text: str | None = None
-    """The line itself, where its number is not known."""
+    """The line itself, if its number is unknown."""
     run: str | None = None
     step: int | None = None
     gotcha: str | None = None
@@ -71,21 +72,21 @@ class Spot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spend(msgspec.Struct, frozen=True):
-    """What the fleet has cost, as far as some rgt saw it, per currency."""
+    """The fleet's costs per currency, while any rgt was watching."""
 
     today: tuple[tuple[str, float], ...] = ()
     """Since local midnight: (currency, amount)."""
     idle_today: tuple[tuple[str, float], ...] = ()
-    """Of that, while no run was alive."""
+    """The part of `today` while no run was alive."""
     yesterday: tuple[tuple[str, float], ...] = ()
-    """From the local midnight before to the last one."""
+    """The previous local day."""
     month: tuple[tuple[str, float], ...] = ()
     """Since the first of this month, local time; today included."""
     at_least: tuple[str, ...] = ()
-    """Which of ``today``, ``yesterday`` and ``month`` are lower bounds: the history of some hours is lost, or a part
-    of what was charged then had no known price."""
+    """Which of ``today``, ``yesterday`` and ``month`` are lower bounds: some hours of the history
+    are lost, or part of the charges had no known price."""
     estimated: tuple[str, ...] = ()
-    """Which of them contain an estimate (price × time) of hours that nobody watched and no books tell of."""
+    """Which of them contain an estimate (price × time) for unwatched hours without bookings."""
 
 
 class FleetState(msgspec.Struct, frozen=True):
@@ -95,41 +96,41 @@ class FleetState(msgspec.Struct, frozen=True):
     events: tuple[FleetEvent, ...] = ()
     at: float = 0.0
     questions: tuple[Question, ...] = ()
-    """What waits for a person's answer, oldest first."""
+    """Open questions to a person, oldest first."""
     spend: Spend | None = None
-    """None = nobody keeps count."""
+    """None = costs are not counted."""
     alerts: tuple[Alert, ...] = ()
-    """What concerns no single box, such as a sink that cannot be reached."""
+    """Alerts that belong to no single box, such as an unreachable sink."""
     accounts: tuple[AccountBill, ...] = ()
-    """What the accounts of the fleet file are billed for that no box names; empty = nobody has looked."""
+    """Billed items of the fleet file's accounts that belong to no box; empty = not queried."""
 
     def box(self, name: str) -> BoxState | None:
-        """Return the state of the box called `name`."""
+        """Return the state of the box called `name`, or None."""
         return next((box for box in self.boxes if box.spec.name == name), None)
 
 
 class Happening(msgspec.Struct, frozen=True):
-    """An event as the history has it."""
+    """An event in the history."""
 
     n: int
-    """Its place: later ones have higher numbers, whatever the clock did meanwhile."""
+    """Its number: later events have higher numbers, even if the clock was set back."""
     at: float
     """Client clock, epoch seconds."""
     box: str
     text: str
     level: str = "info"
     about: str = ""
-    """As `rgt_tui.model.fleet.FleetEvent`; empty where an older rgt did not keep it."""
+    """As in `rgt_tui.model.fleet.FleetEvent`; empty if an older rgt did not store it."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events are asked for."""
+    """A filter of events."""
 
     box: str | None = None
-    """None = of all boxes."""
+    """None = all boxes."""
     errors: bool = False
     term: str = ""
-    """Part of the text or of the box's name, in any case."""
+    """Part of the text or of the box's name, ignoring case."""
     since: float | None = None
     until: float | None = None
 
@@ -141,48 +142,49 @@ class Happenings(msgspec.Struct, frozen=True):
     older: bool = False
     """There are more before these."""
     kept: int = 0
-    """Of the fleet, whatever was asked for."""
+    """Number of all stored events of the fleet, ignoring the filter."""
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """What a box, or several, had cost in all by some time, in one currency, as far as it was seen."""
+    """Total costs of one or several boxes up to some time, in one currency, while watched."""
 
     currency: str
     billed: float
     idle: float
     estimated: float = 0.0
-    """Of `billed`: price × time that nobody watched."""
+    """The part of `billed` that is price × unwatched time."""
 
 
 class Rest(msgspec.Struct, frozen=True):
-    """A stretch of time that nobody watched."""
+    """A time span without a watching rgt."""
 
     start: float
     stop: float
 
 
 class Night(msgspec.Struct, frozen=True, kw_only=True):
-    """What the history knows of a stretch of time: the facts of the morning report."""
+    """The history's facts of a time span, for the morning report."""
 
     since: float
     until: float
     happened: tuple[Happening, ...] = ()
     counted_from: float | None = None
-    """When the sums of `before` were noted, the nearest time before `since`; None = nothing was kept by then."""
+    """When the sums of `before` were stored, the nearest time before `since`; None = nothing was
+    stored by then."""
     before: tuple[Tally, ...] = ()
     after: tuple[Tally, ...] = ()
     at_least: bool = False
     """The sums lack a price, or hours of the history are lost."""
     rests: tuple[Rest, ...] = ()
-    """Stretches within that nobody watched."""
+    """Unwatched time spans within."""
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """The moments that were kept of a fleet, in the order in which they came."""
+    """The stored moments of a fleet, in the order in which they were stored."""
 
     ns: array[int] = msgspec.field(default_factory=lambda: array("q"))
     ats: array[float] = msgspec.field(default_factory=lambda: array("d"))
-    """Client clock of each; it may go back where the clock was set back."""
+    """Client clock of each; not monotonic if the clock was set back."""
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,11 +192,11 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     boxes: tuple[BoxState, ...] = ()
-    """In the order of the fleet file; one of which nothing was kept then has `Link.NOT_KEPT`."""
+    """In the order of the fleet file; a box without stored data has `Link.NOT_KEPT`."""
     recorded: dict[str, Past] = {}
-    """By box: what its own recorder told later of the time up to this moment, which nobody watched."""
+    """By box: history that its own recorder reported later for unwatched time up to this moment."""
     spend: Spend | None = None
     alerts: tuple[Alert, ...] = ()
     accounts: tuple[AccountBill, ...] = ()
     events: tuple[Happening, ...] = ()
-    """The last ones by then, oldest first."""
+    """The last events by then, oldest first."""

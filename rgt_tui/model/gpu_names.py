@@ -1,9 +1,9 @@
-"""The GPUs that can be rented: one name for each, its memory, and how Vast.ai spells it.
+"""The GPUs that can be rented: one name for each, its memory, and Vast.ai's spelling.
 
 Names and memory: https://github.com/dstackai/gpuhunt (0.1.34, verified 2026-11),
-https://docs.runpod.io/references/gpu-types and https://www.nvidia.com/en-us/data-center/ (verified 2026-11). Vast.ai's
-spelling: gpuhunt's mapping and its rules (2026-11), which are followed for models that it does not name. Memory is the
-vendor's figure in GB; a driver reports up to 7 % less.
+https://docs.runpod.io/references/gpu-types and https://www.nvidia.com/en-us/data-center/ (verified
+2026-11). Vast.ai's spelling: gpuhunt's mapping and its rules (2026-11), which also apply to models
+not in it. Memory is the vendor's figure in GB; a driver reports up to 7 % less.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import msgspec
 VARIANTS = frozenset(
     ("ti", "super", "d", "laptop", "mobile", "max", "maxq", "pro", "sff", "ada", "blackwell")
 )
-"""Words that make another GPU of it: an RTX 3080 is not an RTX 3080 Ti, which costs more and has other memory."""
+"""Words that make it another model: an RTX 3080 is not an RTX 3080 Ti, which costs more and has
+other memory."""
 MAKES = frozenset(("nvidia", "geforce", "quadro", "tesla", "rtx", "gtx", "amd", "instinct"))
-"""Who made it and in which line: people say it or leave it out, and so do platforms."""
+"""Maker and product line, which people and platforms may leave out."""
 NOISE = frozenset(
     (
         "nvidia",
@@ -49,11 +50,11 @@ NOISE = frozenset(
         "hgx",
     )
 )
-"""Words that name a maker, a line, a board or an edition, and no other model."""
+"""Words for a maker, a product line, a board or an edition, which do not change the model."""
 SLICE = re.compile(r"(?<![a-z])mig(?![a-z])|\b[0-9]+g\.[0-9]+gb|-[0-9]+(-[0-9]+)?[abcq]\b")
-"""A part of a GPU (NVIDIA's MIG and vGPU, as in ``A16-8Q``): it is never the GPU that somebody asked for."""
+"""A part of a GPU (NVIDIA's MIG and vGPU, as in ``A16-8Q``): it never matches a requested GPU."""
 MEMORY_TOLERANCE = 0.07
-"""By how much a driver's memory may differ from the vendor's figure; as gpuhunt has it."""
+"""How much a driver's memory may differ from the vendor's figure; the same as in gpuhunt."""
 
 _MEMORY = re.compile(r"\b([0-9]+)\s*gi?b?(?![a-z0-9.])\s*(\+?)")
 _FORM = re.compile(r"\b(sxm|pcie|nvl)[0-9]?\b")
@@ -70,7 +71,7 @@ class Gpu(msgspec.Struct, frozen=True):
     memory_gb: tuple[int, ...]
     """Every size that it is sold with."""
     vast: tuple[str, ...] = ()
-    """Vast.ai's names, where they differ from `name`: its search compares the whole name."""
+    """Vast.ai's names, if they differ from `name`: its search compares the full name."""
 
 
 GPUS = (
@@ -183,30 +184,31 @@ GPUS = (
 )
 
 
-# Whether a GPU is the model that somebody asked for, whatever the platform or the driver calls it.
+# Whether a GPU is the requested model, by the name from a platform or a driver.
 #
-# A wish is a model, a memory, or both: ``A100``, ``A100 80GB``, ``A100 40GB+``, ``24GB+``. Names come from
-# markets, from NVML on the box and from people; the table of models (`rgt_tui.model.gpu_names`) decides, and
-# for a model that it lacks the words of the two names are compared.
+# A request is a model, a memory size, or both: ``A100``, ``A100 80GB``, ``A100 40GB+``, ``24GB+``.
+# Names come from markets, from NVML on the box and from people; the table of models
+# (`rgt_tui.model.gpu_names`) decides, and for a model missing there the words of the two names are
+# compared.
 
 
 class GpuName(msgspec.Struct, frozen=True):
-    """What a name says."""
+    """The parts of a GPU's name."""
 
     words: frozenset[str]
-    """Its words, without maker and line."""
+    """Its words, without maker and product line."""
     model: Gpu | None
-    """The row of the table; None = no such row, or no model was named."""
+    """The row of the table; None = no such row, or no model in the name."""
     form: str | None
-    """``sxm`` or ``pcie``; None = not said."""
+    """``sxm`` or ``pcie``; None = unspecified."""
     memory_gb: int | None
     at_least: bool
-    """Whether the memory may be more: ``24GB+``."""
+    """Whether the memory may be larger: ``24GB+``."""
     is_slice: bool
 
 
 def read_gpu_name(name: str) -> GpuName:
-    """Read a name as people, markets and drivers write it."""
+    """Parse a GPU's name as written by people, markets and drivers."""
     text = re.sub(r"[_\-,:()]+", " ", name.lower()).replace("max q", "maxq")
     sizes = _MEMORY.findall(text)
     bare = _STACK.sub(" ", _COUNT.sub(" ", _MEMORY.sub(" ", text)))
@@ -225,7 +227,7 @@ def read_gpu_name(name: str) -> GpuName:
 
 
 def _key(text: str) -> str:
-    """Return a model's name as the table is searched: without maker, line, board and spaces."""
+    """Return the table's key for a model's name: without maker, line, board and spaces."""
     words = text.split()
     # "RTX PRO 6000 S" is the server edition; elsewhere a separate S means SUPER.
     dropped = NOISE | {"s"} if "pro" in words else NOISE
@@ -242,15 +244,15 @@ _BY_KEY.update({_key(row.name.lower().replace("max-q", "maxq")): row for row in 
 
 
 def same_gpu(wished: str, native: str, memory_gb: float | None = None) -> bool:
-    """Tell whether a platform's own name of a GPU is the model that a person asked for.
+    """Return whether a platform's GPU name is the model that a person requested.
 
-    ``A100`` is any A100, ``A100 80GB`` only those, ``24GB+`` any GPU with as much; ``RTX 3080`` no RTX 3080 Ti, ``L40``
-    no L40S. A part of a GPU (MIG) is none of them.
+    ``A100`` matches any A100, ``A100 80GB`` only those, ``24GB+`` any GPU with as much; ``RTX
+    3080`` does not match an RTX 3080 Ti, nor ``L40`` an L40S. A part of a GPU (MIG) never matches.
 
     Args:
         wished: e.g. ``RTX 4090``; case, spaces, hyphens and underscores do not matter.
         native: e.g. ``NVIDIA GeForce RTX 4090``, ``nvidia_h100``, ``A100-SXM4-80GB``.
-        memory_gb: Of one GPU, where the platform says it beside the name.
+        memory_gb: Of one GPU, if the platform reports it in addition to the name.
     """
     asked, has = read_gpu_name(wished), read_gpu_name(native)
     if has.is_slice or not native.strip():
@@ -267,7 +269,7 @@ def same_gpu(wished: str, native: str, memory_gb: float | None = None) -> bool:
 
 
 def _has_memory(asked: GpuName, has: GpuName, reported_gb: float | None) -> bool:
-    """Tell whether a GPU has the memory of a wish; not where nobody says how much it has."""
+    """Return whether a GPU has the requested memory; False if its memory is unknown."""
     if asked.memory_gb is None:
         return True
     memory = gpu_memory(has, reported_gb)
@@ -279,9 +281,9 @@ def _has_memory(asked: GpuName, has: GpuName, reported_gb: float | None) -> bool
 
 
 def gpu_memory(name: GpuName, reported_gb: float | None = None) -> float | None:
-    """Return the memory of a GPU in GB: of its name, as reported, or of the table if it has only that one.
+    """Return the memory of a GPU in GB: from its name, as reported, or a single size in the table.
 
-    A name may say the memory of something else: NVIDIA's GH200 480GB has 480 GB of main memory.
+    A name may contain another memory size: NVIDIA's GH200 480GB has 480 GB of main memory.
     """
     sizes = name.model.memory_gb if name.model is not None else ()
     for found in (name.memory_gb, reported_gb):
@@ -302,11 +304,13 @@ def gpu_memory(name: GpuName, reported_gb: float | None = None) -> float | None:
 def gpus_not_as_asked(
     model: str | None, count: int | None, gpus: Sequence[tuple[str, int | None]]
 ) -> str | None:
-    """Return in words how GPUs differ from those that a box was rented for; None = they do not, or none was named.
+    """Return how GPUs differ from those that a box was rented with, as text.
+
+    None = they do not differ, or no model was specified.
 
     Args:
-        model: A model as people say it; None = not specified.
-        count: How many there must be; None = at least one.
+        model: A model's common name; None = unspecified.
+        count: The required number; None = at least one.
         gpus: Name and bytes of memory (None = unknown) of each GPU.
     """
     if model is None:

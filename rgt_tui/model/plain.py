@@ -1,4 +1,4 @@
-"""Makes text from a box harmless before it is stored or shown, and hides secret values from ``repr``."""
+"""Make text from a box safe to store and show, and hide secret values from ``repr``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ T = TypeVar("T")
 
 EXACT = msgspec.Meta(extra={"exact": True})
 Exact = Annotated[str, EXACT]
-"""A text that `cleaned` leaves as the box sent it, because it is compared or sent back: a path, a name, a boot id.
-
-Screens and commands clean it when they print it. `exact` tells whether it names what a person sees.
-"""
+"""A text that `cleaned` leaves as the box sent it, because it is compared or sent back: a path, a
+name, a boot id. Screens and commands clean it when they print it. `exact` returns whether it equals
+the displayed text."""
 
 _SEQUENCE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI
@@ -29,24 +28,26 @@ INVISIBLE = re.compile(
     r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
     r"|[\ud800-\udfff]|[\U000e0000-\U000e0fff]"
 )
-"""Characters that a terminal obeys or that turn the text around them."""
+"""Characters that a terminal interprets, or that change the direction of the text around them."""
 _UNSEEN = re.compile(
     r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3]"
 )
-"""Letters and marks that fonts draw as nothing (Unicode's ``Default_Ignorable_Code_Point``, and a blank of braille).
-
-They belong to text, of emoji for instance, and are shown; a name that holds one looks like another name.
-"""
+"""Letters and marks that fonts draw as nothing (Unicode's ``Default_Ignorable_Code_Point``, and a
+blank of braille). They are part of normal text, for instance of emoji, and are shown; but a name
+with one looks the same as a name without."""
 _ESCAPED = re.compile(rb"\\[bfnrtu]")
-"""How JSON writes control characters; msgspec refuses a bare one."""
+"""JSON escapes of control characters; msgspec refuses unescaped ones."""
 TAB_WIDTH = 4
 LONGEST_CACHED = 256
-"""Characters of a text that is cached. Names return, lines of logs and sums that count up hardly do: 4,096 texts of any
-length made a dashboard at rest grow for hours."""
+"""Maximum characters of a cached text. Names recur; log lines and counters hardly do: caching 4,096
+texts of any length made an idle dashboard grow for hours."""
 
 
 def clean(text: str) -> str:
-    """Return `text` as one printable line: no escape sequences, control or direction characters; tabs as spaces."""
+    """Return `text` as one printable line.
+
+    Escape sequences, control and direction characters are removed; tabs become spaces.
+    """
     if text.isascii() and text.isprintable():
         return text
     if len(text) <= LONGEST_CACHED:
@@ -61,23 +62,26 @@ def _cleaned(text: str) -> str:
 
 def _printable(text: str) -> str:
     plain = INVISIBLE.sub("", _SEQUENCE.sub("", text)).expandtabs(TAB_WIDTH)
-    # one object, where it is kept in several places
+    # Reuse the object, which may be stored in several places.
     if plain == text:
         return text
     return plain
 
 
 def cleaned(value: T) -> T:
-    """Return decoded data with every text cleaned, except the fields of structs that are declared as `Exact`.
+    """Return decoded data with every text cleaned, except struct fields declared as `Exact`.
 
     Raises:
-        RecursionError: when it nests too deeply.
+        RecursionError: it is nested too deeply.
     """
     return cast("T", _clean_value(value))
 
 
 def _clean_value(value: Any) -> Any:
-    """Return the value itself where nothing in it changes: every sample of hundreds of boxes may come through here."""
+    """Return the cleaned value; the same object if nothing changes.
+
+    That is for speed: every sample of hundreds of boxes may pass through here.
+    """
     kind: Any = type(value)
     if kind is str:
         return clean(value)
@@ -108,7 +112,7 @@ def _cleaned_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def _holds_text(hint: Any) -> bool:
-    """Return whether a field can hold a text that is not exact."""
+    """Return whether a field can contain a text that is not exact."""
     parts = get_args(hint)
     if get_origin(hint) is Annotated:
         return not any(meta.extra == EXACT.extra for meta in hint.__metadata__) and _holds_text(
@@ -120,21 +124,21 @@ def _holds_text(hint: Any) -> bool:
 
 
 def is_plain_json(line: bytes) -> bool:
-    """Return whether no text of a JSON line can need cleaning. A false alarm costs only time."""
+    """Return whether no text of a JSON line can need cleaning. A false negative only costs time."""
     return line.isascii() and 0x7F not in line and (0x5C not in line or not _ESCAPED.search(line))
 
 
 def short_command(cmd: str) -> str:
-    """Return a command line that begins with the name of its program, without the program's directory."""
+    """Return a command line with its program's directory removed."""
     program, _, rest = clean(cmd).partition(" ")
     return f"{program.rsplit('/', 1)[-1] or program} {rest}".rstrip()
 
 
 def exact(path: str) -> bool:
-    """Say whether a path that a box has sent is, to the byte, the one that a person sees and a command would name.
+    """Return whether a path sent by a box is, byte for byte, the one displayed.
 
-    A name that `clean` changes is shown, copied and run as the name of something else. What no UTF-8 is comes from
-    the agent as ``?``, or as U+FFFD, and may stand for any byte.
+    A name changed by `clean` would be shown, copied and run as another name. The agent sends
+    invalid UTF-8 as ``?`` or U+FFFD, which may mean any byte.
     """
     if path.isascii():
         return path.isprintable() and "?" not in path
@@ -143,7 +147,7 @@ def exact(path: str) -> bool:
 
 
 class Secret:
-    """A key, an address or a token that shows in no repr, no traceback's locals, no log and no pickle."""
+    """A key, address or token that appears in no repr, traceback, log or pickle."""
 
     __slots__ = ("_value",)
 
@@ -151,7 +155,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """Return it, for the one place it goes to."""
+        """Return the value. Use only where it is sent."""
         return self._value
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
 """A platform profile: facts about one kind of rented box, loaded from ``profiles/*.toml``.
 
-Eight sections: launch, storage (`Tier`, `Storage`), network, interruption, billing, daemon, gotchas, overrides; beside
-them the danger clocks, what sources contradict each other in, and the sources. Tri-states: True, False, or None = no
-source says it, which is never shown as "no", as free or as safe.
+Eight sections: launch, storage (`Tier`, `Storage`), network, interruption, billing, daemon,
+gotchas, overrides; in addition the danger clocks, contradictions between sources, and the sources.
+Tri-states: True, False, or None = in no source, which is never shown as "no", free or safe.
 """
 
 from __future__ import annotations
@@ -13,35 +13,41 @@ import msgspec
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where a fact comes from."""
+    """The source of a fact."""
 
     fact: str
     id: str | None = None
-    """By which tiers, billing actions and sections name it; None = nothing names it."""
+    """Used by tiers, billing actions and sections to refer to it; None = no reference."""
     url: str | None = None
     cited_as: str | None = None
-    """How the source is named where it has no address of its own; `url` is then the nearest page."""
+    """Name of a source without an address of its own; `url` is then the nearest page."""
     verified: str | None = None
     """Month of the last check, ``YYYY-MM``; None = never dated by the source."""
 
 
 class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a platform charges for storage, as it said in the month of `verified`. Not a bill: prices change."""
+    """A platform's storage price as published in the month of `verified`.
+
+    Not a bill: prices change.
+    """
 
     amount: float
     currency: str
     """Three letters, such as CNY."""
     per: str
-    """``GB-month``, ``GiB-month``, ``GB-day`` or ``GB-hour``; a GB is 10^9 bytes unless the platform says otherwise."""
+    """``GB-month``, ``GiB-month``, ``GB-day`` or ``GB-hour``; a GB is 10^9 bytes unless the
+    platform defines it otherwise."""
     verified: str
     """Month of the last check, ``YYYY-MM``."""
     url: str
     when: str = "always"
-    """running, stopped or always: in which state of the box it is charged."""
+    """The state of the box in which it is charged: running, stopped or always."""
     above_gb: float = 0.0
-    """It is charged for what lies above so many GB, up to where the next price begins; below the first it is free."""
+    """It applies to the part above this many GB, up to the start of the next price; below the first
+    price it is free."""
     grade: str | None = None
-    """The platform's own word for the kind of storage, where one tier has several; None = the usual one."""
+    """The platform's own name of the kind of storage, if one tier has several; None = the usual
+    one."""
 
 
 class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,7 +55,7 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     mounts: tuple[str, ...] = ()
-    """Literal mount points, as ``df`` shows them."""
+    """Literal mount points, as shown by ``df``."""
     survives_stop: bool | None = None
     survives_destroy: bool | None = None
     bills_while_stopped: bool | None = None
@@ -57,18 +63,18 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where it can be reached from: one machine, one region, the account."""
     inode_cap: int | None = None
     prices: tuple[Price, ...] = ()
-    """Empty = no figure is published, which is not the same as free."""
+    """Empty = no price is published, which is not the same as free."""
     note: str | None = None
     role: str | None = None
-    """system, data or durable, where the platform has one for it."""
+    """system, data or durable, if the platform has one for it."""
     region_lock: bool | None = None
-    """It cannot be used from another region or datacenter: said before one is chosen."""
+    """It cannot be used from another region or datacenter: shown before one is chosen."""
     where: str | None = None
-    """In words, where no literal mount point tells it: ``$TMPDIR``, ``a bucket of your own``."""
+    """As text, without a literal mount point: ``$TMPDIR``, ``a bucket of your own``."""
     size: str | None = None
     speed: str | None = None
     sources: tuple[str, ...] = ()
-    """Ids of `Source`: who says what survives and what bills."""
+    """Ids of `Source` about survival and billing."""
 
 
 class BillingAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,59 +92,61 @@ class BillingAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     loses: tuple[str, ...] = ()
     note: str | None = None
     how: tuple[str, ...] = ()
-    """Ways to do it by hand, such as ``console: Stop``; empty = the source names the step and no way to do it."""
+    """Ways to do it by hand, such as ``console: Stop``; empty = the source names the action but no
+    way to do it."""
     uncertain: tuple[str, ...] = ()
-    """Names of tiers of which the sources do not say, or not alike, what becomes of them: nobody may count on them."""
+    """Names of tiers whose fate is unknown or disputed in the sources: do not rely on them."""
     keeps_for_s: dict[str, float] = {}
-    """Tier → seconds for which it outlives the action."""
+    """Tier → seconds for which it survives the action."""
     kills_processes: bool | None = None
     reversible_window_s: float | None = None
-    """Seconds within which it can be undone; None = no source says that it ends."""
+    """Seconds within which it can be undone; None = no known limit."""
     confirm_with: str | None = None
-    """How one sees that it has really happened."""
+    """How to see that it has really happened."""
     first: str | None = None
-    """What has to be done or looked at before it."""
+    """What to do or check before it."""
     trap: bool = False
-    """It looks as if it stopped the bill and does not: never offered."""
+    """It appears to stop the billing but does not: never offered."""
     sources: tuple[str, ...] = ()
-    """Ids of `Source`: who says what it stops, keeps and loses."""
+    """Ids of `Source` about what it stops, keeps and loses."""
 
 
 class ClockMode(enum.StrEnum):
-    """How a danger makes itself felt before it has happened."""
+    """How a danger can be noticed before it happens."""
 
     COUNTDOWN = "countdown"
-    """Time runs down from a beginning that can be known."""
+    """Time runs down from a known start."""
     CHARGE = "charge"
-    """A rate goes on, without an end."""
+    """A charge continues without a limit."""
     TRIPWIRE = "tripwire"
-    """It comes without notice; an alert watches for it."""
+    """It comes without notice; an alert monitors it."""
     NOTICE = "notice"
-    """Nothing can watch for it: it is said when the platform is first met, and before a billing action."""
+    """It cannot be monitored: shown when the platform is first seen, and before a billing
+    action."""
 
 
 class ClockStart(enum.StrEnum):
-    """What a countdown counts from."""
+    """The start of a countdown."""
 
     STOP = "stop"
     START = "start"
     WALLTIME = "walltime"
-    """The end that the scheduler gave the job."""
+    """The scheduler's time limit of the job."""
     END_DATE = "end_date"
-    """The end of the rental, as the provider tells it."""
+    """The end of the rental, as reported by the provider."""
     BALANCE = "balance"
-    """The account's balance at what the account costs an hour."""
+    """The account's balance at its present hourly costs."""
     QUOTA = "quota"
-    """What is left of the hours that the platform allots."""
+    """The remaining hours of the platform's quota."""
 
 
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What one source says of a danger clock."""
+    """One source's claim about a danger clock."""
 
     says: str | None = None
-    """In words, where the figure alone does not tell it, or where sources disagree."""
+    """As text, if the figure alone is not enough, or sources disagree."""
     after_s: float | None = None
-    """Seconds from the beginning to the end; None = the source gives none."""
+    """Seconds from start to end; None = not in the source."""
     approx: bool = False
     url: str | None = None
     cited_as: str | None = None
@@ -147,32 +155,33 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class DangerClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Something that will happen to the tenant's data or money without a person's doing."""
+    """Something that will happen to the tenant's data or money without a person's action."""
 
     what: str
     consequence: str
     applies_when: str
     mode: ClockMode
     claims: tuple[Claim, ...]
-    """One for each source; where they disagree, the worse counts, and all are said."""
+    """One for each source; if they disagree, the worst applies and all are shown."""
     counts_from: ClockStart | None = None
     """Of a countdown."""
     runs: str | None = None
-    """Of a charge: while the machine is ``stopped``, ``running``, or in every state (``always``)."""
+    """Of a charge: while the machine is ``stopped``, ``running``, or in every state
+    (``always``)."""
     watched_by: str | None = None
-    """Of a tripwire: the id of the alert that watches for it."""
+    """Of a tripwire: the id of the alert that monitors it."""
     in_scripts: bool = False
-    """It concerns only scripts, not what a person does: the review of a billing action leaves it out."""
+    """It only concerns scripts, not a person's actions: reviews of billing actions omit it."""
 
     @property
     def worst(self) -> Claim | None:
-        """The claim that leaves the least time; None where no source gives a figure."""
+        """The claim with the least time, or None without figures."""
         timed = [claim for claim in self.claims if claim.after_s is not None]
         return min(timed, key=lambda claim: claim.after_s or 0.0, default=None)
 
     @property
     def after_s(self) -> float | None:
-        """Seconds from the beginning to the end by the worst claim; None = not driven by time, or not published."""
+        """Seconds from start to end by the worst claim; None = not time-based, or not published."""
         if self.worst is not None:
             return self.worst.after_s
         return None
@@ -184,7 +193,7 @@ class DangerClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def dispute(self) -> str | None:
-        """What the sources say, where they disagree; None where they do not."""
+        """The sources' claims as text if they disagree, otherwise None."""
         said = tuple(dict.fromkeys(claim.says for claim in self.claims if claim.says is not None))
         if len({claim.after_s for claim in self.claims}) < 2 or len(said) < 2:
             return None
@@ -202,7 +211,7 @@ class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Shell(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One kind of SSH access, and what it can carry."""
+    """One kind of SSH access, and what it supports."""
 
     name: str
     scp: bool | None = None
@@ -214,52 +223,52 @@ class Shell(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Launch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Section *launch*: how one gets a box, and gets into it."""
+    """Section *launch*: how to get a box, and how to log in."""
 
     ways: tuple[Way, ...] = ()
     api: str | None = None
-    """Which control plane there is, in words; None = no source says."""
+    """The control plane, as text; None = in no source."""
     address: str | None = None
-    """Where the SSH address is found."""
+    """Where to find the SSH address."""
     user: str | None = None
-    """Who logs in where neither the fleet file nor ssh_config says it; None = the name of the local user."""
+    """User name if neither the fleet file nor ssh_config sets it; None = the local user's name."""
     hosts: tuple[str, ...] = ()
-    """Patterns of the host names that the platform hands out, such as ``*.seetacloud.com``."""
+    """Patterns of the platform's host names, such as ``*.seetacloud.com``."""
     shells: tuple[Shell, ...] = ()
     moves_on_restart: bool | None = None
-    """The address or the port is another one after a restart."""
+    """The address or the port changes with a restart."""
     moves_on_recreate: bool | None = None
     environment: str | None = None
-    """What is the Python environment there, and what must not be done to it."""
+    """The Python environment there, and what must not be done to it."""
     first_check: str | None = None
     """The first command to run in a new box."""
     notes: tuple[str, ...] = ()
 
 
 class Storage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Section *storage*, apart from the tiers: where checkpoints belong, and how full it is."""
+    """Section *storage*, except the tiers: where checkpoints belong, and how full it is."""
 
     checkpoints: str | None = None
-    """Where live checkpoints belong, and what has to be done before the box ends."""
+    """Where live checkpoints belong, and what to do before the box ends."""
     space_probes: tuple[str, ...] = ()
-    """Commands that say how full it is."""
+    """Commands that print how full it is."""
     inodes: str | None = None
-    """What is known of limits on the number of files."""
+    """Known limits on the number of files."""
     notes: tuple[str, ...] = ()
 
 
 class Traffic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether bytes that leave a box cost money."""
+    """Whether a box's outgoing traffic costs money."""
 
     metered: bool
     note: str
-    """What is charged, by whom, in words."""
+    """The charge and the party that charges it, as text."""
     url: str | None = None
     cited_as: str | None = None
     verified: str | None = None
     """Month of the last check, ``YYYY-MM``; None = never dated by the source."""
     most_per_gib: float | None = None
-    """What each GiB costs at most; None = that depends on the machine, or nobody says."""
+    """Maximum price per GiB; None = it depends on the machine, or is unknown."""
     currency: str = "USD"
 
 
@@ -272,34 +281,35 @@ class TensorBoard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Section *network*: mirrors, proxy, ports, and what traffic costs."""
+    """Section *network*: mirrors, proxy, ports, and traffic prices."""
 
     mirror_needed: bool | None = None
-    """Hugging Face, PyPI and GitHub are slow or out of reach without a mirror or a proxy."""
+    """Hugging Face, PyPI and GitHub are slow or unreachable without a mirror or a proxy."""
     proxy_required: bool | None = None
     proxy_note: str | None = None
     mirrors: tuple[str, ...] = ()
     traps: tuple[str, ...] = ()
     """Where mirror and proxy fail."""
     ports: tuple[str, ...] = ()
-    """How a port of the box is reached from outside."""
+    """How to reach a port of the box from outside."""
     tensorboard: TensorBoard | None = None
     traffic: Traffic | None = None
-    """None = no source says it, which is not the same as free."""
+    """None = in no source, which is not the same as free."""
     notes: tuple[str, ...] = ()
 
 
 class Interruption(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Section *interruption*: who may end a running box, with what warning."""
+    """Section *interruption*: what may end a running box, with which warning."""
 
     model: str | None = None
-    """Who ends it, and when."""
+    """What ends it, and when."""
     spot_available: bool | None = None
     spot_grace_s: float | None = None
-    """Seconds between the warning and the end; 0 = none; None = there is no spot, or nobody says."""
+    """Seconds between the warning and the end; 0 = no warning; None = no spot offers, or
+    unknown."""
     spot_signal: str | None = None
     detect: str | None = None
-    """By what one sees that it has happened."""
+    """How to detect that it has happened."""
     resume: str | None = None
     losses: tuple[str, ...] = ()
     """Other ways in which work is lost."""
@@ -308,14 +318,14 @@ class Interruption(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class Daemon(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Section *daemon*: how work continues without the terminal."""
+    """Section *daemon*: how programs keep running without the terminal."""
 
     survives_ssh_drop: bool | None = None
     survives_stop: bool | None = None
     survives_restart: bool | None = None
     install: str | None = None
     fallback: str | None = None
-    """A command line that does without the tool."""
+    """A command line without the tool."""
     native_queue: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -328,55 +338,57 @@ class Gotcha(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     cause: str
     fix: str
     log_signature: str | None = None
-    """RE2-compatible expression that is searched for; None = no line tells it."""
+    """RE2-compatible expression to search for; None = not detectable in a log line."""
     signature_in: str | None = None
-    """Which text is searched."""
+    """The text that is searched."""
     example: str | None = None
     """A line that the signature matches."""
     inferred: bool = False
-    """The signature was written from what the tools are known to print, no source has it."""
+    """The signature was written from known outputs of the tools, without a source."""
     probe: str | None = None
-    """What to look at, where no line tells it."""
+    """What to check, if no line shows it."""
     note: str | None = None
 
 
 class Contradiction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What sources say differently. All sides are kept, and the worse one counts."""
+    """A disagreement between sources. All sides are kept, and the worst one applies."""
 
     about: str
     sides: tuple[str, ...]
     counts: str
-    """What rgt goes by."""
+    """The side that rgt uses."""
     sources: tuple[str, ...] = ()
     """Ids of `Source`."""
 
 
 class Overrides(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Section *overrides*: defaults for settings that the fleet file leaves out."""
+    """Section *overrides*: defaults for settings missing in the fleet file."""
 
     detach: str
-    """What keeps work going: tmux, setsid, sbatch, k8s-job …"""
+    """How programs are kept running: tmux, setsid, sbatch, k8s-job …"""
     python: tuple[str, ...] = ()
     """Interpreters to try first (PY)."""
     python_note: str | None = None
     data_dir: str | None = None
-    """Absolute path for live checkpoints; None = it differs from box to box."""
+    """Absolute path for live checkpoints; None = differs between boxes."""
     durable_dir: str | None = None
-    """Absolute path of what outlives the box; None = there is none, or it differs from box to box."""
+    """Absolute path of storage that outlives the box; None = no such storage, or it
+    differs between boxes."""
     durable_note: str | None = None
     env: dict[str, str] = {}
     """Environment of jobs, such as HF_HOME and HF_ENDPOINT; literal values."""
     env_hook: str | None = None
     """Shell line to run before a job, such as ``module load cuda``."""
     proxy_hook: str | None = None
-    """Shell line that turns the platform's proxy on, and the one that turns it off."""
+    """Shell line that turns on the platform's proxy (`proxy_unhook` turns it off)."""
     no_proxy: tuple[str, ...] = ()
-    """Domains that go through the proxy by the platform's own list, and must not."""
+    """Domains that the platform's own list sends through the proxy, but must be accessed
+    directly."""
     proxy_unhook: str | None = None
     credentials: str | None = None
-    """Where keys belong, and where they must not lie."""
+    """Where keys belong, and where they must not be stored."""
     scratch: str | None = None
-    """What may be deleted at any time."""
+    """Storage that may be deleted at any time."""
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -403,14 +415,14 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     sources: tuple[Source, ...] = ()
     name_zh: str | None = None
     aliases: tuple[str, ...] = ()
-    """Other names by which people know it."""
+    """Its other common names."""
     home_url: str | None = None
     docs_url: str | None = None
     confidence_note: str | None = None
     stops_gpu: str | None = None
-    """What it takes to stop paying for the GPU, in the platform's own words."""
+    """How to stop paying for the GPU, in the platform's own terms."""
     billed: bool = True
-    """False = nobody charges money for a machine there: your own, a free tier, a quota."""
+    """False = machines there cost no money: your own, a free tier, a quota."""
     stops_all: str | None = None
-    """What it takes to spend nothing at all."""
+    """How to stop all spending."""
     conveniences: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Money and renting: what a box costs, what a person asks for, what platforms offer, what else of an account bills."""
+"""Money and renting: costs of a box, a person's request, offers, and other billed items."""
 
 from __future__ import annotations
 
@@ -7,61 +7,66 @@ import enum
 import msgspec
 
 FLEET_FILE = "fleet file"
-"""`Meter.source` of a price that the person wrote down: no provider was asked."""
+"""`Meter.source` of a price from the fleet file: no provider was queried."""
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person asks for, in words that every platform can be asked with."""
+    """A person's request, in terms that apply to every platform."""
 
     gpu: str
-    """A model as people say it, e.g. ``A100`` or ``RTX 4090``; a platform's own spelling is the adapter's matter."""
+    """A model's common name, e.g. ``A100`` or ``RTX 4090``; adapters translate it to the platform's
+    own spelling."""
     gpu_count: int = 1
     max_per_hour: float | None = None
-    """The most that compute and disk together may cost an hour, in `currency`; None = the person sees every price."""
+    """Maximum hourly price of compute and disk together, in `currency`; None = the person sees
+    every price."""
     currency: str = "USD"
     spot: bool = False
-    """May be taken away for a lower price. An offer that is not spot does not fit such a wish, nor the reverse."""
+    """Whether it may be interrupted for a lower price. Spot requests only match spot offers, and
+    the reverse."""
     disk_gb: int = 100
     region: str | None = None
-    """The platform's own word for it; None = anywhere."""
+    """The platform's own name for it; None = anywhere."""
     image: str | None = None
-    """A container image, or the platform's own name of one; None = the adapter's plain CUDA image with sshd."""
+    """A container image, or the platform's own name of one; None = the adapter's plain CUDA image
+    with sshd."""
     public_key: str = ""
-    """One line as in ``authorized_keys``; whom the machine lets in."""
+    """One line as in ``authorized_keys``: the key that the machine accepts."""
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to have a wish fulfilled, at a price that was asked for just now."""
+    """An offer that fulfils a request, with a price just queried."""
 
     kind: str
     """Of the provider, as in the fleet file."""
     id: str
-    """What the platform's creation call takes: an ask, a type of machine with its place."""
+    """The argument of the platform's creation call: an ask, or a type of machine with its
+    location."""
     gpu: str
-    """The platform's own word."""
+    """The platform's own name."""
     gpu_count: int
     gpu_memory_gb: float | None = None
     """Of one GPU."""
     compute_per_hour: float | None
-    """Of the whole machine, all its GPUs; None = the platform tells it only after the creation."""
+    """Of the entire machine, all its GPUs; None = known only after the creation."""
     storage_per_hour: float | None
-    """Of the disk that was wished for; None = not known, which is not free."""
+    """Of the requested disk; None = unknown, which is not free."""
     in_per_gb: float | None = None
     out_per_gb: float | None = None
-    """What traffic costs; None = not known."""
+    """Traffic prices; None = unknown."""
     currency: str = "USD"
     spot: bool = False
     disk_gb: int | None = None
-    """What would be had; it may be more than was wished for. None = the platform decides."""
+    """The offered disk, maybe more than requested. None = the platform decides."""
     region: str | None = None
     stock: str | None = None
-    """What the platform says of how many there are, in its own words."""
+    """The platform's own text about availability."""
     reliability: float | None = None
-    """0 to 1, where the platform says so."""
+    """0 to 1; None = not reported."""
     ends_at: float | None = None
     """When the rental would end by its contract (epoch seconds); None = open."""
     notes: tuple[str, ...] = ()
-    """What a person should know before taking it, a sentence each."""
+    """Notes for the person before accepting it, a sentence each."""
 
     @property
     def per_hour(self) -> float | None:
@@ -72,25 +77,25 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leftover(msgspec.Struct, frozen=True, kw_only=True):
-    """Something of an account that is billed, or may be, and is no machine: it outlives the machine it was made for."""
+    """Something other than a machine that is or may be billed, and outlives its machine."""
 
     what: str
-    """``volume``, ``address``, ``snapshot``, ``image`` or another plain word."""
+    """``volume``, ``address``, ``snapshot``, ``image`` or another plain noun."""
     id: str
     name: str = ""
     per_hour: float | None = None
-    """None = the platform does not tell, which is not free."""
+    """None = unknown, which is not free."""
     currency: str = "USD"
     size_gb: float | None = None
     region: str | None = None
     used_by: tuple[str, ...] = ()
-    """Ids of the machines that it hangs on now; empty = none that the platform names."""
+    """Ids of the machines that it is attached to now; empty = none reported."""
     how: str = ""
-    """How a person gets rid of it: the call, or what to click."""
+    """How to delete it: the call, or what to click."""
 
 
 class Bid(msgspec.Struct, frozen=True, kw_only=True):
-    """What is bid for a machine that may be taken away. None = the platform does not say."""
+    """The bid for an interruptible machine. None = unknown."""
 
     kind: str
     """Of the provider, as in the fleet file."""
@@ -100,15 +105,15 @@ class Bid(msgspec.Struct, frozen=True, kw_only=True):
     per_hour: float | None
     """The bid, for compute."""
     least: float | None
-    """The least that keeps the machine, or gets it back, now."""
+    """The lowest bid that keeps the machine, or gets it back, now."""
     storage_per_hour: float | None
     currency: str = "USD"
     gpu: str | None = None
     gpu_count: int | None = None
     status: str = ""
-    """The platform's own word."""
+    """The platform's own state."""
     outbid: bool = False
-    """Somebody else's bid has taken it: it rests, and is still meant to run."""
+    """A higher bid has taken the machine: it is paused, but intended to run."""
 
 
 class BidReview(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,44 +122,45 @@ class BidReview(msgspec.Struct, frozen=True, kw_only=True):
     box: str
     bid: Bid
     price: float
-    """The new bid, an hour."""
+    """The new bid per hour."""
     lines: tuple[str, ...]
-    """The bid now, the new one, what it costs at most a day."""
+    """The present bid, the new one, and its maximum cost per day."""
     refusals: tuple[str, ...]
     will_send: str
     """The exact call."""
     phrase: str
     """What must be typed, exactly."""
     digest: str
-    """Names this change, for 60 s."""
+    """Identifies this change, for 60 s."""
 
 
 class RentReview(msgspec.Struct, frozen=True, kw_only=True):
     """What a person must see before a machine is rented."""
 
     box: str
-    """The name that the fleet file will give it."""
+    """Its name in the fleet file."""
     offer: Offer
     account: str
     """`rgt_tui.model.box.ProviderRef.account`."""
     costs: tuple[str, ...]
-    """The full price, a line each: compute, disk, both for an hour and a day, traffic. What nobody says is said so."""
+    """The full price, a line each: compute, disk, both per hour and per day, traffic. Unknown parts
+    are named as unknown."""
     refusals: tuple[str, ...]
-    """Why the gate is closed now (the name not yet typed is not among them)."""
+    """Why the gate is closed now (except that the name is not typed yet)."""
     will_send: str
     """The exact call."""
     phrase: str
-    """What must be typed, exactly; longer where the price is not known."""
+    """What must be typed, exactly; longer if the price is unknown."""
     digest: str
-    """Names this offer at this price for this box, for 60 s."""
+    """Identifies this offer at this price for this box, for 60 s."""
 
 
 MACHINE = "machine"
-"""What an `Unlisted` is that could be a box."""
+"""`Unlisted.what` of an item that could be a box."""
 
 
 class Unlisted(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that an account is billed for, or may be, and that no box of the fleet file names."""
+    """Something that is or may be billed to an account and belongs to no box of the fleet file."""
 
     kind: str
     """Of the provider, as in the fleet file."""
@@ -163,32 +169,32 @@ class Unlisted(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str = ""
     per_hour: float | None = None
-    """None = the platform does not tell, which is not free."""
+    """None = unknown, which is not free."""
     at_least: bool = False
     """`per_hour` is a lower bound."""
     currency: str = "USD"
     status: str = ""
-    """Of a machine, the platform's own word."""
+    """Of a machine, the platform's own state."""
     bills: bool = True
-    """False only where the platform says that nothing is charged for it now."""
+    """False only if the platform reports that it is not charged now."""
     spot: bool | None = None
     gpu: str | None = None
-    """The platform's own word."""
+    """The platform's own name."""
     gpu_count: int | None = None
     size_gb: float | None = None
     region: str | None = None
     used_by: tuple[str, ...] = ()
-    """Ids of the machines that it hangs on; their price holds it already."""
+    """Ids of the machines that it is attached to; their price includes it."""
     how: str = ""
-    """How a person gets rid of it."""
+    """How to delete it."""
     host: str | None = None
-    """Where SSH answers, if the platform says so."""
+    """SSH address, if the platform reports one."""
     port: int | None = None
     user: str | None = None
 
 
 class AccountBill(msgspec.Struct, frozen=True, kw_only=True):
-    """What one account is billed for that no box of the fleet file names. Times are client clock."""
+    """Billed items of one account that belong to no box of the fleet file. Client clock."""
 
     kind: str
     account: str
@@ -198,20 +204,22 @@ class AccountBill(msgspec.Struct, frozen=True, kw_only=True):
     things: tuple[Unlisted, ...] = ()
     """Machines first."""
     machines_at: float | None = None
-    """When the machines were last listed whole; None = never: then nobody knows."""
+    """When the machines were last listed completely; None = never, so they are unknown."""
     machines_error: str | None = None
-    """Why the last attempt failed; `things` then holds the machines of `machines_at`."""
+    """Why the last attempt failed; `things` then has the machines of `machines_at`."""
     leftovers_at: float | None = None
     """The same for volumes, addresses, snapshots and the like."""
     leftovers_error: str | None = None
     gaps: tuple[str, ...] = ()
-    """What may bill besides and the platform's API, or this key, does not list."""
+    """Kinds of items that may be billed but are not listed by the platform's API, or for this
+    key."""
 
     @property
     def per_hour(self) -> tuple[Amount, ...]:
-        """What all of it costs an hour, a sum a currency; a lower bound where a price or a list is not known.
+        """The hourly price of all of it, one sum per currency; empty = no price is known.
 
-        Empty = no price of it is known; what hangs on a machine counts in that machine's price.
+        A sum is a lower bound if a price or a list is unknown. Items attached to a machine count in
+        that machine's price.
         """
         counted = [thing for thing in self.things if thing.bills and not thing.used_by]
         unknown = (
@@ -230,11 +238,11 @@ class AccountBill(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(sums.values())
 
 
-# Money: what a box costs now, and what it has cost.
+# Money: the present and past costs of a box.
 
 
 class MeterKind(enum.StrEnum):
-    """What the provider charges for right now. ``unknown`` is never shown as free."""
+    """What the provider charges for now. ``unknown`` is never shown as free."""
 
     COMPUTE_AND_STORAGE = "compute+storage"
     STORAGE_ONLY = "storage_only"
@@ -243,7 +251,7 @@ class MeterKind(enum.StrEnum):
 
 
 class Lifecycle(enum.StrEnum):
-    """A provider's state of the machine, in our words."""
+    """A provider's state of the machine, in terms of rgt."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -254,32 +262,36 @@ class Lifecycle(enum.StrEnum):
 
 
 def is_gone(meter: Meter) -> bool:
-    """Tell whether the provider says, in its newest reading, that the machine is gone."""
+    """Return whether the provider's newest reading reports the machine as gone."""
     return meter.error is None and meter.lifecycle is Lifecycle.GONE
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """A sum of money, or a price of an hour, in one currency. Amounts of two currencies are never added."""
+    """A sum of money or an hourly price, in one currency.
+
+    Amounts of two currencies are never added.
+    """
 
     value: float
     currency: str = "USD"
     at_least: bool = False
-    """A lower bound: a part of it has a price that nobody said."""
+    """A lower bound: the price of a part is unknown."""
     estimated: bool = False
-    """A part of it is price × time that nobody watched and nobody billed: neither a fact nor a lower bound."""
+    """A part is price × time that was neither watched nor billed: neither a fact nor a lower
+    bound."""
 
 
 class Meter(msgspec.Struct, frozen=True):
-    """The meter of one box, with the source that says so."""
+    """The costs and state of one box, with their source."""
 
     kind: MeterKind = MeterKind.UNKNOWN
     lifecycle: Lifecycle = Lifecycle.UNKNOWN
     per_hour: float | None = None
-    """What one hour costs in the present state."""
+    """Hourly price in the present state."""
     compute_per_hour: float | None = None
     storage_per_hour: float | None = None
     spent: float | None = None
-    """Since the machine was created, or as long as we know of it (`spent_since`)."""
+    """Since the machine was created, or since it is known (`spent_since`)."""
     spent_since: float | None = None
     currency: str = "USD"
     at: float | None = None
@@ -287,53 +299,59 @@ class Meter(msgspec.Struct, frozen=True):
     source: str = "no provider"
     native_status: str | None = None
     actions: tuple[str, ...] = ()
-    """What the provider would accept now, in its own words."""
+    """Actions that the provider would accept now, by its own names."""
     error: str | None = None
     """Why the last reading failed; the values above are then the last good ones."""
     ssh_host: str | None = None
-    """Where SSH answers now, as the provider says; it may change with every start."""
+    """Present SSH address according to the provider; it may change with every start."""
     ssh_port: int | None = None
     created: float | None = None
-    """When the machine was made, by the provider's clock."""
+    """When the machine was created, by the provider's clock."""
     started: float | None = None
-    """When it was started last, by the provider's clock; None = not told, as by some of a machine that is stopped."""
+    """When it was last started, by the provider's clock; None = not reported, for some providers
+    while it is stopped."""
     balance: float | None = None
-    """What is left on the account that pays for the box, where the provider says so."""
+    """Balance of the account that pays for the box, if the provider reports it."""
     burn_per_hour: float | None = None
-    """What the whole account costs an hour, its other machines included."""
+    """Hourly costs of the entire account, including its other machines."""
     at_least: bool = False
-    """`per_hour` and `storage_per_hour` are lower bounds: what `unpriced` names is billed as well."""
+    """`per_hour` and `storage_per_hour` are lower bounds: the items in `unpriced` are billed as
+    well."""
     unpriced: tuple[str, ...] = ()
-    """What is billed, or may be, at a price that nobody said, e.g. ``volume disk``."""
+    """Items that are or may be billed at an unknown price, e.g. ``volume disk``."""
     spent_at_least: bool = False
-    """`spent` is a lower bound: of a part nobody said, or saw, what it cost."""
+    """`spent` is a lower bound: the costs of a part are unknown."""
     spent_estimated: bool = False
-    """`spent` is price × time since `spent_since`, and nobody billed it."""
+    """`spent` is price × time since `spent_since`, not a billed amount."""
     clock_skew: float | None = None
-    """Seconds that this computer's clock is ahead of the provider's (its ``Date`` header); None = they agree, or the
-    provider does not say."""
+    """Seconds that this computer's clock is ahead of the provider's (its ``Date`` header); None =
+    they agree, or it is unknown."""
     doubt: str | None = None
-    """What the provider leaves open about the figures above, in words; they are then the higher reading."""
+    """Ambiguity in the provider's figures above, as text; they are then the higher
+    interpretation."""
     booked: float | None = None
-    """What the provider's own books say was spent, as they were last read at `booked_at`; `spent` may have run on."""
+    """Amount spent according to the provider's own books, last read at `booked_at`; `spent` may be
+    newer."""
     booked_at: float | None = None
     books_differ: float | None = None
-    """The books less rgt's own count (price × time) since `books_differ_since`; None = they agree, or none was made."""
+    """Books minus rgt's own count (price × time) since `books_differ_since`; None = they agree, or
+    were not compared."""
     books_differ_since: float | None = None
-    """Client clock from which on the two were compared."""
+    """Client clock of the start of the comparison."""
     names: tuple[str, ...] = ()
-    """What else the machine may call itself, by the provider: a pod's UID, the number of an array's task."""
+    """Other ids of the machine according to the provider: a pod's UID, the number of an array's
+    task."""
     spot: bool | None = None
-    """Whether the machine may be taken away for its lower price; None = the platform does not say."""
+    """Whether the machine may be interrupted for its lower price; None = unknown."""
     out_per_gb: float | None = None
-    """What a GB costs that leaves the machine, where the provider says so."""
+    """Price per GB of outgoing traffic, if the provider reports it."""
     tiers: dict[str, str] = {}
-    """Mount point → name of the storage tier, as the provider says it of this machine."""
+    """Mount point → name of the storage tier, as reported by the provider for this machine."""
     ends_at: float | None = None
-    """When the rental ends by its contract (client clock), where the provider says so."""
+    """When the rental ends by its contract (client clock), if the provider reports it."""
 
     def state_text(self, detail: str = "") -> str:
-        """Say who reports which state, e.g. ``RunPod says stopped (EXITED)``, then what the source adds.
+        """Return the state and its source, e.g. ``RunPod says stopped (EXITED)``, then its note.
 
         Args:
             detail: Continues the first sentence.

@@ -9,19 +9,20 @@ import msgspec
 from rgt_tui.model.protocol import Cursor, Wait
 
 TIME = "@time"
-"""Series of a run that is no metric: when each point was logged, client clock; NaN where it has no time of its own."""
+"""Series of a run that is not a metric: client clock when each point was logged; NaN = it has no
+time of its own."""
 EPOCH = "@epoch"
-"""The same: the epoch of each point."""
+"""Another such series: the epoch of each point."""
 PLACES = (TIME, EPOCH)
 MOST_LEVELS = 64
-"""A run stands at most so many names below its training."""
+"""Maximum number of name levels of a run below its training."""
 
 
 class Series(Sequence[tuple[int, float]]):
-    """A growing curve seen at one length: ``(step, value)`` pairs in arrival order; a value may be NaN or infinite.
+    """A snapshot of a growing curve: ``(step, value)`` pairs in arrival order.
 
-    Snapshots share two append-only lists, so that taking one costs nothing, however long the run is. Only
-    `extended` appends, and only from the snapshot that is the newest.
+    Values may be NaN or infinite. Snapshots share two append-only lists, so taking one costs
+    nothing, however long the run is. Only `extended` appends, and only to the newest snapshot.
     """
 
     __slots__ = ("_n", "_xs", "_ys", "dropped")
@@ -30,7 +31,7 @@ class Series(Sequence[tuple[int, float]]):
         self, xs: list[int] | None = None, ys: list[float] | None = None, *, dropped: int = 0
     ) -> None:
         self.dropped = dropped
-        """Points that came before the first of these and are not kept."""
+        """Earlier points that are not kept."""
         self._xs: list[int] = [] if xs is None else xs
         self._ys: list[float] = [] if ys is None else ys
         self._n = min(len(self._xs), len(self._ys))
@@ -52,11 +53,14 @@ class Series(Sequence[tuple[int, float]]):
             yield (self._xs[i], self._ys[i])
 
     def columns(self) -> tuple[list[int], list[float], int]:
-        """Return the backing lists and the length that counts: ``xs[:n]``, ``ys[:n]``. Do not mutate them."""
+        """Return the backing lists and the valid length: ``xs[:n]``, ``ys[:n]``.
+
+        Do not mutate them.
+        """
         return self._xs, self._ys, self._n
 
     def until(self, count: int) -> Series:
-        """Return a copy of what is kept of the first `count` points that ever came."""
+        """Return a copy of the first `count` points ever received, without dropped ones."""
         size = min(max(0, count - self.dropped), self._n)
         return Series(self._xs[:size], self._ys[:size], dropped=self.dropped)
 
@@ -69,13 +73,16 @@ class Series(Sequence[tuple[int, float]]):
 
     @property
     def last(self) -> tuple[int, float] | None:
-        """The newest point."""
+        """The newest point, or None."""
         if self._n:
             return (self._xs[self._n - 1], self._ys[self._n - 1])
         return None
 
     def extended(self, points: Sequence[tuple[int, float]]) -> Series:
-        """Return a snapshot with `points` after this one's (copies first if someone appended to this one before)."""
+        """Return a snapshot with `points` appended.
+
+        Copies the lists first if this is not the newest snapshot.
+        """
         xs, ys = self._xs, self._ys
         if len(xs) != self._n:
             xs, ys = xs[: self._n], ys[: self._n]
@@ -99,11 +106,11 @@ class Resume(msgspec.Struct, frozen=True, gc=False):
     index: int
     """Position in the loss series of the first point after the resume."""
     reached: int | None = None
-    """The step that the run had come to before, where that was seen."""
+    """The last step before the resume, if known."""
 
 
 class RunState(msgspec.Struct, frozen=True, gc=False):
-    """One run as its metrics tell it."""
+    """One run according to its metrics."""
 
     name: str
     step: int | None = None
@@ -122,19 +129,23 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     resumes: tuple[Resume, ...] = ()
     total_steps: int | None = None
     cursors: dict[str, Cursor] = {}
-    """Metric source → how far it is in `series`: what a reconnect, or a later rgt, goes on from."""
+    """Metric source → cursor up to which `series` is complete: a reconnect, or a later rgt,
+    continues there."""
     alive: bool | None = None
-    """Whether the processes of a found run (`BoxState.found`) live; None for a run of a queue, whose cell says it."""
+    """Whether the processes of a found run (`BoxState.found`) are alive; None for a run of a queue,
+    where its cell has that state."""
     ended: float | None = None
-    """Box clock when a found run was seen to be gone. Its exit status is unknown: this is not "done"."""
+    """Box clock when a found run was seen to be gone. Its exit status is unknown: this does not
+    mean "done"."""
     surplus: int = 0
-    """Points that came of more curves than are kept of a run."""
+    """Points received of curves above a run's maximum number."""
     wait: Wait | None = None
-    """What its trainer waits for, with unsaved work in memory; None = it does not wait."""
+    """Its trainer's wait with unsaved work in memory; None = not waiting."""
     held_s: float = 0.0
-    """Seconds that the present attempt has held for room or for its mirror, in waits that are over."""
+    """Seconds that the present attempt spent in finished waits for space or for its mirror."""
     named_by: str = ""
-    """Entry of the box's `jobs` or `runs` in the fleet file that the run is of; empty = of none: it was found."""
+    """Entry of the box's `jobs` or `runs` in the fleet file that the run belongs to; empty = found
+    by its processes."""
 
     @property
     def metrics(self) -> dict[str, Series]:
@@ -143,9 +154,9 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
 
 
 def training_of(run: str, trainings: Container[str]) -> str | None:
-    """Return which of the found trainings a run is of, by name: its own, or the nearest above; None = of none.
+    """Return the name of the found training that a run belongs to: its own or the nearest prefix.
 
-    ``NAME/SUB`` are several runs of the training ``NAME``.
+    ``NAME/SUB`` are several runs of the training ``NAME``. None = it belongs to none.
     """
     name = run
     for _ in range(MOST_LEVELS):

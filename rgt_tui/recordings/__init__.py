@@ -1,4 +1,4 @@
-"""Recordings: what the boxes sent, in a file, and that file played back as a fleet."""
+"""Recordings: the frames of the boxes in a file, and its replay as a fleet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
     "Skipped",
 ]
 
-# The screen is up before a fleet, and with it the SSH library, is loaded.
+# Loaded later, because the screen appears before the fleet and its SSH library are loaded.
 __getattr__ = imported_later(
     __name__,
     {

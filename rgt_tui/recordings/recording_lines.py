@@ -1,7 +1,8 @@
-"""The format of a recording, and how it is read: JSON lines, a header first, then each frame as it was received.
+"""The format of a recording and its reader: JSON lines, a header first, then the received frames.
 
-See docs/replay.md. The frames are those of docs/protocol.md, byte for byte, so that a reader of the connection can read
-a recording. It also has what no frame says: lost connections, and the provider's answers.
+See docs/replay.md. The frames are those of docs/protocol.md, byte for byte, so that a reader of the
+connection can read a recording. It also has events without a frame: lost connections, and the
+provider's answers.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from rgt_tui.model import BoxSpec, BoxState, Link, Meter
 
 FORMAT = 1
 LONGEST = 4 << 20
-"""A longer line is none of ours."""
+"""A longer line is invalid."""
 
 _replace = msgspec.structs.replace
 GZIP = b"\x1f\x8b"
 BATCH = 256
 LONGEST_SECONDS = 10 * 366 * 86400.0
-"""A time that is further from the recording's beginning is none of it."""
+"""A time further from the recording's start is invalid."""
 
 
 class RecordingError(Exception):
-    """This is no recording that can be played; the message says why."""
+    """The file is not a playable recording; the message says why."""
 
 
 class DamagedLine(ValueError):
-    """One line cannot be understood; the others can."""
+    """One line is invalid; the others are usable."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -48,12 +49,12 @@ class Header(msgspec.Struct, frozen=True):
     """The format's version."""
     rgt: str
     started: float
-    """Client clock, epoch seconds; that of every `at` below."""
+    """Client clock, epoch seconds, as for every `at` below."""
     boxes: tuple[BoxSpec, ...]
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What changed in a box's state without a frame that says so."""
+    """A change in a box's state without a frame."""
 
     link: Link | None = None
     reason: str = ""
@@ -64,18 +65,19 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     interval: float | msgspec.UnsetType | None = msgspec.UNSET
     """As `BoxState.interval`."""
     moved: float = 0.0
-    """By how many seconds the client's clock was set right before, positive = ahead; `at` is by the new time."""
+    """By how many seconds the client's clock was set just before, positive = forward; `at` is in
+    the new time."""
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Any further line: of one box at one time, one of the three."""
+    """Any further line: of one box at one time, with one of the three."""
 
     box: str
     at: float
     line: msgspec.Raw = msgspec.Raw(b"")
-    """A frame as it came."""
+    """A frame as received."""
     raw: str | None = None
-    """A line that was no JSON, base64."""
+    """A line that was not JSON, base64."""
     set: Change | None = None
 
 
@@ -86,12 +88,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 def header(specs: Sequence[BoxSpec], started: float) -> bytes:
-    """Return the first line: the boxes without what is of this computer or secret."""
+    """Return the first line: the boxes, without secrets and local paths."""
     return _encode(Header(FORMAT, __version__, started, tuple(map(bare, specs)))) + b"\n"
 
 
 def bare(spec: BoxSpec) -> BoxSpec:
-    """Return a description without key files, known hosts, ssh_config files, and the names of keys."""
+    """Return a description without key files, known hosts, ssh_config files and names of keys."""
     defaults = BoxSpec(name=spec.name, host=spec.host)
     kept = {name: getattr(spec, name) for name in KEPT}
     ref = spec.provider
@@ -104,11 +106,11 @@ KEPT = (
     "port", "user", "profile", "mounts", "jobs", "logs", "durable", "tiers", "interval", "runs", "pattern",
     "per_hour", "currency",
 )  # fmt: skip
-"""What of a description a replay needs."""
+"""Fields of a description that a replay needs."""
 
 
 def frame(box: str, at: float, line: bytes) -> bytes:
-    """Return the line for a line of the wire."""
+    """Return the recording's line for a received line."""
     prefix = b'{"box":' + _encode(box) + b',"at":' + _encode(at)
     try:
         _any.decode(line)
@@ -118,7 +120,7 @@ def frame(box: str, at: float, line: bytes) -> bytes:
 
 
 def change(old: BoxState | None, new: BoxState, at: float) -> bytes | None:
-    """Return the line for what changed in a box without a frame; None when nothing did.
+    """Return the line for changes of a box without a frame; None = no such change.
 
     Args:
         old: The state before; None = the first.
@@ -147,25 +149,25 @@ def change(old: BoxState | None, new: BoxState, at: float) -> bytes | None:
 
 
 def clock_set(box: str, at: float, moved: float) -> bytes:
-    """Return the line that says of a box that the client's clock was set.
+    """Return the line for a change of the client's clock.
 
     Args:
-        box: Its name; each has such a line.
+        box: Its name; each box has such a line.
         at: Client clock, the new time.
-        moved: By how many seconds, positive = ahead.
+        moved: By how many seconds, positive = forward.
     """
     return _encode(Entry(box=box, at=at, set=Change(moved=moved))) + b"\n"
 
 
 def read_header(line: bytes, name: str) -> Header:
-    """Return the header.
+    """Decode the header.
 
     Args:
         line: The first line of the file called `name`.
         name: For the message.
 
     Raises:
-        RecordingError: it is none, or of a newer format.
+        RecordingError: it is not a header, or of a newer format.
     """
     try:
         version = msgspec.json.decode(line, type=dict[str, msgspec.Raw]).get("recording")
@@ -188,10 +190,10 @@ def read_header(line: bytes, name: str) -> Header:
 
 
 def read_entry(line: bytes) -> Entry:
-    """Return an entry.
+    """Decode an entry.
 
     Raises:
-        DamagedLine: it is none.
+        DamagedLine: it is not a valid entry.
     """
     try:
         entry = _entry.decode(line)
@@ -205,10 +207,10 @@ def read_entry(line: bytes) -> Entry:
 
 
 def wire_of(entry: Entry) -> bytes | None:
-    """Return the line of the wire that an entry holds, as it came; None when it holds none.
+    """Return the received line in an entry, byte for byte; None = it has none.
 
     Raises:
-        DamagedLine: it cannot be had.
+        DamagedLine: it cannot be decoded.
     """
     if entry.raw is not None:
         try:
@@ -234,7 +236,7 @@ def changed(state: BoxState, what: Change) -> BoxState:
     return state
 
 
-# Reads a recording line by line, and names the damaged lines.
+# Reads a recording line by line, and reports the damaged lines.
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -244,7 +246,7 @@ class Skipped(msgspec.Struct, frozen=True):
     """Its number; the header is line 1."""
     why: str
     torn: bool = False
-    """It is the last one, and was never finished."""
+    """It is the last one, and was not completed."""
 
     def __str__(self) -> str:
         return f"line {self.line} was left out: {self.why}"
@@ -255,13 +257,13 @@ _UNREADABLE = (OSError, EOFError, zlib.error)
 
 
 class RecordingReader:
-    """A recording, from its first entry to its last. Reading blocks: do it in a thread.
+    """Reads a recording from its first entry to its last. Blocks: call it in a thread.
 
     Args:
         path: The file.
 
     Raises:
-        RecordingError: it cannot be read, or is no recording.
+        RecordingError: it cannot be read, or is not a recording.
     """
 
     def __init__(self, path: Path) -> None:
@@ -327,14 +329,14 @@ class RecordingReader:
 
 
 def length(path: Path, going: Callable[[], bool] = lambda: True) -> float | None:
-    """Return how many seconds a recording lasts, the times that its clock was set taken out. It reads all of it.
+    """Return the duration of a recording in seconds, without clock changes. Reads the entire file.
 
     Args:
         path: The file.
-        going: Asked now and then; False = nobody wants to know any more, and None is returned.
+        going: Called regularly; False = stop and return None.
 
     Raises:
-        RecordingError: it cannot be read, or is no recording.
+        RecordingError: it cannot be read, or is not a recording.
     """
     reader = RecordingReader(path)
     try:

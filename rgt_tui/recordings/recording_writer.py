@@ -1,4 +1,4 @@
-"""Records what comes over the wire: an observer of the fleet that writes a file which can be replayed."""
+"""Record received lines: an observer of the fleet that writes a file for replay."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from rgt_tui.recordings import recording_lines
 
 FLUSH_SECONDS = 0.5
 MOST_WAITING = 64 << 20
-"""Bytes that wait for the disk; one that lets more of them wait does not keep up."""
+"""Maximum bytes waiting for the disk; beyond, the disk is too slow and recording fails."""
 MOST_AT_ONCE = 32 << 10
-"""Bytes of lines that are written together: what a full disk does not take is lost as a whole, the header with it."""
+"""Maximum bytes of lines written together; on a full disk such a write is lost entirely, including
+the header."""
 CLOSE_SECONDS = 10.0
-"""For what waits to be written and the file to be ended."""
+"""Limit for writing the remaining data and closing the file."""
 GZIP_WINDOW = 31
 """zlib's number for a gzip member with the largest window."""
 
@@ -32,18 +33,18 @@ REPLAYABLE = "What it holds can be replayed"
 
 
 class RecordFailed(Exception):
-    """The file cannot be written; the message names it and says what to do."""
+    """The file cannot be written; the message includes its path and what to do."""
 
 
 class LineFile:
-    """Appends whole lines to a new file, gzipped where its name ends in ``.gz``.
+    """Appends complete lines to a new file, gzipped if its name ends in ``.gz``.
 
     Args:
         path: The file; it must not exist.
-        on_begun: Called once, when the first lines are in it.
+        on_begun: Called once, after the first lines are written.
 
     Raises:
-        RecordFailed: it exists, or cannot be made.
+        RecordFailed: it exists, or cannot be created.
     """
 
     def __init__(self, path: Path, on_begun: Callable[[Path], None] = lambda path: None) -> None:
@@ -67,10 +68,10 @@ class LineFile:
             raise RecordFailed(f"{path} cannot be created: {error.strerror}") from error
 
     def append(self, lines: bytes) -> None:
-        """Append lines; either all of them are in the file afterwards, or none.
+        """Append lines; afterwards either all of them are in the file, or none.
 
         Raises:
-            RecordFailed: they are not.
+            RecordFailed: they could not be written.
         """
         begins = not self.written
         if self._gzip is None:
@@ -91,14 +92,13 @@ class LineFile:
         except OSError as error:
             self._broken = True
             if end >= 0:
-                with contextlib.suppress(
-                    OSError
-                ):  # then its last line is torn, which a replay names
+                # Otherwise its last line is truncated, which a replay reports.
+                with contextlib.suppress(OSError):
                     os.ftruncate(self._fd, end)
             if not self.written:
                 with contextlib.suppress(
                     OSError
-                ):  # an empty file would only stand in the way of the next try
+                ):  # an empty file would only block the next attempt
                     self.path.unlink()
             raise self._ends(error) from error
 
@@ -109,16 +109,16 @@ class LineFile:
         return RecordFailed(f"{self.path} ends here: {why}. {REPLAYABLE}")
 
     def close(self) -> None:
-        """End the file; it is on the disk when this returns.
+        """Complete the file; it is on disk when this returns.
 
         Raises:
-            RecordFailed: its end could not be written; a replay does without.
+            RecordFailed: the end could not be written; a replay works without it.
         """
         try:
             try:
                 if (
                     self._gzip is not None and not self._broken
-                ):  # the end belongs to what was written, all of it
+                ):  # the gzip end requires a complete stream
                     self._write(self._gzip.flush())
                 os.fsync(self._fd)
             finally:
@@ -128,10 +128,10 @@ class LineFile:
 
 
 class Recorder:
-    """A `Tap` (`Recorder.tap`) and an `Observer`. A thread of its own writes.
+    """A `Tap` (`Recorder.tap`) and an `Observer`. A separate thread writes the file.
 
     Args:
-        file: Where to.
+        file: The output.
         specs: The boxes.
         started: Client clock.
         clock: The client clock.
@@ -146,14 +146,14 @@ class Recorder:
     ) -> None:
         self.frames: dict[str, int] = {spec.name: 0 for spec in specs}
         self.failed = asyncio.Event()
-        """Set when nothing can be written any more; `failure` then says why."""
+        """Set when writing has failed; `failure` then has the reason."""
         self.failure: RecordFailed | None = None
         self._file = file
         self._loop = asyncio.get_running_loop()
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._waiting = 0
-        """Bytes of `_lines`."""
+        """Bytes in `_lines`."""
         self._known: dict[str, BoxState] = {}
         self._clock = clock
         self._times = connector.read(clock())
@@ -163,7 +163,7 @@ class Recorder:
         self._thread.start()
 
     def tap(self, box: str, at: float, line: bytes) -> None:
-        """Receive a line of the wire."""
+        """Receive a raw line from a box."""
         self.frames[box] = self.frames.get(box, 0) + 1
         if abs(at - self._last) > connector.JUMP_SECONDS:
             self._look_at_clock()
@@ -171,7 +171,7 @@ class Recorder:
         self._put(recording_lines.frame(box, at, line))
 
     def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
-        """Receive a state, for what no frame says."""
+        """Receive a state, to record changes without a frame."""
         self._look_at_clock()
         for _, new in changed:
             line = recording_lines.change(self._known.get(new.spec.name), new, state.at)
@@ -180,7 +180,7 @@ class Recorder:
                 self._put(line)
 
     def _look_at_clock(self) -> None:
-        """Say of every box that the clock was set, before anything that came by the new time."""
+        """Record a clock change for every box, before any data with the new time."""
         before, self._times = self._times, connector.read(self._clock())
         jump = connector.jump(before, self._times)
         if jump is not None and jump.moved:
@@ -188,10 +188,13 @@ class Recorder:
                 self._put(recording_lines.clock_set(box, self._times.wall, jump.moved))
 
     def happened(self, events: tuple[FleetEvent, ...]) -> None:
-        """Nothing: a replay finds out again what happened."""
+        """Do nothing: a replay computes the events again."""
 
     async def close(self) -> None:
-        """Write what is left and end the file. A disk that does not answer is left to itself, and `failure` says so."""
+        """Write the remaining data and close the file.
+
+        A disk that hangs is abandoned, and `failure` reports that.
+        """
         self._lines.put(None)
         await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
         if self._thread.is_alive():
@@ -205,7 +208,7 @@ class Recorder:
             waiting = self._waiting
         if waiting > MOST_WAITING:
             self._fail(f"the disk does not keep up, {waiting >> 20} MiB wait to be written")
-            self._lines.put(None)  # what waits is whole up to here
+            self._lines.put(None)  # the data queued so far ends with a complete line
         else:
             self._lines.put(line)
 
@@ -228,9 +231,8 @@ class Recorder:
         self.failure = self.failure or (
             first if isinstance(first, RecordFailed) else RecordFailed(ours)
         )
-        with contextlib.suppress(
-            RuntimeError
-        ):  # the loop has gone: who closed it has looked at `failure`
+        # The loop is closed: the caller of `close` has read `failure`.
+        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.failed.set)
 
     def _take_all(self) -> None:
@@ -238,7 +240,7 @@ class Recorder:
             pass
 
     def _take(self) -> bool:
-        """Write what has come; wait for it first. Returns False at the end."""
+        """Wait for lines and write them; return False at the end."""
         lines: list[bytes] = []
         size = 0
         line = self._lines.get()

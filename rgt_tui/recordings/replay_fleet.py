@@ -1,4 +1,4 @@
-"""A recording played back as a fleet: the same reducers and words, on a clock of its own."""
+"""A recording played back as a fleet: the same reducers and texts, with a clock of its own."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from rgt_tui.recordings.recording_lines import (
 from rgt_tui.ssh.channel import read_frame
 
 FULL = math.inf
-"""The speed that waits for nothing."""
+"""The speed without any waiting."""
 
 
 class PlaybackClock:
-    """Maps our time to the recording's.
+    """Maps real time to the recording's time.
 
     Args:
-        start: The recording's time at which it begins.
-        speed: Its seconds per one of ours.
-        real: Our clock, seconds; any that runs evenly.
+        start: The recording's time at the beginning.
+        speed: Seconds of the recording per real second.
+        real: A monotonic clock in seconds.
     """
 
     def __init__(
@@ -49,16 +49,16 @@ class PlaybackClock:
 
     @property
     def speed(self) -> float:
-        """Seconds of the recording per one of ours."""
+        """Seconds of the recording per real second."""
         return self._speed
 
     @property
     def held(self) -> bool:
-        """Whether it is paused."""
+        """Whether the clock is paused."""
         return self._held
 
     def now(self) -> float:
-        """The recording's time; not later than the next thing that is to be shown."""
+        """The recording's time, at most that of the next entry to be shown."""
         real, then = self._anchor
         if self._held or self._speed == FULL:
             return then
@@ -77,18 +77,18 @@ class PlaybackClock:
         self._changed.set()
 
     def hold(self, held: bool) -> None:
-        """Pause or resume it."""
+        """Pause or resume the clock."""
         self._stay(self.now())
         self._held = held
         self._changed.set()
 
     def jump(self, to: float) -> None:
-        """Be at another time at once."""
+        """Change to another time at once."""
         self._ceiling = to
         self._stay(to)
 
     async def reach(self, at: float) -> None:
-        """Wait until the recording's time is `at`; at once for what is past."""
+        """Wait until the recording's time is `at`; return at once if that is past."""
         self._ceiling = max(self._ceiling, at)
         while self._held or self.now() < at:
             if not self._held and self._speed == FULL:
@@ -108,22 +108,22 @@ class PlaybackClock:
 
 
 SHOW_SECONDS = 0.1
-"""Of our time: more states are not shown."""
+"""Minimum real seconds between two displayed states."""
 PUBLISH_SECONDS = 0.1
-"""Of the recording's time: what happened within it is one state, as it was for who watched."""
+"""In the recording's time: entries within this span become one state, as in the live fleet."""
 QUIET_SECONDS = 600.0
-"""Of the recording's time: where nothing came for so long, as while the computer slept, nobody is kept waiting."""
+"""In the recording's time: longer gaps, such as while the computer slept, are skipped."""
 
 
 class ReplayedBox:
-    """One box of a recording: its entries into its state, as a session does with what comes over the wire."""
+    """One box of a recording: applies its entries to its state, like a session does with frames."""
 
     def __init__(self, spec: BoxSpec, profile: Profile, started: float) -> None:
         self.state = BoxState(spec=spec, since=started)
         self.intake = Intake(spec, profile)
 
     def take(self, entry: Entry) -> None:
-        """Process an entry."""
+        """Apply an entry."""
         if entry.set is not None:
             self.state = recording_lines.changed(self.state, entry.set)
         line = recording_lines.wire_of(entry)
@@ -131,7 +131,7 @@ class ReplayedBox:
             return
         try:
             frame = read_frame(line)
-        except (ValueError, RecursionError):  # it was none when it came, either
+        except (ValueError, RecursionError):  # it was invalid when it was received
             counters = self.state.counters
             self.state = replace(
                 self.state, counters=replace(counters, bad_frames=counters.bad_frames + 1)
@@ -139,16 +139,16 @@ class ReplayedBox:
             return
         try:
             self.state = self.intake.take(self.state, frame, entry.at)
-        except Exception:  # as a session does: it is left out and counted
+        except Exception:  # as in a session: it is left out and counted
             self.state = self.intake.give_up(self.state, frame)
 
     def take_in(self, until: float) -> bool:
-        """Nothing waits: what was recorded is taken in entry by entry."""
+        """Return False: entries are applied one at a time, so no data is left."""
         return False
 
 
 def _profile_of(spec: BoxSpec) -> Profile:
-    """Return the profile of a box; the general one where it is of the one who recorded."""
+    """Return the profile of a box; the generic one if it exists only on the recording computer."""
     try:
         return load_profile(spec.profile)
     except ProfileError:
@@ -156,17 +156,18 @@ def _profile_of(spec: BoxSpec) -> Profile:
 
 
 class ReplayFleet(ReadOnlyFleet, BaseFleet):
-    """A recording; every time in its states is the recording's, and so is `now`.
+    """A recording; all times in its states, and `now`, are the recording's.
 
     Args:
         path: The file.
-        speed: Seconds of the recording per second; `playback.FULL` waits for nothing.
-        skip: Seconds of the recording that are taken in at once, without being shown.
-        loop: Begin again at the end.
-        observers: Told of every state and every event, as a running fleet's are; closed by `stop`.
+        speed: Seconds of the recording per second; `FULL` waits for nothing.
+        skip: Seconds of the recording to process at once, without display.
+        loop: Start again at the end.
+        observers: Notified of every state and every event, like a running fleet's; closed by
+            `stop`.
 
     Raises:
-        RecordingError: it cannot be read, or is no recording.
+        RecordingError: it cannot be read, or is not a recording.
     """
 
     plays_back = keeps_logs = True
@@ -182,9 +183,9 @@ class ReplayFleet(ReadOnlyFleet, BaseFleet):
     ) -> None:
         self.path = path
         self.over = asyncio.Event()
-        """Set when there is nothing more to come; never while it loops."""
+        """Set at the end; never while it loops."""
         self.skipped: list[Skipped] = []
-        """Lines that could not be used, of this round."""
+        """Lines that could not be used, in this round."""
         self._file = RecordingReader(path)
         self._skip = skip
         self._loop = loop
@@ -196,12 +197,12 @@ class ReplayFleet(ReadOnlyFleet, BaseFleet):
         self._shown_at = 0.0
         self._length: float | None = None
         self._set_by = 0.0
-        """By how much the recording's clock has been set so far."""
+        """By how many seconds the recording's clock has been set so far."""
         self._set_at: float | None = None
-        """By its new time, when that was last."""
+        """The new time of the last clock change."""
         self._rewind()
 
-    # What a front end may ask.
+    # The interface of a fleet.
 
     @property
     def why_nothing(self) -> str:
@@ -209,14 +210,14 @@ class ReplayFleet(ReadOnlyFleet, BaseFleet):
         return "this is a replay: nothing can be done to its boxes"
 
     def keep_log(self, box: str, path: str) -> KeptLines | None:
-        """Keep all lines of a log from now on."""
+        """Buffer all lines of a log from now on."""
         return self._boxes[box].intake.keep_log(self._boxes[box].state, path)
 
     def leave_log(self, box: str, path: str) -> None:
-        """Keep only its newest lines once nobody reads it."""
+        """Keep only the newest lines again once the last reader has called this."""
         self._boxes[box].intake.leave_log(path)
 
-    # How it is played.
+    # Playback.
 
     @property
     def started(self) -> float:
@@ -225,31 +226,31 @@ class ReplayFleet(ReadOnlyFleet, BaseFleet):
 
     @property
     def position(self) -> float:
-        """Seconds since its beginning."""
+        """Seconds since the beginning of the recording."""
         return self.now() - self.started - self._set_by
 
     @property
     def length(self) -> float | None:
-        """Seconds that it lasts; None until all of it has been read once."""
+        """Length of the recording in seconds; None until it has been read completely once."""
         return self._length
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What rgt failed at while it played, in words."""
+        """Messages about faults of rgt during the playback."""
         return tuple(self._publisher.faults)
 
     @property
     def speed(self) -> float:
-        """Seconds of the recording per second."""
+        """Playback speed: seconds of the recording per second."""
         return self._playback.speed
 
     @property
     def held(self) -> bool:
-        """Whether it is paused."""
+        """Whether the playback is paused."""
         return self._playback.held
 
     def hold(self, held: bool) -> None:
-        """Pause or resume it."""
+        """Pause or resume the playback."""
         self._playback.hold(held)
 
     def set_speed(self, speed: float) -> None:
@@ -261,7 +262,7 @@ class ReplayFleet(ReadOnlyFleet, BaseFleet):
         self._playback.set_speed(speed)
 
     async def start(self) -> None:
-        """Begin to play."""
+        """Start the playback."""
         self._begin({"playing the recording": self._play, "measuring the recording": self._measure})
 
     def _closers(self) -> tuple[Callable[[], Awaitable[None]], ...]:
@@ -274,7 +275,7 @@ class ReplayFleet(ReadOnlyFleet, BaseFleet):
         left = threading.Event()
         try:
             self._length = await asyncio.to_thread(length, self.path, lambda: not left.is_set())
-        except (RecordingError, OSError):  # whoever plays it says so
+        except (RecordingError, OSError):  # the playback reports it
             self._length = None
         finally:
             left.set()
@@ -283,7 +284,7 @@ class ReplayFleet(ReadOnlyFleet, BaseFleet):
         try:
             await self._once()
             while self._loop:
-                await asyncio.sleep(SHOW_SECONDS)  # an empty recording must not spin
+                await asyncio.sleep(SHOW_SECONDS)  # an empty recording must not cause a busy loop
                 self._file.close()
                 self._file = await asyncio.to_thread(RecordingReader, self.path)
                 self._rewind()
@@ -307,20 +308,20 @@ class ReplayFleet(ReadOnlyFleet, BaseFleet):
         )
         for name, box in before.items():
             self._boxes[name].intake.take_readers(box.intake)
-        # Nobody is told of the alerts of the round before.
+        # Start without the previous round's alerts, so that their end is not reported.
         self._publisher.fill(
             self._boxes, look=0.0, alerting=Alerting(AlertSettings(), clock=self._clock)
         )
 
     def _publish(self, now: float, *, show: bool = False) -> None:
-        """Publish; show it, unless something was shown just now."""
+        """Publish; display it, unless a state was displayed just before."""
         show = show or time.monotonic() - self._shown_at >= SHOW_SECONDS
         if show:
             self._shown_at = time.monotonic()
         self._publisher.publish(now, show=show)
 
     def _finish(self) -> None:
-        """Publish and show the last state, and what was said in doing so."""
+        """Publish and display the last state, and faults raised by doing so."""
         faults = len(self.faults)
         self._publish(self.now(), show=True)
         if len(self.faults) > faults:
@@ -337,7 +338,7 @@ class ReplayFleet(ReadOnlyFleet, BaseFleet):
                 moved = self._moved(item)
                 later = bool(moved) or item.at > group + PUBLISH_SECONDS
                 if dirty and (later or (item.set is not None and item.set.link is not None)):
-                    self._publish(last)  # a link that comes and goes was seen to come
+                    self._publish(last)  # a link that changes twice must be shown in between
                     dirty = False
                 if moved:
                     last = self._set_clock(item, moved)
@@ -353,13 +354,16 @@ class ReplayFleet(ReadOnlyFleet, BaseFleet):
         self._finish()
 
     def _moved(self, item: Entry) -> float:
-        """Return by how many seconds the clock was set before an entry. Every box has such a line, at one time."""
+        """Return the seconds by which the clock was set before an entry.
+
+        Every box has such an entry, at the same time; only the first one counts.
+        """
         if item.set is not None and item.at != self._set_at:
             return item.set.moved
         return 0.0
 
     def _set_clock(self, item: Entry, moved: float) -> float:
-        """Go on by the clock as it was set; return its time."""
+        """Continue with the changed clock; return its time."""
         self._set_by += moved
         self._set_at = item.at
         self._playback.jump(item.at)
@@ -367,7 +371,7 @@ class ReplayFleet(ReadOnlyFleet, BaseFleet):
         return item.at
 
     async def _reach(self, at: float, before: float) -> None:
-        """Let time pass up to `at`; what nobody wants to wait for passes at once."""
+        """Let time pass up to `at`; skipped parts and long gaps pass at once."""
         if at - self._set_by < self.started + self._skip:
             self._playback.jump(max(at, self.now()))
             return
@@ -385,5 +389,8 @@ class ReplayFleet(ReadOnlyFleet, BaseFleet):
         self._publisher.say(f"{self.path.name}: {item}", "warn")
 
     def _waits(self, until: float) -> bool:
-        """Tell whether nothing will be shown for a while: then what was published last must be seen."""
+        """Return whether nothing will be displayed for a while.
+
+        Then the last state must be displayed now.
+        """
         return self._playback.held or (until - self.now()) / self._playback.speed > SHOW_SECONDS

@@ -1,4 +1,4 @@
-"""The history on disk: one SQLite file with what was seen, so that a restart shows it at once."""
+"""The history on disk: one SQLite file of earlier states, so that a restart shows them at once."""
 
 from rgt_tui.store.database import HistoryError
 from rgt_tui.store.happenings import MOST_EVENTS, OWN

@@ -1,4 +1,4 @@
-"""The history's SQLite file: opened, checked, set aside when damaged, and restored from its daily backup."""
+"""The history's SQLite file: open, check, move away when damaged, restore from the daily backup."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERSION = 6
 BUSY_SECONDS = 10.0
 WAL_BYTES = 4 << 20
 NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "lustre", "afs")
-"""On these the shared memory that WAL needs is not shared (https://sqlite.org/wal.html)."""
+"""File systems without the shared memory that WAL needs (https://sqlite.org/wal.html)."""
 BACKUP_SECONDS = 86400.0
 KEPT_DAMAGED = 3
 
@@ -53,19 +53,19 @@ TABLES = (
 
 
 class HistoryError(Exception):
-    """The history cannot be used now. rgt runs without it and says so."""
+    """The history cannot be used now. rgt runs without it and reports that."""
 
 
 class Refused(HistoryError):
-    """The file is left alone: it belongs to a newer rgt, or to somebody else."""
+    """The file is not touched: it belongs to a newer rgt, or is not a history."""
 
 
 class Trouble(HistoryError):
-    """It does not work at the moment (disk full, read-only, locked); it is tried again."""
+    """A temporary failure (disk full, read-only, locked); it is tried again."""
 
 
 class Damaged(HistoryError):
-    """The file is not what was written. It is set aside and its backup takes its place."""
+    """The file's content is invalid. It is moved away and replaced by its backup."""
 
 
 _PASSING = frozenset(
@@ -83,7 +83,8 @@ _PASSING = frozenset(
         sqlite3.SQLITE_NOLFS,
     )
 )
-"""Primary result codes (https://sqlite.org/rescode.html) that say nothing about what is in the file."""
+"""Primary result codes (https://sqlite.org/rescode.html) of failures that prove nothing about the
+file's content."""
 _VALUES = (
     OverflowError,
     ValueError,
@@ -95,24 +96,25 @@ _VALUES = (
 
 
 def judged(error: sqlite3.Error | OSError, path: object) -> HistoryError:
-    """Return what an error of SQLite or the system means for the file at `path`."""
+    """Convert an error of SQLite or the system to the matching exception for the file at `path`."""
     if isinstance(error, OSError):
         return Trouble(f"{path}: {error.strerror or error}")
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in _PASSING:
         return Trouble(f"{path}: {error}")
-    # Our statements fit our tables: whatever else is said of them, the tables are not what we made.
+    # Our statements match our tables: on any other error, the tables are not the ones we created.
     return Damaged(f"{path}: {error}")
 
 
 def is_unfit(error: Exception) -> bool:
-    """Tell whether an error, met while something was written, is of the values that were to be written.
+    """Return whether a write failed because of the values to be written.
 
-    Numbers beyond 64 bits, text that is no text, a NaN (which SQLite takes for NULL).
+    Such values are numbers beyond 64 bits, invalid text, and NaN (which SQLite stores as NULL).
     """
     if isinstance(error, _VALUES):
         return True
-    # A value of a type that SQLite does not know is a ProgrammingError without a code of the library.
+    # For a value of a type unknown to SQLite, Python raises a ProgrammingError without an SQLite
+    # error code.
     code = getattr(error, "sqlite_errorcode", None)
     if isinstance(error, sqlite3.ProgrammingError):
         return code is None
@@ -121,11 +123,11 @@ def is_unfit(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock under which a history is made, replaced or backed up.
+    """Hold the lock under which a history is created, replaced or backed up.
 
     Raises:
-        Trouble: another process holds it for too long.
-        OSError: it cannot be made.
+        Trouble: another process holds the lock for too long.
+        OSError: the lock file cannot be created.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = path.with_name(path.name + ".lock")
@@ -141,7 +143,9 @@ def locked(path: Path) -> Iterator[None]:
 
 
 class Writers:
-    """Says of which boxes this process is the one that writes: one lock a box, which the kernel frees at its end.
+    """Decides which boxes this process writes.
+
+    There is one lock per box, which the kernel releases when the process ends.
 
     Args:
         path: The history.
@@ -153,7 +157,7 @@ class Writers:
         self._mine: set[str] = set()
 
     def take(self, place: str) -> bool:
-        """Become, or remain, the writer of a box; False while another process is.
+        """Become or stay the writer of a box; return False while another process is.
 
         Raises:
             OSError: the file system has no locks, or they fail.
@@ -166,7 +170,7 @@ class Writers:
             )
         byte = int.from_bytes(hashlib.blake2b(place.encode(), digest_size=6).digest())
         try:
-            # Not flock: that is of the whole file, and 200 boxes would need 200 of them.
+            # Byte locks, not flock: flock locks an entire file, and 200 boxes would need 200 files.
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
         except (BlockingIOError, PermissionError):
             return False
@@ -174,7 +178,7 @@ class Writers:
         return True
 
     def release(self) -> None:
-        """Leave all boxes to others."""
+        """Release the locks of all boxes."""
         fd, self._fd = self._fd, None
         self._mine.clear()
         if fd is not None:
@@ -182,18 +186,19 @@ class Writers:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open the history at `path` and check it; make it if there is none.
+    """Open and check the history at `path`; create it if it does not exist.
 
-    The file of an earlier development version is renamed to ``NAME.version-N``, and a new history begins.
+    The file of an earlier development version is renamed to ``NAME.version-N``, and a new history
+    begins.
 
     Raises:
-        Refused: it is a newer rgt's, or no history of rgt at all. It is left as it is.
+        Refused: it belongs to a newer rgt, or is not a history of rgt. It is not changed.
         Trouble: it cannot be opened now.
-        Damaged: it is no sound database any more.
+        Damaged: it is not a valid database.
     """
     try:
         with locked(path):
-            # SQLite gives its -wal and -shm the rights of this file.
+            # SQLite copies the permissions of this file to -wal and -shm.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             con = _opened(path)
             try:
@@ -225,7 +230,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _version(con: sqlite3.Connection, path: Path) -> int:
-    """Return the version of the file, 0 when it is empty."""
+    """Return the version of the file; 0 = it is empty."""
     if pragma(con, "page_count") == 0:
         if path.stat().st_size:
             raise Damaged(f"{path} is cut off: too short for a database")
@@ -260,7 +265,10 @@ def _make(con: sqlite3.Connection) -> None:
 
 @contextlib.contextmanager
 def transaction(con: sqlite3.Connection) -> Iterator[None]:
-    """Write in one transaction. It waits for another writer first, so that nothing in it can find a lock later."""
+    """Write in one transaction.
+
+    It waits for another writer at the start, so that no later statement can fail on a lock.
+    """
     con.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -273,14 +281,13 @@ def transaction(con: sqlite3.Connection) -> Iterator[None]:
 
 @contextlib.contextmanager
 def savepoint(con: sqlite3.Connection) -> Iterator[None]:
-    """Write a part of a transaction that may be given up alone."""
+    """Write a part of a transaction that can be rolled back separately."""
     con.execute("SAVEPOINT part")
     try:
         yield
     except Exception:
-        with contextlib.suppress(
-            sqlite3.Error
-        ):  # a full disk has ended the whole transaction by then
+        # A full disk has already ended the entire transaction.
+        with contextlib.suppress(sqlite3.Error):
             con.execute("ROLLBACK TO part")
             con.execute("RELEASE part")
         raise
@@ -288,10 +295,10 @@ def savepoint(con: sqlite3.Connection) -> Iterator[None]:
 
 
 def check(con: sqlite3.Connection, path: Path) -> None:
-    """Let SQLite read the structure of the whole file.
+    """Have SQLite check the structure of the entire file.
 
     Raises:
-        Damaged: it is not sound.
+        Damaged: it is invalid.
         sqlite3.Error: it cannot be read.
     """
     found = [str(row[0]) for row in con.execute("PRAGMA quick_check(1)")]
@@ -300,12 +307,12 @@ def check(con: sqlite3.Connection, path: Path) -> None:
 
 
 def pragma(con: sqlite3.Connection, name: str) -> int:
-    """Return one of SQLite's numbers about the file."""
+    """Return the value of an SQLite pragma."""
     return int(con.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 def on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
-    """Tell whether `path` is on a network file system; False where the system does not say."""
+    """Return whether `path` is on a network file system; False if that is unknown."""
     try:
         lines = mounts.read_text(errors="replace").splitlines()
     except OSError:
@@ -322,7 +329,7 @@ def on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
 
 
 def inode_of(path: Path) -> int | None:
-    """Return the inode at `path`; None when there is nothing."""
+    """Return the inode at `path`, or None."""
     try:
         return path.stat().st_ino
     except OSError:
@@ -333,10 +340,10 @@ def inode_of(path: Path) -> int | None:
 
 
 def back_up(con: sqlite3.Connection, path: Path, now: float) -> bool:
-    """Write the daily backup next to the history, if it is time; tell whether it was.
+    """Write the daily backup next to the history if it is due; return whether it was.
 
     Raises:
-        Damaged: the history is not sound; the backup of before stays.
+        Damaged: the history is invalid; the previous backup is kept.
         sqlite3.Error, OSError: it cannot be written.
     """
     backup = backup_of(path)
@@ -359,7 +366,7 @@ def back_up(con: sqlite3.Connection, path: Path, now: float) -> bool:
 
 
 def backup_of(path: Path) -> Path:
-    """Return the path of a history's backup. Its modification time says when it was made."""
+    """Return the path of a history's backup. Its modification time is the time of the backup."""
     return path.with_name(path.name + ".backup")
 
 
@@ -371,20 +378,22 @@ def _is_fresh(backup: Path, now: float) -> bool:
 
 
 class Restored(NamedTuple):
-    """What was done about a damaged history."""
+    """The result of restoring a damaged history."""
 
     aside: Path
-    """Where it lies now."""
+    """New path of the damaged file."""
     backup_at: float | None
-    """When the backup that took its place was made; None = there is none, and a new history begins."""
+    """When the backup used was made; None = no backup, so a new history begins."""
 
 
 def restore(path: Path, inode: int | None, now: float) -> Restored | None:
-    """Set a damaged history aside and put its backup there; None when another process already did.
+    """Move a damaged history away and replace it by its backup.
+
+    None = another process has already done so.
 
     Args:
         path: The history.
-        inode: Of the file that was found damaged; None = whatever stands there.
+        inode: Of the file found damaged; None = the present file.
         now: Epoch seconds.
 
     Raises:
@@ -411,7 +420,7 @@ def restore(path: Path, inode: int | None, now: float) -> Restored | None:
                 new.rename(path)
         con = connect(path)
         try:
-            # Without a backup nobody knows since when there was something to lose.
+            # Without a backup, the lost period has an unknown start.
             con.execute("INSERT INTO losses VALUES (?, ?)", (at or 0.0, now))
         finally:
             con.close()
@@ -445,7 +454,7 @@ def _durable(path: Path, at: float) -> None:
 
 
 def _move(path: Path, target: Path) -> None:
-    # The file first: SQLite throws away a log that it finds beside an empty new file.
+    # Move the file first: SQLite deletes a -wal file that it finds next to a new, empty file.
     path.rename(target)
     for tail in ("-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
@@ -464,11 +473,11 @@ def _drop_old_damaged(path: Path) -> None:
 
 
 def place_of(spec: BoxSpec) -> str:
-    """Return what a box is known by, so that it never inherits a stranger's past.
+    """Return the identity of a box, chosen so that it never inherits another machine's history.
 
-    A provider never gives an instance id twice: such a box keeps its past when it is renamed, and a new rental under
-    the old name begins with none. An address says less (rentals hand them on), so without a provider the name and the
-    whole address must be the same.
+    A provider never reuses an instance id: such a box keeps its history when it is renamed, and a
+    new rental under the old name begins without one. An address is weaker, because rentals reuse
+    addresses, so without a provider the name and the entire address must match.
     """
     ref = spec.provider
     if ref is not None:
@@ -481,11 +490,11 @@ def place_of(spec: BoxSpec) -> str:
 
 
 def number(con: sqlite3.Connection, fleet: str, spec: BoxSpec) -> int:
-    """Return the number of a box, in a transaction that may be the first to know it, or by what its fleet calls it.
+    """Return the number of a box, adding or renaming it if needed.
 
     Args:
         con: In a transaction.
-        fleet: By what the fleet is known, such as its file.
+        fleet: Identifies the fleet, such as the path of its file.
         spec: The box.
     """
     box = known(con, spec)
@@ -498,7 +507,7 @@ def number(con: sqlite3.Connection, fleet: str, spec: BoxSpec) -> int:
 
 
 def whole_fleet(con: sqlite3.Connection, fleet: str) -> int | None:
-    """Return the number for what is about no single box of a fleet; None when there is nothing."""
+    """Return the number for a fleet's rows without a box, or None."""
     row = con.execute("SELECT id FROM boxes WHERE place = ?", (_place_of_fleet(fleet),)).fetchone()
     if row is None:
         return None
@@ -506,7 +515,10 @@ def whole_fleet(con: sqlite3.Connection, fleet: str) -> int | None:
 
 
 def number_of_fleet(con: sqlite3.Connection, fleet: str) -> int:
-    """Return the same, in a transaction that may be the first to need it. `fleets` does not have it: it is no box."""
+    """Return the same number, creating it if needed.
+
+    It is not in `fleets`, because it is not a box.
+    """
     con.execute(
         "INSERT OR IGNORE INTO boxes (place, name) VALUES (?, '')", (_place_of_fleet(fleet),)
     )
@@ -520,7 +532,7 @@ def _place_of_fleet(fleet: str) -> str:
 
 
 def known(con: sqlite3.Connection, spec: BoxSpec) -> int | None:
-    """Return the number of a box; None when nothing was ever written of it."""
+    """Return the number of a box; None = nothing was ever written about it."""
     row = con.execute("SELECT id FROM boxes WHERE place = ?", (place_of(spec),)).fetchone()
     if row is None:
         return None
@@ -528,7 +540,10 @@ def known(con: sqlite3.Connection, spec: BoxSpec) -> int | None:
 
 
 def of_name(con: sqlite3.Connection, fleet: str, name: str) -> list[int]:
-    """Return the numbers of all boxes that a fleet ever called `name`: yesterday it may have been another machine."""
+    """Return the numbers of all boxes ever called `name` in a fleet.
+
+    Yesterday it may have been another machine.
+    """
     return [
         int(row[0])
         for row in con.execute("SELECT box FROM fleets WHERE fleet = ? AND name = ?", (fleet, name))

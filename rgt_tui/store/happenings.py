@@ -1,4 +1,4 @@
-"""Events in the history file, in the order in which they arrived, even if the clock was set meanwhile."""
+"""Events in the history file, in order of arrival, even if the clock was set meanwhile."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MOST_EVENTS = 20_000
 PAGE = 200
 
 OWN = "history"
-"""`FleetEvent.about` of what the history says of itself; that is not kept in it."""
+"""`FleetEvent.about` of events of the history itself; they are not stored in it."""
 TABLE = """CREATE TABLE happened (n INTEGER PRIMARY KEY, at REAL NOT NULL, box INTEGER NOT NULL,
     text TEXT NOT NULL, level TEXT NOT NULL, about TEXT NOT NULL, UNIQUE (at, box, text))"""
 
 
 def write(con: sqlite3.Connection, box: int, event: FleetEvent) -> None:
-    """Write an event, once."""
+    """Write an event, unless it is stored already."""
     con.execute(
         "INSERT OR IGNORE INTO happened (at, box, text, level, about) VALUES (?, ?, ?, ?, ?)",
         (event.at, box, event.text, event.level, event.about),
@@ -31,7 +31,7 @@ def newest(con: sqlite3.Connection, names: Mapping[int, str], count: int) -> tup
     Args:
         con: The file.
         names: Number of a box → its name.
-        count: How many.
+        count: Maximum number of events.
     """
     rows = page(con, names, Wanted(), None, count).rows
     return tuple(
@@ -47,7 +47,7 @@ def page(
     before: int | None,
     count: int = PAGE,
 ) -> Happenings:
-    """Return the last `count` events that are wanted, of those before number `before` (None = of all)."""
+    """Return the last `count` matching events numbered below `before`; None = no upper bound."""
     found: list[Happening] = []
     older = False
     for row in _each(con, names, wanted, before):
@@ -64,7 +64,7 @@ def page(
 
 
 def fits(row: Happening, wanted: Wanted) -> bool:
-    """Tell whether an event is one of those that are wanted."""
+    """Return whether an event matches a filter."""
     if wanted.box is not None and row.box != wanted.box:
         return False
     if wanted.errors and row.level != "error":
@@ -80,7 +80,7 @@ def fits(row: Happening, wanted: Wanted) -> bool:
 def _each(
     con: sqlite3.Connection, names: Mapping[int, str], wanted: Wanted, before: int | None
 ) -> Iterator[Happening]:
-    """Yield events of the wanted time, the newest first."""
+    """Yield the events of the filter's time range, newest first."""
     marks = ", ".join("?" * len(names))
     for n, at, box, text, level, about in con.execute(
         f"""SELECT n, at, box, text, level, about FROM happened
@@ -96,7 +96,7 @@ def _each(
 
 
 def trim(con: sqlite3.Connection) -> None:
-    """Drop the oldest events beyond the bound."""
+    """Delete the oldest events above the limit."""
     con.execute(
         "DELETE FROM happened WHERE n <= (SELECT n FROM happened ORDER BY n DESC LIMIT 1 OFFSET ?)",
         (MOST_EVENTS,),

@@ -1,4 +1,7 @@
-"""The history for the event loop: a thread does all reading and writing, so nothing here waits for the disk."""
+"""The history for the event loop: a thread does all reading and writing.
+
+So no call blocks the event loop on disk.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +42,11 @@ T = TypeVar("T")
 
 
 def history_path(env: Mapping[str, str], named: str | None = None) -> Path | None:
-    """Return the history's file; None when none is wanted.
+    """Return the history's file; None = no history.
 
     Args:
-        env: The environment; ``RGT_HISTORY`` names a file, or says ``off``.
-        named: The file that the command line names.
+        env: The environment; ``RGT_HISTORY`` is a path or ``off``.
+        named: The path on the command line.
     """
     said = named if named is not None else env.get(ENV)
     if said is not None:
@@ -54,15 +57,16 @@ def history_path(env: Mapping[str, str], named: str | None = None) -> Path | Non
 
 
 class History:
-    """One SQLite file, written by a thread of its own. It is opened with the first thing that is asked of it.
+    """One SQLite file, written by a thread of its own. It is opened at first use.
 
     Args:
-        path: The file; its directory is made.
+        path: The file; its directory is created.
         clock: Epoch seconds.
-        max_bytes: What the file may grow to; then the oldest goes.
-        fleet: By what the fleet is known, such as its file: its spend is that of the boxes it has, or had.
-        retry_seconds: Between two tries where the disk refuses.
-        spend_seconds: How old `spend` may grow.
+        max_bytes: Maximum size of the file; beyond it, the oldest rows are deleted.
+        fleet: Identifies the fleet, such as the path of its file: its spend covers present and
+            former boxes.
+        retry_seconds: Between two attempts after a disk error.
+        spend_seconds: Maximum age of `spend`.
     """
 
     def __init__(
@@ -77,7 +81,7 @@ class History:
     ) -> None:
         self.path = path
         self.spend: Spend | None = None
-        """What the boxes cost since local midnight, as of a few seconds ago; None until that is known."""
+        """Costs since local midnight, as of a few seconds ago; None = not known yet."""
         self._clock = clock
         self._file = HistoryFile(path, clock=clock, max_bytes=max_bytes, fleet=fleet)
         self._retry_seconds = retry_seconds
@@ -87,22 +91,22 @@ class History:
         self._inbox: Batch = {}
         self._said: list[FleetEvent] = []
         self._thread: threading.Thread | None = None
-        # What follows is the thread's own.
+        # Used only by the thread.
         self._pending: Batch = {}
         self._retry_at = 0.0
         self._spend_at = 0.0
         self._trouble = ""
         self._left_out: set[tuple[str, str]] = set()
-        """Boxes and what of them fitted no history: it was said."""
+        """Boxes and parts of them that could not be stored, as already reported."""
         self._no_backup = ""
         self._over = False
 
     def adopt(self, specs: Sequence[BoxSpec]) -> None:
-        """Say which boxes there are; what is put of others is not kept."""
+        """Set the boxes of the fleet; data about others is not stored."""
         self._ask(lambda file: file.adopt(specs))
 
     def put(self, batch: Batch) -> None:
-        """Write a batch as soon as possible. A disk that hangs does not make a heap of them."""
+        """Write a batch as soon as possible. While a disk hangs, batches are merged, not queued."""
         with self._lock:
             waiting = bool(self._inbox)
             self._inbox = joined((self._inbox, batch))
@@ -110,10 +114,10 @@ class History:
             self._do(self._write)
 
     async def recall(self, specs: Sequence[BoxSpec]) -> dict[str, BoxState]:
-        """Adopt boxes and return what is known of them.
+        """Adopt boxes and return their saved states.
 
         Raises:
-            HistoryError: nothing can be read; it is said in `news`, too.
+            HistoryError: the file cannot be read; `news` reports it as well.
         """
 
         def question(file: HistoryFile) -> dict[str, BoxState]:
@@ -126,22 +130,23 @@ class History:
         """Return the last events of the boxes, oldest first.
 
         Raises:
-            HistoryError: nothing can be read.
+            HistoryError: the file cannot be read.
         """
         return await asyncio.wrap_future(self._ask(lambda file: file.events(count)))
 
-    # As a `rgt_tui.fleet.fleet_source.Chronicle`; each raises HistoryError where nothing can be read.
+    # Methods of `rgt_tui.fleet.fleet_source.Chronicle`; each raises HistoryError if the file cannot
+    # be read.
 
     async def happened(self, wanted: Wanted, before: int | None, count: int) -> Happenings:
-        """Return the last `count` wanted events before number `before`; None = of all."""
+        """Return the last `count` wanted events numbered below `before`; None = no upper bound."""
         return await self._back(lambda past: past.happened(wanted, before, count))
 
     async def night(self, since: float, until: float, box: str | None) -> Night:
-        """Return the facts of a stretch of time, of one box or of all."""
+        """Return the facts of a time span, of one box or of all."""
         return await self._back(lambda past: past.night(since, until, box))
 
     async def timeline(self) -> Timeline:
-        """Return all moments that were kept."""
+        """Return all recorded moments."""
         return await self._back(lambda past: past.timeline())
 
     async def moment(self, n: int, at: float, full: frozenset[str]) -> Moment:
@@ -149,17 +154,20 @@ class History:
         return await self._back(lambda past: past.moment(n, at, full))
 
     async def _back(self, question: Callable[[LookBack], T]) -> T:
-        self._do(self._write)  # what is pending is part of the past already
+        self._do(self._write)  # pending data must be included
         return await asyncio.wrap_future(self._ask(lambda file: file.look_back(question)))
 
     def news(self) -> tuple[FleetEvent, ...]:
-        """Return, once, what a person should know of the history."""
+        """Return messages about the history, each once."""
         with self._lock:
             said, self._said = tuple(self._said), []
         return said
 
     async def close(self) -> None:
-        """Write what is pending and close the file; a disk that does not answer is left to itself."""
+        """Write pending data and close the file.
+
+        A disk that hangs for `CLOSE_SECONDS` is abandoned.
+        """
         thread, self._thread = self._thread, None
         if thread is not None:
             self._jobs.put(None)
@@ -185,15 +193,16 @@ class History:
             self._thread = threading.Thread(target=self._run, name="rgt-history", daemon=True)
             self._thread.start()
 
-    # In the thread.
+    # Runs in the thread.
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             try:
                 job()
             except HistoryError:
-                pass  # it was said
-            except Exception as error:  # a fault of ours must not end the thread and fill the queue
+                pass  # already reported
+            # An error in our code must not end the thread and fill the queue.
+            except Exception as error:
                 self._complain(f"history: {type(error).__name__}: {error}")
         self._retry_at = 0.0
         try:
@@ -222,7 +231,7 @@ class History:
                 self._spend_at = time.monotonic() + self._spend_seconds
                 self.spend = self._guarded(self._file.spend)
         except HistoryError:
-            pass  # it was said; what is pending is tried again
+            pass  # already reported; pending data is tried again
 
     def _commit(self) -> None:
         try:
@@ -230,7 +239,7 @@ class History:
         except HistoryError:
             raise
         except Exception:
-            self._pending = {}  # it would fail again, and nothing behind it be written
+            self._pending = {}  # it would fail again and block all later data
             raise
         self._pending = {}
         for each in left_out:
@@ -242,7 +251,7 @@ class History:
                 )
 
     def _guarded(self, work: Callable[[], T]) -> T:
-        """Do some work on the file; when that finds it damaged, go on with its backup and try once more."""
+        """Do some work on the file. If it is damaged, restore the backup and try once more."""
         try:
             try:
                 return work()

@@ -1,4 +1,4 @@
-"""The history file for one process. Everything here may wait for the disk, so it runs in its own thread."""
+"""The history file for one process. Every call may block on disk, so it runs in a thread."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from rgt_tui.store.spending import Cost, ProviderSum
 MAX_BYTES = 256 << 20
 LOW_WATER = 0.9
 SLICE = 2000
-"""Events deleted in one go, so that no other writer waits long."""
+"""Events deleted per transaction, so that no other writer waits long."""
 UPKEEP_SECONDS = 300.0
 FLEET = ""
-"""Of a batch: what concerns no single box stands under this name."""
+"""Key in a batch for data that belongs to no single box."""
 MOST_MOMENTS = 120
-"""Snapshots that are held back while the disk refuses; the oldest then go."""
+"""Maximum number of buffered snapshots while the disk fails; the oldest are dropped."""
 MOST_ROWS = 5000
-"""Means and events of a box that are held back while the disk refuses; the oldest then go."""
+"""Maximum number of a box's buffered means and events while the disk fails; the oldest are
+dropped."""
 
 _OLDEST = (
     "DELETE FROM happened WHERE n <= (SELECT n FROM happened ORDER BY n LIMIT 1 OFFSET {slice})",
@@ -39,33 +40,34 @@ _OLDEST = (
     "DELETE FROM curves WHERE (box, run) IN (SELECT box, run FROM runs ORDER BY at LIMIT 1)",
     "DELETE FROM runs WHERE (box, run) IN (SELECT box, run FROM runs ORDER BY at LIMIT 1)",
 )
-"""Deleted together with the oldest moments while the file is too large: a few old rows of each table."""
+"""Deleted together with the oldest moments while the file is too large: a few old rows of each
+table."""
 
 T = TypeVar("T")
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What is to be written of one box; immutable, so that another thread may read it."""
+    """Data to write about one box; immutable, so that another thread may read it."""
 
     runs: BoxState | None = None
-    """Newest state, if its runs are to be saved."""
+    """Newest state, if its runs must be saved."""
     means: tuple[Mean, ...] = ()
     costs: tuple[Cost, ...] = ()
     sums: tuple[ProviderSum, ...] = ()
     events: tuple[FleetEvent, ...] = ()
-    """Under `FLEET`: of all boxes, in the order in which they came."""
+    """Under `FLEET`: events of all boxes, in order of arrival."""
     moments: tuple[FleetState, ...] = ()
-    """Under `FLEET`: how all boxes stood at some times."""
+    """Under `FLEET`: states of all boxes at some times."""
     recorded: tuple[Past, ...] = ()
-    """What the box's own recorder has told of time that nobody watched."""
+    """History of unwatched time from the box's own recorder."""
 
 
 Batch = Mapping[str, Told]
-"""A few seconds of a fleet, by box."""
+"""Data of a few seconds of a fleet, by box."""
 
 
 def joined(batches: Iterable[Batch]) -> Batch:
-    """Return several batches, in their order, as one: of a state only the newest counts."""
+    """Merge batches in their order; of several states of a box, the newest is kept."""
     found: dict[str, Told] = {}
     for batch in batches:
         for box, new in batch.items():
@@ -86,7 +88,7 @@ def joined(batches: Iterable[Batch]) -> Batch:
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """Something that a box told and that fits no history; nothing is wrong with the file."""
+    """Data of a box that cannot be stored; the file itself is fine."""
 
     box: str
     part: str
@@ -94,13 +96,13 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class HistoryFile:
-    """Opens the file when it is first used, and again when another process has replaced it.
+    """Opens the file at first use, and again when another process has replaced it.
 
     Args:
         path: The file.
         clock: Epoch seconds.
-        max_bytes: Its bound.
-        fleet: By what the fleet is known: of two fleets, both may have a box of one name.
+        max_bytes: Its maximum size.
+        fleet: Identifies the fleet, because two fleets may have boxes of the same name.
     """
 
     def __init__(
@@ -120,20 +122,20 @@ class HistoryFile:
         self._specs: dict[str, BoxSpec] = {}
         self._numbers: dict[str, int] = {}
         self._runs: dict[tuple[str, str], Kept] = {}
-        """Of the boxes that this process writes: what it knows of their runs in the file."""
+        """For boxes written by this process: its knowledge of their runs in the file."""
         self._writers = Writers(path)
         self._recording = moments.Recording()
         self._upkeep_at = float("-inf")
 
     def adopt(self, specs: Sequence[BoxSpec]) -> None:
-        """Say which boxes there are."""
+        """Set the boxes of the fleet."""
         self._specs.update((spec.name, spec) for spec in specs)
 
     def recall(self) -> dict[str, BoxState]:
-        """Return what is known of the boxes that were adopted.
+        """Return the saved states of the adopted boxes.
 
         Raises:
-            HistoryError: it cannot be read.
+            HistoryError: the file cannot be read.
         """
         found = {}
         with self._used() as con:
@@ -167,10 +169,10 @@ class HistoryFile:
         return self._writers.take(database.place_of(spec))
 
     def commit(self, batch: Batch) -> tuple[LeftOut, ...]:
-        """Write a batch, all or nothing: of the boxes that were adopted and that no other process writes.
+        """Write a batch in one transaction, for adopted boxes not written by another process.
 
         Returns:
-            What fits no history, and was left out alone.
+            Parts that cannot be stored and were left out.
 
         Raises:
             HistoryError: nothing was written.
@@ -194,7 +196,7 @@ class HistoryFile:
                             left_out += self._written(con, name, parts)
                     written = {name: numbers[name] for name, _ in writing}
                     whole = batch.get(FLEET, Told())
-                    for event in whole.events:  # of all boxes, in the order in which they came
+                    for event in whole.events:  # of all boxes, in order of arrival
                         if not event.box and written:
                             written[""] = database.number_of_fleet(con, self._fleet)
                         if event.box in written:
@@ -213,7 +215,7 @@ class HistoryFile:
     def _written(
         self, con: sqlite3.Connection, box: str, parts: Iterable[tuple[str, Callable[[], None]]]
     ) -> Iterator[LeftOut]:
-        """Write the parts of a box; yield those that fit no history."""
+        """Write the parts of a box; yield those that cannot be stored."""
         for part, write in parts:
             try:
                 with database.savepoint(con):
@@ -226,7 +228,7 @@ class HistoryFile:
     def _remembered(
         self, con: sqlite3.Connection, numbers: Mapping[str, int], state: FleetState
     ) -> Iterator[LeftOut]:
-        """Write how the boxes stood at a moment."""
+        """Write the states of the boxes at a moment."""
         n = moments.write_tick(con, self._fleet, state)
         for box in state.boxes:
             name = box.spec.name
@@ -245,7 +247,7 @@ class HistoryFile:
         runs: dict[tuple[str, str], Kept],
         now: float,
     ) -> Iterator[tuple[str, Callable[[], None]]]:
-        """Yield what is to be written of a box, each part for itself."""
+        """Yield the parts to write for a box; each can fail separately."""
         if told.means:
             yield "readings", partial(_each, minute_means.write, con, box, told.means)
         if told.costs:
@@ -277,10 +279,10 @@ class HistoryFile:
                 runs[key] = saved_curves.save(con, box, run, known, now)
 
     def spend(self) -> Spend:
-        """Return what the fleet's boxes cost, also those that had their names before.
+        """Return the fleet's costs, including former boxes of the same names.
 
         Raises:
-            HistoryError: it cannot be read.
+            HistoryError: the file cannot be read.
         """
         with self._used() as con:
             numbers = {n for name in self._specs for n in database.of_name(con, self._fleet, name)}
@@ -293,7 +295,7 @@ class HistoryFile:
         """Return the last events of the adopted boxes, oldest first.
 
         Raises:
-            HistoryError: it cannot be read.
+            HistoryError: the file cannot be read.
         """
         with self._used() as con:
             numbers = {database.known(con, spec): name for name, spec in self._specs.items()}
@@ -301,10 +303,10 @@ class HistoryFile:
             return happenings.newest(con, names, count)
 
     def look_back(self, question: Callable[[LookBack], T]) -> T:
-        """Ask something about the past of the fleet: also of boxes that had one of its names before.
+        """Run a query on the fleet's history, including former boxes of the same names.
 
         Raises:
-            HistoryError: it cannot be read.
+            HistoryError: the file cannot be read.
         """
         with self._used() as con:
             names = database.ever_of(con, self._fleet)
@@ -315,10 +317,10 @@ class HistoryFile:
             return question(LookBack(con, self._fleet, names, self._specs))
 
     def upkeep(self, *, force: bool = False) -> str | None:
-        """Drop what is too much and write the daily backup; every few minutes, or at once with `force`.
+        """Delete excess rows and write the daily backup; every few minutes, or now with `force`.
 
         Returns:
-            Why the backup could not be written; None when nothing is wrong.
+            Why the backup could not be written, or None.
 
         Raises:
             HistoryError: it could not be done now.
@@ -343,7 +345,7 @@ class HistoryFile:
         return None
 
     def _make_room(self, con: sqlite3.Connection) -> None:
-        """Delete what is oldest until the file is below its bound."""
+        """Delete the oldest rows until the file is below its maximum size."""
         if used(con) > self._max_bytes:
             while used(con) > LOW_WATER * self._max_bytes:
                 with transaction(con):
@@ -351,14 +353,16 @@ class HistoryFile:
                     gone += sum(con.execute(each.format(slice=SLICE)).rowcount for each in _OLDEST)
                 if not gone:
                     break
-            # What is known of the runs that are gone is no longer so.
+            # Some runs may be deleted, so what this process knows of them is invalid.
             self._runs.clear()
             self._recording.forget()
         if pragma(con, "freelist_count"):
             con.execute("PRAGMA incremental_vacuum(2000)").fetchall()
 
     def restore(self) -> database.Restored | None:
-        """Replace the damaged file by its backup, and return what was done; None when another rgt did it.
+        """Replace the damaged file by its backup; return the result.
+
+        None = another rgt has already done so.
 
         Raises:
             HistoryError: it cannot be done now.
@@ -369,12 +373,12 @@ class HistoryFile:
 
     @contextlib.contextmanager
     def _used(self) -> Iterator[sqlite3.Connection]:
-        """Have the file open that stands at the path; translate what SQLite says."""
+        """Open the file that is now at the path, and convert SQLite's errors."""
         try:
             con = self._opened()
             yield con
             if database.inode_of(self.path) != self._inode:
-                # Another process has set the file aside meanwhile: what was written went with it.
+                # Another process has replaced the file meanwhile: the data went to the old one.
                 self.close()
                 raise judged(OSError("it was replaced while it was written"), self.path)
         except HistoryError:
@@ -392,7 +396,7 @@ class HistoryFile:
         return self._con
 
     def close(self) -> None:
-        """Close the file and leave its boxes to other writers."""
+        """Close the file and release its boxes to other writers."""
         con, self._con = self._con, None
         self._numbers.clear()
         self._runs.clear()
@@ -414,5 +418,5 @@ def _each(
 
 
 def used(con: sqlite3.Connection) -> int:
-    """Return the bytes of the file that hold something."""
+    """Return the bytes in use in the file."""
     return (pragma(con, "page_count") - pragma(con, "freelist_count")) * pragma(con, "page_size")

@@ -1,4 +1,4 @@
-"""Reads the past of a fleet from the history: events, the facts of a night, and every box's state at a moment."""
+"""Read a fleet's history: events, the facts of a night, and the state of every box at a moment."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _replace = msgspec.structs.replace
 
 
 class LookBack:
-    """Answers questions about the past; valid only as long as the file is in use.
+    """Answers queries about the history; valid only while the file is in use.
 
     Args:
         con: The file.
-        fleet: By what the fleet is known.
+        fleet: Identifies the fleet.
         names: Number of every box that it ever had → its name.
-        specs: The boxes that it has now.
+        specs: Its present boxes.
     """
 
     def __init__(
@@ -54,17 +54,17 @@ class LookBack:
         self._specs = specs
 
     def happened(self, wanted: Wanted, before: int | None, count: int) -> Happenings:
-        """Return the last `count` wanted events before number `before`; None = of all."""
+        """Return the last `count` wanted events numbered below `before`; None = no upper bound."""
         whole = database.whole_fleet(self._con, self._fleet)
         names = self._names if whole is None else {**self._names, whole: ""}
         return happenings.page(self._con, names, wanted, before, count)
 
     def timeline(self) -> Timeline:
-        """Return all moments that were kept."""
+        """Return all recorded moments."""
         return moments.timeline(self._con, self._fleet)
 
     def night(self, since: float, until: float, box: str | None) -> Night:
-        """Return the facts of a stretch of time, of one box or of all."""
+        """Return the facts of a time span, of one box or of all."""
         line = self.timeline()
         numbers = [number for number, name in self._names.items() if box in (None, name)]
         first = last = None
@@ -95,9 +95,9 @@ class LookBack:
         """Return the state of the fleet at a moment.
 
         Args:
-            n: Number of the last moment that was kept by then.
-            at: Client clock; later than that moment where nobody watched for a while.
-            full: Boxes whose curves, logs and past are wanted, too.
+            n: Number of the last moment recorded by then.
+            at: Client clock; later than that moment if rgt was not watching.
+            full: Boxes whose curves, logs and hourly history are included.
         """
         tick = moments.tick_at(self._con, n)
         kept_at = at if tick is None else tick[0]
@@ -135,7 +135,7 @@ class LookBack:
         )
 
     def _boxes(self) -> list[tuple[str, BoxSpec | None, list[int]]]:
-        """Return the boxes of today, and behind them those that there once were: name, description, numbers."""
+        """Return the present boxes, then former ones: name, description, numbers."""
         names = dict.fromkeys((*self._specs, *self._names.values()))
         return [
             (
@@ -177,7 +177,7 @@ class LookBack:
         return state
 
     def _is_damaged(self, numbers: list[int], n: int, at: float) -> bool:
-        """Tell whether there is a row of this moment that cannot be read."""
+        """Return whether there is an unreadable row of this moment."""
         return any(
             self._con.execute(
                 "SELECT 1 FROM moments WHERE box = ? AND n <= ? AND at >= ?",
@@ -187,7 +187,7 @@ class LookBack:
         )
 
     def _with_curves(self, number: int, run: RunState, saved: moments.Saved) -> RunState:
-        """Return a run with its curves as far as they went then."""
+        """Return a run with its curves up to that moment."""
         places = moments.places_of(saved)
         series = {}
         for metric, (xs, ys) in saved_curves.curves_of(self._con, number, run.name).items():
@@ -223,7 +223,7 @@ class LookBack:
 
 
 def _without_key(spec: BoxSpec, kept: BoxSpec) -> object:
-    """Return the provider that a description must have to be that of the box that was kept."""
+    """Return the stored provider with the key variable of `spec`, for a comparison with it."""
     ref, old = spec.provider, kept.provider
     if ref is None or old is None:
         return old

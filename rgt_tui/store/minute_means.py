@@ -1,4 +1,7 @@
-"""Samples averaged per minute for a day and per eight minutes for a month: accumulated, stored, read back."""
+"""Means of samples per minute (for a day) and per eight minutes (for a month).
+
+This module accumulates, stores and reads them.
+"""
 
 from __future__ import annotations
 
@@ -14,41 +17,41 @@ from rgt_tui.profiles import byte_pct, card_figures, inode_pct, memory_pct, perc
 
 WIDTH = 60
 COARSE = 480
-"""Seconds of a coarse stretch: a day of them fits a screen's width."""
+"""Width of a coarse slot in seconds: a day of them fits the width of a screen."""
 CHUNK = 64
-"""Stretches in one row of the file: a multiple of the minutes in a coarse one."""
+"""Slots per row of the file: a multiple of the minutes in a coarse slot."""
 KEPT = {WIDTH: 24, COARSE: 86}
-"""Chunks of a box that are kept, by width: a day of minutes, a month of coarse ones. They are counted rather than told
-by their age, so that a clock that jumps throws nothing away."""
+"""Chunks kept per box, by width: a day of minutes, a month of coarse slots. They are limited by
+number, not age, so that a clock change deletes nothing."""
 PAST_SECONDS = 86400.0
 LATE_SECONDS = 10.0
-"""A minute is closed this long after its end: what is on its way then may still come."""
+"""A minute is closed this long after its end, to include late samples."""
 MOST_MOUNTS = 24
 LONGEST_MOUNT = 512
-"""A longer mount point is no name to keep by the minute."""
+"""A mount point with a longer name is not recorded."""
 MOST_PERCENT = 1e6
-"""No share is larger: a reading beyond it is nonsense, and nobody could draw it."""
+"""Larger shares are invalid."""
 LATEST = 1e11
-"""Epoch seconds, in the year 5138: a sample of a later time, or of one before 1970, belongs to no minute."""
+"""Epoch seconds (year 5138): samples of a later time, or before 1970, are ignored."""
 
 
 class Mean(msgspec.Struct, frozen=True):
-    """One box over one stretch of time."""
+    """Means of one box over one time slot."""
 
     box: str
     slot: int
-    """Number of the stretch since the epoch."""
+    """Number of the slot since the epoch."""
     count: int
-    """Samples in it."""
+    """Number of samples in it."""
     values: dict[str, float]
-    """Name, as in `rgt_tui.model.box.Past` → mean; what was never read is left out."""
+    """Name, as in `rgt_tui.model.box.Past` → mean; values that were never read are missing."""
     width: int = WIDTH
 
 
 def readings(sample: Sample) -> Iterator[tuple[str, float]]:
-    """Yield what of a sample is kept, in percent, by name."""
+    """Yield the recorded percentages of a sample, by name."""
     for name, value in _shares(sample):
-        if 0.0 <= value <= MOST_PERCENT:  # what is no number is neither
+        if 0.0 <= value <= MOST_PERCENT:  # also excludes NaN
             yield name, float(value)
 
 
@@ -89,7 +92,7 @@ class Means:
         self._open: dict[tuple[str, int], _Sum] = {}
 
     def take(self, box: BoxState) -> None:
-        """Count the newest sample of a box; what cannot be true of it is left out."""
+        """Count the newest sample of a box; impossible values are left out."""
         if box.sample is None or box.sample_at is None or not 0.0 <= box.sample_at < LATEST:
             return
         found = dict(readings(box.sample))
@@ -103,11 +106,11 @@ class Means:
             each.counts[name] = each.counts.get(name, 0) + 1
 
     def closed(self, now: float | None) -> tuple[Mean, ...]:
-        """Return, once, the minutes that are over; all of them when `now` is None."""
+        """Return the finished minutes, each once; `now` = None returns all."""
         over = [
             key for key in self._open if now is None or (key[1] + 1) * WIDTH + LATE_SECONDS <= now
         ]
-        # A minute of the future is of a clock that has since been set back: it closes at once.
+        # A minute in the future comes from a clock that has since been set back: close it at once.
         over += [key for key in self._open if now is not None and key[1] * WIDTH > now + WIDTH]
         found = []
         for key in over:
@@ -120,7 +123,7 @@ class Means:
 # In the file.
 
 Chunk = dict[int, tuple[int, Mapping[str, float]]]
-"""Stretch within the chunk → samples in it, their means."""
+"""Slot within the chunk → number of samples, means."""
 Key = tuple[int, int, int]
 """Box, width, number of the chunk."""
 
@@ -136,7 +139,10 @@ _decode = msgspec.msgpack.Decoder(_Body).decode
 
 
 def write(con: sqlite3.Connection, box: int, mean: Mean) -> None:
-    """Write a minute, and the coarse stretch that it belongs to. Of two versions the one with more samples is kept."""
+    """Write a minute and its coarse slot.
+
+    If the minute is stored already, the version with more samples is kept.
+    """
     key = (box, mean.width, mean.slot // CHUNK)
     fine = load(con, key)
     old = fine.get(mean.slot % CHUNK)
@@ -154,7 +160,7 @@ def write(con: sqlite3.Connection, box: int, mean: Mean) -> None:
 
 
 def load(con: sqlite3.Connection, key: Key) -> Chunk:
-    """Return a chunk; empty where there is none, or none that can be read."""
+    """Return a chunk; empty if it is missing or unreadable."""
     row = con.execute(
         "SELECT body FROM samples WHERE box = ? AND width = ? AND chunk = ?", key
     ).fetchone()
@@ -175,7 +181,7 @@ def _unpacked(body: bytes) -> Chunk:
 
 
 def save(con: sqlite3.Connection, key: Key, chunk: Chunk) -> None:
-    """Write a chunk; with a new one, the oldest goes."""
+    """Write a chunk; adding a new one deletes the oldest above the limit."""
     body = _Body(
         {
             slot: (
@@ -209,7 +215,7 @@ def _mean(parts: Iterable[tuple[int, Mapping[str, float]]]) -> tuple[int, dict[s
 
 
 def past(con: sqlite3.Connection, box: int, now: float) -> Past:
-    """Return a box's last day by coarse stretches."""
+    """Return a box's last day in coarse slots."""
     first, last = int((now - PAST_SECONDS) // COARSE), int(now // COARSE)
     slots: dict[int, Mapping[str, float]] = {}
     for chunk, body in con.execute(

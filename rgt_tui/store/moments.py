@@ -1,8 +1,8 @@
 """Snapshots of the fleet, minute by minute, from which screens can be drawn again.
 
-A snapshot is compressed with the one before it that is its base as dictionary, so that it holds little more than what
-has changed. Up to 60 hang on one base; it therefore stands in the file twice, and whatever row is damaged, no other is
-lost with it. zlib's checksum tells a damaged row from a sound one.
+A snapshot is compressed with an earlier one, its base, as dictionary, so that it contains little
+more than the changes. Up to 60 snapshots depend on one base, which is therefore stored twice: no
+damaged row makes another one unreadable. zlib's checksum detects a damaged row.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ TABLES = (
     """CREATE TABLE recorded (box INTEGER NOT NULL, first REAL NOT NULL, last REAL NOT NULL,
        body BLOB NOT NULL, PRIMARY KEY (box, first, last))""",
 )
-"""With row ids: without them a row of more than a quarter of a page takes a page of its own."""
+"""With row ids: without them, a row larger than a quarter of a page takes a page of its own."""
 ON_A_BASE = 60
 WINDOW = 32768
 """Bytes of a dictionary that deflate can use."""
 MOST_BYTES = 512 << 10
-"""A snapshot that is larger, before compression, is not kept."""
+"""A larger snapshot (before compression) is not stored."""
 MOST_KEPT = 64 << 20
-"""Bytes of all snapshots; beyond them the oldest are thinned."""
+"""Total bytes of all snapshots; beyond, the oldest are thinned out."""
 MOST_DAYS = 31
 MOST_RECORDED = 100
-"""Summaries of a box's own recorder that are kept."""
+"""Number of summaries kept of a box's own recorder."""
 NEAR_SECONDS = 150.0
-"""A longer pause between two moments is time that nobody watched."""
+"""A longer gap between two moments counts as unwatched time."""
 RING = 32
-"""Values of a row's sparkline that are kept, in whole percent."""
+"""Values kept of a row's sparkline, in whole percent."""
 MOST_PERCENT = 1e6
 LINES = 200
-"""New lines of a log that one snapshot takes along, the newest."""
+"""Maximum number of new lines of a log in one snapshot, the newest."""
 LONGEST_LINE = 400
 LOGS = 8
 SHOWN_LINES = 2000
-"""Lines of a log that are put together again."""
+"""Maximum number of lines of a log that are reassembled."""
 GAP = "··· {} lines were not kept ···"
 EVENTS = 20
 
@@ -74,25 +74,25 @@ _replace = msgspec.structs.replace
 
 
 class LogPart(msgspec.Struct, frozen=True, array_like=True):
-    """What a log had got since the snapshot before."""
+    """The lines added to a log since the previous snapshot."""
 
     path: str
     total: int
-    """Lines that it had in all, as far as the client counted."""
+    """Total number of its lines, as counted by the client."""
     at: float | None = None
     lines: tuple[str, ...] = ()
-    """The last of them."""
+    """The last of the new lines."""
 
 
 class CurvePlace(msgspec.Struct, frozen=True, array_like=True):
-    """How far a curve went."""
+    """The end of a curve at the time of a snapshot."""
 
     run: str
     metric: str
     last: int
     """Step of its last point."""
     backs: int
-    """How often it had gone back in steps by then, as a resumed run does."""
+    """How often its steps had gone back by then, as after a resume."""
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -113,7 +113,7 @@ class _Tallies(msgspec.Struct, frozen=True):
 
 
 class TickBody(msgspec.Struct, frozen=True):
-    """The body of a row of ``ticks``: what concerns no single box."""
+    """The body of a row of ``ticks``: data that belongs to no single box."""
 
     spend: Spend | None = None
     alerts: tuple[Alert, ...] = ()
@@ -132,7 +132,10 @@ _past = msgspec.msgpack.Decoder(Past)
 
 
 def bare(state: BoxState) -> BoxState:
-    """Return the parts of a state that a snapshot keeps: no curves, lines or rings, and nothing about this computer."""
+    """Return the parts of a state that a snapshot stores.
+
+    It has no curves, lines or full rings, and nothing about this computer.
+    """
     spec, ref = state.spec, state.spec.provider
     spec = _replace(spec, identity=None, known_hosts=None, ssh_config=None, gpu_trace=None)
     if ref is not None:
@@ -156,7 +159,7 @@ def bare(state: BoxState) -> BoxState:
 
 
 def _whole(ring: Sequence[float | None]) -> tuple[float | None, ...]:
-    """Return the newest values in whole percent; what is no share at all stays as it was told."""
+    """Return the newest values in whole percent; impossible values stay as they are."""
     return tuple(
         None
         if value is None or math.isnan(value)
@@ -177,7 +180,7 @@ class _Base:
 
 
 class Recording:
-    """Writes the snapshots of boxes, and knows which parts of them are in the file already."""
+    """Writes the snapshots of boxes; tracks which parts are in the file already."""
 
     def __init__(self) -> None:
         self._bases: dict[int, _Base] = {}
@@ -185,7 +188,7 @@ class Recording:
         self._backs: dict[tuple[int, str, str], tuple[list[int], int, int]] = {}
 
     def forget(self) -> None:
-        """Start over: what was written is gone, or may be."""
+        """Start over: the data written so far is gone, or may be."""
         self._bases.clear()
         self._totals.clear()
         self._backs.clear()
@@ -196,12 +199,12 @@ class Recording:
         Args:
             con: In a transaction.
             box: Its number.
-            n: The moment's.
+            n: Number of the moment.
             at: Client clock.
-            state: The state that was published.
+            state: The published state.
 
         Raises:
-            ValueError: it is too large to be kept.
+            ValueError: it is too large to be stored.
         """
         totals: dict[str, int] = {}
         logs = tuple(self._part(box, view, totals) for view in _newest(state.logs))
@@ -240,7 +243,7 @@ class Recording:
         known = self._totals.get(box, {}).get(view.path, 0)
         new = total - known if total >= known else len(view.lines)
         totals[view.path] = total
-        # The last line may have been unfinished when it was written before: then it is written again.
+        # The last line may have been unfinished when it was last written, so it is written again.
         lines = view.lines[-min(new + (known > 0), LINES) :]
         return LogPart(view.path, total, view.at, tuple(line[:LONGEST_LINE] for line in lines))
 
@@ -265,7 +268,7 @@ def _newest(logs: Sequence[LogView]) -> list[LogView]:
 
 
 def write_tick(con: sqlite3.Connection, fleet: str, state: FleetState) -> int:
-    """Write what concerns no single box, and return the number of the moment."""
+    """Write the data that belongs to no single box; return the number of the moment."""
     body = _encode(TickBody(state.spend, state.alerts, state.accounts))
     con.execute(
         "INSERT INTO ticks (fleet, at, body) VALUES (?, ?, ?)",
@@ -275,7 +278,7 @@ def write_tick(con: sqlite3.Connection, fleet: str, state: FleetState) -> int:
 
 
 def write_recorded(con: sqlite3.Connection, box: int, past: Past) -> None:
-    """Write what a box's own recorder saw while nobody watched; the oldest such summary is dropped."""
+    """Write a box's own recording of unwatched time; above the limit, the oldest is deleted."""
     body = zlib.compress(_encode(past), 6)
     con.execute(
         "INSERT OR REPLACE INTO recorded VALUES (?, ?, ?, ?)",
@@ -289,7 +292,7 @@ def write_recorded(con: sqlite3.Connection, box: int, past: Past) -> None:
 
 
 def tally(con: sqlite3.Connection, boxes: Sequence[int]) -> Iterator[Tally]:
-    """Yield what boxes have cost in all, by currency."""
+    """Yield the total costs of boxes, by currency."""
     marks = ", ".join("?" * len(boxes))
     for row in con.execute(
         f"""SELECT currency, sum(billed), sum(idle), sum(estimated) FROM
@@ -301,16 +304,16 @@ def tally(con: sqlite3.Connection, boxes: Sequence[int]) -> Iterator[Tally]:
 
 
 def packed(body: bytes, base: bytes) -> bytes:
-    """Return a snapshot, compressed on its base."""
+    """Return a snapshot compressed with its base as dictionary."""
     deflate = zlib.compressobj(6, zdict=base[-WINDOW:])
     return deflate.compress(body) + deflate.flush()
 
 
 def unpacked(body: bytes, base: bytes) -> bytes:
-    """Return a snapshot.
+    """Return a decompressed snapshot.
 
     Raises:
-        zlib.error: it is damaged, or the base is another one.
+        zlib.error: it is damaged, or has another base.
     """
     inflate = zlib.decompressobj(zdict=base[-WINDOW:])
     found = inflate.decompress(body, MOST_BYTES + 1) + inflate.flush()
@@ -330,7 +333,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 def state_at(con: sqlite3.Connection, box: int, n: int) -> Kept | None:
-    """Return the last snapshot of a box up to a moment; None where there is none, or it is damaged."""
+    """Return the last snapshot of a box up to a moment; None = missing or damaged."""
     row = con.execute(
         "SELECT at, base, body FROM moments WHERE box = ? AND n <= ? ORDER BY n DESC LIMIT 1",
         (box, n),
@@ -347,12 +350,12 @@ def state_at(con: sqlite3.Connection, box: int, n: int) -> Kept | None:
 
 
 def recall(con: sqlite3.Connection, box: int, spec: BoxSpec, now: float) -> BoxState | None:
-    """Return the last readable values of a box as those of an earlier rgt; None when there are none.
+    """Return the last readable values of a box, saved by an earlier rgt; None = no values.
 
     Args:
         con: The file.
         box: Its number.
-        spec: Its description now.
+        spec: Its present description.
         now: Client clock.
     """
     for (n,) in con.execute("SELECT n FROM moments WHERE box = ? ORDER BY n DESC", (box,)):
@@ -383,7 +386,10 @@ def recall(con: sqlite3.Connection, box: int, spec: BoxSpec, now: float) -> BoxS
 def _whole_body(
     con: sqlite3.Connection, box: int, base: int, body: bytes, bases: dict[tuple[int, int], bytes]
 ) -> bytes | None:
-    """Return a snapshot, with the second copy of its base where the first is damaged; None if it is itself."""
+    """Return a decompressed snapshot, or None if it is damaged.
+
+    If the first copy of its base is damaged, the second is used.
+    """
     for copy in (0, 1):
         try:
             if (base, copy) not in bases:
@@ -399,7 +405,7 @@ def _whole_body(
 
 
 def logs_at(con: sqlite3.Connection, box: int, n: int) -> tuple[LogView, ...]:
-    """Return the logs of a box at a moment; lines that were not kept are replaced by their number."""
+    """Return the logs of a box at a moment; missing lines are replaced by their number."""
     gathered: dict[str, _Gathered] = {}
     order: list[str] = []
     bases: dict[tuple[int, int], bytes] = {}
@@ -427,22 +433,22 @@ def logs_at(con: sqlite3.Connection, box: int, n: int) -> tuple[LogView, ...]:
 
 
 class _Gathered:
-    """Puts the lines of a log together, going back in time."""
+    """Reassembles the lines of a log, going back in time."""
 
     def __init__(self, newest: LogPart) -> None:
         self.path = newest.path
         self._at = newest.at
         self._total = newest.total
-        """As the earliest snapshot that was taken in says."""
+        """Total number of lines in the earliest snapshot processed so far."""
         self._first = newest.total - len(newest.lines)
-        """How many lines come before those that are here."""
+        """Number of lines before those collected."""
         self._parts: list[tuple[str, ...]] = [newest.lines]
         self._count = len(newest.lines)
         self.whole = self._first <= 0
 
     def before(self, part: LogPart) -> None:
-        """Take in an earlier snapshot's lines."""
-        if part.total > self._total:  # the log was another one then
+        """Add the lines of an earlier snapshot."""
+        if part.total > self._total:  # it was another log then
             self.whole = True
             return
         self._total = part.total
@@ -466,7 +472,7 @@ class _Gathered:
 
 
 def tick_at(con: sqlite3.Connection, n: int) -> tuple[float, TickBody] | None:
-    """Return what concerned no single box at a moment; None where there was none of that number."""
+    """Return the time and fleet data of a moment; None = no such moment."""
     row = con.execute("SELECT at, body FROM ticks WHERE n = ?", (n,)).fetchone()
     if row is None:
         return None
@@ -477,7 +483,7 @@ def tick_at(con: sqlite3.Connection, n: int) -> tuple[float, TickBody] | None:
 
 
 def timeline(con: sqlite3.Connection, fleet: str) -> Timeline:
-    """Return all moments of a fleet, in the order in which they came."""
+    """Return all moments of a fleet, in the order in which they were stored."""
     ns, ats = array("q"), array("d")
     for n, at in con.execute("SELECT n, at FROM ticks WHERE fleet = ? ORDER BY n", (fleet,)):
         ns.append(n)
@@ -486,7 +492,7 @@ def timeline(con: sqlite3.Connection, fleet: str) -> Timeline:
 
 
 def rests(ats: Iterable[float], since: float, until: float) -> tuple[Rest, ...]:
-    """Return the stretches between two times that nobody watched, judging by the moments that were kept."""
+    """Return the unwatched spans between two times, derived from the stored moments."""
     found: list[Rest] = []
     last = since
     for at in sorted(at for at in ats if since - NEAR_SECONDS <= at <= until):
@@ -499,7 +505,7 @@ def rests(ats: Iterable[float], since: float, until: float) -> tuple[Rest, ...]:
 
 
 def tallies_at(con: sqlite3.Connection, boxes: Iterable[int], n: int) -> dict[str, Tally]:
-    """Return what boxes had cost in all by a moment, by currency."""
+    """Return the total costs of boxes up to a moment, by currency."""
     sums: dict[str, Tally] = {}
     for box in boxes:
         row = con.execute(
@@ -523,7 +529,7 @@ def tallies_at(con: sqlite3.Connection, boxes: Iterable[int], n: int) -> dict[st
 
 
 def recorded_by(con: sqlite3.Connection, box: int, since: float, until: float) -> tuple[Past, ...]:
-    """Return what a box's own recorder saw of a time."""
+    """Return the history of a time span from a box's own recorder."""
     found = []
     for (body,) in con.execute(
         "SELECT body FROM recorded WHERE box = ? AND last > ? AND first < ? ORDER BY last",
@@ -536,11 +542,11 @@ def recorded_by(con: sqlite3.Connection, box: int, since: float, until: float) -
     return tuple(found)
 
 
-# Bounds.
+# Limits.
 
 
 def bytes_kept(con: sqlite3.Connection) -> int:
-    """Return how many bytes the snapshots have."""
+    """Return the total bytes of all snapshots."""
     return sum(
         int(con.execute(f"SELECT total(length(body)) FROM {table}").fetchone()[0])
         for table in ("moments", "bases", "ticks")
@@ -548,11 +554,11 @@ def bytes_kept(con: sqlite3.Connection) -> int:
 
 
 def thin(con: sqlite3.Connection, most: int = MOST_KEPT) -> bool:
-    """Keep the snapshots within their bounds, in days and in bytes; tell whether anything went.
+    """Keep the snapshots within their limits in days and bytes; return whether any was deleted.
 
-    Beyond the bytes every second moment of the oldest quarter goes, again and again: what is long past is kept by
-    the quarter of an hour rather than not at all. Days are counted, not told by their age, so that a clock that jumps
-    ahead throws nothing away.
+    Above the limit in bytes, every second moment of the oldest quarter is deleted, repeatedly, so
+    that old data becomes coarser instead of missing. Days are limited by number, not age, so that a
+    clock that jumps ahead deletes nothing.
 
     Args:
         con: In a transaction.
@@ -577,9 +583,10 @@ def thin(con: sqlite3.Connection, most: int = MOST_KEPT) -> bool:
 
 
 def thin_oldest(con: sqlite3.Connection) -> int:
-    """Drop every second moment of the oldest quarter; return how many rows went.
+    """Delete every second moment of the oldest quarter; return the number of deleted rows.
 
-    The newest moment stays, so that no later one gets the number of a snapshot that outlived its moment.
+    The newest moment is kept, so that no later one gets the number of a snapshot that outlived its
+    moment.
     """
     ns = [row[0] for row in con.execute("SELECT n FROM ticks ORDER BY n")]
     oldest = ns[: max(2, len(ns) // 4)][:-1:2]
@@ -588,12 +595,15 @@ def thin_oldest(con: sqlite3.Connection) -> int:
 
 
 def _drop_orphans(con: sqlite3.Connection) -> int:
-    """Delete snapshots without a moment; return how many. The newest of each box stays: the next start shows it."""
+    """Delete snapshots without a moment; return their number.
+
+    The newest of each box is kept: the next start shows it.
+    """
     gone = con.execute(
         """DELETE FROM moments WHERE n NOT IN (SELECT n FROM ticks)
            AND n < (SELECT max(n) FROM moments AS newer WHERE newer.box = moments.box)"""
     ).rowcount
-    # A base is that of the first snapshot at or after its own, or of none.
+    # A base that is used belongs to the first snapshot at or after its own number.
     con.execute(
         """DELETE FROM bases WHERE coalesce((SELECT m.base FROM moments m WHERE m.box = bases.box
            AND m.n >= bases.base ORDER BY m.n LIMIT 1), -1) <> base"""
@@ -607,7 +617,7 @@ def series_until(xs: Sequence[int], last: int, backs: int) -> int:
     Args:
         xs: Its steps.
         last: Step of its last point then.
-        backs: How often it had gone back in steps by then.
+        backs: How often its steps had gone back by then.
     """
     part = 0
     for index, x in enumerate(xs):
@@ -619,5 +629,5 @@ def series_until(xs: Sequence[int], last: int, backs: int) -> int:
 
 
 def places_of(saved: Saved) -> Mapping[tuple[str, str], CurvePlace]:
-    """Return how far each curve went, by run and metric."""
+    """Return the end of each curve, by run and metric."""
     return {(place.run, place.metric): place for place in saved.curves}

@@ -1,7 +1,8 @@
-"""Checks that a person has ticked because no sample can prove them: who, when, and with which note.
+"""Checks ticked by a person because no sample can prove them: who, when, and with which note.
 
-``$XDG_STATE_HOME/rgt/ticks.json`` holds them by what a box is known by (`place_of`), so that a new machine under an old
-name begins with none. Nothing is forgotten when a tick is taken back: the last word counts, the earlier ones stay.
+``$XDG_STATE_HOME/rgt/ticks.json`` stores them by a box's identity (`place_of`), so that a new
+machine under an old name begins without ticks. Withdrawing a tick deletes nothing: the last entry
+applies, and earlier ones are kept.
 """
 
 from __future__ import annotations
@@ -20,36 +21,36 @@ from rgt_tui.store.database import place_of
 VERSION = 1
 MOST_BYTES = 8 << 20
 MOST_WORDS = 20
-"""Of one check of one box; of more the oldest go."""
+"""Maximum number of entries per check and box; the oldest are dropped."""
 LONGEST_NOTE, LONGEST_NAME = 500, 64
 
 Ticks = Mapping[str, tuple[PersonTick, ...]]
-"""Check → what was said of it, oldest first."""
+"""Check → its entries, oldest first."""
 
 
 class TicksError(Exception):
-    """The file cannot be used, or not be written; the message names it and says what to do."""
+    """The file cannot be used or written; the message includes its path and what to do."""
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """The whole file."""
+    """The content of the file."""
 
     version: int = VERSION
     boxes: dict[str, dict[str, tuple[PersonTick, ...]]] = {}
 
 
 def ticks_path(env: Mapping[str, str]) -> Path:
-    """Return the file that they are kept in."""
+    """Return the path of the file."""
     return state_directory(env) / "ticks.json"
 
 
 def say_tick(
     spec: BoxSpec, check: str, tick: PersonTick, env: Mapping[str, str] = os.environ
 ) -> None:
-    """Remember what a person says of a check. Blocks for a moment.
+    """Store a person's tick of a check. Blocks on disk.
 
     Raises:
-        TicksError: it cannot be kept; what was there is as it was.
+        TicksError: it cannot be stored; the file is unchanged.
     """
     path = ticks_path(env)
     made = PersonTick(
@@ -70,7 +71,7 @@ def say_tick(
 
 
 def ticks_of(spec: BoxSpec, env: Mapping[str, str] = os.environ) -> Ticks:
-    """Return what was said of a box's checks; the file is read again only where it has changed.
+    """Return the entries of a box's checks; the file is only read if it has changed.
 
     Raises:
         TicksError: it cannot be used.
@@ -108,9 +109,9 @@ def _read(path: Path) -> _Kept:
 
 
 def with_ticks(results: Iterable[CheckResult], ticks: Ticks) -> tuple[CheckResult, ...]:
-    """Return the results with what a person has said of those that only a person can judge.
+    """Add a person's ticks to the results of checks that only a person can judge.
 
-    A check that the readings disprove stays disproved, whatever was ticked.
+    A check that the readings disprove stays failed, even if it is ticked.
     """
     return tuple(_said(result, ticks.get(result.id, ())) for result in results)
 

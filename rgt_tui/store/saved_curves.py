@@ -1,8 +1,8 @@
-"""Runs and their curves in the file: complete while short, then thinned out, the newest part always complete.
+"""Runs and their curves in the file: complete while short, then thinned, except the newest part.
 
-A run's figures, its curves, and how far its sources are go into one transaction, so that a later rgt tells the box
-exactly how far the curves go that it shows. The process knows which points of its growing series stand where (`Held`),
-and so writes only what is new.
+A run's figures, its curves and the cursors of its sources are written in one transaction, so that a
+later rgt sends the box cursors that match the displayed curves. The process tracks where the points
+of its growing series are stored (`Held`), and so writes only new ones.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from rgt_tui.model import Cursor, Resume, RunState, Series
 from rgt_tui.store.database import Damaged
 
 RECALLED = 64
-"""Runs of a box that are recalled, the newest."""
+"""Number of runs of a box that are loaded, the newest."""
 EXACT = 8192
 """A curve of more points than this is thinned."""
 THINNED = 4096
 CHUNK = 512
 """Points in a full chunk."""
 FROM_THE_START = Cursor(inode=0, offset=1 << 60)
-"""Fits no file: whatever the box has of this source it tells anew, and what is shown gives way to that."""
+"""A cursor that matches no file: the box sends this source from the beginning, which replaces the
+displayed curve."""
 _LOSS = "loss"
 _PLAIN, _ZLIB = 0, 1
 _LARGEST = 2**63 - 1
@@ -43,25 +44,25 @@ Key = tuple[int, str, str]
 class Held(msgspec.Struct, frozen=True):
     """How a series in memory is stored in the file.
 
-    Its first `base` points stand there as the first `stored` ones (fewer where they were thinned), in the first `chunk`
-    chunks; those after it stand there one by one, `CHUNK` to a chunk.
+    Its first `base` points are stored as the first `stored` ones (fewer if thinned), in the first
+    `chunk` chunks; later points are stored one to one, `CHUNK` per chunk.
     """
 
     xs: list[int]
     ys: list[float]
     count: int
-    """Points of the series that are in the file."""
+    """Number of points of the series that are in the file."""
     base: int = 0
     stored: int = 0
     chunk: int = 0
 
     @property
     def points(self) -> int:
-        """Points of the curve in the file."""
+        """Number of points of the curve in the file."""
         return self.stored + self.count - self.base
 
     def place(self, index: int) -> int:
-        """Return the place in the file of the point at `index` of the series."""
+        """Return the position in the file of the point at `index` of the series."""
         if index >= self.base:
             return self.stored + index - self.base
         return self.stored
@@ -75,13 +76,13 @@ class Saved(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What this process knows of a run in the file."""
+    """This process's knowledge of a run in the file."""
 
     run: RunState
     held: Mapping[str, Held] = {}
     resumes: tuple[Resume, ...] = ()
     marks: tuple[int, ...] = ()
-    """Where the first point after each of `resumes` stands in the loss curve as the file has it."""
+    """Position in the stored loss curve of the first point after each of `resumes`."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -89,13 +90,13 @@ _decode = msgspec.msgpack.Decoder(Saved).decode
 
 
 def save(con: sqlite3.Connection, box: int, run: RunState, kept: Kept | None, now: float) -> Kept:
-    """Write a run; return what is known of it now.
+    """Write a run; return the updated knowledge of it.
 
     Args:
         con: In a transaction.
         box: The box's number.
         run: Its newest state.
-        kept: What the last write, or reading, left.
+        kept: Result of the last write or load.
         now: Client clock.
     """
     there = con.execute("SELECT 1 FROM runs WHERE box = ? AND run = ?", (box, run.name)).fetchone()
@@ -132,11 +133,11 @@ def _same(old: tuple[Resume, ...], new: tuple[Resume, ...]) -> int:
 def _placed(
     run: RunState, same: int, marks: tuple[int, ...], held: Held | None, series: Series
 ) -> tuple[int, ...]:
-    """Return where the resumes stand: as followed so far, the new ones by their place in memory."""
+    """Return the stored positions of the resumes: known ones as tracked, new ones from memory."""
     if held is None:
         return tuple(resume.index for resume in run.resumes)
     xs, ys, count = series.columns()
-    if common(held, xs, ys, count) < held.base:  # it will be written from its start
+    if common(held, xs, ys, count) < held.base:  # it will be rewritten from its start
         return tuple(resume.index for resume in run.resumes)
     return (*marks, *(held.place(resume.index) for resume in run.resumes[same:]))
 
@@ -146,8 +147,8 @@ def _bare(run: RunState, marks: tuple[int, ...]) -> RunState:
         msgspec.structs.replace(resume, index=mark)
         for resume, mark in zip(run.resumes, marks, strict=True)
     )
-    # The cursor of a curve that was found counts its points, and points before it may be corrected while nobody is
-    # connected. That of a file counts bytes that do not change.
+    # The cursor of a found curve counts its points, and earlier points may be corrected while rgt
+    # is disconnected. The cursor of a file counts bytes, which do not change.
     cursors = {
         source: FROM_THE_START if "#" in source else cursor
         for source, cursor in run.cursors.items()
@@ -159,7 +160,7 @@ def recall(con: sqlite3.Connection, box: int) -> tuple[Kept, ...]:
     """Return the newest runs of a box with their curves, oldest first.
 
     Raises:
-        Damaged: they are not what was written.
+        Damaged: their rows are invalid.
     """
     rows = con.execute(
         "SELECT run, body FROM runs WHERE box = ? ORDER BY at DESC LIMIT ?", (box, RECALLED)
@@ -178,16 +179,15 @@ def _recalled(con: sqlite3.Connection, box: int, name: str, body: bytes) -> Kept
     ).fetchall():
         held[metric] = _taken_up(con, (box, name, metric))
     series = {metric: Series(each.xs, each.ys) for metric, each in held.items()}
-    run = msgspec.structs.replace(
-        saved.run, series=series, alive=None
-    )  # what lived then may not now
+    # It may have ended meanwhile.
+    run = msgspec.structs.replace(saved.run, series=series, alive=None)
     return Kept(run, held, run.resumes, tuple(resume.index for resume in run.resumes))
 
 
 def curves_of(
     con: sqlite3.Connection, box: int, run: str
 ) -> dict[str, tuple[list[int], list[float]]]:
-    """Return the curves of a run as the file has them: steps and values by metric. One that is damaged is left out."""
+    """Return the stored curves of a run: steps and values by metric. Damaged curves are skipped."""
     found: dict[str, tuple[list[int], list[float]]] = {}
     metrics = con.execute(
         "SELECT DISTINCT metric FROM curves WHERE box = ? AND run = ?", (box, run)
@@ -202,7 +202,7 @@ def curves_of(
 
 
 def resumes_of(con: sqlite3.Connection, box: int, run: str) -> tuple[Resume, ...]:
-    """Return the resumes of a run, with their places in the loss curve as the file has it; none where it is damaged."""
+    """Return the resumes of a run, with positions in the stored loss curve; empty if damaged."""
     row = con.execute("SELECT body FROM runs WHERE box = ? AND run = ?", (box, run)).fetchone()
     try:
         if row is None:
@@ -218,14 +218,14 @@ def resumes_of(con: sqlite3.Connection, box: int, run: str) -> tuple[Resume, ...
 def write(
     con: sqlite3.Connection, key: Key, series: Series, held: Held | None, marks: Sequence[int]
 ) -> tuple[Held, list[int]]:
-    """Bring a stored curve up to `series`; return its new state and that of its marks.
+    """Update a stored curve to `series`; return its new state and that of its marks.
 
     Args:
         con: In a transaction.
-        key: Which curve.
+        key: Identifies the curve.
         series: The newest snapshot.
-        held: How it stood after the last write, or after it was read; None = nothing in the file is of this series.
-        marks: Places in the series as the file has it (for old ones) that must be followed through a thinning.
+        held: Its state after the last write or load; None = the file has nothing of this series.
+        marks: Positions in the stored series that must be adjusted when it is thinned.
     """
     xs, ys, count = series.columns()
     same = 0 if held is None else common(held, xs, ys, count)
@@ -258,7 +258,10 @@ def _anew(
 
 
 def common(held: Held, xs: list[int], ys: list[float], count: int) -> int:
-    """Return how many leading points are as they were written, in whole chunks where they are not all."""
+    """Return how many leading points are unchanged since they were written.
+
+    If some differ, the count is rounded down to full chunks.
+    """
     if xs is held.xs and ys is held.ys:
         return min(count, held.count)
     most = min(count, held.count)
@@ -317,7 +320,7 @@ def _pieces(con: sqlite3.Connection, key: Key) -> Iterator[tuple[list[int], list
 
 
 def _taken_up(con: sqlite3.Connection, key: Key) -> Held:
-    """Return how a curve stands in the file: its last chunk, if not full, is gone on with."""
+    """Load a curve; a last chunk that is not full will be extended."""
     xs: list[int] = []
     ys: list[float] = []
     chunks = last = 0
@@ -332,7 +335,7 @@ def _taken_up(con: sqlite3.Connection, key: Key) -> Held:
 
 
 def pack(xs: Sequence[int], ys: Sequence[float]) -> bytes:
-    """Return the points as bytes; a full chunk, which will hardly be written again, is compressed."""
+    """Pack points as bytes; only full chunks are compressed, because they rarely change again."""
     steps = array("q", [min(_LARGEST, max(-_LARGEST, x)) for x in xs])
     values = array("d", ys)
     if sys.byteorder == "big":
@@ -345,10 +348,10 @@ def pack(xs: Sequence[int], ys: Sequence[float]) -> bytes:
 
 
 def unpack(body: bytes) -> tuple[list[int], list[float]]:
-    """Return steps and values.
+    """Unpack steps and values.
 
     Raises:
-        Damaged: these are no bytes of `pack`.
+        Damaged: the bytes were not made by `pack`.
     """
     try:
         data = zlib.decompress(body[1:]) if body[0] == _ZLIB else body[1:]
@@ -367,12 +370,13 @@ def unpack(body: bytes) -> tuple[list[int], list[float]]:
 
 
 def thin(xs: Sequence[int], ys: Sequence[float], most: int) -> list[int]:
-    """Return the places of at most `most` points that draw the curve ``(xs, ys)``.
+    """Return the indices of at most `most` points that draw the curve ``(xs, ys)``.
 
-    Kept are both ends, and of every stretch of steps the lowest and the highest point and the first NaN and the first
-    infinity of either sign: what a person looks for in a curve is its extremes. Stretches are of equal width in steps,
-    so that thinning again and again while a run goes on does not starve its beginning; a resume that goes back in
-    steps begins a stretch of its own. A curve that goes back too often for that is cut by places instead.
+    It keeps both ends, and of every section the lowest and the highest point, the first NaN and the
+    first infinity of either sign, because extremes matter most to a reader. Sections have equal
+    width in steps, so that repeated thinning of a growing run does not wear out its beginning; a
+    resume that goes back in steps begins a new section. A curve that goes back too often for that
+    is divided by index instead.
 
     Args:
         xs: Steps.

@@ -1,8 +1,8 @@
-"""What the boxes cost per day: seconds watched times price, and what the provider's own bills add.
+"""The daily costs of boxes: watched seconds times price, plus amounts from the provider's bills.
 
-Time that nobody watched counts only where the provider's sum before and after it says what it cost; where that sum is
-itself price × time, it is kept apart, as an estimate. Watched time is measured by a clock that nobody can set. One
-process writes a box at a time, so nothing is counted twice.
+Unwatched time counts only if the provider's totals before and after it show its costs. If a total
+is itself price × time, it is stored separately, as an estimate. Watched time is measured by a clock
+that cannot be set. Only one process writes a box at a time, so nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -19,56 +19,57 @@ from rgt_tui.model import Amount, BoxState, Link, MeterKind, Spend, steady
 from rgt_tui.profiles import stale_after
 
 VALID_SECONDS = 600.0
-"""A provider's price is believed for this long after it was read."""
+"""How long a provider's price is used after it was read."""
 AWAKE_SECONDS = 60.0
-"""A longer pause between two looks was no looking: the computer slept."""
+"""A longer gap between two counts means that the computer slept."""
 CONTESTED = "contested"
-"""The alert that a box answers which its provider calls stopped: it holds only where that lasts."""
+"""Kind of the alert that a box answers although its provider reports it as stopped."""
 DAY = 86400.0
 GAP_SECONDS = 90.0
-"""Less unwatched time than this between two readings of the provider's sum is not looked into."""
+"""A shorter unwatched time between two readings of the provider's total is ignored."""
 CENT = 0.005
-"""Less than this of an estimate does not make a sum one."""
+"""A smaller estimate does not make a total an estimate."""
 SAME_SECONDS = 1.0
-"""Two readings belong to one sum when they begin at the same time, as near as this."""
+"""Two readings belong to the same total if their start times differ by at most this much."""
 LONGEST_DAYS = 1000
-"""An unwatched stretch that is said to be longer is counted from this many days before its end."""
+"""A longer unwatched span is only counted for this many days before its end."""
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What was seen of one box's bill, to be added to a day."""
+    """An observed part of one box's costs, to be added to a day."""
 
     day: str
     """Local date."""
     currency: str
     billed: float = 0.0
     idle: float = 0.0
-    """Of `billed`: while no run was alive."""
+    """The part of `billed` while no run was alive."""
     seconds: float = 0.0
-    """Watched while a price was known to be charged."""
+    """Time watched with a known price."""
     at_least: bool = False
-    """`billed` is a lower bound: a part of the price was not known, or (no `currency`) all of it."""
+    """`billed` is a lower bound: part of the price was unknown, or (no `currency`) all of it."""
 
 
 class ProviderSum(msgspec.Struct, frozen=True):
-    """A reading of what the provider says a box has cost."""
+    """A reading of a box's total costs from the provider."""
 
     currency: str
     since: float
     at: float
     spent: float
     estimated: bool = False
-    """It is price × the time since `since`: no books."""
+    """It is price × the time since `since`, not from books."""
 
 
 # From states to costs.
 
 
 def price(box: BoxState, now: float) -> Amount | None:
-    """Return what an hour of `box` costs at `now`; None where unknown."""
+    """Return the hourly price of `box` at `now`; None = unknown."""
     meter, spec = box.meter, box.spec
     if meter.at is None and spec.provider is None and spec.per_hour is not None:
-        # A price that a person wrote down counts while the box answers: then, at least, it is there.
+        # A price from the fleet file counts while the box answers, because then it certainly
+        # exists.
         known = box.link is Link.LIVE and _sane(spec.per_hour)
         if known:
             return Amount(spec.per_hour, spec.currency)
@@ -77,15 +78,16 @@ def price(box: BoxState, now: float) -> Amount | None:
         return None
     if not -AWAKE_SECONDS <= now - meter.at <= VALID_SECONDS or not _sane(meter.per_hour):
         return None
-    # A machine that is called stopped, and answers on, may cost what it costs while it runs.
+    # A machine that answers although it is reported as stopped may cost as much as a running one.
     at_least = meter.at_least or any(alert.kind == CONTESTED for alert in box.alerts)
     return Amount(meter.per_hour, meter.currency, at_least)
 
 
 def is_unpriced(box: BoxState, now: float) -> bool:
-    """Tell whether `box` may be billed at an unknown price: then a day's sum is a lower bound.
+    """Return whether `box` may be billed at an unknown price: the day's sum is a lower bound.
 
-    A provider that has not been read yet, or cannot be for a while, is none such: its own sum tells of that time later.
+    A provider that has not been read yet, or temporarily cannot be, does not count: its total will
+    cover that time later.
     """
     meter, spec = box.meter, box.spec
     if price(box, now) is not None or box.link is not Link.LIVE or meter.kind is MeterKind.NONE:
@@ -100,7 +102,7 @@ def _sane(amount: float) -> bool:
 
 
 def alive(box: BoxState, now: float) -> bool | None:
-    """Tell whether a run is alive on `box`; None where unknown."""
+    """Return whether a run is alive on `box`; None = unknown."""
     if box.link is not Link.LIVE or box.sample is None or box.sample_at is None:
         return None
     if now - box.sample_at > stale_after(box):
@@ -119,10 +121,10 @@ def alive(box: BoxState, now: float) -> bool | None:
 
 
 class Metering:
-    """Turns the time that passes into costs.
+    """Converts passed time into costs.
 
     Args:
-        ticks: Seconds of a clock that nobody can set, and that also runs while the computer sleeps.
+        ticks: Seconds of a clock that cannot be set, and that also runs while the computer sleeps.
     """
 
     def __init__(self, ticks: Callable[[], float] = steady) -> None:
@@ -133,10 +135,10 @@ class Metering:
         self._read: dict[str, float] = {}
 
     def look(self, boxes: tuple[BoxState, ...], now: float) -> tuple[tuple[str, Exception], ...]:
-        """Count the time since the last look, by what the boxes are now.
+        """Count the time since the last call, using the present state of the boxes.
 
         Returns:
-            The boxes that could not be counted, and why; the others were.
+            Boxes that could not be counted, and their errors; the others were counted.
         """
         tick = self._ticks()
         last, self._looked = self._looked, tick
@@ -185,7 +187,7 @@ class Metering:
             )
 
     def taken(self) -> tuple[dict[str, tuple[Cost, ...]], dict[str, tuple[ProviderSum, ...]]]:
-        """Return, once, what came since: costs by box, the provider's sums by box."""
+        """Return the new costs and the provider's new totals by box, each once."""
         costs = {box: joined(each) for box, each in self._costs.items()}
         sums = {box: tuple(each) for box, each in self._sums.items()}
         self._costs, self._sums = {}, {}
@@ -193,7 +195,7 @@ class Metering:
 
 
 def joined(costs: Iterable[Cost]) -> tuple[Cost, ...]:
-    """Return costs added up, one for each day and currency."""
+    """Add up costs, one result per day and currency."""
     found: dict[tuple[str, str], Cost] = {}
     for each in costs:
         key = (each.day, each.currency)
@@ -212,10 +214,10 @@ def joined(costs: Iterable[Cost]) -> tuple[Cost, ...]:
 
 BOUNDS = """CREATE TABLE bounds (box INTEGER NOT NULL, day TEXT NOT NULL,
     PRIMARY KEY (box, day)) WITHOUT ROWID"""
-"""Days on which a part of what a box cost had no price: their sums are lower bounds."""
+"""Days on which part of a box's costs had no price: their sums are lower bounds."""
 ESTIMATES = """CREATE TABLE estimates (box INTEGER NOT NULL, day TEXT NOT NULL, currency TEXT NOT NULL,
     amount REAL NOT NULL, PRIMARY KEY (box, day, currency)) WITHOUT ROWID"""
-"""Price × time that nobody watched and no books tell of. Never added to what is known to be billed."""
+"""Price × unwatched time that no books cover. Never added to the amounts known to be billed."""
 
 
 def add(con: sqlite3.Connection, box: int, cost: Cost) -> None:
@@ -234,7 +236,7 @@ def add(con: sqlite3.Connection, box: int, cost: Cost) -> None:
 def spread(
     con: sqlite3.Connection, box: int, currency: str, amount: float, start: float, stop: float
 ) -> None:
-    """Add what unwatched time cost to its days, as if it had cost the same all along."""
+    """Distribute the costs of unwatched time over its days, at a constant rate."""
     for day, begin, end in _days(start, stop):
         add(con, box, Cost(day, currency, amount * (end - begin) / (stop - start)))
 
@@ -251,7 +253,7 @@ def _spread_estimate(
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """A sum as it was last read, and what the days of the box held then."""
+    """The last reading of a total, and the box's sums of days at that time."""
 
     since: float
     at: float
@@ -261,14 +263,15 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 def take_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
-    """Add a reading of the provider's sum: what it says about unwatched time is added to its days.
+    """Process a reading of the provider's total: add its part for unwatched time to those days.
 
-    A provider may have two sums, such as its books, and an estimate while they do not answer; what one has told is not
-    told by the other again. A reading that is later than this one was written while the clock was ahead: it is
-    replaced, and what it put into days that have not come yet is taken out of them.
+    A provider may have two totals, such as its books, and an estimate while the books are
+    unavailable; an amount counted from one is not counted again from the other. A stored reading
+    that is later than this one was written while the clock was ahead: it is replaced, and the costs
+    that it added to future days are removed.
     """
     if new.at < new.since - GAP_SECONDS:
-        return None  # the clock is behind: the machine was not there by then
+        return None  # the clock is wrong: the machine did not exist by then
     known = [
         _Known(*row)
         for row in con.execute(
@@ -291,7 +294,7 @@ def take_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
     billed, seconds = _counted(con, box, new.currency)
     nothing = _Known(new.since, new.since, 0.0, 0.0, 0.0)
     base = same
-    if same is None and (last is None or last.at <= new.since):  # of a machine that was made anew
+    if same is None and (last is None or last.at <= new.since):  # for a newly created machine
         base = nothing if last is None else msgspec.structs.replace(last, at=new.since, spent=0.0)
     if base is not None:
         newest = base if same is None else last or base
@@ -305,7 +308,7 @@ def take_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
 
 
 def _estimate(con: sqlite3.Connection, box: int, new: ProviderSum, last: _Known | None) -> None:
-    """Note what the time since the last reading cost that nobody watched: the mean price × that time."""
+    """Store the estimated costs of unwatched time since the last reading: mean price × time."""
     begin = new.since if last is None else max(last.at, new.since)
     _, seconds = _counted(con, box, new.currency)
     unwatched = new.at - begin - (seconds - (0.0 if last is None else last.seconds))
@@ -315,9 +318,9 @@ def _estimate(con: sqlite3.Connection, box: int, new: ProviderSum, last: _Known 
 
 
 def _bring_back(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
-    """Correct what was written while the clock was ahead: later readings go, and estimates of days to come.
+    """Correct data written while the clock was ahead: delete later readings and future estimates.
 
-    What was billed is a fact: it is counted on the day of this reading.
+    Billed amounts are facts: they are moved to the day of this reading.
     """
     today = day_of(new.at)
     given = {"box": box, "currency": new.currency, "today": today, "at": new.at + SAME_SECONDS}
@@ -341,7 +344,7 @@ def _bring_back(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
 
 
 def remember_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
-    """Note a reading, with what the days hold now."""
+    """Store a reading together with the present sums of the days."""
     con.execute(
         "DELETE FROM sums WHERE box = ? AND currency = ? AND since BETWEEN ? AND ?",
         (box, new.currency, new.since - SAME_SECONDS, new.since + SAME_SECONDS),
@@ -354,7 +357,7 @@ def remember_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
 
 
 def _counted(con: sqlite3.Connection, box: int, currency: str) -> tuple[float, float]:
-    """Return what a box has cost so far, estimates included, and the seconds of it that somebody watched."""
+    """Return a box's total costs so far, including estimates, and the watched seconds."""
     row = con.execute(
         "SELECT total(billed), total(seconds) FROM days WHERE box = ? AND currency = ?",
         (box, currency),
@@ -366,7 +369,7 @@ def _counted(con: sqlite3.Connection, box: int, currency: str) -> tuple[float, f
 
 
 def spent(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> Spend:
-    """Return what boxes cost today, yesterday, and in this month so far."""
+    """Return the costs of boxes today, yesterday, and in this month so far."""
     boxes = tuple(boxes)
     today = midnight(now)
     yesterday, tomorrow = midnight(today - DAY / 2), midnight(today + 1.5 * DAY)
@@ -417,7 +420,10 @@ def spent(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> Spend:
 
 
 def is_bounded(con: sqlite3.Connection, boxes: Iterable[int], since: float, until: float) -> bool:
-    """Tell whether what boxes cost between two times is a lower bound: a price lacked, or hours of history are lost."""
+    """Return whether the costs of boxes between two times are a lower bound.
+
+    They are if a price was unknown or hours of the history are lost.
+    """
     if (
         con.execute("SELECT 1 FROM losses WHERE start < ? AND stop > ?", (until, since)).fetchone()
         is not None
@@ -427,7 +433,7 @@ def is_bounded(con: sqlite3.Connection, boxes: Iterable[int], since: float, unti
 
 
 def _bounded(con: sqlite3.Connection, boxes: Iterable[int], first: str, end: str) -> set[str]:
-    """Return the days from `first` to before `end` on which a part of what one of the boxes cost had no price."""
+    """Return the days from `first` to before `end` on which part of a box's costs had no price."""
     return {
         str(row[0])
         for box in boxes
@@ -442,7 +448,7 @@ def _amounts(totals: dict[str, list[float]], which: int) -> tuple[tuple[str, flo
 
 
 def _days(start: float, stop: float) -> Iterator[tuple[str, float, float]]:
-    """Yield the local days between two times: date, and from when to when."""
+    """Yield the local days between two times: date, start, end."""
     at = max(start, stop - LONGEST_DAYS * DAY)
     while at < stop:
         end = min(stop, midnight(midnight(at) + 1.5 * DAY))

@@ -1,4 +1,4 @@
-"""Boxes that stop themselves, seen from the client: arming one, remembering it, and finding out what became of it."""
+"""Boxes that stop themselves, seen from the client: arming, records, and outcome."""
 
 from rgt_tui.fleet.autostop.autostop_verbs import ARMED, ArmedBook
 from rgt_tui.fleet.autostop.self_stops import SelfStops, against_platform

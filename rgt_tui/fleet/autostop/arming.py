@@ -1,6 +1,6 @@
-"""Arm a box to stop itself: check for objections, show them, and send the request once its name was typed.
+"""Arm a box to stop itself: check for objections, show them, and send the request once confirmed.
 
-What is written down is written before it is sent: an arming that cannot be recorded is not made.
+A request is recorded before it is sent: without a record nothing is armed.
 """
 
 from __future__ import annotations
@@ -37,53 +37,53 @@ from rgt_tui.profiles import age
 from rgt_tui.providers import own_stop
 
 NO_INSTANCE = "-"
-"""Of a box without a provider, which can only ask."""
+"""Instance of a box without a provider, which can only notify a person."""
 WARN_S = 600.0
-"""So long before the end a box warns; of a short limit a third."""
+"""A box warns this many seconds before the end, or after two thirds of a short limit."""
 
 
 class NotNamed(Exception):
-    """An accepted process does not exist; the message says which ones do."""
+    """An accepted pid does not exist; the message lists the existing ones."""
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What the person wants."""
+    """The person's request."""
 
     mode: Mode
     action: EndsBy
     limit_s: float
     inspect_s: float = 0.0
     accept: tuple[str, ...] = ()
-    """Pids of idle holders; of a lease, names of runs that do not save."""
+    """Pids of idle processes; for a lease, names of runs that do not save."""
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What would come of arming, as it was asked just now."""
+    """The expected result of arming, as just checked."""
 
     spec: BoxSpec
     wish: Wish
     request: ArmRequest | None
-    """None where it could not even be put together."""
+    """None = it could not be built."""
     answer: ArmAnswer | None
-    """The box's; None = it was not asked."""
+    """The box's answer; None = the box was not queried."""
     review: Review | None
     """What a park would keep, lose and leave billing."""
     reasons: tuple[str, ...]
-    """Why it is not armed, all at once."""
+    """Reasons why it cannot be armed, all at once."""
     key_words: str
-    """What it would stop itself with."""
+    """The key or command that it would stop itself with."""
     key_proof: str = ""
-    """How the box proves that it may stop itself with that."""
+    """How the box proves that it is allowed to stop itself with that."""
 
     @property
     def promises(self) -> tuple[str, ...]:
-        """What is true of every armed box."""
+        """Statements that are true of every armed box."""
         return promises(self.wish.mode, self.wish.action)
 
     @property
     def erased(self) -> tuple[str, ...]:
-        """Results of which a park would take the only copy, by what is known now."""
+        """Results whose only copy a park would delete, as known now."""
         if self.review is not None:
             return erased(self.review)
         return ()
@@ -93,9 +93,9 @@ class Arming:
     """Arms the boxes of a started fleet.
 
     Args:
-        fleet: It.
-        audit: Where it is written down.
-        book: Where it is remembered.
+        fleet: The fleet.
+        audit: The audit log.
+        book: Stores which boxes were armed.
         readonly: Refuse.
     """
 
@@ -108,11 +108,11 @@ class Arming:
         self._readonly = readonly
 
     async def rehearse(self, spec: BoxSpec, wish: Wish) -> Rehearsal:
-        """Ask platform, provider, gate and box what speaks against it. Nothing changes anywhere.
+        """Query platform, provider, gate and box for objections. Nothing is changed.
 
         Raises:
             BoxError: the box was not reached, or gave no answer.
-            NotNamed: something is accepted by a pid that is none of its holders.
+            NotNamed: an accepted pid does not belong to an idle process.
         """
         profile = self._fleet.profile(spec.name)
         review: Review | None = None
@@ -145,9 +145,9 @@ class Arming:
         """Arm the box, if there are no objections and its name was typed.
 
         Raises:
-            GateClosed: it is not armed, and why.
-            BoxError: whether it is armed is not known.
-            AuditFailed: it cannot be written down; nothing was sent.
+            GateClosed: it is not armed, with the reasons.
+            BoxError: it is unknown whether it is armed.
+            AuditFailed: it cannot be recorded; nothing was sent.
         """
         spec, request = rehearsed.spec, rehearsed.request
         if rehearsed.reasons or request is None:
@@ -178,7 +178,8 @@ class Arming:
             currency=costs.currency if costs is not None else "USD",
             durable=request.durable,
         )
-        with contextlib.suppress(OSError, TimeoutError):  # it is armed, whatever this disk says
+        # It is armed, even if the local disk fails.
+        with contextlib.suppress(OSError, TimeoutError):
             self._book.arm(spec, armed)
         written.note(AuditEvent.ARMED, request.boot, f"armed: {words_of(request)}")
         return answer
@@ -218,7 +219,10 @@ class Arming:
 
 
 def rank(mount: str, spec: BoxSpec, profile: Profile) -> tuple[int, str]:
-    """Rank a mount among those that survive a park: copies go to the first, to ``/`` last of all."""
+    """Return the sort key of a mount that survives a park.
+
+    Copies go to the first mount; ``/`` comes last.
+    """
     for place, path in enumerate(
         (spec.durable, profile.overrides.data_dir, profile.overrides.durable_dir)
     ):
@@ -228,10 +232,12 @@ def rank(mount: str, spec: BoxSpec, profile: Profile) -> tuple[int, str]:
 
 
 def accepted(status: AutostopStatus, words: Sequence[str]) -> tuple[HolderId, ...]:
-    """Return the idle holders that a person accepts by pid: this very process each, not whatever has the pid later.
+    """Return the idle processes that a person accepts by pid.
+
+    The ids identify these processes, so a later process with the same pid is not accepted.
 
     Raises:
-        NotNamed: one of them is no holder.
+        NotNamed: a pid does not belong to an idle process.
     """
     holders = {str(one.pid): one for one in status.holders}
     unknown = [word for word in words if word not in holders]
@@ -247,7 +253,7 @@ def accepted(status: AutostopStatus, words: Sequence[str]) -> tuple[HolderId, ..
 
 
 def words_of(request: ArmRequest) -> str:
-    """Say what a request arms a box with, for the audit log."""
+    """Describe what a request arms a box with, for the audit log."""
     does = "parks itself" if request.action is EndsBy.PARK else "calls for a person"
     when = "when idle for" if request.mode is Mode.IDLE else "at the end of a lease of"
     accepts = [f"pid {one.pid}" for one in request.accept_holders] + list(request.accept_unsaving)

@@ -1,6 +1,6 @@
-"""Calls of the agent's ``autostop`` and ``sink`` verbs, and the record of which boxes were armed from here.
+"""Calls of the agent's ``autostop`` and ``sink`` verbs, and the record of boxes armed from here.
 
-No answer, half an answer and one that makes no sense are errors in words: silence is neither "armed" nor "not armed".
+A missing, incomplete or invalid answer is an error: silence means neither "armed" nor "not armed".
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from rgt_tui.profiles import age
 from rgt_tui.ssh import CommandFailed, Deployed, Done, decoded, record, run
 
 Way = tuple[asyncssh.SSHClientConnection, Deployed]
-"""The connection that stands, and the agent at its end."""
+"""The open connection and its agent."""
 SECONDS = 60.0
-"""Arming lists results and asks the platform once."""
+"""Limit for a call: arming lists results and queries the platform once."""
 MOST_BYTES = 4 << 20
 STORY_LINES = 200
 COPY = "rgt-autostop.jsonl"
-"""What the agent calls its copy of the story, in each directory that outlives a stop."""
+"""Name of the agent's copies of the story, in each directory that survives a stop."""
 OK, REFUSED = 0, 1
 """Exit statuses that come with an answer."""
 T = TypeVar("T")
 ARMED = "armed"
-"""Name of its directory, beside the audit log."""
+"""Name of its directory, next to the audit log."""
 
 Stamp = tuple[int, int]
 """Modification time in nanoseconds, and inode."""
 
 
 async def rehearse(way: Way, request: ArmRequest) -> ArmAnswer:
-    """Ask what would come of arming. Nothing changes on the box.
+    """Return the expected result of arming. Nothing changes on the box.
 
     Raises:
-        BoxError: no answer, or one that cannot be used.
+        BoxError: no answer, or an unusable one.
     """
     return await _armed(way, "--rehearse", request)
 
@@ -64,34 +64,34 @@ async def arm(way: Way, request: ArmRequest) -> ArmAnswer:
     """Arm the box.
 
     Raises:
-        BoxError: whether it is armed now is not known: ask for its status.
+        BoxError: it is unknown whether it is armed now: query its status.
     """
     return await _armed(way, "--arm", request)
 
 
 async def ask_status(way: Way) -> AutostopStatus:
-    """Ask for the status of its own stop.
+    """Query the status of the box's self-stop.
 
     Raises:
-        BoxError: no answer, or one that cannot be used.
+        BoxError: no answer, or an unusable one.
     """
     return _status(await _ask(way, ("autostop", "--status"), AutostopStatus))
 
 
 async def disarm(way: Way) -> AutostopStatus:
-    """Take back what it was armed with.
+    """Disarm the box.
 
     Raises:
-        BoxError: whether it still is is not known: ask for its status.
+        BoxError: it is unknown whether it is still armed: query its status.
     """
     return _status(await _ask(way, ("autostop", "--disarm"), AutostopStatus))
 
 
 async def keep(way: Way, seconds: float) -> AutostopStatus:
-    """Put its stop off, from now on for so long.
+    """Postpone the self-stop for this many seconds from now.
 
     Raises:
-        BoxError: whether it was is not known: ask for its status.
+        BoxError: it is unknown whether it was postponed: query its status.
     """
     return _status(await _ask(way, ("autostop", "--keep", f"{seconds:.0f}"), AutostopStatus))
 
@@ -99,12 +99,15 @@ async def keep(way: Way, seconds: float) -> AutostopStatus:
 async def ask_story(
     way: Way, copies: Sequence[str] = (), lines: int = STORY_LINES
 ) -> tuple[StopEvent, ...]:
-    """Ask what the box has written down about its own stop, oldest first; a line that cannot be read is left out.
+    """Query the box's records of its self-stop (the story), oldest first.
+
+    Unreadable lines are skipped.
 
     Args:
-        way: To the box.
-        copies: Directories that have outlived a stop, with a copy of the story: the disk of the original may be new.
-        lines: The newest so many.
+        way: The connection to the box.
+        copies: Directories that survive a stop, with a copy of the story: the original's disk may
+            be new.
+        lines: Maximum number, the newest.
 
     Raises:
         BoxError: no answer.
@@ -134,10 +137,12 @@ async def ask_story(
 async def sink(
     way: Way, words: Sequence[str], address: Secret | None = None, token: Secret | None = None
 ) -> Done:
-    """Run the agent's verb ``sink``; address and token are sent over standard input, never on a command line.
+    """Run the agent's verb ``sink``.
+
+    Address and token are sent over standard input, never on a command line.
 
     Raises:
-        BoxError: what came of it is not known.
+        BoxError: the result is unknown.
     """
     lines = [one.reveal() for one in (address, token) if one is not None]
     return await _run(way, ("sink", *words), "".join(f"{line}\n" for line in lines).encode())
@@ -169,7 +174,7 @@ async def _ask(way: Way, words: Sequence[str], kind: type[T], data: bytes = b"")
 
 
 def _status(found: AutostopStatus) -> AutostopStatus:
-    """Return it, if all its numbers are finite."""
+    """Return the status if all its numbers are finite."""
     numbers = (
         found.since,
         found.limit_s,
@@ -186,12 +191,12 @@ def _status(found: AutostopStatus) -> AutostopStatus:
 
 
 class Keeping:
-    """Puts off and takes back, in writing.
+    """Postpones and disarms self-stops, and records that.
 
     Args:
         spec: The box.
-        audit: Where it is written down.
-        book: What is remembered of it.
+        audit: The audit log.
+        book: Stores which boxes were armed.
         clock: Epoch seconds.
     """
 
@@ -204,12 +209,12 @@ class Keeping:
         self._clock = clock
 
     async def keep(self, way: Way, seconds: float) -> AutostopStatus:
-        """Put the box's stop off.
+        """Postpone the box's self-stop.
 
         Raises:
-            GateClosed: it is not armed, so there is nothing to put off.
-            BoxError: whether it was put off is not known.
-            AuditFailed: it cannot be written down; nothing was sent.
+            GateClosed: it is not armed, so there is nothing to postpone.
+            BoxError: it is unknown whether it was postponed.
+            AuditFailed: it cannot be recorded; nothing was sent.
         """
         before = await ask_status(way)
         if not is_armed(before):
@@ -221,25 +226,26 @@ class Keeping:
         return after
 
     async def disarm(self, way: Way) -> AutostopStatus:
-        """Take back what a box is armed with. One that is not armed is asked all the same: it forgets what it has.
+        """Disarm a box. Also sent to a box that is not armed: it deletes its state.
 
         Raises:
-            BoxError: whether it is still armed is not known.
-            AuditFailed: it cannot be written down; nothing was sent.
+            BoxError: it is unknown whether it is still armed.
+            AuditFailed: it cannot be recorded; nothing was sent.
         """
         boot = boot_of(await ask_status(way))
         self.note(AuditEvent.REQUESTED, boot, "disarm")
         after = await disarm(way)
-        with contextlib.suppress(OSError, TimeoutError):  # it is disarmed, whatever this disk says
+        # It is disarmed, even if the local disk fails.
+        with contextlib.suppress(OSError, TimeoutError):
             self._book.forget(self._spec)
         self.note(AuditEvent.DISARMED, boot, "disarmed")
         return after
 
     def note(self, event: AuditEvent, boot: str, text: str, typed: str = "") -> None:
-        """Write one line.
+        """Write one line of the audit log.
 
         Raises:
-            AuditFailed: it is not there.
+            AuditFailed: it could not be written.
         """
         ref = self._spec.provider
         self._audit.record(
@@ -257,32 +263,31 @@ class Keeping:
 
 
 def is_armed(status: AutostopStatus) -> bool:
-    """Tell whether a box is armed in any mode."""
+    """Return whether a box is armed in any mode."""
     return status.armed or (status.lease is not None and status.lease.armed)
 
 
 def boot_of(status: AutostopStatus) -> str:
-    """Return the boot that a box is armed for; empty where it is not."""
+    """Return the boot that a box is armed for; empty = it is not armed."""
     return status.boot or (status.lease.boot if status.lease is not None else None) or ""
 
 
-# What this computer remembers about boxes it has armed, since a machine that has stopped itself cannot say
-# so.
+# Local records of armed boxes, because a machine that has stopped itself cannot report that.
 #
-# One JSON file per instance, in a directory beside the journal. It outlives rgt, a reboot of this computer,
-# and the box's running; a person's `--disarm`, or arming anew, ends it.
+# There is one JSON file per instance, in a directory next to the journal. It survives restarts of
+# rgt, this computer and the box; a person's `--disarm`, or arming again, deletes or replaces it.
 
 
 class ArmedBook:
-    """The files, below one directory of mode 0700."""
+    """The files, in one directory of mode 0700."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def find(self, spec: BoxSpec) -> SelfStop | None:
-        """Return what is remembered of a box's instance; None = it was never armed from here, or that is over.
+        """Return the record of a box's instance; None = not armed from here, or disarmed.
 
-        A file that cannot be read counts as none: the box itself says what it is armed with.
+        An unreadable file counts as None: the box itself reports its armed state.
         """
         try:
             with files.open_regular(self._path(spec), follow=False) as file:
@@ -291,9 +296,9 @@ class ArmedBook:
             return None
 
     def stamps(self, specs: Iterable[BoxSpec]) -> dict[str, Stamp]:
-        """Return, for each of these boxes that something is remembered of, what changes with its file.
+        """Return the stamps of the recorded boxes among these.
 
-        One look at the directory answers for all of them: hardly any box of a fleet is armed.
+        One directory listing covers all of them, because few boxes of a fleet are armed.
         """
         try:
             names = frozenset(path.name for path in self.folder.iterdir())
@@ -307,7 +312,10 @@ class ArmedBook:
         return found
 
     def stamp(self, spec: BoxSpec) -> Stamp | None:
-        """Return what changes with the file, so that it is read only then; None = there is none."""
+        """Return a stamp that changes with the file, or None without a file.
+
+        The file is read only when its stamp has changed.
+        """
         with contextlib.suppress(OSError):
             status = self._path(spec).stat()
             return status.st_mtime_ns, status.st_ino
@@ -316,11 +324,11 @@ class ArmedBook:
     def change(
         self, spec: BoxSpec, change: Callable[[SelfStop | None], SelfStop | None]
     ) -> SelfStop | None:
-        """Replace what is remembered by what `change` makes of it, and return that; None forgets it.
+        """Replace a record by the result of `change`, and return that; None deletes it.
 
         Raises:
-            OSError: it cannot be written; it is as it was.
-            TimeoutError: another rgt holds it.
+            OSError: it cannot be written and is unchanged.
+            TimeoutError: another rgt holds the lock.
         """
         path = self._path(spec)
         with files.alone(path):
@@ -333,11 +341,11 @@ class ArmedBook:
         return after
 
     def arm(self, spec: BoxSpec, armed: Armed) -> SelfStop:
-        """Remember that a box was armed: what was known of an earlier arming in the same mode is over.
+        """Record that a box was armed. An earlier arming in the same mode is replaced.
 
         Raises:
             OSError: it cannot be written.
-            TimeoutError: another rgt holds it.
+            TimeoutError: another rgt holds the lock.
         """
 
         def change(before: SelfStop | None) -> SelfStop:
@@ -354,11 +362,11 @@ class ArmedBook:
         return found
 
     def forget(self, spec: BoxSpec) -> None:
-        """The box was disarmed by a person.
+        """Delete the record, because a person disarmed the box.
 
         Raises:
-            OSError: it cannot be taken away.
-            TimeoutError: another rgt holds it.
+            OSError: it cannot be deleted.
+            TimeoutError: another rgt holds the lock.
         """
         self.change(spec, lambda _: None)
 

@@ -1,6 +1,6 @@
-"""Whether a box may be armed to park itself, and what became of those that were.
+"""Whether a box may be armed to park itself, and the outcome for armed boxes.
 
-Nothing is sent but one question to a box that has come back: what it wrote down about its own stop.
+The only request sent is to a box that is back: for its records of its own stop.
 """
 
 from __future__ import annotations
@@ -34,28 +34,29 @@ from rgt_tui.ssh import BoxError
 
 EVERY_SECONDS = 1.0
 UNARMED_SECONDS = 2.0
-"""While no box is armed: as often as the fleet file is looked after. Each look asks the disk, aside."""
+"""Seconds between checks while no box is armed, the same as for the fleet file. Each check reads
+the disk in a thread."""
 ASK_AGAIN_SECONDS = 30.0
-"""A box that did not answer about its story is asked again so much later."""
+"""Seconds before a box that did not send its story is queried again."""
 STOPPING = "autostop-stopping"
-"""Kind of the event with which a box says that it stops now."""
+"""Kind of the event that announces a box's stop."""
 UNDONE = ("autostop-kept", "autostop-failed", "autostop-disarmed")
-"""Kinds with which it says that it does not, after all."""
+"""Kinds of the events that withdraw the announcement."""
 EARLIER_S = 120.0
-"""A story is told from so long before the arming on: the two clocks may differ."""
+"""The story begins this long before arming, because the two clocks may differ."""
 CANNOT = "not armed: this box cannot stop itself"
 RESULT_ROLES = ("data", "durable")
-"""What a platform means for results; its system disk is not for them."""
+"""Roles of a platform's storage that is meant for results; its system disk is not."""
 
 
 class SelfStops:
-    """Keeps `BoxState.self_stop` true.
+    """Keeps `BoxState.self_stop` up to date.
 
     Args:
-        book: What is remembered.
+        book: Stores which boxes were armed.
         sessions: The boxes.
         clock: Epoch seconds.
-        ask: Asks a box for its story.
+        ask: Queries a box for its story.
     """
 
     def __init__(
@@ -72,30 +73,30 @@ class SelfStops:
         self._ask = ask
         self._stamps: dict[str, Stamp | None] = {}
         self._due: dict[str, float] = {}
-        """Box → when it is asked for its story again, if it did not answer."""
+        """Box → when to query its story again, if it did not answer."""
         self._one_look = asyncio.Lock()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         while True:
             await self.look()
             armed = any(session.state.self_stop is not None for session in self._sessions.values())
             await asyncio.sleep(EVERY_SECONDS if armed else UNARMED_SECONDS)
 
     async def look(self) -> None:
-        """Look at every box once: a command that is run once waits for this."""
+        """Check every box once; a one-off command awaits this."""
         async with self._one_look:
             await self._look()
 
     async def _look(self) -> None:
-        sessions = list(self._sessions.items())  # boxes come and go
+        sessions = list(self._sessions.items())  # boxes may be added or removed meanwhile
         stamps = await asyncio.to_thread(
             self._book.stamps, (session.state.spec for _, session in sessions)
         )
         for name, session in sessions:
             stamp = stamps.get(name)
             if stamp is None and name in self._stamps and self._stamps[name] is None:
-                continue  # nearly always: nothing is remembered of it, and nothing was
+                continue  # nearly always: there is no record, and there was none
             if name not in self._stamps or stamp != self._stamps[name]:
                 self._stamps[name] = stamp
                 if stamp is None:
@@ -124,7 +125,7 @@ class SelfStops:
         return told(known, session.state, story, now)
 
     async def _keep(self, session: BoxSession, before: SelfStop, after: SelfStop) -> None:
-        """Write it down, unless another rgt has changed it meanwhile: the next look then takes that over."""
+        """Store the record, unless another rgt changed it: then its record is used."""
         spec = session.state.spec
         try:
             kept = await asyncio.to_thread(
@@ -132,15 +133,17 @@ class SelfStops:
             )
             self._stamps[spec.name] = self._book.stamp(spec)
         except (OSError, TimeoutError):
-            kept = after  # a disk that fails costs the next rgt the memory, and this one nothing
+            kept = after  # keep it in memory: only the next rgt lacks it
         session.set_self_stop(kept)
 
 
 def seen(known: SelfStop, box: BoxState, now: float) -> SelfStop:
-    """Return what is known after the newest state: the box said that it stops, or its provider that it is off.
+    """Return the record updated by the newest state.
+
+    The box may have announced its stop, or its provider may report it as stopped.
 
     Args:
-        known: Before.
+        known: The record so far.
         box: The state.
         now: Client clock.
     """
@@ -163,7 +166,7 @@ def seen(known: SelfStop, box: BoxState, now: float) -> SelfStop:
 
 
 def is_back(known: SelfStop, box: BoxState) -> bool:
-    """Tell whether a box answers again after the boot that it was armed for, and has not told its story yet."""
+    """Return whether a box is live after the armed boot and has not sent its story yet."""
     if (
         known.told_at is not None
         or not known.armed
@@ -175,12 +178,12 @@ def is_back(known: SelfStop, box: BoxState) -> bool:
 
 
 def told(known: SelfStop, box: BoxState, story: tuple[StopEvent, ...], now: float) -> SelfStop:
-    """Return what is known once a box that is back has told its story.
+    """Return the record with the story of a box that is back.
 
     Args:
-        known: Before.
-        box: It.
-        story: All that it has written down, oldest first.
+        known: The record so far.
+        box: The box.
+        story: All of its records, oldest first.
         now: Client clock.
     """
     skew = box.clock_skew or 0.0
@@ -197,10 +200,10 @@ def told(known: SelfStop, box: BoxState, story: tuple[StopEvent, ...], now: floa
 
 
 def saved(armed: tuple[Armed, ...], off: float | None, box: BoxState, now: float) -> float | None:
-    """Return what the compute would have cost from the stop until the machine was started again: at least so much.
+    """Return the compute costs saved from the stop until the machine was started again.
 
-    Without the stop it would have billed until somebody looked; nobody knows when that would have been. None where the
-    price is not known, or when it stopped.
+    A lower bound: without the stop it would have billed until a person noticed, at an unknown time.
+    None if the price or the time of the stop is unknown.
     """
     price = next((one.per_hour for one in armed if one.per_hour is not None), None)
     if price is None or off is None:
@@ -210,17 +213,18 @@ def saved(armed: tuple[Armed, ...], off: float | None, box: BoxState, now: float
     return round(max(0.0, until - off) / 3600.0 * price, 6)
 
 
-# Whether a box may be armed to park itself, judged by its platform, the fleet file and the gate's evidence.
+# Whether a box may be armed to park itself, judged by its platform, the fleet file and the gate's
+# evidence.
 #
-# Pure. What only the box can tell (its own key, what runs, what holds memory) it says itself when arming is
-# rehearsed.
+# Pure functions. Facts that only the box knows (its own key, running processes, their memory) are
+# in its answer to the rehearsal.
 
 
 def against_platform(profile: Profile, spec: BoxSpec) -> str | None:
-    """Say why no box of a platform can park itself without losing results; None = nothing speaks against it.
+    """Return why no box of a platform can park itself without losing results; None = it can.
 
-    Only a park that surely ends the GPU's charge counts, that keeps every tier on which results are meant to lie, and
-    that the box can carry out with a key or a command of its own.
+    The park must certainly end the GPU's charge, keep every storage tier meant for results, and be
+    possible with a key or a command of the box's own.
     """
     action = action_for(profile, Verb.PARK)
     traps = [one for one in profile.billing if one.trap]
@@ -246,13 +250,13 @@ def against_platform(profile: Profile, spec: BoxSpec) -> str | None:
 def known_objections(
     spec: BoxSpec, profile: Profile, action: EndsBy, *, readonly: bool = False
 ) -> Iterator[str]:
-    """Say everything that keeps a box from being armed and that is known without asking anybody.
+    """Return every objection to arming a box that is known without a query.
 
     Args:
         spec: The box.
         profile: Its platform.
-        action: What it is to do.
-        readonly: rgt was started so.
+        action: What the box would do.
+        readonly: rgt was started with --readonly.
     """
     if readonly:
         yield "rgt was started with --readonly: it arms nothing, and stops no meter"
@@ -270,7 +274,7 @@ def known_objections(
 
 
 def wrong_machine(review: Review | None) -> Iterator[str]:
-    """Say why it is not proved that the machine which we speak to is the one that would be stopped."""
+    """Return why it is unproved that the connected machine is the one that would be stopped."""
     if review is None:
         yield "which machine this is could not be asked"
         return
@@ -280,12 +284,12 @@ def wrong_machine(review: Review | None) -> Iterator[str]:
 
 
 def erased(review: Review) -> tuple[str, ...]:
-    """Return the results of which a park, by what is known now, would take the only copy."""
+    """Return the results whose only copy a park would delete, as known now."""
     return tuple(item.text for item in review.items if item.kind == "results" and item.blocks)
 
 
 def promises(mode: Mode, action: EndsBy) -> tuple[str, ...]:
-    """Return what is true of every armed box."""
+    """Return statements that are true of every armed box."""
     if action is EndsBy.PARK:
         stops = "the box itself, with its own key, and only a park: it never destroys"
     else:

@@ -39,7 +39,7 @@ __all__ = [
 
 
 def load_fleet(path: Path) -> tuple[BoxSpec, ...]:
-    """Return the boxes of a fleet file, trusted or not: for their names, not to act upon.
+    """Return the boxes of a fleet file, trusted or not. Use only their names, never act on them.
 
     Raises:
         FleetFileError: it cannot be read, is not TOML, or has an unknown or wrong key.
@@ -48,10 +48,13 @@ def load_fleet(path: Path) -> tuple[BoxSpec, ...]:
 
 
 def open_place(place: Place, env: Mapping[str, str] | None = None) -> FleetConfig:
-    """Read a fleet file to act upon it; of an untrusted one in the working tree, only what is safe counts.
+    """Read a fleet file in order to act on it.
+
+    Of an untrusted file found in the working tree, only the harmless settings apply.
 
     Raises:
-        FleetFileError: it cannot be read, others may write it, it is not TOML, or has an unknown or wrong key.
+        FleetFileError: it cannot be read, others may write it, it is not TOML, or has an unknown or
+            wrong key.
     """
     env = os.environ if env is None else env
     source, config = whole(place.path, env)
@@ -61,7 +64,7 @@ def open_place(place: Place, env: Mapping[str, str] | None = None) -> FleetConfi
 
 
 def whole(path: Path, env: Mapping[str, str]) -> tuple[Source, FleetConfig]:
-    """Read all that a fleet file says, trusted or not, with the bytes that say it.
+    """Read the complete content of a fleet file, trusted or not, and its bytes.
 
     Raises:
         FleetFileError: as `open_place`.
@@ -72,7 +75,6 @@ def whole(path: Path, env: Mapping[str, str]) -> tuple[Source, FleetConfig]:
         is_file = stat.S_ISREG(source.real.stat().st_mode)
     except OSError:
         is_file = False
-    folder = (
-        source.real.parent if is_file else working_directory()
-    )  # it may be a pipe: --fleet <(…)
+    # It may be a pipe: --fleet <(…).
+    folder = source.real.parent if is_file else working_directory()
     return source, config if folder is None else trusted.with_absolute_paths(config, folder, env)

@@ -1,4 +1,4 @@
-"""Writes fleet files, and adds a box to one without touching what a person wrote."""
+"""Write fleet files, and edit them without changing what a person wrote."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def dump_fleet(specs: Sequence[BoxSpec]) -> str:
 
 
 def box_table(name: str, values: Mapping[str, Any]) -> str:
-    """Return the table of one box, with only the keys that are given."""
+    """Return the table of one box, with only the given keys."""
     return _toml({"boxes": {name: dict(values)}}).lstrip("\n")
 
 
 def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the text of a fleet file with boxes appended; everything else stays the same, byte for byte.
+    """Return the text of a fleet file with boxes appended; everything else stays byte for byte.
 
     Args:
-        path: What errors name.
+        path: Named in error messages.
         text: The present text; empty for a new file.
         tables: Name → keys of each new box.
 
     Raises:
-        FleetFileError: a name is taken or no name, the file is broken, or the result would be.
+        FleetFileError: a name exists or is invalid, or the file or the result is broken.
     """
     try:
         before = tomllib.loads(text)
@@ -101,7 +101,7 @@ def without_box(path: Path, text: str, name: str) -> str:
     """Return the text of a fleet file without the tables of one box; comments above them stay.
 
     Raises:
-        FleetFileError: it has no such box, or it is not written as tables of its own.
+        FleetFileError: it has no such box, or the box is not written as tables of its own.
     """
     try:
         before = tomllib.loads(text)
@@ -126,7 +126,7 @@ def without_box(path: Path, text: str, name: str) -> str:
         elif row.strip() and not row.lstrip().startswith("#"):
             tail = []
         else:
-            tail.append(row)  # comments that belong to what follows
+            tail.append(row)  # comments that belong to the next table
     result = "".join(kept)
     del before["boxes"][name]
     try:
@@ -148,15 +148,19 @@ def add_boxes(
     tables: Mapping[str, Mapping[str, Any]],
     written: Callable[[Source | None, Source], None] = lambda before, after: None,
 ) -> FleetConfig:
-    """Add boxes to the fleet file at `path`, which need not exist yet; all of them or none, and one rgt at a time.
+    """Add boxes to the fleet file at `path`, which need not exist: all of them or none.
+
+    A lock excludes every other rgt meanwhile.
 
     Args:
         path: The file.
         tables: Name → keys of each new box.
-        written: Called with what stood there (None = no file) and what stands there now, before another rgt may write.
+        written: Called with the old content (None = no file) and the new one, while the lock is
+            held.
 
     Raises:
-        FleetFileError: as `with_boxes`, or the file cannot be read or written; it is then as it was.
+        FleetFileError: as `with_boxes`, or the file cannot be read or written; it is then
+            unchanged.
     """
     return parse_fleet(path, rewrite(path, lambda text: with_boxes(path, text, tables), written))
 
@@ -166,7 +170,7 @@ def remove_box(
     name: str,
     written: Callable[[Source | None, Source], None] = lambda before, after: None,
 ) -> None:
-    """Take a box out of the fleet file at `path`; everything else is left as it was, byte by byte.
+    """Remove a box from the fleet file at `path`; everything else stays byte for byte.
 
     Args:
         path: The file.
@@ -174,7 +178,8 @@ def remove_box(
         written: As for `add_boxes`.
 
     Raises:
-        FleetFileError: as `without_box`, or the file cannot be read or written; it is then as it was.
+        FleetFileError: as `without_box`, or the file cannot be read or written; it is then
+            unchanged.
     """
     rewrite(path, lambda text: without_box(path, text, name), written)
 
@@ -182,23 +187,26 @@ def remove_box(
 def rewrite(
     path: Path, change: Callable[[str], str], written: Callable[[Source | None, Source], None]
 ) -> str:
-    """Change the text of the file at `path`, one rgt at a time; returns the new one.
+    """Change the text of the file at `path`; return the new one.
+
+    A lock excludes every other rgt meanwhile.
 
     Args:
         path: The file.
-        change: Given the present text, empty where there is none; what it raises leaves the file as it is.
-        written: Called with what stood there (None = no file) and what stands there now, before another rgt may write.
+        change: Called with the present text, empty if there is no file; if it raises, the file is
+            unchanged.
+        written: Called with the old content (None = no file) and the new one, while the lock is
+            held.
 
     Raises:
-        FleetFileError: the file cannot be read or written; it is then as it was.
+        FleetFileError: the file cannot be read or written; it is then unchanged.
     """
     try:
         with _alone(path):
             before = read_source(path) if path.exists() else None
             text = "" if before is None else before.data.decode("utf-8")
-            mark = (
-                "\ufeff" if text.startswith("\ufeff") else ""
-            )  # as some editors put it; TOML knows none
+            # Some editors write a BOM; TOML has none.
+            mark = "\ufeff" if text.startswith("\ufeff") else ""
             result = change(text.removeprefix(mark))
             write_atomically(path, mark + result)
             written(before, Source(path, path.resolve(), (mark + result).encode()))
@@ -211,7 +219,10 @@ def rewrite(
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Hold off every other rgt that would write beside `path`. The lock is the directory's, and leaves no file."""
+    """Lock out every other rgt that would write in the directory of `path`.
+
+    The lock is on the directory itself and leaves no file.
+    """
     folder = Path(os.path.realpath(path)).parent
     folder.mkdir(parents=True, exist_ok=True, mode=0o755)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -228,23 +239,21 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, text: str, *, exclusive: bool = False) -> None:
-    """Write `text` to `path` in one step, with the permissions of the file that was there.
+    """Write `text` to `path` atomically, with the permissions of the existing file.
 
     Args:
-        path: The file; a symbolic link is followed, not replaced. Its directory is made.
-        text: Its whole content.
-        exclusive: Fail when something stands there already.
+        path: The file; a symbolic link is followed, not replaced. Its directory is created.
+        text: The complete content.
+        exclusive: Fail if the file exists.
 
     Raises:
-        OSError: it cannot be written, or is a link that leads to nothing: whoever laid it there would choose what is
-            made, and where; nothing has changed.
+        OSError: it cannot be written, or is a dangling link; nothing has changed. A dangling link
+            is refused because its owner would choose which file is created where.
     """
-    target = Path(
-        os.path.realpath(path)
-    )  # `resolve` fails in another way where links lead in a circle
+    target = Path(os.path.realpath(path))  # `resolve` raises another error for circular links
     if path.is_symlink() and not target.exists():
         raise FileExistsError(errno.EEXIST, f"it is a link to {target}, which is not there")
-    # Whatever the umask: who can write there owns the file.
+    # Independent of the umask: write access to the directory means control of the file.
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     mode = target.stat().st_mode & 0o7777 if target.exists() else 0o644
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -256,7 +265,7 @@ def write_atomically(path: Path, text: str, *, exclusive: bool = False) -> None:
             os.fchmod(fd, mode)
             os.fsync(fd)
         if exclusive:
-            os.link(temporary, target)  # fails when something is there, which a rename would not
+            os.link(temporary, target)  # fails when the file exists, which a rename would not
         else:
             temporary.rename(target)
     finally:
@@ -285,24 +294,26 @@ def _key(key: str) -> str:
 
 
 def _value(value: Any) -> str:
-    # JSON's strings, numbers, booleans and arrays of strings are TOML's, too; but for one control character.
+    # JSON's strings, numbers, booleans and arrays of strings are valid TOML, except the character
+    # DEL.
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(_value(item) for item in value)}]"
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
 
 
 def with_entry(path: Path, text: str, name: str, key: str, entry: str) -> str:
-    """Return the text of a fleet file with an entry in a list of a box; the same text where it has it already.
+    """Return the text of a fleet file with an entry in a list of a box; unchanged if it is there.
 
     Args:
-        path: What errors name.
+        path: Named in error messages.
         text: The present text.
         name: The box.
         key: The list, such as ``jobs``.
-        entry: What to add. It becomes the first one: what stands in the list is not touched, comments included.
+        entry: What to add. It becomes the first entry; existing entries and comments stay.
 
     Raises:
-        FleetFileError: the file is broken, or the box is not written as a table of its own; it names what to write.
+        FleetFileError: the file is broken, or the box is not a table of its own; the message says
+            what to write by hand.
     """
     try:
         before = tomllib.loads(text)
@@ -348,7 +359,7 @@ def add_entry(
     entry: str,
     written: Callable[[Source | None, Source], None] = lambda before, after: None,
 ) -> bool:
-    """Add an entry to a list of a box in the fleet file at `path`, one rgt at a time.
+    """Add an entry to a list of a box in the fleet file at `path`, under the same lock.
 
     Args:
         path: The file.
@@ -358,10 +369,11 @@ def add_entry(
         written: As for `rgt_tui.fleet.config.editing.add_boxes`.
 
     Returns:
-        Whether it was added: False = it was there.
+        Whether it was added: False = it was there already.
 
     Raises:
-        FleetFileError: as `with_entry`, or the file cannot be read or written; it is then as it was.
+        FleetFileError: as `with_entry`, or the file cannot be read or written; it is then
+            unchanged.
     """
     changed: list[bool] = []
 

@@ -1,6 +1,7 @@
-"""Follows a fleet file that changes while rgt runs: a valid change is applied, an invalid one is only reported.
+"""Follow a fleet file that changes while rgt runs.
 
-``rgt up``, ``rgt add`` and ``rgt import`` write it while a dashboard is open; so does an editor.
+A valid change is applied, an invalid one is only reported. ``rgt up``, ``rgt add``, ``rgt import``
+and editors write the file while a dashboard is open.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from rgt_tui.model import BoxSpec
 
 EVERY_SECONDS = 2.0
 Stamp = tuple[int, int, int] | None
-"""Time of the last change, size and inode; None = it is not there."""
+"""Time of the last change, size and inode; None = the file does not exist."""
 
 
 class Following:
-    """Looks after a fleet file.
+    """Watches a fleet file.
 
     Args:
-        place: Where it is, and how it was found.
-        config: What it says, as it counts since the start.
-        names: Only these boxes; none = all.
+        place: Path of the file, and the way of finding it.
+        config: Its content as applied since the start.
+        names: Only these boxes; empty = all.
         env: The environment; None = the process's.
-        sleep: Waits that many seconds; None = the loop's own.
+        sleep: Sleeps for a number of seconds; None = `asyncio.sleep`.
     """
 
     def __init__(
@@ -45,15 +46,16 @@ class Following:
         self._stamps = self._stamped()
         self._said = ""
         self._settled = True
-        """What stands there was looked at twice: a file that is being written is read when it is done."""
+        """The present content was checked twice: an error in a half-written file is reported only
+        if it persists."""
 
     async def changed(self, say: Callable[[str, str], None]) -> tuple[BoxSpec, ...]:
-        """Wait until the file says something else that counts; return its boxes.
+        """Wait until the file has a change that applies; return its boxes.
 
         Args:
-            say: Told, with a level, of what does not count, and why.
+            say: Called with text and level about changes that do not apply, and why.
         """
-        import asyncio  # here: the file is read before the first frame, and that needs no loop
+        import asyncio  # deferred: the file is read before the first frame, which needs no loop
 
         sleep = self._sleep or asyncio.sleep
         while True:
@@ -63,7 +65,7 @@ class Following:
                 return found
 
     def look(self, say: Callable[[str, str], None]) -> tuple[BoxSpec, ...] | None:
-        """Look once; None = nothing new that counts."""
+        """Check once; None = no new change that applies."""
         stamps = self._stamped()
         if stamps == self._stamps and self._settled:
             return None
@@ -71,7 +73,7 @@ class Following:
         try:
             config = open_place(self._place, self._env)
         except FleetFileError as error:
-            # Once it is the same at two looks.
+            # Report the error only if it is the same at two checks.
             self._settled = not fresh
             if not fresh:
                 self._tell(say, f"{error}; the boxes stay as they were", "error")
@@ -107,7 +109,7 @@ class Following:
             say(text, level)
 
     def _stamped(self) -> tuple[Stamp, Stamp]:
-        """Return what changes when the file does, or what of it is trusted."""
+        """Return stamps that change with the file, or with the list of trusted files."""
         return _stamp(self._place.path), _stamp(
             default_path(self._env)
         ) if self._place.lies_there else None

@@ -1,4 +1,7 @@
-"""Finds, reads and checks the fleet file; errors name file and line, and never quote what may be a secret."""
+"""Find, read and check the fleet file.
+
+Errors name file and line, and never quote a value that may be a secret.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ from rgt_tui.ssh import check_host, check_user, percent
 
 
 class FleetFileError(Exception):
-    """The fleet file cannot be used; the message says where and what to do."""
+    """The fleet file is unusable; the message says where and what to do."""
 
 
 KeyPath = tuple[str | int, ...]
-"""Keys from the top; a number is a place in an array."""
+"""Keys from the top; a number is an index in an array."""
 
 _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _SPACE = re.compile(r"[ \t]*")
@@ -42,7 +45,7 @@ _BARE_VALUE = re.compile(r"[^,\]}#\n]*")
 
 
 class Positions:
-    """The lines of all keys of a text."""
+    """The line numbers of all keys of a TOML text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -54,11 +57,11 @@ class Positions:
 
     @property
     def paths(self) -> frozenset[KeyPath]:
-        """Every key, table and array element that was seen."""
+        """Every key, table and array element that was found."""
         return frozenset(self._lines)
 
     def line(self, path: KeyPath) -> int:
-        """Return the line (from 1) of a key, or of the nearest thing around it."""
+        """Return the line (from 1) of a key, or of its nearest enclosing table."""
         while path and path not in self._lines:
             path = path[:-1]
         return self._lines.get(path, 1)
@@ -82,7 +85,7 @@ class Positions:
     def _array_table(self) -> KeyPath:
         line = self._line()
         path = self._keys(())
-        # `_keys` steps into the newest element of every array on the way, the last one included.
+        # `_keys` steps into the newest element of every array in the path, including the last one.
         if path and isinstance(path[-1], int):
             path = path[:-1]
         count = self._arrays.get(path, 0)
@@ -96,7 +99,7 @@ class Positions:
         self._value(path)
 
     def _keys(self, prefix: KeyPath) -> KeyPath:
-        """Read a dotted key; returns where it leads and notes each step's line."""
+        """Read a dotted key; return its path and record each step's line."""
         path = prefix
         while True:
             self._skip(_SPACE)
@@ -175,14 +178,14 @@ VARIABLE = "RGT_FLEET"
 
 
 def xdg_path(env: Mapping[str, str]) -> Path:
-    """Return the path of the person's own fleet file, whether it exists or not."""
+    """Return the path of the person's own fleet file, which may not exist."""
     return files.config_directory(env) / "fleet.toml"
 
 
 def upwards(start: Path, home: Path) -> Iterator[Path]:
-    """Yield the directories of a project, from `start` up to the root of its git tree, else up to `home`.
+    """Yield the directories of a project, from `start` up to its git root, otherwise up to `home`.
 
-    Outside of both only `start` itself counts: a file that a stranger left in ``/tmp`` is no project of ours.
+    Outside both, only `start` itself is yielded: a stranger's file in ``/tmp`` must not be found.
     """
     chain = [start, *start.parents]
     root = next((folder for folder in chain if (folder / ".git").exists()), home)
@@ -191,7 +194,7 @@ def upwards(start: Path, home: Path) -> Iterator[Path]:
 
 
 def working_directory() -> Path | None:
-    """Return the working directory; None where it has been removed."""
+    """Return the working directory, or None if it has been removed."""
     try:
         return Path.cwd()
     except OSError:
@@ -199,15 +202,16 @@ def working_directory() -> Path | None:
 
 
 class Place(NamedTuple):
-    """Where the fleet file is, and how it was found."""
+    """Path of the fleet file, and whether it was merely found in the working tree."""
 
     path: Path
     lies_there: bool = False
-    """It was come across in the working tree: neither named nor the person's own, so it may be anybody's."""
+    """It was found in the working tree: neither named nor the person's own, so a stranger may have
+    written it."""
 
 
 def find_fleet_file(named: str | None, env: Mapping[str, str], start: Path | None) -> Path | None:
-    """Return the path of `find_place`; None when there is none."""
+    """Return the path of `find_place`, or None."""
     place = find_place(named, env, start)
     if place is None:
         return None
@@ -215,15 +219,15 @@ def find_fleet_file(named: str | None, env: Mapping[str, str], start: Path | Non
 
 
 def find_place(named: str | None, env: Mapping[str, str], start: Path | None) -> Place | None:
-    """Return the fleet file to use; None when there is none.
+    """Return the fleet file to use, or None.
 
     Args:
-        named: What ``--fleet`` says.
-        env: The environment; ``RGT_FLEET``, ``XDG_CONFIG_HOME`` and ``HOME`` are looked at.
-        start: The working directory; None where there is none any more.
+        named: Value of ``--fleet``.
+        env: The environment; ``RGT_FLEET``, ``XDG_CONFIG_HOME`` and ``HOME`` are read.
+        start: The working directory; None if it no longer exists.
 
     Returns:
-        A file that was named exists or not: whoever reads it says so. Others exist.
+        A named file may not exist (reading it reports that); any other file exists.
     """
     if named or env.get(VARIABLE):
         return Place(Path(named or env[VARIABLE]).expanduser())
@@ -256,27 +260,30 @@ _LONGEST_NAME, _LONG, _SCRAMBLED = 64, 16, 20
 
 
 def named_like_one(key: str) -> bool:
-    """Tell whether a key asks for a secret, such as ``password`` or ``api_key``."""
+    """Return whether a key's name asks for a secret, such as ``password`` or ``api_key``."""
     return _NAMES.search(key) is not None
 
 
 def looks_like_one(value: object) -> bool:
-    """Tell whether a value is a secret itself: a private key, or a token of a known shape."""
+    """Return whether a value is a secret itself: a private key, or a token of a known format."""
     return isinstance(value, str) and _VALUES.search(value) is not None
 
 
 def hidden(key: str) -> bool:
-    """Tell whether a key is next to a secret and so may have one pasted into it: its value is never repeated."""
+    """Return whether a key is related to a secret, so that one may be pasted into it.
+
+    Its value is never printed.
+    """
     return _HIDDEN.search(key) is not None
 
 
 def usual_name(variable: str) -> bool:
-    """Tell whether a variable is called as variables are, ``RUNPOD_API_KEY``, so that its name may be shown."""
+    """Return whether a variable has a usual name, like ``RUNPOD_API_KEY``, which may be shown."""
     return _USUAL.fullmatch(variable) is not None
 
 
 def no_variable(name: str) -> bool:
-    """Tell whether what is given as the name of a variable is likely the secret itself, such as a hexadecimal key."""
+    """Return whether a variable's name is probably a secret itself, such as a hexadecimal key."""
     digit = any(char.isdigit() for char in name)
     mixed = name != name.upper() and name != name.lower()
     return (
@@ -287,7 +294,7 @@ def no_variable(name: str) -> bool:
 
 
 def leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
-    """Yield every value below tables and lists, with its place."""
+    """Yield every value below tables and lists, with its path."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from leaves(item, (*path, key))
@@ -300,10 +307,10 @@ def leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 FASTEST_S, SLOWEST_S = 0.05, 3600.0
-"""Bounds of the time between samples, as the agent has them."""
+"""Bounds of the seconds between samples, the same as the agent's."""
 
 Check = Callable[[Any], str | None]
-"""Returns what is wrong with a value, or None."""
+"""Returns an error message for a value, or None."""
 
 
 def _host(value: str) -> str | None:
@@ -328,7 +335,7 @@ def _user(value: str | None) -> str | None:
 
 
 def _path_here(value: str | None) -> str | None:
-    """Check a path on this machine: `~` and ``${NAME}`` are expanded when the box is connected to."""
+    """Check a local path; `~` and ``${NAME}`` are expanded only when connecting to the box."""
     try:
         percent(value or "", {"%": "%", "d": ""})
     except ValueError as error:
@@ -429,7 +436,7 @@ BOX: dict[str, Check] = {
 
 
 SINK: dict[str, Check] = {"url_env": _variable, "url_file": _file, "token_env": _variable}
-"""What a sink says of its secrets; `rgt_tui.health.delivery` checks the rest."""
+"""A sink's keys about secrets; `rgt_tui.health.delivery` checks the others."""
 
 
 def _via(value: str | None) -> str | None:
@@ -447,46 +454,51 @@ T = TypeVar("T")
 TOP = ("boxes", "defaults", "alerts", "sinks")
 BOX_KEYS = tuple(field for field in BoxSpec.__struct_fields__ if field not in ("name", "untrusted"))
 DEFAULT_KEYS = tuple(key for key in BOX_KEYS if key not in ("host", "provider"))
-"""What ``[defaults]`` may say for every box that does not say it itself."""
+"""Keys allowed in ``[defaults]``, for every box without a value of its own."""
 MAX_BYTES = 1 << 20
 
 
 class FleetConfig(msgspec.Struct, frozen=True):
-    """What a fleet file says."""
+    """The parsed content of a fleet file."""
 
     path: Path
     boxes: tuple[BoxSpec, ...]
     alerts: AlertSettings = AlertSettings()
     warnings: tuple[str, ...] = ()
-    """Odd but usable, a line each, with file and line number."""
+    """Odd but usable settings, a line each, with file and line number."""
     doubt: str | None = None
-    """Why it is not trusted, and what to do; most of what it says does not count then. None = it counts as it is."""
+    """Why the file is not trusted, and what to do; most of its content is ignored then. None = all
+    applies."""
 
 
 def read_fleet(path: Path) -> FleetConfig:
-    """Read and check a fleet file, whoever made it.
+    """Read and check a fleet file, trusted or not.
 
     Raises:
-        FleetFileError: it cannot be read, others may write it, it is not TOML, or has an unknown or wrong key.
+        FleetFileError: it cannot be read, others may write it, it is not TOML, or has an unknown or
+            wrong key.
     """
     return parse_fleet(path, read_source(path).text)
 
 
 class Source(msgspec.Struct, frozen=True):
-    """The content of a fleet file, read once, so that what is checked, shown and used is the same."""
+    """The content of a fleet file.
+
+    It is read once, so that the same bytes are checked, shown and used.
+    """
 
     path: Path
-    """As it was named, for errors."""
+    """The path as given, for errors."""
     real: Path
-    """Absolute, links followed."""
+    """Absolute path, links resolved."""
     data: bytes
 
     @property
     def text(self) -> str:
-        """It as text.
+        """The content as text.
 
         Raises:
-            FleetFileError: it is none.
+            FleetFileError: it is not UTF-8.
         """
         try:
             return self.data.decode("utf-8-sig").replace("\r\n", "\n")
@@ -498,7 +510,7 @@ def read_source(path: Path) -> Source:
     """Read a fleet file that only this user and root may write.
 
     Raises:
-        FleetFileError: it cannot be read, or somebody else may write it.
+        FleetFileError: it cannot be read, or another user may write it.
     """
     try:
         real = path.resolve()
@@ -519,7 +531,7 @@ def read_source(path: Path) -> Source:
 
 
 def parse_fleet(path: Path, text: str) -> FleetConfig:
-    """Check the text of a fleet file; `path` is what its errors name.
+    """Check the text of a fleet file; `path` is named in its errors.
 
     Raises:
         FleetFileError: as `read_fleet`.
@@ -575,7 +587,7 @@ class _Reader:
         kinds, sinks = data.get("alerts", {}), data.get("sinks", [])
         if kinds == {} and sinks == []:
             return AlertSettings()
-        # Loaded only for a file that speaks of them.
+        # Imported only for a file with alerts or sinks.
         from rgt_tui.health import SettingsError, parse_alerts
 
         for place, table in enumerate(sinks if isinstance(sinks, list) else ()):
@@ -597,7 +609,10 @@ class _Reader:
         return found
 
     def _secrets_of(self, where: KeyPath, table: Any) -> None:
-        """Refuse a secret where the name of its place belongs, before anything else could repeat it."""
+        """Refuse a secret where a variable's or file's name belongs.
+
+        This runs before any other check could quote the secret in its message.
+        """
         for key, value in table.items() if isinstance(table, dict) else ():
             if named_like_one(key):
                 self._fail((*where, key), ADVICE)
@@ -678,7 +693,7 @@ class _Reader:
                 self._fail(place, f"unknown key {key!r} in {inside}{hint}", named=False)
 
     def _one_machine_each(self, specs: Sequence[BoxSpec]) -> None:
-        """Refuse a machine that two boxes name: a call for one of them would hit the other."""
+        """Refuse two boxes with the same machine: a call for one would hit the other."""
         seen: dict[tuple[str, str, str], str] = {}
         for spec in specs:
             ref = spec.provider
@@ -730,7 +745,7 @@ def _spelled(where: KeyPath) -> str:
 
 
 def _explain(message: str) -> tuple[KeyPath, str]:
-    """Split msgspec's words into the place below the table, and what is wrong there."""
+    """Split msgspec's message into the path below the table and the error there."""
     found = re.search(r" - at `(?:key in )?\$(.*)`$", message)
     if found is None:
         return (), _plain(message)
@@ -751,7 +766,7 @@ _KINDS = {
 
 
 def _plain(words: str) -> str:
-    """Say types as TOML has them."""
+    """Translate msgspec's type names to TOML's."""
     found = re.fullmatch(r"Expected `([^`]*)`, got `([^`]*)`", words)
     if found is None:
         missing = re.fullmatch(r"Object missing required field `([^`]*)`", words)

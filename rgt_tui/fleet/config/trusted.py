@@ -1,8 +1,8 @@
-"""Fleet files that a person has reviewed and trusts: by absolute path and content hash, as direnv does.
+"""Fleet files that a person has reviewed and trusts, by path and content hash, like direnv.
 
-A file that merely lies in the working tree came with somebody's repository. It could run programs (a sink,
-``ProxyCommand`` of an ssh_config), and send keys anywhere. Until it is trusted next to nothing of it counts, see
-`restricted`.
+A file found in the working tree may have come with a stranger's repository. It could run programs
+(a sink, ``ProxyCommand`` of an ssh_config) and send keys anywhere. Until it is trusted, almost all
+of it is ignored, see `restricted`.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ from rgt_tui.ssh import NO_FILE, expand
 replace = msgspec.structs.replace
 
 KEPT = ("name", "host", "per_hour", "currency")
-"""What counts of a box whose file is not trusted. Whatever is not listed here does not."""
+"""Keys of a box that apply although the file is not trusted; all others are ignored."""
 REVIEWED_ONCE = (
     "per_hour", "currency", "asked", "mounts", "jobs", "logs", "runs", "pattern", "interval",
 )  # fmt: skip
-"""Keys of a box that may change in a trusted file without another review: they say what to watch and what it costs.
-
-Every other key decides what runs, where a key is sent, or which files a destroy may take.
-"""
+"""Keys of a box that may change in a trusted file without another review: what to watch, and its
+price. Every other key decides which programs run, where a key is sent, or which files a destroy may
+delete."""
 VERSION = 1
 MAX_BYTES = 64 << 20
 MAX_BESIDE = 1 << 20
-"""A file beside the fleet file that is larger is known by its hash, and not shown."""
+"""A larger file is compared only by hash; its text is not stored."""
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """One file as it was looked at."""
+    """The content of one file when it was read."""
 
     sha256: str
-    """Empty = it was not there, or could not be read."""
+    """Empty = it did not exist or could not be read."""
     text: str = ""
-    """For the next comparison; empty where it is no text."""
+    """Stored for the next comparison; empty if it is not text."""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A fleet file that is trusted."""
+    """A trusted fleet file."""
 
     file: Seen
     at: float
-    """Client clock, when it was trusted."""
+    """Client clock when it was trusted."""
     beside: dict[str, Seen] = {}
-    """Absolute path → the files of the same tree that it names, and that decide what runs as much as it does."""
+    """Absolute path → content of the files in the same tree that the fleet file names. They
+    also decide which programs run."""
 
 
 class Book(msgspec.Struct, frozen=True):
-    """All of them."""
+    """All trusted files."""
 
     version: int = VERSION
     files: dict[str, Entry] = {}
@@ -66,16 +66,16 @@ class Book(msgspec.Struct, frozen=True):
 
 
 def default_path(env: Mapping[str, str]) -> Path:
-    """Return the file that they are kept in."""
+    """Return the file that stores the trusted files."""
     return state_directory(env) / "trust.json"
 
 
 def read_book(path: Path) -> Book:
-    """Read what is trusted.
+    """Read the list of trusted files.
 
     Raises:
-        FleetFileError: it cannot be read or is damaged, or others may write it or its directory. Nothing is trusted
-            then.
+        FleetFileError: it cannot be read or is damaged, or others may write it or its directory.
+            Nothing is trusted then.
     """
     try:
         book_file = open_regular(path, follow=False)
@@ -106,13 +106,13 @@ def read_book(path: Path) -> Book:
 def look(
     source: Source, config: FleetConfig, env: Mapping[str, str], now: float | None = None
 ) -> Entry:
-    """Return what a person would trust now: the fleet file as read, and the files it refers to."""
+    """Return an entry with the fleet file as read and the current files that it refers to."""
     beside = {str(path): _seen(path) for path in _named(source, config, env)}
     return Entry(Seen(_hash(source.data), source.text), time.time() if now is None else now, beside)
 
 
 def differs(known: Entry | None, now: Entry) -> str | None:
-    """Say in words in what a file differs from what is trusted; None = in nothing."""
+    """Return how a file differs from its trusted version, as text; None = it does not."""
     if known is None:
         return "is not trusted"
     if known.file.sha256 != now.file.sha256:
@@ -128,7 +128,7 @@ def differs(known: Entry | None, now: Entry) -> str | None:
 
 
 def _acting_changes(before: str, now: str) -> list[str] | None:
-    """Return what has changed in a trusted file and needs another review, by key; None = it cannot be compared."""
+    """Return the changed keys of a trusted file that need another review; None = not comparable."""
     try:
         old, new = (parse_fleet(Path(), text) for text in (before, now))
     except FleetFileError:
@@ -152,19 +152,19 @@ def _acting_changes(before: str, now: str) -> list[str] | None:
 
 
 def trust(path: Path, real: Path, entry: Entry) -> None:
-    """Trust a file as `entry` has it. `path` is the book, see `default_path`.
+    """Trust a file with the content in `entry`. `path` is the list, see `default_path`.
 
     Raises:
-        FleetFileError: the book cannot be used or written.
+        FleetFileError: the list cannot be used or written.
     """
     _update(path, lambda files: {**files, str(real): entry})
 
 
 def revoke(path: Path, real: Path) -> bool:
-    """Trust a file no more; return whether it was.
+    """Stop trusting a file; return whether it was trusted.
 
     Raises:
-        FleetFileError: the book cannot be used or written.
+        FleetFileError: the list cannot be used or written.
     """
     was = str(real) in read_book(path).files
     if was:
@@ -184,7 +184,7 @@ def _update(path: Path, change: Callable[[dict[str, Entry]], dict[str, Entry]]) 
 
 
 def judged(source: Source, config: FleetConfig, env: Mapping[str, str]) -> FleetConfig:
-    """Return what counts of a fleet file in the working tree: all of it if trusted, otherwise next to nothing."""
+    """Return what applies of a fleet file in the working tree: all if trusted, otherwise little."""
     advice = f"look at it, and trust it: rgt trust {shlex.quote(str(source.path))}"
     try:
         why = differs(
@@ -198,10 +198,10 @@ def judged(source: Source, config: FleetConfig, env: Mapping[str, str]) -> Fleet
 
 
 def restricted(config: FleetConfig, doubt: str) -> FleetConfig:
-    """Return what counts of an untrusted fleet file: its boxes' names, hosts and prices.
+    """Return what applies of an untrusted fleet file: its boxes' names, hosts and prices.
 
-    They are reached as the person's own ssh_config says, and only those that it names. No sink, no key, no file, no
-    program and no limit of an alert is taken from it.
+    Only hosts in the person's own ssh_config can be reached, as it describes them. Sinks, keys,
+    files, programs and alert limits are ignored.
     """
     boxes = tuple(
         BoxSpec(**{key: getattr(spec, key) for key in KEPT}, untrusted=True)
@@ -211,9 +211,10 @@ def restricted(config: FleetConfig, doubt: str) -> FleetConfig:
 
 
 def with_absolute_paths(config: FleetConfig, folder: Path, env: Mapping[str, str]) -> FleetConfig:
-    """Return what a fleet file says, relative paths of this machine taken from `folder`.
+    """Return the fleet file with its local relative paths resolved against `folder`.
 
-    Taken from the working directory, a trusted file would use whatever lies in the directory of a stranger.
+    Resolved against the working directory, a trusted file would use files of any directory
+    that rgt is started in.
     """
     boxes = tuple(
         replace(
@@ -244,7 +245,7 @@ def _anchored(path: str | None, folder: Path) -> str | None:
 
 
 def _program(word: str, folder: Path, *, first: bool) -> str:
-    """Anchor a program that is no mere name for PATH, and an argument that is a file beside the fleet file."""
+    """Resolve a program with a slash, or an argument that is a file next to the fleet file."""
     if word.startswith(("/", "-", "~")) or not word:
         return word
     if first:
@@ -260,7 +261,7 @@ def _program(word: str, folder: Path, *, first: bool) -> str:
 
 
 def asks(config: FleetConfig) -> tuple[str, ...]:
-    """Return what a fleet file makes rgt do on this machine besides looking at boxes, a line each."""
+    """Return what a fleet file makes rgt do locally besides watching boxes, a line each."""
     found: dict[str, list[str]] = {}
     for spec in config.boxes:
         for line in _box_asks(spec):
@@ -297,7 +298,10 @@ def _sink_asks(sink: SinkSettings) -> str:
 
 
 def _named(source: Source, config: FleetConfig, env: Mapping[str, str]) -> list[Path]:
-    """Return the files that a fleet file names in its own tree, which whoever changes the tree can change."""
+    """Return the files in the fleet file's own tree that it names.
+
+    Anyone who can change the tree can change them.
+    """
     home = Path(env["HOME"]) if env.get("HOME") else Path.home()
     chain = source.real.parents
     root = next((folder for folder in chain if (folder / ".git").exists()), source.real.parent)
@@ -309,7 +313,8 @@ def _named(source: Source, config: FleetConfig, env: Mapping[str, str]) -> list[
     for path in said:
         try:
             full = Path(expand(path or "", {"%": "%", "d": str(home)}, env))
-            # As it is named, and where it leads: a link of the tree can be turned to another file.
+            # Compare both the path as named and its target: a link in the tree can be pointed to
+            # another file.
             inside = full.is_absolute() and (
                 full.is_relative_to(root) or full.parent.resolve().is_relative_to(root)
             )
@@ -321,7 +326,7 @@ def _named(source: Source, config: FleetConfig, env: Mapping[str, str]) -> list[
 
 
 def _seen(path: Path) -> Seen:
-    """Look at a file beside the fleet file; a pipe or a device is none."""
+    """Read a file next to the fleet file; a pipe or a device is treated as missing."""
     try:
         with open_regular(path) as file:
             head = file.read(MAX_BESIDE + 1)
@@ -342,33 +347,33 @@ def _hash(data: bytes) -> str:
 
 
 def renew(path: Path, before: Source | None, after: Source, env: Mapping[str, str]) -> bool:
-    """Keep the trust in a file that rgt has just written: where it was trusted, and where there was none before.
+    """Keep the trust in a file that rgt has just written: if it was trusted, or did not exist.
 
     Args:
-        path: The book.
-        before: What stood there; None = nothing.
-        after: What stands there now.
+        path: The list of trusted files.
+        before: The previous content; None = no file.
+        after: The new content.
         env: The environment.
 
     Returns:
         Whether it is trusted now.
 
     Raises:
-        FleetFileError: the book cannot be used or written.
+        FleetFileError: the list cannot be used or written.
     """
     known = read_book(path).files.get(str(after.real))
     if before is not None:
-        # Whether the files that it names have changed is asked when it is used.
+        # Whether the files that it names have changed is checked when it is used.
         written = Entry(Seen(_hash(before.data), before.text), 0.0)
         if differs(known, written) is not None:
             return False
     try:
         config = with_absolute_paths(parse_fleet(after.path, after.text), after.real.parent, env)
         entry = look(after, config, env)
-    except FleetFileError:  # it names no box yet
+    except FleetFileError:  # it has no box yet
         entry = Entry(Seen(_hash(after.data), after.text), time.time())
     if before is not None and known is not None:
-        # A file that was trusted beside it may have changed since: it counts as it was trusted, or not at all.
+        # A trusted file next to it may have changed since: keep the content that was trusted.
         entry = replace(entry, beside={**entry.beside, **known.beside})
     trust(path, after.real, entry)
     return True

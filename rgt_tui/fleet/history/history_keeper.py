@@ -1,4 +1,7 @@
-"""Keeps the history: an observer of the fleet that stores what rgt must know about its boxes at the next start."""
+"""An observer of the fleet that records its history.
+
+It stores everything that rgt needs to know about its boxes at the next start.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,21 @@ from rgt_tui.profiles import how_many
 from rgt_tui.store import FLEET, OWN, Batch, History, HistoryError, Mean, Means, Metering, Told
 
 BATCH_SECONDS = 4.0
-"""Between two batches. With each, the boxes whose writer has ended are taken over."""
+"""Seconds between two batches. Each batch also adopts boxes whose previous writer has ended."""
 MINUTE = 60.0
-"""So often it is kept how the fleet stands."""
+"""Seconds between two regular moments (snapshots of the fleet state)."""
 MOST_EXTRA = 10
-"""Moments between the minutes that are kept because something happened: so many at once, and then one a minute."""
+"""Extra moments between the regular ones, stored when events happen: up to this many in a row, then
+one per minute."""
 STATE_SECONDS = 60.0
-"""Seconds between two times that a box's curves are saved; after a crash the box sends again what is missing."""
+"""Seconds between two saves of a box's curves; after a crash the box resends the missing part."""
 
 
 class Memory:
     """A `Keeper`, and the `Remember` of a `Fleet`.
 
     Args:
-        history: Where it is kept; closed with this.
+        history: Where to store everything; closed with this object.
         clock: Epoch seconds, the fleet's.
         seconds: Between two batches.
     """
@@ -48,13 +52,13 @@ class Memory:
         self._metering = Metering()
         self._newest: dict[str, BoxState] = {}
         self._changed: dict[str, float] = {}
-        """Box → when its oldest change that is not saved came."""
+        """Box → client clock of its oldest unsaved change."""
         self._events: list[FleetEvent] = []
         self._news: list[FleetEvent] = []
         self._state: FleetState | None = None
         self._moments: list[FleetState] = []
         self._taken: FleetState | None = None
-        """The last of them."""
+        """The newest state in `_moments`."""
         self._minute: int | None = None
         self._extra = MOST_EXTRA
         self._recorded: dict[str, list[Past]] = {}
@@ -63,7 +67,7 @@ class Memory:
         self._closed = False
 
     async def remember(self, specs: Sequence[BoxSpec]) -> Mapping[str, BoxState]:
-        """Return what an earlier rgt knew of `specs`; nothing where the history cannot be read."""
+        """Return the saved states of `specs`; empty if the history cannot be read."""
         try:
             return await self._history.recall(specs)
         except HistoryError:
@@ -71,16 +75,16 @@ class Memory:
 
     @property
     def spend(self) -> Spend | None:
-        """What the fleet has cost since local midnight; None until that is known."""
+        """The fleet's costs since local midnight; None = not known yet."""
         return self._history.spend
 
     @property
     def chronicle(self) -> Chronicle:
-        """What was kept of the fleet."""
+        """The recorded history of the fleet."""
         return self._history
 
     def news(self) -> tuple[FleetEvent, ...]:
-        """Return, once, what there is to report about the history itself."""
+        """Return events about the history itself, each once."""
         news, self._news = self._news, []
         return (*self._history.news(), *news)
 
@@ -88,7 +92,7 @@ class Memory:
         self._news.append(FleetEvent(at=self._clock(), box="", text=text, level=level, about=OWN))
 
     def _note(self, text: str) -> None:
-        """Keep for the journal what nobody needs to be told now."""
+        """Record an event without showing it to anyone."""
         self._events.append(FleetEvent(at=self._clock(), box="", text=text))
 
     def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
@@ -114,13 +118,11 @@ class Memory:
             if new.sample is not old.sample:
                 try:
                     self._means.take(new)
-                except (
-                    Exception
-                ) as error:  # what one box says must not cost the others their history
+                except Exception as error:  # one faulty box must not stop the history of others
                     self._fault(f"adding up what {new.spec.name} reads", error)
 
     def happened(self, events: tuple[FleetEvent, ...]) -> None:
-        """Receive events. What the history says about itself is not stored in it."""
+        """Receive events. Events of the history itself are not stored in it."""
         mine = [event for event in events if event.about != OWN]
         self._events += mine
         if mine and self._state is not None and self._extra > 0:
@@ -128,7 +130,7 @@ class Memory:
             self._take(self._state)
 
     async def close(self) -> None:
-        """Save everything and close the history, once: a fleet may be stopped by more than one who leaves."""
+        """Save everything and close the history; further calls do nothing."""
         if self._closed:
             return
         self._closed = True
@@ -156,7 +158,7 @@ class Memory:
             self._fault(f"counting what {name} costs", error)
 
     def _taken_moments(self, *, last: bool) -> tuple[FleetState, ...]:
-        """Return, once, the moments that are to be kept."""
+        """Return the moments to store, each once."""
         state = self._state
         if state is not None and (last or int(state.at // MINUTE) != self._minute):
             self._minute = int(state.at // MINUTE)
@@ -171,7 +173,7 @@ class Memory:
             self._moments.append(state)
 
     def _batch(self, now: float | None) -> Batch:
-        """Return what is due; everything when `now` is None."""
+        """Return the data that is due at `now`; None = everything."""
         due = [
             name
             for name, since in self._changed.items()
@@ -203,6 +205,9 @@ class Memory:
 
 
 def _is_due(name: str, since: float, now: float) -> bool:
-    """Tell whether a change is to be saved. Every box has its own second of the minute, or all would have the same."""
+    """Return whether a change must be saved now.
+
+    Each box has its own phase within the minute, so that not all are saved at once.
+    """
     phase = zlib.crc32(name.encode()) % STATE_SECONDS
     return (since + phase) // STATE_SECONDS != (now + phase) // STATE_SECONDS

@@ -1,4 +1,4 @@
-"""An earlier moment as a read-only fleet: the same screens, fed with the states that were kept."""
+"""An earlier moment as a read-only fleet: the same screens, fed with recorded states."""
 
 from __future__ import annotations
 
@@ -34,27 +34,28 @@ from rgt_tui.store import MOST_EVENTS, NEAR_SECONDS
 
 MINUTE = 60.0
 STEP = 55.0
-"""Moments that are nearer than this belong to one step of a minute."""
+"""Moments closer together than this are skipped by one step of a minute."""
 SOON = 90.0
-"""What is shown at an event is the moment that was kept with it, or one so soon after it."""
+"""An event is displayed with the moment recorded with it, or one at most this much later."""
 ALL_FULL = 8
-"""Of so many boxes, curves and logs are read at once; of more, those of the one on screen."""
+"""Up to this many boxes, all curves and logs are read at once; beyond, only the focused box's."""
 FIGURES = {"util": "gpu", "vram": "vram", "cgroup": "memory"}
 
 
 class Place(NamedTuple):
-    """Where one is in the past."""
+    """A position in the history."""
 
     tick: int
-    """Which moment of the `Timeline` is the last that was kept by then."""
+    """Index in the `Timeline` of the last moment recorded by then."""
     at: float
-    """Client clock; later than that moment where nobody watched."""
+    """Client clock; later than that moment if rgt was not watching."""
 
 
 def place_of(line: Timeline, at: float) -> Place | None:
-    """Return where a time is; None = nothing was kept by then.
+    """Return the position of a time; None = nothing was recorded by then.
 
-    Where a clock was set back and a time has been twice, the later one is meant, unless only the first was watched.
+    If the clock was set back, so that a time occurred twice, the later occurrence is returned,
+    unless only the first was watched.
     """
     ats = line.ats
     found = [
@@ -69,7 +70,7 @@ def place_of(line: Timeline, at: float) -> Place | None:
 
 
 def place_of_event(line: Timeline, at: float) -> Place | None:
-    """Return where an event is: at the moment that was kept with it, or the next one soon after."""
+    """Return the position of an event: the moment recorded with it, or the next one soon after."""
     soon = [index for index, then in enumerate(line.ats) if 0.0 <= then - at <= SOON]
     if not soon:
         return place_of(line, at)
@@ -78,12 +79,12 @@ def place_of_event(line: Timeline, at: float) -> Place | None:
 
 
 def _settled(line: Timeline, index: int, at: float) -> Place:
-    """Be at the moment itself where somebody watched, else at the very time."""
+    """Return the time of the moment itself if it is near `at`, otherwise `at`."""
     return Place(index, line.ats[index] if at - line.ats[index] <= NEAR_SECONDS else at)
 
 
 def minute_from(line: Timeline, here: Place, direction: int) -> Place | None:
-    """Return the place a minute on or back, in the order in which the moments came; None = there is none."""
+    """Return the position a minute later or earlier, in recording order; None = at the end."""
     ats, index, at = line.ats, here.tick, here.at
     if direction > 0:
         after = index + 1
@@ -92,7 +93,7 @@ def minute_from(line: Timeline, here: Place, direction: int) -> Place | None:
         if after >= len(ats):
             return None
         if ats[after] - at > NEAR_SECONDS:
-            return Place(after - 1, at + MINUTE)  # nobody watched
+            return Place(after - 1, at + MINUTE)  # rgt was not watching
         return Place(after, ats[after])
     if at - MINUTE > ats[index] + NEAR_SECONDS:
         return Place(index, at - MINUTE)
@@ -109,7 +110,7 @@ def minute_from(line: Timeline, here: Place, direction: int) -> Place | None:
 
 
 def event_from(rows: Sequence[Happening], at: float, direction: int) -> Happening | None:
-    """Return the next event, or the one before, by the clock; None = there is none."""
+    """Return the next or previous event by the clock; None = no such event."""
     if direction > 0:
         return min(
             (row for row in rows if row.at > at + 1e-3), key=lambda row: row.at, default=None
@@ -121,20 +122,20 @@ class MomentFleet(ReadOnlyFleet):
     """A fleet at a moment of its history.
 
     Args:
-        live: The fleet of now.
-        chronicle: What was kept of it.
-        refused: Called with why, when somebody wants to do something to the past.
+        live: The live fleet.
+        chronicle: Its recorded history.
+        refused: Called with the reason when an attempt to change something is refused.
     """
 
     moment: float = 0.0
-    """Client clock of what is shown."""
+    """Client clock of the displayed moment."""
 
     def __init__(
         self, live: FleetSource, chronicle: Chronicle, refused: Callable[[str], None]
     ) -> None:
         self.line = Timeline()
         self.events: tuple[Happening, ...] = ()
-        """All that are kept."""
+        """All recorded events."""
         self.place: Place | None = None
         self.moment = live.now()
         self._past = chronicle
@@ -145,22 +146,22 @@ class MomentFleet(ReadOnlyFleet):
         self._focus: str | None = None
         self._loading: asyncio.Task[None] | None = None
 
-    # Where one is.
+    # Navigation.
 
     async def open(self) -> None:
-        """Read which moments there are.
+        """Read the timeline and the events.
 
         Raises:
-            Exception: nothing can be read; the message says why.
+            Exception: the history cannot be read; the message says why.
         """
         self.line = await self._past.timeline()
         self.events = (await self._past.happened(Wanted(), None, MOST_EVENTS)).rows
 
     async def go(self, place: Place) -> None:
-        """Be at a place.
+        """Display a position.
 
         Raises:
-            Exception: nothing can be read; the message says why.
+            Exception: the history cannot be read; the message says why.
         """
         found = await self._past.moment(self.line.ns[place.tick], place.at, self._full())
         self.place, self.moment = place, place.at
@@ -193,21 +194,21 @@ class MomentFleet(ReadOnlyFleet):
 
     @property
     def moment_text(self) -> str:
-        """When this is: ``02:31:07 last night, 4h39 ago``."""
+        """The moment as text: ``02:31:07 last night, 4h39 ago``."""
         now = self._live.now()
         clock = time.strftime("%H:%M:%S", time.localtime(self.moment))
         return f"{clock} {night_or_day(self.moment, now)}, {age(now - self.moment)} ago"
 
     @property
     def audit_file(self) -> Path | None:
-        """Where the fleet of now writes its billing actions."""
+        """The audit log of the live fleet."""
         return self._live.audit_file
 
-    # What a front end may ask.
+    # The interface of a fleet.
 
     @property
     def chronicle(self) -> Chronicle | None:
-        """What was kept of the fleet."""
+        """The recorded history of the fleet."""
         return self._past
 
     @property
@@ -216,7 +217,7 @@ class MomentFleet(ReadOnlyFleet):
         return self._state
 
     def subscribe(self, callback: Callable[[FleetState], None]) -> Callable[[], None]:
-        """Call `callback` whenever another moment is shown; return the way to stop."""
+        """Call `callback` whenever another moment is displayed; return the unsubscriber."""
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
 
@@ -225,7 +226,7 @@ class MomentFleet(ReadOnlyFleet):
         return self.moment
 
     def profile(self, box: str) -> Profile:
-        """The profile of a box, also of one that has left the fleet."""
+        """Return the profile of a box, including boxes that have left the fleet."""
         found = self._state.box(box)
         try:
             if found is not None:
@@ -235,7 +236,7 @@ class MomentFleet(ReadOnlyFleet):
             return load_profile("generic-ssh")
 
     def checks(self, box: str) -> tuple[CheckResult, ...]:
-        """The lifecycle checks of a box, evaluated from its state then."""
+        """Evaluate the lifecycle checks of a box on its state at that moment."""
         found = self._state.box(box)
         if found is None:
             return ()
@@ -243,7 +244,7 @@ class MomentFleet(ReadOnlyFleet):
         return evaluate(found, profile, self.moment, page_seen=seen_at(profile) is not None)
 
     def focus(self, box: str | None) -> None:
-        """Read the curves and logs of the box on screen, too, where they were not read with the others."""
+        """Set the focused box; in a large fleet, also read its curves and logs."""
         self._focus = box
         if box is not None and self.place is not None and len(self._live.state.boxes) > ALL_FULL:
             self._loading = asyncio.get_running_loop().create_task(self._again())
@@ -254,22 +255,25 @@ class MomentFleet(ReadOnlyFleet):
 
     @property
     def why_nothing(self) -> str:
-        """Why nothing can be done here, and what to do."""
+        """Why nothing can be changed here, and what to do instead."""
         return f"this is {self.moment_text}: the past cannot be changed; esc goes back to now"
 
     def refuse(self) -> None:
-        """Say why nothing can be done."""
+        """Report why nothing can be changed."""
         self._refused(self.why_nothing)
 
     async def start(self) -> None:
-        """Nothing: there is no box to connect to."""
+        """Do nothing: there is no box to connect to."""
 
     async def stop(self) -> None:
-        """Nothing: the live fleet continues."""
+        """Do nothing: the live fleet keeps running."""
 
 
 def _explained(box: BoxState, recorded: Past | None, at: float) -> BoxState:
-    """Return a box with what its own recorder told later of the time that nobody watched, marked as that."""
+    """Add to a box the values that its own recorder reported later for unwatched time.
+
+    They are marked as the recorder's.
+    """
     if recorded is None:
         return box
     box = msgspec.structs.replace(box, past=merged(box.past, _until(recorded, at)))
@@ -292,7 +296,7 @@ def _until(past: Past, at: float) -> Past:
 
 
 def recorder_words(past: Past, at: float) -> str:
-    """Return what a recorder has for a time: the means of the stretch it falls into; empty = nothing."""
+    """Return the recorder's means for the time slot that contains `at` as text; empty = none."""
     for end, values in zip(past.at, past.values, strict=True):
         if end - past.width < at <= end:
             found = [

@@ -1,6 +1,7 @@
-"""The morning report: what a night cost, what went wrong, and which of the errors are over. Pure.
+"""The morning report: a night's costs, its errors, and which of them are over. Pure functions.
 
-What nobody knows is said to be unknown, never shown as nothing; a sum that lacks hours or prices is a lower bound.
+Unknown values are reported as unknown, never as zero; a sum that lacks hours or prices is a lower
+bound.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from rgt_tui.model import Amount, BoxState, Happening, Night, Tally
 from rgt_tui.profiles import age, how_many, prices
 
 LOSSES = ("gone",)
-"""Kinds of alert that say that something is lost for good."""
+"""Kinds of alert that report a permanent loss."""
 LATE_SECONDS = 600.0
-"""Money that is counted from this much before or after the beginning of the night says so."""
+"""Money counted from a time this far from the start of the night is labelled with that time."""
 CENT = 0.005
 NIGHT_SECONDS = 14 * 3600.0
-"""A longer time is not called a night."""
+"""A longer time span is not called a night."""
 
 
 class NextClock(NamedTuple):
@@ -38,30 +39,30 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     until: float
     errors: int
     ended: int
-    """Of `errors`: those that were over again by the end."""
+    """How many of the `errors` were over by the end."""
     spent: tuple[Amount, ...] = ()
-    """Empty = nobody knows."""
+    """Empty = unknown."""
     idle: tuple[Amount, ...] = ()
-    """Of it, while no run was alive; empty = nobody knows."""
+    """The part spent while no run was alive; empty = unknown."""
     money_since: float | None = None
-    """From when on money is counted, where that is another time than `since`."""
+    """When counting of money began, if that differs from `since`."""
     saved: tuple[Amount, ...] = ()
-    """What boxes that stopped themselves would have cost: an estimate, price × time."""
+    """Costs saved by boxes that stopped themselves: an estimate, price × time."""
     stopped: tuple[str, ...] = ()
     """Boxes that stopped themselves."""
     lost: tuple[str, ...] = ()
     unwatched: float = 0.0
     """Seconds."""
     clock: str = ""
-    """The next danger clock, in words; empty = none is known to count."""
+    """The next danger clock as text; empty = no running clock is known."""
 
 
 def morning_report(night: Night, boxes: Sequence[BoxState], clocks: Iterable[NextClock]) -> Report:
     """Return the report of a night.
 
     Args:
-        night: What the history knows of it.
-        boxes: As they are now; what they tell of having stopped themselves counts.
+        night: The facts in the history.
+        boxes: As they are now; self-stops that they report count.
         clocks: The soonest danger clock of each box that has one.
     """
     errors, ended = _errors(night.happened)
@@ -109,7 +110,7 @@ def morning_report(night: Night, boxes: Sequence[BoxState], clocks: Iterable[Nex
 def _errors(rows: Iterable[Happening]) -> tuple[int, int]:
     """Return how many errors began, and how many of them were over by the end.
 
-    A later event about the same says how it went on: a milder one that does not warn is its end.
+    An error is over with a later event of level info about the same subject.
     """
     errors = ended = 0
     holds: set[tuple[str, str]] = set()
@@ -139,7 +140,7 @@ def _spent(
             (spent, now.billed - then.billed, estimated),
             (idle, now.idle - then.idle, False),
         ):
-            # "At least nothing" says nothing: then it is not known.
+            # "At least 0" carries no information, so the amount is unknown.
             if value >= CENT or not at_least:
                 into.append(Amount(max(0.0, value), now.currency, at_least, is_estimate))
     return tuple(spent), tuple(idle)
@@ -164,16 +165,19 @@ def _saved(stopped: Iterable[BoxState], until: float) -> tuple[Amount, ...]:
 
 
 class Word(NamedTuple):
-    """One entry of the report as it is shown."""
+    """One entry of the report as displayed."""
 
     label: str
     text: str
     level: str = "info"
-    """As of an event: what is wrong stands out."""
+    """Level as of an event: warnings and errors are highlighted."""
 
 
 def _how_many_over(report: Report) -> str:
-    """Return how many of the errors are over. The events do not say whether a person or the box ended them."""
+    """Return how many of the errors are over, as text.
+
+    The events do not record whether a person or the box ended them.
+    """
     if not report.errors:
         return ""
     if not report.ended:
@@ -188,7 +192,7 @@ def _how_many_over(report: Report) -> str:
 
 
 def report_words(report: Report, now: float) -> tuple[Word, ...]:
-    """Return the report in words, what matters most first."""
+    """Return the report as entries, the most important first."""
     span_s = report.until - report.since
     span = f"{day_and_clock(report.since, now)} to {day_and_clock(report.until, now)}"
     found = [

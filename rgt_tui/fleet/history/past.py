@@ -1,8 +1,10 @@
-"""What was seen of a box over hours: live samples and the recorder's summary on one time grid. Pure.
+"""Hours of a box's figures: live samples and the recorder's summary on one time grid.
 
-The grid is that of the client's clock, in stretches of equal width. A stretch that has a value keeps it, so that the
-same history merged twice, or samples that were counted there already, change nothing. A stretch that nobody saw is a
-hole, never a line drawn across.
+Pure functions.
+
+The grid follows the client's clock, in slots of equal width. A slot that has a value keeps it, so
+merging the same history twice, or samples already counted, changes nothing. A slot without data is
+a gap, never interpolated.
 """
 
 from __future__ import annotations
@@ -20,24 +22,25 @@ from rgt_tui.model import History, HistoryRequest, Past, Sample
 from rgt_tui.profiles import card_figures, is_of_card, memory_pct
 
 WIDTHS = (60.0, 120.0, 240.0, 480.0)
-"""Seconds of a stretch: the narrowest with which there are not too many."""
+"""Slot widths in seconds; the narrowest is used that does not exceed the number of slots."""
 LONGEST_SECONDS = 86400.0
 STRETCHES = 240
-"""How many are kept, unless said otherwise."""
+"""Default number of slots kept."""
 MOST_NAMES = 128
-"""Figures that are kept of a box; a box has a handful, and two for each mount."""
+"""Figures kept of a box; a box has a handful, and two for each mount."""
 EARLIEST, LATEST = -6e10, 6e10
-"""Client clock, epoch seconds: what lies beyond is no time, and the grid is not reckoned there."""
+"""Client clock, epoch seconds: times beyond are invalid and not put on the grid."""
 LONG_GAP_SECONDS = 120.0
-"""After so long an absence the recorder's summary is asked for; the agent then leaves out old samples."""
+"""After a longer gap the recorder's summary is requested; the agent then omits old samples."""
 NARROWEST, WIDEST = 1.0, 3600.0
-"""Seconds of a recorder's row."""
+"""Valid widths of a recorder's row in seconds."""
 RECENT_SECONDS = 20.0
-"""Width of a stretch of what is kept more finely."""
+"""Width in seconds of a slot of the finer, recent history."""
 RECENT_PART = 4
-"""So much less of them is kept than of the others: an hour in a small fleet, 20 minutes in a large one."""
+"""The recent history has this many times fewer slots: an hour in a small fleet, 20 minutes in a
+large one."""
 HALF = 0.5
-"""A stretch counts as seen when so much of it was."""
+"""A slot has a value if at least this share of it was covered."""
 
 Values = dict[str, float | None]
 
@@ -47,10 +50,10 @@ def figures(sample: Sample, *, cards: bool = True) -> Values:
 
     Args:
         sample: The sample.
-        cards: Those of each card, too.
+        cards: Also those of each card.
 
     Returns:
-        ``util``, ``vram`` and ``cgroup`` always, None where they are not known; of cards and mounts what is known.
+        ``util``, ``vram`` and ``cgroup`` always, None if unknown; known values of cards and mounts.
     """
     found: Values = {
         "util": utilisation(sample),
@@ -74,7 +77,7 @@ def _disk_names(mount: str) -> tuple[str, str]:
 
 
 def utilisation(sample: Sample) -> float | None:
-    """Return the mean over the GPUs that tell theirs, percent."""
+    """Return the mean utilisation of the GPUs that report it, in percent."""
     utils = [gpu.util for gpu in sample.gpus if gpu.util is not None]
     if utils:
         return sum(utils) / len(utils)
@@ -82,7 +85,7 @@ def utilisation(sample: Sample) -> float | None:
 
 
 def vram(sample: Sample) -> float | None:
-    """Return how full the memory of all GPUs together is, percent."""
+    """Return the used share of the memory of all GPUs together, in percent."""
     used = total = 0
     for gpu in sample.gpus:
         used += gpu.vram_used or 0
@@ -91,14 +94,17 @@ def vram(sample: Sample) -> float | None:
 
 
 def share(part: float | None, whole: float | None) -> float | None:
-    """Return the percentage; None where nothing is known."""
+    """Return the percentage, or None if it is unknown."""
     if whole and part is not None:
         return 100.0 * part / whole
     return None
 
 
 def tenths(value: float | None) -> float | None:
-    """Return a percentage to one decimal: the same object for the same figure, as hundreds of boxes keep many."""
+    """Return a percentage to one decimal.
+
+    Equal values are the same object, to save memory: hundreds of boxes keep many.
+    """
     if value is None or not 0.0 <= value <= 100.0:
         return value
     return _TENTHS[round(value * 10)]
@@ -108,9 +114,10 @@ _TENTHS = tuple(round(number / 10, 1) for number in range(1001))
 
 
 class Stretch:
-    """Adds up the samples of the stretch that is going on.
+    """Adds up the samples of the current slot.
 
-    Nearly always one sample tells the same figures as the one before: their sums are then a column, not a table.
+    Nearly always a sample has the same figures as the previous one; then the sums are a list by
+    position, which is faster than a dict by name.
     """
 
     __slots__ = ("_counts", "_names", "_place", "_rounds", "_sums", "_totals", "_width")
@@ -121,7 +128,7 @@ class Stretch:
         self._begin({})
 
     def _begin(self, sums: dict[str, tuple[float, int]], names: tuple[str, ...] = ()) -> None:
-        """Go on from the sums so far with samples that tell these figures."""
+        """Continue from the sums so far with samples that have these figures."""
         self._sums, self._names, self._rounds = sums, names, 0
         before = [sums.get(name, _NONE) for name in names]
         self._totals = [total for total, _ in before]
@@ -138,10 +145,10 @@ class Stretch:
         Args:
             at: Client clock of the sample.
             found: Its `figures`.
-            width: Seconds of a stretch.
+            width: Width of a slot in seconds.
 
         Returns:
-            The stretch before, when `at` does not belong to it.
+            The finished slot, if `at` is in another one.
         """
         done = self.begin(at, width)
         values: Collection[float | None] = found.values()
@@ -156,7 +163,7 @@ class Stretch:
         return done
 
     def begin(self, at: float, width: float) -> Past | None:
-        """Make sure that the stretch of `at` is the one that is going on; return the one before where it was not."""
+        """Make the slot of `at` the current one; return the finished slot if it changed."""
         if self.covers(at, width):
             return None
         done = self._done()
@@ -165,11 +172,11 @@ class Stretch:
         return done
 
     def covers(self, at: float, width: float) -> bool:
-        """Tell whether a time falls into the current stretch."""
+        """Return whether a time is in the current slot."""
         return math.floor(at / width) == self._place and width == self._width
 
     def add_all(self, other: Stretch) -> None:
-        """Add what `other` has summed up, which falls within this one."""
+        """Add the sums of `other`, a slot within this one."""
         sums = self._summed()
         for name, (total, count) in other._summed().items():
             before, counted = sums.get(name, _NONE)
@@ -189,7 +196,10 @@ _NONE = (0.0, 0)
 
 
 class Stretches:
-    """Adds up the samples of a box, each once: a wide stretch is made of the narrow ones within it."""
+    """Adds up the samples of a box, each once.
+
+    A wide slot is the sum of the narrow ones within it.
+    """
 
     __slots__ = ("_narrow", "_wide")
 
@@ -202,10 +212,10 @@ class Stretches:
         Args:
             at: Client clock of the sample.
             found: Its `figures`.
-            width: Seconds of a wide stretch, one of `WIDTHS`.
+            width: Width of a wide slot in seconds, one of `WIDTHS`.
 
         Returns:
-            The narrow and the wide stretch that are over now.
+            The narrow and the wide slot that are finished now.
         """
         if self._narrow.covers(at, RECENT_SECONDS):
             self._narrow.add(at, found, RECENT_SECONDS)
@@ -215,12 +225,12 @@ class Stretches:
 
 
 def wanted(last: float | None, now: float, stretches: int = STRETCHES) -> HistoryRequest | None:
-    """Return what to ask the recorder for on connecting.
+    """Return the request to the recorder on connecting.
 
     Args:
-        last: Client clock of the newest sample that is known; None = there is none.
+        last: Client clock of the newest known sample; None = no sample yet.
         now: Client clock.
-        stretches: How many rows are wanted at most.
+        stretches: Maximum number of rows.
 
     Returns:
         None when the gap is short enough to be filled sample by sample.
@@ -235,10 +245,11 @@ def wanted(last: float | None, now: float, stretches: int = STRETCHES) -> Histor
 
 
 def from_history(frame: History, skew: float) -> Past:
-    """Return what the recorder saw, on the client's clock.
+    """Return the recorder's history on the client's clock.
 
-    The rows are cut by a clock of the box that does not jump, and carry one that may: a row whose time does not fit
-    its place among the others is put where its place says. Of more rows than a day has, the newest count.
+    The recorder cuts its rows by a monotonic clock of the box, but stamps them with a clock that
+    may jump. A row whose time does not fit its position gets the time of its position. Of more rows
+    than a day has, the newest are kept.
 
     Args:
         frame: The frame.
@@ -269,7 +280,10 @@ def from_history(frame: History, skew: float) -> Past:
 
 
 def without_cards(frame: History) -> History:
-    """Return the frame without its figures for single cards: half a megabyte for a box with eight."""
+    """Return the frame without its figures of single cards.
+
+    They take half a megabyte for a box with eight cards.
+    """
     kept = [place for place, name in enumerate(frame.names) if not is_of_card(name)]
     if len(kept) == len(frame.names):
         return frame
@@ -288,12 +302,12 @@ def without_cards(frame: History) -> History:
 
 
 def merged(old: Past, new: Past, stretches: int = STRETCHES) -> Past:
-    """Return `old` with what `new` knows of the holes in it.
+    """Return `old` with its gaps filled from `new`.
 
     Args:
-        old: What is known; its values stay.
-        new: What else was seen.
-        stretches: How many are kept; before there are more, they become wider.
+        old: Known history; its values are kept.
+        new: More history.
+        stretches: Number of slots to keep; the slots become wider before there are more.
     """
     if not new.at:
         return old
@@ -303,7 +317,7 @@ def merged(old: Past, new: Past, stretches: int = STRETCHES) -> Past:
         )
     end = max(old.at[-1:] + new.at[-1:])
     names = tuple(dict.fromkeys((*old.names, *new.names)))[:MOST_NAMES]
-    # Once wide, what is lost does not come back.
+    # The width never shrinks again: the lost resolution cannot be recovered.
     least = min(old.width, WIDTHS[-1]) if old.at else WIDTHS[0]
     for width in (width for width in WIDTHS if width >= least):
         known = _filled(old, new, width)
@@ -321,9 +335,9 @@ def merged(old: Past, new: Past, stretches: int = STRETCHES) -> Past:
 
 
 def appended(old: Past, new: Past, most: int) -> Past:
-    """Return `old` with the one stretch of `new` behind it, and no more than the newest `most`.
+    """Return `old` with the one slot of `new` appended, cut to the newest `most`.
 
-    A clock that was set back throws away what is of a time to come.
+    If the clock was set back, slots at or after the new one are dropped.
     """
     if not new.at:
         return old
@@ -342,11 +356,11 @@ def appended(old: Past, new: Past, most: int) -> Past:
 
 
 def unwatched(old: Past, new: Past, now: float) -> Past:
-    """Return the stretches of `new` that only the box's own recorder saw: those `old` lacks, and long over.
+    """Return the slots of `new` recorded only by the box's recorder: missing in `old`, not recent.
 
     Args:
-        old: What was known.
-        new: What is known since.
+        old: The history known before.
+        new: The history known now.
         now: Client clock.
     """
     spans = [(at - old.width, at) for at in old.at]
@@ -386,7 +400,7 @@ def _width(seconds: float, stretches: int) -> float:
 
 
 def _on_grid(past: Past, width: float) -> Iterator[tuple[int, Values]]:
-    """Yield per stretch of the grid the means of what overlaps it, weighted by how much it does."""
+    """Yield for each slot of the grid the means of overlapping slots, weighted by the overlap."""
     covered: dict[int, float] = {}
     sums: dict[int, dict[str, tuple[float, float]]] = {}
     for at, values in zip(past.at, past.values, strict=False):

@@ -1,4 +1,7 @@
-"""Times as people write them: ``02:30``, ``yesterday 14:00``, ``-3h``; and when the night begins. Pure."""
+"""Parse times as people write them (``02:30``, ``-3h``); find when the night began.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from datetime import datetime, timedelta
 
 NIGHT_HOUR = 23
 LONGEST_SECONDS = 7 * 86400.0
-"""A report reaches no further back by itself."""
+"""A report reaches no further back, unless requested."""
 FORMS = "02:30, yesterday 14:00, 2026-11-21 14:00, 3 days ago, -3h or now"
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
@@ -17,12 +20,12 @@ _BACK = re.compile(
 
 
 def said_time(text: str, now: float) -> float:
-    """Return the time that is meant, epoch seconds, by the local clock.
+    """Parse a past time by the local clock; return epoch seconds.
 
-    A time of day alone is the last one that has been: ``02:30`` said at 01:00 is of yesterday.
+    A time of day alone is its last occurrence: ``02:30`` at 01:00 is yesterday's.
 
     Raises:
-        ValueError: it is none of the forms; the message names them.
+        ValueError: it has none of the forms; the message lists them.
     """
     words = text.strip().casefold()
     if words in ("now", ""):
@@ -44,12 +47,12 @@ COMING = "07:00, tomorrow 07:00, 2026-11-21 07:00, 30m or 2h"
 
 
 def coming_time(text: str, now: float) -> float:
-    """Return the time that is meant, epoch seconds, by the local clock; one that is still to come.
+    """Parse a future time by the local clock; return epoch seconds.
 
-    A time of day alone is the next one: ``07:00`` said at 23:00 is of tomorrow.
+    A time of day alone is its next occurrence: ``07:00`` at 23:00 is tomorrow's.
 
     Raises:
-        ValueError: it is none of the forms, or is past; the message names them.
+        ValueError: it has none of the forms, or is past; the message lists them.
     """
     words, here = text.strip().casefold(), _local(now)
     span = _BACK.fullmatch(words)
@@ -91,7 +94,7 @@ def _dated(words: str, here: datetime) -> datetime:
 
 
 def _local(at: float) -> datetime:
-    """Return a time by the local clock, without its zone: an hour of another day may have another offset."""
+    """Return a local time without its zone, because another day may have another UTC offset."""
     return datetime.fromtimestamp(at).astimezone().replace(tzinfo=None)
 
 
@@ -104,11 +107,13 @@ def _at(day: datetime, words: str) -> datetime:
 
 
 def night_began(now: float, looked: float | None = None) -> float:
-    """Return from when on a person has not seen what happened: from 23:00, or from when they last looked before that.
+    """Return since when a person has not seen the events.
+
+    That is 23:00, or when they last looked, if that was earlier.
 
     Args:
         now: Client clock.
-        looked: When somebody last looked; None = nobody knows.
+        looked: When a person last looked; None = unknown.
     """
     here = _local(now)
     evening = here.replace(hour=NIGHT_HOUR, minute=0, second=0, microsecond=0)
@@ -121,14 +126,17 @@ def night_began(now: float, looked: float | None = None) -> float:
 
 
 def day_and_clock(at: float, now: float) -> str:
-    """Return a past time: ``02:31`` within the last day, otherwise with its date."""
+    """Format a past time: ``02:31`` within the last day, otherwise with its date."""
     then = _local(at)
     near = abs(now - at) < 86400.0
     return then.strftime("%H:%M" if near else "%Y-%m-%d %H:%M")
 
 
 def night_or_day(at: float, now: float) -> str:
-    """Return what part of which day a time is in: ``last night``, ``this morning``, ``yesterday``, ``on Friday``."""
+    """Return the part of the day of a time.
+
+    That is ``today``, ``last night``, ``yesterday``, ``on Friday`` or ``on 2026-11-21``.
+    """
     then, here = _local(at), _local(now)
     days = (here.date() - then.date()).days
     if days == 0:

@@ -1,4 +1,4 @@
-"""Pulling results off a box: what is wanted, which way it is sent, the streams, and the check of what arrived."""
+"""Pull results from a box: requests, connections, streams, and checks of the copies."""
 
 __all__ = ["pull_way", "pulling"]
 """Modules that other packages may use."""

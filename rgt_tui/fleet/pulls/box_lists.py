@@ -1,6 +1,7 @@
-"""Requests a box's lists of files during a pull: a tree, the list of results, or the files of some of its directories.
+"""A box's file lists during a pull: a tree, its results, or the files of some directories.
 
-A list comes from the `send` process that brings the bytes where that is possible, else from a command of its own.
+A list comes from the `send` process that carries the bytes if possible, otherwise from a separate
+command.
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ from rgt_tui.transfer.copying import (
 )
 
 WORDS_FROM_STDIN, LONGEST_COMMAND = "--words-from-stdin", 32 << 10
-"""Of the agent: what a command line cannot hold, which has at most 128 KiB on Linux, quotes included."""
+"""The agent option for long arguments, and the length from which it is used: Linux allows 128 KiB
+per argument, including quotes."""
 MOST_RESULTS = 8 << 20
-"""Bytes of the answer of ``results``, as the agent bounds it."""
+"""Maximum bytes of the answer of ``results``, the same as the agent's limit."""
 CHANGED = "was written while it was pulled: pull it again"
 UNREADABLE = "changed while it was pulled, or not all of it was pulled: pull it again"
 
 
 class ResultFiles(msgspec.Struct, frozen=True):
-    """What a box lists as its results, and the files of some of the directories."""
+    """A box's list of results, and the files of some of its directories."""
 
     results: Results
     listing: Listing
@@ -48,18 +50,18 @@ class ResultFiles(msgspec.Struct, frozen=True):
 async def list_tree(
     way: Way, spec: BoxSpec, paths: tuple[str, ...], *, folds: bool, alone: bool
 ) -> Listing:
-    """Return every file below some paths of a box, without those of rgt itself.
+    """Return every file below some paths of a box, except those of rgt itself.
 
     Args:
-        way: To it.
+        way: The connection to it.
         spec: The box.
         paths: On the box.
-        folds: The destination takes names for one that differ in case only.
-        alone: Nothing will be sent: a connection of rgt's own does.
+        folds: The destination's file system is case-insensitive.
+        alone: Use rgt's own connection, because no file will be fetched.
 
     Raises:
         BoxError: the box did not answer.
-        ListingError: its answer cannot be used.
+        ListingError: its answer is unusable.
     """
     jobs = [word for job in spec.jobs for word in ("--job", job)]
     words = ("--no-hash", *jobs, "--", *paths)
@@ -79,16 +81,16 @@ async def list_results(
     """Return the list of results, and exactly the files of some of its directories.
 
     Args:
-        way: To the box.
+        way: The connection to the box.
         spec: The box.
-        wanted: What counts as a result.
+        wanted: Defines which files are results.
         folders: Directories of that list; None = all that have an owner.
-        folds: The destination takes names for one that differ in case only.
-        alone: Nothing will be sent: a connection of rgt's own does.
+        folds: The destination's file system is case-insensitive.
+        alone: Use rgt's own connection, because no file will be fetched.
 
     Raises:
         BoxError: the box did not answer, or not with a list of results.
-        ListingError: its list of files cannot be used.
+        ListingError: its list of files is unusable.
     """
     chosen = (
         ["--list-owned"]
@@ -105,7 +107,7 @@ async def list_results(
 
 
 class _ResultsReader:
-    """Reads the object of ``results``, then the lines of its ``--list``."""
+    """Parses the object printed by ``results``, then the lines of its ``--list``."""
 
     def __init__(self) -> None:
         self.results: Results | None = None
@@ -116,11 +118,11 @@ class _ResultsReader:
         return self.files.ended
 
     def feed(self, line: bytes) -> None:
-        """Read a line.
+        """Parse a line.
 
         Raises:
-            CommandFailed: the object cannot be used.
-            ListingError: a line is none of a list.
+            CommandFailed: the object is unusable.
+            ListingError: a line does not have the format of a list.
         """
         if self.results is None:
             self.results = results_of(line)
@@ -146,14 +148,14 @@ async def _read(
     silence: float,
     alone: bool,
 ) -> R:
-    """Run a verb that prints lines, and return the reader that got them.
+    """Run a verb that prints lines, and return the reader that parsed them.
 
     Args:
-        way: To the box.
+        way: The connection to the box.
         verb: Of the agent.
         words: Its command line.
         make: Returns a new reader.
-        longest: Bytes that a line may have.
+        longest: Maximum bytes of a line.
         silence: Seconds without a byte after which the box is given up.
         alone: As for `list_tree`.
     """
@@ -183,11 +185,13 @@ async def _read(
 async def run_in_pipe(
     way: Way, verb: str, words: tuple[str, ...], take: Callable[[bytes], None], longest: int
 ) -> int | None:
-    """Run a verb in the `send` that brings the bytes; return its exit status. None = it has to be run by itself.
+    """Run a verb in the pull's `send` process; return its exit status.
+
+    None = it must be run as a separate command.
 
     Raises:
         HostKeyRefused: another host answers there.
-        Exception: what `take` raises.
+        Exception: raised by `take`.
     """
     try:
         pipe = await way.piped()
@@ -220,11 +224,11 @@ async def run_in_pipe(
 
 
 class Lines:
-    """Cuts what a command prints into lines, behind what the login shell prints.
+    """Splits the output of a command into lines, dropping the login shell's output before it.
 
     Args:
-        take: Takes each line.
-        longest: Bytes that one may have.
+        take: Called with each line.
+        longest: Maximum bytes of a line.
     """
 
     def __init__(self, take: Callable[[bytes], None], longest: int = LONGEST_LINE) -> None:
@@ -234,10 +238,10 @@ class Lines:
         self._spoken = False
 
     def feed(self, data: bytes) -> None:
-        """Take what has come.
+        """Process received data.
 
         Raises:
-            ListingError: a line has no end.
+            ListingError: a line is too long.
         """
         self.count += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -255,7 +259,7 @@ async def _until_silent(channel: BulkChannel, count: Callable[[], int], silence:
     """Wait for the end of a command.
 
     Raises:
-        Unreachable: nothing has come for too long.
+        Unreachable: no output for too long.
     """
     ended = asyncio.ensure_future(channel.wait())
     try:
@@ -271,21 +275,22 @@ async def _until_silent(channel: BulkChannel, count: Callable[[], int], silence:
         await asyncio.gather(ended, return_exceptions=True)
 
 
-# Compares the copies of a pull with what the box lists as its results at the end.
+# Compares the copies of a pull with the box's list of results at the end.
 
 
 class Pull(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pull fetched, as far as the comparison has to know."""
+    """The facts about a finished pull that the comparison needs."""
 
     listing: Listing
     exact: bool
-    """`Listing.roots` are directories of the list of results, and it has exactly their files."""
+    """`Listing.roots` are directories of the list of results, and the listing has exactly their
+    files."""
     refused: Sequence[Refused]
     destination: Path
     instance: str
 
     def covers(self, path: str) -> bool:
-        """Whether a directory of the list of results was pulled."""
+        """Return whether a directory of the list of results was pulled."""
         tops = dict.fromkeys(self.listing.roots)
         return path in tops or (not self.exact and home(path, tops) is not None)
 
@@ -296,23 +301,25 @@ async def check_copies(
     looking: Awaitable[Results],
     list_again: Callable[[tuple[str, ...]], Awaitable[ResultFiles]],
 ) -> tuple[tuple[FolderRow, ...], tuple[ResultGroup, ...]]:
-    """Compare the copies with the box's files at the end, and record which directories are complete here.
+    """Compare the copies with the box's final list; record which directories are complete.
 
-    Where a fingerprint differs, the box lists the files of that directory: then each that is missing here has its name,
-    and copies that the box does not count (packages, rgt's own) are marked, so that they count for nothing here either.
+    Where a fingerprint differs, the box lists the files of that directory. Then each missing file
+    is named, and copies that the box does not count (packages, rgt's own files) are marked as
+    uncounted.
 
     Args:
-        pull: What was fetched.
+        pull: Facts about the pull.
         ledger: Where the copies are recorded.
         looking: The box's list of results, made after the last byte.
         list_again: Returns that list once more, with the files of some of its directories.
 
     Returns:
-        The directories that were pulled, and those without an owner of which no complete copy is here.
+        The pulled directories, and the directories without an owner and without a complete local
+            copy.
 
     Raises:
         BoxError, TimeoutError: the box did not list its files; nothing is recorded.
-        ListingError: its list cannot be used.
+        ListingError: its list is unusable.
     """
     found = await looking
     members = _members(ledger, found, pull)
@@ -355,7 +362,7 @@ async def check_copies(
 
 
 def unclaimed_groups(pull: Pull, ledger: Ledger, found: Results) -> tuple[ResultGroup, ...]:
-    """Return the directories without an owner that were not pulled, now or before."""
+    """Return the directories without an owner that were never pulled completely."""
     members = _members(ledger, found, pull)
     return tuple(
         group
@@ -371,7 +378,7 @@ def _pulled(found: Results, pull: Pull) -> dict[str, ResultGroup]:
 
 
 def _members(ledger: Ledger, found: Results, pull: Pull) -> dict[str, list[FileRow]]:
-    """Return the copies from this machine that the box counts in each of its directories."""
+    """Return for each directory of the box's list the copies of its files from this machine."""
     members: dict[str, list[FileRow]] = {group.path: [] for group in found.groups}
     homes: dict[str, str | None] = {}
     for row in ledger.files():
@@ -387,7 +394,7 @@ def _members(ledger: Ledger, found: Results, pull: Pull) -> dict[str, list[FileR
 def _marked(
     ledger: Ledger, groups: Mapping[str, object], there: Mapping[str, Sequence[RemoteFile]]
 ) -> Iterator[FileRow]:
-    """Yield rows whose mark `FileRow.uncounted` is not what the box's list says."""
+    """Yield rows with `FileRow.uncounted` corrected to match the box's list."""
     counted = {file.path for files in there.values() for file in files}
     for row in tuple(ledger.files()):
         if home(row.path, groups) in there and row.uncounted != (row.path not in counted):
@@ -415,12 +422,13 @@ def _is_here(file: RemoteFile, ledger: Ledger, pull: Pull) -> bool:
 
 
 def gone(ledger: Ledger, listing: Listing, *, exact: Results | None = None) -> tuple[str, ...]:
-    """Return the files that were pulled once and that the box does not have any more.
+    """Return the pulled files that no longer exist on the box.
 
     Args:
-        ledger: What was pulled.
-        listing: What the box has below some roots now.
-        exact: The list of results with whose directories it was made; None = it has everything below its roots.
+        ledger: Record of pulled files.
+        listing: The box's present files below some roots.
+        exact: The list of results that the listing was restricted to; None = the listing has
+            everything below its roots.
     """
     there = {file.path for file in listing.files} | {file.path for file in listing.refused}
     missing = [row for row in tuple(ledger.files()) if row.path not in there]

@@ -1,7 +1,7 @@
-"""A pull's streams through the system's ``ssh``: a ``send`` of the agent, its pipes, and the thread that reads it.
+"""A pull's streams through the system's ``ssh``: an agent's ``send``, its pipes, their reader.
 
-It serves one pull from the list of the files to the closing look: a login and a start of the agent cost more than many
-small files do. All of it blocks; whoever waits can be told to stop.
+One process serves a pull from the file list to the final check: a login and a start of the agent
+cost more than many small files. All calls block, and can be stopped from another thread.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ LOOK_S, ENDING_S = 1.0, 5.0
 STDERR_BYTES = 4096
 READ_BYTES = 256 << 10
 NOT_CONNECTED = 255
-"""ssh's own exit status; every other one is the command's."""
+"""ssh's own exit status; any other is the remote command's."""
 ASKED = 0
-"""Number of the requests that are verbs; those for files begin at 1."""
+"""Id of requests for verbs; ids of file requests begin at 1."""
 _ANSWER = b'{"id":'
 BUFFERS, BUFFER_BYTES = 8, 512 << 10
 PAUSE_S = 0.0005
-"""So long a pipe gathers what one read then takes: more, and it would be full."""
+"""How long a pipe fills up before the next read; after longer it would be full, which blocks the
+sender."""
 CHECK_S = 1.0
 
 
@@ -59,8 +60,8 @@ class BoxPipe:
     """The pipes of a running ``send``.
 
     Args:
-        process: It.
-        silence: Seconds after which a box that sends nothing of what was asked is given up.
+        process: The ssh process.
+        silence: Seconds without requested output after which the box is given up.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], silence: float) -> None:
@@ -79,7 +80,7 @@ class BoxPipe:
 
     @property
     def alive(self) -> bool:
-        """It waits for requests, or works."""
+        """Whether the process is running."""
         return self.process.poll() is None
 
     @property
@@ -106,10 +107,10 @@ class BoxPipe:
             raise self.ended() from None
 
     def ready(self, stopped: Callable[[], bool]) -> bool:
-        """Wait for output; False = it is over.
+        """Wait for output; False = stopped.
 
         Raises:
-            Unreachable: nothing came for too long.
+            Unreachable: no output for too long.
         """
         until = time.monotonic() + self._silence
         while not stopped():
@@ -125,13 +126,13 @@ class BoxPipe:
         return False
 
     def read(self, buffer: bytearray | memoryview) -> int:
-        """Read what has come; 0 = it has ended."""
+        """Read available output into `buffer`; return the byte count, 0 at the end."""
         count = os.readv(self.out, [buffer])
         self._came = self._came or count > 0
         return count
 
     def _listen(self) -> bool:
-        """Keep the last words; False = there are no more."""
+        """Buffer the end of standard error; False = it is closed."""
         data = os.read(self._errors, STDERR_BYTES)
         self._words = (self._words + data)[-STDERR_BYTES:]
         return bool(data)
@@ -144,26 +145,26 @@ class BoxPipe:
         stopped: Callable[[], bool],
         longest: int = LONGEST_LINE,
     ) -> int | None:
-        """Run a verb of the agent in it, while nothing else is asked.
+        """Run a verb of the agent in this process; no other request may be open.
 
         Args:
             verb: ``manifest`` or ``results``.
             words: Its command line.
-            take: Called with each line that it prints; what a login shell has printed is dropped.
-            stopped: Whether nobody waits any more.
-            longest: Bytes that a line may have.
+            take: Called with each line that it prints; output of a login shell is dropped.
+            stopped: Whether the caller has given up.
+            longest: Maximum bytes of a line.
 
         Returns:
-            Its exit status; None where this agent runs no verbs so, or nobody waits.
+            Its exit status; None if this agent cannot run verbs here, or the caller has given up.
 
         Raises:
             NotCarried: as `ended`.
             HostKeyRefused: as `ended`.
-            Unreachable: as `ended`, or nothing comes any more.
-            StreamError: what came is not what the agent sends.
-            Exception: what `take` raises.
+            Unreachable: as `ended`, or no output for too long.
+            StreamError: the output is not the agent's format.
+            Exception: raised by `take`.
         """
-        # Names that are no UTF-8 are lone surrogates here, and stay so.
+        # Names that are not UTF-8 contain lone surrogates, which JSON escapes keep.
         self.write(json.dumps({"id": ASKED, "verb": verb, "words": words}).encode() + b"\n")
         buffer, rest = bytearray(READ_BYTES), b""
         view = memoryview(buffer)
@@ -185,7 +186,7 @@ class BoxPipe:
         return None
 
     def ended(self) -> Exception:
-        """Return what its end means."""
+        """Return the error that describes why the process ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(ENDING_S)
         with contextlib.suppress(OSError):
@@ -203,18 +204,18 @@ class BoxPipe:
 
 
 def other_host() -> HostKeyRefused:
-    """Return the message for when `ssh` reaches another host than the one that rgt has logged in to."""
+    """Return the error for when `ssh` reaches another host than rgt's own login did."""
     return HostKeyRefused(
         "the box showed one host key when rgt logged in, and another one to ssh just now: someone may be "
         "intercepting the connection; nothing more was taken"
     )
 
 
-# One stream of a pull through the system's ``ssh``: a thread that requests, reads into reused memory, and
-# writes.
+# One stream of a pull through the system's ``ssh``: a thread that sends requests, reads into reused
+# buffers, and writes files.
 #
-# What has come is written at once and hashed by another thread while it is still in the processor's cache;
-# only then is its memory read into again, so a slow disk or hash holds the box back.
+# Received data is written at once and hashed by another thread while it is still in the CPU cache.
+# Only then is its buffer reused, so a slow disk or hash slows the box down.
 
 
 class PipedStream:
@@ -222,10 +223,10 @@ class PipedStream:
 
     Args:
         pipe: To it.
-        fetcher: Where the requests come from.
-        throttle: Counts bytes that came; returns for how many seconds none should be taken.
-        high: Bytes that wait to be written, before it waits.
-        low: Where it goes on.
+        fetcher: Source of the requests.
+        throttle: Counts received bytes; returns for how many seconds to pause.
+        high: Bytes waiting to be written at which reading pauses.
+        low: Bytes at which reading resumes.
 
     Attributes:
         bell: Set from outside when there may be new requests, or all is done.
@@ -248,20 +249,23 @@ class PipedStream:
             self._free.put(bytearray(BUFFER_BYTES))
 
     def stop(self) -> None:
-        """End it, from another thread. Whose requests are all answered ends by itself at the end of them."""
+        """Stop the stream, from another thread.
+
+        Without open requests the process ends at the end of its input, otherwise it is killed.
+        """
         self._stopped.set()
         self.bell.set()
         if not self.stream.idle:
             self._pipe.process.kill()
 
     def run(self) -> None:
-        """Ask and take until nothing is left to ask for.
+        """Request and receive until no request is left.
 
         Raises:
-            NotCarried: it did not come to speak: the way does not lead there.
-            HostKeyRefused: the box shows another host key than the one that was verified.
-            Unreachable: the connection was lost, or nothing comes any more.
-            StreamError: what came is not what the agent sends.
+            NotCarried: ssh could not connect.
+            HostKeyRefused: the box shows another host key than the verified one.
+            Unreachable: the connection was lost, or no output for too long.
+            StreamError: the output is not the agent's format.
         """
         while not (self._stopped.is_set() or self._fetcher.finished):
             if self.stream.held > self._high:
@@ -297,7 +301,7 @@ class PipedStream:
                 return
             more = self._pipe.read(view[count:])
             if not more:
-                break  # what has come is taken, and the end seen next time
+                break  # process this data first; the next read sees the end
             count += more
         self.stream.feed(buffer, count)
         self._fetcher.hashed(partial(self._free.put, buffer))

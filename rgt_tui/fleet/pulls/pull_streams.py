@@ -1,4 +1,4 @@
-"""The streams of a pull: each requests the next piece through the system's `ssh`, or one does through asyncssh."""
+"""The streams of a pull: several through the system's `ssh`, or a single one through asyncssh."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from rgt_tui.transfer import Ledger
 from rgt_tui.transfer.copying import RANGE_BYTES, Fetcher, Plan, PullProgress, Stream, StreamError
 
 HELD_HIGH, HELD_LOW = 16 << 20, 4 << 20
-"""Bytes of one stream that wait to be written, before it is told to wait and when it goes on."""
+"""Bytes of one stream waiting to be written at which it pauses and resumes."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 15.0
 LOOK_S, LONGEST_LOOK_S = 0.2, 5.0
 MOST_STREAMS = 16
 MOST_NONSENSE = 3
-"""A box that so often sends what no agent does is not asked again."""
+"""A box that sends invalid data this many times is given up."""
 HOPELESS = (AuthFailed, HostKeyRefused, ConfigError, NoCommands, NoPython)
-"""More tries change nothing."""
+"""Errors that a retry cannot fix."""
 ALONE_S = 2.0
-"""For so long the first one shows what it can."""
+"""How long the existing streams are measured before another one starts."""
 
 OnProgress = Callable[[PullProgress], None]
 
 
 class Throttle:
-    """Keeps all streams together below a rate.
+    """Keeps the total rate of all streams below a limit.
 
     Args:
-        rate: Bytes per second; None = no bound.
+        rate: Bytes per second; None = no limit.
     """
 
     def __init__(self, rate: float | None) -> None:
@@ -52,7 +52,7 @@ class Throttle:
         self._lock = threading.Lock()
 
     def wait(self, count: int) -> float:
-        """Count bytes that came; return for how many seconds none should be taken."""
+        """Count received bytes; return for how many seconds to pause."""
         if self._rate is None:
             return 0.0
         with self._lock:
@@ -69,12 +69,12 @@ async def fetch(
     instance: str,
     on_progress: OnProgress,
 ) -> Fetcher:
-    """Bring what is to be brought; what ends it, what has come is kept.
+    """Fetch the planned files. After an error the files received so far are kept.
 
     Raises:
-        BoxError: the box cannot be reached any more.
-        PullFailed: it sends what cannot be used.
-        LandingFailed: this machine cannot take it.
+        BoxError: the box became unreachable.
+        PullFailed: it sends invalid data.
+        LandingFailed: this machine cannot write it.
     """
     loop = asyncio.get_running_loop()
     bells: list[asyncio.Event] = []
@@ -84,7 +84,7 @@ async def fetch(
             bell.set()
 
     def news() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has gone
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(ring)
 
     fetcher = Fetcher(todo, ledger, request.destination, instance, news)
@@ -122,7 +122,7 @@ async def _stream(
     bell: asyncio.Event,
     number: int,
 ) -> None:
-    """Keep one stream going, through lost connections, until nothing is left."""
+    """Keep one stream running, reconnecting when needed, until no work is left."""
     wait, lost_at, nonsense = FIRST_WAIT_S, 0.0, 0
     if number and not await _is_needed(fetcher, number):
         return
@@ -132,7 +132,7 @@ async def _stream(
             if await way.client() is not None:
                 await _piped_stream(way, fetcher, throttle, bell)
             elif number:
-                return  # several channels of one connection bring no more than one
+                return  # several channels of one connection are no faster than one
             else:
                 await _one_stream(way, fetcher, throttle, bell)
         except NotCarried as error:
@@ -156,13 +156,16 @@ async def _stream(
 
 
 async def _is_needed(fetcher: Fetcher, number: int) -> bool:
-    """Wait until one more `ssh` is worth its login: those before it are slow. False = all is over."""
+    """Wait until one more `ssh` is worth its login: the existing ones are slow.
+
+    False = all is done.
+    """
     came, since = 0, 0.0
     while not fetcher.finished:
         await asyncio.sleep(ALONE_S / 4)
         now = asyncio.get_running_loop().time()
         if not came:
-            came, since = fetcher.came_bytes, now  # its login is over
+            came, since = fetcher.came_bytes, now  # data arrives, so the login is done
         elif now - since >= ALONE_S:
             rate, came, since = (fetcher.came_bytes - came) / (now - since), fetcher.came_bytes, now
             if rate < number * ENOUGH:
@@ -173,10 +176,10 @@ async def _is_needed(fetcher: Fetcher, number: int) -> bool:
 async def _piped_stream(
     way: Way, fetcher: Fetcher, throttle: Throttle, bell: asyncio.Event
 ) -> None:
-    """Carry one stream through the system's `ssh`, in a thread.
+    """Run one stream through the system's `ssh`, in a thread.
 
     Raises:
-        NotCarried: it does not get there: asyncssh has to.
+        NotCarried: ssh cannot connect: use asyncssh.
     """
     pipe = await way.piped()
     piped = PipedStream(pipe, fetcher, throttle.wait, HELD_HIGH, HELD_LOW)
@@ -209,7 +212,7 @@ async def _one_stream(way: Way, fetcher: Fetcher, throttle: Throttle, bell: asyn
     channel: BulkChannel | None = None
 
     def drained() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has gone
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(bell.set)
 
     stream = Stream(fetcher, HELD_LOW, drained)

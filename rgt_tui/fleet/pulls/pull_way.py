@@ -28,25 +28,29 @@ from rgt_tui.ssh import (
 )
 
 PATIENCE_S = 120.0
-"""A connection that was lost is tried again for so long."""
+"""How long to retry a lost connection."""
 SILENCE_S = 120.0
-"""A box that sends nothing for so long, while something is asked of it, is given up."""
+"""A box that sends nothing for this long while a request is open is given up."""
 ENOUGH = 60e6
-"""Bytes per second that one `ssh` brings at the least where the line is not what bounds it: its window is 2 MB, so a
-slower one may be a long line, which more of them fill better."""
+"""Bytes per second that one `ssh` transfers at least, unless latency limits it: its window is 2 MB,
+so below this rate the line is probably long, and more connections help."""
 ENDING_S = 2.0
-"""An `ssh` whose command has ended, or must, has so long to go."""
+"""Seconds for an `ssh` process to exit once its command has ended."""
 SEND = "send"
 WAITS = """sh -c 'read -r command && eval "exec $command"'"""
-"""For any login shell: runs the command that comes on its standard input. The shell reads no byte beyond its line."""
+"""Runs the command line that it reads from standard input, in any login shell. The shell reads no
+byte beyond that line."""
 
 
 class PullFailed(Exception):
-    """Nothing (more) can be pulled; the message says why. What has arrived is kept for the next pull."""
+    """The pull is impossible or broke off; the message says why.
+
+    Files received so far are kept for the next pull.
+    """
 
 
 def silent(seconds: float = SILENCE_S) -> Unreachable:
-    """Return the message about a box that has sent nothing for too long."""
+    """Return the error for a box that has sent nothing for too long."""
     return Unreachable(
         f"the box has sent nothing for {seconds:g} s, though the connection is up: a disk or network file system "
         "there may hang"
@@ -54,36 +58,38 @@ def silent(seconds: float = SILENCE_S) -> Unreachable:
 
 
 UNCLAIMED_BYTES = 1_000_000
-"""Unclaimed files of more bytes in all make a pull of a box's results incomplete: a few shell scripts do not."""
+"""More bytes of unclaimed files make a pull of a box's results incomplete; a few shell scripts do
+not."""
 
 
 class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be pulled, and how."""
+    """Paths and options of a pull."""
 
     paths: tuple[str, ...] = ()
-    """On the box; empty = what its results are."""
+    """On the box; empty = its results."""
     wanted: Wanted | None = None
-    """With it, `paths` are directories of the list of results that was made so, and exactly the files that it counts
-    in them are fetched; None = everything below them."""
+    """If set, `paths` are directories of the list of results made with it, and exactly the files
+    counted in them are fetched; None = everything below them."""
     destination: Path
-    """Absolute."""
+    """Absolute path."""
     streams: int = 4
     limit: float | None = None
-    """Bytes per second; None = as fast as it goes."""
+    """Bytes per second; None = no limit."""
     unclaimed_bytes: float = UNCLAIMED_BYTES
-    """Without `paths`: how many bytes of files that no job, run or `results` claims may stay on the box."""
+    """Without `paths`: how many bytes of files that no job, run or `results` claims may stay on the
+    box."""
     dry_run: bool = False
     patience: float = PATIENCE_S
-    """Seconds for which a lost connection is tried again."""
+    """How many seconds to retry a lost connection."""
     accept_new_host_keys: bool = False
 
 
 class Way:
-    """The connection to a box, made when it is needed and made again when it is lost, and the `ssh` next to it.
+    """The connection to a box, opened on demand and reopened when lost, and the system's `ssh`.
 
     Args:
         spec: The box.
-        request: How long a lost one is tried again.
+        request: Includes whether to accept new host keys.
     """
 
     def __init__(self, spec: BoxSpec, request: PullRequest) -> None:
@@ -97,25 +103,26 @@ class Way:
         self._ready: asyncio.Future[BoxPipe] | None = None
         self._idle: list[BoxPipe] = []
         self._standing = asyncio.Event()
-        """The first connection stands; the agent may not be in place yet."""
+        """Set when the first connection is open; the agent may not be deployed yet."""
         self._first: asyncssh.SSHClientConnection | None = None
         self.carrier = ""
-        """Why bytes do not go through the system's `ssh`, in words; empty = they do, or nobody has asked yet."""
+        """Why bytes are not transferred by the system's `ssh`; empty = they are, or `ssh` was not
+        tried yet."""
 
     async def open(self, verb: str, on_data: Callable[[bytes], None], *words: str) -> BulkChannel:
         """Start a verb of the agent on the connection.
 
         Raises:
-            BoxError: it cannot be had.
+            BoxError: there is no connection.
         """
         connection, deployed = await self.reach()
         return await open_bulk(connection, deployed.command(verb, *words), on_data)
 
     async def reach(self) -> tuple[asyncssh.SSHClientConnection, Deployed]:
-        """Return the connection, and where the agent is.
+        """Return the connection and the deployed agent, connecting if needed.
 
         Raises:
-            BoxError: it cannot be had.
+            BoxError: there is no connection.
         """
         async with self._connecting:
             if self._open is None or self._open[0].is_closed():
@@ -129,7 +136,7 @@ class Way:
             return self._open
 
     async def client(self) -> BulkClient | None:
-        """Return the system's `ssh`, held to what the first connection has proven; None = it cannot be used.
+        """Return the system's `ssh`, bound to the first connection's host key; None = unusable.
 
         Raises:
             BoxError: there is no connection.
@@ -148,11 +155,11 @@ class Way:
             return self._client
 
     async def piped(self) -> BoxPipe:
-        """Return a `send` through the system's `ssh` that waits for requests.
+        """Return a `send` process through the system's `ssh` that waits for requests.
 
         Raises:
             BoxError: there is no connection.
-            NotCarried: it cannot be started, or cannot be used.
+            NotCarried: `ssh` cannot be started, or is unusable.
         """
         ready, self._ready = self._ready, None
         if ready is not None:
@@ -169,7 +176,10 @@ class Way:
         return BoxPipe(await asyncio.to_thread(client.start, deployed.command(SEND)), SILENCE_S)
 
     def get_ready(self) -> None:
-        """Connect now, and log `ssh` in while the agent is looked for: what it is to run it is told after that."""
+        """Connect now, and start `ssh` while the agent is still being deployed.
+
+        `ssh` receives its command line only after that.
+        """
         self._ready = asyncio.ensure_future(self._get_ready())
 
     async def _get_ready(self) -> BoxPipe:
@@ -198,11 +208,11 @@ class Way:
             await asyncio.gather(standing, connecting, return_exceptions=True)
 
     def keep(self, pipe: BoxPipe) -> None:
-        """Take one back that waits for further requests."""
+        """Return an idle process for further requests."""
         self._idle.append(pipe)
 
     def leave(self, pipe: BoxPipe) -> None:
-        """Let one end: its input ends now, and it is waited for with `close`."""
+        """Close a process's pipes so that it ends; `close` waits for it."""
         process = pipe.process
         self._leaving.append(process)
         for file in (process.stdin, process.stdout, process.stderr):
@@ -211,12 +221,12 @@ class Way:
                     file.close()
 
     def dismiss(self) -> None:
-        """Let those end that wait: nothing more is asked. They do so while this side goes on."""
+        """Let the idle processes end in the background: no more requests follow."""
         while self._idle:
             self.leave(self._idle.pop())
 
     def give_up_client(self, why: str) -> None:
-        """Do without the system's `ssh` from now on."""
+        """Stop using the system's `ssh`."""
         self.carrier = self.carrier or why
 
     def _stands(self, connection: asyncssh.SSHClientConnection) -> None:
@@ -238,7 +248,7 @@ class Way:
             await self._stack.aclose()
 
     async def close(self) -> None:
-        """Hang up."""
+        """Disconnect, and wait for the processes."""
         if self._ready is not None:
             self._ready.cancel()
             with contextlib.suppress(asyncio.CancelledError, BoxError, NotCarried):

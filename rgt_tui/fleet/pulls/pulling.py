@@ -1,4 +1,4 @@
-"""Pulls results off a box: lists what is there, finds what is missing here, runs the streams, keeps the ledger."""
+"""Pull results from a box: list its files, find missing ones, run the streams, keep the ledger."""
 
 from __future__ import annotations
 
@@ -70,66 +70,72 @@ from rgt_tui.transfer.copying import (
 )
 
 Agree = Callable[[Toll], Awaitable[bool]]
-"""Asked before the first byte of what may cost money; False = nothing is to be fetched."""
+"""Called before the first byte that may cost money; False = fetch nothing."""
 PULLED = "pulled"
-"""Directory of the copies, a directory for each box below it, where nobody names another."""
+"""Default directory of the copies; it has a subdirectory for each box."""
 SHOWN = 3
-"""Of what is wrong; `rgt verify` prints all."""
+"""Number of errors shown; `rgt verify` prints all."""
 
 
 async def at_any_price(_: Toll) -> bool:
-    """Agree: whoever started it is told the price, and can stop it."""
+    """Agree to any price: the caller shows it to the person, who can stop the pull."""
     return True
 
 
 class PullReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pull has found and done."""
+    """The result of a pull."""
 
     box: str
     destination: str
     dry_run: bool
     roots: tuple[str, ...]
     files: int
-    """On the box, below the roots."""
+    """Number of files on the box below the roots."""
     bytes: int
     same: int
-    """Of the files, those whose verified copy is already here."""
+    """Number of files whose verified copy was already here."""
     landed: int
-    """Of the files, those that were verified in this run; with `dry_run` those that would be fetched."""
+    """Number of files fetched and verified in this run; with `dry_run`, to be fetched."""
     landed_bytes: int
     refused: tuple[Refused, ...] = ()
-    """What was not taken, each with why."""
+    """Files that were not copied, each with the reason."""
     beside: tuple[Refused, ...] = ()
-    """What did not take its own name, and where it stands."""
+    """Files that were stored under another name, each with that name."""
     links: tuple[tuple[str, str], ...] = ()
     uncounted: int = 0
-    """How many more were refused, or are links, than are named."""
+    """How many more files were refused or are links than are listed."""
     folders: tuple[FolderRow, ...] = ()
-    """Directories of results that lie below the roots, and what is missing of each."""
+    """Result directories below the roots, with the missing files of each."""
     unclaimed: tuple[ResultGroup, ...] = ()
-    """Directories below no root that could be lost, and that no job, run or `results` claims; without those of which
-    a complete copy is here."""
+    """Directories outside the roots that could be lost, that no job, run or `results` claims, and
+    without a complete local copy."""
     too_much_unclaimed: bool = False
-    """They are larger than `PullRequest.unclaimed_bytes`, and all results of the box were requested."""
+    """They are larger than `PullRequest.unclaimed_bytes`, and all results of the box were
+    requested."""
     left_out: tuple[Skipped, ...] = ()
-    """Where all results were requested: files that are no results, by rules that go by their place alone."""
+    """If all results were requested: files that a rule excludes from the results by their path
+    alone."""
     traffic: str = ""
-    """What the traffic costs, in words."""
+    """Price of the traffic, as text."""
     unconfirmed: str = ""
     """Why the box could not list its results at the end; empty = it did."""
     carrier: str = ""
-    """Why the bytes did not go through the system's ``ssh``, which is faster, in words; empty = they did."""
+    """Why the bytes were not transferred by the system's ``ssh``, which is faster; empty = they
+    were."""
     seconds: float = 0.0
 
     @property
     def incomplete(self) -> tuple[Refused, ...]:
-        """Why this copy is not all that the box has below the roots, by path."""
+        """Reasons why this copy lacks files that the box has below the roots, by path."""
         missing = (Refused(path, why) for folder in self.folders for path, why in folder.missing)
         return tuple(dict.fromkeys((*self.refused, *missing)))
 
     @property
     def complete(self) -> bool:
-        """The box confirmed that everything that was requested is here, verified, and little else was written there."""
+        """Whether the box confirmed that the copy is complete.
+
+        Everything requested is here and verified, and unclaimed files on the box are few.
+        """
         return not (
             self.incomplete or self.uncounted or self.unconfirmed or self.too_much_unclaimed
         )
@@ -145,21 +151,22 @@ async def pull(
     agree: Agree = at_any_price,
     meter: Meter | None = None,
 ) -> PullReport:
-    """Pull from a box; however it ends, the next pull resumes there.
+    """Pull from a box. After an error or cancellation, the next pull resumes.
 
     Args:
         spec: The box.
-        request: What and how.
-        on_progress: Called some times a second.
-        on_plan: Called before the first byte: what will be done, what the box has, what the traffic costs.
-        env: Where the state of rgt lies.
-        agree: Asked then, where the traffic is not known to be free and something is to be fetched.
-        meter: What the provider says of the machine, which may have a price of traffic of its own.
+        request: Paths and options.
+        on_progress: Called several times a second.
+        on_plan: Called before the first byte with the plan, the box's files, and the price of the
+            traffic.
+        env: Environment with the location of rgt's state.
+        agree: Called then, unless the traffic is known to be free or nothing must be fetched.
+        meter: The provider's data about the machine, which may include a price of traffic.
 
     Raises:
-        BoxError: the box cannot be reached, or its agent cannot be used.
-        PullFailed: this machine cannot take it, what the box says cannot be used, another pull is at work, or the
-            price was not agreed to.
+        BoxError: the box cannot be reached, or its agent is unusable.
+        PullFailed: this machine cannot store the files, the box's data is unusable, another pull is
+            running, or the price was refused.
     """
     begun = time.monotonic()
     on_progress(PullProgress(phase="connecting"))
@@ -184,7 +191,7 @@ async def pull(
 
 @contextlib.contextmanager
 def _alone(box: str, path: Path) -> Iterator[None]:
-    """Hold the right to pull from a box: another pull would write the same files."""
+    """Lock out other pulls from the same box: they would write the same files."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = path.with_suffix(".lock").open("ab")
@@ -263,7 +270,7 @@ async def _pull(
         folders_here = [Path(beneath(destination, root)) for root in listing.roots]
         await asyncio.to_thread(note_written, folders_here, env)
     on_progress(fetched.progress("closing"))
-    # All of the box's bytes are here: it may look while this side closes.
+    # All bytes are here: the box lists its results while this side closes its files.
     looking = asyncio.ensure_future(_closing_look(spec, way, wanted))
     folders: tuple[FolderRow, ...] = ()
     unclaimed: tuple[ResultGroup, ...] = ()
@@ -307,7 +314,7 @@ def _with_unclaimed(
     unclaimed: tuple[ResultGroup, ...],
     exact: Results | None,
 ) -> PullReport:
-    """Return a report with the files that nobody claims, and those that rules left out."""
+    """Add unclaimed files, and files left out by rules, to a report."""
     everything = exact is not None and not request.paths
     total = sum(group.bytes for group in unclaimed)
     rules = () if exact is None or not everything else exact.skipped
@@ -320,7 +327,7 @@ def _with_unclaimed(
 
 
 async def _closing_look(spec: BoxSpec, way: Way, wanted: Wanted) -> Results:
-    """Return what the box holds now, from the `send` that brought the bytes, or from a command of its own."""
+    """Return the box's current results, from the pull's `send` process or a separate command."""
     lines: list[bytes] = []
     words = tuple(results_words(spec, wanted))
     async with asyncio.timeout(RESULTS_SECONDS):
@@ -343,7 +350,7 @@ def _no_results(box: str, found: Results) -> str:
 
 
 def _prepare(destination: Path) -> bool:
-    """Make the destination; tell whether it takes names for one that differ in case only."""
+    """Create the destination; return whether its file system is case-insensitive."""
     try:
         parts_folder(destination).mkdir(parents=True, exist_ok=True)
         remove_left_parts(destination)
@@ -353,7 +360,7 @@ def _prepare(destination: Path) -> bool:
 
 
 def _foresee(destination: Path, todo: Plan) -> None:
-    """Refuse before the first byte what cannot fit."""
+    """Fail before the first byte if the files will not fit."""
     free = shutil.disk_usage(destination).free
     if todo.needed > free:
         raise PullFailed(
@@ -369,14 +376,14 @@ def _close(fetched: Fetcher, ledger: Ledger, listing: Listing, exact: Results | 
     fetched.problems.extend(empty_but_listed(fetched.landed))
     ledger.add(GoneRow(path=path, at=time.time()) for path in gone(ledger, listing, exact=exact))
     with contextlib.suppress(OSError):
-        parts_folder(fetched.destination).rmdir()  # only if nothing is unfinished
+        parts_folder(fetched.destination).rmdir()  # fails unless it is empty
 
 
 # Pull results, then check whether every checkpoint in the copy loads, which the gate relies on.
 
 
 class _Stopped(Exception):
-    """Nobody waits for the verification any more."""
+    """The verification was cancelled."""
 
 
 async def pull_and_verify(
@@ -390,24 +397,27 @@ async def pull_and_verify(
     wanted: Wanted | None,
     env: Mapping[str, str] = os.environ,
 ) -> Pulled:
-    """Pull directories of a box and verify the copy. Cancelled, it keeps what has come.
+    """Pull directories of a box and verify the copy. Cancelling keeps the files copied so far.
 
     Args:
         spec: The box.
-        paths: On the box; empty = what its results are.
+        paths: Directories on the box; empty = its results.
         destination: Directory of the copy.
-        on_progress: Called some times a second.
-        on_plan: Told what will be fetched, and what its traffic costs, before the first byte.
-        agree: Asked then, where that may cost money; see `pull`.
-        meter: What the provider says of the machine.
-        wanted: With it, `paths` are directories of the list of results that was made so: see `PullRequest.wanted`.
-        env: Where the state of rgt lies, in which stands what was pulled.
+        on_progress: Called several times a second.
+        on_plan: Called before the first byte with a description of the download and its traffic
+            costs.
+        agree: Called then, if that may cost money; see `pull`.
+        meter: The provider's data about the machine.
+        wanted: If set, `paths` are directories of the list of results made with it: see
+            `PullRequest.wanted`.
+        env: Environment with the location of rgt's state, which includes the ledger of pulled
+            files.
 
     Raises:
         rgt_tui.ssh.BoxError: the box cannot be reached.
-        rgt_tui.fleet.pulls.pull_way.PullFailed: nothing can be pulled, or no more.
-        rgt_tui.transfer.LedgerError: the list of what was pulled cannot be read.
-        rgt_tui.transfer.NotVerifiable: the copy cannot be looked at.
+        rgt_tui.fleet.pulls.pull_way.PullFailed: the pull is impossible or broke off.
+        rgt_tui.transfer.LedgerError: the ledger cannot be read.
+        rgt_tui.transfer.NotVerifiable: the copy cannot be read.
     """
     async with noted(spec.name, "pull", paths, str(destination.absolute()), env) as page:
 
@@ -431,12 +441,12 @@ async def pull_and_verify(
 
 
 def ended(report: PullReport, found: Verification, destination: Path) -> Pulled:
-    """Say how it ended.
+    """Return the result of a pull and its verification.
 
     Args:
-        report: What came.
-        found: What was found in the copy.
-        destination: As a person named it.
+        report: Of the pull.
+        found: Of the verification.
+        destination: As the person wrote it.
     """
     wrong = [f"{quoted(row.path)}: {quoted(row.reason)}" for row in report.incomplete]
     if report.unconfirmed:
@@ -463,7 +473,7 @@ def ended(report: PullReport, found: Verification, destination: Path) -> Pulled:
 async def _verified(
     box: str, destination: Path, on_progress: OnProgress, env: Mapping[str, str]
 ) -> Verification:
-    """Verify the copy in a thread; cancelled, the thread ends at the next file."""
+    """Verify the copy in a thread; when cancelled, the thread ends at the next file."""
     loop, stop = asyncio.get_running_loop(), threading.Event()
 
     def progress(done: int, total: int, path: str) -> None:

@@ -1,7 +1,8 @@
-"""How the bytes of a push reach a box: rsync where both sides have it, otherwise a stream over the connection.
+"""Transport of a push's bytes: rsync where both sides have it, otherwise a stream over SSH.
 
-Both write to files that are named by the hash of what they will hold, add to what is there already, and prove nothing:
-the box reads every file before it gets its place. Names of the tree are told to neither.
+Both write to files named by the hash of their future content and append to existing ones. Neither
+verifies anything: the agent hashes every file before moving it into place. File names of the tree
+are not sent.
 """
 
 from __future__ import annotations
@@ -22,27 +23,31 @@ from rgt_tui.ssh import CommandFailed, Deployed, NotCarried, Unreachable, bulk_c
 from rgt_tui.transfer import SourceFile
 
 RSYNC_FROM = 8 << 20
-"""Bytes from which on a login of its own for rsync pays."""
+"""Bytes from which rsync is worth its additional login."""
 SILENCE_S = 120
 CHUNK = 1 << 20
 _VERSION = re.compile(r"rsync\s+version\s+v?(\d+)\.(\d+)")
 _OLDEST = (3, 1)
-"""``--info=progress2`` and ``--append-verify`` (rsync(1)); macOS has another program of that name."""
+"""``--info=progress2`` and ``--append-verify`` need this version (rsync(1)); macOS has another
+program of that name."""
 _PROGRESS = re.compile(rb"\s*([\d,]+)\s+\d+%")
 _PLAIN = re.compile(r"/[\w/.+-]*")
 
 Tell = Callable[[int], None]
-"""Called with how many bytes have been sent of this push."""
+"""Called with the number of bytes sent so far in this push."""
 Wanted = Sequence[tuple[SourceFile, int]]
-"""What is to be sent, and from which byte on."""
+"""The files to send, and the byte offset to start at."""
 
 
 class RsyncFailed(Exception):
-    """It started and did not finish: what is on the box must be asked again."""
+    """rsync started and did not finish: the box must be queried again for what it has."""
 
 
 class NotTaken(CommandFailed):
-    """The agent ended with an error: another push of the same code may have published it meanwhile."""
+    """The agent ended with an error.
+
+    One cause is another push of the same code that has already published it.
+    """
 
 
 async def send(
@@ -56,28 +61,28 @@ async def send(
     rsync_from: int = RSYNC_FROM,
     env: Mapping[str, str] = os.environ,
 ) -> str:
-    """Send what is wanted; return by what it went: ``rsync``, ``ssh``, or "" where there was nothing to send.
+    """Send the wanted files; return the transport: ``rsync``, ``ssh``, or "" if nothing was sent.
 
     Args:
         connection: To the box.
         deployed: The agent there.
-        staging: The directory there that waits for it.
+        staging: The agent's directory for incoming files.
         wanted: What to send.
-        rsync_there: The box's rsync; None = it has none.
-        tell: Is told how far it is.
-        rsync_from: Bytes from which on rsync is used.
-        env: With the PATH.
+        rsync_there: Path of the box's rsync; None = it has none.
+        tell: Called with the progress.
+        rsync_from: Bytes from which rsync is used.
+        env: Environment with the PATH.
 
     Raises:
         NotTaken: the box did not write it.
-        Unreachable: the connection was lost; the next push goes on.
-        RsyncFailed: plan again, and do without it.
+        Unreachable: the connection was lost; the next push resumes.
+        RsyncFailed: plan again, and send without rsync.
     """
     left = sum(file.size - have for file, have in wanted)
     if not wanted:
         return ""
     if rsync_there is not None and left >= rsync_from and _PLAIN.fullmatch(rsync_there):
-        with contextlib.suppress(NotCarried):  # then through the connection
+        with contextlib.suppress(NotCarried):  # fall back to the SSH connection
             await _by_rsync(connection, staging, wanted, rsync_there, tell, env)
             return "rsync"
     command = deployed.command("push", "take", "--staging", staging)
@@ -95,7 +100,8 @@ async def _pieces(wanted: Wanted, tell: Tell) -> AsyncIterator[bytes]:
         while at < file.size:
             data = await asyncio.to_thread(_read, file, at, min(CHUNK, file.size - at))
             if not data:
-                return  # it has become shorter: the hash will tell, and the next look names it
+                # The file has shrunk: the hash check will fail, and the next plan reports it.
+                return
             yield data
             at += len(data)
             sent += len(data)
@@ -141,7 +147,7 @@ async def _by_rsync(
 
 
 def _lay_out(folder: Path, wanted: Wanted) -> None:
-    """Give every content the name that it has on the box."""
+    """Create links to all files under the names they have on the box."""
     try:
         for file, _ in wanted:
             place = folder / file.sha256

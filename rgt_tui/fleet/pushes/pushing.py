@@ -1,7 +1,8 @@
-"""Pushes code or data to a box: plan with the agent there, send what is missing, and have it put into place.
+"""Push code or data to a box: plan with its agent, send missing content, publish it.
 
-Code goes to a directory whose name holds the hash of all of it, and a link to that is switched at once: a run that
-goes on keeps the files that it was started with. Data goes file by file; nothing that is in use, or newer, is replaced.
+Code goes to a directory whose name contains the hash of the entire tree, and a link to it is
+switched atomically: a running process keeps the files it was started with. Data goes file by file;
+a file that is in use, or newer, is not replaced.
 """
 
 from __future__ import annotations
@@ -31,70 +32,70 @@ from rgt_tui.transfer import (
 CODE_FOLDER = "rgt-code"
 MOST_ANSWER = 64 << 20
 PLAN_S, PUBLISH_S = 600.0, 3600.0
-"""The box reads what it has already: with large data that takes its time."""
+"""Limits in seconds: the box hashes the files it already has, which takes long for large data."""
 SLOWEST = 30e6
-"""Bytes per second at which a slow network disk is read again."""
+"""Bytes per second at which a slow network disk can be read back."""
 
 T = TypeVar("T")
 TRIES = 3
-"""What was damaged, changed meanwhile or could not be sent by rsync is sent again so often."""
+"""Attempts for files that arrived damaged, changed meanwhile or that rsync could not send."""
 Progress = Callable[[int, int], None]
-"""Called with how many bytes have been sent, and how many there are to send."""
+"""Called with bytes sent and bytes to send."""
 
 
 class PushRefused(CommandFailed):
-    """Nothing was put there; the message says why, with the figures."""
+    """Nothing was written on the box; the message gives the reason and figures."""
 
 
 class PushChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """How something is pushed."""
+    """Options of a push."""
 
     kind: str = "code"
     """code or data."""
     to: str | None = None
     """Directory on the box; None = the profile's."""
     name: str | None = None
-    """What it is called there; None = as here."""
+    """Name on the box; None = the local name."""
     exclude: tuple[str, ...] = ()
     secrets_too: bool = False
     mend: bool = False
     replace_newer: bool = False
     dry_run: bool = False
     fleet: Path | None = None
-    """The fleet file in use: never pushed, whatever its name."""
+    """The fleet file in use: never pushed, under any name."""
 
 
 class Arrived(msgspec.Struct, frozen=True, kw_only=True):
-    """What a push has put on a box, or would."""
+    """The result of a push, or of a dry run."""
 
     kind: str
     name: str
     path: str
-    """Absolute, on the box: the code's own directory, or of data where it lies."""
+    """Absolute path on the box: the code's own directory, or the data."""
     digest: str
     """SHA-256 of all paths, contents and links, in hex."""
     files: int
     bytes: int
     link: str | None = None
-    """Of code: the link that leads to it now."""
+    """For code: the link that points to it now."""
     sent: int = 0
-    """Bytes that had to be sent."""
+    """Bytes sent."""
     same: int = 0
-    """Files that were there already."""
+    """Number of files that the box already had."""
     carrier: str = ""
     """rsync or ssh; empty = nothing had to be sent."""
     refused: tuple[tuple[str, str], ...] = ()
-    """(path, why) of what was not put into its place."""
+    """(path, reason) of files that were not put in place."""
     left_out: tuple[LeftOut, ...] = ()
     windows: tuple[str, ...] = ()
     """Scripts and queue files with Windows line endings."""
     mended: bool = False
-    """Those have the line ends of Unix on the box."""
+    """These files have Unix line endings on the box."""
     dry_run: bool = False
 
 
 class Room(msgspec.Struct, frozen=True):
-    """What is needed on the box, and free."""
+    """Space and inodes needed and free on the box."""
 
     needed_bytes: int
     needed_inodes: int
@@ -124,15 +125,15 @@ class _Published(msgspec.Struct, frozen=True):
 
 
 def code_place(profile: Profile) -> str:
-    """Return the directory on a box of this platform that code is pushed to."""
+    """Return the directory on a box of this platform for pushed code."""
     return f"{profile.overrides.data_dir or '~'}/{CODE_FOLDER}"
 
 
 def data_place(profile: Profile) -> str:
-    """Return the directory that data is pushed to.
+    """Return the directory for pushed data.
 
     Raises:
-        PushRefused: the platform has none that is known.
+        PushRefused: no such directory is known for the platform.
     """
     if profile.overrides.data_dir is None:
         raise PushRefused(f"no data directory is known for {profile.name}: name one with --to DIR")
@@ -140,10 +141,10 @@ def data_place(profile: Profile) -> str:
 
 
 def read_source(path: Path, choice: PushChoice) -> SourceTree:
-    """Read and hash what a push would put on a box; it blocks for as long as reading all of it takes.
+    """Read and hash the files of a push. Blocks until all of them are read.
 
     Raises:
-        SourceError: it cannot be read here.
+        SourceError: a local file cannot be read.
     """
     code = choice.kind == "code"
     return read_tree(
@@ -167,22 +168,23 @@ async def push_tree(
     progress: Progress | None = None,
     rsync_from: int = RSYNC_FROM,
 ) -> Arrived:
-    """Push code and let its link lead to it, or data.
+    """Push code and switch its link to it, or push data.
 
     Args:
         connection: To the box.
-        deployed: The agent there (`rgt_tui.fleet.errands.reached` gives both).
+        deployed: The agent there (`rgt_tui.fleet.errands.reached` yields both).
         profile: Of its platform.
-        path: Here: a directory or a file.
-        choice: What, and how.
-        tree: What `read_source` has just returned for it, so that it is not read twice.
-        progress: Is told how far it is.
-        rsync_from: Bytes from which on rsync is used.
+        path: Local directory or file.
+        choice: Options.
+        tree: The result of `read_source`, if it has just been called, so that nothing is read
+            twice.
+        progress: Called with the progress.
+        rsync_from: Bytes from which rsync is used.
 
     Raises:
-        SourceError: it cannot be read here.
-        PushRefused: the box has no room for it, or something else stands in its place.
-        BoxError: the connection was lost, or the agent's answer cannot be used. The next push goes on.
+        SourceError: a local file cannot be read.
+        PushRefused: the box has no room for it, or another file is in its place.
+        BoxError: the connection was lost, or the agent's answer is unusable. The next push resumes.
     """
     code = choice.kind == "code"
     place = choice.to or (code_place(profile) if code else data_place(profile))
@@ -221,7 +223,7 @@ async def push_tree(
         if not damaged:
             return _arrived(tree, choice, plan, published, sent, carrier)
         named = tree
-        tree = None  # it may have changed here
+        tree = None  # read it again: it may have changed locally
     names = {file.sha256: file.path for file in named.files} if damaged else {}
     shown = ", ".join(names.get(digest, digest[:12]) for digest in damaged[:3])
     raise PushRefused(
@@ -238,7 +240,7 @@ def _telling(progress: Progress | None, total: int) -> Callable[[int], None]:
 
 
 def _manifest(tree: SourceTree, choice: PushChoice, place: str, *, as_folder: bool) -> bytes:
-    """Return what the agent is told; data keep the name of their directory."""
+    """Return the agent's input. Paths of data begin with the directory's name."""
     above = f"{tree.name}/" if choice.kind == "data" and as_folder else ""
     return msgspec.json.encode(
         {
@@ -293,7 +295,7 @@ def _answer(out: bytes, status: int | None, words: str, kind: type[T]) -> T:
 
 
 def _checked(plan: _Plan, tree: SourceTree) -> list[tuple[SourceFile, int]]:
-    """Return what to send, by the agent's word, as far as it is of this tree."""
+    """Return the files to send according to the agent; reject any that is not in this tree."""
     known = {file.sha256: file for file in tree.files}
     found = []
     for digest, have in dict(plan.wanted).items():
@@ -307,7 +309,7 @@ def _checked(plan: _Plan, tree: SourceTree) -> list[tuple[SourceFile, int]]:
 
 
 def _refuse(plan: _Plan, tree: SourceTree) -> None:
-    """Raise what keeps the push from being made.
+    """Raise the reason why the push is impossible, if there is one.
 
     Raises:
         PushRefused: with the figures.
@@ -335,7 +337,7 @@ def _refuse(plan: _Plan, tree: SourceTree) -> None:
 
 
 def _what_would_fit(tree: SourceTree, over: int) -> str:
-    """Return which parts to leave out so that the rest fits, the largest first."""
+    """Return advice which parts to leave out so that the rest fits, the largest first."""
     parts: dict[str, int] = {}
     for file in tree.files:
         head, slash, _ = file.path.partition("/")
@@ -392,12 +394,12 @@ class CodeVersion(msgspec.Struct, frozen=True):
     current: bool
     pushed: float | None = None
     kept: str | None = None
-    """Why it stays; None = nothing is known to use it."""
+    """Why it is kept; None = no known use."""
     removed: bool = False
 
 
 class Unfinished(msgspec.Struct, frozen=True):
-    """A push that has not gone on for a day."""
+    """An interrupted push without progress for a day."""
 
     path: str
     bytes: int
@@ -405,7 +407,7 @@ class Unfinished(msgspec.Struct, frozen=True):
 
 
 class Versions(msgspec.Struct, frozen=True):
-    """What was pushed to a place."""
+    """The pushed code in a directory."""
 
     place: str
     versions: tuple[CodeVersion, ...] = ()
@@ -415,7 +417,7 @@ class Versions(msgspec.Struct, frozen=True):
 async def versions_of(
     connection: asyncssh.SSHClientConnection, deployed: Deployed, spec: BoxSpec, place: str
 ) -> Versions:
-    """Return the versions of code in a place on a box, and who uses each.
+    """Return the versions of code in a directory on a box, and what uses each.
 
     Raises:
         BoxError: the box did not answer.
@@ -432,7 +434,7 @@ async def prune_code(
     dry_run: bool,
     shared_too: bool = False,
 ) -> Versions:
-    """Remove the versions that nothing is known to use.
+    """Remove the versions without a known use.
 
     Raises:
         BoxError: the box did not answer.

@@ -1,4 +1,4 @@
-"""Renting a machine: the offers, the one creation call with its journal, and waiting until the machine answers."""
+"""Rent a machine: find offers, create it with one journaled call, wait until it answers."""
 
 from rgt_tui.fleet.renting.arrival import Arrival, agreement, differences, wait_for_ssh
 from rgt_tui.fleet.renting.rental import (

@@ -1,4 +1,7 @@
-"""Whether a machine is worth its price: its measurements against what was asked for and against its peers."""
+"""Check whether a machine is worth its price, by measurements.
+
+They are compared with the request and with earlier checks of similar machines.
+"""
 
 from __future__ import annotations
 
@@ -21,25 +24,25 @@ from rgt_tui.profiles import load_profile, pct, size
 from rgt_tui.ssh import CommandFailed, Deadline, Unreachable, decoded, find_torch, record, run
 
 SECONDS = 90.0
-"""All of it, login included."""
+"""Default limit for all measurements."""
 LOGIN_SECONDS = 15.0
-"""Of these for the login, for the agent, and for finding a Python with torch."""
+"""Part of these seconds for the login, the agent, and finding a Python with torch."""
 MOST_BYTES = 1 << 20
 DISK_BYTES = 256 << 20
-"""Written on the box, at most; it goes with the file that holds it."""
+"""Maximum bytes written on the box; the test file is deleted."""
 QUICK_BYTES = 16 << 20
 DOUBTFUL, REFUSED = 0.7, 0.4
-"""Below so much of the median of its peers."""
+"""Thresholds as a share of the median of its peers."""
 UNEVEN = 0.8
-"""A GPU slower than that beside its neighbours holds all of them up."""
+"""A GPU slower than this share of the fastest one slows down all of them."""
 SLOW_DISK_MBS = 20.0
 SLOW_ANSWER_S, SLOW_NET_MBS = 3.0, 1.0
 KEPT = 400
-"""Earlier checks that are kept, the newest."""
+"""Number of earlier checks kept, the newest."""
 
 
 class Verdict(enum.StrEnum):
-    """What follows from a row."""
+    """The verdict of a row."""
 
     OK = "ok"
     DOUBTFUL = "doubtful"
@@ -47,18 +50,18 @@ class Verdict(enum.StrEnum):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One thing that was tried."""
+    """One result of the check."""
 
     id: str
     verdict: Verdict
     text: str
-    """What was found, and against what it was held."""
+    """The measured value and its reference."""
     advice: str = ""
-    """What to do; empty where nothing is to be done."""
+    """What to do; empty = nothing."""
 
 
 class NamedGpu(msgspec.Struct, frozen=True):
-    """A GPU as the driver names it."""
+    """A GPU with the driver's name for it."""
 
     name: str | None = None
     total: int | None = None
@@ -66,12 +69,12 @@ class NamedGpu(msgspec.Struct, frozen=True):
 
 
 class Device(msgspec.Struct, frozen=True):
-    """A GPU on which torch has computed, or could not."""
+    """A GPU on which torch has computed, or failed to."""
 
     device: int = 0
     name: str | None = None
     tflops: float | None = None
-    """Of products of half-precision matrices."""
+    """From products of half-precision matrices."""
     to_gpu_gbs: float | None = None
     """GB/s from pinned memory."""
     from_gpu_gbs: float | None = None
@@ -79,19 +82,19 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class Torch(msgspec.Struct, frozen=True):
-    """What one Python's torch could do."""
+    """Results of one Python's torch."""
 
     torch: str | None = None
     error: str | None = None
     built_for: str | None = None
-    """Version of CUDA or ROCm; None = it was built for the CPU alone."""
+    """Version of CUDA or ROCm; None = built for CPU only."""
     count: int | None = None
     devices: tuple[Device, ...] = ()
     seconds: float | None = None
 
 
 class DiskTrial(msgspec.Struct, frozen=True):
-    """What a directory could do."""
+    """Measurements of a directory."""
 
     dir: str = ""
     error: str | None = None
@@ -104,7 +107,7 @@ class DiskTrial(msgspec.Struct, frozen=True):
 
 
 class NetTrial(msgspec.Struct, frozen=True):
-    """How an address answered."""
+    """Measurements of an address."""
 
     url: str = ""
     error: str | None = None
@@ -113,11 +116,11 @@ class NetTrial(msgspec.Struct, frozen=True):
     bytes: int | None = None
     mbs: float | None = None
     proxy: str | None = None
-    """The proxy through which it was reached, without a name or password; None = directly."""
+    """The proxy used, without user name and password; None = direct."""
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What the box told; the fields of ``rgt_box``'s ``measure``."""
+    """The box's measurements; the fields of ``rgt_box``'s ``measure``."""
 
     at: float
     gpus: tuple[NamedGpu, ...] = ()
@@ -127,11 +130,11 @@ class Measured(msgspec.Struct, frozen=True):
     disk: DiskTrial = DiskTrial()
     net: tuple[NetTrial, ...] = ()
     route_error: str | None = None
-    """Why the proxy of jobs could not be set up; the addresses were then tried without it."""
+    """Why the proxy of jobs could not be set up; the addresses were then measured without it."""
 
 
 class Earlier(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an earlier check measured, of this box or of another one."""
+    """Measurements of an earlier check, of this or another box."""
 
     at: float
     box: str
@@ -144,14 +147,14 @@ class Earlier(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What was asked for; None = not specified."""
+    """The requested GPUs; None = not specified."""
 
     gpu: str | None = None
     count: int | None = None
 
 
 def expected_of(spec: BoxSpec) -> Expected:
-    """Return what the fleet file says that the box was rented as."""
+    """Return the GPUs with which the box was rented, according to the fleet file."""
     asked = spec.asked
     if asked is None:
         return Expected()
@@ -159,14 +162,20 @@ def expected_of(spec: BoxSpec) -> Expected:
 
 
 def addresses(profile: Profile) -> tuple[str, ...]:
-    """Return the platform's mirrors; the box itself adds Hugging Face and the package index, as its jobs reach them."""
+    """Return the platform's mirrors.
+
+    The box adds Hugging Face and the package index itself, as its jobs reach them.
+    """
     texts = [*profile.network.mirrors, *profile.overrides.env.values()]
     found = [match for text in texts for match in re.findall(r"https?://[^\s,;'\")]+", text)]
     return tuple(dict.fromkeys(found))[:6]
 
 
 def data_folder(spec: BoxSpec, profile: Profile) -> str | None:
-    """Return where the runs of a box write, not where finished results are copied to; None = its home directory."""
+    """Return where the runs of a box write, as opposed to durable storage.
+
+    None = its home directory.
+    """
     if profile.overrides.data_dir is not None:
         return profile.overrides.data_dir
     mounts = [mount for mount in spec.mounts if mount.startswith("/") and mount != "/"]
@@ -185,16 +194,16 @@ async def measure(
     quick: bool = False,
     accept_new_host_keys: bool = False,
 ) -> Measured:
-    """Connect to a box and have it tried.
+    """Connect to a box and measure it.
 
     Args:
         spec: The box.
-        seconds: How long it may take.
-        quick: Leave the network out, and write little.
+        seconds: Limit for the measurements.
+        quick: Skip the network, and write little.
         accept_new_host_keys: Write the key of an unknown host to known_hosts.
 
     Raises:
-        BoxError: it could not be reached, or gave no answer that can be used.
+        BoxError: it could not be reached, or its answer is unusable.
     """
     profile = load_profile(spec.profile)
     pythons = (spec.python,) if spec.python else profile.overrides.python
@@ -247,11 +256,11 @@ async def measure(
 def judge(
     found: Measured, expected: Expected, earlier: Sequence[Earlier], platform: str
 ) -> tuple[Row, ...]:
-    """Return a row for each thing that was tried. Pure.
+    """Return a row for each result of a check. Pure function.
 
     Args:
-        found: What the box told.
-        expected: What was asked for.
+        found: The box's measurements.
+        expected: The requested GPUs.
         earlier: Checks before this one, of all boxes.
         platform: Profile of the box.
     """
@@ -346,7 +355,7 @@ SPEEDS = (
     ("pcie", "to the GPU", "GB/s", "to_gpu_gbs"),
 )
 DISK_SPEEDS = (("disk-write", "written", "write_mbs"), ("disk-read", "read", "read_mbs"))
-"""Row, words, unit, field of what was measured, and of what earlier checks have left."""
+"""Row id, text, unit and field of a measurement; the earlier checks have the same fields."""
 
 
 def _speeds(found: Measured, earlier: Sequence[Earlier]) -> Iterator[Row]:
@@ -375,7 +384,7 @@ def _peers(earlier: Sequence[Earlier], field: str, gpu: str | None = None) -> li
 
 
 def _against(value: float, peers: Sequence[float], unit: str) -> tuple[Verdict, str]:
-    """Hold a speed against the median of earlier checks."""
+    """Compare a speed with the median of earlier checks."""
     if not peers:
         return Verdict.OK, "; the first of its kind that was checked"
     median = statistics.median(peers)
@@ -404,7 +413,7 @@ def _disk(disk: DiskTrial, peers: Sequence[Earlier]) -> Iterator[Row]:
             continue
         verdict, against = _against(value, _peers(peers, field), "MB/s")
         if verdict is Verdict.REFUSE:
-            verdict = Verdict.DOUBTFUL  # a disk that is slow now may be shared, and idle in an hour
+            verdict = Verdict.DOUBTFUL  # a slow disk may be shared, and idle in an hour
         if value < SLOW_DISK_MBS:
             verdict = Verdict.DOUBTFUL
         if verdict is Verdict.OK:
@@ -457,12 +466,12 @@ def _finite(value: float | None) -> float | None:
 
 
 def checks_path(env: Mapping[str, str]) -> Path:
-    """Return where earlier checks are kept."""
+    """Return the file of earlier checks."""
     return files.state_directory(env) / "checks.json"
 
 
 def load_checks(path: Path) -> tuple[Earlier, ...]:
-    """Return the earlier checks; none where they cannot be read: then nothing is compared."""
+    """Return the earlier checks; empty if unreadable, in which case nothing is compared."""
     try:
         with files.open_regular(path) as file:
             return msgspec.json.decode(file.read(), type=tuple[Earlier, ...])
@@ -471,7 +480,7 @@ def load_checks(path: Path) -> tuple[Earlier, ...]:
 
 
 def remembered(spec: BoxSpec, found: Measured) -> Earlier:
-    """Return what later checks are held against."""
+    """Return the record of a check for comparison with later ones."""
     devices = [one for one in (found.torch.devices if found.torch else ()) if one.error is None]
 
     def least(read: Callable[[Device], float | None]) -> float | None:
@@ -492,7 +501,7 @@ def remembered(spec: BoxSpec, found: Measured) -> Earlier:
 
 
 def keep_check(path: Path, one: Earlier) -> None:
-    """Remember a check, the newest of its box alone; the oldest go.
+    """Store a check; it replaces the earlier one of its box, and the oldest are dropped.
 
     Raises:
         OSError: it cannot be written.

@@ -1,4 +1,4 @@
-"""After a machine was created: read back what was rented, and wait until its SSH answers."""
+"""After the creation of a machine: compare it with the offer, and wait until its SSH answers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rgt_tui.profiles import money
 from rgt_tui.providers import Instance, Market, ProviderError
 
 SSH_SECONDS = 600.0
-"""A machine that does not answer by then is of no use, and bills."""
+"""A machine that does not answer by then is useless, but bills."""
 EVERY_SECONDS = 5.0
 BANNER_SECONDS = 5.0
 ROUNDING = 0.005
-"""A price may differ by so much from what was agreed: platforms round what an hour costs."""
+"""Tolerated share by which a price may exceed the agreed one: platforms round hourly prices."""
 LOST = {
     Lifecycle.ERROR: "the platform calls it broken",
     Lifecycle.STOPPED: "the platform calls it stopped",
@@ -30,17 +30,17 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a new machine."""
 
     machine: Instance
-    """As the list showed it last."""
+    """As last listed."""
     reached: bool
     """Its SSH answers."""
     why: str = ""
-    """Why it does not."""
+    """Why it does not answer."""
     differs: tuple[str, ...] = ()
-    """What is not as it was agreed, a line each."""
+    """Differences from the agreement, one line each."""
 
 
 def agreement(offer: Offer, wish: Wish) -> Agreed:
-    """Return what the fleet file keeps of what was asked for."""
+    """Return the part of the request that the fleet file stores."""
     return Agreed(
         spot=wish.spot,
         max_per_hour=wish.max_per_hour if wish.max_per_hour is not None else offer.per_hour,
@@ -51,7 +51,10 @@ def agreement(offer: Offer, wish: Wish) -> Agreed:
 
 
 def differences(offer: Offer, wish: Wish, machine: Instance) -> tuple[str, ...]:
-    """Return what of a machine is not as it was agreed; what the platform does not tell is not said here. Pure."""
+    """Return a machine's differences from the agreement. Pure function.
+
+    Properties that the platform does not report are skipped.
+    """
     meter, found = machine.meter, []
     if meter.per_hour is not None:
         now = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h"
@@ -88,19 +91,19 @@ async def wait_for_ssh(
     say: Callable[[str], None] = lambda text: None,
     seen: Callable[[Instance], Awaitable[None]] | None = None,
 ) -> Arrival:
-    """Wait until a machine's SSH answers, reading back meanwhile what was agreed.
+    """Wait until a machine's SSH answers; meanwhile compare it with the agreement.
 
     Args:
-        market: Lists it.
-        machine: As the creation told it.
-        offer: What was agreed.
-        wish: What was asked for.
-        token: In its name.
-        seconds: At most so long.
-        sleep: Waits that many seconds.
+        market: Lists the machine.
+        machine: As returned by the creation.
+        offer: The accepted offer.
+        wish: The request.
+        token: Part of the machine's name.
+        seconds: Maximum wait.
+        sleep: Sleeps for a number of seconds.
         ticks: The steady clock.
-        say: Told how it goes on, and at once what is not as agreed.
-        seen: Told once, when a list shows it for the first time.
+        say: Called with progress messages, and at once with differences from the agreement.
+        seen: Called once, when a list contains the machine for the first time.
     """
     begun, waited, told = ticks(), 0.0, ""
     differs: tuple[str, ...] = ()
@@ -155,12 +158,13 @@ def _standing(machine: Instance) -> str:
 
 
 async def answers(host: str, port: int) -> bool:
-    """Tell whether an SSH server speaks there."""
+    """Return whether an SSH server answers there."""
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(BANNER_SECONDS):
             reader, writer = await asyncio.open_connection(host, port)
-            # A server may say other lines first (RFC 4253, 4.2); its name comes within the first few.
+            # A server may send other lines first (RFC 4253, 4.2); its version string is among the
+            # first few.
             for _ in range(20):
                 if (await reader.readline()).startswith(b"SSH-"):
                     return True

@@ -1,7 +1,8 @@
-"""The offers that match a request, and the one call that creates a machine. Never sent twice.
+"""Find offers for a request, and create a machine with a call that is never sent twice.
 
-No platform has an idempotency key, and some answer an error after they have created. So the request and its token are
-on the disk before the call goes out, and whatever is not proved to have done nothing is looked for by the token.
+No platform has an idempotency key, and some answer an error after they have created a machine. So
+the request and its token are on disk before the call is sent, and unless the answer proves that
+nothing was created, the machine is searched for by the token.
 """
 
 from __future__ import annotations
@@ -46,27 +47,27 @@ from rgt_tui.providers import (
 )
 
 FIND_SECONDS = 600.0
-"""For so long a lost answer is looked for: lists lag, and a new machine may not be in them for minutes."""
+"""How long to search after a lost answer: a new machine may be missing from lists for minutes."""
 EVERY_SECONDS = 5.0
 SELDOM_SECONDS = 15.0
-"""Between two looks after the first minute."""
+"""Seconds between two searches after the first minute."""
 
 Say = Callable[[str], None]
 TOKEN_NAME = 18
-"""Letters of a box's name in its token; with the rest, the token has no more than 40."""
+"""Maximum characters of a box's name in its token, so that the token has at most 40."""
 
 
 class Outcome(enum.StrEnum):
-    """What a creation came to."""
+    """The result of a creation."""
 
     RENTED = "rented"
-    """The machine is there, and bills."""
+    """The machine exists and bills."""
     NOTHING = "nothing"
-    """Proved: nothing was created."""
+    """It is proved that nothing was created."""
     REFUSED = "refused"
-    """The gate stayed shut, or the journal could not be written: nothing was sent."""
+    """The gate refused, or the journal could not be written: nothing was sent."""
     UNKNOWN = "unknown"
-    """Sent, and nobody knows whether there is a machine."""
+    """Sent, but it is unknown whether a machine exists."""
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,15 +79,15 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def account_target(ref: ProviderRef) -> Target:
-    """Return whose journal an account's creations are."""
+    """Return the journal target for creations of an account."""
     return Target(kind=ref.kind, account=ref.account, instance="")
 
 
 def open_creations(journal: Journal) -> tuple[OpenAction, ...]:
-    """Return the creations whose end was never written down, oldest first.
+    """Return the creations without a recorded result, oldest first.
 
     Raises:
-        JournalFailed: a file cannot be read: then nobody knows.
+        JournalFailed: a file cannot be read, so open creations are unknown.
     """
     found, problems = journal.open_actions()
     if problems:
@@ -95,7 +96,7 @@ def open_creations(journal: Journal) -> tuple[OpenAction, ...]:
 
 
 def ref_of(action: OpenAction) -> ProviderRef:
-    """Return the account at which a creation was asked for."""
+    """Return the account of a creation."""
     rent, target = action.first.rent, action.first.target
     return ProviderRef(
         kind=target.kind,
@@ -106,21 +107,21 @@ def ref_of(action: OpenAction) -> ProviderRef:
 
 
 class Creation:
-    """A creation under way, its account held; also one that an earlier rgt left open."""
+    """A creation in progress, with its account locked; also one left open by an earlier rgt."""
 
     def __init__(self, action: Action) -> None:
         self.action = action
 
     @property
     def earlier(self) -> OpenAction | None:
-        """What an earlier rgt left open."""
+        """The action left open by an earlier rgt."""
         return self.action.earlier
 
     async def put(self, state: ActionState, text: str, machine: str = "", audit: str = "") -> None:
-        """Write how far it came.
+        """Record its state.
 
         Raises:
-            JournalFailed: it is not on the disk.
+            JournalFailed: it is not on disk.
         """
         write = self.action.settle if self.action.earlier is not None else self.action.put
         await asyncio.to_thread(write, state, text, machine=machine, audit=audit)
@@ -135,7 +136,7 @@ async def look_for(
     ticks: Callable[[], float] = steady,
     say: Say = lambda text: None,
 ) -> tuple[Instance, ...]:
-    """Look for the machines whose name holds a token until there is one, or the time is up."""
+    """Search for machines with a token in their name until one is found or the time is up."""
     begun, waited, trouble = ticks(), 0.0, ""
     while True:
         try:
@@ -145,7 +146,7 @@ async def look_for(
             if str(error) != trouble:
                 trouble = str(error)
                 say(f"the list cannot be read: {trouble}")
-        # The pauses count as well: a clock that stands still must not look for ever.
+        # The pauses count as well: a clock that does not advance must not cause an endless search.
         passed = max(waited, ticks() - begun)
         if found or passed >= seconds:
             return found
@@ -158,14 +159,14 @@ class Rental:
     """Rents machines, each by one call.
 
     Args:
-        providers: Whose markets.
-        journal: Where the creation stands before it is sent.
-        audit: Where it is recorded.
+        providers: Access to the markets.
+        journal: Records the creation before it is sent.
+        audit: The audit log.
         clock: Epoch seconds.
-        sleep: Waits that many seconds.
+        sleep: Sleeps for a number of seconds.
         ticks: The steady clock.
         readonly: Refuse every creation.
-        find_seconds: For how long a lost answer is looked for.
+        find_seconds: How long to search after a lost answer.
     """
 
     def __init__(
@@ -191,10 +192,10 @@ class Rental:
 
     @contextlib.contextmanager
     def held(self, ref: ProviderRef, box: str) -> Iterator[Creation]:
-        """Hold an account, so that no other rgt rents there meanwhile.
+        """Lock an account, so that no other rgt rents there meanwhile.
 
         Raises:
-            Held: another process does.
+            Held: another process holds the lock.
             JournalFailed: the journal cannot be read or written.
         """
         with self._journal.hold(account_target(ref), box, None) as action:
@@ -203,27 +204,28 @@ class Rental:
     async def review(
         self, candidate: Candidate, wish: Wish, box: str, token: str, *, taken: str = ""
     ) -> RentReview:
-        """Return what a person must see before this candidate is taken; it was read just now."""
+        """Return what a person must see before accepting this candidate, which was just read."""
         ticks = self._ticks()
         try:
             call = market_of(self._providers, candidate.ref).describe_creation(
                 candidate.offer, wish, token
             )
-        except ProviderError as error:  # it cannot be asked for so
+        except ProviderError as error:  # the market cannot fulfil this request
             call, taken = "", taken or str(error)
         open_ = self._open_words(candidate.ref, box)
         case = self._case(candidate, wish, box, taken, candidate.offer, ticks, open_)
         return rent_review(case, ticks, will_send=call)
 
     def _open_words(self, ref: ProviderRef, box: str) -> str:
-        """Say what is open of this account, or for this box anywhere; empty = nothing."""
+        """Return open creations of this account, or for this box anywhere; empty = none."""
         try:
             found = open_creations(self._journal)
         except JournalFailed as error:
             return str(error)
         target = account_target(ref)
         mine = [one for one in found if one.first.target == target or one.first.box == box]
-        # What never came to its call is closed by whoever acts next; here that may be this very creation.
+        # An intent whose call was never sent is closed by the next creation; it may even be this
+        # one.
         return "; ".join(words(one) for one in mine if one.last.state is not ActionState.INTENT)
 
     def _case(
@@ -254,18 +256,18 @@ class Rental:
         taken: str = "",
         say: Say = lambda text: None,
     ) -> Taken:
-        """Read the offer again, ask the gate, write everything down, and send the one call.
+        """Read the offer again, pass it to the gate, record everything, and send the one call.
 
         Args:
-            creation: Its account is held.
-            candidate: What the person has seen.
-            wish: What it was found by.
-            box: Name of the box to be.
+            creation: With its account locked.
+            candidate: The offer that the person has seen.
+            wish: The request that it was found with.
+            box: Name of the new box.
             token: Of this creation alone.
             typed: What the person typed.
-            digest: Of the review, where another process made it.
-            taken: Why the fleet file cannot take the box; empty = it can.
-            say: Told how it goes on.
+            digest: Of the review, if made by another process.
+            taken: Why the box cannot be added to the fleet file; empty = it can.
+            say: Called with progress messages.
         """
         market = market_of(self._providers, candidate.ref)
         fresh, at = await self._again(market, candidate.offer, wish)
@@ -307,7 +309,7 @@ class Rental:
     async def _again(
         self, market: Market, shown: Offer, wish: Wish
     ) -> tuple[Offer | None, float | None]:
-        """Read the offer once more; ``(None, None)`` where the market cannot be asked."""
+        """Read the offer again; ``(None, None)`` if the market cannot be queried."""
         at = self._ticks()
         try:
             offers = await market.offers(wish)
@@ -335,9 +337,7 @@ class Rental:
                 await self._ended(creation, state, box, token, f"nothing was created: {error}")
                 return Taken(outcome=Outcome.NOTHING, reasons=(str(error),))
             return await self._lost(creation, market, box, token, str(error), say)
-        except (
-            Exception
-        ) as error:  # whatever an adapter did not expect: the call may have gone out all the same
+        except Exception as error:  # an unexpected error: the call may still have been sent
             return await self._lost(
                 creation, market, box, token, f"{type(error).__name__}: {error}", say
             )
@@ -349,7 +349,7 @@ class Rental:
     async def _lost(
         self, creation: Creation, market: Market, box: str, token: str, why: str, say: Say
     ) -> Taken:
-        """Look for what came of a call whose answer proves nothing."""
+        """Search for the machine of a call whose answer proves nothing."""
         await self._ended(
             creation, ActionState.UNKNOWN, box, token, f"sent, and not acknowledged: {why}"
         )
@@ -367,7 +367,10 @@ class Rental:
         seconds: float,
         say: Say = lambda text: None,
     ) -> Taken:
-        """Look for the machine of a creation by its token, and write down what is found. Nothing is sent."""
+        """Search for the machine of a creation by its token, and record the result.
+
+        Sends nothing.
+        """
         found = await look_for(
             market, token, seconds=seconds, sleep=self._sleep, ticks=self._ticks, say=say
         )
@@ -393,7 +396,7 @@ class Rental:
         return Taken(outcome=Outcome.UNKNOWN, reasons=(why,))
 
     async def confirm(self, creation: Creation, box: str, token: str, machine: Instance) -> None:
-        """Write that a machine which was answered for is really there."""
+        """Record that a created machine appears in the list."""
         last = (
             creation.earlier.last.state if creation.earlier is not None else creation.action.state
         )
@@ -404,13 +407,13 @@ class Rental:
     async def listed(
         self, creation: Creation, box: str, token: str, machine: str, where: str
     ) -> None:
-        """Write that the fleet file names the machine: nothing is open any more."""
+        """Record that the fleet file contains the machine: the creation is closed."""
         await self._ended(
             creation, ActionState.LISTED, box, token, f"{machine} is in {where}", machine=machine
         )
 
     async def write_off(self, creation: Creation, box: str, token: str, text: str) -> None:
-        """Write that nothing came of a creation, as a person says or as a whole list shows."""
+        """Record that a creation made no machine, according to a person or a complete list."""
         await self._ended(creation, ActionState.FAILED, box, token, text)
 
     async def _ended(
@@ -422,7 +425,10 @@ class Rental:
         text: str,
         machine: str = "",
     ) -> None:
-        """Write a step down: in the journal, and in the record. Sent is sent: a full disk changes nothing of that."""
+        """Record a step in the journal and the audit log.
+
+        Errors are ignored: the call was sent, which a full disk cannot undo.
+        """
         line = await asyncio.to_thread(
             self._note, AuditEvent.ANSWER, box, machine or token, f"{state}: {text}", required=False
         )
@@ -462,40 +468,40 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """An account of which no offers could be had."""
+    """An account whose offers could not be read."""
 
     kind: str
     text: str
     no_key: bool = False
-    """There is none: whoever did not name this provider does not miss it."""
+    """There is no key, which only matters if the person named this provider."""
     refused: bool = False
-    """The platform was not asked, since it cannot fulfil such a wish."""
+    """The platform was not queried, because it cannot fulfil such a request."""
     no_market: bool = False
-    """It rents nothing by its API."""
+    """It has no API for renting."""
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found."""
+    """The result of a search."""
 
     candidates: tuple[Candidate, ...] = ()
-    """The cheapest first, compute and disk together; in another currency than the wish's after those in it, and at a
-    price that nobody tells last."""
+    """The cheapest first, including the disk; then offers in another currency than the request's,
+    and last those without a price."""
     troubles: tuple[Trouble, ...] = ()
     answered: tuple[str, ...] = ()
-    """Kinds of the providers that were asked and said what they offer, each once; perhaps nothing that fits."""
+    """Kinds of the providers that answered, each once; their offers may not match."""
 
     @property
     def unanswered(self) -> tuple[str, ...]:
-        """Kinds of those that were asked, and of whose offers nothing is known."""
+        """Kinds of the providers that were queried and did not answer."""
         silent = [one.kind for one in self.troubles if not (one.refused or one.no_key)]
         return tuple(dict.fromkeys(silent))
 
 
 def market_of(providers: Providers, ref: ProviderRef) -> Market:
-    """Return what rents machines of an account.
+    """Return the market that rents machines of an account.
 
     Raises:
-        ProviderError: nothing does: a person does that on the platform's console.
+        ProviderError: it has no API for renting: use the platform's console.
         UnknownProvider: there is no adapter.
     """
     market = providers.account(ref).market()
@@ -507,7 +513,7 @@ def market_of(providers: Providers, ref: ProviderRef) -> Market:
 
 
 async def search(providers: Providers, refs: Sequence[ProviderRef], wish: Wish) -> Search:
-    """Ask accounts side by side for what fits a wish."""
+    """Query accounts concurrently for offers that match a request."""
 
     async def one(ref: ProviderRef) -> tuple[list[Candidate], list[Trouble]]:
         try:
@@ -540,11 +546,14 @@ def _rank(offer: Offer, wish: Wish) -> tuple[bool, bool, float]:
 def renting_accounts(
     providers: Providers, kinds: Sequence[str], refs: Sequence[ProviderRef]
 ) -> list[ProviderRef]:
-    """Return a machine of each account to be asked: of these kinds, else those of the fleet that rent, else all.
+    """Return a machine of each account to query.
+
+    These are accounts of the named kinds, otherwise those of the fleet that can rent, otherwise all
+    kinds.
 
     Args:
-        providers: Knows which of them rent.
-        kinds: What the person named; empty = nothing.
+        providers: Know which accounts can rent.
+        kinds: Named by the person; empty = no restriction.
         refs: The machines of the fleet file.
     """
     rent = [ref for ref in refs if providers.account(ref).market() is not None]
@@ -557,6 +566,9 @@ def renting_accounts(
 
 
 def new_token(box: str) -> str:
-    """Return a random token for a box's creation: up to 40 characters of ``a-z0-9-``, the box's name among them."""
+    """Return a random token for a box's creation: up to 40 characters of ``a-z0-9-``.
+
+    It contains the box's name.
+    """
     name = re.sub(r"[^a-z0-9]+", "-", box.lower()).strip("-")[:TOKEN_NAME].strip("-") or "box"
     return f"rgt-{name}-{secrets.token_hex(8)}"

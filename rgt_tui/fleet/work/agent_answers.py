@@ -1,4 +1,4 @@
-"""Runs a verb of the agent: its JSON lines, passed on as they arrive, and its exit status."""
+"""Run a verb of the agent; return its JSON rows, streamed if wanted, and its exit status."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Row = dict[str, Any]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """How a verb ended."""
+    """The result of a verb."""
 
     status: int
     words: str
-    """The last line of its standard error, printable; empty = it said nothing."""
+    """The last line of its standard error, printable; empty = no output."""
     rows: tuple[Row, ...] = ()
 
     @property
     def last(self) -> Row:
-        """The newest row; empty where there was none."""
+        """The last row, or an empty one."""
         if self.rows:
             return self.rows[-1]
         return {}
@@ -40,15 +40,18 @@ async def ask(
     seconds: float,
     each: Callable[[Row], None] | None = None,
 ) -> Answer:
-    """Run a verb and read its rows. What is no JSON object, such as a greeting of the login shell, is no row.
+    """Run a verb and read its rows.
+
+    Lines that are not JSON objects, such as a greeting of the login shell, are skipped.
 
     Args:
         connection: To the box.
-        deployed: Where its agent stands.
+        deployed: Its agent.
         words: The verb and its arguments.
         data: Its standard input.
         seconds: How long it may take.
-        each: Given each row as it comes; the answer then has none of them. None = it has all.
+        each: Called with each row as it arrives, which the answer then lacks; None = the answer has
+            all rows.
 
     Raises:
         CommandFailed: it took too long, was killed, or printed lines that are too long.
@@ -86,7 +89,7 @@ async def ask(
 
 
 def parsed(line: bytes) -> Row | None:
-    """Return the JSON object at the end of a line; None where there is none."""
+    """Return the JSON object at the end of a line, or None."""
     try:
         row = msgspec.json.decode(record(line))
     except (msgspec.DecodeError, RecursionError):
@@ -97,7 +100,7 @@ def parsed(line: bytes) -> Row | None:
 
 
 def text(row: Row, key: str, otherwise: str = "") -> str:
-    """Return a value of a row as printable text; `otherwise` where it has none."""
+    """Return a value of a row as printable text, or `otherwise`."""
     value = row.get(key)
     if value is None:
         return otherwise
@@ -105,7 +108,7 @@ def text(row: Row, key: str, otherwise: str = "") -> str:
 
 
 def rows_of(row: Row, key: str) -> list[Row]:
-    """Return the objects in a list of a row; what is none is left out."""
+    """Return the objects in a list of a row; other values are skipped."""
     value = row.get(key)
     if isinstance(value, list):
         return [item for item in value if isinstance(item, dict)]
@@ -113,7 +116,7 @@ def rows_of(row: Row, key: str) -> list[Row]:
 
 
 def number(row: Row, key: str) -> int:
-    """Return a count of a row; 0 where it has none."""
+    """Return a count of a row, or 0."""
     value = row.get(key)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -121,7 +124,7 @@ def number(row: Row, key: str) -> int:
 
 
 def texts(row: Row, key: str) -> list[str]:
-    """Return a list of a row as printable texts; empty where it has none."""
+    """Return a list of a row as printable texts, or an empty list."""
     value = row.get(key)
     if isinstance(value, list):
         return [clean(str(item)) for item in value]

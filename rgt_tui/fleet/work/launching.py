@@ -1,4 +1,4 @@
-"""Starts a single job for one command: set up as its platform's profile says, and its launch reported."""
+"""Start a job for one command, set up by its platform's profile, and report its launch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rgt_tui.health import log_finding
 from rgt_tui.model import BoxSpec, Finding, Profile, how_many
 
 JOBS = "~/jobs"
-"""Where the agent makes jobs."""
+"""Where the agent creates jobs."""
 DETACH = {
     "tmux": "auto",
     "onstart.sh": "auto",
@@ -26,12 +26,12 @@ DETACH = {
     "sbatch": "slurm",
     "none": "auto",
 }
-"""What a profile says → ``detach`` of a job."""
+"""Launch method of a profile → ``detach`` of a job."""
 BY_HAND = {
     "k8s-job": "there work is a Job of its own, which the agent prints: detach --job DIR --print k8s (docs/jobs.md)",
     "kaggle-commit": "there only a committed notebook outlives the session",
 }
-"""What a profile says where no process outlives the login, and what there is instead."""
+"""Platforms on which no process outlives the login, and what to use instead."""
 FLEETING = "nothing keeps work going there once the session ends"
 SHORT = 6
 """Digits of a digest that make a name distinct."""
@@ -39,24 +39,24 @@ SCRIPTS = (".py", ".sh", ".ipynb")
 
 
 class CannotRun(ValueError):
-    """There is no job for this; the message says why."""
+    """No job is possible for this; the message says why."""
 
 
 class Code(NamedTuple):
     """Code that is pushed for a job."""
 
     digest: str
-    """Of all of its content (`SourceTree.digest`)."""
+    """Digest of the entire content (`SourceTree.digest`)."""
     path: str = ""
-    """Of this version on the box; empty = it is not pushed yet."""
+    """Path of this version on the box; empty = not pushed yet."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent is asked to make."""
+    """A job for the agent to create."""
 
     name: str
     asked: dict[str, Any]
-    """Of the ``launch`` verb's standard input."""
+    """The ``launch`` verb's standard input."""
     notes: tuple[str, ...] = ()
 
 
@@ -76,25 +76,26 @@ def job_for(
     keep: Sequence[str] = (),
     again: bool = False,
 ) -> Job:
-    """Return the job of a command: what the person typed, and of everything else what the platform's profile says.
+    """Return the job of a command, set up by the command line and the platform's profile.
 
-    A job is known again by its command, its environment, its name if it was given one, and the content of the code
-    that was pushed for it. Without a name it is called after its command and a digest of all this.
+    A job is identified by its command, its environment, its name if given, and the content of the
+    code pushed for it. Without a name, its name is made of its command and a digest of these.
 
     Args:
         spec: The box.
         profile: Of its platform.
-        words: The command: one word is a line for a shell, several are run as they are.
-        name: What to call it.
-        workdir: Where it starts, on the box, below the code if there is any; None = there, or in the home directory.
-        code: What is pushed for it.
-        env: Its environment, beyond the platform's.
-        secrets: Names of the secrets that it gets; their values are not part of the job.
+        words: The command: one word is a shell line, several are run unchanged.
+        name: Name of the job.
+        workdir: Start directory on the box, relative to the code if there is any; None = the
+            code's, or the home directory.
+        code: Code pushed for it.
+        env: Its environment, in addition to the platform's.
+        secrets: Names of its secrets; their values are not part of the job.
         retries: Further attempts.
-        smoke: A line for a shell that is tried before.
-        ckpt_bytes: Of one checkpoint; 0 = room for it is not checked, None = not known.
-        keep: What is copied to durable storage, below the run's directory; empty = all of it.
-        again: Start one more, although there is one.
+        smoke: A shell line that is tried first.
+        ckpt_bytes: Size of one checkpoint; 0 = do not check the space for it, None = unknown.
+        keep: Paths below the run's directory to copy to durable storage; empty = all.
+        again: Start one more, although the job exists.
 
     Raises:
         CannotRun: no process outlives a login on this platform.
@@ -143,7 +144,10 @@ def job_for(
 
 
 def _start_directory(workdir: str | None, code: Code | None) -> str | None:
-    """Return where a job starts, on the box; None = in the home directory, or where the existing job starts."""
+    """Return a job's start directory on the box.
+
+    None = the home directory, or where the existing job starts.
+    """
     if code is None:
         return workdir
     if code.path:
@@ -152,7 +156,7 @@ def _start_directory(workdir: str | None, code: Code | None) -> str | None:
 
 
 def job_directory(spec: BoxSpec, said: str) -> str:
-    """Return the job directory on a box that a person means by its name or its path."""
+    """Return the directory of a job on a box, from its name or path."""
     if "/" in said:
         return said
     return next((job for job in spec.jobs if same_job(job, said)), f"{JOBS}/{said}")
@@ -171,19 +175,20 @@ def sweep_for(
     smoke: str | None = None,
     prune: str | None = None,
 ) -> dict[str, Any]:
-    """Return what the agent is asked for the job of a sweep.
+    """Return the agent's input for the job of a sweep.
 
     Args:
         spec: The box.
         profile: Of its platform.
-        words: The command, with fields: one word is a line for a shell, several are run as they are.
-        name: What to call it.
-        code: What is pushed for it.
-        workdir: Where cells start, below the code if there is any.
-        env: Their environment, beyond the platform's.
+        words: The command, with fields: one word is a shell line, several are run unchanged.
+        name: Name of the job.
+        code: Code pushed for it.
+        workdir: Start directory of cells, relative to the code if there is any.
+        env: Their environment, in addition to the platform's.
         retries: Further attempts of a failed cell.
-        smoke: A line for a shell that is tried before.
-        prune: ``keep-best``: finished cells with a verified copy give their room to the next one.
+        smoke: A shell line that is tried first.
+        prune: ``keep-best``: when the next cell needs space, delete all but the best checkpoint of
+            finished cells with a verified copy.
 
     Raises:
         CannotRun: no process outlives a login on this platform.
@@ -211,7 +216,7 @@ def _digest(meaning: object) -> str:
 
 
 def stem(words: Sequence[str]) -> str:
-    """Return what a command is called after: its script, else its module, else its program."""
+    """Return a name for a command: its script, otherwise its module, otherwise its program."""
     try:
         parts = shlex.split(words[0]) if len(words) == 1 else list(words)
     except ValueError:
@@ -232,7 +237,7 @@ class Running(NamedTuple):
 
 
 class Launched(msgspec.Struct, frozen=True, kw_only=True):
-    """What a launch has told, by phase."""
+    """The reports of a launch, by phase."""
 
     status: int
     words: str = ""
@@ -240,28 +245,31 @@ class Launched(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def job(self) -> Row:
-        """What the agent found of the job."""
+        """The agent's report on the job."""
         return self.rows.get("job", {})
 
     @property
     def begun(self) -> bool:
-        """Whether this very job was started before, however that went."""
+        """Whether this job was started before, with any result."""
         return bool(self.job.get("begun"))
 
     def folder_of(self, job: Job) -> str:
-        """Return the job's directory as the fleet file names it: of one more job of this name, NAME-2 and so on."""
+        """Return the job's directory as the fleet file names it.
+
+        A further job of the same name is called NAME-2 and so on.
+        """
         name = posixpath.basename(text(self.job, "folder"))
         return f"{JOBS}/{name if re.fullmatch(re.escape(job.name) + r'(-[0-9]+)?', name) else job.name}"
 
     @property
     def others(self) -> tuple[Running, ...]:
-        """Jobs that run the same command with other code, for which nothing was started."""
+        """Jobs that run the same command with other code; nothing was started then."""
         rows = rows_of(self.job, "others")
         return tuple(Running(text(row, "name"), number(row, "seconds")) for row in rows)
 
     @property
     def finding(self) -> Finding | None:
-        """What the handbook says of the last lines, if it knows them."""
+        """The handbook's finding about the last log lines, if there is one."""
         tail = self.rows.get("begins", self.rows.get("smoke", {})).get("tail")
         verdict = self.rows.get("begins", {}).get("verdict")
         if verdict in ("alive", "done", "queued") or not isinstance(tail, list):
@@ -270,12 +278,12 @@ class Launched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def phase_of(row: Row) -> str:
-    """Return which phase of a launch a row is of."""
+    """Return the phase of a launch that a row reports on."""
     return text(row, "phase") or ("start" if "how" in row else "")
 
 
 def said(row: Row) -> list[str]:
-    """Return what a row of a launch says to a person, as lines."""
+    """Return the text of a launch's row, as lines."""
     if phase_of(row) in SAID:
         return SAID[phase_of(row)](row)
     return []
@@ -380,7 +388,7 @@ def _tail(row: Row) -> list[str]:
 SAID = {
     "job": _job, "smoke": _smoke, "check": _check, "start": _start, "stands": _stands, "begins": _begins,
 }  # fmt: skip
-"""Phase → its lines."""
+"""Phase → function that returns its lines."""
 
 
 def finding_lines(finding: Finding) -> list[str]:

@@ -1,4 +1,4 @@
-"""Splits the lines of one queue over several boxes, by what each cell has been seen to take. Pure."""
+"""Split a queue over several boxes by the measured costs of cells. Pure functions."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from rgt_tui.model import Cell, QueueState
 from rgt_tui.profiles import age, how_many
 
 DEFAULT_EPOCHS = 20
-"""What a job runs where neither its line nor its ``job.json`` says it (docs/jobs.md)."""
+"""Epochs of a cell if neither its line nor its ``job.json`` sets them (docs/jobs.md)."""
 UNDONE = ("waiting", "running", "interrupted")
 OK, UNKNOWN = "ok", "unknown"
 LOST = ("damaged", "missing", "zero-byte")
-"""Of these the queue may say done: only a new run of the cell makes its copy anew."""
+"""Statuses of a copy whose cell the queue may report as done: only another run recreates it."""
 LEDGER_VERSION = 1
 
 
 class NoQueue(ValueError):
-    """A file is no queue; the message names file and line."""
+    """A file is not a queue; the message names file and line."""
 
 
 class QueueLine(msgspec.Struct, frozen=True):
-    """One line that names a cell."""
+    """One line that defines a cell."""
 
     text: str
-    """As it stands, comment included."""
+    """The original line, including its comment."""
     name: str
     task: str
     epochs: int = DEFAULT_EPOCHS
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What a finished cell has cost."""
+    """The cost of a finished cell."""
 
     box: str
     name: str
@@ -51,26 +51,26 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Share(msgspec.Struct, frozen=True):
-    """What one box gets."""
+    """The share of one box."""
 
     box: str
     lines: tuple[QueueLine, ...] = ()
     seconds: float | None = None
-    """Until it has done them and what it has already; None = no cost is known."""
+    """Seconds until this share and the box's present queue are done; None = no cost is known."""
 
 
 class Split(msgspec.Struct, frozen=True):
-    """Which box gets which lines, and on what evidence."""
+    """The lines of each box, and notes about the costs used."""
 
     shares: tuple[Share, ...]
     notes: tuple[str, ...] = ()
 
 
 def parse_lines(content: str, where: str) -> tuple[QueueLine, ...]:
-    """Return the cells of a queue file; `where` is what errors name.
+    """Return the cells of a queue file; `where` is named in errors.
 
     Raises:
-        NoQueue: a line is no cell, a name comes twice, or there is no cell.
+        NoQueue: a line is not a cell, a name occurs twice, or there is no cell.
     """
     found: dict[str, QueueLine] = {}
     for place, row in enumerate(content.removeprefix("\ufeff").splitlines(), 1):
@@ -96,7 +96,7 @@ def parse_lines(content: str, where: str) -> tuple[QueueLine, ...]:
 
 
 def cell_name(cfg: str) -> str:
-    """Return the name of a config's cell, as the agent has it."""
+    """Return the name of a config's cell, the same as the agent's."""
     base = posixpath.basename(cfg.rstrip("/"))
     return posixpath.splitext(base)[0] or base
 
@@ -109,7 +109,10 @@ def line_of(cell: Cell, comment: str = "") -> QueueLine:
 
 
 def seen_in(box: str, queues: Sequence[QueueState]) -> list[Seen]:
-    """Return what the finished cells of a box have cost: those that ran through at once, by the box's clock."""
+    """Return the costs of a box's finished cells, by the box's clock.
+
+    Only cells that succeeded at the first attempt count.
+    """
     found = []
     for cell in (cell for queue in queues for cell in queue.cells):
         if cell.state != "done" or cell.attempts != 1 or cell.started is None or cell.ended is None:
@@ -128,14 +131,16 @@ def split(
     speeds: Mapping[str, float] | None = None,
     queued: Mapping[str, Sequence[QueueLine]] | None = None,
 ) -> Split:
-    """Share lines out so that all boxes are done as early as possible: the dearest cell first, to who is free first.
+    """Split lines so that all boxes finish as early as possible.
+
+    Greedy: the most expensive cell first, each to the box that would finish it first.
 
     Args:
-        lines: What is to be shared out.
-        boxes: Who shares.
-        seen: What finished cells have cost.
-        speeds: How fast the GPUs of a box are; only their ratio counts, and only where all are known.
-        queued: What each box has to do already.
+        lines: The lines to split.
+        boxes: The boxes that share them.
+        seen: Costs of finished cells.
+        speeds: Relative GPU speed of boxes; used only if all are known.
+        queued: Each box's present queue.
     """
     known = {**(speeds or {})}
     rated = {box: known[box] for box in boxes if known.get(box, 0.0) > 0}
@@ -217,19 +222,19 @@ def share_words(share: Share) -> str:
     return names + (f"; done in about {age(share.seconds)}" if share.seconds else "")
 
 
-# Compares the cells of a queue on several boxes with what exists, and hands cells over to other boxes.
+# Compares the cells of a queue on several boxes with their results, and moves cells between boxes.
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """What one box has of it."""
+    """One box's part of the queue."""
 
     box: str
     job: str
     queue: QueueState | None = None
     cells: tuple[Row, ...] = ()
-    """Of the agent's ``reconcile``; empty where the box was not reached."""
+    """Rows of the agent's ``reconcile``; empty if the box was not reached."""
     error: str = ""
-    """Why it was not reached; what it has is then as it was seen last."""
+    """Why the box was not reached; its queue is then the last known one."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,14 +243,15 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     boxes: tuple[str, ...]
     status: str
-    """As the agent's ``reconcile`` has it; ``duplicate`` also across boxes, ``unknown`` where a box was not reached."""
+    """As in the agent's ``reconcile``; ``duplicate`` also across boxes, ``unknown`` if a box was
+    not reached."""
     why: str = ""
     command: str = ""
-    """What to type; empty = nothing is to be done, or nobody can say."""
+    """The command to type; empty = none needed or known."""
 
 
 def roster(parts: Sequence[Part]) -> tuple[Entry, ...]:
-    """Return every cell of the fleet, those that need attention first. Pure."""
+    """Return every cell of the fleet, those that need attention first. Pure function."""
     where: dict[str, list[tuple[Part, Row]]] = {}
     for part in parts:
         rows: Mapping[str, Row] = {text(row, "name"): row for row in part.cells}
@@ -292,7 +298,7 @@ def _entry(name: str, copies: Sequence[tuple[Part, Row]]) -> Entry:
 def _spare(
     name: str, boxes: tuple[str, ...], copies: Sequence[tuple[Part, Row]], keeps: Part
 ) -> Entry:
-    """Return a cell that stands in the queues of several boxes: the others must not run it as well."""
+    """Return the entry of a cell in several boxes' queues: only one box may run it."""
     busy = [part.box for part, _ in copies if part is not keeps and _at_work(part, name)]
     if busy:
         why = f"runs on {', '.join(busy)} as well as on {keeps.box}"
@@ -318,7 +324,7 @@ def _job(part: Part) -> str:
 
 
 def _command(part: Part, name: str, row: Row) -> str:
-    """Return what brings a cell to its end; a runner that is at work does that by itself."""
+    """Return the command that completes a cell; empty if a live runner will do that."""
     status, state = row.get("status"), row.get("state")
     if part.error or status in (UNKNOWN, "unreadable", "duplicate", "unproven"):
         return ""
@@ -330,7 +336,7 @@ def _command(part: Part, name: str, row: Row) -> str:
 
 
 class Handed(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell that another box runs now: its first box must not, should it ever come back."""
+    """A cell that was moved to another box: its first box must not run it if it comes back."""
 
     box: str
     job: str
@@ -345,15 +351,15 @@ class _Ledger(msgspec.Struct, frozen=True):
 
 
 def ledger_path(env: Mapping[str, str]) -> Path:
-    """Return the file that handed cells are kept in."""
+    """Return the file of moved cells."""
     return files.state_directory(env) / "handed-over.json"
 
 
 def handed_cells(path: Path) -> tuple[Handed, ...]:
-    """Return the cells that were handed over, and whose first box has not been told yet.
+    """Return the moved cells whose first box has not been notified yet.
 
     Raises:
-        OSError: the file is there and cannot be read, or is damaged: a cell could then run twice.
+        OSError: the file exists but cannot be read or is damaged: a cell could then run twice.
     """
     try:
         with files.open_regular(path) as file:
@@ -370,10 +376,10 @@ def handed_cells(path: Path) -> tuple[Handed, ...]:
 
 
 def note_handed(path: Path, box: str, job: str, shares: Mapping[str, Sequence[str]]) -> None:
-    """Write down, before anything is added elsewhere, which cells of a box others get.
+    """Record which cells of a box move to others, before they are added there.
 
     Raises:
-        OSError: it cannot be written; nothing may be handed over then.
+        OSError: it cannot be written; no cell may be moved then.
     """
     with files.alone(path):
         now = time.time()
@@ -388,10 +394,10 @@ def note_handed(path: Path, box: str, job: str, shares: Mapping[str, Sequence[st
 
 
 def forget_handed(path: Path, box: str, job: str, cells: Sequence[str]) -> None:
-    """Take cells off the list whose first box has been told.
+    """Remove cells from the list once their first box has been notified.
 
     Raises:
-        OSError: it cannot be written; the box is then told once more.
+        OSError: it cannot be written; the box is then notified once more.
     """
     with files.alone(path):
         kept = tuple(
@@ -403,5 +409,5 @@ def forget_handed(path: Path, box: str, job: str, cells: Sequence[str]) -> None:
 
 
 def same_job(first: str, second: str) -> bool:
-    """Tell whether two boxes call a job by the same name."""
+    """Return whether two job paths have the same name."""
     return posixpath.basename(first.rstrip("/")) == posixpath.basename(second.rstrip("/"))

@@ -1,4 +1,4 @@
-"""Tunnels to a box: listeners on loopback that stay while the connection behind them comes and goes."""
+"""Tunnels to a box: loopback listeners that stay open while the SSH connection is replaced."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rgt_tui.ssh import AuthFailed, BoxError, ConfigError, HostKeyRefused, lost
 
 BLOCK = 64 << 10
 FINAL = (AuthFailed, HostKeyRefused, ConfigError)
-"""What no further try changes before a person does something."""
+"""Errors that need a person; a retry is useless."""
 
 
 class CannotListen(OSError):
-    """No port of the loopback could be had; the message says why."""
+    """No loopback port is available; the message says why."""
 
 
 class Tunnels:
@@ -28,8 +28,8 @@ class Tunnels:
 
     Args:
         spec: The box.
-        tunnels: What is wanted.
-        tell: Called with a line whenever something is to be said.
+        tunnels: The requested tunnels.
+        tell: Called with messages, a line each.
         accept_new_host_keys: Write the key of an unknown host to known_hosts.
     """
 
@@ -54,10 +54,12 @@ class Tunnels:
         self._busy: set[asyncio.Task[None]] = set()
 
     async def listen(self) -> list[tuple[Tunnel, int]]:
-        """Begin to listen; returns the tunnels with their ports: another one where the wanted one is taken.
+        """Begin to listen; return the tunnels with their ports.
+
+        If the wanted port is in use, another one is chosen.
 
         Raises:
-            CannotListen: no port could be had.
+            CannotListen: no port is available.
         """
         found = []
         for tunnel in self._tunnels:
@@ -89,7 +91,10 @@ class Tunnels:
         raise AssertionError("a free port was refused as taken")
 
     async def _free(self, port: int) -> int:
-        """Return the port if it is free, else another one that is: asyncssh listens on it with each connection."""
+        """Return the port if it is free, otherwise another free one.
+
+        It is not kept open: asyncssh listens on it with each new connection.
+        """
         for wanted in (port, 0):
             try:
                 server = await asyncio.start_server(lambda *_: None, LOOPBACK, wanted)
@@ -106,10 +111,11 @@ class Tunnels:
         raise AssertionError("a free port was refused as taken")
 
     async def run(self, up: Callable[[], None]) -> None:
-        """Keep a connection until cancelled; `up` is called once the first one is open.
+        """Stay connected until cancelled; `up` is called once the first connection is open.
 
         Raises:
-            BoxError: the first try failed, or a later one for a reason that only a person can change.
+            BoxError: the first attempt failed, or a later one for a reason that only a person can
+                change.
         """
         backoff, first = Backoff(), True
         while True:
@@ -148,7 +154,7 @@ class Tunnels:
     async def _serve(
         self, tunnel: Tunnel, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Carry one connection; without a way to the box it is closed at once."""
+        """Forward one connection; without a connection to the box it is closed at once."""
         connection = self._connection
         try:
             if connection is None:
@@ -174,7 +180,7 @@ class Tunnels:
             self._tell(words)
 
     async def close(self) -> None:
-        """Stop listening, and end what is carried."""
+        """Stop listening, and close all forwarded connections."""
         for server in self._servers:
             server.close()
         for task in list(self._busy):
@@ -186,7 +192,10 @@ async def _pump(
     reader: asyncio.StreamReader | asyncssh.SSHReader[bytes],
     writer: asyncio.StreamWriter | asyncssh.SSHWriter[bytes],
 ) -> None:
-    """Copy until the end, at the pace of who takes it; an end on one side is an end of that side alone."""
+    """Copy until the end, at the reader's pace.
+
+    The end of one direction does not close the other.
+    """
     with contextlib.suppress(OSError, asyncssh.Error):
         while data := await reader.read(BLOCK):
             writer.write(data)
