@@ -315,7 +315,7 @@ class Publisher:
         """Yield the event loop, until pending key presses are painted."""
         latest = time.monotonic() + HELD_SECONDS
         await asyncio.sleep(BEHIND_SECONDS)
-        while self.busy() and time.monotonic() < latest:
+        while self.busy() and time.monotonic() < latest:  # noqa: ASYNC110  (nothing tells when a key is painted)
             await asyncio.sleep(BEHIND_SECONDS)
 
     def _waits(self) -> bool:
