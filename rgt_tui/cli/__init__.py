@@ -1,4 +1,4 @@
-"""One module per command; each loads what it needs only when it runs."""
+"""One module per command; each imports its dependencies only when it runs."""
 
 from __future__ import annotations
 

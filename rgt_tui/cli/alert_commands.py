@@ -41,7 +41,7 @@ from rgt_tui.store import FLEET, History, Told, history_path
 
 
 def run_alerts(arguments: AlertsArguments) -> int:
-    """Send; return the exit code."""
+    """Send a test message to the sinks; return the exit code."""
     try:
         config = open_fleet(arguments, trusted=True)
         named = {sink.name: sink for sink in config.alerts.sinks}
@@ -89,13 +89,14 @@ async def _one(settings: SinkSettings) -> str | None:
     try:
         async with asyncio.timeout(settings.timeout_s + MARGIN_S):
             await sink.send(event)
-    except Exception as error:  # whatever it is, the others are tried, and this one is named
+    # after any failure, try the other sinks, and report this one
+    except Exception as error:
         return failure_reason(error)
     return None
 
 
 USUAL_S = 3600.0
-"""As the key m on the screen."""
+"""Default duration, as for the key m on the screen."""
 
 
 def run_mute(arguments: MuteArguments) -> int:
@@ -141,7 +142,10 @@ def _keep(
     after: tuple[Mute, ...],
     now: float,
 ) -> None:
-    """Note in the journal what is muted; where an rgt watches the box, that one does, for it alone writes of it."""
+    """Record changed mutes in the journal.
+
+    If another rgt watches the box, it records them: only one process writes about a box.
+    """
     said = [
         mute_event(spec.name, at, what, text)
         for key, at, what, text in mute_changes(before, after, now, now)
@@ -163,10 +167,10 @@ async def _written(history: History) -> int:
 
 
 def _known(what: str) -> str:
-    """Return the id of an alert or a kind.
+    """Return `what`, checked to be an alert id or a kind of alert.
 
     Raises:
-        FleetFileError: there is no such kind; the nearest is named.
+        FleetFileError: There is no such kind; the message has the nearest one.
     """
     kind = what.partition(":")[0]
     if kind not in BY_ID:
@@ -193,7 +197,7 @@ def _tell(
     *,
     as_json: bool,
 ) -> None:
-    """Say what is quiet now, or speaks again."""
+    """Print what is muted or unmuted now."""
     key = key_of(spec)
     made = [mute for mute in after if (mute.box, mute.what, mute.at) == (key, what, now)]
     if made:

@@ -1,7 +1,8 @@
-"""How a command declares its arguments: a class whose attributes are its options and positional arguments.
+"""How a command declares its arguments: a class whose attributes are options and positionals.
 
-Parser, help, completion and the typed values that ``run_NAME`` receives come from it; argparse fills in an instance.
-The converters of values and the arguments that commands share are here, too.
+Parser, help, completion and the typed values that ``run_NAME`` receives are derived from it;
+argparse fills in an instance. The converters of values and the arguments that commands share are
+here, too.
 """
 
 from __future__ import annotations
@@ -22,21 +23,22 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 T = TypeVar("T")
 Completer: TypeAlias = Callable[..., list[str]] | None
-"""What argcomplete calls for the words that a shell may complete."""
+"""What argcomplete calls for words that a shell may complete."""
 
 
 class Declared(NamedTuple):
-    """An option or a positional argument: what argparse's ``add_argument`` is called with."""
+    """An option or a positional argument, as passed to argparse's ``add_argument``."""
 
     initial: Any
-    """Its value when it is not on the command line."""
+    """Its value if it is not on the command line."""
     actions: dict[tuple[str, ...], dict[str, Any]]
-    """Names → settings. An option without names is called like its attribute; several share the attribute."""
+    """Settings per names. An option without names is named after its attribute; several may set one
+    attribute."""
     completer: Completer = None
     positional: bool = False
 
     def add_to(self, container: argparse._ActionsContainer, attribute: str) -> None:
-        """Add it to a parser, or to a group of which one at most may be given."""
+        """Add it to a parser, or to a mutually exclusive group."""
         for names, settings in self.actions.items():
             if self.positional:
                 action = container.add_argument(attribute, default=argparse.SUPPRESS, **settings)
@@ -52,25 +54,26 @@ class Declared(NamedTuple):
 class Arguments:
     """Base of the arguments of all commands; an instance has the values of one command line.
 
-    A subclass declares one attribute for each argument. In the help, inherited positional arguments come first and
-    inherited options last; an option that is declared again stands where the subclass has it.
+    A subclass declares one attribute for each argument. In the help, inherited positional arguments
+    come first and inherited options last; an option that is declared again is listed with those of
+    the subclass.
     """
 
     about: ClassVar[str]
-    """What ``--help`` says first; indented as the code is."""
+    """Description at the top of ``--help``; indented as the code is."""
     examples: ClassVar[tuple[str, ...]]
-    """Command lines that ``--help`` shows as they are."""
+    """Command lines that ``--help`` shows unchanged."""
     one_of: ClassVar[tuple[str, ...]] = ()
-    """Groups of attributes, divided by blanks: at most one of a group may be given."""
+    """Mutually exclusive groups: attribute names separated by spaces."""
     one_is_required: ClassVar[bool] = False
-    """One of the first group has to be given."""
+    """Whether one of the first group is required."""
     subcommand: ClassVar[str] = ""
-    """The one word that has to follow the command; the arguments that are not inherited follow it only."""
+    """The required subcommand, if there is one; only the inherited arguments may come before it."""
     subcommand_brief: ClassVar[str]
     subcommand_about: ClassVar[str] = ""
     command: str | None = None
     words: list[str]
-    """What follows ``--``, for a command that carries it to a box."""
+    """The words after ``--``, for a command that sends them to a box."""
 
     def __init__(self, **values: Any) -> None:
         initial = {name: declared.initial for name, declared in self.declared().items()}
@@ -88,7 +91,7 @@ class Arguments:
 
     @classmethod
     def add_to(cls, subparsers: Subparsers, name: str) -> None:
-        """Declare a command of the table with these arguments."""
+        """Add a command of the table with these arguments to the parser."""
 
         def add(parsers: Subparsers, word: str, brief: str, about: str) -> argparse.ArgumentParser:
             return parsers.add_parser(
@@ -119,13 +122,13 @@ class Arguments:
 
 
 def flag(text: str, *names: str, initial: bool = False) -> bool:
-    """Declare an option without a value, which turns the attribute from `initial` into the opposite."""
+    """Declare an option without a value, which sets the attribute to the opposite of `initial`."""
     action = "store_false" if initial else "store_true"
     return cast(bool, Declared(initial, {names: {"help": text, "action": action}}))
 
 
 def choose(default: str | None = None, **texts: str) -> Any:
-    """Declare flags of which each sets the attribute to its own name; the values are their help."""
+    """Declare flags that set the attribute to their own name; the values are their help."""
     return Declared(
         default,
         {
@@ -138,7 +141,7 @@ def choose(default: str | None = None, **texts: str) -> Any:
 def text_option(
     metavar: str | None, text: str, *names: str, complete: Completer = None, **settings: Any
 ) -> str | None:
-    """Declare an option with a text."""
+    """Declare an option with a text value."""
     settings |= {"help": text, "metavar": metavar}
     return cast(str | None, Declared(None, {names: settings}, complete))
 
@@ -171,7 +174,7 @@ def option(
 
 
 def list_option(metavar: str, text: str, *names: str, **settings: Any) -> list[str]:
-    """Declare an option that may be repeated; with ``nargs``, one that has several values."""
+    """Declare an option that may be repeated or, with ``nargs``, has several values."""
     settings = {"help": text, "metavar": metavar, "action": "append"} | settings
     return cast(list[str], Declared([], {names: settings}))
 
@@ -179,7 +182,7 @@ def list_option(metavar: str, text: str, *names: str, **settings: Any) -> list[s
 def positional(
     metavar: str | None, text: str, *, complete: Completer = None, **settings: Any
 ) -> Any:
-    """Declare an argument without a name: one, or as ``nargs`` says."""
+    """Declare a positional argument: one, or as ``nargs`` says."""
     initial: Any = [] if settings.get("nargs") in ("*", "+") else None
     return Declared(
         initial, {(): {"help": text, "metavar": metavar, **settings}}, complete, positional=True
@@ -191,10 +194,12 @@ _BARE_MINUTES = re.compile(r".*h\d+", re.ASCII)
 
 
 def duration(text: str) -> float:
-    """Parse a span of time such as ``90s``, ``30m``, ``2h``, ``1d``, ``1h30``; a number alone is seconds.
+    """Parse a duration such as ``90s``, ``30m``, ``2h``, ``1d``, ``1h30``.
+
+    A bare number is seconds.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: It is not a duration.
     """
     number, unit = (text[:-1], UNITS[text[-1]]) if text[-1:] in UNITS else (text, 1.0)
     parts = _PARTS.fullmatch(f"{text}m" if _BARE_MINUTES.fullmatch(text) else text)
@@ -213,10 +218,10 @@ def duration(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """Parse a number of things, 0 included.
+    """Parse a count, 0 included.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: It is not a whole number.
     """
     if not text.isdecimal() or len(text) > 12:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
@@ -230,7 +235,7 @@ def byte_count(text: str) -> int:
     """Parse a number of bytes such as ``500M`` or ``2GB``, 0 included.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: It is not a size.
     """
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)\s*([KMGT]?)B?", text, re.ASCII | re.IGNORECASE)
     found = float(match[1]) * SIZES.get(match[2].upper(), 1.0) if match else -1.0
@@ -240,10 +245,10 @@ def byte_count(text: str) -> int:
 
 
 def words_list(text: str) -> tuple[str, ...]:
-    """Parse words with commas between them.
+    """Parse words separated by commas.
 
     Raises:
-        argparse.ArgumentTypeError: there is none.
+        argparse.ArgumentTypeError: There is no word.
     """
     words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not words:
@@ -252,10 +257,10 @@ def words_list(text: str) -> tuple[str, ...]:
 
 
 def gpu_wish(text: str) -> tuple[str, int]:
-    """Parse a model, a memory or both, and how many: ``A100``, ``A100:80GB:2``, ``24GB+``.
+    """Parse a model, a memory or both, and a count: ``A100``, ``A100:80GB:2``, ``24GB+``.
 
     Raises:
-        argparse.ArgumentTypeError: it is none of these.
+        argparse.ArgumentTypeError: It has another form.
     """
     from rgt_tui.model.gpu_names import read_gpu_name
 
@@ -275,7 +280,7 @@ def price(text: str) -> float:
     """Parse an amount of money.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: It is not a positive number.
     """
     try:
         value = float(text)
@@ -287,10 +292,10 @@ def price(text: str) -> float:
 
 
 def currency(text: str) -> str:
-    """Parse the three letters of a currency.
+    """Parse a currency of three letters.
 
     Raises:
-        argparse.ArgumentTypeError: they are none.
+        argparse.ArgumentTypeError: It does not have that form.
     """
     if not (len(text) == 3 and text.isascii() and text.isalpha()):
         raise argparse.ArgumentTypeError(f"{text!r} is not a currency such as USD or CNY")
@@ -298,7 +303,7 @@ def currency(text: str) -> str:
 
 
 def provider_kinds(**_: object) -> list[str]:
-    """Return the kinds of providers that a shell may complete."""
+    """Return the kinds of providers for shell completion."""
     from rgt_tui.providers import KINDS
 
     return list(KINDS)
@@ -308,7 +313,7 @@ def port(text: str, lowest: int = 1024, highest: int = 65000) -> int:
     """Parse a port.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: It is not a port in this range.
     """
     if not text.isdecimal() or not lowest <= int(text) <= highest:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port between {lowest} and {highest}")
@@ -316,7 +321,7 @@ def port(text: str, lowest: int = 1024, highest: int = 65000) -> int:
 
 
 def box_names(*, parsed_args: argparse.Namespace, **_: object) -> list[str]:
-    """Return the names that a shell may complete; none where there is no usable fleet file."""
+    """Return the box names for shell completion; empty without a usable fleet file."""
     import os
 
     from rgt_tui.fleet.config import FleetFileError, find_fleet_file, load_fleet, working_directory
@@ -333,7 +338,7 @@ def box_names(*, parsed_args: argparse.Namespace, **_: object) -> list[str]:
 FLEET = text_option(
     "FILE", "the fleet file (else RGT_FLEET, rgt.toml of the project, ~/.config/rgt/fleet.toml)"
 )
-"""It may come before the command, too, as may the next two."""
+"""May also be given before the command, as the next two."""
 NO_HISTORY = flag(
     "do not show or keep history (RGT_HISTORY=off does the same, RGT_HISTORY=FILE moves it)"
 )
@@ -350,13 +355,13 @@ def timeout_option(seconds: float) -> float:
 
 
 class FleetArguments(Arguments):
-    """Of a command that reads the fleet file."""
+    """Arguments of a command that reads the fleet file."""
 
     fleet = FLEET
 
 
 class DashboardArguments(FleetArguments):
-    """Of ``rgt`` without a command, and of all before the command."""
+    """Arguments of ``rgt`` without a command, and all that may precede a command."""
 
     fleet = FLEET
     no_history = NO_HISTORY
@@ -364,14 +369,14 @@ class DashboardArguments(FleetArguments):
 
 
 class ConnectedArguments(FleetArguments):
-    """Of a command that connects."""
+    """Arguments of a command that connects to boxes."""
 
     fleet = FLEET
     accept_new_host_key = HOST_KEY
 
 
 class BoxesArguments(ConnectedArguments):
-    """Of a command about some boxes; none named = all."""
+    """Arguments of a command about some boxes; none = all."""
 
     boxes: list[str] = positional(
         "BOX", "only these boxes (default: all)", nargs="*", complete=box_names
@@ -379,20 +384,20 @@ class BoxesArguments(ConnectedArguments):
 
 
 class BoxArguments(ConnectedArguments):
-    """Of a command about one box."""
+    """Arguments of a command about one box."""
 
     box: str = positional("BOX", "name of the box in the fleet file", complete=box_names)
 
 
 def arguments_of(name: str) -> type[Arguments]:
-    """Return the class of a command's arguments; that loads nothing that the command needs when it runs."""
+    """Return the class of a command's arguments, without importing the command's own modules."""
     module = import_module(f"rgt_tui.cli.{GROUPS[COMMANDS[name].group]}")
     found: type[Arguments] = getattr(module, f"{name.title().replace('-', '')}Arguments")
     return found
 
 
 def run_completion(arguments: argparse.Namespace) -> int:
-    """Print what a shell has to load once; it then asks rgt itself at every TAB. Return the exit status."""
+    """Print the shell code for completion, which calls rgt at every TAB; return the exit status."""
     from argcomplete.shell_integration import shellcode
 
     sys.stdout.write(shellcode(["rgt"], shell=arguments.shell) + "\n")

@@ -1,6 +1,6 @@
-"""The table of all commands: each one's module, its group in ``rgt --help``, its summary, its exit statuses.
+"""The table of all commands: module, group in ``rgt --help``, summary, and exit statuses.
 
-``--help``, the completion, the documents and the code all have them from here.
+``--help``, the completion, the documentation and the code all use this table.
 """
 
 from __future__ import annotations
@@ -23,29 +23,33 @@ NO_ROOM = 74
 INTERRUPTED = 130
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-"""What a command adds its parser to."""
+"""The object that a command adds its parser to."""
 Meaning = tuple[int, str]
 
 
 class NotOpened(Exception):
-    """The fleet file that is meant, or a box in it, cannot be used. It has been said; the exit status is `USAGE`."""
+    """The fleet file, or a box in it, cannot be used.
+
+    The error was already printed; exit with `USAGE`.
+    """
 
 
 class Command(NamedTuple):
-    """One command. Its module has ``run_NAME(arguments)``, the module of its group the class ``NameArguments``.
+    """One command. Its module has ``run_NAME(arguments)``, its group's module ``NameArguments``.
 
-    A hyphen in the name is an underscore in ``run_NAME``, and left out of the class.
+    A hyphen in the name is an underscore in ``run_NAME``, and left out of the class name.
     """
 
     module: str
     group: str
     brief: str
-    """What it does, in one line of ``rgt --help``."""
+    """Summary for its line in ``rgt --help``."""
     statuses: tuple[Meaning, ...]
     untold: int = FAILED
-    """How it ends when nobody can read what it prints: not as if a box were in trouble."""
+    """Exit status if stdout is closed, chosen so that it does not report trouble on a box."""
     carries: bool = False
-    """The words behind ``--`` are a command for a box, and come exactly as they were typed (`words`)."""
+    """Whether the words after ``--`` are a command for a box, passed on exactly as typed
+    (`words`)."""
 
 
 GROUPS = {
@@ -59,7 +63,8 @@ GROUPS = {
     "Results": "teardown.money_arguments",
     "Money": "teardown.money_arguments",
 }
-"""Each group, in the order of ``rgt --help``, and the module of its arguments; one without a command is not shown."""
+"""Each group, in the order of ``rgt --help``, and the module of its arguments. Empty groups are
+hidden."""
 
 _LINE: Meaning = (USAGE, "wrong command line")
 _CONFIG: Meaning = (USAGE, "wrong command line, or a fleet file that cannot be used")
@@ -474,11 +479,14 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
 }  # fmt: skip
-"""By name; within a group in the order of ``rgt --help``."""
+"""Keyed by name; within a group in the order of ``rgt --help``."""
 
 
 def statuses(command: str) -> tuple[Meaning, ...]:
-    """Return the exit statuses of a command, or of ``rgt`` itself; Ctrl-C elsewhere ends with 130."""
+    """Return the exit statuses of a command, or of ``rgt`` itself.
+
+    Ctrl-C elsewhere exits with 130.
+    """
     if command == "rgt":
         return DASHBOARD
     return COMMANDS[command].statuses
@@ -508,7 +516,7 @@ def overview() -> str:
 
 
 def runner(name: str) -> Callable[[Any], int]:
-    """Return what runs a command and returns its exit status."""
+    """Return the function that runs a command and returns its exit status."""
     runs: Callable[[Any], int] = getattr(
         import_module(module_name(name)), f"run_{name.replace('-', '_')}"
     )

@@ -22,15 +22,15 @@ from rgt_tui.profiles import how_many
 from rgt_tui.ssh import remote_root
 
 USUAL = ("loss", "val_loss", "eval_loss", "valid_loss")
-"""Series that are plotted where none named, as far as there are any; else the first."""
+"""Series that are plotted by default, if they exist; otherwise the first one is."""
 ASCII = str.maketrans("┌┐└┘├┤┬┴┼─│", "+++++++++-|")
 LARGEST, SMALLEST = 1e300, 1e-300
-"""The plot subtracts values from each other and multiplies them by powers of ten, which must not overflow."""
+"""The plot subtracts values and multiplies them by powers of ten, which must not overflow."""
 AGENT_MODULE = "rgt_box.metrics.scalars_command"
 
 
 def run_scalars(arguments: ScalarsArguments) -> int:
-    """Run the agent's code in a process of its own and return its exit code."""
+    """Run the agent's code in a separate process and return its exit code."""
     try:
         root = remote_root()
     except FileNotFoundError as error:
@@ -39,7 +39,7 @@ def run_scalars(arguments: ScalarsArguments) -> int:
     path = arguments.path
     words = [f"./{path}" if path.startswith("-") else path]
     words += ["--json"] if arguments.json else []
-    # -P: a module in the directory of a run must not stand in for one of the standard library.
+    # -P: a module in a run's directory must not shadow one of the standard library.
     command = [sys.executable, "-P", "-m", AGENT_MODULE, *words]
     finished = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(root)}, check=False)
     if finished.returncode >= 0:
@@ -85,7 +85,7 @@ def chosen_run(box: BoxState, name: str | None) -> RunState:
     """Return the run of this name, or the one that wrote last.
 
     Raises:
-        LookupError: there is none with a curve; the message names those there are.
+        LookupError: There is no such run with a curve; the message lists those that exist.
     """
     runs = {run.name: run for run in box.runs if run.metrics}
     if not runs:
@@ -101,7 +101,7 @@ def chosen_series(run: RunState, wanted: Sequence[str] | None) -> list[str]:
     """Return the names of the series to plot.
 
     Raises:
-        LookupError: one is not there; the message names those there are.
+        LookupError: A series does not exist; the message lists those that do.
     """
     missing = [name for name in wanted or () if name not in run.metrics]
     if missing:
@@ -114,14 +114,14 @@ def chosen_series(run: RunState, wanted: Sequence[str] | None) -> list[str]:
 def plot(
     run: RunState, names: Sequence[str], width: int, height: int, *, log: bool = False
 ) -> tuple[str, int]:
-    """Return the plot, coloured, and how many points could not be drawn.
+    """Return the coloured plot, and how many points could not be drawn.
 
     Args:
         run: The run.
         names: Its series.
         width: Columns.
         height: Lines.
-        log: Logarithmic values.
+        log: Whether the values are logarithmic.
     """
     plotext.clear_figure()
     plotext.theme("pro")
@@ -148,7 +148,7 @@ def plot(
 
 
 def for_output(text: str, encoding: str | None, *, colours: bool) -> str:
-    """Return a plot as this output can show it: without colours for a pipe, in ASCII where that is all it can."""
+    """Return a plot for this output: without colours for a pipe, in ASCII without UTF-8."""
     if not colours:
         text = plotext.uncolorize(text)
     if (encoding or "").lower().replace("-", "") != "utf8":

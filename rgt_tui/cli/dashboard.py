@@ -1,4 +1,4 @@
-"""``rgt``: run the dashboard on a fleet file or another fleet source, and leave terminal and fleet in order."""
+"""``rgt``: runs the dashboard on a fleet file or another source, and cleans up at the end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEAVY = ("torch", "numpy", "asyncssh", "httpx", "cryptography")
 
 
 def mark(event: str) -> None:
-    """Append one line to the file that the environment names, if it names one."""
+    """Append an event to the trace file that the environment names, if any."""
     path = os.environ.get(ENV)
     if not path:
         return
@@ -48,18 +48,18 @@ def mark(event: str) -> None:
 WEB_DRIVER = "textual.drivers.web_driver:WebDriver"
 """TEXTUAL_DRIVER of an app whose terminal is a browser, as textual-serve sets it."""
 DUMB = ("dumb", "unknown")
-"""Values of TERM of terminals that cannot place text, such as Emacs's shell and a serial console."""
+"""TERM of terminals that cannot position text, such as Emacs's shell and a serial console."""
 
 
 TMUX_SECONDS = 1.0
-"""What does not answer for so long is not waited for."""
+"""How long to wait for tmux's answer."""
 
 
 def ask_tmux(environ: MutableMapping[str, str]) -> None:
-    """Have ASCII drawn where the terminal around the tmux around this process shows nothing else.
+    """Select ASCII if the terminal around tmux cannot show our characters.
 
-    To a client whose locale is not UTF-8, as over ssh without LANG, tmux shows underscores, whatever the locale says
-    here; and the console of Linux has no character for most of what is drawn.
+    If the client's locale is not UTF-8 (as over ssh without LANG), tmux shows underscores, whatever
+    the locale is here. And the Linux console lacks most of our characters.
     """
     if not environ.get("TMUX") or environ.get("RGT_ASCII"):
         return
@@ -78,10 +78,10 @@ def ask_tmux(environ: MutableMapping[str, str]) -> None:
 
 
 class Met:
-    """Which platforms a person has been introduced to, from the file that the checklist reads; read in a thread."""
+    """Platform pages that a person has seen, stored in the file that the checklist reads."""
 
     async def knows(self, profile: Profile) -> bool:
-        """Tell whether the person was shown the page in its present form."""
+        """Return whether the person has seen the current version of the page."""
         import asyncio
 
         from rgt_tui.profiles import seen_at
@@ -89,7 +89,7 @@ class Met:
         return await asyncio.to_thread(seen_at, profile) is not None
 
     async def remember(self, profile: Profile) -> str | None:
-        """Remember that it was shown; return why that failed."""
+        """Record that the page was shown; return why that failed, or None."""
         import asyncio
 
         from rgt_tui.profiles import mark_seen
@@ -102,7 +102,7 @@ class Met:
 
 
 def in_terminal() -> bool:
-    """Tell whether there is a terminal to draw on and to read keys from; errors may go to a file."""
+    """Return whether there is a terminal to draw on and to read keys from; stderr may be a file."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
@@ -124,14 +124,14 @@ def show(
     Args:
         make_fleet: Called after the first frame.
         title: Title of the terminal.
-        hint: What the event line says until something happens.
-        farewell: One line printed afterwards; None says which boxes go on.
-        without: What to use where there is no terminal, such as "`rgt status`".
-        boxes: How many the fleet has.
-        notice: What holds for the whole session, and what to do about it.
-        readonly: Offer nothing that stops a meter.
-        first_steps: Ways to a first fleet, where there is none.
-        met: Knows which platforms the person has been told of; None = nobody is told unasked.
+        hint: Shown on the event line until something happens.
+        farewell: One line printed afterwards; None lists the boxes that keep running.
+        without: What to use without a terminal, such as "`rgt status`".
+        boxes: Number of boxes in the fleet.
+        notice: A warning for the whole session, and what to do about it.
+        readonly: Offer no action that stops billing.
+        first_steps: Choices for a first fleet if there is none.
+        met: Knows which platform pages the person has seen; None = no page opens by itself.
     """
     served = os.environ.get("TEXTUAL_DRIVER") == WEB_DRIVER
     if served and not readonly:
@@ -146,11 +146,11 @@ def show(
             "or say what it really is: export TERM=xterm-256color\n"
         )
         return USAGE
-    # What a start makes is kept: to look through it for garbage, again and again, takes a tenth of the time until the
-    # first frame. From there on the app has the collector look.
+    # Objects made during the start stay alive: collecting garbage meanwhile takes a tenth of the
+    # time until the first frame. After that, the app runs the collector.
     gc.disable()
     ask_tmux(os.environ)
-    # Not before the fleet file has been read: what is wrong with it is said at once.
+    # Only after reading the fleet file, so that an error in that is printed at once.
     import asyncio
 
     from rgt_tui.ui import PreferencesError, preferences_path, read_preferences
@@ -240,7 +240,7 @@ async def _run(
 
 
 NOTICE = "this fleet file is not trusted: no sinks, keys or providers, and only hosts of your own ssh_config"
-"""On every screen, while it is so."""
+"""Shown on every screen while the file is not trusted."""
 
 
 def _fleet_of(
@@ -260,7 +260,7 @@ def _fleet_of(
 
 
 def _welcome(arguments: DashboardArguments) -> int:
-    """Open the dashboard where there is no fleet file: it offers the ways to a first one."""
+    """Open the dashboard without a fleet file: it offers choices for a first one."""
     from rgt_tui.cli.set_up.first_fleet import FirstFleet
     from rgt_tui.fleet.config import Place
     from rgt_tui.fleet.config.following import Following

@@ -44,7 +44,7 @@ def _recording_screen(arguments: ReplayArguments) -> int:
     from rgt_tui.recordings import RecordingReader
 
     path = Path(arguments.file)
-    RecordingReader(path).close()  # what is no recording is said before a screen is opened
+    RecordingReader(path).close()  # fail before a screen is opened if it is not a recording
 
     def make() -> FleetSource:
         from rgt_tui.recordings import ReplayFleet
@@ -90,9 +90,7 @@ async def _play(arguments: ReplayArguments) -> int:
     )
     await fleet.start()
     try:
-        with contextlib.suppress(
-            OSError
-        ):  # nobody reads what happens; how it ends is still printed
+        with contextlib.suppress(OSError):  # stdout may be closed; the result is printed anyway
             await running.first_of(over.wait(), fleet.over.wait(), told.run(fleet.now))
     finally:
         await fleet.stop()
@@ -105,7 +103,7 @@ async def _play(arguments: ReplayArguments) -> int:
 
 
 REPLAY = "REPLAY of a recorded run, over and over"
-"""On every screen, where the demo cannot run."""
+"""Shown on every screen if the real demo cannot run here."""
 HINT = "the demo's boxes are starting; in about a minute vast-demo will need you"
 FAREWELL = "rgt has quit and taken the demo's boxes down; real boxes would keep running without rgt"
 
@@ -177,7 +175,7 @@ def _screen(arguments: DemoArguments) -> int:
 
 
 def _replay(why: str) -> int:
-    """Play the recording that is shipped, and say what the real demo needs."""
+    """Play the included recording, and show what the real demo needs."""
     from rgt_tui.cli.dashboard import show
 
     def make() -> FleetSource:
@@ -197,7 +195,7 @@ def _replay(why: str) -> int:
 
 
 def _needs(why: str) -> str:
-    """Return what the real demo lacks, for one line of a screen."""
+    """Return what the real demo needs, short enough for one line of a screen."""
     if "torch" in why:
         return "the real demo: pip install torch"
     return why.partition(";")[0]

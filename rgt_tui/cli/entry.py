@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 VALUED = ("--fleet",)
-"""Options before the command whose value is a word of its own."""
+"""Options before the command whose value is a separate word."""
 WINDOWS = "rgt: Windows is not supported; use rgt in WSL, the Windows Subsystem for Linux: wsl --install\n"
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that lets the caller know when its help could not be written."""
+    """An argument parser that raises an error if its help cannot be written."""
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         if message:
@@ -59,7 +59,8 @@ def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
     )
     parser.add_argument("--version", action="version", version=f"rgt {__version__}")
     DashboardArguments.fill(parser)
-    # The overview lists them in their groups; a parser below would otherwise call itself by the usage above.
+    # The overview lists the commands by group. Without prog, a subparser would use the usage above
+    # as its name.
     subparsers = parser.add_subparsers(
         dest="command", metavar="COMMAND", help=argparse.SUPPRESS, prog="rgt"
     )
@@ -70,7 +71,7 @@ def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
 
 
 def first_word(words: Sequence[str]) -> str | None:
-    """Return the word that must be the command: the first that is neither an option nor the value of one."""
+    """Return the word that must be the command: the first that is no option or option value."""
     skip = False
     for word in words:
         if skip:
@@ -83,7 +84,7 @@ def first_word(words: Sequence[str]) -> str | None:
 
 
 def parse(words: Sequence[str]) -> Any:
-    """Parse a command line; a wrong one, ``--help`` and ``--version`` end the process as argparse does."""
+    """Parse a command line; errors, ``--help`` and ``--version`` exit as in argparse."""
     word = first_word(words)
     if word is not None and word not in COMMANDS:
         from difflib import get_close_matches
@@ -96,7 +97,8 @@ def parse(words: Sequence[str]) -> Any:
     arguments = arguments_of(word)() if word else DashboardArguments()
     if word is None or not COMMANDS[word].carries or "--" not in words:
         return _parsed(parser, words, arguments)
-    # By hand: what argparse makes of a -- differs between versions of Python, and these words are somebody else's.
+    # Split by hand: argparse treats -- differently between versions of Python, and these words must
+    # not change.
     at = list(words).index("--")
     _parsed(parser, words[:at], arguments)
     arguments.words = list(words[at + 1 :])
@@ -106,11 +108,10 @@ def parse(words: Sequence[str]) -> Any:
 def _parsed(
     parser: argparse.ArgumentParser, words: Sequence[str], arguments: Arguments
 ) -> Arguments:
-    """Parse; where a command's last words stand, or go on, behind an option, they are the same words."""
+    """Parse; positional words after an option are added to those before it."""
     _, more = parser.parse_known_args(words, arguments)
-    parser = parser.get_default("parsers").get(
-        arguments.command, parser
-    )  # usage shown: that of the command
+    # errors show the usage of the command
+    parser = parser.get_default("parsers").get(arguments.command, parser)
     free = [
         (attribute, settings)
         for attribute, declared in arguments.declared().items()
@@ -140,7 +141,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argcomplete.autocomplete(build_parser())
     command: str | None = None
     try:
-        gc.disable()  # what is loaded is kept: to look through it for garbage is a part of every start
+        # imported modules stay alive: collecting garbage meanwhile would slow every start
+        gc.disable()
         try:
             arguments = parse(sys.argv[1:] if argv is None else argv)
             command = arguments.command
@@ -151,10 +153,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             else:
                 run = runner(command)
             if argv is None:
-                gc.freeze()  # and of every end: the process is there for this command alone
+                gc.freeze()  # speeds up the exit, too: the process runs only this command
         finally:
             gc.enable()
-            sys.stdout.flush()  # help ends the process
+            sys.stdout.flush()  # printing help ends the process
         code = run(arguments)
         sys.stdout.flush()
         return code
@@ -167,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not is_lost_output(error):
             raise
         drop_output()
-        if not isinstance(error, BrokenPipeError):  # who closes a pipe early knows it
+        if not isinstance(error, BrokenPipeError):  # the program that closed the pipe knows it
             with contextlib.suppress(OSError):
                 sys.stderr.write(f"rgt: cannot write to standard output: {error.strerror}\n")
         if command:

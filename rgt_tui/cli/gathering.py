@@ -1,4 +1,4 @@
-"""Assembles a fleet for a command, and watches it just long enough to know the state of every box."""
+"""Creates a fleet for a command, and watches it just long enough to know the state of every box."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rgt_tui.ssh import Policy
 from rgt_tui.store import History, history_path
 
 NOISY = ("asyncssh", "httpx", "httpcore")
-"""What these write would come between the lines that were asked for."""
+"""Loggers whose output would mix with the command's own."""
 
 
 def make_fleet(
@@ -50,25 +50,27 @@ def make_fleet(
     following: Following | None = None,
     budget: Budget | None = None,
 ) -> Fleet:
-    """Return a fleet for a command that only looks: no prompts, no history, no alerts sent.
+    """Return a fleet for a command that only reads: no prompts, no history, no alerts sent.
 
-    Mutes count all the same, and so does for how long an alert has held as an earlier rgt saw it.
+    Stored mutes apply nevertheless, and so do the begin times of alerts that an earlier rgt
+    recorded.
 
     Args:
         specs: The boxes.
         accept_new_host_keys: Write the keys of unknown hosts to known_hosts.
         clock: Epoch seconds.
-        observers: Told of every state and event.
-        tap: Given every raw line of every box.
-        alerts: What the fleet file says of alerts; its sinks do not count here.
+        observers: Receive every state and event.
+        tap: Receives every raw line of every box.
+        alerts: Alert settings of the fleet file; its sinks are ignored here.
         readonly: Refuse every billing action.
-        whole: These are all boxes of the fleet file: what else their accounts are billed for is looked for, too.
-        asks: Somebody answers questions after all.
-        following: The fleet file, whose changes are taken over.
-        budget: How much of each box is kept in memory; None = as built in.
+        whole: These are all boxes of the fleet file, so unlisted bills of their accounts are
+            searched, too.
+        asks: A person can answer questions.
+        following: The fleet file whose changes are applied.
+        budget: How much of each box is kept in memory; None = the default.
 
     Raises:
-        ProfileError: a box names a profile that does not exist.
+        ProfileError: A box names a profile that does not exist.
     """
     _hush()
     kinds = AlertSettings(kinds=alerts.kinds) if alerts is not None else AlertSettings()
@@ -101,22 +103,23 @@ def make_kept_fleet(
     whole: bool = True,
     following: Following | None = None,
 ) -> Fleet:
-    """Return a fleet for a command that stays: with the history on disk, and alerts sent to their sinks.
+    """Return a fleet for a long-running command: with history on disk, and alerts sent to sinks.
 
     Args:
         specs: The boxes.
-        alerts: What the fleet file says of alerts.
-        fleet_file: It; what is spent is added up for the boxes that it has, or had.
-        history: Keep the history on disk, where ``RGT_HISTORY`` does not say otherwise.
-        asks: Somebody answers questions.
+        alerts: Alert settings of the fleet file.
+        fleet_file: Its path; the total cost includes the boxes that it has or had.
+        history: Keep the history on disk, unless ``RGT_HISTORY`` says otherwise.
+        asks: A person can answer questions.
         readonly: Refuse every billing action.
         accept_new_host_keys: Write the keys of unknown hosts to known_hosts.
-        observers: Told of every state and event.
-        whole: These are all boxes of the fleet file: what else their accounts are billed for is looked for, too.
-        following: The fleet file, whose changes are taken over.
+        observers: Receive every state and event.
+        whole: These are all boxes of the fleet file, so unlisted bills of their accounts are
+            searched, too.
+        following: The fleet file whose changes are applied.
 
     Raises:
-        ProfileError: a box names a profile that does not exist.
+        ProfileError: A box names a profile that does not exist.
     """
     _hush()
     log = audit.default_path(os.environ)
@@ -139,7 +142,7 @@ def make_kept_fleet(
 
 
 def _is_trusted(specs: Sequence[BoxSpec]) -> bool:
-    """Tell whether what is seen may be kept: a stranger's names and prices would count as those of one's own boxes."""
+    """Return whether to store data: an untrusted file could pass its boxes off as one's own."""
     return not any(spec.untrusted for spec in specs)
 
 
@@ -161,48 +164,50 @@ def _hush() -> None:
 
 
 QUIET_SECONDS = 1.0
-"""What a box tells at first (queue, logs, curves) is over when nothing of it has come for so long."""
+"""The initial data of a box (queue, logs, curves) is complete when nothing arrived for this
+long."""
 FIRST_LOOK_SECONDS = 15.0
-"""An agent that has not said by then that it has read all there is once (an old one, a hung disk) is waited for no
-longer."""
+"""Longest wait for an agent to report that it has read everything once. An old agent, or one with a
+hung disk, never does."""
 LONGEST_SECONDS = 3.0
-"""A box that trains goes on telling: after so long its news count as news, and not as what it tells at first."""
+"""A training box keeps sending: after this long its data counts as news, not as initial data."""
 BEHIND_SECONDS = 30.0
-"""A curve whose newest point is older than this and that still grows is being caught up with."""
+"""A growing curve whose newest point is older than this is still being read from its file."""
 LOOK_SECONDS = 0.1
 STOP_SECONDS = 8.0
-"""The history takes up to five to be written."""
+"""Writing the history takes up to five seconds."""
 FAILED = (Link.UNREACHABLE, Link.REFUSED_KEY, Link.REFUSED_LOGIN)
-"""A first try that ended so is an answer: a command that is run once does not wait for the next one."""
+"""A first attempt that ends in one of these is final: a one-shot command does not wait for a
+retry."""
 ELSEWHERE = (Link.UNREACHABLE, Link.REFUSED_KEY)
-"""After these a session tries the address that the provider tells."""
+"""After these a session tries the address that the provider reports."""
 
 
 class Settling:
-    """Follows the states of a fleet and knows which boxes have told all that they tell at first.
+    """Follows the states of a fleet, and knows which boxes have sent all their initial data.
 
     Args:
-        now: A monotonic clock, seconds.
+        now: A monotonic clock, in seconds.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._seen: dict[str, tuple[object, ...]] = {}
         self._live: dict[str, float] = {}
-        """Box → when its first sample came."""
+        """Box → time of its first sample."""
         self._looked: dict[str, float] = {}
-        """Box → when its agent had read all there is once."""
+        """Box → time at which its agent had read everything once."""
         self._news: dict[str, float] = {}
-        """Box → when it last told something else than a sample."""
+        """Box → time at which it last sent anything but a sample."""
         self._behind: dict[str, float] = {}
-        """Box → when a curve last grew by points of long ago."""
+        """Box → time at which a curve last grew by old points."""
         self._tries: dict[str, set[float | None]] = {}
-        """Box → when the next try was due, after each that failed."""
+        """Box → time of the next retry, after each failed attempt."""
         self._told: dict[str, int] = {}
-        """Box → how many tries had failed when the provider named another address."""
+        """Box → number of failed attempts when the provider reported another address."""
 
     def look(self, state: FleetState) -> None:
-        """Receive a new state."""
+        """Apply a new state."""
         now = self._now()
         for box in state.boxes:
             name = box.spec.name
@@ -233,12 +238,12 @@ class Settling:
                 self._told.setdefault(name, len(self._tries.get(name, ())))
 
     def settled(self, box: BoxState) -> bool:
-        """Tell whether there is nothing more to wait for."""
+        """Return whether there is nothing more to wait for."""
         name, now = box.spec.name, self._now()
         if box.link is Link.PAUSED:
             return True
         if box.spec.provider is not None and box.meter.at is None and box.meter.error is None:
-            return False  # the provider knows what no failed connection tells: stopped, gone, moved
+            return False  # the provider knows why a connection fails: stopped, gone, moved
         if box.link in FAILED:
             return box.link not in ELSEWHERE or not _is_elsewhere(box) or self._tried_there(name)
         if box.link is not Link.LIVE or name not in self._live or box.remembered_at is not None:
@@ -251,36 +256,36 @@ class Settling:
         return now - since >= LONGEST_SECONDS
 
     def _tried_there(self, name: str) -> bool:
-        """Tell whether a try has failed since the provider named another address and the described one failed."""
+        """Return whether an attempt failed after the provider reported another address."""
         return len(self._tries.get(name, ())) > max(1, self._told.get(name, 0))
 
 
 def _is_elsewhere(box: BoxState) -> bool:
-    """Tell whether the provider names an address that is not the described one."""
+    """Return whether the provider reports an address other than the described one."""
     told = endpoint_from(box.meter)
     return told is not None and told != (box.spec.host, box.spec.port)
 
 
 def _is_uncounted(box: BoxState) -> bool:
-    """Tell whether the fleet file has a price for a box that answers, and nobody has counted by it yet."""
+    """Return whether a live box has a price in the fleet file that is not applied yet."""
     return is_priced(box.spec) and box.meter.kind is MeterKind.UNKNOWN
 
 
 def _behind(run: RunState, box: BoxState, now: float) -> bool:
-    """Tell whether the newest point of a run was written long ago."""
+    """Return whether the newest point of a run was written long ago."""
     return run.last_at is not None and now + (box.clock_skew or 0.0) - run.last_at > BEHIND_SECONDS
 
 
 async def settle(
     fleet: Fleet, seconds: float, each: Callable[[BoxState, float], None] | None = None
 ) -> FleetState:
-    """Wait until every box of a started fleet has sent all, or the time is up; return the newest state.
+    """Wait until every box of a started fleet has sent its initial data; return the newest state.
 
     Args:
-        fleet: It.
-        seconds: How long to wait at most.
-        each: Given every box once, with the time, as soon as it has sent all; a box that is not reached at the end,
-            when it is known whether it stopped itself, and what of it is open.
+        fleet: The fleet.
+        seconds: Maximum time to wait.
+        each: Called once per box, with the time, as soon as its initial data is complete; for boxes
+            that are not reached, at the end, when their own stop and open actions are known.
     """
     settling = Settling()
     waiting = {box.spec.name for box in fleet.state.boxes}
@@ -297,7 +302,7 @@ async def settle(
     unsubscribe = fleet.subscribe(settling.look)
     try:
         async with asyncio.timeout(seconds):
-            # Quiet is told by the clock alone: there is nothing that could be awaited for it.
+            # Only the clock can detect silence: there is nothing to await for it.
             while not all(settling.settled(box) for box in fleet.state.boxes):
                 report()
                 await asyncio.sleep(LOOK_SECONDS)
@@ -323,7 +328,7 @@ async def gather(
     whole: bool = False,
     each: Callable[[BoxState, float], None] | None = None,
 ) -> FleetState:
-    """Connect to boxes once and return what they sent within `seconds`; every box is in it, reached or not.
+    """Connect to boxes once and return what they sent within `seconds`, including unreached boxes.
 
     `whole` as in `make_fleet`, `each` as in `settle`.
     """
@@ -339,7 +344,7 @@ async def gather_named(
     arguments: StatusArguments | PatrolArguments | MetricsArguments,
     each: Callable[[BoxState, float], None] | None = None,
 ) -> FleetState:
-    """Gather what the boxes that a command line names send, by its ``--timeout`` and ``--accept-new-host-key``.
+    """Gather the state of the boxes that a command names, with its timeout and host-key policy.
 
     `each` as in `settle`.
     """
@@ -368,12 +373,12 @@ async def running_fleet(fleet: Fleet) -> AsyncIterator[Fleet]:
 async def settled_fleet(
     spec: BoxSpec, doing: str, seconds: float, *, accept_new_host_keys: bool, readonly: bool
 ) -> AsyncIterator[Fleet]:
-    """Connect to one box and wait until it has sent all; the fleet is then good for one question or one order.
+    """Connect to one box and wait for its initial data; the fleet then serves one request.
 
     Args:
         spec: The box.
-        doing: What is shown while it is waited for.
-        seconds: How long to wait at most.
+        doing: Shown while waiting.
+        seconds: Maximum time to wait.
         accept_new_host_keys: Write the key of an unknown host to known_hosts.
         readonly: Refuse every billing action.
     """

@@ -58,7 +58,7 @@ def run_handbook(arguments: HandbookArguments) -> int:
     try:
         traps += () if term.upper() in pages else _traps(term)
     except ProfileError as error:
-        complain(error)  # the pages are as good without it
+        complain(error)  # the pages are useful without the profiles
         if not found:
             return USAGE
     if not found and not traps:
@@ -114,7 +114,7 @@ def page_lines(page: Page) -> Iterator[str]:
 
 
 def _traps(term: str) -> Iterator[tuple[Profile, Gotcha]]:
-    """Yield the known traps of platforms that a term is about: the one of that id, else those with all its words."""
+    """Yield the platform traps for a term: the one with that id, else those with all its words."""
     words = term.lower().split()
     if words:
         known = [(profile, trap) for profile in all_profiles().values() for trap in profile.gotchas]
@@ -155,7 +155,7 @@ def _draft(words: list[str]) -> int:
         if words[0] in all_pages():
             complain(f"there is a page {words[0]} already: rgt handbook {words[0]} shows it")
             return FAILED
-        # Whatever the umask: pages that others may write are not read.
+        # Explicit modes, because pages that others can write are not read.
         for folder in (path.parent.parent, path.parent):
             folder.mkdir(parents=True, exist_ok=True, mode=0o755)
         if path.exists():

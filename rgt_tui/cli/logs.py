@@ -31,23 +31,23 @@ from rgt_tui.ssh import (
 
 SHOWN = 5
 NAMED = 20
-"""Names that a message holds."""
+"""Maximum names in a message."""
 PANE = "tmux:"
-"""How the "path" of a pane's screen begins."""
+"""Prefix of the "path" of a tmux pane."""
 
 
 async def choose(spec: BoxSpec, arguments: LogsArguments, say: Callable[[str], None]) -> str | None:
-    """Return the path on the box; None when only a list was asked for, which is printed.
+    """Return the path on the box; None if only a list was requested, which is printed.
 
     Raises:
-        CatFailed: there is no such log.
+        CatFailed: There is no such log.
         ConfigError: ssh_config, or the box's entry in the fleet file, is wrong.
-        BoxError: the box cannot be reached.
+        BoxError: The box cannot be reached.
     """
     wanted = arguments.log
     if wanted is not None and is_path(wanted) and not arguments.list_only:
         return str(wanted)
-    from rgt_tui.cli.gathering import gather  # a complete fleet: to read a path needs none
+    from rgt_tui.cli.gathering import gather  # imported here, because reading a path needs no fleet
 
     state = await gather(
         [spec], arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key
@@ -56,7 +56,7 @@ async def choose(spec: BoxSpec, arguments: LogsArguments, say: Callable[[str], N
     if box.link is not Link.LIVE:
         await asyncio.to_thread(
             hops, spec
-        )  # a mistake in ssh_config is one of the person's, and no box far away
+        )  # a mistake in ssh_config is a local error, not an unreachable box
         raise Unreachable(box.reason)
     log = of_run(box, wanted) if wanted is not None and not arguments.list_only else None
     if log is not None:
@@ -78,7 +78,7 @@ async def choose(spec: BoxSpec, arguments: LogsArguments, say: Callable[[str], N
 
 
 def is_path(word: str) -> bool:
-    """Tell what can only be a path from what may be the name of a run: ``exp/train`` is one of a found training."""
+    """Return whether a word must be a path; ``exp/train`` may be the name of a found training."""
     return word.startswith(("/", "~", "./", "../")) or any(char in word for char in "*?[")
 
 
@@ -90,7 +90,7 @@ def known(box: BoxState) -> list[str]:
 
 
 def runs(box: BoxState) -> dict[str, tuple[str, ...]]:
-    """Return the runs of a box as `rgt status` names them, each with what it prints to, the first the best."""
+    """Return the runs of a box as in `rgt status`, each with its outputs, the best first."""
     cells = {
         cell.name: (cell.log,) if cell.log else () for queue in box.queues for cell in queue.cells
     }
@@ -100,10 +100,10 @@ def runs(box: BoxState) -> dict[str, tuple[str, ...]]:
 
 
 def of_run(box: BoxState, name: str) -> str | None:
-    """Return the log of the run called so; None where no such run, and no log of that name, is known.
+    """Return the log of a run, or a log with that name; None if neither is known.
 
     Raises:
-        CatFailed: there is such a run, but nothing that it prints is in a file.
+        CatFailed: The run exists, but its output is in no file.
     """
     logs = runs(box).get(clean(name))
     path = next((log for log in logs or () if not log.startswith(PANE)), None)
@@ -130,7 +130,7 @@ def of_run(box: BoxState, name: str) -> str | None:
 
 
 def unknown(box: BoxState, name: str) -> str:
-    """Return the message for a name that is no run's, no log's and no file's."""
+    """Return the message for a name that is no run, log or file."""
     word = clean(name)
     return (
         f"no run, log or file is called {word}{others(box, name)}; to wait for a file that does not exist "
@@ -139,7 +139,7 @@ def unknown(box: BoxState, name: str) -> str:
 
 
 def others(box: BoxState, name: str) -> str:
-    """Return the names that there are, those most like `name` first."""
+    """Return a text with the existing names, those most like `name` first."""
     there = list(
         dict.fromkeys((*runs(box), *(clean(PurePosixPath(log).name) for log in known(box))))
     )
@@ -155,10 +155,10 @@ def others(box: BoxState, name: str) -> str:
 
 
 def newest(found: tuple[FileListed, ...], name: str, say: Callable[[str], None]) -> str:
-    """Return the log that was written last, and say which it is where there are several.
+    """Return the log that was written last; if there are several, print which one.
 
     Raises:
-        CatFailed: there is none.
+        CatFailed: No log was found.
     """
     if not found:
         raise CatFailed(
@@ -172,28 +172,28 @@ def newest(found: tuple[FileListed, ...], name: str, say: Callable[[str], None])
 
 
 LONGEST_LINE = 1 << 20
-"""Bytes without a line end that are held back on a terminal."""
+"""Maximum bytes without a line end that are buffered for a terminal."""
 LONGEST_ROW = 4096
-"""Bytes of a line without an end that are looked at to show its beginning."""
+"""Maximum bytes of an incomplete line that are read to show its beginning."""
 PAUSE_SECONDS = 1.0
-"""After this an incomplete line is drawn."""
+"""Seconds after which an incomplete line is drawn."""
 
 
 class ExactOutput:
     """Writes bytes unchanged.
 
     Args:
-        fd: Where to.
+        fd: The file descriptor.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     async def write(self, data: bytes) -> None:
-        """Write it all; in a thread, because a reader that pauses must not stop the connection.
+        """Write all data, in a thread, because a reader that pauses must not stop the connection.
 
         Raises:
-            BrokenPipeError: the reader has closed the pipe.
+            BrokenPipeError: The reader has closed the pipe.
         """
         await asyncio.to_thread(self._write_all, data)
 
@@ -207,7 +207,10 @@ class ExactOutput:
 
 
 class LineOutput(ExactOutput):
-    """Writes complete lines, without escape sequences. A rewritten line is written in its last state."""
+    """Writes complete lines without escape sequences.
+
+    An overwritten line only in its last state.
+    """
 
     def __init__(self, fd: int) -> None:
         super().__init__(fd)
@@ -224,7 +227,7 @@ class LineOutput(ExactOutput):
             await super().write(self._format(lines))
 
     async def close(self) -> None:
-        """Write what is left of a last line."""
+        """Write the rest of a last line."""
         if self._rest:
             lines, self._rest = [self._rest], b""
             await super().write(self._format(lines))
@@ -236,11 +239,11 @@ class LineOutput(ExactOutput):
 class TerminalOutput(LineOutput):
     """Writes lines to a terminal, and the incomplete last one as well.
 
-    An incomplete line, such as a progress bar, is drawn about once a second, cut to one row, and overwritten by what
-    follows.
+    An incomplete line, such as a progress bar, is drawn about once a second, cut to one row, and
+    overwritten by later output.
 
     Args:
-        fd: Where to.
+        fd: The file descriptor.
         columns: Returns the width of the terminal.
     """
 
@@ -248,7 +251,7 @@ class TerminalOutput(LineOutput):
         super().__init__(fd)
         self._columns = columns or (lambda: os.get_terminal_size(fd).columns)
         self._drawn = 0
-        """Columns of the incomplete line that the terminal shows."""
+        """Columns of the incomplete line on the terminal."""
         self._turn = asyncio.Lock()
         self._drawing: asyncio.Task[None] | None = None
 
@@ -257,13 +260,13 @@ class TerminalOutput(LineOutput):
         async with self._turn:
             await super().write(data)
         if self._drawing is not None and self._drawing.done():
-            self._drawing.result()  # raises where the terminal has gone
+            self._drawing.result()  # raises if the terminal is gone
             self._drawing = None
         if self._rest and self._drawing is None:
             self._drawing = asyncio.create_task(self._draw_soon())
 
     async def close(self) -> None:
-        """Write what is left of a last line."""
+        """Write the rest of a last line."""
         async with self._turn:
             if self._drawing is not None:
                 self._drawing.cancel()
@@ -283,7 +286,7 @@ class TerminalOutput(LineOutput):
                 await ExactOutput.write(self, out)
 
     def _erase_drawn(self) -> bytes:
-        """Return what blanks the incomplete line, with nothing but spaces: not every terminal knows sequences."""
+        """Return bytes that overwrite the incomplete line with spaces, for any terminal."""
         drawn, self._drawn = self._drawn, 0
         if drawn:
             return b"\r" + b" " * drawn + b"\r"
@@ -291,12 +294,12 @@ class TerminalOutput(LineOutput):
 
 
 class JsonOutput(LineOutput):
-    """Writes an object per line: its position, and its text.
+    """Writes an object per line: its offset and its text.
 
     Args:
-        fd: Where to.
-        log: Whose lines they are.
-        box: Its name in the fleet file.
+        fd: The file descriptor.
+        log: The log of the lines.
+        box: The box's name in the fleet file.
     """
 
     def __init__(self, fd: int, log: ExactLog, box: str) -> None:
@@ -309,7 +312,7 @@ class JsonOutput(LineOutput):
     async def write(self, data: bytes) -> None:
         """Write the lines that are complete now."""
         if (self._path, self._end) != (self._log.path, self._log.offset):
-            await self.close()  # another file: the last line of the previous one is complete
+            await self.close()  # another file, so the last line of the previous one is complete
             self._path, self._begin, self._end = self._log.path, self._log.offset, self._log.offset
         self._end += len(data)
         await super().write(data)
@@ -329,18 +332,18 @@ class JsonOutput(LineOutput):
 
 
 def harmless(line: bytes) -> bytes:
-    """Return a line of a log as a terminal may have it."""
+    """Return a line of a log that is safe for a terminal."""
     shown = line.rstrip(b"\r").rpartition(b"\r")[2]
     return clean(shown.decode("utf-8", "replace")).encode("utf-8", "replace")
 
 
 def width(text: str) -> int:
-    """Return how many columns a text takes at most."""
+    """Return the maximum number of columns of a text."""
     return sum(2 if unicodedata.east_asian_width(char) in "WFA" else 1 for char in text)
 
 
 def one_row(text: str, columns: int) -> str:
-    """Return as much of a text as fits into so many columns."""
+    """Return as much of a text as fits into `columns` columns."""
     text = text[: max(0, columns)]
     while width(text) > columns > 0:
         text = text[:-1]

@@ -50,7 +50,7 @@ Value = float | int | None
 
 
 class Seen(NamedTuple):
-    """One box as the families below look at it."""
+    """One box, as input of the families below."""
 
     box: BoxState
     state: Assessment
@@ -58,12 +58,12 @@ class Seen(NamedTuple):
 
     @property
     def up(self) -> bool:
-        """The figures are of now."""
+        """Whether the box is connected and its figures are fresh."""
         return self.box.link is Link.LIVE and not self.state.stale
 
     @property
     def sample(self) -> Sample | None:
-        """The newest sample; None where it is old, so that it is not taken for the present."""
+        """The newest sample; None if it is old, so that it is not exported as current."""
         if self.up:
             return self.box.sample
         return None
@@ -265,7 +265,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("rgt_run_throughput", "gauge", "Tokens, images or samples a second.", _run("throughput")),
     Family("rgt_run_progress_age_seconds", "gauge", "Since the step last advanced.", _progress),
 )  # fmt: skip
-"""In the order in which they are written. A row without a value is left out: absent, never 0."""
+"""In the order of the output. A row without a value is left out: absent, never 0."""
 
 
 class AccountFamily(NamedTuple):
@@ -318,14 +318,14 @@ ACCOUNT_FAMILIES: tuple[AccountFamily, ...] = (
         _listed_age("leftovers", lambda bill: bill.leftovers_at),
     ),
 )  # fmt: skip
-"""What the accounts are billed for that no box names, in the order in which it is written."""
+"""Things in the accounts that no box names, in the order of the output."""
 
 
 class Exposition(Collector):
     """The figures of a fleet, for `prometheus_client`.
 
     Args:
-        state: Its state.
+        state: The fleet's state.
         now: Client clock.
     """
 
@@ -342,15 +342,16 @@ class Exposition(Collector):
 
 
 def exposition(state: FleetState, now: float) -> bytes:
-    """Return the text for a fleet as it is at `now` (client clock)."""
-    # dcgm-exporter's counters end in _TOTAL; the client library would add its own _total to their head lines.
+    """Return the exposition text of a fleet at `now` (client clock)."""
+    # dcgm-exporter's counters end in _TOTAL; the client library would append _total in their header
+    # lines.
     return _HEAD.sub(rb"\1 ", generate_latest(Exposition(state, now)))
 
 
 def series(
     state: FleetState, now: float
 ) -> Iterator[tuple[Family, list[tuple[dict[str, str], float]]]]:
-    """Yield every family that has values, with its labels and values; the labels' texts are harmless."""
+    """Yield every family that has values, with its labels and values; label texts are cleaned."""
     boxes = [Seen(box, assess(box, now), now) for box in state.boxes]
     for family in FAMILIES:
         rows: dict[tuple[str, ...], tuple[dict[str, str], float]] = {}
@@ -360,7 +361,7 @@ def series(
                     key: clean(text) for key, text in {"box": seen.box.spec.name, **labels}.items()
                 }
                 if value is not None:
-                    # A series that comes twice would make Prometheus refuse all of them.
+                    # A duplicate series would make Prometheus reject the whole scrape.
                     rows.setdefault(tuple(named.values()), (named, value))
         if rows:
             yield family, list(rows.values())
@@ -380,15 +381,15 @@ PATH = "/metrics"
 
 
 class MetricsServer:
-    """Serves until it is stopped, in threads of its own.
+    """Serves in its own threads until it is stopped.
 
     Args:
         host: An address of this machine.
-        port: 0 = any free one; `port` says which.
-        text: Makes what is served.
+        port: 0 = any free one; `port` has the result.
+        text: Makes the response.
 
     Raises:
-        OSError: cannot listen on the address.
+        OSError: Cannot listen on the address.
     """
 
     def __init__(self, host: str, port: int, text: Callable[[], bytes]) -> None:
@@ -411,7 +412,7 @@ class MetricsServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -421,11 +422,11 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
     def server_bind(self) -> None:
-        # The base class would look up the name of the address, which may take half a minute.
+        # The base class would look up the address's host name, which may take half a minute.
         socketserver.TCPServer.server_bind(self)
 
     def handle_error(self, *_: object) -> None:
-        """Say nothing: a scraper that hangs up before the answer is no news; a fault of ours was its answer."""
+        """Ignore errors: scrapers may hang up early, and our own errors were answered."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -442,7 +443,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             try:
                 text = self.make()
-            except Exception as error:  # a reading that cannot be shown must not end the exporter
+            # a reading that cannot be exported must not end the exporter
+            except Exception as error:
                 self._answer(
                     HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}\n".encode()
                 )
@@ -458,7 +460,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(
         self, status: HTTPStatus, body: bytes, kind: str = "text/plain; charset=utf-8"
     ) -> None:
-        self.close_connection = True  # a body that was sent along is not read
+        self.close_connection = True  # a request body is not read
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
@@ -473,7 +475,7 @@ class _Handler(BaseHTTPRequestHandler):
         return "rgt"
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: who scrapes is no news."""
+        """Log nothing for scrapes."""
 
 
 def run_metrics(arguments: MetricsArguments) -> int:
@@ -534,7 +536,7 @@ async def _serve(specs: Sequence[BoxSpec], config: FleetConfig, arguments: Metri
 
 
 def _exposed(host: str) -> str:
-    """Say it where everyone who reaches this machine can read the figures."""
+    """Return a warning if other machines can read the figures at this address."""
     try:
         local = ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -35,19 +35,19 @@ UNTRUSTED = (
 
 
 def meant(arguments: FleetArguments) -> Place | None:
-    """Return the fleet file that is meant; None when there is none."""
+    """Return the place of the fleet file to use, or None."""
     return find_place(arguments.fleet, os.environ, working_directory())
 
 
 def open_fleet(arguments: FleetArguments, *, trusted: bool = False) -> FleetConfig:
-    """Read the fleet file that is meant, and say on stderr what is odd about it.
+    """Read the fleet file to use, and print warnings about it on stderr.
 
     Args:
         arguments: The parsed command line.
-        trusted: Nothing can be done with one that is not trusted: alerts would go nowhere, unheard.
+        trusted: Raise if the file is not trusted: its alerts could not be sent.
 
     Raises:
-        FleetFileError: there is none, or it cannot be used.
+        FleetFileError: There is none, or it cannot be used.
     """
     place = meant(arguments)
     if place is None:
@@ -65,7 +65,7 @@ def open_fleet(arguments: FleetArguments, *, trusted: bool = False) -> FleetConf
 def followed(
     arguments: FleetArguments, config: FleetConfig, names: Sequence[str] = ()
 ) -> Following | None:
-    """Return what looks after the fleet file that was read, so that its changes are taken over; None = it is a pipe."""
+    """Return a watcher that applies changes of the fleet file; None if the file is a pipe."""
     place = meant(arguments)
     if place is not None and place.path.is_file():
         return Following(place, config, names=names)
@@ -73,10 +73,10 @@ def followed(
 
 
 def chosen(config: FleetConfig, names: Sequence[str]) -> tuple[BoxSpec, ...]:
-    """Return the boxes of these names, in the order of the file; all when no name is given.
+    """Return the named boxes in the order of the file; all if no name is given.
 
     Raises:
-        FleetFileError: there is no box of that name; the nearest is named.
+        FleetFileError: There is no box of that name; the message has the nearest one.
     """
     known = [spec.name for spec in config.boxes]
     for name in names:
@@ -90,10 +90,10 @@ def chosen(config: FleetConfig, names: Sequence[str]) -> tuple[BoxSpec, ...]:
 def open_boxes(
     arguments: FleetArguments, names: Sequence[str], *, trusted: bool = False
 ) -> tuple[FleetConfig, tuple[BoxSpec, ...]]:
-    """Read the fleet file that is meant and choose boxes from it; `trusted` as in `open_fleet`.
+    """Read the fleet file to use, and choose boxes from it; `trusted` as in `open_fleet`.
 
     Raises:
-        NotOpened: that failed, which has been said.
+        NotOpened: That failed; the error was printed.
     """
     try:
         config = open_fleet(arguments, trusted=trusted)
@@ -107,13 +107,13 @@ def open_box(arguments: BoxArguments, *, trusted: bool = False) -> BoxSpec:
     """Return the box that a command line names.
 
     Raises:
-        NotOpened: as `open_boxes`.
+        NotOpened: As in `open_boxes`.
     """
     return open_boxes(arguments, [arguments.box], trusted=trusted)[1][0]
 
 
 def rgt_with(named: str | None) -> str:
-    """Return how a command line begins that a person may copy: with the fleet file that was named, if one was."""
+    """Return the start of a command line to copy, with the fleet file that was given, if any."""
     if named is None:
         return "rgt"
     return f"rgt --fleet {shlex.quote(named)}"

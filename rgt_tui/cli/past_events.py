@@ -1,4 +1,7 @@
-"""``rgt journal``: past events from the history, and the report of the night; connects to nothing."""
+"""``rgt journal``: past events from the history, and the report of the night.
+
+Connects to nothing.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ NONE_KEPT = "no history is kept: RGT_HISTORY says so"
 
 
 def run_journal(arguments: JournalArguments) -> int:
-    """Print what happened; return the exit code."""
+    """Print the events; return the exit code."""
     now = time.time()
     try:
         since = night_began(now) if arguments.since is None else said_time(arguments.since, now)
@@ -85,7 +88,7 @@ async def _print(
 async def _report(
     history: History, specs: tuple[BoxSpec, ...], box: str | None, since: float, until: float
 ) -> Report:
-    """Return the report of a time; what the boxes are now is what was kept of them last."""
+    """Return the report of a time span; the boxes' current state is the last recorded one."""
     night = await history.night(since, until, box)
     line = await history.timeline()
     boxes: tuple[BoxState, ...] = ()

@@ -1,4 +1,4 @@
-"""How commands print and ask: JSON lines, error messages, prompts; and standard streams that are closed or full."""
+"""How commands print and prompt: JSON lines, errors, questions, and closed or full streams."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 def open_standard_streams() -> None:
-    """Put /dev/null where a standard stream is closed (``rgt status >&-``): only the exit status is wanted then.
+    """Open /dev/null for closed standard streams (``rgt status >&-``).
 
-    Otherwise the next file that is opened would become standard output. What a locale that is not UTF-8 (`zh_CN.GBK`,
-    `de_DE@euro`) has no character for is written as ``?``: it must not end a command, or change its exit status.
+    Otherwise the next opened file would become standard output. Characters that a non-UTF-8 locale
+    (`zh_CN.GBK`, `de_DE@euro`) lacks are written as ``?``, so that they cannot end a command or
+    change its exit status.
     """
     for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            # os.open returns the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)
         if getattr(sys, name) is None:
             setattr(sys, name, open(fd, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
     if sys.stdout.errors == "strict" and isinstance(sys.stdout, io.TextIOWrapper):
@@ -38,40 +40,41 @@ def open_standard_streams() -> None:
 
 
 def is_lost_output(error: OSError) -> bool:
-    """Tell whether it was standard output that could not be written: a reader that has gone, a full disk behind it."""
+    """Return whether an error is a failed write to stdout: a closed reader or a full disk."""
     return isinstance(error, BrokenPipeError) or (error.errno in _LOST and error.filename is None)
 
 
 def drop_output() -> None:
-    """Let what is still buffered go nowhere: the interpreter would complain about it at its end, and exit with 120."""
+    """Discard buffered output: otherwise the interpreter reports it at exit, with status 120."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def complain(problem: object) -> None:
-    """Print an error in the form of all commands; it may quote a file that somebody else wrote.
+    """Print an error in the common form; it may quote untrusted files.
 
-    Its further lines are indented: none that it quotes, the name of a file for instance, can pass for one of rgt's own.
+    Further lines are indented, so that a quoted text, such as a file name, cannot pass for a
+    message of rgt.
     """
     from rgt_tui.model import clean
 
     first, *rest = (clean(line) for line in str(problem).split("\n"))
     text = "\n".join((first, *(line if line[:1] in ("", " ") else f"     {line}" for line in rest)))
-    with contextlib.suppress(OSError):  # nobody reads it: the exit status still tells
+    with contextlib.suppress(OSError):  # stderr may be closed: the exit status remains
         sys.stderr.write(f"rgt: {text}\n")
         sys.stderr.flush()
 
 
 def print_lines(*lines: str, out: TextIO | None = None) -> None:
-    """Print lines, on standard output where `out` is None, cleaned: none can hold a line feed or a sequence."""
+    """Print cleaned lines, by default to stdout: none can contain a line feed or an escape."""
     from rgt_tui.model import clean
 
     (out or sys.stdout).write("".join(f"{clean(line)}\n" for line in lines))
 
 
 def expanded_here(path: str | None) -> str:
-    """Return a hint for a path on a box that this machine's shell may have made of ``~``; "" if it is none."""
+    """Return a hint if the local shell may have expanded ``~`` in a path on a box, else ""."""
     home = Path.home()
     if path is None or not path.startswith(f"{home}/"):
         return ""
@@ -79,14 +82,14 @@ def expanded_here(path: str | None) -> str:
 
 
 def interactive() -> bool:
-    """Tell whether a person can be asked."""
+    """Return whether a person can be prompted."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def prompt(text: str) -> str:
-    """Ask a person for a line; empty where nobody answers.
+    """Prompt for a line; return an empty text if there is no answer.
 
-    It blocks: nothing else goes on meanwhile, and a Ctrl-C ends it, which no thread would notice.
+    It blocks the event loop, so that Ctrl-C ends it; a thread would not notice Ctrl-C.
     """
     sys.stderr.write(text)
     sys.stderr.flush()
@@ -97,12 +100,15 @@ def prompt(text: str) -> str:
 
 
 def says_yes(question: str) -> bool:
-    """Ask a question that anything but yes answers with no."""
+    """Ask a question; anything but yes means no."""
     return prompt(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
 def types(phrase: str, question: str) -> bool:
-    """Have a phrase typed; a Ctrl-C is another answer."""
+    """Ask the person to type a phrase; return whether it matches.
+
+    Ctrl-C counts as another answer.
+    """
     try:
         typed = prompt(question)
     except KeyboardInterrupt:
@@ -115,7 +121,7 @@ _shown_waits: list[Status] = []
 
 @contextlib.contextmanager
 def waiting(text: str) -> Iterator[None]:
-    """Show on a terminal that something is waited for; nowhere else."""
+    """Show on a terminal that the command is waiting; silent elsewhere."""
     if not sys.stderr.isatty():
         yield
         return
@@ -131,7 +137,7 @@ def waiting(text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting_paused() -> Iterator[None]:
-    """Take away what `waiting` shows while a person types: it would be drawn over their line."""
+    """Hide the output of `waiting` while a person types, because it would overwrite their line."""
     stopped = list(_shown_waits)
     for status in stopped:
         status.stop()
@@ -144,9 +150,9 @@ def waiting_paused() -> Iterator[None]:
 
 
 def columns(cells: Sequence[tuple[str, int, str]], rest: str) -> str:
-    """Return one row: cells of a fixed width, and a text that a terminal wraps below itself; plain where there is none.
+    """Return one row: cells of a fixed width, and a last cell that wraps on a terminal.
 
-    All of them are cleaned.
+    All cells are cleaned. Without a terminal the row is plain text.
 
     Args:
         cells: Text, width and style of each.
@@ -176,16 +182,17 @@ def columns(cells: Sequence[tuple[str, int, str]], rest: str) -> str:
         if fits or any(text for text, _, _ in cells):
             console.print(row)
         if not fits:
-            # A fingerprint or a path in two pieces can neither be compared nor copied: it moves below, to the left.
+            # Split fingerprints or paths cannot be compared or copied: put them on a line of their
+            # own, further left.
             console.print(Padding(Text(rest), (0, 0, 0, max(2, console.width - longest))))
     return captured.get()
 
 
 def json_line(value: object) -> bytes:
-    """Return `value` as JSON with its line feed. Nothing is lost: whoever parses it has every character back.
+    """Return `value` as JSON with a line feed. Parsing it restores every character.
 
-    JSON itself escapes only the control characters below U+0020; those of U+007F to U+009F, which a terminal obeys as
-    well, and those that turn the direction of text are escaped here.
+    JSON escapes only the control characters below U+0020. Those from U+007F to U+009F, which
+    terminals obey as well, and those that change the direction of text are escaped here.
     """
     import msgspec
 
@@ -195,7 +202,7 @@ def json_line(value: object) -> bytes:
 
 
 def print_json(value: object) -> None:
-    """Write `value` to standard output, as `json_line` has it; what its encoding lacks is escaped there, too."""
+    """Print `value` as `json_line`; characters that the encoding lacks are escaped, too."""
     line = json_line(value).decode()
     try:
         line.encode(sys.stdout.encoding or "utf-8")

@@ -1,4 +1,4 @@
-"""Runs a command's coroutine, asks on the terminal what a login needs, and ends when the command ends."""
+"""Runs a command's coroutine, prompts for what a login needs, and exits without waiting."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ T = TypeVar("T")
 def run(work: Coroutine[None, None, int], *, boxes: int = 0) -> int:
     """Run a coroutine to its end and return its exit code; `boxes` is how many it watches.
 
-    A name server that does not answer holds a thread of the standard library for half a minute, and Python waits
-    for it at its end. A command that was asked to be quick does not.
+    A name server that does not answer blocks a thread of the standard library for half a minute,
+    and Python waits for that thread at exit. Here the process exits at once.
     """
     loop = new_loop(boxes)
     asyncio.set_event_loop(loop)
@@ -63,13 +63,13 @@ def run(work: Coroutine[None, None, int], *, boxes: int = 0) -> int:
 def run_on_box(
     name: str, work: Coroutine[None, None, int], *, hint: str = "", secrets: bool = True
 ) -> int:
-    """Run what concerns one box; where it fails, say why and return the exit status for that.
+    """Run a command about one box; print its error and return the exit status for it.
 
     Args:
         name: The box.
-        work: It.
-        hint: What to add where the box cannot be reached.
-        secrets: On a terminal, ask for passwords too, and not only about a new host key.
+        work: The command.
+        hint: Added to the message if the box cannot be reached.
+        secrets: On a terminal, prompt for passwords too, not only for new host keys.
     """
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     try:
@@ -87,7 +87,7 @@ def run_on_box(
 
 
 def status_of(error: BoxError) -> int:
-    """Return the exit status for a box of several that failed."""
+    """Return the exit status for one failed box of several."""
     if isinstance(error, ConfigError):
         return USAGE
     if isinstance(error, Unreachable):
@@ -96,10 +96,10 @@ def status_of(error: BoxError) -> int:
 
 
 async def first_of(*works: Coroutine[Any, Any, object], seconds: float | None = None) -> None:
-    """Run side by side until one has ended, or the time is up; the others are cancelled.
+    """Run coroutines concurrently until one has ended, or the time is up; cancel the others.
 
     Raises:
-        Exception: what the one that ended raised.
+        Exception: As raised by the one that ended.
     """
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
@@ -113,7 +113,7 @@ async def first_of(*works: Coroutine[Any, Any, object], seconds: float | None = 
 
 
 class _Threads(ThreadPoolExecutor):
-    """The loop's threads; knows whether one of them is still at work."""
+    """The loop's thread pool, which knows whether a thread is still working."""
 
     def __init__(self) -> None:
         super().__init__(thread_name_prefix="rgt")
@@ -127,7 +127,7 @@ class _Threads(ThreadPoolExecutor):
 
     @property
     def busy(self) -> bool:
-        """Something that was begun has not come to its end."""
+        """Whether a job is still running."""
         return any(future.running() for future in list(self._given))
 
 
@@ -139,23 +139,27 @@ async def _drop_the_rest() -> None:
 
 
 def until_signalled(over: asyncio.Event) -> None:
-    """Set `over` on Ctrl-C and SIGTERM instead of dying by them."""
+    """Set `over` on Ctrl-C, SIGTERM and SIGHUP instead of ending the process."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, over.set)
 
 
-# Questions of a login (a new host key, a password) asked on the terminal of the command that connects.
+# Questions of a login (a new host key, a password) asked on the terminal of the command that
+# connects.
 
 
 class TerminalQuestions:
-    """Asks one question at a time, while other boxes go on."""
+    """Asks one question at a time, while other boxes continue."""
 
     def __init__(self, *, secrets: bool = True) -> None:
-        """`secrets`: also ask for passwords and codes; without it, only about host keys."""
+        """Create it.
+
+        Without `secrets` it asks only about host keys, not for passwords and codes.
+        """
         self._secrets = secrets
         self.turn = asyncio.Lock()
-        """Held while a question is on the screen: what else is printed then would hide it."""
+        """Locked while a question is on the screen, because other output would hide it."""
 
     async def ask(self, question: Question) -> str | None:
         """Show a question and wait for a line; None = refused."""
@@ -174,7 +178,7 @@ class TerminalQuestions:
 
 
 async def _line() -> str:
-    """Wait for a line without holding up the loop; Ctrl-C ends the command meanwhile."""
+    """Wait for a line without blocking the loop, so that Ctrl-C ends the command."""
     loop = asyncio.get_running_loop()
     typed = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), typed.set)
@@ -182,13 +186,13 @@ async def _line() -> str:
         await typed.wait()
     finally:
         loop.remove_reader(sys.stdin.fileno())
-    # A terminal has something to read only once the line is complete.
+    # A terminal is readable only once the line is complete.
     return sys.stdin.readline().rstrip("\n")
 
 
 @contextlib.contextmanager
 def _echo(shown: bool) -> Iterator[None]:
-    """Hide what is typed, unless `shown`."""
+    """Turn off the terminal's echo, unless `shown`."""
     if shown:
         yield
         return
@@ -206,7 +210,10 @@ def _echo(shown: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def asked_here(*, secrets: bool = True) -> Iterator[TerminalQuestions | None]:
-    """Answer the questions of logins inside on this terminal; None = a script, which cannot be asked."""
+    """Prompt for the questions of logins inside on this terminal.
+
+    None in a script, without prompts.
+    """
     if not interactive():
         yield None
         return

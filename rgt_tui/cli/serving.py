@@ -1,7 +1,8 @@
 """``rgt serve``: the dashboard in a browser on this machine, on a loopback address and read-only.
 
-A page of another site in the same browser could open a web socket to it, and so could other people of this machine:
-whoever comes without the secret of this run, or from another origin, or by another host's name, is refused.
+Pages of other sites in the same browser, and other users of this machine, could open a web socket
+to it. So requests without the secret of this run, from another origin, or for another host name are
+refused.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ ONLY_OURS = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "font-src 'self' data:; connect-src 'self' ws://{}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""What the page may load: nothing of another site, such as the font that textual-serve's page names."""
+"""Content policy of the page: nothing from other sites, such as the font in textual-serve's
+page."""
 MISSING = 'textual-serve is not installed: pip install "textual-serve<2"'
 
 
@@ -60,13 +62,13 @@ def run_serve(arguments: ServeArguments) -> int:
 
 
 def command_of(fleet: str | None) -> str:
-    """Return the command that each browser window runs: read-only, whatever the person's own options are."""
+    """Return the command for each browser window: always read-only."""
     named = [] if fleet is None else ["--fleet", fleet]
     return shlex.join([sys.executable, "-m", "rgt_tui", "--readonly", *named])
 
 
 def may(request: Any, hosts: frozenset[str], secret: str) -> bool:
-    """Say whether a request is the person's own: by this machine's name, from our own page, with the secret."""
+    """Return whether a request has this machine's name, our own origin, and the secret."""
     origin = request.headers.get("Origin")
     if request.headers.get("Host", "") not in hosts:
         return False
@@ -88,7 +90,7 @@ async def _serve(command: str, host: str, port: int) -> int:
     async def guard(request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         if not may(request, hosts, secret):
             raise web.HTTPForbidden(text="open the address that rgt serve printed\n")
-        if "key" in request.query:  # the secret leaves the address bar
+        if "key" in request.query:  # redirect, so that the secret leaves the address bar
             moved = web.HTTPFound("/")
             moved.set_cookie(COOKIE, secret, httponly=True, samesite="Strict")
             raise moved
@@ -99,7 +101,7 @@ async def _serve(command: str, host: str, port: int) -> int:
         response.headers["Referrer-Policy"] = "no-referrer"
 
     app = await server._make_app()
-    app.on_startup.clear()  # its banner names the command
+    app.on_startup.clear()  # its banner would print the command
     app.middlewares.append(web.middleware(guard))
     app.on_response_prepare.append(only_ours)
     runner = web.AppRunner(app)

@@ -65,10 +65,10 @@ async def _print(specs: Sequence[BoxSpec], config: FleetConfig, arguments: Statu
             print_lines(text_line(line))
             sys.stdout.flush()
 
-    # A script gets the order of the fleet file; a person does not wait for the slowest box.
+    # A script gets the order of the fleet file; a person sees each box as soon as it has answered.
     state = await gather_named(specs, config, arguments, None if arguments.json else show)
     now = time.time()
-    # What was printed is what counts: one line for each box, and an exit status that agrees with the lines.
+    # Keep the printed lines: one per box, and an exit status that agrees with them.
     lines = [printed.get(line.box, line) for line in lines_of(state, now)]
     for line in lines:
         if arguments.json:
@@ -89,7 +89,7 @@ def lines_of(state: FleetState, now: float) -> list[StatusLine]:
 
 
 def exit_code(verdicts: Iterable[Verdict]) -> int:
-    """Return the exit code: trouble that is known weighs more than what is not known."""
+    """Return the exit code: known trouble takes precedence over unknown states."""
     words = {verdict.value for verdict in verdicts}
     if "escalate" in words:
         return TROUBLE
@@ -99,21 +99,21 @@ def exit_code(verdicts: Iterable[Verdict]) -> int:
 
 
 LEDGER = "(patrol)"
-"""Beside the sinks, what was told by an exit status; no sink is called so."""
+"""Key, next to the sinks, for calls made by exit status; no sink can have this name."""
 SAME_S = 1.0
-"""Two looks at one end may differ by so much."""
+"""Tolerance between two readings of the same end time, in seconds."""
 
 
 def run_patrol(arguments: PatrolArguments) -> int:
-    """Look once; return the exit code."""
-    # Whoever reads the exit status must not take a mistake of ours for "healthy" or "escalate".
+    """Check once; return the exit code."""
+    # A bug in rgt must not be read from the exit status as "healthy" or "escalate".
     try:
         return _look(arguments)
     except Exception as error:
         if isinstance(error, OSError) and is_lost_output(error):
-            raise  # whoever calls this knows what it means
+            raise  # the caller handles it
 
-        with contextlib.suppress(OSError):  # standard error may be on the same full disk
+        with contextlib.suppress(OSError):  # stderr may be on the same full disk
             traceback.print_exc()
             complain(f"could not tell: rgt itself has failed ({type(error).__name__}), see above")
         drop_output()
@@ -154,23 +154,24 @@ async def _tick(specs: Sequence[BoxSpec], config: FleetConfig, arguments: Patrol
     for line in lines:
         text = f"{stamp} {line.verdict.value:<8} {text_line(line)}\n"
         sys.stdout.write(encode(line).decode() if arguments.json else text)
-    sys.stdout.flush()  # a full disk or a reader that has gone is noticed here, where it counts as "could not tell"
+    # detect a full disk or closed reader here, where it counts as "could not tell"
+    sys.stdout.flush()
     _note(calls, now)
     return patrol_code(line.verdict for line in lines)
 
 
 def _known() -> Mapping[str, Told]:
-    """Return for what earlier patrols have ended with *escalate*: ``BOX ALERT`` → when it came about."""
+    """Return the alerts for which earlier patrols ended with *escalate*: ``BOX ALERT`` → when."""
     try:
         return load_alerts(alerts_path(os.environ)).told.get(LEDGER, {})
     except OSError:
-        return {}  # what cannot be read was not told
+        return {}  # unreadable: treat as not reported
 
 
 def _note(calls: Mapping[str, Told], now: float) -> None:
-    """Remember what this patrol has called for, as long as the file keeps what was told to a sink.
+    """Save what this patrol called for, for as long as the file keeps what was sent to a sink.
 
-    A disk that fails is no fault here: told twice is better than not at all.
+    A disk error is ignored: reporting twice is better than never.
     """
 
     def change(stored: Stored) -> Stored:
@@ -189,7 +190,7 @@ def _note(calls: Mapping[str, Told], now: float) -> None:
 
 
 def patrol_code(verdicts: Iterable[Verdict]) -> int:
-    """Return the exit code: what is known to need a person weighs more than what is not known."""
+    """Return the exit code: known trouble takes precedence over unknown states."""
     words = {verdict.value for verdict in verdicts}
     if "escalate" in words:
         return TROUBLE
@@ -199,31 +200,31 @@ def patrol_code(verdicts: Iterable[Verdict]) -> int:
 
 
 MOST = 4
-"""So many things stand in the line of text; the rest is counted."""
+"""Maximum items in the text line; further ones are counted."""
 
 
 class AccountLine(msgspec.Struct, frozen=True, kw_only=True):
-    """What scripts read of an account. It has no key ``box``: that is how it differs from the line of a box."""
+    """JSON line of an account for scripts. Unlike the line of a box it has no key ``box``."""
 
     account: str
     """Kind of the provider, as in the fleet file."""
     key: str
-    """Which key and server: `rgt_tui.model.box.ProviderRef.account`."""
+    """Identifies key and server: `rgt_tui.model.box.ProviderRef.account`."""
     per_hour: tuple[Amount, ...]
-    """What all of `unlisted` costs an hour, a sum a currency; empty = no price of it is known."""
+    """Cost of all of `unlisted` per hour, one sum per currency; empty = no price is known."""
     unlisted: tuple[Unlisted, ...]
     machines_age_s: float | None
-    """Seconds since the machines were listed whole; None = they never were, and nobody knows."""
+    """Seconds since the machines were listed completely; None = never."""
     machines_error: str | None
     leftovers_age_s: float | None
-    """The same for volumes, addresses, snapshots and the like."""
+    """The same for volumes, addresses, snapshots and similar things."""
     leftovers_error: str | None
     not_listed: tuple[str, ...] = ()
-    """What may bill besides and is in no list: by the platform's API, or of this key."""
+    """Things that may bill but cannot be listed: by the platform's API, or with this key."""
 
 
 def account_line(bill: AccountBill, now: float) -> AccountLine:
-    """Return what scripts read; `now` is the client clock."""
+    """Return the account's line for scripts; `now` is the client clock."""
     return AccountLine(
         account=bill.kind,
         key=bill.account,
@@ -244,14 +245,14 @@ def _age(at: float | None, now: float) -> float | None:
 
 
 def account_text(bill: AccountBill) -> str:
-    """Return the line, below those of the boxes; empty where everything is known and in the fleet."""
+    """Return the text line of an account; empty if everything is known and in the fleet."""
     parts = [f"{thing_words(thing)}: {thing_price(thing)}" for thing in bill.things[:MOST]]
     more = len(bill.things) - MOST
     parts += [f"{more} more (--json has them)"] if more > 0 else []
     rest = ("volumes, addresses and snapshots", bill.leftovers_at, bill.leftovers_error)
     lists = [("machines", bill.machines_at, bill.machines_error), rest]
     if bill.machines_at is None and bill.leftovers_at is None:
-        # One reason for both, such as a key that is missing or a platform without an API.
+        # Both have the same reason, such as a missing key or a platform without an API.
         lists = [
             ("machines, volumes and the like", None, bill.machines_error or bill.leftovers_error)
         ]

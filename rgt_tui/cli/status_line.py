@@ -1,4 +1,4 @@
-"""One line about one box, for scripts and for people, from its state and its assessment alone. Pure."""
+"""One line about one box, for scripts and people, from its state and its assessment. Pure."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ from rgt_tui.profiles.run_advice import RunCost
 
 
 class Verdict(enum.StrEnum):
-    """What a line means, for scripts that only want to know whether to look."""
+    """The meaning of a line, for scripts that only need to know whether a person is needed."""
 
     HEALTHY = "healthy"
     ESCALATE = "escalate"
-    """Something holds that a person should look at."""
+    """There is a condition that needs a person."""
     UNKNOWN = "unknown"
-    """It cannot be told: not reached, not answered in time, the figures are old, or processes cannot be seen."""
+    """Unknown: not reached, no answer in time, old figures, or processes that cannot be read."""
 
 
 _ESCALATE = (Health.TROUBLE, Health.GONE)
@@ -72,7 +72,7 @@ _UNKNOWN = frozenset(
 
 
 HOLDING = "holding"
-"""State of a run that stands still with unsaved work in memory, because it cannot save."""
+"""State of a run that waits with unsaved work in memory, because it cannot save."""
 
 
 class RunLine(msgspec.Struct, frozen=True):
@@ -80,8 +80,9 @@ class RunLine(msgspec.Struct, frozen=True):
 
     name: str
     state: str | None
-    """The queue's word: waiting, running, done, failed, interrupted. Of a training that was found: running or ended,
-    which is not done. Of either `HOLDING` in place of running. None where nobody says it."""
+    """Queue state: waiting, running, done, failed or interrupted. For a found training: running or
+    ended, which is not the same as done. For either, `HOLDING` instead of running. None if unknown.
+    """
     step: int | None
     total_steps: int | None
     epoch: float | None
@@ -99,28 +100,28 @@ class RunLine(msgspec.Struct, frozen=True):
     durable: str | None
     resumes: int
     pid: int | None = None
-    """Root of the processes of a training that was found, as is all that follows."""
+    """Root process of a found training; the next three fields are also about found trainings."""
     session: str | None = None
     log: str | None = None
     ended: float | None = None
-    """Box clock; when it was seen to be gone."""
+    """Box clock when it was found to have ended."""
     eta_s: float | None = None
-    """Seconds to its last step at the pace that it has had."""
+    """Seconds to its last step at its average pace."""
     cost_per_1000_steps: float | None = None
-    """What the box costs while the run makes so many; None = price or pace is not known, which is not free."""
+    """Cost of the box for 1,000 steps; None = price or pace unknown, which does not mean free."""
     eta_cost: float | None = None
-    """What the box costs for `eta_s`."""
+    """Cost of the box for `eta_s`."""
     cost_currency: str | None = None
     cost_at_least: bool = False
-    """The two costs are lower bounds."""
+    """Whether the two costs are lower bounds."""
     unsaved_steps: int | None = None
-    """Of one that holds: steps that are lost if it gives up."""
+    """For a holding run: steps that are lost if it gives up."""
     gives_up_s: float | None = None
-    """Of one that holds: seconds until it gives up."""
+    """For a holding run: seconds until it gives up."""
 
 
 class MeterLine(msgspec.Struct, frozen=True):
-    """What the box costs, and who says so."""
+    """The cost of the box, and its source."""
 
     kind: str
     lifecycle: str
@@ -128,26 +129,26 @@ class MeterLine(msgspec.Struct, frozen=True):
     spent: float | None
     currency: str
     age_s: float | None
-    """Of the reading."""
+    """Age of the reading."""
     source: str
     error: str | None
     at_least: bool = False
-    """`per_hour` is a lower bound: what `unpriced` names is billed as well."""
+    """`per_hour` is a lower bound: the items in `unpriced` are billed as well."""
     spent_at_least: bool = False
     spent_estimated: bool = False
-    """`spent` is price × time, and nobody billed it."""
+    """`spent` is price × time, not a bill."""
     spent_since: float | None = None
-    """Client clock from which on `spent` counts."""
+    """Client clock from which `spent` counts."""
     unpriced: tuple[str, ...] = ()
     doubt: str | None = None
-    """What the provider leaves open about the price; the higher reading is given."""
+    """What the provider leaves open about the price; the higher reading is used."""
     books_differ: float | None = None
-    """The provider's books less price × time since `books_differ_since`, where the two disagree."""
+    """The provider's bill minus price × time since `books_differ_since`, if they differ."""
     books_differ_since: float | None = None
 
 
 class AlertLine(msgspec.Struct, frozen=True):
-    """A condition that holds now."""
+    """A condition that is active now."""
 
     id: str
     level: str
@@ -158,44 +159,45 @@ class AlertLine(msgspec.Struct, frozen=True):
 
 
 class FindingLine(msgspec.Struct, frozen=True):
-    """What broke, what proves it, and the way out."""
+    """What broke, its proof, and the fix."""
 
     gotcha: str
     title: str
     severity: str
     confidence: float | None
-    """0 to 1; None = nobody has said."""
+    """0 to 1; None = not rated."""
     action: str
-    """What to do now, of a closed set, as `rgt triage` says it."""
+    """What to do now, one of a closed set, as in `rgt triage`."""
     resource: str
     evidence: str
     where: str
     """Path of the log, ``sample`` or ``scalars``."""
     line_no: int | None
-    """Which line of that log it is, from 1; None = it is none, or the log was not followed from its beginning."""
+    """Line number in that log, from 1; None if there is none, or the log was not followed from its
+    start."""
     run: str | None
     step: int | None
     since: float
     cleared: bool
-    """The cause is gone, and the run has not shown yet that it goes on."""
+    """Whether the cause is gone, but the run has not made progress yet."""
     fix: tuple[str, ...]
     never: str | None
 
 
 class ClockLine(msgspec.Struct, frozen=True):
-    """A danger clock that counts now."""
+    """A danger clock that is active now."""
 
     what: str
     mode: str
     """countdown or charge."""
     seconds_left: float | None
-    """The least that may be left; None = a charge, or nobody saw when it began."""
+    """Minimum time left; None = a charge, or its begin is unknown."""
     most_left_s: float | None
-    """The most that may be left; None = nobody can say."""
+    """Maximum time left; None = unknown."""
     bound: str
     """exact, at least, at most, or none."""
     sure: bool
-    """False = it counts only if the machine has stopped, which nobody can see."""
+    """False = it counts only if the machine has stopped, which is unknown."""
     level: str
     text: str
     consequence: str
@@ -206,9 +208,9 @@ class WorstLine(msgspec.Struct, frozen=True):
     """What the box can cost until the next clock ends it."""
 
     amount: float | None
-    """None = no end, or an unknown rate: never nothing."""
+    """None = no limit, or an unknown rate; it never means zero."""
     at_least: bool
-    """More is possible than `amount`."""
+    """Whether it can be more than `amount`."""
     currency: str
     per_hour: float | None
     seconds: float | None
@@ -217,16 +219,16 @@ class WorstLine(msgspec.Struct, frozen=True):
 
 
 class StatusLine(msgspec.Struct, frozen=True):
-    """The state of a box. The first eight fields are stable; more may follow them."""
+    """The state of a box. The first eight fields are stable; more may follow."""
 
     box: str
     state: str
     """One of `rgt_tui.model.box.Health`."""
     reason: str
     age_s: float | None
-    """Seconds since the newest sample arrived; None = there is none."""
+    """Seconds since the newest sample arrived; None = no sample."""
     sample: Sample | None
-    """The newest, as docs/protocol.md describes it."""
+    """The newest sample, as described in docs/protocol.md."""
     runs: tuple[RunLine, ...]
     alerts: tuple[AlertLine, ...]
     """Worst first."""
@@ -239,17 +241,17 @@ class StatusLine(msgspec.Struct, frozen=True):
     """What does not work on this box and why."""
     verdict: Verdict
     clocks: tuple[ClockLine, ...] = ()
-    """Those that count now, the soonest first."""
+    """The active clocks, the one that ends first at the front."""
     worst_case: WorstLine | None = None
     """None = the platform is not known."""
     autostop: str = ""
-    """How its own stop stands, or what became of it, in words; the figures are in `sample`."""
+    """State or result of the box's own stop, in words; the figures are in `sample`."""
     self_stop: SelfStop | None = None
-    """What is remembered here of having armed it; None = it was not armed from here."""
+    """The record on this computer of arming it; None = it was not armed from here."""
     findings: tuple[FindingLine, ...] = ()
     """Worst first."""
     advice: tuple[Advice, ...] = ()
-    """Of what was measured; none of it is trouble."""
+    """From measurements; none of it is trouble."""
 
 
 def status_line(
@@ -259,9 +261,9 @@ def status_line(
 
     Args:
         box: Its state.
-        seen: What `rgt_tui.health.assess` says of it.
+        seen: Its assessment by `rgt_tui.health.assess`.
         now: Client clock.
-        told: Ids of alerts that were told before, for `verdict`.
+        told: Ids of alerts that were already reported, for `verdict`.
     """
     clocks, worst = _clocks(box, now)
     return StatusLine(
@@ -288,7 +290,11 @@ def status_line(
 
 
 def _why(box: BoxState, seen: Assessment) -> str:
-    """Return why a box stands as it does. Where a plain shell reads it, that it runs says nothing of its progress."""
+    """Return the reason for a box's state.
+
+    If it runs without an agent, add that logs and curves are not read, so that its progress is
+    unknown.
+    """
     unread = seen.health is Health.RUNNING and no_agent(box)
     if unread:
         return f"{seen.why}, limited: no log and no curve is read"
@@ -355,11 +361,11 @@ def _worst(worst: WorstCase) -> WorstLine:
 
 
 def verdict(seen: Assessment, told: Container[str] = frozenset()) -> Verdict:
-    """Return what follows. An alert that calls for a person does so also where the box could not be reached.
+    """Return the verdict. An alert that needs a person escalates even if the box is unreachable.
 
     Args:
         seen: The assessment.
-        told: Ids of alerts that somebody was called for before; those that call once do not call again.
+        told: Ids of reported alerts; those that call only once do not escalate again.
     """
     loud = [a for a in seen.alerts if not a.muted and not (a.id in told and calls_once(a))]
     if seen.health in _ESCALATE or any(calls(alert) for alert in loud):
@@ -370,7 +376,7 @@ def verdict(seen: Assessment, told: Container[str] = frozenset()) -> Verdict:
 
 
 def encode(line: StatusLine) -> bytes:
-    """Return a line as JSON, with its line feed: no control characters, and NaN and infinities as words."""
+    """Return a line as JSON with a line feed: no control characters, NaN and inf as strings."""
     return msgspec.json.encode(_harmless(msgspec.to_builtins(line))) + b"\n"
 
 
@@ -495,7 +501,7 @@ NAME_WIDTH, STATE_WIDTH = 16, 11
 
 
 def text_line(line: StatusLine) -> str:
-    """Return the line, e.g. ``lab  running  2.1 s  gpu 97%  …``, with nothing of a terminal's in it."""
+    """Return the text line, e.g. ``lab  running  2.1 s  gpu 97%  …``, without escape sequences."""
     parts = [
         line.reason,
         *(
@@ -546,7 +552,7 @@ def _runs_text(runs: tuple[RunLine, ...], reason: str) -> list[str]:
         elif cost := _cost(run):
             parts.append(cost.strip())
     done = sum(run.state == "done" for run in runs)
-    queued = sum(run.attempts is not None for run in runs)  # a training that was found is no cell
+    queued = sum(run.attempts is not None for run in runs)  # a found training is no cell
     if queued:
         return [*parts, f"{done}/{how_many(queued, 'cell')} done"]
     return parts

@@ -1,4 +1,4 @@
-"""``rgt triage``: what logs of any origin show, and what dumps of collectives prove."""
+"""``rgt triage``: failures in logs of any origin, and in dumps of collectives."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from rgt_tui.transfer.file_stretch import Refused
 
 
 def run_triage(arguments: TriageArguments) -> int:
-    """Read the files; return the exit status."""
+    """Triage the files; return the exit status."""
     try:
         pages = all_pages()
         samples = read_samples(Path(arguments.samples), arguments.box) if arguments.samples else ()
@@ -71,7 +71,7 @@ def run_triage(arguments: TriageArguments) -> int:
 
 
 def as_json(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) -> dict[str, Any]:
-    """Return one file's object: what broke, and what its own figures advise."""
+    """Return one file's object: what broke, and advice from its own figures."""
     return {
         "file": name,
         "findings": [
@@ -100,7 +100,7 @@ def as_json(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) ->
 
 
 def as_text(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) -> Iterator[str]:
-    """Yield the lines that a person reads."""
+    """Yield the lines for a person."""
     if not found:
         yield f"{name}: nothing known is wrong in it"
     for one in found:
@@ -119,7 +119,7 @@ def as_text(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) ->
 
 
 LARGEST = 64 << 20
-"""Bytes of a dump: 2,000 collectives with their stacks are a few megabytes."""
+"""Maximum bytes of a dump: 2,000 collectives with their stacks are a few megabytes."""
 HEAD = 4096
 PAGE = "D19"
 _PICKLE = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?}[q\x94]?", re.S)
@@ -132,7 +132,10 @@ _RANK = re.compile(r"(\d{1,7})(?:\.\w+)?$")
 def collective_findings(
     names: Sequence[str], pages: Mapping[str, Page]
 ) -> dict[str, list[FileFinding] | Unreadable]:
-    """Return file → what the dumps among some files show together; what is a log, or cannot be read, is not in it."""
+    """Return the findings of the dumps among some files, by file.
+
+    Logs are left out, and so are files that the log reader will report as unreadable.
+    """
     found: dict[str, list[FileFinding] | Unreadable] = {}
     dumps: dict[str, RankDump] = {}
     for number, name in enumerate(names):
@@ -150,7 +153,7 @@ def collective_findings(
         except Unreadable as error:
             found[name] = error
         except OSError:
-            continue  # who reads it as a log will say so
+            continue  # reading it as a log will report the error
     verdicts = _as_findings(collectives.compared(list(dumps.values())), pages) if dumps else []
     return found | dict.fromkeys(dumps, verdicts)
 
@@ -178,7 +181,10 @@ def _whole(path: Path) -> bytes:
 
 
 def _dump(value: Any, path: Path, number: int) -> RankDump:
-    """Read a dump; of which rank it is its name ends in, else it counts by its place among the files."""
+    """Read a dump.
+
+    Its rank is the number at the end of its name, else its position among the files.
+    """
     told = _RANK.search(path.name)
     try:
         return collectives.dump_of(value, int(told[1]) if told else number)

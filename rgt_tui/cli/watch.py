@@ -27,7 +27,7 @@ from rgt_tui.recordings import LineFile, Recorder, RecordFailed
 
 LOOK_SECONDS = 0.25
 BETWEEN_SECONDS = 1.0
-"""Least time between two lines about one box."""
+"""Minimum time between two lines about one box."""
 
 
 class _Watcher:
@@ -37,7 +37,7 @@ class _Watcher:
         self._changed: set[str] = set()
 
     def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
-        """Remember what changed until the next look."""
+        """Remember the changes until the next `look`."""
         if self._boxes.keys() != {box.spec.name for box in state.boxes}:
             self._boxes = {box.spec.name: box for box in state.boxes}
         for _, new in changed:
@@ -45,16 +45,16 @@ class _Watcher:
             self._changed.add(new.spec.name)
 
     def happened(self, events: tuple[FleetEvent, ...]) -> None:
-        """Take in what happened."""
+        """Receive events; ignored by default."""
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to close."""
 
     async def run(self, clock: Callable[[], float]) -> None:
-        """Print until cancelled, or until the reader has gone away.
+        """Print until cancelled, or until the reader has closed the pipe.
 
         Raises:
-            BrokenPipeError: it has.
+            BrokenPipeError: The reader has closed the pipe.
         """
         while True:
             self.look(clock())
@@ -67,7 +67,7 @@ class _Watcher:
 
 
 class TextWatcher(_Watcher):
-    """Prints events, and a line about a box whenever its one word becomes another."""
+    """Prints events, and a line about a box whenever its state word changes."""
 
     def __init__(self, out: TextIO) -> None:
         super().__init__(out)
@@ -75,11 +75,11 @@ class TextWatcher(_Watcher):
         self._words: dict[str, tuple[Health, str]] = {}
 
     def happened(self, events: tuple[FleetEvent, ...]) -> None:
-        """Keep them for the next look."""
+        """Buffer events until the next `look`."""
         self._events += events
 
     def look(self, now: float) -> None:
-        """Print what happened since the last look."""
+        """Print the events and state changes since the last call."""
         events, self._events = self._events, []
         for event in events:
             self._say(event.at, clean(f"{event.box:<{NAME_WIDTH}} {event.level:<5} {event.text}"))
@@ -97,7 +97,7 @@ class TextWatcher(_Watcher):
 
 
 class JsonWatcher(_Watcher):
-    """Prints the status line of a box that has changed, in what it says or by growing old."""
+    """Prints the status line of a box whose data changed, or whose state changed with age."""
 
     def __init__(self, out: TextIO) -> None:
         super().__init__(out)
@@ -142,7 +142,7 @@ async def _watch(specs: Sequence[BoxSpec], config: FleetConfig, arguments: Watch
         following=followed(arguments, config, arguments.boxes),
     )
     async with running_fleet(fleet):
-        # A reader that has gone away is told of by an exception.
+        # If the reader has closed the pipe, the watcher raises an exception.
         await running.first_of(over.wait(), watcher.run(fleet.now), seconds=arguments.seconds)
     return OK
 
@@ -177,7 +177,8 @@ async def _record(specs: Sequence[BoxSpec], arguments: RecordArguments) -> int:
     )
     try:
         async with running_fleet(fleet):
-            with contextlib.suppress(OSError):  # nobody reads what happens; the file ends in order
+            # stderr may be closed; the recording is completed anyway
+            with contextlib.suppress(OSError):
                 await running.first_of(
                     over.wait(),
                     recorder.failed.wait(),

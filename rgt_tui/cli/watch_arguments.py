@@ -1,4 +1,4 @@
-"""Arguments of the commands that watch boxes, read logs and name failures: options, help and examples."""
+"""Arguments of the commands that watch boxes, read logs and name failures."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class AlertsArguments(FleetArguments):
 
 
 def kinds(**_: object) -> list[str]:
-    """Return all kinds of alert, for a shell."""
+    """Return all kinds of alert for shell completion."""
     from rgt_tui.health import BY_ID
 
     return list(BY_ID)

@@ -1,4 +1,4 @@
-"""The app: paints the first frame, then starts the fleet, and hands each new state to the screen on top."""
+"""The app: paints the first frame, starts the fleet, passes each new state to the top screen."""
 
 from __future__ import annotations
 
@@ -49,31 +49,31 @@ from rgt_tui.ui.themes import DEFAULT, THEMES, themes_of
 from rgt_tui.ui.widgets.fleet_rows.since_lines import LastLook, looked_path
 
 TICK_SECONDS = 0.5
-"""A screen is drawn at most this often by itself, whatever the fleet sends."""
+"""Minimum time between two automatic redraws, however often the fleet sends."""
 AGE_SECONDS = 1.0
-"""Ages are drawn anew this often even when nothing arrives."""
+"""Ages are redrawn this often even if nothing arrives."""
 STOP_SECONDS = 5.0
 FAULT_SECONDS = 30.0
-"""So long it is said that a screen failed, and the same is not said again."""
+"""How long a failure message is shown; the same one is not repeated within that time."""
 SAID_SECONDS = 15.0
-"""So long it is said where a screenshot is."""
+"""How long the path of a screenshot is shown."""
 MOST_FAULTS = 100
-"""Different ones that are written down."""
+"""Maximum different failures that are reported to a file."""
 
 
 LOOKS = (events.Key, events.Paste, events.MouseDown, events.AppFocus)
-"""What tells that somebody is there."""
+"""Events that prove that a person is present."""
 
 
 class MetPlatforms(Protocol):
-    """Remembers which platforms a person has been told of. What it does may block: it waits aside."""
+    """Remembers which platform pages the person has seen. It may block, so it runs in a worker."""
 
     async def knows(self, profile: Profile) -> bool:
-        """Tell whether the person was shown the page as it is now."""
+        """Return whether the person has seen the current version of the page."""
         ...
 
     async def remember(self, profile: Profile) -> str | None:
-        """Remember that it was shown; return why that failed."""
+        """Record that the page was shown; return why that failed, or None."""
         ...
 
 
@@ -87,16 +87,18 @@ class RgtApp(Enduring, App[None]):
     """The terminal dashboard.
 
     Args:
-        make_fleet: Makes the fleet; called after the first frame, so that its imports do not delay the start.
+        make_fleet: Makes the fleet; called after the first frame, so that its imports do not delay
+            the start.
         title: Shown by terminals that show a title.
-        hint: Said on the event line until something happens.
-        farewell: One line printed after leaving; None says which boxes go on.
-        notice: A line below the first one of every screen: what holds for the whole session, and what to do.
-        readonly: Offer nothing that stops a meter.
+        hint: Shown on the event line until something happens.
+        farewell: One line printed after leaving; None lists the boxes that keep running.
+        notice: A warning for the whole session and what to do about it, below the header of every
+            screen.
+        readonly: Offer no action that stops billing.
         preferences: The person's theme and keys.
-        remember: The file in which a theme that is chosen is remembered; None = it is not.
-        first_steps: Ways to a first fleet, where there is none; the fleet is made once one of them was gone.
-        met: Knows which platforms the person has been told of; None = nobody is told unasked.
+        remember: The file in which a chosen theme is saved; None = not saved.
+        first_steps: Choices for a first fleet; the fleet is made after one is chosen.
+        met: Knows which platform pages the person has seen; None = no page opens by itself.
     """
 
     CSS_PATH = "app.tcss"
@@ -106,7 +108,7 @@ class RgtApp(Enduring, App[None]):
         Binding("ctrl+c", "help_quit", show=False, system=True),
     ]
     ENDURES: ClassVar[bool] = True
-    """False where a fault is to end the app: in the tests of the screens, which shall see it."""
+    """False lets a fault end the app: the tests of the screens need to see it."""
     _themed = False
     _coloured: tuple[Theme | None, dict[str, str]] = (None, {})
     ENABLE_COMMAND_PALETTE = True
@@ -127,8 +129,9 @@ class RgtApp(Enduring, App[None]):
         met: MetPlatforms | None = None,
     ) -> None:
         super().__init__()
-        # A terminal that does not know its size (0 x 0) is 80 x 24 to Textual's driver and 80 x 25 to Rich: the two
-        # must agree, or the screen is laid out for one and the other in turn for ever.
+        # Textual's driver assumes 80 x 24 for a terminal without a size (0 x 0), Rich 80 x 25.
+        # Without this, the screen would be laid out for one and the other in turn, in an endless
+        # loop.
         self.console.size = shutil.get_terminal_size()
         self.title = title
         self.hint_text = hint
@@ -145,22 +148,22 @@ class RgtApp(Enduring, App[None]):
         self._unsubscribe: Callable[[], None] | None = None
         self._stopped = False
         self.starting = True
-        """The fleet is not up yet: that it has no boxes means nothing."""
+        """Whether the fleet is still starting, so that an empty fleet means nothing yet."""
         self._asked: set[int] = set()
         self.seen_at = -math.inf
-        """Client clock at which somebody has seen the event that stood."""
+        """Client clock up to which the person has marked events as seen."""
         self._garbage = QuietGarbage()
         self._keys = KeyTurns(self, self._garbage)
         self.pulls = BoxPulls(self)
         self.last_look = LastLook(self, looked_path(os.environ))
         self._met = met
         self._asked_of: dict[str, bool | None] = {}
-        """Platform → whether its page has to be shown; None = not known yet, or no longer."""
+        """Whether to show a platform's page, by its id; None = not known yet, or already shown."""
         self.faults: dict[str, float] = {}
-        """What failed, in words, and when that was said last (monotonic)."""
+        """When each failure was last shown (monotonic clock), by its text."""
         self._reports: dict[str, str] = {}
         self._taken_away: WeakSet[Screen[object]] = WeakSet()
-        """Screens that failed and were taken away."""
+        """Screens that failed and are being closed."""
         self.animation_level = "none"
         hear_back_button()
         know_quirks(self._types)
@@ -174,23 +177,26 @@ class RgtApp(Enduring, App[None]):
         self._themed = True
         self.stylesheet = SteadyStylesheet(variables=self.get_css_variables())
         self.warm: asyncio.Event | None = None
-        """Set when every screen opens as fast as it ever will; None = that has not begun."""
+        """Set when every screen opens at full speed; None = the warm-up has not started."""
 
     def get_css_variables(self) -> dict[str, str]:
-        """Return the colours of the theme, worked out once: not those of Textual's theme, which stands before ours."""
+        """Return the colours of the theme, computed once per theme.
+
+        Textual's own theme is set before ours; computing its colours would be wasted.
+        """
         if self._themed and self._coloured[0] is not self.current_theme:
             self._coloured = (self.current_theme, super().get_css_variables())
         return self._coloured[1]
 
     def match_terminal(self) -> None:
-        """Use colours that this terminal has, before the app runs; the environment says how many there are."""
+        """Use only colours that this terminal has; call before the app runs."""
         if self.console.color_system == "standard":
             for theme in themes_of(16):
                 self.register_theme(theme)
             self.add_class("few-colours")
 
     async def on_event(self, event: events.Event) -> None:
-        """Let a key or a paste through when all that was typed before it has done what it does."""
+        """Handle a key or a paste only after everything typed before it has had its effect."""
         if isinstance(event, LOOKS):
             self.last_look.look()
             self._garbage.typed()
@@ -198,11 +204,11 @@ class RgtApp(Enduring, App[None]):
             await super().on_event(event)
 
     def get_default_screen(self) -> Screen[None]:
-        """The fleet screen is the first one; it can draw itself without a fleet."""
+        """Return the fleet screen, which can draw itself without a fleet."""
         return FleetScreen(None)
 
     def on_mount(self) -> None:
-        """Make the fleet as soon as the first frame is out."""
+        """Start making the fleet after the first frame."""
         if self.preferences.keys:
             self.set_keymap(self.preferences.keymap)
         self.call_after_refresh(self._garbage.begin)
@@ -215,7 +221,7 @@ class RgtApp(Enduring, App[None]):
         self.set_timer(LATEST_S, self.begin_warm_up)
 
     def begin_warm_up(self) -> None:
-        """Let the first opening of a screen be as fast as the second."""
+        """Load in advance what the screens need, so that their first opening is fast."""
         if self.warm is None:
             self.warm = asyncio.Event()
             self._warm_up(self.warm)
@@ -227,11 +233,11 @@ class RgtApp(Enduring, App[None]):
 
     @property
     def away_since(self) -> float | None:
-        """When the person was last here, before this visit (client clock); None = nobody knows."""
+        """When the person was last active before this visit (client clock); None = unknown."""
         return self.last_look.away_since
 
     def begin_with(self, make: Callable[[], FleetSource], said: str) -> None:
-        """Leave the welcome and start the fleet that was chosen."""
+        """Close the welcome screen, and start the chosen fleet."""
         self._make_fleet = make
         self.hint_text = said
         self.pop_screen()
@@ -252,7 +258,7 @@ class RgtApp(Enduring, App[None]):
         exclusive=True, group="fleet", exit_on_error=False, description="make and start the fleet"
     )
     async def begin(self) -> None:
-        """Make the fleet and start it; say what went wrong, if it does."""
+        """Make the fleet and start it; show the error if that fails."""
         self.failure = None
         self.starting = True
         try:
@@ -273,7 +279,7 @@ class RgtApp(Enduring, App[None]):
             self._take(fleet.state)
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # whatever it is, the person must be told what to do
+        except Exception as error:  # after any failure the person must be told what to do
             self.failure = error
             for screen in self.screen_stack:
                 if isinstance(screen, FleetScreen):
@@ -285,7 +291,7 @@ class RgtApp(Enduring, App[None]):
 
     @property
     def source(self) -> FleetSource | None:
-        """The fleet of the screens on top: that of now, or an earlier moment of it."""
+        """The fleet shown by the top screens: the live one, or an earlier moment of it."""
         for screen in reversed(self.screen_stack):
             if isinstance(screen, FleetAwareScreen) and screen.has_fleet:
                 return screen.fleet
@@ -293,12 +299,15 @@ class RgtApp(Enduring, App[None]):
 
     @work(group="beat", exit_on_error=False, description="draw what has come meanwhile")
     async def draw_soon(self) -> None:
-        """Draw the newest state on the screen on top, as a beat does: what stands there is painted meanwhile."""
+        """Draw the newest state on the top screen as `beat` does.
+
+        The old frame stays until then.
+        """
         await self.beat(force=True)
 
     async def beat(self, *, force: bool = False) -> None:
-        """Do what a tick does, a piece at a time: keys that come meanwhile are dealt with and painted first."""
-        async with self._beating:  # two of them would judge the same boxes side by side
+        """Redraw like `tick`, but in steps, so that keys pressed meanwhile are handled first."""
+        async with self._beating:  # two at once would assess the same boxes twice
             await self._beat(force=force)
 
     async def _beat(self, *, force: bool) -> None:
@@ -312,11 +321,11 @@ class RgtApp(Enduring, App[None]):
             except Exception as error:
                 if not self.endure(top, error):
                     raise
-        if top is self.screen:  # another one has drawn what there is as it came up
+        if top is self.screen:  # another screen has drawn the state when it opened
             self._hand_on(*due)
 
     def _due(self, *, force: bool = False) -> tuple[FleetState, float] | None:
-        """Return the state that is to be drawn, and the time, if it or the time has changed."""
+        """Return the state to draw and the time, if either has changed enough; else None."""
         source = self.source
         if source is None or self._newest is None or not self.is_running:
             return None
@@ -328,7 +337,7 @@ class RgtApp(Enduring, App[None]):
         return None
 
     def tick(self, *, force: bool = False) -> None:
-        """Hand the newest state to the screen on top, if it or the time has changed."""
+        """Pass the newest state to the top screen, if it or the time has changed."""
         due = self._due(force=force)
         if due is not None:
             self._hand_on(*due)
@@ -353,7 +362,7 @@ class RgtApp(Enduring, App[None]):
             self.begin_warm_up()
 
     def _leave_gone(self, state: FleetState) -> None:
-        """Close what is on top of a box that the fleet file names no more, and say so."""
+        """Close the screens of a box that is no longer in the fleet file, with a hint."""
         name = getattr(self.screen, "box_name", None)
         if (
             not isinstance(name, str)
@@ -367,13 +376,16 @@ class RgtApp(Enduring, App[None]):
         )
 
     def _types(self) -> bool:
-        """Tell whether what is typed goes into an entry; of the thread that reads the terminal, which knows no app."""
+        """Return whether the keyboard goes into an entry.
+
+        Called in the thread that reads the terminal, where Textual knows no active app.
+        """
         with contextlib.suppress(ScreenStackError):
             return isinstance(self.focused, Input)
         return False
 
     def introduce(self) -> None:
-        """Show the page of a platform that the person has not been told of, once a box of it has answered."""
+        """Open the page of an unseen platform, once one of its boxes has answered."""
         state, fleet = self._newest, self.fleet
         if self._met is None or state is None or fleet is None or not self.is_running:
             return
@@ -395,27 +407,28 @@ class RgtApp(Enduring, App[None]):
 
     @work(group="met", exit_on_error=False, description="ask whether a platform was met")
     async def ask_whether_met(self, profile: Profile) -> None:
-        """Learn whether the page of a platform has to be shown."""
+        """Check whether to show the page of a platform."""
         assert self._met is not None
         self._asked_of[profile.id] = not await self._met.knows(profile)
 
     def platform_seen(self, profile: Profile) -> None:
-        """Take in that a person is shown the page of a platform."""
+        """Record that the person has seen the page of a platform."""
         self._asked_of[profile.id] = None
         if self._met is not None:
             self.remember_met(profile)
 
     @work(group="met", exit_on_error=False, description="remember that a platform was met")
     async def remember_met(self, profile: Profile) -> None:
-        """Remember it; where that fails, say so: the page will come up again."""
+        """Save it; show a hint on failure, because the page will open again."""
         assert self._met is not None
         if (trouble := await self._met.remember(profile)) is not None:
             cast("FleetAwareScreen", self.screen).hint(f"not remembered as read: {trouble}")
 
     def ask_next(self, *, again: bool = False) -> bool:
-        """Show the oldest question that was not put off; with `again`, those that were, too.
+        """Show the oldest question that was not postponed; with `again`, postponed ones, too.
 
-        A question comes up by itself over the fleet and the box alone, and never while something is being typed.
+        A question opens by itself only over the fleet and the box screen, and never while the
+        person types into an entry.
         """
         state = self._newest
         if state is None or self.fleet is None or not self.is_running:
@@ -438,17 +451,17 @@ class RgtApp(Enduring, App[None]):
         return True
 
     def endure(self, who: MessagePump, error: Exception, *, opening: bool = False) -> bool:
-        """Say that a screen or widget failed, write down how, and go on; False where nothing can."""
+        """Report that a screen or widget failed, and go on; return False if the app cannot."""
         gone = isinstance(error, OSError) and error.errno in NO_TERMINAL
         if not self.ENDURES or gone or not self.is_running or not self._dom_ready:
             return False
         try:
             screen = who.screen if isinstance(who, Widget) else self.screen
-        except Exception:  # it has just been taken away
+        except Exception:  # it was just removed
             screen = self.screen
         place = str(getattr(screen, "PLACE", "")) or "a dialog"
         if screen in self._taken_away:
-            return True  # what follows from the fault that closed it
+            return True  # a consequence of the fault that closed it
         stays = not isinstance(screen, ModalScreen) and bool(screen.query("#event"))
         stays = screen is self.screen_stack[0] or (stays and not (opening and who is screen))
         failed = f"{'this screen' if stays else place} failed: {words(error)}"
@@ -470,9 +483,9 @@ class RgtApp(Enduring, App[None]):
         return True
 
     def _say_failed(self, screen: Screen[object], failed: str) -> None:
-        """Say on the event line that a screen failed; one that did not come up is closed, as is a dialog.
+        """Show on the event line that a screen failed; close it if it did not open, or is a dialog.
 
-        Nobody should answer what is not shown whole.
+        A dialog that is not shown completely must not be answered.
         """
         text = f"{failed}, {self._reports.get(failed, 'not reported: 100 others were')}"
         if screen in self._taken_away and screen is self.screen:
@@ -484,12 +497,12 @@ class RgtApp(Enduring, App[None]):
             self.notify(plain(text), severity="error", timeout=FAULT_SECONDS, markup=False)
 
     def _handle_exception(self, error: Exception) -> None:
-        """Go on after what Textual caught in a timer, a callback or a widget that is not ours."""
+        """Go on after an error that Textual caught in a timer, a callback or its own widgets."""
         if not self.endure(active_message_pump.get(self), error):
             super()._handle_exception(error)
 
     def open_screen(self, place: str, box_name: str | None, spot: Spot | None = None) -> None:
-        """Put a screen on top, at a spot where it knows one."""
+        """Open a screen, at a spot if it supports that."""
         source = self.source
         if source is None:
             return
@@ -515,7 +528,7 @@ class RgtApp(Enduring, App[None]):
         self.push_screen(screen)
 
     def _travel(self, spot: Spot | None) -> None:
-        """Go back to the time machine that lies below, and on to another moment where one is named."""
+        """Return to the time machine below, and to another moment if the spot has one."""
         from rgt_tui.ui.screens.time_machine import TimeMachineScreen
 
         while not isinstance(self.screen, TimeMachineScreen) and len(self.screen_stack) > 1:
@@ -525,7 +538,7 @@ class RgtApp(Enduring, App[None]):
             top.travel(spot.at)
 
     def return_to(self, place: str, box_name: str | None) -> None:
-        """Close what lies over a screen; where it is not below, open it over the fleet."""
+        """Close the screens above a screen; if it is not open, open it over the fleet."""
         while len(self.screen_stack) > 1:
             top = self.screen
             if getattr(top, "PLACE", "") == place and getattr(top, "box_name", None) == box_name:
@@ -540,7 +553,7 @@ class RgtApp(Enduring, App[None]):
             hint("rgt was started with --readonly: it stops no meter")
 
     def action_help(self) -> None:
-        """Show the keys of the screen on top."""
+        """Show the keys of the top screen."""
         from rgt_tui.ui.screens.help import HelpScreen
 
         screen = self.screen
@@ -557,7 +570,7 @@ class RgtApp(Enduring, App[None]):
         self.push_screen(HelpScreen(commands, place, legend_of(place)))
 
     def action_next_theme(self) -> None:
-        """Use the next of our themes."""
+        """Switch to the next theme."""
         names = [theme.name for theme in THEMES]
         here = names.index(self.theme) if self.theme in names else -1
         self.theme = names[(here + 1) % len(names)]
@@ -568,16 +581,16 @@ class RgtApp(Enduring, App[None]):
 
     @work(exclusive=True, group="theme", exit_on_error=False, description="remember the theme")
     async def _keep_theme(self, path: Path, theme: str) -> None:
-        await asyncio.sleep(0)  # of two presses the second one counts
+        await asyncio.sleep(0)  # if the key is pressed twice, the second press wins
         self._say_below(await asyncio.to_thread(remember_theme, path, theme), SAID_SECONDS)
 
     def action_screenshot(self, filename: str | None = None, path: str | None = None) -> None:
-        """Write the screen as SVG where that is possible, and say where."""
+        """Write the screen as SVG to the first writable directory, and show the path."""
         svg, hint = self.export_screenshot(), getattr(self.screen, "hint", None)
         self._put_screenshot(svg, hint if callable(hint) else self._say_below)
 
     def _say_below(self, text: str, seconds: float) -> None:
-        """Say something on the event line of the screen below a dialog."""
+        """Show a hint on the event line of the screen below a dialog."""
         for screen in reversed(self.screen_stack):
             if isinstance(screen, FleetAwareScreen):
                 screen.hint(text, seconds)
@@ -585,27 +598,27 @@ class RgtApp(Enduring, App[None]):
 
     @work(group="screenshot", exit_on_error=False, description="write a screenshot")
     async def _put_screenshot(self, svg: str, say: Callable[[str, float], None]) -> None:
-        """Write a screenshot aside, as a disk may be slow."""
+        """Write a screenshot in a thread, because the disk may be slow."""
         say(await asyncio.to_thread(write_screenshot, svg, os.environ), SAID_SECONDS)
 
     def action_help_quit(self) -> None:
-        """Answer ctrl+c: say how to leave, on the event line."""
+        """Handle ctrl+c: show on the event line how to quit."""
         hint = getattr(self.screen, "hint", None)
         if callable(hint):
             hint(f"{key_for('app.quit')} quits; the boxes keep running")
 
     async def action_quit(self) -> None:
-        """Leave: disconnect, then go. What runs on the boxes goes on."""
+        """Disconnect and quit. The boxes keep running."""
         await self.stop_fleet()
         self.exit()
 
     async def on_unmount(self) -> None:
-        """Disconnect, too, when the app ends in another way."""
+        """Disconnect also if the app ends in another way."""
         await self.stop_fleet()
         self._garbage.end()
 
     async def stop_fleet(self) -> None:
-        """Stop the fleet once; a fleet that hangs does not keep the terminal."""
+        """Stop the fleet once; a fleet that hangs is abandoned after `STOP_SECONDS`."""
         if self._stopped:
             return
         self._stopped = True

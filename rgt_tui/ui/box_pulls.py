@@ -1,4 +1,4 @@
-"""Pulls in progress, owned by the app so that one continues when the page that started it is closed."""
+"""Pulls in progress, owned by the app, so that they continue after their page is closed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from rgt_tui.transfer.copying import PullProgress
 
 TOLD_SECONDS = 30.0
-"""So long the end of a pull stands on the screen that is on top then."""
+"""How long a pull's result is shown on the top screen."""
 MOST_PAST = 50
-"""Pulls that have ended and are still listed, besides the newest one of each box."""
+"""Maximum ended pulls in the list, besides the newest one of each box."""
 KEPT = "what has arrived is kept, and the next pull resumes from there"
 
 
@@ -34,22 +34,22 @@ class Pull:
     plan: str = ""
     """What is fetched, where to, and what its traffic costs; empty = not known yet."""
     asks: Toll | None = None
-    """What the person must agree to before the first byte; None = nothing, or it is agreed to."""
+    """The price that the person must agree to before the first byte; None = none, or agreed."""
     end: Pulled | None = None
     stopped: bool = False
-    """By the person."""
+    """Whether the person stopped it."""
     cut_off: bool = False
-    """Its rgt ended before it did."""
+    """Whether its rgt ended before it did."""
     began_at: float | None = None
     """Client clock."""
     ended_at: float | None = None
-    """Client clock; None = it is under way."""
+    """Client clock; None = running."""
     unseen: bool = False
-    """It was under way when its box was last heard of: nobody knows whether it is."""
+    """It ran when its box last reported; whether it still does is unknown."""
 
     @property
     def under_way(self) -> bool:
-        """Whether it goes on."""
+        """Whether it is running."""
         return self.ended_at is None and not self.unseen
 
 
@@ -57,7 +57,7 @@ class BoxPulls:
     """The newest pull of each box.
 
     Args:
-        app: Runs them, and is told how one ended whose page was closed.
+        app: Runs the pulls, and shows the result of one whose page was closed.
     """
 
     def __init__(self, app: App[None]) -> None:
@@ -67,14 +67,15 @@ class BoxPulls:
         self._workers: dict[str, Worker[None]] = {}
         self._answers: dict[str, asyncio.Future[None]] = {}
         self._agreed: dict[str, tuple[frozenset[str], Toll]] = {}
-        """Of each box, what the newest pull of it may cost; a pull that came to its end is paid for."""
+        """Paths and price that were agreed to for the newest pull of each box; removed when it
+        completes."""
 
     def of(self, box: str) -> Pull | None:
-        """Return the newest pull of a box, under way or ended."""
+        """Return the newest pull of a box, running or ended."""
         return self._pulls.get(box)
 
     def every(self) -> list[tuple[str, Pull]]:
-        """Return all pulls of this rgt with their boxes: those under way first, then the one that ended last."""
+        """Return all pulls of this rgt with their boxes: running ones first, then by end."""
         known = [*self._past, *self._pulls.items()]
         return sorted(
             known,
@@ -82,7 +83,7 @@ class BoxPulls:
         )
 
     def start(self, fleet: FleetSource, box: str, paths: tuple[str, ...]) -> None:
-        """Pull directories of a box, unless it is being pulled from."""
+        """Pull directories of a box, unless a pull of it is running."""
         before = self._pulls.get(box)
         if before is not None and before.under_way:
             return
@@ -98,13 +99,13 @@ class BoxPulls:
         self._tell(box)
 
     def agree(self, box: str) -> None:
-        """Agree to what the traffic of a pull costs: it goes on, and resumed it does not ask again."""
+        """Agree to the traffic price of a pull; it continues, and asks no more if it is resumed."""
         answer = self._answers.get(box)
         if answer is not None and not answer.done():
             answer.set_result(None)
 
     async def _ask(self, box: str, paths: tuple[str, ...], toll: Toll) -> bool:
-        """Wait until the price is agreed to; who does not agree stops the pull."""
+        """Wait until the price is agreed to; to refuse, the person stops the pull."""
         told, before = self._agreed.get(box, (frozenset(), None))
         if before is not None and told >= set(paths) and before.covers(toll):
             return True
@@ -119,7 +120,7 @@ class BoxPulls:
         return True
 
     def stop(self, box: str) -> None:
-        """End the pull of a box; what has come is kept."""
+        """Stop the pull of a box; the files that arrived are kept."""
         pull = self._pulls.get(box)
         if pull is not None and pull.under_way:
             self._pulls[box] = replace(pull, stopped=True)
@@ -144,21 +145,23 @@ class BoxPulls:
                 box, end=Pulled(whole=False, text=f"stopped; {KEPT}"), ended_at=fleet.now()
             )
             raise
-        except (
-            Exception
-        ) as error:  # whatever it is, the person must see that the results are not here
+        # after any failure the person must see that the results are not here
+        except Exception as error:
             text = str(error) or type(error).__name__
             end = Pulled(whole=False, text=text)
         self._change(box, end=end, ended_at=fleet.now())
 
     def _change(self, box: str, **changes: Any) -> None:
         pull = self._pulls[box]
-        if pull.under_way:  # a look that was on its way when it ended says nothing new
+        if pull.under_way:  # progress that arrives after the end is outdated
             self._pulls[box] = replace(pull, **changes)
             self._tell(box)
 
     def _tell(self, box: str) -> None:
-        """Let the page of the box draw it; say that it asks, or how it ended, where no page shows it."""
+        """Update the page of the box.
+
+        Without an open page, show the price question or the result.
+        """
         if not self._app.is_running:
             return
         shown = False

@@ -1,4 +1,4 @@
-"""How a box's state is shown: its glyph and tone, its current run, and the summary in the header."""
+"""How a box's state is shown: its glyph and tone, its current run, its summary in the header."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 def assess(box: BoxState, now: float) -> Assessment:
-    """Judge a box; what judges is loaded for the first one, after the first frame."""
+    """Assess a box. The first call imports the health package, after the first frame."""
     return health.assess(box, now)
 
 
 def failed(box: BoxState, error: Exception) -> Assessment:
-    """Return what is said of a box that rgt itself failed to judge: its state is unknown, and why."""
+    """Return an assessment for a box that could not be assessed: unknown, with the error."""
     return health.Assessment(
         health=Health.UNKNOWN,
         word="unknown",
@@ -49,13 +49,13 @@ def failed(box: BoxState, error: Exception) -> Assessment:
 
 
 class Look(NamedTuple):
-    """How something stands on every screen."""
+    """How a state is displayed on every screen."""
 
     glyph: str
     """Name of the character in `rgt_tui.ui.notation.Glyphs`."""
     tone: Tone
     means: str
-    """For the help."""
+    """Description for the help."""
 
     @property
     def mark(self) -> tuple[str, Tone]:
@@ -79,7 +79,7 @@ STATES: dict[Health, Look] = {
     Health.STOPPED: Look("stopped", Tone.DIM, "stopped: parked at the platform; what is kept may still cost money"),
     Health.GONE: Look("gone", Tone.DIM, "gone: the platform no longer has it"),
 }  # fmt: skip
-"""Every state of a box: its glyph, its tone and its words, the same on all screens."""
+"""Glyph, tone and description of every state of a box, the same on all screens."""
 
 SEVERITIES: dict[Severity, Look] = {
     Severity.FATAL: Look("trouble", Tone.TROUBLE, "fatal: the run is over, stuck, or loses its results"),
@@ -87,19 +87,19 @@ SEVERITIES: dict[Severity, Look] = {
     Severity.DEGRADING: Look("warn", Tone.WARN, "degrading: it keeps going, but slower or worse than it could"),
     Severity.COST: Look("warn", Tone.WARN, "cost: it costs more than it has to"),
 }  # fmt: skip
-"""How bad a failure is. The glyph is that of its alert: an error for the first two, else a warning."""
+"""Severity of a failure. The glyph is that of its alert: error for the first two, else warning."""
 
 UNSEEN = frozenset({Health.UNREACHABLE, Health.PAUSED, Health.STOPPED, Health.GONE})
-"""States in which old values have another reason than that a sample is late."""
+"""States in which values are old for another reason than a late sample."""
 
 
 def mark(health: Health) -> tuple[str, Tone]:
-    """Return the glyph of a state and the tone it is shown in."""
+    """Return the glyph and the tone of a state."""
     return STATES[health].mark
 
 
 def old_mark(health: Health) -> str:
-    """Return the glyph that stands before the age of old values: why they are old, as far as that is known."""
+    """Return the glyph before the age of old values: the reason for their age, if known."""
     return mark(health if health in UNSEEN else Health.STALE)[0]
 
 
@@ -107,7 +107,7 @@ CALM = frozenset({Health.RUNNING, Health.IDLE, Health.FINISHED})
 
 
 def is_limited(box: BoxState, verdict: Assessment) -> bool:
-    """Tell whether a box that is well is seen only in part: no agent, no files; what is not seen may be wrong."""
+    """Return whether a box seems well but is only partly visible, such as without an agent."""
     return bool(box.limited) and verdict.health in CALM
 
 
@@ -138,7 +138,7 @@ def cells_of(box: BoxState) -> tuple[Cell, ...]:
 
 
 def current_cell(box: BoxState) -> tuple[int, Cell] | None:
-    """Return the running cell with its place (from 1), else the last one that was started."""
+    """Return the running cell with its number (from 1), else the last started one."""
     started: tuple[int, Cell] | None = None
     for place, cell in enumerate(cells_of(box), 1):
         if cell.state == "running":
@@ -149,7 +149,7 @@ def current_cell(box: BoxState) -> tuple[int, Cell] | None:
 
 
 def current_run(box: BoxState) -> RunState | None:
-    """Return the run of the current cell, else the one that moved last."""
+    """Return the run of the current cell, else the one with the newest progress."""
     if not box.runs:
         return None
     current = current_cell(box)
@@ -163,7 +163,7 @@ def current_run(box: BoxState) -> RunState | None:
 
 
 def fleet_parts(state: FleetState, verdicts: Sequence[Assessment]) -> Parts:
-    """Return the boxes counted as they stand, the rate of the whole fleet, and what it has cost."""
+    """Return the boxes counted by state, the rate of the fleet, and its cost so far."""
     limited = [is_limited(box, verdict) for box, verdict in zip(state.boxes, verdicts, strict=True)]
     found = counts(one.health for one, part in zip(verdicts, limited, strict=True) if not part)
     many = len(state.boxes)
@@ -183,9 +183,9 @@ def fleet_parts(state: FleetState, verdicts: Sequence[Assessment]) -> Parts:
 
 
 def spend_parts(state: FleetState) -> Parts:
-    """Return today's bill, what of it was idle, and that of yesterday and of the month, where somebody keeps count.
+    """Return today's cost, its idle part, yesterday's and this month's cost.
 
-    Where nobody does: what the boxes have cost.
+    Without a spend record, return the total cost of the boxes instead.
     """
     spend = state.spend
     if spend is None:
@@ -203,9 +203,8 @@ def spend_parts(state: FleetState) -> Parts:
 
 def _sum(spend: Spend, span: str, amounts: Sequence[tuple[str, float]]) -> str:
     least = span in spend.at_least
-    estimated = (
-        span in spend.estimated and amounts is not spend.idle_today
-    )  # nobody estimates what was idle
+    # idle cost is never estimated
+    estimated = span in spend.estimated and amounts is not spend.idle_today
     return written(
         (Amount(amount, currency, least, estimated) for currency, amount in amounts), none=NONE
     )
@@ -236,7 +235,7 @@ def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | N
 
 
 def clock_of(profile: Profile, box: BoxState, now: float) -> Span | None:
-    """Return the danger clock of a box that runs out first, else the one that a stop would start; None without any."""
+    """Return a box's first danger clock, else the one that a stop would start; None without any."""
     for reading in health.clock_readings(profile, box, now)[:1]:
         left = (
             "" if reading.seconds_left is None else f" {clock_left(reading, reading.seconds_left)}"
@@ -249,7 +248,7 @@ def clock_of(profile: Profile, box: BoxState, now: float) -> Span | None:
 
 
 def choose_log(box: BoxState, wanted: str | None) -> LogView | None:
-    """Return the log that was asked for, else that of the running cell, else the one that moved last."""
+    """Return the requested log, else the running cell's, else the one with the newest line."""
     if wanted is not None:
         found = next((view for view in box.logs if view.path == wanted), None)
         if found is not None:
@@ -263,7 +262,7 @@ def choose_log(box: BoxState, wanted: str | None) -> LogView | None:
 
 
 def clock_left(reading: ClockReading, left: float) -> str:
-    """Return the time left, and how far it can be relied on: whole days where the sign takes the room."""
+    """Return the time left with a sign for its accuracy; a sign and days leave out the hours."""
     bound = health.Bound
     sign = {bound.AT_LEAST: glyphs().at_least, bound.AT_MOST: glyphs().at_most}.get(
         reading.bound, "~" if reading.approx else ""

@@ -1,7 +1,7 @@
-"""Copying: a screenshot to a file; with ``y``, text to the terminal's clipboard (OSC 52) and to a file.
+"""Copying: text to the terminal's clipboard (OSC 52) and to a file; screenshots to a file.
 
-No terminal tells whether it has taken the text (tmux drops it unless ``set-clipboard`` is on, some terminals never
-take it): so the file is always written, and the event line names it.
+A terminal does not report whether it accepted the text: tmux drops it unless ``set-clipboard`` is
+on, some terminals never accept it. So the file is always written, and the event line names it.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from rgt_tui.model import clean
 from rgt_tui.ui.enduring import short
 
 MOST_OSC52_BYTES = 74_000
-"""Of text: with base64 some 100,000 bytes, at which xterm cuts (its limit for OSC strings, and the one that hterm
-documents)."""
+"""Maximum size of the text: about 100,000 bytes in base64, where xterm cuts OSC strings (hterm
+documents the same limit)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Copied:
-    """Something to take along."""
+    """Text to copy."""
 
     what: str
-    """In a few words, for the event line: ``the fix of U7``, ``line 812``."""
+    """Short description for the event line: ``the fix of U7``, ``line 812``."""
     text: str
-    """One or more lines; control characters are taken out before it leaves."""
+    """One or more lines; control characters are removed before copying."""
 
 
 def copied_path(env: Mapping[str, str]) -> Path:
-    """Return the file with what was copied last."""
+    """Return the file with the last copied text."""
     return state_directory(env) / "copied.txt"
 
 
 def take_along(app: App[Any], copied: Copied, env: Mapping[str, str] = os.environ) -> str:
-    """Give a text to the terminal's clipboard and to the file; return what to say of it."""
+    """Copy a text to the terminal's clipboard and to the file; return a message about it."""
     text = "\n".join(clean(row) for row in copied.text.splitlines())
     if not text:
         return "nothing to copy here"
@@ -60,7 +60,7 @@ def take_along(app: App[Any], copied: Copied, env: Mapping[str, str] = os.enviro
 
 
 def write_screenshot(svg: str, env: Mapping[str, str]) -> str:
-    """Write a screenshot; return what to say of it."""
+    """Write a screenshot; return a message about it."""
     name, why = f"rgt-{time.strftime('%Y%m%d-%H%M%S')}.svg", ""
     for place in here_or(state_directory(env) / "screenshots"):
         try:

@@ -1,7 +1,7 @@
-"""One declaration per command, used for its key binding, the key line, the palette, the help and the docs.
+"""One declaration per command, used by key bindings, key line, palette, help and docs.
 
-A screen says which commands it has in its `KEYS`; nothing else lists keys anywhere. ``python -m rgt_tui.ui.commands``
-prints ``docs/screens/keys.md``.
+A screen lists its commands in `KEYS`; keys are listed nowhere else. ``python -m
+rgt_tui.ui.commands`` prints ``docs/screens/keys.md``.
 """
 
 from __future__ import annotations
@@ -15,35 +15,37 @@ from textual.binding import Binding, BindingType
 from textual.keys import _character_to_key as character_key
 
 _KEYS: dict[str, tuple[str, ...]] = {}
-"""By id, the keys of every command as it was declared."""
+"""The declared keys of every command, by its id."""
 _CHOSEN: dict[str, tuple[str, ...]] = {}
-"""By id, those that the person has given to some."""
+"""The keys that the person has chosen, by the id of their command."""
 
 
 def choose_keys(keys: Mapping[str, tuple[str, ...]]) -> None:
-    """Let every text name the keys that the person has chosen, by the ids of their commands."""
+    """Set the keys that the person has chosen, by command id, so that all texts name them."""
     _CHOSEN.clear()
     _CHOSEN.update(keys)
 
 
 def keys_for(command: str) -> tuple[str, ...]:
-    """Return Textual's names of the keys of a command, as the person has them."""
+    """Return Textual's names of a command's keys, as the person has chosen them."""
     return _CHOSEN.get(command) or _KEYS[command]
 
 
 def chosen_keys() -> tuple[str, ...]:
-    """Return Textual's names of all keys that the person has given to commands."""
+    """Return Textual's names of all keys that the person has chosen."""
     return tuple(key for keys in _CHOSEN.values() for key in keys)
 
 
 def key_for(command: str) -> str:
-    """Return the key of a command, as a person reads it. Texts that name a key ask here: it may be another one.
+    """Return the first key of a command as shown to a person.
+
+    Every text that names a key must call this, because the person may have changed it.
 
     Args:
         command: Its id.
 
     Raises:
-        KeyError: there is none, or its screen was not loaded yet.
+        KeyError: There is no such command, or its screen was not imported yet.
     """
     return key_name(keys_for(command)[0])
 
@@ -57,19 +59,21 @@ class Command:
     keys: tuple[str, ...]
     """Textual's names of the keys; the first one is shown."""
     title: str
-    """At most a few words; the key line shows them."""
+    """At most a few words; shown in the key line."""
     help: str
     """One sentence for the help page and the palette."""
     action: str = ""
     """Textual action; by default the name in `id` with underscores."""
     footer: int = 0
-    """Place in the key line, 1 = most important; 0 = not shown there."""
+    """Rank in the key line, 1 = most important; 0 = not shown there."""
     dangerous: bool = False
-    """True when it leads to something that cannot be undone. Never on a bare lowercase letter."""
+    """Whether it leads to something that cannot be undone. Never bound to a bare lowercase
+    letter."""
     priority: bool = False
-    """True when it works whatever has the focus."""
+    """Whether it works regardless of the focus."""
     needs: tuple[str, ...] = ()
-    """What must be so that it works: ``box`` (one to act on), ``live`` (no recording), ``replay``, ``question``."""
+    """Requirements: ``box`` (a selected one), ``live`` (not a recording), ``replay``,
+    ``question``."""
 
     def __post_init__(self) -> None:
         _KEYS.setdefault(self.id, self.keys)
@@ -81,12 +85,12 @@ class Command:
 
     @property
     def shown_key(self) -> str:
-        """The first key as a person reads it."""
+        """The first key as shown to a person."""
         return key_name(self.keys[0])
 
     @property
     def shown_keys(self) -> str:
-        """All keys as a person reads them."""
+        """All keys as shown to a person."""
         return "  ".join(key_name(key) for key in self.keys)
 
 
@@ -113,13 +117,13 @@ _NAMES = {
 
 
 def key_name(key: str) -> str:
-    """Return a key as a person reads it: ``?`` for ``question_mark``."""
+    """Return a key as shown to a person: ``?`` for ``question_mark``."""
     *modifiers, last = key.split("+") if len(key) > 1 else [key]
     return "+".join([*modifiers, _NAMES.get(last, last)])
 
 
 def key_of(shown: str) -> str:
-    """Return Textual's name of a key as a person reads or writes it: ``question_mark`` for ``?``, ``D`` for ``D``."""
+    """Return Textual's name of a key as a person writes it: ``question_mark`` for ``?``."""
     *modifiers, last = shown.split("+") if len(shown) > 1 else [shown]
     names = {name: key for key, name in _NAMES.items()}
     named = names.get(last) or (
@@ -156,7 +160,7 @@ APP: tuple[Command, ...] = (
     Command("app.quit", ("ctrl+q",), "quit",
             "Quit rgt. Whatever runs on the boxes keeps running.", "app.quit", priority=True),
 )  # fmt: skip
-"""Work on every screen."""
+"""For every screen."""
 
 SCREEN: tuple[Command, ...] = (
     Command("screen.back", ("q",), "back", "Go back to the previous screen."),
@@ -171,7 +175,7 @@ SCREEN: tuple[Command, ...] = (
             "Go back to any minute that was kept: fleet, boxes, curves, logs and money as they were.",
             "open_past('time machine')"),
 )  # fmt: skip
-"""Work on every screen that shows the fleet."""
+"""For every screen that shows the fleet."""
 
 MOVE: tuple[Command, ...] = (
     Command("move.down", ("j", "down"), "down", "Next line.", "move(1)"),
@@ -181,7 +185,7 @@ MOVE: tuple[Command, ...] = (
     Command("move.page-down", ("pagedown", "ctrl+d"), "page down", "One page down.", "page(1)"),
     Command("move.page-up", ("pageup", "ctrl+u"), "page up", "One page up.", "page(-1)"),
 )  # fmt: skip
-"""Work where there are lines to move through. ctrl+d moves; it never deletes."""
+"""For lines to move through. ctrl+d moves; it never deletes."""
 
 BOX_TARGET: tuple[Command, ...] = (
     Command("box.log", ("l",), "log", "The followed log, full screen.", "open_for_box('log')", footer=2,
@@ -200,7 +204,7 @@ BOX_TARGET: tuple[Command, ...] = (
             "open_for_box('platform')",
             needs=("box",)),
 )  # fmt: skip
-"""Work on a box: the selected one on the fleet screen, the shown one elsewhere."""
+"""For a box: the selected one on the fleet screen, the shown one elsewhere."""
 
 FLEET: tuple[Command, ...] = (
     Command("fleet.open", ("enter",), "open", "Open the selected box.", footer=1, needs=("box",)),
@@ -227,19 +231,19 @@ PLATFORM: tuple[Command, ...] = (
     Command("platform.previous-pane", ("shift+tab",), "previous column",
             "Focus the other column.", "next_pane(-1)"),
 )  # fmt: skip
-"""Work on the page of a platform."""
+"""For the page of a platform."""
 
 FIRST: tuple[Command, ...] = (
     Command("first.read", ("enter",), "read", "Mark it as read; it will not come up again.", "read", footer=1),
     Command("first.whole", ("i",), "whole page", "Show all that is known of the platform.", "whole", footer=2),
 )  # fmt: skip
-"""Work on what is said when a platform is first met."""
+"""For the page shown on the first contact with a platform."""
 
 HANDBOOK: tuple[Command, ...] = (
     Command("handbook.search", ("slash",), "search", "Search by id, words, or a line of a log.", footer=1),
     Command("handbook.next-pane", ("tab",), "list or page", "Focus the page, and back.", footer=2),
 )  # fmt: skip
-"""Work on the pages of known failures."""
+"""For the pages of known failures."""
 
 BOX_CARE: tuple[Command, ...] = (
     Command("box.alerts", ("a",), "alerts",
@@ -255,7 +259,7 @@ BOX_CARE: tuple[Command, ...] = (
     Command("box.interval", ("I",), "interval", "Sample the box every 1, 2, 5, 15 or 60 seconds.", "interval",
             needs=("box", "live")),
 )  # fmt: skip
-"""How rgt treats a box; nothing of it touches what runs there."""
+"""How rgt treats a box; nothing here affects what runs on it."""
 
 REPLAY: tuple[Command, ...] = (
     Command("replay.hold", ("space",), "pause replay", "In a replay: pause or resume.", "hold_replay",
@@ -265,19 +269,19 @@ REPLAY: tuple[Command, ...] = (
     Command("replay.slower", ("minus",), "slower", "In a replay: halve the speed.", "pace_replay(0.5)",
             needs=("replay",)),
 )  # fmt: skip
-"""Work on a recording; a running fleet's time is nobody's to hold."""
+"""For a recording; a live fleet cannot be paused."""
 
 ALERTS_TOO: tuple[Command, ...] = tuple(
     replace(command, footer=0) for command in BOX_CARE if command.id == "box.alerts"
 )
-"""``a`` means alerts wherever it means anything, also where no other key cares for a box."""
+"""``a`` opens the alerts on every screen that has it, also without the other keys of a box."""
 
 OF_ROW: tuple[Command, ...] = tuple(
     replace(command, footer=0)
     for command in (*BOX_TARGET, *BOX_CARE)
     if command.id in {"box.log", "box.curves", "box.platform", "box.handbook"}
 )
-"""Ways to what the box of a selected line shows."""
+"""Commands that open screens for the box of a selected line."""
 
 ALERTS: tuple[Command, ...] = (
     Command("alerts.open", ("enter",), "open", "Open the box of the selected alert.", footer=1),
@@ -290,7 +294,7 @@ ALERTS: tuple[Command, ...] = (
     Command("alerts.ended", ("h",), "ended", "Show or hide the alerts that have ended.", "toggle_ended", footer=6),
     *OF_ROW,
 )  # fmt: skip
-"""Work on the selected alert, and ways to what its box shows."""
+"""For the selected alert, and screens about its box."""
 
 JOURNAL: tuple[Command, ...] = (
     Command("journal.log", ("enter",), "log at that time", "Open the log of the box at the selected moment.",
@@ -304,7 +308,7 @@ JOURNAL: tuple[Command, ...] = (
     *OF_ROW,
     *ALERTS_TOO,
 )  # fmt: skip
-"""Work on the selected event of the journal."""
+"""For the selected event of the journal."""
 
 MACHINE: tuple[Command, ...] = (
     Command("past.earlier-event", ("left",), "event back", "Go to the previous event.", "event(-1)", footer=1),
@@ -315,7 +319,7 @@ MACHINE: tuple[Command, ...] = (
     Command("past.refused", ("D", "r", "P", "I", "A", "m"), "read only",
             "Nothing can be done to the past: tear down, connect, pause, mute and answer in the present.", "refuse"),
 )  # fmt: skip
-"""Work in the time machine."""
+"""For the time machine."""
 
 _IN_THE_PAST = frozenset(
     (
@@ -330,7 +334,7 @@ LOOKING: tuple[Command, ...] = tuple(
     for command in (*FLEET, *BOX_TARGET, *BOX_CARE)
     if command.id in _IN_THE_PAST
 )
-"""What of the fleet screen looks and does nothing: it works on an earlier moment, too."""
+"""Commands of the fleet screen that change nothing, so they also work in the past."""
 
 TRANSFERS: tuple[Command, ...] = (
     Command("transfers.open", ("enter",), "open", "Open the box of the selected transfer.", footer=1),
@@ -343,7 +347,7 @@ TRANSFERS: tuple[Command, ...] = (
     *OF_ROW,
     *ALERTS_TOO,
 )  # fmt: skip
-"""Work on the selected pull."""
+"""For the selected transfer."""
 
 AUDIT: tuple[Command, ...] = (
     Command(
@@ -355,14 +359,14 @@ AUDIT: tuple[Command, ...] = (
     ),
     *ALERTS_TOO,
 )
-"""Work on the selected line of the record."""
+"""For the selected entry of the audit log."""
 
 LOG_LINES: tuple[Command, ...] = (
     Command("log.next-error", ("e",), "next error", "Next line with an error.", "next_error(1)", footer=6),
     Command("log.previous-error", ("E",), "previous error", "Previous line with an error.", "next_error(-1)"),
     Command("log.follow", ("F", "f"), "follow", "Resume following the newest line.", "follow", footer=7),
 )  # fmt: skip
-"""Work where a log is shown."""
+"""For screens with a log."""
 
 BOX: tuple[Command, ...] = (
     Command("box.next-pane", ("tab",), "next pane", "Focus the next pane.", "next_pane(1)"),
@@ -409,7 +413,7 @@ LOG_TARGET: tuple[Command, ...] = tuple(
     for command in (*BOX_TARGET, *BOX_CARE)
     if command.id not in {"box.log", "box.connect", "box.pause", "box.interval"}
 )
-"""What of a box's commands works from its log, too."""
+"""Commands of a box that also work in its log."""
 
 SCREENS: dict[str, tuple[str, str, str]] = {
     "fleet": ("Fleet", "rgt_tui.ui.screens.fleet", "FleetScreen"),
@@ -431,7 +435,7 @@ SCREENS: dict[str, tuple[str, str, str]] = {
 """Title, module and class of each screen; all but the fleet's take ``(fleet, box_name)``."""
 
 OF_ALL_BOXES = frozenset({"alerts", "handbook", "journal", "transfers", "audit"})
-"""Screens that make sense without a box."""
+"""Screens that can open without a box."""
 
 
 def screen_class(place: str) -> Any:

@@ -1,10 +1,10 @@
-"""Sends only changed cells to the terminal, and of their style only what differs from the cell before.
+"""Sends only changed cells to the terminal, and style codes only where the style changes.
 
-Textual (8.2) crops a changed span at its end, not at its beginning: it writes the line again from the widget's left
-edge. And it sets both colours in front of every piece of text and takes them back behind it: forty bytes for what is
-mostly a digit. On a slow link that is most of what an idle dashboard sends, so our screens use a compositor that crops
-both ends and sends a style only where it changes. It builds on Textual's private compositor: where that is another
-one, Textual's own drawing is used.
+Textual (8.2) crops a changed span at its end but not at its start, so it rewrites the line from the
+widget's left edge. It also sets both colours before every piece of text and resets them after it:
+forty bytes for what is often one digit. On a slow link that is most of an idle dashboard's traffic.
+Our compositor crops both ends and sends a style only where it changes. It builds on Textual's
+private compositor; if that changes, Textual's own drawing is used.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 ON = ("1", "2", "3", "4", "5", "6", "7", "8", "9", "21", "51", "52", "53")
-"""By the bit of an attribute in Rich's styles: what turns it on (ECMA-48, SGR)."""
+"""Codes that turn an attribute on (ECMA-48, SGR), by its bit in Rich's styles."""
 OFF = ("22", "22", "23", "24", "25", "25", "27", "28", "29", "24", "54", "54", "55")
-"""What turns it off; bold and dim go together."""
+"""Codes that turn it off; bold and dim share one."""
 INK = 0b111
-"""Attributes that a blank has not: bold, dim, italic."""
+"""Attributes that are invisible on a space: bold, dim, italic."""
 Piece = tuple[int, int, Strip]
-"""Line, column, and what stands there."""
+"""Line, column, and content."""
 
 
 class Look(NamedTuple):
-    """How a terminal draws a cell."""
+    """The style of a terminal cell."""
 
     attributes: int = 0
     ink: str = "39"
-    """What sets the colour of the text; as the terminal would have it, unless a style says more."""
+    """Code of the text colour; by default the terminal's own."""
     ground: str = "49"
-    """What sets the one behind it."""
+    """Code of the background colour."""
 
 
 PLAIN = Look()
@@ -45,10 +45,10 @@ PLAIN = Look()
 
 @lru_cache(maxsize=4096)
 def look_of(style: Style | None, system: ColorSystem) -> Look:
-    """Return how a terminal of so many colours draws a style.
+    """Return how a terminal with this colour system draws a style.
 
     Raises:
-        ValueError: it is a link, which is more than a look.
+        ValueError: It is a link, which cannot be expressed as a `Look`.
     """
     if style is None:
         return PLAIN
@@ -64,7 +64,7 @@ def look_of(style: Style | None, system: ColorSystem) -> Look:
 
 @lru_cache(maxsize=4096)
 def turned(before: Look, after: Look) -> str:
-    """Return what makes a terminal that draws in one look draw in another."""
+    """Return the escape sequence that switches from one style to another."""
     if before == after:
         return ""
     if after == PLAIN:
@@ -72,14 +72,14 @@ def turned(before: Look, after: Look) -> str:
     ended, begun = before.attributes & ~after.attributes, after.attributes & ~before.attributes
     codes = [code for bit, code in enumerate(OFF) if ended >> bit & 1]
     if ended:
-        begun = after.attributes  # one code may end two of them
+        begun = after.attributes  # one code may end two attributes
     codes += [code for bit, code in enumerate(ON) if begun >> bit & 1]
     codes += [new for old, new in zip(before[1:], after[1:], strict=True) if old != new]
     return f"\x1b[{';'.join(dict.fromkeys(codes))}m"
 
 
 def drawn(pieces: Iterable[Piece], system: ColorSystem) -> str:
-    """Return the sequences that draw the pieces, in a terminal that draws plainly before and after."""
+    """Return the sequences that draw the pieces; the terminal's style is plain before and after."""
     out: list[str] = []
     pen, line = PLAIN, -1
     for y, x, strip in pieces:
@@ -89,9 +89,8 @@ def drawn(pieces: Iterable[Piece], system: ColorSystem) -> str:
             look = look_of(style, system)
             if look is not pen:
                 if not (pen.attributes | look.attributes) & ~INK and not text.strip(" "):
-                    look = pen._replace(
-                        ground=look.ground
-                    )  # nobody sees what nothing would be written with
+                    # a space looks the same in any text colour, so keep the current one
+                    look = pen._replace(ground=look.ground)
                 out.append(turned(pen, look))
                 pen = look
             out.append(text)
@@ -100,7 +99,7 @@ def drawn(pieces: Iterable[Piece], system: ColorSystem) -> str:
 
 
 def colours_of(console: Console) -> ColorSystem:
-    """Return how many colours a terminal has."""
+    """Return the colour system of a terminal."""
     return console._color_system or ColorSystem.TRUECOLOR
 
 
@@ -114,11 +113,12 @@ class TightUpdate(ChopsUpdate):
                 (piece for y, x1, x2 in self.spans for piece in self._pieces(y, x1, x2)),
                 colours_of(console),
             )
-        except (AttributeError, LookupError, TypeError, ValueError):  # not the lines of Textual 8
+        # the chops of another Textual version
+        except (AttributeError, LookupError, TypeError, ValueError):
             return super().render_segments(console)
 
     def _pieces(self, y: int, x1: int, x2: int) -> list[Piece]:
-        """Return the parts of line `y` that lie between `x1` and `x2`."""
+        """Return the parts of line `y` between columns `x1` and `x2`."""
         pieces = []
         for end, (start, strip) in zip(self.chop_ends[y], self.chops[y].items(), strict=False):
             left, right = max(start, x1), min(end, x2)
@@ -128,7 +128,7 @@ class TightUpdate(ChopsUpdate):
 
 
 class TightLayout(LayoutUpdate):
-    """All of a screen, each style sent once for neighbours that have it."""
+    """A full update; a style is sent once for neighbouring cells that share it."""
 
     def render_segments(self, console: Console) -> str:
         """Return the escape sequences that draw the lines."""
@@ -148,9 +148,9 @@ class TightLayout(LayoutUpdate):
 
 
 def _met(regions: Iterable[Region], seen: Region) -> tuple[int, int]:
-    """Return the lines, first and behind the last, in which any of the regions meets one; none: the first is not less.
+    """Return the half-open range of rows where a region overlaps `seen`; empty if start >= end.
 
-    Asked for each widget at every paint, of all that changed: numbers, where Textual would make regions.
+    Called for each widget at every paint, so it computes with numbers instead of Textual's regions.
     """
     left, top, width, height = seen
     right, bottom = left + width, top + height
@@ -162,10 +162,10 @@ def _met(regions: Iterable[Region], seen: Region) -> tuple[int, int]:
 
 
 class TightCompositor(Compositor):
-    """Textual's compositor, with tight updates, for which only the lines that changed are drawn."""
+    """Textual's compositor with tight updates, which draws only the lines that changed."""
 
     _changed: tuple[Region, ...] = ()
-    """While a partial update is made: the regions that it is about."""
+    """The changed regions during a partial update."""
 
     def render_partial_update(self, *args: Any, **named: Any) -> ChopsUpdate | None:
         """Return what changed, cropped at both ends."""
@@ -184,7 +184,7 @@ class TightCompositor(Compositor):
     def _get_renders(
         self, crop: Region | None = None
     ) -> Iterable[tuple[Region, Region, list[Strip]]]:
-        """Return the lines of the widgets; where little changed those of a clock, say, and not of the whole screen."""
+        """Yield the lines of the widgets; in a partial update only those that overlap a change."""
         if not self._changed:
             yield from super()._get_renders(crop)
             return

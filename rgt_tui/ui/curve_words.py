@@ -1,4 +1,4 @@
-"""The texts of the curves screen: its header, its legend, why a plot is empty, what ``y`` copies."""
+"""The texts of the curves screen: header, legend, why a plot is empty, and what ``y`` copies."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 MOST_NOTES = 3
 FIRST = ("lr", "batch", "seed")
-"""What is said first of what differs."""
+"""Settings listed first among the differences."""
 LAST = ("config",)
-"""What is said last: the name of a file tells less than what stands in it."""
+"""Settings listed last: a file's name says less than the settings in it."""
 MOST_SAID = 3
 LONGEST = 24
-"""Characters of a value."""
+"""Maximum characters of a value."""
 _SHORT = {
     "learning_rate": "lr",
     "batch_size": "batch",
@@ -45,7 +45,7 @@ _SHORT = {
 }
 _OPTION = re.compile(r"^--?([A-Za-z][\w.\-]*)(?:=(.*))?$", re.DOTALL)
 _PAIR = re.compile(r"^\+{0,2}([A-Za-z][\w.]*)=(.*)$", re.DOTALL)
-"""As Hydra takes it."""
+"""``key=value`` as in Hydra."""
 
 
 def curve_parts(settings: Settings, board: Board, frame: Frame | None, left_out: int = 0) -> Parts:
@@ -96,11 +96,11 @@ NOT_HEARD = frozenset(
         Health.GONE,
     }
 )
-"""States of a box whose curves may have gone on, or not: they say so before anything else."""
+"""States of a box whose curves may be outdated; the header shows them first."""
 
 
 def heard_part(box: BoxState | None, verdict: Assessment | None) -> Parts:
-    """Say how the box stands whose curves these are, where nothing comes from it now."""
+    """Return the state of the curves' box if it does not report now."""
     if box is None or verdict is None or verdict.health not in NOT_HEARD:
         return []
     glyph, word, tone = standing(box, verdict)
@@ -113,7 +113,7 @@ def _pair(name: str, value: str) -> Line:
 
 
 def density(per_dot: float, axis: Axis = Axis.STEP) -> str:
-    """Say how many steps (seconds, epochs, tokens) share a column of dots, or how many columns a step has."""
+    """Return how many steps (seconds, epochs, tokens) share a column of dots, or columns a step."""
     if axis in (Axis.SINCE, Axis.CLOCK):
         if per_dot >= 1:
             return f"1 dot = {compact_time(per_dot)}"
@@ -131,7 +131,7 @@ def density(per_dot: float, axis: Axis = Axis.STEP) -> str:
 def nothing_to_draw(
     box: BoxState | None, name: str, settings: Settings, listed: Sequence[Shown] | None = None
 ) -> tuple[str, ...]:
-    """Say why the plot is empty, and what to do."""
+    """Return why the plot is empty, and what to do."""
     if box is None:
         return (f"{name} is no longer in the fleet.", f"{key_for('screen.back')} goes back.")
     runs = box.runs if listed is None else tuple(each.run for each in listed)
@@ -184,12 +184,12 @@ def nothing_to_draw(
 
 
 def is_stale(box: BoxState | None, now: float) -> bool:
-    """Whether nothing has come from a box for three intervals."""
+    """Return whether a box has not reported for three intervals."""
     return box is None or box.sample_at is None or now - box.sample_at > 3 * box.spec.interval
 
 
 def unseen_mark(box: BoxState | None, now: float) -> str:
-    """Return the glyph that says why nothing has come from a box for a while; empty where something has."""
+    """Return the glyph for why a box has not reported for a while; empty if it has."""
     if not is_stale(box, now):
         return ""
     return old_mark(Health.STALE if box is None else assess(box, now).health)
@@ -198,7 +198,7 @@ def unseen_mark(box: BoxState | None, now: float) -> str:
 def entries(
     boxes: Mapping[str, BoxState], board: Board, now: float, frame: Frame | None = None
 ) -> list[Entry]:
-    """Return the legend's entries, one per run; `frame` is how they are drawn."""
+    """Return the legend's entries, one per run; `frame` is the drawn plot."""
     cells = {
         (name, cell.name): cell
         for name, box in boxes.items()
@@ -236,7 +236,7 @@ def entries(
 
 
 def _aside(key: RunKey, board: Board) -> str:
-    """Say why a run is not drawn."""
+    """Return why a run is not drawn."""
     settings = board.settings
     if key in settings.hidden:
         return "hidden"
@@ -276,7 +276,7 @@ def _entry(
 
 
 def notes(each: Shown, board: Board) -> tuple[tuple[str, Tone], ...]:
-    """Return what happened to a curve: resumes, and gaps with their place, the newest few; and its best point."""
+    """Return what happened to a curve: its newest resumes and gaps, and its best point."""
     g = glyphs()
     up, cross, star = ("⇡", "╳", "★") if g.braille else ("^", "X", "B")
     found: list[tuple[float, str, Tone]] = []
@@ -302,7 +302,7 @@ def notes(each: Shown, board: Board) -> tuple[tuple[str, Tone], ...]:
 
 
 def _off_the_axis(key: RunKey, board: Board, frame: Frame | None) -> str:
-    """Say that a logarithmic axis has no place for a run's values, or for some of them."""
+    """Return a note if a logarithmic axis cannot show all of a run's values."""
     trace = board.trace(key)
     if frame is None or not frame.log or trace is None:
         return ""
@@ -315,7 +315,7 @@ def _off_the_axis(key: RunKey, board: Board, frame: Frame | None) -> str:
 
 
 def copied_table(title: str, made: Sequence[Entry]) -> str:
-    """Return the legend's values as lines to paste: the title, then run, value, state, step, and what differs."""
+    """Return the legend's values as text lines: the title, then one line per run."""
     rows = [
         (
             entry.shown_name,
@@ -337,11 +337,11 @@ def copied_table(title: str, made: Sequence[Entry]) -> str:
     return "\n".join([title, *lines])
 
 
-# The settings that a run was started with, as far as known, and how they differ from another run's.
+# The settings that a run was started with, where known, and the differences to another run.
 
 
 def settings_of(box: BoxState | None, run: RunState) -> dict[str, str]:
-    """Return what is known of how a run was started: its cell, its config, its command, its highest learning rate."""
+    """Return the known settings of a run, from its cell, its command and its learning rate."""
     known: dict[str, str] = {}
     lr = run.series.get("lr")
     if lr is not None and len(lr) <= MOST_LOOKED:
@@ -369,11 +369,14 @@ def settings_of(box: BoxState | None, run: RunState) -> dict[str, str]:
 
 
 MOST_LOOKED = 20_000
-"""Points of a learning rate that are looked through for its highest."""
+"""Maximum points of a learning-rate curve to search for its maximum."""
 
 
 def options_of(command: str) -> dict[str, str]:
-    """Return the options of a command line, by their usual short names; one without a value is ``on``."""
+    """Return the options of a command line by their usual short names.
+
+    Flags have the value ``on``.
+    """
     try:
         words = shlex.split(command)
     except ValueError:
@@ -395,7 +398,7 @@ def _key(name: str) -> str:
 
 
 def differences(reference: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:
-    """Say what differs, e.g. ``lr 3e-4 → 1e-3``; what one of them does not tell is a dash, and last."""
+    """Return the differences, e.g. ``lr 3e-4 → 1e-3``; an unknown value is a dash, listed last."""
     keys = [key for key in {**reference, **other} if not _same(reference.get(key), other.get(key))]
     keys.sort(
         key=lambda key: (
@@ -425,7 +428,7 @@ def _same(one: str | None, other: str | None) -> bool:
 
 
 def _value(value: str | None, other: str | None) -> str:
-    """Write a value short: of a path what is not the same at the beginning."""
+    """Shorten a value; for a path keep the part that differs."""
     if value is None:
         return NONE
     if other is not None and "/" in value:

@@ -1,7 +1,7 @@
-"""Keeps the app alive when a screen fails: the failure is named in a line, its traceback goes to a file.
+"""Keeps the app alive when a screen fails: shows the error, and writes its traceback to a file.
 
-Textual ends the app at the first exception of any handler or widget. A dashboard that is left alone for days with what
-boxes send must not: the polling and the alerts hang on it.
+Textual ends the app at the first exception in any handler or widget. A dashboard that runs
+unattended for days must survive bad data from boxes, because polling and alerts depend on it.
 """
 
 from __future__ import annotations
@@ -25,25 +25,28 @@ from rgt_tui.model import clean
 
 LONGEST_WORDS = 200
 MOST_BYTES = 1 << 20
-"""Of the file; it then begins anew."""
+"""Maximum size of the file; it is then truncated."""
 NO_TERMINAL = frozenset({errno.EIO, errno.EPIPE, errno.EBADF})
-"""The terminal is gone: then there is nothing to go on for."""
+"""Errors of a lost terminal, after which the app has to end."""
 
 OPENING = (Compose, Mount, ScreenResume)
-"""Behind these Textual itself has something to do: a screen that fails at one is not laid out."""
+"""Textual does further work after these messages: a screen that fails in one is not laid out."""
 
 
 @runtime_checkable
 class Endures(Protocol):
-    """The app, to those who fail in it."""
+    """The app, as seen by the widgets that fail in it."""
 
     def endure(self, who: MessagePump, error: Exception, *, opening: bool = False) -> bool:
-        """Say that `who` failed, perhaps while it came up; False where the fault must end the app."""
+        """Report that `who` failed, perhaps while opening.
+
+        Return False if the error must end the app.
+        """
         ...
 
 
 class Enduring(MessagePump):
-    """A screen or a widget whose handlers may fail without ending it: the next message finds it alive."""
+    """A screen or widget that survives exceptions in its handlers."""
 
     async def _dispatch_message(self, message: Message) -> None:
         try:
@@ -54,13 +57,13 @@ class Enduring(MessagePump):
 
 
 def endured(who: MessagePump, error: Exception, *, opening: bool = False) -> bool:
-    """Tell the app that `who` failed; return False where the error has to go on."""
+    """Report to the app that `who` failed; return False if the error must be raised again."""
     app = who if isinstance(who, Endures) else who.app
     return isinstance(app, Endures) and app.endure(who, error, opening=opening)
 
 
 def words(error: BaseException) -> str:
-    """Return what an error says, in one line."""
+    """Return an error's type and message in one line."""
     said = clean(" ".join(str(error).split()))[:LONGEST_WORDS]
     if said:
         return f"{type(error).__name__}: {said}"
@@ -68,12 +71,12 @@ def words(error: BaseException) -> str:
 
 
 def report_path(env: Mapping[str, str]) -> Path:
-    """Return where faults are reported: in the state directory."""
+    """Return the file for error reports, in the state directory."""
     return state_directory(env) / "faults.log"
 
 
 def short(path: Path) -> str:
-    """Return a path as a person types it: it has to fit into a line."""
+    """Return a path with ``~`` for the home directory, to fit into a line."""
     with contextlib.suppress(ValueError, RuntimeError):
         inside = path.relative_to(Path.home())
         if inside.parts:
@@ -83,7 +86,7 @@ def short(path: Path) -> str:
 
 
 def report(path: Path, who: str, error: BaseException) -> bool:
-    """Append an error with its traceback, without the values of any variable; tell whether that was possible."""
+    """Append an error with its traceback, without variable values; return whether that worked."""
     lines = "".join(traceback.format_exception(error))
     when = time.strftime("%Y-%m-%d %H:%M:%S %z")
     text = f"{when}  {who}\n{lines}\n".encode(errors="replace")

@@ -1,6 +1,6 @@
-"""Exports: curves as a picture or as points, by the ending of the file's name; phases as a Markdown page.
+"""Exports: curves as a picture or as points, by the file's suffix; phases as a Markdown page.
 
-SVG and CSV need nothing; a PNG is made from the SVG where resvg-py happens to be installed.
+SVG and CSV need no further package; PNG is made from the SVG if resvg-py is installed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class NotExported(Exception):
 
 
 def wanted(name: str) -> str:
-    """Return the ending that says what is written.
+    """Return the suffix of a file name, which decides the format.
 
     Raises:
-        NotExported: Nothing like that can be.
+        NotExported: This format is not possible.
     """
     ending = Path(name).suffix.lower()
     if ending not in ENDINGS:
@@ -50,12 +50,15 @@ def wanted(name: str) -> str:
 
 
 def proposed(box: str, metric: str) -> str:
-    """Return a name for the file: letters that every file system takes."""
+    """Return a proposed file name, in characters that every file system allows."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{box}-{metric}").strip("-.") + ".svg"
 
 
 def points(runs: Sequence[Shown], metric: str) -> bytes:
-    """Return all points of some runs in the order in which they came: box, run, metric, step, epoch, time, value."""
+    """Return all points of some runs as CSV, in order of arrival.
+
+    The columns are box, run, metric, step, epoch, time and value.
+    """
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     table.writerow(("box", "run", "metric", "step", "epoch", "time", "value"))
@@ -88,7 +91,7 @@ def _moment(at: float | None) -> str:
 
 
 def _inert(text: str) -> str:
-    """Return a name that no spreadsheet takes for a formula."""
+    """Return a name that no spreadsheet interprets as a formula."""
     plain = clean(text)
     if plain[:1] in ("=", "+", "-", "@"):
         return f"'{plain}"
@@ -96,19 +99,19 @@ def _inert(text: str) -> str:
 
 
 def png(svg: str) -> bytes:
-    """Return the PNG of a picture.
+    """Return a picture as PNG.
 
     Raises:
         NotExported: It cannot be made.
     """
     try:
         return bytes(importlib.import_module(PNG_NEEDS).svg_to_bytes(svg_string=svg))
-    except Exception as error:  # whatever that library says
+    except Exception as error:  # the library may raise anything
         raise NotExported(f"nothing written: no PNG can be made ({error}); .svg can") from error
 
 
 def phases_markdown(box: str, phases: Sequence[Phase], now: float) -> str:
-    """Return the page; what a box or a person has said is text in it, never markup."""
+    """Return the page; texts from boxes and persons are escaped."""
     checks = [check for phase in phases for check in phase.checks]
     proved = sum(phase.proved for phase in phases)
     written = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(now))
@@ -133,20 +136,21 @@ def item(check: CheckResult, now: float) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return text in which Markdown and HTML see no markup."""
+    """Return text without active Markdown or HTML markup."""
     return re.sub(r"([\\`*_{}\[\]<>#|!~&])", r"\\\1", " ".join(clean(text).split()))
 
 
 def export_name(box: str, now: float) -> str:
-    """Return what the file is called."""
+    """Return the file name of an export of phases."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", box).strip(".-")[:60] or "box"
     return f"phases-{plain}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}.md"
 
 
 def write(name: str, content: bytes, env: Mapping[str, str] = os.environ) -> Path:
-    """Write a file that is not there yet; one more number in its name where it is.
+    """Write a new file; if the name exists, add a number.
 
-    A relative name is of the current directory; where nothing can be written there, of rgt's state directory.
+    A relative name is relative to the current directory or, if that is not writable, to rgt's state
+    directory.
 
     Raises:
         NotExported: Neither can be written.

@@ -1,8 +1,8 @@
-"""Keys come first: handled one after another, painted before garbage is collected or a screen is loaded ahead.
+"""Key turns: handles keys in order, and paints them before garbage collection and preloading.
 
-A terminal hands over a burst (fast hands, ``tmux send-keys``, a slow link) at once, while a screen or an entry line
-needs several turns of the event loop to stand. Without this, the letters behind ``/`` would be commands of the
-screen below: ``/Demo`` would open the teardown.
+A terminal may deliver several keys at once (fast typing, ``tmux send-keys``, a slow link), while a
+screen or an entry line needs several turns of the event loop to open. Without this, the letters
+after ``/`` would be commands of the screen below: ``/Demo`` would open the teardown.
 """
 
 from __future__ import annotations
@@ -32,40 +32,43 @@ if TYPE_CHECKING:
 
 Typed = events.Key | events.Paste
 LONGEST_S = 5.0
-"""Keys for what does not stand by then go nowhere, rather than to the screen below."""
+"""After this many seconds, keys for a screen that is not ready are dropped instead of sent to the
+one below."""
 LEAVE = "ctrl+q"
-"""Waits for nothing: whoever wants to leave, leaves."""
+"""Handled at once: quitting never waits."""
 _LOOK_S = 0.01
 SLICE_S = 0.004
-"""So long the drawing of data holds the loop at a time."""
+"""Maximum time that drawing data blocks the event loop at a time."""
 BETWEEN_S = 0.002
-"""Between two slices: a key that has come gets through to the app."""
+"""Pause between two slices, in which a key can reach the app."""
 HELD_S = 0.25
-"""Data wait no longer than this for the keys of somebody who holds one down."""
+"""Data is delayed at most this long while a key is held down."""
 WRITTEN_S = 0.01
-"""Behind a paint: by then its bytes are in the terminal, and garbage may be looked for."""
+"""Delay after a paint: its bytes are in the terminal by then, and garbage can be collected."""
 MOST_SHEETS = 512
-"""Textual keeps 64: with one more, each new widget would let it parse all of them again."""
+"""Textual caches 64: with more, each new widget would make it parse all of them again."""
 TURN_S = 0.0005
-"""So long the thread that loads goes on while the screens have something to do; by itself Python lets it for 5 ms."""
+"""Python's switch interval while modules are loaded (default 5 ms), so that the screens stay
+responsive."""
 LATEST_S = 10.0
-"""Seconds after the start at which it begins even though no box has sent anything."""
+"""Seconds after the start at which the warm-up begins even if no box has sent anything."""
 BEYOND_SCREENS = (
     "rgt_tui.ui.palette",
     "rgt_tui.ui.plot.board",
     "rgt_tui.ui.screens.help",
     "rgt_tui.ui.screens.question",
 )
-"""What keys open besides the screens of a fleet."""
+"""Modules that keys need besides the screens of a fleet."""
 
 
 class KeyTurns:
-    """Lets the keys of an app through one by one.
+    """Lets an app's keys through one at a time.
 
     Args:
-        app: A screen or an entry in it that is not ready yet says so by a property ``takes_keys``.
-        garbage: Is not looked for between a key and its paint.
-        clock: Seconds, monotonic.
+        app: Its screens and entries have a property ``takes_keys`` that is False while they are not
+            ready.
+        garbage: Not collected between a key and its paint.
+        clock: Monotonic, in seconds.
     """
 
     def __init__(
@@ -79,7 +82,10 @@ class KeyTurns:
         self._settling: asyncio.Task[None] | None = None
 
     def has_turn(self, event: Typed) -> bool:
-        """Say whether `event` may go on now; else it is kept, and posted to the app again when its turn comes."""
+        """Return whether `event` may be handled now.
+
+        Otherwise it is queued and posted again later.
+        """
         if isinstance(event, events.Key) and event.key == LEAVE:
             return True
         its_turn = event is self._next
@@ -100,16 +106,17 @@ class KeyTurns:
         return its_turn
 
     async def _settle(self, target: DOMNode) -> None:
-        """Wait until a key that goes to `target` has done all that it does, then give the next one its turn."""
+        """Wait until a key sent to `target` has had its full effect, then release the next one."""
         try:
             async with asyncio.timeout(LONGEST_S):
-                # A key goes from the app to what has the focus, and from there up to the app, which acts on it.
+                # A key goes from the app to the focused widget, and bubbles from there up to the
+                # app, which acts on it.
                 await _passed(self._app, self._app)
                 for pump in target.ancestors_with_self:
                     await _passed(pump, self._app)
                 while not self._ready():  # noqa: ASYNC110  (nothing tells when a screen stands)
                     await asyncio.sleep(_LOOK_S)
-                # A widget that has just been put up asks the app for the focus.
+                # A new widget asks the app for the focus.
                 await _passed(self._app, self._app)
                 if not self._waiting:
                     paint_now(self._app)
@@ -131,11 +138,11 @@ class KeyTurns:
 
     @property
     def busy(self) -> bool:
-        """Whether a key is still to do what it does, or to be painted."""
+        """Whether a key is still being handled or painted."""
         return self._settling is not None or self._next is not None
 
     async def behind(self, steps: Iterable[object]) -> None:
-        """Go through the steps of what has to be drawn, a slice at a time: keys that come meanwhile are first."""
+        """Run the steps of a drawing in time slices, so that keys pressed meanwhile come first."""
         await self._painted_all()
         until = self._clock() + SLICE_S
         for _ in steps:
@@ -147,7 +154,7 @@ class KeyTurns:
         await self._painted_all()
 
     async def _painted_all(self) -> None:
-        """Wait until no key is to be painted, or somebody holds one down for long."""
+        """Wait until every key is painted, at most `HELD_S` in case one is held down."""
         latest = self._clock() + HELD_S
         while self.busy and self._clock() < latest:  # noqa: ASYNC110  (keys come from outside)
             await asyncio.sleep(BETWEEN_S)
@@ -156,14 +163,14 @@ class KeyTurns:
         try:
             screen = self._app.screen
         except ScreenStackError:
-            return True  # the app ends
+            return True  # the app is ending
         return screen.is_mounted and bool(getattr(screen, "takes_keys", True))
 
 
 def paint_now(app: App[None]) -> None:
-    """Paint what the screen on top has to paint, instead of with Textual's next frame, up to a 60th of a second later.
+    """Paint the top screen now instead of with Textual's next frame, up to 1/60 s later.
 
-    It builds on a private method of Textual 8; where there is none, the frame comes when it comes.
+    It uses a private method of Textual 8; without it, Textual paints with its next frame.
     """
     paint = getattr(app.screen, "_on_timer_update", None)
     if callable(paint):
@@ -171,7 +178,7 @@ def paint_now(app: App[None]) -> None:
 
 
 async def _passed(pump: MessagePump, app: App[None]) -> None:
-    """Wait until `pump` has dealt with everything that was sent to it so far, or was taken away."""
+    """Wait until `pump` has handled all messages sent to it so far, or was removed."""
     done = asyncio.Event()
     if not pump.call_later(done.set):
         return
@@ -184,28 +191,28 @@ async def _passed(pump: MessagePump, app: App[None]) -> None:
 
 
 NEVER = 1 << 30
-"""Of the smaller looks before a whole one."""
+"""Threshold that prevents automatic collections of the oldest generation."""
 MIDDLE = 1
-"""Looks at the youngest before one at those of middle age."""
+"""Collections of the youngest generation before one of the middle generation."""
 EVERY_SECONDS = 60.0
-"""Between two whole looks, while somebody rests."""
+"""Seconds between two full collections while the person does not type."""
 LATEST_SECONDS = 600.0
-"""After this one takes place even while somebody types: memory must not grow without end."""
+"""A full collection takes place after this time even while typing, so that memory stays bounded."""
 WAITS_SECONDS = 2.0
-"""The smaller looks wait no longer than this for keys that follow each other without a pause."""
+"""Maximum delay of the smaller collections while keys follow each other without a pause."""
 REST_SECONDS = 3.0
-"""Without a key: nobody is about to press the next one of a row."""
+"""Seconds without a key after which the person is not typing."""
 
 
 class QuietGarbage:
-    """Looks through all objects while nobody types, and through the young ones while no key waits for its paint.
+    """Runs full garbage collections while no key is typed, and delays smaller ones for paints.
 
-    What is there at the beginning is passed over, and so is, from then on, what is left at the first whole look: the
-    modules that were loaded behind the first frame, nearly all of it. To walk through them takes a tenth of a second.
+    The objects that exist at the beginning are frozen, and so are those left after the first full
+    collection, which are mostly modules loaded after the first frame: traversing them takes 0.1 s.
 
     Args:
-        clock: Seconds, monotonic.
-        collect: The whole look.
+        clock: Monotonic, in seconds.
+        collect: Runs a full collection.
     """
 
     def __init__(
@@ -219,13 +226,13 @@ class QuietGarbage:
         self._typed_at = -math.inf
         self._looked_at = -math.inf
         self._loaded = False
-        """A whole look has come since the beginning."""
+        """Whether there was a full collection since the beginning."""
         self._waits_since = -math.inf
 
     def begin(self) -> None:
-        """Let no whole look come by itself, and pass over what is there already: modules, and what they made.
+        """Disable automatic full collections, and freeze the existing objects.
 
-        Small looks take place from now on, even where none did until now.
+        Small collections are enabled, even if they were off before.
         """
         if self._before is None:
             self._before = gc.get_threshold()
@@ -236,11 +243,11 @@ class QuietGarbage:
             gc.enable()
 
     def typed(self) -> None:
-        """Take in that somebody pressed or clicked something."""
+        """Record that the person pressed or clicked something."""
         self._typed_at = self._clock()
 
     def wait(self) -> None:
-        """Let no smaller look come by itself: a screen that opens makes enough for several of them."""
+        """Disable smaller collections: opening a screen creates enough objects for several."""
         if self._before is None:
             return
         now = self._clock()
@@ -251,12 +258,12 @@ class QuietGarbage:
             gc.enable()
 
     def go_on(self) -> None:
-        """Let the smaller looks come again; one that is due comes with the next object that is made."""
+        """Enable smaller collections again; one that is due runs at the next allocation."""
         if self._before is not None:
             gc.enable()
 
     def look(self) -> bool:
-        """Look through everything, if it is time for that and disturbs nobody; tell whether that was done."""
+        """Run a full collection if it is due and delays no key; return whether it ran."""
         now = self._clock()
         since = now - self._looked_at
         due = since >= EVERY_SECONDS and now - self._typed_at >= REST_SECONDS
@@ -270,7 +277,7 @@ class QuietGarbage:
         return True
 
     def end(self) -> None:
-        """Leave the collector as it was found."""
+        """Restore the collector's original settings."""
         if self._before is not None:
             gc.enable()
             gc.set_threshold(*self._before)
@@ -278,17 +285,18 @@ class QuietGarbage:
             self._before = None
 
 
-# Loads modules and parses style sheets in idle time, so that opening a screen for the first time is quick.
+# Loads modules and parses style sheets in idle time, so that opening a screen for the first time is
+# fast.
 #
-# All of it once made the first opening of a box take three times as long as the second. It begins when the
-# boxes have been drawn, so that it delays neither the first frame nor the first reading, and nothing depends
-# on it: whoever is faster opens the screen as if there were no such thing.
+# Without this, opening a box for the first time took three times as long as the second time. It
+# starts when the boxes are drawn, so that it delays neither the first frame nor the first sample.
+# Nothing depends on it: a screen that opens earlier loads its modules itself.
 
 
 class SteadyStylesheet(Stylesheet):
-    """A style sheet of Textual that parses again only what has other colours than before.
+    """A style sheet that is parsed again only if its colours changed.
 
-    Textual itself parses everything twice at the start, and all of it again for one more widget once there are many.
+    Textual parses everything twice at the start, and again for each new widget once there are many.
     """
 
     def __init__(self, *, variables: dict[str, str] | None = None) -> None:
@@ -301,19 +309,22 @@ class SteadyStylesheet(Stylesheet):
             super().set_variables(variables)
 
     def reparse(self) -> None:
-        """Parse what is not parsed in these colours yet."""
+        """Parse the rules that are not parsed in these colours yet."""
         self.parse()
 
 
 def screen_modules() -> tuple[str, ...]:
-    """Return the modules of everything that a key opens, those that are opened most often first."""
+    """Return the modules of all screens that a key opens, the most frequent ones first."""
     from rgt_tui.ui.commands import SCREENS
 
     return (*dict.fromkeys(module for _, module, _ in SCREENS.values()), *BEYOND_SCREENS)
 
 
 def load(modules: tuple[str, ...]) -> None:
-    """Import modules, and build what they build once; what fails is said by the screen that needs it, when opened."""
+    """Import modules, and build their caches.
+
+    Errors are left to the screen that needs the module.
+    """
     for module in modules:
         with contextlib.suppress(Exception):
             importlib.import_module(module)
@@ -324,7 +335,7 @@ def load(modules: tuple[str, ...]) -> None:
 
 
 def widgets() -> list[type[Widget]]:
-    """Return the classes of widgets that the loaded modules of the screens have or use."""
+    """Return the widget classes in the loaded modules of the screens."""
     named = [module for name, module in sys.modules.items() if name.startswith("rgt_tui.ui.")]
     found = (value for module in named for value in vars(module).values())
     return list(
@@ -333,9 +344,9 @@ def widgets() -> list[type[Widget]]:
 
 
 def parsing(sheet: Stylesheet) -> Iterator[None]:
-    """Parse the style sheets of all widgets that are loaded, one after the other, and then let the screens have them.
+    """Parse the style sheets of all loaded widgets step by step, then add them to `sheet`.
 
-    Until then `sheet` stays as it is: it would be parsed by whoever draws something meanwhile.
+    `sheet` is unchanged until the end: otherwise the next redraw would parse all of it at once.
     """
     sources = {}
     for widget in widgets():
@@ -356,12 +367,13 @@ def parsing(sheet: Stylesheet) -> Iterator[None]:
 
 
 async def warm_up(app: App[None], keys: KeyTurns) -> None:
-    """Load and parse what the screens of an app need; keys that come meanwhile are first."""
+    """Load and parse what an app's screens need; keys pressed meanwhile come first."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(TURN_S)
     try:
         await asyncio.to_thread(load, screen_modules())
     finally:
         sys.setswitchinterval(before)
-    with contextlib.suppress(AttributeError, TypeError):  # another Textual parses when it has to
+    # another version of Textual parses on demand
+    with contextlib.suppress(AttributeError, TypeError):
         await keys.behind(parsing(app.stylesheet))

@@ -1,4 +1,4 @@
-"""What the glyphs and the columns of each screen mean: the second half of its help."""
+"""The meaning of each screen's glyphs and columns: the second half of its help."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rgt_tui.ui.widgets.fleet_rows import COLUMNS
 
 
 class LegendRow(NamedTuple):
-    """One glyph, letter or title, and what it means."""
+    """One glyph, letter or title, and its meaning."""
 
     mark: str
     means: str
@@ -148,7 +148,7 @@ _LEGENDS = {
 
 
 def legend_of(place: str) -> Legend:
-    """Return what the help says of the marks of a screen; nothing where it has none of its own."""
+    """Return the legend of a screen for its help; empty if it has none of its own."""
     make = _LEGENDS.get(place)
     if make is not None:
         return make()

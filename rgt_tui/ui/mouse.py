@@ -1,4 +1,4 @@
-"""The mouse beyond rows and columns: the back button, clickable hints in frames, and selecting text by dragging."""
+"""Mouse features: the back button, clickable hints in borders, selecting text by dragging."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from rgt_tui.ui.commands import Command
 
 BACK_KEY = "mouse_back"
-"""What the back button is to the bindings of a screen."""
+"""Key name of the back button in the bindings of a screen."""
 _EXTRA = re.compile(r"\x1b\[<(\d+);-?\d+(?:\.\d+)?;-?\d+(?:\.\d+)?([Mm])")
 _MODIFIERS, _MOVES, _BEYOND, _BACK = 0b11100, 32, 128, 128
 
 
 def extra_button(code: str) -> tuple[bool, bool]:
-    """Return whether a code of a terminal is about a button beyond the third, and whether it says *back, pressed*.
+    """Return whether a mouse code is of an extra button, and whether it is *back, pressed*.
 
-    To xterm's protocol the eighth button, the one that goes back, is 128; modifier keys are bits of the same number.
+    In xterm's protocol button 8, which goes back, has code 128; modifier keys are bits of the code.
     """
     found = _EXTRA.match(code)
     number = int(found[1]) if found is not None and len(found[1]) < 6 else 0
@@ -47,7 +47,7 @@ def extra_button(code: str) -> tuple[bool, bool]:
 
 
 def hear_back_button() -> None:
-    """Make the back button a key. Textual takes it for the left one, which would select what happens to lie there."""
+    """Turn the back button into a key; Textual would treat it as a left click."""
     with contextlib.suppress(ImportError, AttributeError):
         from textual._xterm_parser import XTermParser
 
@@ -67,10 +67,10 @@ def hear_back_button() -> None:
 
 
 def hinted(row: Line, column: int, commands: Sequence[Command]) -> Command | None:
-    """Return the command whose key stands in the hint of a border at a column, or left of it in the same hint.
+    """Return the command whose key is in a border's hint at or left of a column.
 
-    What a box writes may look like a border, and is none: there the corners are pieces of their own. What is dangerous
-    is not done by a click on a frame.
+    A box's output may look like a border, but only a real one has its corners as separate spans.
+    Dangerous commands cannot be clicked on a border.
     """
     text, frame = text_of(row), glyphs().frame
     if (
@@ -97,16 +97,25 @@ def hinted(row: Line, column: int, commands: Sequence[Command]) -> Command | Non
 
 
 class MouseSelection(Screen[None]):
-    """A screen on which the mouse selects text, of the pane in which a drag begins; `hint` says what came of it."""
+    """A screen on which the mouse selects text within the pane where a drag begins.
+
+    The result is shown with `hint`.
+    """
 
     def _forward_event(self, event: events.Event) -> None:
-        """Take an event of the mouse; a button may have been let go outside of the terminal."""
+        """Handle a mouse event.
+
+        A press ends an old drag, whose release may have been outside the terminal.
+        """
         if isinstance(event, events.MouseDown):
             self._selecting = False
         super()._forward_event(event)
 
     def get_widget_and_offset_at(self, x: int, y: int) -> tuple[Widget | None, Offset | None]:
-        """Return on what the pointer is; a drag that leaves its pane is at the edge: panes stand side by side."""
+        """Return what is under the pointer.
+
+        A drag is clipped to its pane, because panes are side by side.
+        """
         began = (
             self._select_state.start.content_widget
             if self._selecting and self._select_state
@@ -118,23 +127,26 @@ class MouseSelection(Screen[None]):
         return super().get_widget_and_offset_at(x, y)
 
     def _key_escape(self) -> None:
-        """Leave the selection to the command of the key, which then does no more."""
+        """Do nothing: the command of the escape key clears the selection."""
 
     def end_selection(self) -> bool:
-        """Select nothing any more; return False where nothing was selected."""
+        """Clear the selection; return whether there was one."""
         there = bool(self.selections)
         self.clear_selection()
         return there
 
     def marked(self) -> Copied | None:
-        """Return what the mouse has selected; None = nothing."""
+        """Return the text selected with the mouse; None = nothing."""
         text = self.get_selected_text()
         if text:
             return Copied(what=how_many(len(text.splitlines()), "line"), text=text)
         return None
 
     def copy_marked(self, say: Callable[[str], object]) -> bool:
-        """Take along what the mouse has selected, and select it no longer; return False where that is nothing."""
+        """Copy the text selected with the mouse and clear the selection.
+
+        Return whether there was any.
+        """
         copied = self.marked()
         if copied is not None:
             self.clear_selection()
@@ -142,21 +154,21 @@ class MouseSelection(Screen[None]):
         return copied is not None
 
     def action_copy_text(self) -> None:
-        """Copy a selection with the keys that do so in other programs, as ``y`` does.
+        """Copy the selection with the usual copy keys, as ``y`` does.
 
         Raises:
-            SkipAction: there is none.
+            SkipAction: Nothing is selected.
         """
         if not self.copy_marked(getattr(self, "hint", lambda said: None)):
             raise SkipAction
 
 
 def within(row: Line) -> tuple[int, int]:
-    """Return between which characters of a line its text stands: without the walls of the pane around it."""
+    """Return the first and end character of a line's text, without the walls of its pane."""
     side = glyphs().frame[3]
     text = text_of(row)
     walled = len(row) > 1 and row[-1].text == f" {side}" and len(text) > 3 and text[1] == " "
-    # The cursor of a list stands in the place of the left wall.
+    # The cursor of a list replaces the left wall.
     walled = walled and text[0] in (side, glyphs().cursor)
     if walled:
         return (2, len(text) - 2)
@@ -164,7 +176,7 @@ def within(row: Line) -> tuple[int, int]:
 
 
 def marked_text(rows: Sequence[Line], selection: Selection) -> str:
-    """Return what of drawn lines is selected, without the frames around it and the blanks behind it."""
+    """Return the selected text of drawn lines, without frames and trailing blanks."""
     frame = re.compile(f"[{re.escape(glyphs().frame)}]+")
     corners = set(glyphs().frame) - {glyphs().frame[3]}
     out: list[str] = []
@@ -182,13 +194,13 @@ def marked_text(rows: Sequence[Line], selection: Selection) -> str:
 
 
 def painted(strip: Strip, row: Line, span: tuple[int, int], style: Style) -> Strip:
-    """Return a line in which the characters of a span look as what is selected.
+    """Return a line with the characters of a span drawn as selected.
 
     Args:
-        strip: The line as it is drawn.
-        row: What it shows.
-        span: First character, and the one behind the last; -1 = to the end.
-        style: How it looks.
+        strip: The drawn line.
+        row: Its content.
+        span: First character, and the one after the last; -1 = to the end.
+        style: Style of the selection.
     """
     first, last = within(row)
     start, end = max(first, span[0]), last if span[1] < 0 else min(last, span[1])

@@ -1,4 +1,4 @@
-"""How the screens write numbers, times, money and texts, in the characters that the terminal has."""
+"""Formats numbers, times, money and texts, in characters that the terminal can show."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rgt_tui.model import Amount, clean, figures
 from rgt_tui.profiles import prices
 
 NONE = "–"
-"""Stands for a value that nobody reported. Never zero."""
+"""Shown for a value that was not reported. Never zero."""
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 def compact_time(seconds: float | None) -> str:
-    """Return a duration in at most six characters or so: ``0s 42s 2m14 3h07 14d 6h``."""
+    """Return a duration in about six characters: ``0s 42s 2m14 3h07 14d 6h``."""
     if seconds is None or not math.isfinite(seconds):
         return NONE
     whole = max(0, int(seconds))
@@ -36,7 +36,7 @@ def compact_time(seconds: float | None) -> str:
 
 
 def stopwatch(seconds: float) -> str:
-    """Return a place in a recording: ``12:04``, ``1:30:00``."""
+    """Return a position in a recording: ``12:04``, ``1:30:00``."""
     whole = max(0, int(seconds))
     hours, rest = divmod(whole, HOUR)
     if hours:
@@ -54,22 +54,22 @@ def clock(at: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Return a percentage in at most four characters, as alerts and findings write it."""
+    """Return a percentage in at most four characters, as in alerts and findings."""
     return figures.pct(value, none=NONE)
 
 
 def size(count: float | None) -> str:
-    """Return bytes on a disk or on their way, ``38.2 GB``."""
+    """Return a size in bytes for disks and transfers, ``38.2 GB``."""
     return figures.size(count, none=NONE)
 
 
 def memory(count: float | None) -> str:
-    """Return bytes of memory, ``62.0 GiB``."""
+    """Return a size in bytes for memory, ``62.0 GiB``."""
     return figures.memory(count, none=NONE)
 
 
 def gib(count: float | None) -> str:
-    """Return bytes of memory as a bare number of GiB, where the unit stands once for several."""
+    """Return bytes of memory as a bare number of GiB, for several values that share a unit."""
     if count is None:
         return NONE
     value = count / (1 << 30)
@@ -79,7 +79,7 @@ def gib(count: float | None) -> str:
 
 
 def gib_of(used: float | None, total: float | None) -> tuple[str, str]:
-    """Return what is used of a memory, and how much there is with the unit: ``16.9`` and ``/24 GiB``."""
+    """Return used and total memory, the total with the unit: ``16.9`` and ``/24 GiB``."""
     return gib(used), f"/{gib(total).removesuffix('.0')} GiB"
 
 
@@ -91,7 +91,10 @@ def thousands(count: float | None) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return a measured value (a loss) with a fixed number of decimals; NaN and infinity by name."""
+    """Return a measured value (a loss) with a fixed number of decimals.
+
+    NaN and infinity by name.
+    """
     if value is None:
         return NONE
     if math.isnan(value):
@@ -108,19 +111,19 @@ def number(value: float | None, digits: int = 3) -> str:
 def money(
     value: float | None, currency: str = "USD", at_least: bool = False, *, estimated: bool = False
 ) -> str:
-    """Return an amount with its currency: ``$1.11``, ``¥5.12``, ``7.00 PLN``, ``<$0.01``, ``≥ $0.50``, ``~$0.50``."""
+    """Return an amount with its currency: ``$1.11``, ``7.00 PLN``, ``<$0.01``, ``≥ $0.50``."""
     return prices.money(value, currency, at_least, estimated=estimated, none=NONE)
 
 
 def known(amount: Amount | None) -> str:
-    """Return an amount with its currency and its bound; a dash where nobody knows it, never zero."""
+    """Return an amount with its currency and bound; a dash if it is unknown, never zero."""
     if amount is None:
         return NONE
     return money(amount.value, amount.currency, amount.at_least, estimated=amount.estimated)
 
 
 class Glyphs(NamedTuple):
-    """One set of characters."""
+    """A set of characters."""
 
     name: str
     ok: str = "●"
@@ -149,14 +152,14 @@ class Glyphs(NamedTuple):
     limit: str = "│"
     cursor: str = "▌"
     more: str = "▼"
-    """There is more below."""
+    """Marks that there is more below."""
     margin: str = "◀"
-    """What stands behind it speaks of the line."""
+    """Precedes a remark about the line."""
     bar: str = " ▏▎▍▌▋▊▉█"
     """From empty to full, one character per eighth."""
     bar_rest: str = "·"
     thin: str = "━╸"
-    """A bar that does not touch the rows above and below: a whole cell and half of one."""
+    """A bar with space to the rows above and below: a full cell and half of one."""
     spark: str = "▁▂▃▄▅▆▇█"
     braille: bool = True
     frame: str = "╭─╮│╯╰├┤"
@@ -226,13 +229,13 @@ _TO_ASCII = str.maketrans(
 
 
 POOR = frozenset({"dumb", "linux"})
-"""Values of TERM of terminals without our characters: the console of Linux has at most 512, and no braille."""
+"""TERM of terminals that lack our characters: the Linux console has at most 512, and no braille."""
 
 
 def choose(environ: Mapping[str, str], encoding: str) -> Glyphs:
-    """Return the set that fits a terminal.
+    """Return the character set for a terminal.
 
-    ``RGT_ASCII=1`` asks for ASCII, ``0`` for Unicode; else a poor or non-UTF-8 terminal gets ASCII.
+    ``RGT_ASCII=1`` selects ASCII, ``0`` Unicode; else a poor or non-UTF-8 terminal gets ASCII.
     """
     wish = environ.get("RGT_ASCII", "")
     if wish:
@@ -247,12 +250,12 @@ def choose(environ: Mapping[str, str], encoding: str) -> Glyphs:
 
 @cache
 def glyphs() -> Glyphs:
-    """Return the set of this process, chosen once."""
+    """Return the character set of this process, chosen once."""
     return choose(os.environ, locale.getpreferredencoding(False))
 
 
 def plain(text: str) -> str:
-    """Return `text` cleaned, and in ASCII when this process draws in ASCII."""
+    """Return `text` cleaned, and in ASCII if this process draws in ASCII."""
     text = clean(text)
     if glyphs() is UNICODE or text.isascii():
         return text

@@ -1,4 +1,7 @@
-"""What ctrl+p finds: boxes, runs, screens and commands by name; nothing dangerous by accident."""
+"""The command palette: finds boxes, runs, screens and commands by name.
+
+Nothing dangerous by accident.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ from rgt_tui.ui.commands import APP, OF_ALL_BOXES, SCREENS, Command
 from rgt_tui.ui.notation import compact_time, glyphs, plain
 
 CALLED, BEGINS, WORD, INSIDE, ABOUT, LIKE = 6.0, 5.0, 4.0, 3.0, 2.0, 1.0
-"""How well a title is meant: it is that, begins with it, one of its words does, it is in it, it is about it, or only
-its letters come in that order."""
+"""Match quality: the title equals the query, begins with it, has words that begin with it, contains
+it; its texts contain all words; or its letters occur in that order."""
 LEAST_LIKE = 3
-"""Letters from which on what is only like a title is found."""
+"""Minimum letters of a query to match by letters in order."""
 BEHIND = 0.01
-"""What leads to something that cannot be undone stands behind everything else."""
+"""Score of a dangerous command, which puts it after everything else."""
 NOT_BY_NAME = frozenset({"fleet", "box", "teardown", "first contact", "welcome"})
-"""Screens that are reached as a box, from the first one, or on purpose alone."""
+"""Screens that are opened as a box, are the first one, or are opened on purpose only."""
 
 
 @dataclass(frozen=True)
@@ -38,23 +41,23 @@ class Entry:
     key: str = ""
     """The key that does the same."""
     rank: float = 0.0
-    """Below 1; the higher one stands first where two are found as well as each other."""
+    """Below 1; decides between two equally good matches, the higher one first."""
     dangerous: bool = False
 
 
 def literal(text: str) -> str:
-    """Return a text as the palette's markup spells it literally."""
+    """Escape a text for the palette's markup."""
     return plain(text).replace("[", r"\[")
 
 
 def in_order(letters: str, text: str) -> bool:
-    """Say whether letters come in a text in this order, whatever stands between them."""
+    """Return whether the letters occur in a text in this order, with any text in between."""
     left = iter(text)
     return all(letter in left for letter in letters)
 
 
 def score(entry: Entry, query: str) -> float:
-    """Return how well an entry is meant by what was typed; 0 = not at all."""
+    """Return how well an entry matches a query; 0 = not at all."""
     words = query.casefold().split()
     title = plain(entry.title).casefold()
     if not words:
@@ -84,13 +87,13 @@ def score(entry: Entry, query: str) -> float:
 
 
 def found(entries: Iterable[Entry], query: str) -> list[tuple[float, Entry]]:
-    """Return the entries that are meant, the best first."""
+    """Return the matching entries, the best first."""
     scored = [(score(entry, query), entry) for entry in entries]
     return sorted((one for one in scored if one[0] > 0), key=lambda one: -one[0])
 
 
 class Finder(Provider):
-    """Everything that can be found from the screen that the palette was opened over."""
+    """Everything that can be found from the screen below the palette."""
 
     def commands(self) -> tuple[Command, ...]:
         """Return the commands that work on that screen now."""
@@ -100,7 +103,7 @@ class Finder(Provider):
         return APP
 
     def entries(self) -> list[Entry]:
-        """Return all that can be found."""
+        """Return everything that can be found."""
         state: FleetState | None = getattr(self.screen, "fleet_state", None)
         return [
             *self._of_commands(),
@@ -162,7 +165,7 @@ class Finder(Provider):
 
     @staticmethod
     def _shown(entry: Entry) -> Content:
-        """Return what stands in the list: plain text, whatever a box or a file calls itself."""
+        """Return the text in the list, as plain text, because names come from boxes and files."""
         return Content(plain(f"{entry.title}  ({entry.key})" if entry.key else entry.title))
 
     @property
@@ -204,7 +207,7 @@ class Finder(Provider):
         ]
 
     async def discover(self) -> Hits:
-        """List what is here while nothing is typed: commands, screens, boxes."""
+        """List commands, screens and boxes while nothing is typed."""
         state: FleetState | None = getattr(self.screen, "fleet_state", None)
         for entry in (*self._of_commands(), *self._screens(state), *self._boxes(state)):
             yield DiscoveryHit(
@@ -212,7 +215,7 @@ class Finder(Provider):
             )
 
     async def search(self, query: str) -> Hits:
-        """List what is meant."""
+        """List the matches."""
         for points, entry in found(self.entries(), query):
             yield Hit(
                 points, self._shown(entry), entry.run, text=entry.title, help=literal(entry.help)

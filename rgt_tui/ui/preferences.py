@@ -1,4 +1,4 @@
-"""The person's theme and keys, read from ``ui.toml`` beside their fleet file.
+"""The person's theme and keys, read from ``ui.toml`` next to their fleet file.
 
 ::
 
@@ -9,8 +9,8 @@
     "box.log" = "L"
     "move.down" = ["j", "down", "ctrl+n"]
 
-The ids of the commands stand in ``docs/screens/keys.md``. A file that cannot be used is refused whole: half a key map
-would do something else than what the person has in mind.
+The ids of the commands are in ``docs/screens/keys.md``. A file with an error is rejected as a
+whole: half a key map would do something else than the person expects.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_BYTES = 1 << 20
 ALIASES = {
     "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+j": "enter", "ctrl+h": "backspace", "ctrl+left_square_bracket": "escape",
 }  # fmt: skip
-"""What a terminal cannot tell from another key."""
+"""Keys that terminals cannot distinguish from another key."""
 TAKEN = {
     "ctrl+c": "it says how to leave",
     "ctrl+z": "shells suspend a program with it",
@@ -40,20 +40,23 @@ TAKEN = {
     "ctrl+b": "tmux takes it",
 }
 DIALOGS = frozenset({"Tear down"})
-"""Screens on which the commands of all screens do not work."""
+"""Screens without the commands of all screens."""
 
 
 class PreferencesError(Exception):
-    """``ui.toml`` cannot be used; the message names file, line and key of each fault, and what to do."""
+    """``ui.toml`` cannot be used.
+
+    The message names file, line and key of each error, and what to do.
+    """
 
 
 @dataclass(frozen=True)
 class Preferences:
-    """What a person has chosen."""
+    """A person's choices."""
 
     theme: str | None = None
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Id of a command → Textual's names of the keys that run it."""
+    """Textual's names of the keys, by command id."""
 
     def keyed(self, command: Command) -> Command:
         """Return a command with the keys that were chosen for it."""
@@ -64,7 +67,7 @@ class Preferences:
 
     @property
     def keymap(self) -> dict[str, str]:
-        """The same keys as Textual wants them."""
+        """The same keys in Textual's format."""
         return {id_: ",".join(keys) for id_, keys in self.keys.items()}
 
 
@@ -72,15 +75,15 @@ UNCHANGED = Preferences()
 
 
 def preferences_path(env: Mapping[str, str]) -> Path:
-    """Return where the file stands, whether it exists or not."""
+    """Return the path of the file, whether it exists or not."""
     return config_directory(env) / "ui.toml"
 
 
 def read_preferences(path: Path) -> Preferences:
-    """Read the file; one that is not there says nothing.
+    """Read the file; a missing file means the defaults.
 
     Raises:
-        PreferencesError: it cannot be read, is not TOML, or says something that cannot be.
+        PreferencesError: It cannot be read, is not TOML, or has an invalid value.
     """
     try:
         text = path.read_bytes()[: MOST_BYTES + 1].decode()
@@ -93,12 +96,13 @@ def read_preferences(path: Path) -> Preferences:
 
 
 def parse_preferences(text: str, name: str) -> Preferences:
-    """Read the text of the file called `name`.
+    """Parse the text of the file called `name`.
 
     Raises:
-        PreferencesError: as `read_preferences`.
+        PreferencesError: As in `read_preferences`.
     """
-    import tomllib  # most people have no such file, and the first frame waits for this
+    # imported here because most people have no such file, and the first frame waits for this
+    import tomllib
 
     try:
         found = tomllib.loads(text)
@@ -120,13 +124,13 @@ _ENTRY = re.compile(r"[ \t]*(?P<keys>[A-Za-z0-9_.\-\"' \t+]+?)[ \t]*=")
 
 
 class _Faults:
-    """What is wrong with the file, in the order in which it was found, each with its line."""
+    """The errors in the file, in the order in which they were found, each with its line."""
 
     def __init__(self, text: str, name: str) -> None:
         self.said: list[str] = []
         self._name = name
         self._lines: dict[str, int] = {}
-        """Table and key, without quotes, with a dot between them → its first line."""
+        """First line of each table and key, written without quotes and joined with dots."""
         table = ""
         for number, row in enumerate(text.split("\n"), 1):
             if (found := _TABLE.match(row)) is not None:
@@ -140,7 +144,10 @@ class _Faults:
                 where = where.rpartition(".")[0]
 
     def add(self, where: tuple[str, ...], words: str) -> None:
-        """Say what is wrong at a table, or at a key of it; TOML has ways to write one of which the line is not told."""
+        """Add an error for a table or one of its keys.
+
+        For unusual TOML syntax the line is left out.
+        """
         number = self._lines.get(_bare(".".join(where)))
         line = "" if number is None else f":{number}"
         table, *key = where
@@ -169,7 +176,7 @@ def _theme(table: object, faults: _Faults) -> str | None:
 
 
 def _flat(table: Mapping[str, object], before: str = "") -> Iterable[tuple[str, object]]:
-    """Yield the ids with what they are given: to TOML ``box.log`` without quotes is a table in a table."""
+    """Yield the ids with their values: in TOML ``box.log`` without quotes is a nested table."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{before}{key}.")
@@ -212,7 +219,10 @@ def _keys(table: object, faults: _Faults) -> dict[str, tuple[str, ...]]:
 
 
 def _why_not(key: str, command: Command) -> str | None:
-    """Say why a key cannot be had: it cannot arrive, or must not lead to danger; None where it can."""
+    """Return why a key is not allowed: it cannot arrive, or it would be dangerous.
+
+    None if it is.
+    """
     shown = key_name(key)
     if key in ALIASES:
         return f"{shown} is {key_name(ALIASES[key])} to a terminal; choose another key"
@@ -232,15 +242,14 @@ _SPELLED = re.compile(r"((?:(?:ctrl|shift|alt|super|meta|hyper)\+)*)([A-Za-z0-9_
 
 
 def is_key(key: str) -> bool:
-    """Tell whether Textual has a key that is called so: a sign by its name, or one of those without a sign."""
+    """Return whether Textual has a key of this name."""
     found = _SPELLED.fullmatch(key)
     if found is None:
         return False
     name = found[2]
     if len(name) == 1:
-        return found[1] != "shift+" and not (
-            name.isupper() and found[1]
-        )  # they arrive as A and as ctrl+a
+        # they arrive as A and as ctrl+a
+        return found[1] != "shift+" and not (name.isupper() and found[1])
     named = name in REPLACED_KEYS or key_to_character(name) is not None
     return named or name in {one.value for one in Keys}
 
@@ -268,7 +277,7 @@ def _refuse_clashes(
     before, told = clashes(screens, {}), set()
     for title, key, one, other in clashes(screens, chosen):
         if (title, key, one, other) in before or (key, one, other) in told:
-            continue  # not the person's doing, or the same on another screen
+            continue  # it clashes by default, or was already reported for another screen
         told.add((key, one, other))
         mine, theirs = (one, other) if one in chosen else (other, one)
         faults.add(
@@ -284,7 +293,7 @@ _NEXT_TABLE = re.compile(r"(?m)^[ \t]*\[")
 
 
 def with_theme(text: str, theme: str) -> str:
-    """Return the text of the file with another theme; everything else stays as it is."""
+    """Return the text of the file with another theme; everything else stays unchanged."""
     table = _UI_TABLE.search(text)
     if table is None:
         return f'{text}{chr(10) if text and not text.endswith(chr(10)) else ""}[ui]\ntheme = "{theme}"\n'
@@ -298,7 +307,10 @@ def with_theme(text: str, theme: str) -> str:
 
 
 def remember_theme(path: Path, theme: str) -> str:
-    """Write a theme into the file; return what to say of it. What cannot be read is left alone. It may block."""
+    """Write a theme into the file; return a message. An unreadable file is left alone.
+
+    May block.
+    """
     import tomllib
 
     name = short(path)
@@ -309,7 +321,8 @@ def remember_theme(path: Path, theme: str) -> str:
             changed = with_theme(text, theme)
             if tomllib.loads(changed).get("ui", {}).get("theme") != theme:
                 raise ValueError("rgt cannot change [ui] theme there: write it yourself")
-            publish(path.resolve(), changed.encode())  # it may be a link to the person's dotfiles
+            # resolve, because it may be a link into the person's dotfiles
+            publish(path.resolve(), changed.encode())
     except (OSError, ValueError) as error:
         return f"theme {theme}, until rgt ends: {name}: {error}"
     return f"theme {theme}; remembered in {name}"

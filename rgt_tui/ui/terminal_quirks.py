@@ -1,6 +1,6 @@
-"""Quirks of terminals: suspension, one that goes away, errors in a file, an escape together with the next key.
+"""Terminal quirks: suspension, a lost terminal, stderr in a file, escape right before another key.
 
-All of it builds on private parts of Textual 8; where they are others, Textual's own ways are used.
+All patches rely on private parts of Textual 8; if those change, Textual's own behaviour applies.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 
 ESCAPE = "\x1b"
 OF_WORDS = frozenset({"\x1bb", "\x1bd", "\x1bf", "\x1b\x7f"})
-"""What terminals send for alt with an arrow, with ``d`` and with backspace: editing by words."""
+"""Sequences for alt with an arrow, with ``d`` and with backspace, which edit by words."""
 _TYPES: list[Callable[[], bool]] = []
-"""Tells whether somebody types into an entry."""
+"""Callbacks that return whether the person is typing into an entry."""
 
 
 def know_quirks(types: Callable[[], bool] = lambda: False) -> None:
-    """Have the terminal taken back after a stop, and an escape heard however soon the next key comes.
+    """Patch Textual for these quirks.
 
     Args:
-        types: Tells whether somebody types into an entry now. It is asked in the thread that reads the terminal.
+        types: Returns whether the person is typing into an entry. Called in the thread that reads
+            the terminal.
     """
     _TYPES[:] = [types]
     with contextlib.suppress(ImportError, AttributeError):
@@ -45,11 +46,11 @@ def know_quirks(types: Callable[[], bool] = lambda: False) -> None:
 
 
 def _take_back() -> None:
-    """Begin anew in a terminal after SIGSTOP, as Textual does after SIGTSTP.
+    """Set the terminal up again after SIGSTOP, as Textual does after SIGTSTP.
 
-    A stop that cannot be caught leaves the terminal as it was. To Textual it is then to be taken *again*: it would
-    remember the raw mode as the one to go back to (a shell that shows nothing one types, once rgt has ended), read keys
-    in two threads, and leave on the screen what the shell has written meanwhile.
+    SIGSTOP cannot be caught, so the terminal keeps its mode. Textual would then enter application
+    mode *twice*: it would remember raw mode as the mode to restore (leaving a shell that echoes
+    nothing after rgt ends), read keys in two threads, and keep what the shell wrote on the screen.
     """
     from textual.drivers.linux_driver import LinuxDriver
 
@@ -61,9 +62,8 @@ def _take_back() -> None:
         if not self._auto_restart or self._key_thread is None:
             return inner(self, *arguments)
         with contextlib.suppress(OSError):
-            if (
-                os.tcgetpgrp(self.fileno) != os.getpgrp()
-            ):  # the shell has the terminal: wait for its `fg`
+            # the shell owns the terminal: wait for its `fg`
+            if os.tcgetpgrp(self.fileno) != os.getpgrp():
                 os.kill(os.getpid(), signal.SIGSTOP)
                 return None
         if not self._must_signal_resume:
@@ -78,9 +78,9 @@ def _take_back() -> None:
 
 
 def _draw_on_terminal() -> None:
-    """Draw on standard output where standard error is no terminal: ``rgt 2>errors.log``.
+    """Draw on stdout if stderr is no terminal, as with ``rgt 2>errors.log``.
 
-    Textual draws on standard error, and would fill the file with escape sequences.
+    Textual draws on stderr, and would fill the file with escape sequences.
     """
     from textual.drivers.linux_driver import LinuxDriver
 
@@ -97,11 +97,11 @@ def _draw_on_terminal() -> None:
 
 
 def _outlive_terminal() -> None:
-    """Let what is written to a terminal that is gone go nowhere, and wait for one that is slow.
+    """Discard output to a terminal that is gone, and wait for a slow one.
 
-    Textual's writing thread ends at the first fault, and what is handed to it then waits for ever, the whole loop with
-    it: where an ssh session or a tmux server ends, an rgt would stay behind that no signal but SIGKILL ends. Where
-    another program of the same terminal has switched it to not being waited for, each large frame would be a fault.
+    Textual's writer thread ends at the first error, after which its queue blocks the whole event
+    loop: when an ssh session or a tmux server ends, rgt would survive until SIGKILL. If another
+    program has made the terminal non-blocking, every large frame would raise such an error.
     """
     from textual.drivers._writer_thread import WriterThread
 
@@ -115,7 +115,7 @@ def _outlive_terminal() -> None:
                 return inner(self)
             except BlockingIOError:
                 os.set_blocking(self.fileno(), True)
-            except (OSError, ValueError):  # ValueError: it is closed
+            except (OSError, ValueError):  # ValueError: the file is closed
                 while self._queue.get() is not None:
                     pass
                 return None
@@ -124,11 +124,12 @@ def _outlive_terminal() -> None:
 
 
 def _hear_escape() -> None:
-    """Make an escape and the key right behind it two keys, unless the person has given a command one with alt.
+    """Split an escape and the key right after it, unless the person bound an alt key to a command.
 
-    To a terminal ``alt+c`` is an escape and a ``c``. tmux keeps an escape for half a second to see what follows, two of
-    them for longer: whoever leaves a screen and goes on at once would find that neither key did anything. In an entry
-    the keys that edit by words stay what they are, or one of them would close it and do something on the screen below.
+    A terminal sends ``alt+c`` as escape and ``c``. tmux holds an escape for half a second to see
+    what follows (nested tmux longer), so leaving a screen and pressing the next key at once would
+    do neither. In an entry the word-editing keys stay whole: one of them would otherwise close the
+    entry and trigger a command on the screen below.
     """
     from textual._xterm_parser import XTermParser
 
@@ -147,9 +148,8 @@ def _hear_escape() -> None:
         ):
             return together
         if whole in OF_WORDS and any(types() for types in _TYPES):
-            return [
-                events.Key(event.key, None) for event in together
-            ]  # of alt+d the letter is not typed
+            # the letter of alt+d is not typed
+            return [events.Key(event.key, None) for event in together]
         return [events.Key("escape", ESCAPE), *inner(self, whole[1:])]
 
     setattr(XTermParser, "_sequence_to_key_events", key_events)  # noqa: B010  (a method of another's class)

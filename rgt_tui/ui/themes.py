@@ -1,4 +1,7 @@
-"""Calm themes: one neutral, one dim, one accent; red and yellow for trouble, green for proof."""
+"""Calm themes: a neutral, a dim and an accent colour.
+
+Red and yellow for trouble, green for proof.
+"""
 
 from __future__ import annotations
 
@@ -74,11 +77,11 @@ THEMES: tuple[Theme, ...] = (
         ),
     ),
 )  # fmt: skip
-"""Every theme names the same eight colours in the same order: text, faint, accent, warn, trouble, proved,
-background, raised. The last two stay apart, and each of the others stays readable on both, where a terminal has
-256 colours. In full colour each has a contrast of 4.5:1 to both, in rgt-contrast of 7:1
-(https://www.w3.org/TR/WCAG21/#contrast-minimum). In rgt-colour-blind text, warn, trouble and proved stay apart for
-those who see no red, no green or no blue: yellow, orange and blue."""
+"""Every theme lists the same eight colours: text, faint, accent, warn, trouble, proved, background,
+raised. With 256 colours, background and raised differ, and the others are readable on both. In full
+colour each has a contrast of 4.5:1 on both, in rgt-contrast 7:1
+(https://www.w3.org/TR/WCAG21/#contrast-minimum). In rgt-colour-blind text, warn, trouble and proved
+are distinct without red, green or blue vision: yellow, orange and blue."""
 
 _FEW: dict[str, tuple[str, ...]] = {
     DEFAULT: (
@@ -122,18 +125,20 @@ _FEW: dict[str, tuple[str, ...]] = {
         "#555555",
     ),
 }
-"""The same eight as a terminal of 16 colours has them. Left to itself, a pale red is nearest to grey: trouble would
-look like any other text. On a light ground neither green nor yellow can be read: a warning is magenta there."""
+"""The same eight for a terminal of 16 colours. Without them, pale red maps to grey and trouble
+looks like ordinary text. On a light background neither green nor yellow is readable, so warnings
+are magenta there."""
 
 _ON_GREY = ("#aaaaaa", "#000000")
-"""Ground and ink of the line that keys act on, in 16 colours: neither red nor faint text can be read on the dark grey
-of many terminals, nor yellow on the light one. Trouble is told there by its glyph, its words, and bold."""
+"""Background and text of the selected line in 16 colours. On the dark grey of many terminals red
+and faint text are unreadable, on the light grey yellow is. Trouble is shown by its glyph, its words
+and bold there."""
 _ON_BLUE = ("#0000aa", "#ffffff")
-"""Those of the selected command of the palette, which has faint words below it."""
+"""Background and text of the selected command in the palette, which has faint text below it."""
 
 
 def themes_of(colours: int) -> tuple[Theme, ...]:
-    """Return the themes for a terminal that has so many colours."""
+    """Return the themes for a terminal with `colours` colours."""
     if colours > 16:
         return THEMES
     return tuple(

@@ -1,4 +1,4 @@
-"""``rgt autostop``, ``rgt lease`` and ``rgt keep``: arm a box once its name was typed, or put its stop off."""
+"""``rgt autostop``, ``rgt lease`` and ``rgt keep``: arm a box's own stop, or postpone it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def run_autostop(arguments: AutostopArguments) -> int:
 
 
 def run_lease(arguments: LeaseArguments) -> int:
-    """Give a box a hard end; return the exit status."""
+    """Give a box a hard deadline; return the exit status."""
     wish = Wish(
         mode=Mode.LEASE,
         action=EndsBy(arguments.action),
@@ -93,7 +93,7 @@ def audit_log() -> AuditLog:
 
 
 def armed_book() -> ArmedBook:
-    """Return what is remembered of armed boxes, next to the audit log."""
+    """Return the record of armed boxes, next to the audit log."""
     return ArmedBook(default_path(os.environ).parent / ARMED)
 
 
@@ -147,7 +147,7 @@ def _arm(arguments: ArmingArguments, wish: Wish) -> int:
     known = tuple(
         known_objections(spec, load_profile(spec.profile), wish.action, readonly=readonly)
     )
-    if known:  # nobody need be asked
+    if known:  # already refused without asking the box
         return _refused(arguments, spec, wish, known, None, FAILED)
     return running.run_on_box(spec.name, _rehearsed(arguments, spec, wish))
 
@@ -241,7 +241,7 @@ def _refused(
 
 
 def run_keep(arguments: KeepArguments) -> int:
-    """Put it off; return the exit status."""
+    """Postpone the stop; return the exit status."""
     spec = open_box(arguments, trusted=True)
     return running.run_on_box(spec.name, _keep(arguments, spec))
 
@@ -270,11 +270,12 @@ async def _keep(arguments: KeepArguments, spec: BoxSpec) -> int:
     return OK
 
 
-# What ``rgt autostop`` and ``rgt lease`` print: what arming would mean, and the status of an armed box.
+# What ``rgt autostop`` and ``rgt lease`` print: what arming would mean, and the status of an armed
+# box.
 
 
 def body_of(found: Rehearsal, *, ok: bool) -> dict[str, Any]:
-    """Return what scripts read before anything is armed."""
+    """Return the JSON body for scripts before anything is armed."""
     review, request = found.review, found.request
     status = found.answer.status if found.answer is not None else AutostopStatus()
     return {
@@ -301,7 +302,7 @@ def body_of(found: Rehearsal, *, ok: bool) -> dict[str, Any]:
 
 
 def show_rehearsal(found: Rehearsal, now: float) -> None:
-    """Print what arming would mean, for the person who is about to type the name."""
+    """Print what arming would mean, before the person types the name."""
     for title, texts in _sections(found):
         for text in texts:
             sys.stdout.write(columns([(title, LABEL_WIDTH, "dim")], text))
@@ -376,8 +377,8 @@ def _holder(one: IdleHolder, accepted: Sequence[object]) -> str:
 
 
 def status_body(box: str, status: AutostopStatus, story: Sequence[StopEvent]) -> dict[str, Any]:
-    """Return what scripts read of a box's own stop."""
-    # The status names the box that it was armed as: none, where it is not armed.
+    """Return the JSON body for scripts about a box's own stop."""
+    # The status has the name under which the box was armed; it has none if it is not armed.
     return {
         "ok": True,
         **msgspec.to_builtins(status),
@@ -387,7 +388,7 @@ def status_body(box: str, status: AutostopStatus, story: Sequence[StopEvent]) ->
 
 
 def show_status(box: str, status: AutostopStatus, story: Sequence[StopEvent]) -> None:
-    """Print the status of a box's own stop, and its newest story."""
+    """Print the status of a box's own stop, and its newest events."""
     shown = [
         one
         for one in (status, status.lease)
@@ -419,7 +420,7 @@ def _line(title: str, text: str) -> None:
 
 
 def reading_of(status: AutostopStatus) -> AutostopReading:
-    """Return a status as a sample says it."""
+    """Return a status in the form of a sample's reading."""
     return AutostopReading(
         mode=status.mode or Mode.IDLE,
         action=status.action or EndsBy.PARK,

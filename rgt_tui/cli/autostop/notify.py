@@ -1,4 +1,4 @@
-"""``rgt notify``: give a box an address that it calls itself when something costs money and nobody watches."""
+"""``rgt notify``: give a box an address that it calls itself when it needs attention."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST = 4096
 
 
 def run_notify(arguments: NotifyArguments) -> int:
-    """Give, try, show or take away; return the exit status."""
+    """Set, test, show or remove the address; return the exit status."""
     spec = open_box(arguments, trusted=True)
     given: tuple[Secret, Secret | None] | None = None
     if arguments.what is None:
@@ -33,10 +33,10 @@ def run_notify(arguments: NotifyArguments) -> int:
 
 
 def _read(with_token: bool) -> tuple[Secret, Secret | None]:
-    """Read the address, and a token behind it, from standard input; on a terminal nothing of it is shown.
+    """Read the address, and with `with_token` a token, from stdin; a terminal does not echo them.
 
     Raises:
-        ValueError: it is no address that a box could call.
+        ValueError: It is not an address that a box could call.
     """
     lines = []
     for what in ("address", *(["token"] if with_token else [])):
@@ -90,7 +90,10 @@ async def _notify(
 
 
 def _in_words(text: str) -> str:
-    """Return what the agent's answer says, cleaned once it is decoded; an answer of another form stands as it is."""
+    """Return the text of the agent's JSON answer, cleaned after decoding.
+
+    An answer in another form is returned unchanged.
+    """
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):

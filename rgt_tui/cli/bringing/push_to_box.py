@@ -31,7 +31,7 @@ from rgt_tui.ssh import Deployed
 from rgt_tui.transfer import LeftOut, SourceError, SourceTree
 
 MOST_SHOWN = 8
-"""Lines of what was left out; --json has all of it."""
+"""Maximum lines about files left out; --json has all of them."""
 
 
 def run_push(arguments: PushArguments) -> int:
@@ -113,10 +113,10 @@ async def noted_push(
     line: ProgressLine,
     tree: SourceTree | None = None,
 ) -> Arrived:
-    """Push, show how far it is, and write that down for other rgts; what only looks leaves no note.
+    """Push, show the progress, and record it for other rgts; a dry run is not recorded.
 
     Raises:
-        Exception: as `push_tree`.
+        Exception: As in `push_tree`.
     """
     if choice.dry_run:
         return await push_tree(*way, profile, path, choice, tree=tree, progress=line.tell)
@@ -138,7 +138,10 @@ async def noted_push(
 
 
 class ProgressLine:
-    """How far it is, on a line of the terminal that is written over; nothing where stderr is none."""
+    """The progress, on one line of the terminal that is overwritten.
+
+    Silent if stderr is no terminal.
+    """
 
     def __init__(self) -> None:
         self._began: float | None = None
@@ -146,7 +149,7 @@ class ProgressLine:
         self._shown = False
 
     def tell(self, done: int, total: int) -> None:
-        """Show it, at most ten times a second."""
+        """Show the progress, at most ten times a second."""
         now = time.monotonic()
         self._began = now if self._began is None else self._began
         if sys.stderr.isatty() and (now - self._last > 0.1 or done >= total):
@@ -155,14 +158,14 @@ class ProgressLine:
             self._last, self._shown = now, True
 
     def end(self) -> None:
-        """Leave the line."""
+        """End the line."""
         if self._shown:
             sys.stderr.write("\n")
             self._shown = False
 
 
 def progress_text(done: int, total: int, seconds: float) -> str:
-    """Return how far it is, how fast it goes and how long it will take: ``12.0 MB of 1.2 GB, 8.1 MB/s, 2m26 left``."""
+    """Return progress, speed and remaining time: ``12.0 MB of 1.2 GB, 8.1 MB/s, 2m26 left``."""
     text = f"{size(done)} of {size(total)}"
     if seconds < 1 or done <= 0:
         return text
@@ -170,7 +173,7 @@ def progress_text(done: int, total: int, seconds: float) -> str:
 
 
 def lines(box: str, arrived: Arrived) -> list[str]:
-    """Return what is printed of a push, one line for each thing."""
+    """Return the printed result of a push, one line per item."""
     would = "would be " if arrived.dry_run else ""
     sent = f"{size(arrived.sent)} {would}sent" + (
         f" by {arrived.carrier}" if arrived.carrier else ""
@@ -190,14 +193,14 @@ def lines(box: str, arrived: Arrived) -> list[str]:
 
 
 def _shown(left_out: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:
-    """Return what is named in any case, secrets first."""
+    """Return the left-out files to print: all secrets, then others up to `MOST_SHOWN`."""
     secrets = [each for each in left_out if each.secret]
     others = [each for each in left_out if not each.secret]
     return tuple((secrets + others)[: max(MOST_SHOWN, len(secrets))])
 
 
 def doubts(arrived: Arrived) -> list[str]:
-    """Return what a person has to know of a push, and would not look for."""
+    """Return warnings about a push that the person must see."""
     found = [f"not replaced: {path}: {why}" for path, why in arrived.refused]
     secrets = [each.path for each in arrived.left_out if each.secret]
     if secrets:

@@ -42,13 +42,13 @@ VARIABLES = {
     ),
     "conda": ("CONDA_CHANNELS", "CONDA_CHANNEL_ALIAS", "CONDA_DEFAULT_CHANNELS"),
 }
-"""Kind → the variables of a profile's environment that are about it; the first of each is the mirror itself."""
+"""Environment variables per kind of mirror; the first of each is the mirror itself."""
 PROXY = "proxy"
 KINDS = (*VARIABLES, PROXY)
 
 
 def run_secret(arguments: SecretArguments) -> int:
-    """Keep, list or remove; return the exit code."""
+    """Store, list or remove a secret; return the exit code."""
     if arguments.list_only == bool(arguments.name):
         complain("name the secret: rgt secret BOX NAME, or rgt secret BOX --list")
         return USAGE
@@ -66,7 +66,10 @@ def run_secret(arguments: SecretArguments) -> int:
 
 
 def read_value(name: str) -> Secret | None:
-    """Return what is typed without an echo, or what comes on standard input, less one line end; None = nothing."""
+    """Return a value typed without echo or read from stdin, less one line end.
+
+    None if it is empty.
+    """
     if sys.stdin.isatty():
         text = getpass.getpass(f"{name}: ").encode()
     else:
@@ -114,7 +117,7 @@ def _tell(arguments: SecretArguments, spec: BoxSpec, answer: SecretAnswer) -> in
 
 
 ALL_JOBS = "*"
-"""How the agent names all jobs of a box."""
+"""The agent's name for all jobs of a box."""
 
 
 def _whose(row: KeptSecret) -> str:
@@ -124,7 +127,7 @@ def _whose(row: KeptSecret) -> str:
 
 
 def secret_lines(box: str, answer: SecretAnswer) -> list[str]:
-    """Return what is printed, one line for each thing; no value is known here."""
+    """Return the printed result, one line per item; values are not known here."""
     found = []
     if answer.put is not None:
         whose = f"for the {_whose(answer.put)}" if answer.put.job else "in a file"
@@ -148,11 +151,11 @@ def secret_lines(box: str, answer: SecretAnswer) -> list[str]:
 
 # ``rgt mirrors``: turn a box's package mirrors and proxy on or off, for jobs and login shells.
 #
-# Nothing is made up: where a profile has no fact, there is none.
+# Nothing is guessed: without a fact in the profile, nothing is set.
 
 
 class MirrorFact(msgspec.Struct, frozen=True, kw_only=True):
-    """What a platform has of one kind."""
+    """A platform's mirror or proxy of one kind."""
 
     kind: str
     env: dict[str, str] = {}
@@ -160,16 +163,17 @@ class MirrorFact(msgspec.Struct, frozen=True, kw_only=True):
     """Shell line that turns it on."""
     no_proxy: tuple[str, ...] = ()
     by_hand: tuple[str, ...] = ()
-    """What the platform offers and rgt does not do: it could not be undone, or differs from box to box."""
+    """Offered by the platform but not set by rgt: it could not be undone, or differs between
+    boxes."""
 
     @property
     def settable(self) -> bool:
-        """Rgt can turn it on and off."""
+        """Whether rgt can turn it on and off."""
         return bool(self.env or self.hook)
 
 
 def mirror_facts(profile: Profile) -> tuple[MirrorFact, ...]:
-    """Return what a profile says of mirrors and proxy, one for each kind that it speaks of."""
+    """Return the mirrors and the proxy in a profile, one fact per kind that it mentions."""
     own, network = profile.overrides, profile.network
     found = []
     for kind, names in VARIABLES.items():
@@ -198,7 +202,7 @@ def _speaks_of(kind: str, text: str) -> bool:
 
 
 def run_mirrors(arguments: MirrorsArguments) -> int:
-    """Show or turn; return the exit code."""
+    """Show, turn on or turn off; return the exit code."""
     spec = open_box(arguments, trusted=True)
     kinds = arguments.kinds or KINDS
     unknown = [kind for kind in kinds if kind not in KINDS]
@@ -275,7 +279,7 @@ async def _turn_mirrors(
 def mirror_lines(
     name: str, profile: Profile, facts: dict[str, MirrorFact], state: MirrorState
 ) -> list[str]:
-    """Return what is printed, one line for each thing."""
+    """Return the printed result, one line per item."""
     found = [f"{name}: {profile.name}, {how_many(len(facts), 'kind')} of mirror or proxy known"]
     if not facts:
         found = [f"{name}: no mirror is known for {profile.name}"]

@@ -1,4 +1,4 @@
-"""Commands that take machines in: rent them, find them in an account, try them before paying for long."""
+"""Commands that acquire machines: rent them, import them from an account, test them."""
 
 __all__ = ["account_import", "bid", "box_check", "up"]
 """Modules that other packages may use."""

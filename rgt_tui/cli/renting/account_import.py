@@ -19,18 +19,19 @@ from rgt_tui.profiles import all_profiles, thing_price, thing_words
 from rgt_tui.providers import KINDS
 
 NOWHERE = "invalid"
-"""A top-level domain that never leads anywhere (https://www.rfc-editor.org/rfc/rfc2606): rgt then asks the provider."""
+"""A reserved top-level domain (https://www.rfc-editor.org/rfc/rfc2606), so that rgt asks the
+provider."""
 
 
 def run_import(arguments: ImportArguments) -> int:
-    """List or add, from ssh_config or from accounts; return the exit status."""
+    """List or add boxes, from ssh_config or from accounts; return the exit status."""
     if arguments.sources is None:
         return import_hosts(arguments)
     return import_machines(arguments)
 
 
 def import_machines(arguments: ImportArguments) -> int:
-    """List or add; return the exit status."""
+    """List or add boxes from accounts; return the exit status."""
     if arguments.config is not None:
         complain(
             "--config is about hosts of ssh_config, --from about machines of a provider: give one of them"
@@ -47,7 +48,8 @@ def import_machines(arguments: ImportArguments) -> int:
     except OSError as error:
         complain(f"cannot read the fleet file: {error}")
         return FAILED
-    # Only here: it brings the SSH library along, which a list of ssh_config's hosts does not need.
+    # Imported here, because it imports the SSH library, which listing ssh_config's hosts does not
+    # need.
     from rgt_tui.fleet import ask_accounts
 
     named = [spec.provider for spec in every if spec.provider is not None]
@@ -70,10 +72,10 @@ def import_machines(arguments: ImportArguments) -> int:
 
 
 def check_kinds(kinds: Sequence[str]) -> None:
-    """Refuse a provider that rgt does not know.
+    """Check that rgt knows the providers.
 
     Raises:
-        FleetFileError: with those that it knows.
+        FleetFileError: It does not know one; the message lists those that it knows.
     """
     for kind in kinds:
         if kind not in KINDS:
@@ -83,13 +85,14 @@ def check_kinds(kinds: Sequence[str]) -> None:
 
 
 def known_boxes(place: Place) -> tuple[tuple[BoxSpec, ...], tuple[BoxSpec, ...]]:
-    """Return all boxes of a fleet file, and those that are trusted; none where there is no file yet.
+    """Return all boxes of a fleet file, and the trusted ones; empty if there is no file yet.
 
     Raises:
-        FleetFileError: it cannot be used.
-        OSError: it cannot be read.
+        FleetFileError: It cannot be used.
+        OSError: It cannot be read.
     """
-    # One that names no box yet, as `rgt init` writes it, has nothing to read; what is wrong with it is said by reading.
+    # A file without boxes, as written by `rgt init`, is not read here; its errors show up when it
+    # is written.
     if not place.path.exists() or not re.search(
         rb"^\s*\[?boxes", place.path.read_bytes(), re.MULTILINE
     ):
@@ -98,7 +101,7 @@ def known_boxes(place: Place) -> tuple[tuple[BoxSpec, ...], tuple[BoxSpec, ...]]
 
 
 def accounts_of(kinds: Sequence[str], refs: Sequence[ProviderRef]) -> list[ProviderRef]:
-    """Return a machine of each account of these kinds; of a kind that no box has, the account of the usual key."""
+    """Return one reference per account of these kinds, by default the account of the usual key."""
     found: dict[tuple[str, str], ProviderRef] = {}
     for kind in kinds:
         own = [ref for ref in refs if ref.kind == kind] or [ProviderRef(kind=kind, instance="")]
@@ -110,12 +113,12 @@ def accounts_of(kinds: Sequence[str], refs: Sequence[ProviderRef]) -> list[Provi
 def tables_of(
     bills: Sequence[AccountBill], patterns: Sequence[str], taken: Container[str]
 ) -> dict[str, tuple[Unlisted, dict[str, Any]]]:
-    """Return for each machine that is wanted the name that its box would have, itself, and the keys of that box. Pure.
+    """Return the wanted machines and the keys of their boxes, by the names of the boxes. Pure.
 
     Args:
-        bills: What the accounts have.
+        bills: Things in the accounts.
         patterns: Globs for names and ids; none = all.
-        taken: Names of boxes that there are.
+        taken: Names of existing boxes.
     """
     profiles = all_profiles()
     found: dict[str, tuple[Unlisted, dict[str, Any]]] = {}
@@ -137,7 +140,7 @@ def tables_of(
 
 
 def _name(thing: Unlisted, found: Mapping[str, object], taken: Container[str]) -> str:
-    """Return a name for a box that nothing has yet: the machine's own, as far as it can be one."""
+    """Return a free name for a box: the valid part of the machine's own name or id."""
     plain = [
         re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:48] for text in (thing.name, thing.id)
     ]
@@ -150,7 +153,7 @@ def _name(thing: Unlisted, found: Mapping[str, object], taken: Container[str]) -
 
 
 def box_values(bill: AccountBill, thing: Unlisted) -> dict[str, Any]:
-    """Return the keys of a box for a machine; without an address rgt takes the one that the provider tells."""
+    """Return the keys of a box for a machine; without an address, rgt asks the provider for it."""
     nowhere = f"{re.sub(r'[^A-Za-z0-9-]+', '-', thing.id).strip('-')[:60] or 'machine'}.{NOWHERE}"
     host = thing.host if thing.host and loading.BOX["host"](thing.host) is None else None
     provider = {
@@ -170,7 +173,7 @@ def box_values(bill: AccountBill, thing: Unlisted) -> dict[str, Any]:
 
 
 def _say_costs(bills: Sequence[AccountBill]) -> None:
-    """Print what each thing costs, as comments above the tables: what cannot become a box included."""
+    """Print the cost of each thing as comments above the tables, including volumes and the like."""
     for bill in bills:
         for thing in bill.things:
             print_lines(f"# {bill.kind}: {thing_words(thing)}: {thing_price(thing)}")

@@ -1,4 +1,4 @@
-"""What ``rgt up`` prints, and how a newly rented machine is taken over: waited for, read back, added, logged in."""
+"""Output of ``rgt up``, and the steps after renting: wait, read back, add the box, log in."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ from rgt_tui.ssh import (
 )
 
 MEET_SECONDS = 120.0
-"""For the first login: sshd may answer before the machine has the key."""
+"""Time for the first login: sshd may answer before the machine has the key."""
 AGAIN_SECONDS = 5.0
 MOST_LISTED = 10
-"""So many candidates are listed; ``--json`` has all."""
+"""Maximum candidates in the list; ``--json`` has all."""
 SUBJECT_WIDTH = 13
 
 
@@ -84,11 +84,11 @@ class Newcomer(msgspec.Struct, frozen=True, kw_only=True):
     wish: Wish
     token: str
     identity: str | None = None
-    """The public key file that was named."""
+    """The public key file that was given."""
 
 
 class Arrived(msgspec.Struct, frozen=True, kw_only=True):
-    """How it came out."""
+    """The result of the steps after renting."""
 
     code: int
     reasons: tuple[str, ...] = ()
@@ -96,7 +96,10 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def why_not_taken(place: Place, name: str, kind: str) -> str:
-    """Say why the fleet file could not take such a box; empty = it can. Asked before anything is rented."""
+    """Return why the fleet file could not accept such a box; empty if it can.
+
+    Call before renting.
+    """
     try:
         load_profile(kind)
         text = read_source(place.path).data.decode("utf-8") if place.path.exists() else ""
@@ -117,7 +120,10 @@ async def bring_in(
     newcomer: Newcomer,
     say: Callable[[str], None],
 ) -> Arrived:
-    """Wait for a machine, write its box, and log in; offer to end what is not as agreed, or does not answer."""
+    """Wait for a machine, write its box, and log in; offer to end a machine that is wrong.
+
+    That is, one that is not as agreed, or does not answer.
+    """
     name, token = newcomer.name, newcomer.token
 
     async def seen(machine: Instance) -> None:
@@ -215,7 +221,10 @@ async def _meet(
 async def _tried(
     arguments: UpArguments, spec: BoxSpec, say: Callable[[str], None]
 ) -> tuple[str, ...]:
-    """Try the machine before money runs; return what refuses it. What could not be tried refuses nothing."""
+    """Test the machine before it is used; return the reasons to refuse it.
+
+    A test that could not run is no reason.
+    """
     try:
         with waiting(f"trying {spec.name} …"):
             found = await measure(
@@ -242,7 +251,7 @@ async def _tried(
 
 
 async def _login(arguments: UpArguments, spec: BoxSpec) -> tuple[Link, str]:
-    """Log in, putting what is asked to the person; return how the box stands, and why."""
+    """Log in, with prompts for the person; return the state of the connection, and the reason."""
     asks = not _is_script(arguments)
     fleet = make_fleet(
         [spec],
@@ -271,7 +280,7 @@ async def _login(arguments: UpArguments, spec: BoxSpec) -> tuple[Link, str]:
 
 
 async def _logged_in(fleet: Fleet, name: str) -> tuple[Link, str]:
-    """Wait until a box is live, trying again while the machine is still being set up."""
+    """Wait until a box is live, with retries while the machine is still being set up."""
     link, why = Link.CONNECTING, "no answer"
     loop = asyncio.get_running_loop()
     until, again = loop.time() + MEET_SECONDS, loop.time() + AGAIN_SECONDS
@@ -295,7 +304,7 @@ async def _answer(fleet: Fleet, questions: TerminalQuestions, question: Question
 async def _offer_end(
     arguments: UpArguments, spec: BoxSpec, reasons: tuple[str, ...], code: int
 ) -> int:
-    """Let the person end a machine that is not what was agreed, or does not answer; return the exit status."""
+    """Offer to end a machine that is wrong or does not answer; return the exit status."""
     for reason in reasons:
         complain(f"{spec.name}: {reason}")
     if (
@@ -313,7 +322,7 @@ async def _offer_end(
 
 
 def first_contact_lines(platform: str) -> list[str]:
-    """Return what a tenant reads before money runs, from the platform's page."""
+    """Return what to know before using the platform, from its page."""
     profile = load_profile(platform)
     lines = []
     for section in platform_page(profile):
@@ -323,11 +332,12 @@ def first_contact_lines(platform: str) -> list[str]:
     return lines
 
 
-# What ``rgt up`` prints: offers with their full price, what is about to be rented, and the JSON for scripts.
+# Output of ``rgt up``: offers with their full price, what would be rented, and the JSON for
+# scripts.
 
 
 def progress(*, as_json: bool) -> Callable[[str], None]:
-    """Return what prints progress: to standard output, or to standard error where that is for a script."""
+    """Return a function that prints progress: to stdout, or to stderr if stdout is for a script."""
 
     def say(text: str) -> None:
         print_lines(text)
@@ -339,7 +349,7 @@ def progress(*, as_json: bool) -> Callable[[str], None]:
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Print lines that are complete."""
+    """Print lines that already have line ends."""
     for line in lines:
         sys.stdout.write(line)
     sys.stdout.flush()
@@ -395,7 +405,7 @@ def review_lines(review: RentReview) -> Iterator[str]:
 
 
 def _platform(kind: str) -> tuple[str, ...]:
-    """Return what the platform's profile says before money runs there, such as what binds a volume to its region."""
+    """Return what to know before renting from a platform, such as limits of its volumes."""
     try:
         return before_renting(load_profile(kind))
     except ProfileError:
@@ -412,7 +422,7 @@ def answer_json(
     token: str = "",
     machine: Instance | None = None,
 ) -> None:
-    """Print what scripts read: one object."""
+    """Print the result for scripts as one JSON object."""
     body: dict[str, object] = {
         "ok": code == 0,
         "exit": code,

@@ -1,4 +1,4 @@
-"""``rgt bid``: show what a spot machine's bid is and would cost, and change it once a person has confirmed that."""
+"""``rgt bid``: show a spot machine's bid and its cost, and change it after a person confirms."""
 
 from __future__ import annotations
 
@@ -171,14 +171,14 @@ class _Run:
         self._log.record(entry)
 
     def _note(self, event: AuditEvent, instance: str, text: str) -> None:
-        """Record what happened; a log that cannot be written hides no outcome."""
+        """Record an event; if the log cannot be written, the command continues with a warning."""
         try:
             self._record(event, instance, text)
         except AuditFailed as error:
             complain(error)
 
     def end(self, code: int, *reasons: str) -> int:
-        """Print how it ended, and return the exit status."""
+        """Print the result, and return the exit status."""
         if self._arguments.json:
             review = self._review
             print_json(

@@ -1,4 +1,4 @@
-"""``rgt check-box``: test a box before money is spent, and say whether it is worth its price."""
+"""``rgt check-box``: test a box before money is spent, and rate it against its price."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STYLES = {Verdict.OK: "dim", Verdict.DOUBTFUL: "bold yellow", Verdict.REFUSE: "b
 
 
 def run_check_box(arguments: CheckBoxArguments) -> int:
-    """Try one box; return the exit status."""
+    """Test one box; return the exit status."""
     spec = open_box(arguments, trusted=True)
     expected = expected_of(spec) if arguments.expect is None else Expected(*arguments.expect)
     return running.run_on_box(spec.name, _check(arguments, spec, expected))
@@ -44,12 +44,12 @@ async def _check(arguments: CheckBoxArguments, spec: BoxSpec, expected: Expected
             accept_new_host_keys=arguments.accept_new_host_key,
         )
     path = checks_path(os.environ)
-    # Not against itself: a box that was always slow would be its own measure.
+    # Not against itself: a box that was always slow would be its own reference.
     earlier = tuple(one for one in load_checks(path) if one.box != spec.name)
     rows = judge(found, expected, earlier, spec.profile)
     code = exit_status(rows)
     if code == OK and not arguments.quick:
-        # What was refused is no measure for others. A disk that fails costs the comparison alone.
+        # Refused boxes are no reference for others. A disk error only loses the reference.
         with contextlib.suppress(OSError, TimeoutError):
             keep_check(path, remembered(spec, found))
     if arguments.json:
@@ -66,7 +66,7 @@ async def _check(arguments: CheckBoxArguments, spec: BoxSpec, expected: Expected
 
 
 def exit_status(rows: tuple[Row, ...]) -> int:
-    """Return the exit status: what is only doubtful is for a person to weigh."""
+    """Return the exit status; doubts alone are left to the person."""
     if any(row.verdict is Verdict.REFUSE for row in rows):
         return FAILED
     return OK

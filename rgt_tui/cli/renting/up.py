@@ -1,4 +1,4 @@
-"""``rgt up``: ask markets for a machine, show its full price, confirm, rent it with one call, and take it in."""
+"""``rgt up``: ask markets for a machine, show the full price, confirm, rent it, and add it."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ from rgt_tui.providers import ProviderError, Providers
 
 NEXT = "next"
 PUBLIC_KEYS = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
-"""In ``~/.ssh``, the first that is there."""
+"""Files in ``~/.ssh``; the first existing one is used."""
 KEY_BYTES = 16_384
 LEAST_FIND_SECONDS = 30.0
 
 
 def run_up(arguments: UpArguments) -> int:
-    """Rent a machine, or resume a renting that was interrupted; return the exit status."""
+    """Rent a machine, or resume an interrupted rental; return the exit status."""
     try:
         problem = _contradiction(arguments)
         if problem:
@@ -82,18 +82,18 @@ def run_up(arguments: UpArguments) -> int:
 
 
 def _doubt(place: Place) -> str | None:
-    """Say why a fleet file does not count: a box that it names could not be stopped by what it says."""
+    """Return why a fleet file is not trusted: boxes in it could not be stopped by its settings."""
     try:
         return open_place(place, os.environ).doubt
     except FleetFileError as error:
-        # One that names no box yet is as good as none.
+        # A file without boxes is as good as none.
         if "names no box" in str(error):
             return None
         raise
 
 
 def _contradiction(arguments: UpArguments) -> str:
-    """Return why the options make no sense together; empty where they do."""
+    """Return why the options contradict each other; empty if they do not."""
     if not loading.NAME.fullmatch(arguments.name):
         return f"{arguments.name!r} is not a valid box name; use letters, digits, '.', '_' and '-'"
     if (arguments.confirm is None) != (arguments.evidence is None):
@@ -111,10 +111,10 @@ def _contradiction(arguments: UpArguments) -> str:
 
 
 def wish_of(arguments: UpArguments, home: Path) -> Wish:
-    """Return what is asked for.
+    """Return the requested machine.
 
     Raises:
-        FleetFileError: no GPU is named, or there is not a public key.
+        FleetFileError: No GPU is named, or there is no public key.
     """
     if arguments.gpu is None:
         raise FleetFileError("say which GPU: --gpu A100, or --gpu A100:2 for two of them")
@@ -133,10 +133,10 @@ def wish_of(arguments: UpArguments, home: Path) -> Wish:
 
 
 def public_key(named: str | None, home: Path) -> str:
-    """Return the line that lets this person in.
+    """Return the public key for logging in to the machine.
 
     Raises:
-        FleetFileError: there is none, or the file holds something else, such as the private key.
+        FleetFileError: It is missing, or the file is something else, such as the private key.
     """
     if named is not None:
         path = Path(named).expanduser()
@@ -159,7 +159,10 @@ def public_key(named: str | None, home: Path) -> str:
 
 
 def no_offer(found: Search) -> tuple[tuple[str, ...], int]:
-    """Return why a search has no candidate, and the exit status: that nobody was asked is no answer."""
+    """Return why a search has no candidate, and the exit status.
+
+    If no provider answered, the status is `UNREACHABLE`, because nothing is known about the offers.
+    """
     reasons: list[str] = []
     if found.answered:
         reasons.append(f"nothing that fits is offered now by {', '.join(found.answered)}")
@@ -222,13 +225,13 @@ class _Run:
         self._say = progress(as_json=arguments.json)
 
     async def rent(self, refs: Sequence[ProviderRef]) -> int:
-        """Look for candidates, and take one."""
+        """Search candidates, and rent one."""
         wish = wish_of(self._arguments, Path.home())
         accounts = renting_accounts(self._providers, self._arguments.on or (), refs)
         with waiting(f"asking {', '.join(dict.fromkeys(ref.kind for ref in accounts))} …"):
             found = await search(self._providers, accounts, wish)
         for trouble in found.troubles:
-            # Who did not name a provider does not miss it.
+            # A missing key only matters to a person who named that provider.
             missed = not trouble.no_market and (not trouble.no_key or not found.candidates)
             if self._arguments.on or missed:
                 complain(f"{trouble.kind}: {trouble.text}")
@@ -241,7 +244,7 @@ class _Run:
         return await self._ask(found, wish)
 
     async def _script(self, found: Search, wish: Wish, taken: str) -> int:
-        """Show or take exactly the first candidate: nobody can confirm another one."""
+        """Show or rent exactly the first candidate: a script cannot confirm another one."""
         candidate = found.candidates[0]
         token = new_token(self._name)
         review = await self._rental.review(candidate, wish, self._name, token, taken=taken)
@@ -258,7 +261,7 @@ class _Run:
         return code
 
     async def _ask(self, found: Search, wish: Wish) -> int:
-        """Go through the candidates with a person, until one is taken."""
+        """Show the candidates to a person one at a time, until one is rented."""
         write_lines(candidate_lines(found, wish))
         for number, candidate in enumerate(found.candidates, 1):
             token = new_token(self._name)
@@ -296,7 +299,10 @@ class _Run:
         *,
         more: bool = False,
     ) -> int | None:
-        """Take one candidate; None = nothing was created there, for certain, and there is another one."""
+        """Rent one candidate.
+
+        Return None if certainly nothing was created and there are more candidates.
+        """
         with self._rental.held(candidate.ref, self._name) as creation:
             taken = await self._rental.take(
                 creation,
@@ -368,7 +374,7 @@ class _Run:
         return arrived.code
 
     async def resume(self, action: OpenAction) -> int:
-        """Go on with a creation that an earlier rgt has sent: look for its machine, and bring it in."""
+        """Resume a rental whose request an earlier rgt sent: find its machine, and add it."""
         rent = action.first.rent
         assert rent is not None
         ref = ref_of(action)
@@ -387,7 +393,7 @@ class _Run:
             return await self._bring(creation, ref, taken, rent.wish, candidate, rent.token, None)
 
     async def write_off(self, begun: Sequence[OpenAction]) -> int:
-        """Note that a person says that nothing came of a creation; only where the list does not say otherwise."""
+        """Record that a person declares a rental void, unless the provider still lists it."""
         token = self._arguments.written_off or ""
         action = next(
             (one for one in begun if one.first.rent is not None and one.first.rent.token == token),

@@ -1,4 +1,4 @@
-"""``rgt init``, ``rgt add`` and ``rgt import``: add boxes to the fleet file, typed, pasted, or from ssh_config."""
+"""``rgt init``, ``rgt add``, ``rgt import``: add boxes, typed, pasted, or from ssh_config."""
 
 from __future__ import annotations
 
@@ -39,17 +39,20 @@ OPTIONS = {"port": "port", "user": "user", "identityfile": "identity", "hostname
 
 
 class NotSsh(ValueError):
-    """What was pasted is no way to a box; the message says why."""
+    """The pasted text is no address of a box; the message says why."""
 
 
 def parse_target(text: str) -> dict[str, Any]:
-    """Return ``host`` and, where they are said, ``port``, ``user``, ``identity``, ``ssh_config`` and ``tunnels``.
+    """Parse a host or an ssh command.
+
+    Returns a dict with ``host`` and, if given, ``port``, ``user``, ``identity``, ``ssh_config`` and
+    ``tunnels``.
 
     Args:
         text: ``HOST``, ``USER@HOST``, ``HOST:PORT``, ``ssh://…``, or a whole ssh command.
 
     Raises:
-        NotSsh: it is none of these.
+        NotSsh: It is none of these.
     """
     try:
         parts = shlex.split(text)
@@ -86,7 +89,10 @@ def _command(words: list[str]) -> dict[str, Any]:
 
 
 def _option(word: str, rest: list[str]) -> list[tuple[str, Any]]:
-    """Read one word of options, such as ``-p``, ``-p40022``, ``-tA``; takes its value from `rest`."""
+    """Parse one word of options, such as ``-p``, ``-p40022``, ``-tA``.
+
+    Takes its value from `rest`.
+    """
     for place, letter in enumerate(word[1:], 1):
         if letter not in VALUED:
             continue
@@ -166,7 +172,7 @@ ORDER = (
 
 
 def guess_profile(host: str) -> str | None:
-    """Return the profile whose platform hands out such host names; None where that is not known."""
+    """Return the profile whose platform uses such host names; None if unknown."""
     name = host.lower()
     for profile in all_profiles().values():
         if any(fnmatchcase(name, pattern) for pattern in profile.launch.hosts):
@@ -175,21 +181,24 @@ def guess_profile(host: str) -> str | None:
 
 
 def target(named: str | None) -> Place:
-    """Return the fleet file to add to: the one that is meant, else a new ``rgt.toml`` here."""
+    """Return the fleet file to add to: the one in use, else a new ``rgt.toml`` here."""
     return find_place(named, os.environ, working_directory()) or Place(
         Path("rgt.toml"), lies_there=True
     )
 
 
 def say(path: Path | None, tables: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print boxes as JSON; `path` is the file that has them now, None = none yet."""
+    """Print boxes as JSON; `path` is the file that has them now, None if none does."""
     for name, values in tables.items():
         box = {"box": name, **values, "file": None if path is None else str(path)}
         print_lines(json.dumps(box))
 
 
 def keep_trust(before: Source | None, after: Source) -> str | None:
-    """Trust a fleet file that rgt has written, if it was trusted or is new; return why it is not trusted now."""
+    """Trust a fleet file that rgt wrote, if it is new or was trusted before.
+
+    Return why it is not trusted now, or None.
+    """
     try:
         if renew(default_path(os.environ), before, after, os.environ):
             return None
@@ -205,7 +214,7 @@ def write(
     """Add boxes; return the exit code.
 
     Args:
-        named: What ``--fleet`` says.
+        named: Value of ``--fleet``.
         tables: Name → keys of each box.
         as_json: Print JSON objects instead of tables.
     """
@@ -238,7 +247,7 @@ def write(
 
 
 def prefilled(profile: Profile) -> str:
-    """Return the defaults that a platform's profile provides; empty where there are none."""
+    """Return the defaults that a platform's profile provides; may be empty."""
     overrides = profile.overrides
     told = {
         "user": profile.launch.user,
@@ -311,7 +320,7 @@ LOCAL_FILES = ("identity", "ssh_config")
 
 
 def anchored(path: str) -> str:
-    """Return the name of a local file so that it means the same from every working directory, as it was typed here."""
+    """Return a local path that does not depend on the working directory."""
     if path == "none" or path.startswith(("/", "~", "%d", "${")):
         return path
     return str(Path(path).absolute())
@@ -347,7 +356,7 @@ GIT_HOSTS = (
     "git.sr.ht",
     "codeberg.org",
 )
-"""Hosts that people have in ssh_config and that are no boxes; a pattern that names one takes it all the same."""
+"""Hosts in ssh_config that are no boxes; imported only if a pattern names one exactly."""
 
 
 def import_hosts(arguments: ImportArguments) -> int:
@@ -383,9 +392,10 @@ def show_or_write(arguments: ImportArguments, tables: Mapping[str, Mapping[str, 
 
 
 def _taken(arguments: ImportArguments) -> dict[str, str]:
-    """Return host → box of the fleet file, as far as there is one."""
+    """Return a map from hosts and names to boxes of the fleet file; empty without one."""
     path = target(arguments.fleet).path
-    # One that names no box yet, as `rgt init` writes it, has nothing to read; what is wrong with it is said by reading.
+    # A file without boxes, as written by `rgt init`, is not read here; its errors show up when it
+    # is written.
     if not path.exists() or not re.search(rb"^\s*\[?boxes", path.read_bytes(), re.MULTILINE):
         return {}
     return {name: spec.name for spec in load_fleet(path) for name in (spec.host, spec.name)}
@@ -399,10 +409,10 @@ def host_tables(
     Args:
         named: The ssh_config to read; None = the person's own.
         patterns: Globs of which an alias must match one; none = all.
-        taken: Names and hosts of boxes that there are.
+        taken: Names and hosts of existing boxes.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: It cannot be read.
     """
     config = str(Path(named).expanduser().absolute()) if named else None
     around = surroundings(config)
@@ -412,7 +422,7 @@ def host_tables(
         try:
             return resolve(Wanted(alias), around).host
         except ConfigError:
-            return alias  # the box then says what is wrong with its entry
+            return alias  # connecting to the box will report the error in its entry
 
     names = scan(around).aliases
     with ThreadPoolExecutor() as threads:

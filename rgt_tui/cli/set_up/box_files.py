@@ -1,4 +1,4 @@
-"""``rgt push --trainer``, ``rgt agent`` and ``rgt remove``: rgt's own files on a box, put there and removed."""
+"""``rgt push --trainer``, ``rgt agent``, ``rgt remove``: add and remove rgt's files on a box."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rgt_tui.ssh import (
 
 
 def run_push_trainer(arguments: PushArguments) -> int:
-    """Put the trainer on a box; return the exit code."""
+    """Install the trainer on a box; return the exit code."""
     spec = open_box(arguments, trusted=True)
 
     async def work() -> int:
@@ -46,7 +46,7 @@ COMMAND = ("--config", "{cfg}", "--task", "{task}", "--epochs", "{epochs}", "--o
 
 
 def job_settings(pushed: Pushed, spec: BoxSpec) -> dict[str, Any]:
-    """Return a ``job.json`` for the box: the paths and the environment are those that its platform's profile names."""
+    """Return a ``job.json`` for the box, with paths and environment of its platform's profile."""
     overrides = load_profile(spec.profile).overrides
     durable = spec.durable or overrides.durable_dir
     return {
@@ -59,7 +59,7 @@ def job_settings(pushed: Pushed, spec: BoxSpec) -> dict[str, Any]:
 
 
 def tell(pushed: Pushed, job: dict[str, Any], as_json: bool) -> int:
-    """Print what is there now; return the exit code."""
+    """Print what is installed; return the exit code."""
     if as_json:
         body = {**msgspec.structs.asdict(pushed), "job": job, "problem": pushed.problem}
         print_json(body)
@@ -85,7 +85,7 @@ def run_agent(arguments: AgentArguments) -> int:
     """Write the zipapp; the same source gives the same bytes."""
     bundle = build_agent()
     try:
-        # A pipe that nobody reads is not waited for.
+        # O_NONBLOCK: do not wait for a reader of a pipe.
         fd = os.open(
             arguments.out,
             os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK,
@@ -102,7 +102,7 @@ def run_agent(arguments: AgentArguments) -> int:
 
 
 def run_remove(arguments: RemoveArguments) -> int:
-    """Look, ask, remove; return the exit code."""
+    """List, ask, remove; return the exit code."""
     config, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
 
     if arguments.only_forget:
@@ -145,7 +145,7 @@ async def _removal(arguments: RemoveArguments, spec: BoxSpec, *, dry_run: bool) 
 
 
 def agreed(arguments: RemoveArguments | PushArguments, question: str) -> bool:
-    """Ask for consent; without a terminal there is nobody to ask."""
+    """Ask for consent; without a terminal, refuse."""
     if arguments.yes:
         return True
     if arguments.json or not interactive():
@@ -158,7 +158,7 @@ def agreed(arguments: RemoveArguments | PushArguments, question: str) -> bool:
 
 
 def _forget(arguments: RemoveArguments, spec: BoxSpec, found: Removal) -> int:
-    """Take the box out of the fleet file; return the exit code."""
+    """Remove the box from the fleet file; return the exit code."""
     if arguments.dry_run:
         return _tell(arguments, spec, found, forgotten=False)
     path, lies_there = target(arguments.fleet)

@@ -1,4 +1,4 @@
-"""``rgt doctor``: what is wrong here, in the fleet file and on each box, and what to do about it."""
+"""``rgt doctor``: what is wrong here, in the fleet file and on each box, and how to fix it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from rgt_tui.providers.recording import Recording, record_account
 from rgt_tui.ssh import Policy
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
-"""Of a status on a terminal."""
+"""Style of each status on a terminal."""
 
 
 def run_doctor(arguments: DoctorArguments) -> int:
-    """Check, or record what a provider answers; return the exit code."""
+    """Check, or record a provider's answers; return the exit code."""
     if arguments.record is not None:
         return run_record(arguments)
     return running.run(_examine(arguments))
@@ -59,7 +59,7 @@ async def _examine(arguments: DoctorArguments) -> int:
 
 
 async def _boxes(specs: Sequence[BoxSpec], arguments: DoctorArguments) -> list[Finding]:
-    """Examine boxes side by side; each is printed as a whole as soon as it is through."""
+    """Check boxes concurrently; each one's findings are printed together when it is done."""
     policy = Policy.ACCEPT_NEW if arguments.accept_new_host_key else Policy.ASK
     gate = asyncio.Semaphore(10)
     findings: list[Finding] = []
@@ -74,7 +74,7 @@ async def _boxes(specs: Sequence[BoxSpec], arguments: DoctorArguments) -> list[F
             sys.stdout.flush()
 
     with asked_here() as questions:
-        # A question that is on the screen is not scrolled away by the findings of another box.
+        # Findings of other boxes must not scroll away a question on the screen.
         screen = asyncio.Lock() if questions is None else questions.turn
         await asyncio.gather(*(one(spec) for spec in specs))
     return findings
@@ -91,7 +91,7 @@ def _print(finding: Finding, as_json: bool) -> None:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Return the last line: how many of each."""
+    """Return the last line: the number of findings per status."""
     counts = {
         word: sum(f.status.value == word for f in findings)
         for word in ("ok", "warn", "fail", "skip")
@@ -99,7 +99,7 @@ def summary(findings: Sequence[Finding]) -> str:
     return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 
 
-# ``rgt doctor ACCOUNT --record FILE``: what a provider answers to reads, for a report, without what is yours.
+# ``rgt doctor ACCOUNT --record FILE``: a provider's answers for a report, without personal data.
 
 
 def run_record(arguments: DoctorArguments) -> int:
@@ -120,15 +120,15 @@ def run_record(arguments: DoctorArguments) -> int:
 
 
 def account_of(arguments: DoctorArguments, named: str) -> ProviderRef:
-    """Return any machine of the account that a word names: a box of the fleet file, or a kind of provider.
+    """Return a reference to an account, named by a box of the fleet file or a kind of provider.
 
     Raises:
-        FleetFileError: there is no such account.
+        FleetFileError: There is no such account.
     """
     try:
         boxes = open_fleet(arguments, trusted=True).boxes
     except FleetFileError:
-        # Without a fleet file the vendor's own key may still be there; one that is not trusted names no account.
+        # The vendor's usual key may exist without a fleet file; an untrusted file names no account.
         boxes = ()
     refs = [(spec.name, spec.provider) for spec in boxes if spec.provider is not None]
     found = next((ref for name, ref in refs if named in (name, ref.kind)), None)

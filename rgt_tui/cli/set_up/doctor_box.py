@@ -1,4 +1,4 @@
-"""What ``rgt doctor`` checks on a box: the connection, the agent, and what one sample says."""
+"""The checks of ``rgt doctor`` on a box: the connection, the agent, and one sample."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from rgt_tui.ssh import (
 )
 
 Judged = tuple[Status, str, str]
-"""Status, what was found, what to do."""
+"""Status, finding, and advice."""
 
 FULL_PCT, NEARLY_PCT = 97.0, 90.0
 SKEW_WARN_S, SKEW_FAIL_S = 5.0, 300.0
@@ -49,23 +49,24 @@ WHERE = (
     r"{ tr '\000' '\n' </proc/1/environ; env; } 2>/dev/null | sed -n 's/^'$n'=..*/\1/p'; "
     "cut -d' ' -f2 /proc/mounts 2>/dev/null; true"
 )
-"""Prints the names of variables that a platform sets, without their values, and all mount points."""
+"""Prints the names of variables that a platform sets, without values, and all mount points."""
 LONG_UNWATCHED_S = 3600.0
-"""A recorder without a client for less than this may be that of another computer which reconnects."""
+"""Shorter than this without a client, a recorder may belong to another computer that will
+reconnect."""
 MOST_NAMED = 5
 
 
 def judge(
     sample: Sample, spec: BoxSpec, named: tuple[str, ...], before: float, after: float
 ) -> dict[str, Judged]:
-    """Return what each check makes of a sample.
+    """Return the results of the checks of a sample.
 
     Args:
         sample: The sample.
         spec: The box.
-        named: The mount points that are expected.
-        before: Client clock when the sample was asked for.
-        after: Client clock when it was there.
+        named: The expected mount points.
+        before: Client clock when the sample was requested.
+        after: Client clock when it arrived.
     """
     return {
         "disk": disk(sample.disks),
@@ -76,7 +77,7 @@ def judge(
 
 
 def disk(disks: tuple[Disk, ...]) -> Judged:
-    """Bytes and inodes of every file system that can be written to."""
+    """Check the bytes and inodes of every writable file system."""
     shares = [
         (share, f"{disk.mount} {pct(share)} of its {what}")
         for disk in disks
@@ -99,7 +100,7 @@ def disk(disks: tuple[Disk, ...]) -> Judged:
 
 
 def clock(at: float, before: float, after: float) -> Judged:
-    """The box's clock, as exactly as the time that the question took allows."""
+    """Check the box's clock, as precisely as the round trip allows."""
     if before <= at <= after:
         skew = 0.0
     else:
@@ -120,7 +121,7 @@ def clock(at: float, before: float, after: float) -> Judged:
 
 
 def mounts(disks: tuple[Disk, ...], named: tuple[str, ...], by_person: bool) -> Judged:
-    """The mount points that are expected: a missing one is a failure only where the fleet file names it."""
+    """Check the expected mount points; a missing one fails only if the fleet file names it."""
     found = {disk.mount: disk for disk in disks}
     missing = [mount for mount in named if mount not in found or found[mount].error is not None]
     if not missing:
@@ -134,7 +135,7 @@ def mounts(disks: tuple[Disk, ...], named: tuple[str, ...], by_person: bool) -> 
 
 
 def gpu(sample: Sample) -> Judged:
-    """The GPUs."""
+    """Check the GPUs."""
     if not sample.gpus:
         return Status.WARN, "no GPU found", "is this a box without a GPU, or is the driver missing?"
     broken = [f"GPU {gpu.index}: {gpu.error}" for gpu in sample.gpus if gpu.error]
@@ -156,15 +157,15 @@ COMMAND_SECONDS = 20.0
 MOST_BYTES = 64 << 10
 LIST_RECORDERS = ("record", "--list")
 BEGIN = "RGT-BEGIN"
-"""Stands before what a command prints, behind what the start-up files of the login shell print."""
+"""Printed before a command's output, to skip the output of the login shell's start-up files."""
 
 
 class BoxDoctor:
-    """Examines one box.
+    """Checks one box.
 
     Args:
         spec: The box.
-        policy: What becomes of an unknown host key.
+        policy: How to treat an unknown host key.
     """
 
     def __init__(self, spec: BoxSpec, policy: Policy) -> None:
@@ -183,9 +184,7 @@ class BoxDoctor:
             self._broke_off(f"no result within {seconds:g} s", "try again with a longer --timeout")
         except (asyncssh.Error, OSError, BoxError) as error:
             self._broke_off(str(error) or type(error).__name__, "try again; it broke off here")
-        except (
-            Exception
-        ) as error:  # one box must not keep the findings of all the others from being told
+        except Exception as error:  # a failure on one box must not hide the findings of the others
             self._broke_off(
                 f"rgt: {type(error).__name__}: {error}",
                 "this is a bug in rgt; please report this line",
@@ -231,7 +230,10 @@ class BoxDoctor:
             connection.abort()
 
     async def _way(self, first: Host, *, alone: bool) -> bool:
-        """Check name and port of the first hop; returns whether to go on. `alone`: it is the box itself."""
+        """Check name and port of the first hop; return whether to continue.
+
+        `alone`: The first hop is the box itself.
+        """
         if first.proxy_command is not None:
             for check in ("dns", "tcp"):
                 self._put(check, Status.SKIP, "reached through a ProxyCommand")
@@ -257,7 +259,10 @@ class BoxDoctor:
         return True
 
     async def _not_there(self, check: str, text: str, advice: str, alone: bool) -> bool:
-        """Note that the described address fails, and what the provider says; returns whether it knows another."""
+        """Record that the described address fails.
+
+        Return whether the provider reports another one.
+        """
         meter = await provider_word(self._spec) if alone else None
         self._elsewhere = None if meter is None else elsewhere(self._spec, meter)
         if meter is None or self._elsewhere is None:
@@ -368,9 +373,8 @@ class BoxDoctor:
                 name="taking a sample",
             )
             after = time.time()
-            line = done.out.strip().rpartition(b"\n")[
-                2
-            ]  # start-up files of the shell may print before it
+            # start-up files of the shell may print before it
+            line = done.out.strip().rpartition(b"\n")[2]
             sample = cleaned(msgspec.json.decode(record(line) or line, type=Sample))
         except CommandFailed as error:
             advice = "a disk or network file system there may hang; what prints in ~/.bashrc?"
@@ -446,7 +450,7 @@ class BoxDoctor:
 
     @staticmethod
     async def _text(connection: asyncssh.SSHClientConnection, command: str, name: str) -> str:
-        """Return what a command of sh prints, whatever the login shell is, and prints before it."""
+        """Return the output of an sh command, without what any login shell prints before it."""
         command = f"sh -c {shlex.quote(f'echo; echo {BEGIN}; {command}')}"
         done = await run(
             connection, command, seconds=COMMAND_SECONDS, most_bytes=MOST_BYTES, name=name
@@ -454,7 +458,7 @@ class BoxDoctor:
         return done.out.decode("utf-8", "replace").rpartition(f"{BEGIN}\n")[2]
 
 
-# Which recorders of a box are no longer needed, and the command that ends each.
+# Recorders on a box that are no longer needed, and the commands that stop them.
 
 
 class ListedRecorder(msgspec.Struct, frozen=True):
@@ -470,7 +474,7 @@ class ListedRecorder(msgspec.Struct, frozen=True):
 
     @property
     def is_needed(self) -> bool:
-        """Whether somebody uses it, or may: one whose last client is unknown is never called superfluous."""
+        """Whether it is or may be in use; if its last client is unknown, it counts as needed."""
         in_use = self.own or self.watched or self.armed or self.jobs > 0
         return in_use or self.unwatched_s is None or self.unwatched_s < LONG_UNWATCHED_S
 
@@ -482,7 +486,7 @@ def judge_recorders(
 
     Args:
         found: The recorders on the box.
-        command: Makes the shell command that runs the agent there with these arguments.
+        command: Returns the shell command that runs the agent there with these arguments.
     """
     unneeded = [recorder for recorder in found if not recorder.is_needed]
     if not unneeded:

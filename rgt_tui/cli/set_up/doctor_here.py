@@ -1,4 +1,4 @@
-"""What ``rgt doctor`` checks on this machine and in the fleet file; the ids of all checks are stable."""
+"""The checks of ``rgt doctor`` on this machine and the fleet file; the ids of checks are stable."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from rgt_tui.ssh.login import load
 
 
 class Status(enum.StrEnum):
-    """How a check ended."""
+    """The result of a check."""
 
     OK = "ok"
     WARN = "warn"
     """It works, but not as it should."""
     FAIL = "fail"
     SKIP = "skip"
-    """Not done, because another check has failed or nothing calls for it."""
+    """Not done, because another check failed or it does not apply."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The result of one check."""
+    """The result of one check, with its text."""
 
     id: str
     status: Status
     text: str
     """What was found, in one line."""
     advice: str = ""
-    """What to do about it; empty where there is nothing to do."""
+    """What to do about it; empty if there is nothing to do."""
     box: str | None = None
     """None = about this machine or the fleet file."""
 
@@ -63,7 +63,7 @@ BOX_CHECKS: dict[str, str] = {
     "recorders": "recorders on the box that are no longer needed",
     "platform": "the profile is that of the platform on which the box seems to be",
 }
-"""In the order in which they are done; the full id is ``box.NAME.CHECK``."""
+"""In the order of execution; the full id is ``box.NAME.CHECK``."""
 
 
 def box_id(box: str, check: str) -> str:
@@ -73,18 +73,18 @@ def box_id(box: str, check: str) -> str:
 
 AGENT_SECONDS = 5.0
 NOBODY = "rgt-check"
-"""A host that nobody has; what is wrong with a line shows with any."""
+"""A host name that matches no entry: errors in a line show up with any name."""
 SMALLEST = (80, 24)
 
 
 def python() -> Finding:
-    """The Python that runs rgt."""
+    """Check the Python that runs rgt."""
     version = ".".join(map(str, sys.version_info[:3]))
     return Finding("client.python", Status.OK, f"Python {version} at {sys.executable}")
 
 
 def terminal() -> Finding:
-    """Whether the dashboard can be drawn here."""
+    """Check whether the dashboard can be drawn here."""
     name = "client.terminal"
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return Finding(
@@ -110,7 +110,7 @@ def terminal() -> Finding:
 
 
 async def ssh_agent() -> Finding:
-    """The SSH agent and its keys."""
+    """Check the SSH agent and its keys."""
     name = "client.ssh-agent"
     path = os.environ.get("SSH_AUTH_SOCK")
     if not path:
@@ -136,7 +136,7 @@ async def ssh_agent() -> Finding:
 
 
 def ssh_config() -> Finding:
-    """The user's ssh_config: ssh reads every line of it, as for a host that no block names. It runs ``Match exec``."""
+    """Check every line of the user's ssh_config, as for an unknown host; ``Match exec`` is run."""
     name = "client.ssh-config"
     try:
         around = surroundings()
@@ -163,7 +163,7 @@ async def check() -> list[Finding]:
 
 
 def file(place: Place | None) -> tuple[Finding, FleetConfig | None]:
-    """Check the fleet file; return what it says, too, if it can be used."""
+    """Check the fleet file; also return its contents if it can be used."""
     name = "config.file"
     if place is None:
         text, _, _ = NONE_FOUND.partition(".\n")
@@ -185,7 +185,7 @@ def file(place: Place | None) -> tuple[Finding, FleetConfig | None]:
 
 
 def secrets(config: FleetConfig | None, env: Mapping[str, str]) -> Finding:
-    """Check that what the file names for its secrets is there; no value is ever shown."""
+    """Check that the variables and files that the file names for secrets exist; show no value."""
     name = "config.secrets"
     if config is None:
         return Finding(name, Status.SKIP, "there is no usable fleet file")
@@ -208,7 +208,7 @@ def secrets(config: FleetConfig | None, env: Mapping[str, str]) -> Finding:
 
 
 class _Named(NamedTuple):
-    """What the fleet file names."""
+    """A variable or file that the fleet file names."""
 
     who: str
     key: str
@@ -234,7 +234,7 @@ def _named(config: FleetConfig) -> Iterator[_Named]:
 
 
 def _problem(item: _Named, env: Mapping[str, str]) -> tuple[Status, str] | None:
-    """Return what is wrong with one of them: it is missing (fail), or others can read it (warn)."""
+    """Return the problem of one of them: it is missing (fail), or others can read it (warn)."""
     who = f"{item.who}: {item.key}"
     if item.what == "variable":
         if env.get(item.value):
@@ -248,7 +248,7 @@ def _problem(item: _Named, env: Mapping[str, str]) -> tuple[Status, str] | None:
 
 
 def _key_problem(value: str, env: Mapping[str, str]) -> tuple[Status, str] | None:
-    """Judge a key file as logging in does: its public half is enough where the SSH agent holds the private one."""
+    """Check a key file: a public key suffices if the SSH agent has the private one."""
     try:
         home = surroundings(NO_FILE, env).home
         found = load(expand(value, {"%": "%", "d": home}, env))

@@ -1,4 +1,4 @@
-"""``rgt`` without a fleet file, in a terminal: the ways to a first one, offered by the welcome screen."""
+"""``rgt`` without a fleet file: the choices for a first one, offered by the welcome screen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rgt_tui.ssh import ConfigError
 
 
 class FirstFleet:
-    """The ways that `rgt import`, `rgt add` and `rgt demo` go, into a person's own fleet file.
+    """Writes the person's own fleet file like `rgt import`, `rgt add`, or starts `rgt demo`.
 
     Args:
         make_fleet: Makes the fleet of a file that was written.
@@ -38,7 +38,7 @@ class FirstFleet:
         self.path = xdg_path(os.environ)
 
     async def look(self) -> Beginnings:
-        """Look into ssh_config and at the names of variables."""
+        """Search ssh_config for hosts, and the environment for keys of accounts."""
         trouble, hosts = "", tuple[str, ...]()
         try:
             hosts = tuple(await asyncio.to_thread(host_tables))
@@ -53,7 +53,7 @@ class FirstFleet:
         return Beginnings(hosts=hosts, accounts=accounts, path=str(self.path), trouble=trouble)
 
     async def demo(self) -> str:
-        """Take the real demo, or where this computer cannot run it, the recording of it."""
+        """Choose the real demo or, if this computer cannot run it, the recording of it."""
         from rgt_tui.demo import RECORDING, DemoError, sandboxes
 
         def check() -> str:
@@ -86,7 +86,7 @@ class FirstFleet:
         return await self._take(await asyncio.to_thread(host_tables))
 
     async def take_account(self, kind: str) -> str:
-        """Ask the platform, and write its machines."""
+        """Request the account's machines from the platform, and write them."""
         from rgt_tui.cli.renting.account_import import accounts_of, tables_of
         from rgt_tui.fleet import ask_accounts
 
@@ -104,7 +104,7 @@ class FirstFleet:
         return await self._take(tables)
 
     async def paste(self, text: str) -> str:
-        """Write one box; it is called like its host, as far as that can be a name."""
+        """Write one box, named after the valid part of its host's name."""
         try:
             values = parse_target(text.strip())
         except NotSsh as error:
@@ -133,13 +133,13 @@ class FirstFleet:
         return open_place(Place(self.path))
 
     def make(self) -> FleetSource:
-        """Make the fleet that was chosen."""
+        """Make the chosen fleet."""
         assert self._made is not None
         return self._made()
 
 
 def box_name(host: str) -> str:
-    """Return a name for the box of a host: its first label, or ``box`` where that is a number."""
+    """Return a name for the box of a host: its first label, or ``box`` if that is a number."""
     label = re.sub(r"[^A-Za-z0-9._-]+", "-", host.partition(".")[0]).strip("-._")
     if label.isdecimal() or not loading.NAME.fullmatch(label):
         return "box"

@@ -66,7 +66,7 @@ class InitArguments(FleetArguments):
 
 
 def profiles(**_: object) -> list[str]:
-    """Return the ids of all profiles, for a shell."""
+    """Return the ids of all profiles for shell completion."""
     from rgt_tui.profiles import all_profiles
 
     return list(all_profiles())

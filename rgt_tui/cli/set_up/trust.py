@@ -1,4 +1,4 @@
-"""``rgt trust``: review a fleet file that came with somebody's directory, and allow it to act."""
+"""``rgt trust``: review a fleet file from another person's directory, and allow it to act."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _list(book: Path, *, as_json: bool) -> int:
 
 
 def _standing(path: str, entry: Entry) -> str | None:
-    """Say why a file that was trusted is not trusted as it is now; None = it is."""
+    """Return why a trusted file is not trusted in its current form; None if it is."""
     try:
         source, config = whole(Path(path), os.environ)
     except FleetFileError as error:
@@ -94,7 +94,7 @@ def _trust(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
         if not yes and not _agreed(source.real):
             complain(f"{source.real} is not trusted; nothing has changed")
             return FAILED
-        # What was shown, not what stands there by now.
+        # Trust what was shown, not the file's current content.
         trusted.trust(book, source.real, entry)
         print_lines(
             f"{source.real} is trusted with this content; rgt trust --revoke ends that", out=out
@@ -110,7 +110,7 @@ def _trust(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
 
 
 def _agreed(path: Path) -> bool:
-    """Ask; without a terminal there is nobody who could have read it."""
+    """Ask for consent; without a terminal, refuse, because no person has read the text."""
     if not interactive():
         complain(f"cannot prompt here; once you have read {path}: rgt trust --yes")
         return False
@@ -118,7 +118,7 @@ def _agreed(path: Path) -> bool:
 
 
 def _shown(path: str, known: Entry | None, entry: Entry) -> Iterator[str]:
-    """Yield what is to be looked at: whole where nothing of it was trusted, else what has changed."""
+    """Yield the text to review: all of it if nothing was trusted before, else the changes."""
     if known is None or known.file.sha256 != entry.file.sha256:
         yield from _compared(path, known.file if known else None, entry.file)
     for name, seen in entry.beside.items():
@@ -148,7 +148,7 @@ def _compared(path: str, before: Seen | None, now: Seen) -> Iterator[str]:
 
 
 def visible(text: str) -> str:
-    """Return a line with everything that does not show, or that turns text around, as an escape: nothing may hide."""
+    """Return a line with invisible and direction-changing characters escaped."""
     return "".join(
         char
         if char.isprintable()

@@ -1,4 +1,4 @@
-"""Commands that bring results home, stop a meter, and say what was done and what can still cost."""
+"""Commands that bring results home, stop billing, and show what was done and still costs."""
 
 __all__ = ["auditing", "down", "money_arguments", "platforms", "pull", "verifying"]
 """Modules that other packages may use."""

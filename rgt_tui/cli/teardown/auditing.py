@@ -1,4 +1,4 @@
-"""``rgt audit``: who did what to which box and when, what is still open, and whether the log is intact."""
+"""``rgt audit``: who did what to which box, what is still open, and whether the log is intact."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _receipt(book: ReceiptBook, box: str, *, as_json: bool) -> int:
 
 
 def print_receipt(receipt: Receipt, *, as_json: bool) -> None:
-    """Print a receipt: for a person a line for each fact, for a script one object."""
+    """Print a receipt: a line per fact for a person, one object for a script."""
     if as_json:
         print_json(receipt)
         return
@@ -88,7 +88,10 @@ def print_receipt(receipt: Receipt, *, as_json: bool) -> None:
 
 
 def _settle(log: AuditLog, journal: Journal, box: str | None, seen: str) -> int:
-    """Write a person's word for how a box's open action ended: no reading can tell everywhere. Nothing is sent."""
+    """Settle a box's open actions with the result that a person saw on the console.
+
+    No reading can do this on every platform. Nothing is sent.
+    """
     if box is None:
         complain("--seen is about one box: say which, as in rgt audit --box lab --seen off")
         return USAGE

@@ -1,4 +1,4 @@
-"""``rgt down``: stop the meter of one box, with the same evidence, gate and journal as the dialog."""
+"""``rgt down``: stop billing of one box, with the same evidence, gate and journal as the dialog."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from rgt_tui.model import (
 from rgt_tui.profiles import action_for, age, by_hand, lacking, money, size
 
 FRESH_SECONDS = 20.0
-"""A new machine that does not answer is not waited for any longer before it is ended."""
+"""Maximum wait for a new machine that does not answer, before it is destroyed."""
 
 
 def run_down(arguments: DownArguments) -> int:
@@ -61,7 +61,7 @@ def run_down(arguments: DownArguments) -> int:
 
 
 def _contradiction(arguments: DownArguments) -> str:
-    """Return why the options make no sense together; empty where they do."""
+    """Return why the options contradict each other; empty if they do not."""
     if arguments.done:
         others = ("dry_run", "confirm", "evidence", "forfeit", "ignore", "unprotect")
         extra = any(getattr(arguments, name) for name in others)
@@ -99,7 +99,7 @@ def _settled_fleet(
 
 
 async def _done(arguments: DownArguments, spec: BoxSpec) -> int:
-    """Close what waits for a click on the console by the person's word, unless the box still answers."""
+    """Settle a stop on the console by the person's confirmation, unless the box still answers."""
     try:
         async with _settled_fleet(
             arguments, spec, f"checking whether {spec.name} still answers …"
@@ -154,7 +154,7 @@ async def _decide(
     unknown = sorted(
         key for key in given["forfeits"] | given["ignored"] if _is_unknown(key, review)
     )
-    # With a digest it was no slip: what the dry run had is no longer there, and the gate says so.
+    # With a digest the key was valid in the dry run, and the gate will report what changed.
     if unknown and arguments.evidence is None:
         known = ", ".join(item.key for item in review.items if item.blocks or item.forfeited)
         complain(
@@ -186,7 +186,7 @@ async def _decide(
 
 
 def _is_unknown(key: str, review: Review) -> bool:
-    """Tell whether no item has this key, although all that could have it were looked for."""
+    """Return whether no item has this key, although all items that could have it were listed."""
     unlisted = any(item.key == RESULTS and not item.ok for item in review.items)
     if unlisted and key.startswith(f"{RESULTS}:"):
         return False
@@ -194,12 +194,12 @@ def _is_unknown(key: str, review: Review) -> bool:
 
 
 async def end_fresh_box(spec: BoxSpec, accept_new_host_keys: bool, readonly: bool) -> int:
-    """Destroy a box that was just rented: the person accepts by name what speaks against it, and types it.
+    """Destroy a new box; the person confirms by name that its blocking evidence is given up.
 
     Args:
         spec: The box.
         accept_new_host_keys: Write the key of an unknown host to known_hosts.
-        readonly: Refuse.
+        readonly: Refuse the action.
     """
     try:
         async with settled_fleet(
@@ -220,7 +220,7 @@ async def end_fresh_box(spec: BoxSpec, accept_new_host_keys: bool, readonly: boo
 
 
 def _away(fleet: Fleet, spec: BoxSpec) -> bool:
-    """Tell whether the box or its provider could not be asked at all: what is refused is then not known to be wrong."""
+    """Return whether the box or its provider could not be asked, so that refusals may be wrong."""
     box = fleet.state.box(spec.name)
     return box is None or box.link is not Link.LIVE or box.meter.error is not None
 
@@ -267,7 +267,7 @@ async def _send(
 
 
 def status_of(steps: Sequence[StopProgress]) -> int:
-    """Return the exit status of an action by its steps: what was sent and is not confirmed is never a plain failure."""
+    """Return the exit status of an action; a sent but unconfirmed one is never a plain failure."""
     phases = [step.phase for step in steps]
     if StopPhase.METER_OFF in phases:
         return OK
@@ -316,7 +316,7 @@ def _refused(
 
 
 def _exits(review: Review) -> list[str]:
-    """Return what a person can do about the items that block, as lines."""
+    """Return what a person can do about the blocking items, as lines."""
     blocking = [item for item in review.items if item.blocks and item.kind != "name"]
     lines = []
     if any(item.forfeitable for item in blocking):
@@ -329,7 +329,10 @@ def _exits(review: Review) -> list[str]:
 
 
 def _body(review: Review, ok: bool, reasons: tuple[str, ...]) -> dict[str, object]:
-    """Return what scripts read; `digest` covers facts, not ages, so that it is good while nothing changes."""
+    """Return the JSON body for scripts; `digest` covers facts but not ages.
+
+    So a digest stays valid while nothing changes.
+    """
     return {
         "ok": ok,
         "reasons": reasons,
@@ -362,7 +365,7 @@ def _body(review: Review, ok: bool, reasons: tuple[str, ...]) -> dict[str, objec
 
 
 def _show(review: Review, out: TextIO | None = None) -> None:
-    """Print the review for a person, a line each; None = to standard output."""
+    """Print the review for a person, a line per item; `out` None = stdout."""
     out = sys.stdout if out is None else out
     name = f"{review.verb} {review.box} ({review.native_label}), instance {review.instance}"
     says = "seen from here:" if review.by_hand else "the provider says"
@@ -396,7 +399,7 @@ def _show(review: Review, out: TextIO | None = None) -> None:
 
 
 def _row(review: Review, item: EvidenceItem) -> str:
-    """Return one line of evidence: its state, its name, its age, what it says and what it would cost."""
+    """Return one line of evidence: its state, age, key and text, and what would be lost."""
     state = "ok"
     if item.ok and item.doubt:
         state = "doubt"

@@ -54,7 +54,7 @@ __all__ = [
 
 
 def day(text: str) -> date:
-    """Return the day that a person has typed."""
+    """Parse a date."""
     try:
         return date.fromisoformat(text)
     except ValueError:
@@ -62,7 +62,7 @@ def day(text: str) -> date:
 
 
 def months(text: str) -> int:
-    """Return a number of months that a person has typed."""
+    """Parse a number of months."""
     if not text.isdecimal() or len(text) > 4:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of months")
     return int(text)
@@ -72,7 +72,7 @@ def byte_rate(text: str) -> float:
     """Parse a number of bytes per second such as ``500K`` or ``20M``.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: It is not a rate.
     """
     found = 0
     with contextlib.suppress(argparse.ArgumentTypeError):
@@ -86,7 +86,7 @@ def stream_count(text: str) -> int:
     """Parse a number of streams.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: It is not a number from 1 to 16.
     """
     if not text.isdecimal() or not 1 <= int(text[:3]) <= 16:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of streams between 1 and 16")

@@ -1,4 +1,4 @@
-"""``rgt profiles``: the platforms that rgt knows, what each keeps and charges, and what it does by itself."""
+"""``rgt profiles``: the known platforms, what each keeps, charges, and does by itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ from rgt_tui.profiles import (
 
 
 def run_profiles(arguments: ProfilesArguments) -> int:
-    """List platforms, show one, check their sources, or list danger clocks; return the exit code."""
+    """List platforms, show one, check their sources, or list danger clocks.
+
+    Return the exit code.
+    """
     words = arguments.words
     # A bare name shows that platform, as ``rgt profiles NAME`` always has.
     if words and words[0] in ACTIONS:
@@ -73,7 +76,7 @@ def _list(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
 
 
 def overview_row(profile: Profile) -> dict[str, Any]:
-    """Return what ``rgt profiles list --json`` prints of a platform."""
+    """Return the row of a platform for ``rgt profiles list --json``."""
     own = own_profile(profile.id)
     return {
         "id": profile.id,
@@ -93,7 +96,7 @@ def _overview(profile: Profile) -> str:
 
 
 def _show(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
-    """Print platforms in full, and remember that they were read."""
+    """Print platforms in full, and record that they were read."""
     if arguments.json:
         return _rows(msgspec.to_builtins(profile) for profile in profiles)
     for profile in profiles:
@@ -129,7 +132,7 @@ def _told(rows: Iterable[PageRow]) -> Iterator[str]:
 
 
 def _check(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
-    """Say which facts about money or data have no source, or an old one, and which tables of an API are old."""
+    """Print facts about money or data with no source or an old one, and old tables of APIs."""
     as_of = arguments.as_of or datetime.now().astimezone().date()
     found = check_sources(profiles, as_of, arguments.max_age)
     try:
@@ -165,7 +168,7 @@ def _clocks(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
 
 
 def clock_row(profile: Profile, clock: DangerClock) -> dict[str, Any]:
-    """Return what ``rgt profiles clocks --json`` prints of a clock."""
+    """Return the row of a clock for ``rgt profiles clocks --json``."""
     return {
         "platform": profile.id,
         "what": clock.what,

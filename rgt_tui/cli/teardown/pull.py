@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 SHOWN = 50
-"""Names of one kind that are printed; --json has them all."""
+"""Maximum names of one kind that are printed; --json has all."""
 RULES_SHOWN = 3
-"""Rules that left out files, the largest first; `rgt down` shows all."""
+"""Maximum rules that left out files, the largest first; `rgt down` shows all."""
 EVERY_S = 5.0
-"""Between two lines of progress where there is no terminal."""
+"""Seconds between two lines of progress without a terminal."""
 
 
 def run_pull(arguments: PullArguments) -> int:
@@ -78,7 +78,7 @@ async def _work(spec: BoxSpec, request: PullRequest, *, as_json: bool) -> int:
 
 
 async def _noted_pull(spec: BoxSpec, request: PullRequest, display: Display) -> PullReport:
-    """Pull, and write down for other rgts how far it is and how it ends; what only looks leaves no note."""
+    """Pull, and record progress and result for other rgts; a dry run is not recorded."""
     if request.dry_run:
         return await pull(spec, request, display.show, display.planned)
     async with noted(spec.name, "pull", request.paths, str(request.destination)) as page:
@@ -99,7 +99,7 @@ async def _noted_pull(spec: BoxSpec, request: PullRequest, display: Display) -> 
 
 
 def in_short(report: PullReport) -> str:
-    """Return what has come, or what has not, in one line."""
+    """Return the result, or the reason why it is incomplete, in one line."""
     if not report.complete:
         reasons = [f"{row.path}: {row.reason}" for row in report.incomplete]
         if report.unconfirmed:
@@ -113,11 +113,13 @@ def in_short(report: PullReport) -> str:
 
 
 class Display:
-    """Shows how far a pull is: a line that changes on a terminal, a line now and then elsewhere, or JSON.
+    """Shows the progress of a pull.
+
+    On a terminal as a line that is updated, elsewhere as a line every few seconds, or as JSON.
 
     Args:
-        name: Of the box.
-        as_json: Whether standard output takes JSON lines.
+        name: The box's name.
+        as_json: Whether to write JSON lines to stdout.
     """
 
     def __init__(self, name: str, *, as_json: bool) -> None:
@@ -141,7 +143,7 @@ class Display:
             self._live.stop()
 
     def planned(self, plan: Plan, listing: Listing, traffic: str) -> None:
-        """Say what will be done, before the first byte."""
+        """Print what will be done, before the first byte."""
         if self._json:
             return
         said = f"{self._name}: {how_many(len(listing.files), 'file')}, {size(listing.bytes)}"
@@ -163,7 +165,7 @@ class Display:
                 sys.stderr.flush()
 
     def show(self, progress: PullProgress) -> None:
-        """Show a look at it."""
+        """Show the current progress."""
         if self._live is not None:
             self._live.update(drawn(self._name, progress), refresh=True)
             return
@@ -180,7 +182,7 @@ class Display:
 
 
 def in_words(progress: PullProgress) -> str:
-    """Return a look at a pull as one line."""
+    """Return the progress of a pull as one line."""
     if progress.phase != "pulling":
         return f"{progress.phase} …"
     parts = [
@@ -195,7 +197,7 @@ def in_words(progress: PullProgress) -> str:
 
 
 def drawn(name: str, progress: PullProgress) -> RenderableType:
-    """Return the line of a terminal."""
+    """Return the progress line for a terminal."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
@@ -257,7 +259,7 @@ def tell(report: PullReport, *, as_json: bool) -> None:
 
 
 def _tell_unclaimed(report: PullReport) -> None:
-    """Print the directories that nobody claims; all of them if they keep the copy from being complete."""
+    """Print the unclaimed directories; all of them if they make the copy incomplete."""
     name, groups = report.box, sorted(report.unclaimed, key=lambda group: -group.bytes)
     directories = how_many(len(groups), "directory", "directories")
     total = f"{size(sum(group.bytes for group in groups))} in {directories}"
@@ -277,7 +279,7 @@ def _tell_unclaimed(report: PullReport) -> None:
 
 
 def shown(report: PullReport) -> PullReport:
-    """Return a report as text that any encoder takes: bytes of names that are no UTF-8 become U+FFFD."""
+    """Return a report as valid UTF-8: undecodable bytes in names become U+FFFD."""
     return msgspec.structs.replace(
         report,
         destination=utf8(report.destination),
@@ -295,7 +297,7 @@ def shown(report: PullReport) -> PullReport:
 
 
 def utf8(text: str) -> str:
-    """Return a text without lone surrogates, which stand for undecodable bytes."""
+    """Return a text without lone surrogates, which represent undecodable bytes."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

@@ -27,7 +27,7 @@ from rgt_tui.transfer import (
 
 STYLES = {"complete": "green", "unproven": "yellow", "error": "bold red"}
 MOST_LINES = 200
-"""Of one kind; the rest is counted, and all of them are in the record."""
+"""Maximum lines of one kind; further ones are counted, and all are in the record."""
 
 
 def run_verify(arguments: VerifyArguments) -> int:
@@ -47,7 +47,7 @@ def run_verify(arguments: VerifyArguments) -> int:
         return USAGE
     except KeyboardInterrupt:
         complain("interrupted; nothing was written")
-        os._exit(INTERRUPTED)  # threads that still read a large file would be waited for
+        os._exit(INTERRUPTED)  # a normal exit would wait for threads that still read a large file
     if arguments.json:
         sys.stdout.buffer.write(json_line(as_json(found)))
         sys.stdout.buffer.flush()
@@ -59,17 +59,17 @@ def run_verify(arguments: VerifyArguments) -> int:
 
 
 def pulled() -> Iterator[Copied | FolderRow]:
-    """Yield what was pulled to this machine, from any box: the files, and their directories on the box.
+    """Yield the files pulled to this machine from any box, and their directories on the box.
 
     Raises:
-        LedgerError: a ledger cannot be used.
+        LedgerError: A ledger cannot be used.
     """
     for path in sorted((state_directory(os.environ) / "pulled").glob("*.jsonl")):
         yield from copies(path)
 
 
 def as_json(found: Verification) -> dict[str, Any]:
-    """Return what ``--json`` prints; the first four keys are a promise."""
+    """Return the object for ``--json``; the first four keys are stable."""
     return {
         "ok": found.ok,
         "files": found.files,
@@ -86,7 +86,7 @@ def as_json(found: Verification) -> dict[str, Any]:
 
 
 def as_text(found: Verification) -> str:
-    """Return what a person reads: what is complete, what could not be proven and why, what is wrong."""
+    """Return the text for a person: what is complete, what is unproven and why, what is wrong."""
     rows = [
         *(("complete", each.path, f"{each.kind}: {each.how}") for each in found.checkpoints),
         *(("unproven", each.path, each.reason) for each in found.unproven),
@@ -121,7 +121,7 @@ def as_text(found: Verification) -> str:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Any]:
-    """Show on a terminal how far it is; nowhere else."""
+    """Show the progress on a terminal; silent elsewhere."""
     if not sys.stderr.isatty():
         yield None
         return

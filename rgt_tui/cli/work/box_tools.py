@@ -1,4 +1,4 @@
-"""``rgt gpu-health``, ``reap``, ``grep``, ``manifest``, ``mirror`` and ``stop``: verbs of the agent, for a person."""
+"""``rgt gpu-health``, ``reap``, ``grep``, ``manifest``, ``mirror``, ``stop``: agent commands."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ CONNECT_S = 60.0
 
 
 class Tool(NamedTuple):
-    """One verb as a command."""
+    """One command of the agent as a command of rgt."""
 
     words: Callable[[Any, BoxSpec], list[str]]
-    """The verb and its arguments."""
+    """Returns the agent's command and its arguments."""
     shown: Callable[[Row], Iterator[str]]
-    """Lines for a person, of one row."""
+    """Yields the lines of one row for a person."""
     statuses: Mapping[int, int] = MappingProxyType({})
-    """Exit status of the agent → ours, where ours means something else."""
+    """Maps the agent's exit statuses to ours, where ours has another meaning."""
     completed: Callable[[Row, BoxSpec], Row] | None = None
-    """Adds what only this side knows to the agent's one row, whose `status` then is the exit status."""
+    """Adds local knowledge to the agent's only row; its `status` is then the exit status."""
 
 
 def _gpu_health(arguments: GpuHealthArguments, spec: BoxSpec) -> list[str]:
@@ -57,7 +57,7 @@ def _gpu_health(arguments: GpuHealthArguments, spec: BoxSpec) -> list[str]:
 
 
 def _gpus_as_asked(row: Row, spec: BoxSpec) -> Row:
-    """Add whether each GPU is the model that the box was rented with; the agent does not know what was asked for."""
+    """Add a check whether each GPU is the rented model, which the agent does not know."""
     asked = spec.asked
     if asked is None or asked.gpu is None:
         return row
@@ -124,7 +124,7 @@ def _grep(arguments: GrepArguments, spec: BoxSpec) -> list[str]:
 
 
 def logs_of(spec: BoxSpec) -> list[str]:
-    """Return where the logs of a box are, by the fleet file."""
+    """Return the log locations of a box in the fleet file."""
     return [*spec.logs, *(f"{job.rstrip('/')}/logs" for job in spec.jobs)]
 
 
@@ -173,10 +173,10 @@ TOOLS = {
     "reap": Tool(_reap, _reap_lines),
     "grep": Tool(_grep, _grep_lines),
     "manifest": Tool(_manifest, _manifest_lines),
-    # Its own 3 is that another one is at work, and ours that the box was not reached.
+    # The agent's 3 means that another mirror is running; ours that the box was not reached.
     "mirror": Tool(_mirror, _mirror_lines, {3: FAILED}),
 }
-"""By command, which is the verb's name."""
+"""By command, which is also the agent's command."""
 
 
 def _run(name: str, arguments: ToolArguments) -> int:
@@ -197,7 +197,7 @@ def run_gpu_health(arguments: GpuHealthArguments) -> int:
 
 
 def run_reap(arguments: ReapArguments) -> int:
-    """List who holds a GPU, or end one of them; return the exit status."""
+    """List the processes that hold a GPU, or end one of them; return the exit status."""
     return _run("reap", arguments)
 
 
@@ -245,7 +245,7 @@ async def _asked(tool: Tool, words: list[str], arguments: ToolArguments, spec: B
 
 
 async def _end(arguments: ReapArguments, spec: BoxSpec) -> int:
-    """Show who holds a GPU, have the name of the box typed, and end the one that was named."""
+    """Show the named process, ask for the box's name, and end the process."""
     tool = TOOLS["reap"]
     words = tool.words(arguments, spec)
     accept = arguments.accept_new_host_key
@@ -276,7 +276,7 @@ async def _end(arguments: ReapArguments, spec: BoxSpec) -> int:
 
 
 def typed(arguments: ReapArguments | QueueArguments, name: str, what: str) -> bool:
-    """Have the name of a box typed, or take it from ``--confirm``; say why it does not do."""
+    """Ask for the box's name, or use ``--confirm``; print why it is refused."""
     given = arguments.confirm
     if given is None:
         if not interactive():
@@ -289,7 +289,7 @@ def typed(arguments: ReapArguments | QueueArguments, name: str, what: str) -> bo
     return True
 
 
-# ``rgt stop``: end one run of a box so that it can save, and say what was saved and where.
+# ``rgt stop``: end one run of a box so that it can save, and print what was saved and where.
 
 
 def run_stop(arguments: StopArguments) -> int:
@@ -362,7 +362,7 @@ def _is_confirmed(arguments: StopArguments, spec: BoxSpec) -> bool:
 
 
 def lines_of(row: Row) -> Iterator[str]:
-    """Yield a row of the agent's ``stop`` for a person."""
+    """Yield a row of the agent's ``stop`` as lines for a person."""
     phase = row.get("phase")
     if phase == "found":
         whose = f"cell {text(row, 'cell')} of {text(row, 'job')}, " if row.get("cell") else ""
@@ -397,7 +397,7 @@ def _seconds(row: Row) -> float | None:
 
 
 def _point(row: Row) -> str:
-    """Return a checkpoint: its step, its place, its size, and how old it is by the box's own clock."""
+    """Return a checkpoint: its step, path, size, and its age by the box's clock."""
     newest, now = row.get("newest"), row.get("at")
     if not isinstance(newest, dict):
         return "no checkpoint that rgt recognises"

@@ -1,4 +1,4 @@
-"""``rgt run --smoke-here``: run the smoke command on this machine's CPU, in a copy of the code that would be pushed."""
+"""``rgt run --smoke-here``: run the smoke command on this CPU, in a copy of the pushed code."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from rgt_tui.transfer import SourceError, SourceTree
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
 PASSED = "smokes.json"
-"""In the state directory: digests of what has passed here, so that a repeated command does not repeat it."""
+"""Digests in the state directory of what passed here, so that it is not run again."""
 MOST_PASSED = 200
 MOST_TAIL, TAIL_LINES = 16 << 10, 40
 POLL_SECONDS = 0.05
-"""Between two checks whether the command has ended or rgt was asked to end."""
+"""Seconds between two checks whether the command has ended, or rgt was asked to."""
 
 
 def passes_here(
@@ -40,11 +40,11 @@ def passes_here(
     env: Mapping[str, str],
     secrets: Mapping[str, Secret],
 ) -> bool:
-    """Run the smoke command of ``rgt run`` here, and print how it ends; False = it failed.
+    """Run the smoke command of ``rgt run`` here, and print its result; return False if it failed.
 
     Raises:
-        ValueError: there is no smoke command, or no code for it.
-        SourceError: the code cannot be copied.
+        ValueError: There is no smoke command, or no code for it.
+        SourceError: The code cannot be copied.
     """
     if tree is None or not arguments.smoke:
         raise ValueError(
@@ -82,7 +82,7 @@ def passes_here(
 
 
 def _run(arguments: RunArguments, tree: SourceTree, env: Mapping[str, str]) -> dict[str, Any]:
-    """Run it; returns the fields of the agent's smoke row: ``ok``, ``seconds``, ``reason``, ``tail``."""
+    """Run it; return the agent's smoke row: ``ok``, ``seconds``, ``reason``, ``tail``."""
     began, reason = time.monotonic(), None
     with tempfile.TemporaryDirectory(prefix="rgt-smoke-", ignore_cleanup_errors=True) as folder:
         code, out, log = Path(folder, "code"), Path(folder, "out"), Path(folder, "log")
@@ -124,7 +124,7 @@ def _run(arguments: RunArguments, tree: SourceTree, env: Mapping[str, str]) -> d
                     reason = f"exit {status}" if status > 0 else f"killed by signal {-status}"
             finally:
                 with contextlib.suppress(OSError):
-                    os.killpg(child.pid, signal.SIGKILL)  # what it has left running as well
+                    os.killpg(child.pid, signal.SIGKILL)  # also processes that it left running
                 child.wait()
             if signal.SIGINT in asked:
                 raise KeyboardInterrupt
@@ -137,10 +137,10 @@ def _run(arguments: RunArguments, tree: SourceTree, env: Mapping[str, str]) -> d
 
 @contextlib.contextmanager
 def _collected_signals() -> Iterator[list[int]]:
-    """Yield the signals that asked rgt to end meanwhile.
+    """Collect the signals that ask rgt to end.
 
-    An exception at once would lose a command that has just been started, before its process is known: it would
-    remain with its directory.
+    Raising at once could lose a command that was just started, before its process is known: it
+    would keep running, and its directory would remain.
     """
     asked: list[int] = []
 
@@ -159,7 +159,7 @@ def _collected_signals() -> Iterator[list[int]]:
 
 
 def _copy(tree: SourceTree, code: Path) -> None:
-    """Lay out the code as a push would: what it leaves out is missing here, too."""
+    """Copy the code as a push would, so that files left out there are missing here, too."""
     code.mkdir()
     for file in tree.files:
         target = code / file.path

@@ -53,9 +53,9 @@ from rgt_tui.store import History, HistoryError, history_path
 
 SECONDS = 60.0
 TASK = "run"
-"""What a line of a queue says where a program has no tasks."""
+"""Default task of a queue line, for programs without tasks."""
 HASHING_S = 4 * 3600.0
-"""Every file of every copy is read."""
+"""Long, because every file of every copy is read."""
 UNKNOWN = 2
 NEW_ALONE = {
     "--push": "push",
@@ -65,11 +65,11 @@ NEW_ALONE = {
     "--retries": "retries",
     "--prune": "prune",
 }
-"""Options that describe the job which ``new`` makes, with their names in the namespace."""
+"""Options of the job that ``new`` makes, with their names in the namespace."""
 
 
 def run_queue(arguments: QueueArguments) -> int:
-    """Do one thing to the queue of each box that is named; return the exit status."""
+    """Run one action on the queue of each named box; return the exit status."""
     names = list(dict.fromkeys(name for name in arguments.boxes.split(",") if name))
     handed = [arguments.hand_over] if arguments.hand_over else []
     config, specs = open_boxes(arguments, [*names, *handed], trusted=True)
@@ -137,7 +137,7 @@ def jobs_of(spec: BoxSpec, arguments: QueueArguments) -> tuple[str, ...]:
     """Return the job directories of a box to act on: one, except for ``reconcile`` and ``status``.
 
     Raises:
-        ValueError: none is known, or several are.
+        ValueError: None is known, or several are.
     """
     if arguments.action == "new":
         return (job_directory(spec, arguments.rest[0]),)
@@ -178,7 +178,7 @@ class Queues:
         self._arguments, self._config, self._specs, self._jobs = arguments, config, specs, jobs
 
     async def each(self) -> int:
-        """Do it on each box, side by side; return the worst exit status."""
+        """Run the action on all boxes concurrently; return the worst exit status."""
         actions: dict[str, Callable[[BoxSpec], Coroutine[None, None, int]]] = {
             "add": self._add,
             "take-out": self._take_out,
@@ -218,7 +218,7 @@ class Queues:
     def _end(self, spec: BoxSpec, answer: Answer) -> int:
         if answer.words and answer.status:
             complain(f"{spec.name}: {answer.words}{expanded_here(self._arguments.job)}")
-        # The agent's own 3 is that a runner is alive; ours is that the box was not reached.
+        # The agent's 3 means that a runner is alive; ours that the box was not reached.
         if answer.status == UNREACHABLE:
             return FAILED
         return answer.status
@@ -282,7 +282,7 @@ class Queues:
         return await print_outcome(arguments, spec, launched, name, {"job": job})
 
     async def _status(self, spec: BoxSpec) -> int:
-        """Show one job, or all of them: those of the fleet file, then the others that the box knows."""
+        """Show one job, or all: those of the fleet file, then others that the box knows."""
         named = self._jobs[spec.name]
         accept = self._arguments.accept_new_host_key
         async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
@@ -344,7 +344,10 @@ class Queues:
     # Over several boxes.
 
     async def reconcile_fleet(self) -> int:
-        """Compare the cells of all boxes with what is there; return 0, 1, 2 for could not tell, 3 for not reached."""
+        """Compare the cells of all boxes with their results; return the exit status.
+
+        0 = complete, 1 = incomplete, 2 = could not tell, 3 = a box was not reached.
+        """
         parts = [
             part for found in await asyncio.gather(*map(self._part, self._specs)) for part in found
         ]
@@ -397,7 +400,7 @@ class Queues:
             found = []
             for job in self._jobs[spec.name]:
                 queue = next((queue for queue in remembered if same_job(queue.path, job)), None)
-                if queue is not None:  # what others run now is theirs to show
+                if queue is not None:  # cells that other boxes run now are shown there
                     cells = tuple(
                         cell for cell in queue.cells if (spec.name, cell.name) not in given
                     )
@@ -406,7 +409,7 @@ class Queues:
             return found
 
     async def split_file(self) -> int:
-        """Share the lines of a file out over the boxes, add each share to its queue, and launch them."""
+        """Split a file's lines between the boxes, add each share to its queue, and launch them."""
         try:
             path = Path(self._arguments.rest[0])
             lines = parse_lines(path.read_text(encoding="utf-8"), str(path))
@@ -419,7 +422,10 @@ class Queues:
         return await self._share_out(lines)
 
     async def _share_out(self, lines: Sequence[QueueLine]) -> int:
-        """Share lines out. Every box has to answer first: one that does not may have them already."""
+        """Split lines between the boxes.
+
+        Every box has to answer first: one that does not may already have the lines.
+        """
         queues = dict(
             zip(
                 (s.name for s in self._specs),
@@ -455,7 +461,10 @@ class Queues:
         return await self._start({share.box: share.lines for share in found.shares})
 
     async def _start(self, shares: Mapping[str, Sequence[QueueLine]]) -> int:
-        """Add each share to its queue, then launch all: whoever types it again adds nothing twice."""
+        """Add each share to its queue, then launch all.
+
+        Repeating the command adds nothing twice.
+        """
         by_name = {spec.name: spec for spec in self._specs}
         for box, lines in shares.items():
             if lines:
@@ -469,7 +478,7 @@ class Queues:
         return await self.each()
 
     async def hand_over(self, away: BoxSpec) -> int:
-        """Give the undone cells of a box to others: never while it might still run them."""
+        """Give the unfinished cells of a box to others, but never while it may still run them."""
         job = self._job(away)
         try:
             queue = await self._queue(away)
@@ -483,9 +492,8 @@ class Queues:
                     f"{away.name}: its runner is alive, and may run them: nothing was handed over"
                 )
                 return FAILED
-        await asyncio.gather(
-            *map(self._queue, self._specs)
-        )  # who is to take them has to answer first
+        # the receiving boxes have to answer first
+        await asyncio.gather(*map(self._queue, self._specs))
         cells = [cell for cell in queue.cells if cell.state in UNDONE]
         if not cells:
             self._say(f"{away.name}: no cell is left to hand over")
@@ -493,7 +501,7 @@ class Queues:
         names = [cell.name for cell in cells]
         path = ledger_path(os.environ)
         try:
-            # Written before anybody gets them: should the box come back, it is told first.
+            # Recorded before the others get them, so that the box is updated first if it returns.
             await asyncio.to_thread(note_handed, path, away.name, job, {"others": names})
         except OSError as error:
             complain(f"{path}: {error.strerror or error}; nothing was handed over")
@@ -515,7 +523,7 @@ class Queues:
         return code
 
     async def _is_off(self, spec: BoxSpec, error: BoxError) -> bool:
-        """Tell whether a box that does not answer runs nothing: by its provider, else by the person."""
+        """Return whether an unreachable box runs nothing, by its provider or else by the person."""
         meter = await provider_word(spec)
         if (
             meter is not None
@@ -545,7 +553,7 @@ class Queues:
         return queue
 
     async def _tell_handed(self, spec: BoxSpec) -> tuple[str, ...]:
-        """Comment out, on a box that answers, the cells that others run now; return those that it keeps."""
+        """Comment out the cells that others run now on a box; return those that it keeps."""
         job, path = self._job(spec), ledger_path(os.environ)
         gone = [one for one in self._handed() if one.box == spec.name and same_job(one.job, job)]
         if not gone:
@@ -586,7 +594,7 @@ class Queues:
         return queue_of(answer)
 
     async def _remembered(self, specs: Sequence[BoxSpec]) -> dict[str, tuple[QueueState, ...]]:
-        """Return the queues of boxes as an earlier rgt has seen them; none where no history is kept."""
+        """Return the queues of boxes as last recorded; empty without a history."""
         path = history_path(os.environ)
         if path is None or not path.exists():
             return {}
@@ -605,7 +613,7 @@ class Queues:
 
 
 def with_task(line: str) -> str:
-    """Return a line of a queue, with the word ``run`` for a task where it names none: ``CONFIG``, ``CONFIG 20``."""
+    """Return a line of a queue with the task ``run`` if it has none: ``CONFIG``, ``CONFIG 20``."""
     words, hash_mark, comment = line.partition("#")
     parts = words.split()
     if len(parts) == 1 or (len(parts) == 2 and parts[1].isdecimal()):
@@ -615,7 +623,7 @@ def with_task(line: str) -> str:
 
 
 def take_out_words(job: str, names: Sequence[str], why: str) -> list[str]:
-    """Return the agent's verb that comments cells out."""
+    """Return the agent's command that comments cells out."""
     return [
         "queue",
         "take-out",
@@ -628,10 +636,10 @@ def take_out_words(job: str, names: Sequence[str], why: str) -> list[str]:
 
 
 def queue_of(answer: Answer) -> QueueState:
-    """Return the queue that the agent has told.
+    """Return the queue in the agent's answer.
 
     Raises:
-        CommandFailed: it has told none.
+        CommandFailed: The answer has no valid queue.
     """
     try:
         return cleaned(msgspec.convert(answer.last, QueueState))
@@ -675,7 +683,7 @@ def entry_lines(entry: Entry) -> list[str]:
 
 
 def speeds_of(env: Mapping[str, str]) -> dict[str, float]:
-    """Return what ``rgt check-box`` has measured of each box, the newest."""
+    """Return the newest speed that ``rgt check-box`` measured for each box, in TFLOPS."""
     found: dict[str, float] = {}
     for check in sorted(load_checks(checks_path(env)), key=lambda one: one.at):
         if check.tflops:

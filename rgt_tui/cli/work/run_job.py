@@ -52,11 +52,11 @@ from rgt_tui.ssh import AuthFailed, ConfigError, HostKeyRefused, Unreachable
 from rgt_tui.transfer import SourceError, SourceTree
 
 SLACK_S = 60.0
-"""What the box may take on top of the smoke command and the look at the beginning."""
+"""Extra time for the box, besides the smoke command and watching the start."""
 AGAIN_S = 5.0
-"""Between two tries to get back to a box whose job is waited for."""
+"""Seconds between two attempts to reconnect to a box while waiting for its job."""
 WAIT_S = 60.0
-"""How long one question for the end of a job waits on the box."""
+"""Seconds that one request for the end of a job waits on the box."""
 UNSURE = "whether it was started is not known: the same command again shows its state, and starts nothing twice"
 VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
@@ -65,7 +65,7 @@ def environment(given: Sequence[str]) -> dict[str, str]:
     """Return ``K=V`` words as an environment.
 
     Raises:
-        ValueError: one is none.
+        ValueError: A word has another form.
     """
     found = {}
     for word in given:
@@ -102,10 +102,10 @@ def run_run(arguments: RunArguments) -> int:
 
 
 def read_secrets(names: Sequence[str]) -> dict[str, Secret]:
-    """Return the values of secrets: from this machine's environment, else typed, or from standard input.
+    """Return the values of secrets, from the environment here, else typed or from stdin.
 
     Raises:
-        ValueError: one has no value, or is no text, or two would come from standard input.
+        ValueError: One has no value or is not text, or two would come from stdin.
     """
     missing = [name for name in dict.fromkeys(names) if not os.environ.get(name)]
     if len(missing) > 1 and not sys.stdin.isatty():
@@ -133,12 +133,12 @@ class _Start:
 
     Args:
         arguments: The command line.
-        fleet: The fleet file, which will name the job.
+        fleet: The fleet file, to which the job is added.
         spec: The box.
         choice: How the code is pushed.
-        tree: The code as it was read; None = none is pushed.
+        tree: The code that was read; None = no code is pushed.
         env: Environment of the command.
-        secrets: Name → value of the secrets that its cells get.
+        secrets: Name → value of the secrets for its cells.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class _Start:
         """Return the job of this command.
 
         Raises:
-            CannotRun: there is none on this platform.
+            CannotRun: It cannot run on this platform.
         """
         arguments = self._arguments
         return job_for(
@@ -179,7 +179,7 @@ class _Start:
         )
 
     async def run(self) -> int:
-        """Push the code unless the job has begun, start it unless it runs, and show how it begins."""
+        """Push the code unless the job has begun, start the job unless it runs, show its start."""
         arguments, spec, code = self._arguments, self._spec, None
         if self._tree is not None:
             code = Code(self._tree.digest)
@@ -217,7 +217,7 @@ class _Start:
         return await launch(self._spec, words, data, self._arguments)
 
     def _wanted_again(self, launched: Launched) -> bool:
-        """Ask whether the command is started although it runs with other code; in a script --again says so."""
+        """Return whether to start a command that runs with other code; in a script with --again."""
         if self._again:
             return True
         names = ", ".join(f"{each.name} (for {age(each.seconds)})" for each in launched.others)
@@ -245,7 +245,7 @@ class _Start:
 async def _push(
     arguments: RunArguments, spec: BoxSpec, choice: PushChoice, tree: SourceTree
 ) -> Code:
-    """Push the code; return this version of it, which never changes."""
+    """Push the code; return the pushed version, which never changes."""
     accept = arguments.accept_new_host_key
     async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
         line = ProgressLine()
@@ -277,10 +277,12 @@ async def launch(
     *,
     alone: bool = True,
 ) -> Launched:
-    """Have the agent launch a job, and print what it sends as it comes; `alone` = no other one at the same time.
+    """Launch a job through the agent, and print its rows as they arrive.
+
+    `alone` = no other launch runs at the same time.
 
     Raises:
-        BoxError: the box was not reached, or lost.
+        BoxError: The box was not reached, or was lost.
     """
     rows: dict[str, Row] = {}
 
@@ -310,7 +312,7 @@ async def launch(
 async def print_outcome(
     arguments: LaunchArguments, spec: BoxSpec, launched: Launched, name: str, more: dict[str, Any]
 ) -> int:
-    """Print the rest of what a launch has to report; return its exit status."""
+    """Print the rest of a launch's result; return its exit status."""
     finding = launched.finding
     code = launched.status if launched.status in (OK, FAILED, USAGE) else FAILED
     if arguments.json:
@@ -330,7 +332,7 @@ async def print_outcome(
 
 
 def keep_job(arguments: LaunchArguments, fleet: Path, spec: BoxSpec, folder: str) -> None:
-    """Have the fleet file name the job, so that every rgt watches its queue."""
+    """Add the job to the fleet file, so that every rgt watches its queue."""
     if folder in spec.jobs:
         return
     doubts: list[str | None] = []
@@ -353,7 +355,7 @@ def keep_job(arguments: LaunchArguments, fleet: Path, spec: BoxSpec, folder: str
 
 
 async def follow(arguments: RunArguments, spec: BoxSpec, folder: str) -> int:
-    """Wait until the job's runner has ended, reconnecting when the connection is lost."""
+    """Wait until the job's runner has ended; reconnect if the connection is lost."""
     lost = False
     while True:
         try:

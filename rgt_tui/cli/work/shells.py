@@ -1,4 +1,4 @@
-"""``rgt ssh``, ``exec``, ``tunnel`` and ``code``: a shell on a box, one command, its ports, an editor."""
+"""``rgt ssh``, ``exec``, ``tunnel`` and ``code``: a shell on a box, a command, ports, an editor."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ from rgt_tui.ssh import (
 )
 
 FILE = "ssh_config"
-"""Of rgt's own, in its directory of settings."""
+"""Name of rgt's own file in its configuration directory."""
 BEGIN, END = "# rgt code: {name}, begin", "# rgt code: {name}, end"
 
 
 def shell_line(words: Sequence[str]) -> str:
-    """Return words for a box's login shell: a single one is a shell command line, several stay separate words."""
+    """Return words for a box's login shell: one word is a command line, several are quoted."""
     if len(words) == 1:
         return words[0]
     return shlex.join(words)
 
 
 def run_exec(arguments: ExecArguments) -> int:
-    """Run one command on a box; return its exit status, or why there is none."""
+    """Run one command on a box; return its exit status, or ours if it has none."""
     if not arguments.words:
         complain("which command? write it after --: rgt exec BOX -- nvidia-smi")
         return USAGE
@@ -75,7 +75,7 @@ async def _exec(spec: BoxSpec, arguments: ExecArguments) -> int:
         async with Deadline(arguments.timeout) as limit:
             accept = arguments.accept_new_host_key
             async with connected(spec, accept_new_host_keys=accept) as connection:
-                limit.stop()  # the command itself may take as long as it likes
+                limit.stop()  # the command itself may run without a limit
                 began = True
                 asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)
                 passed = await pass_through(connection, shell_line(arguments.words), interrupted)
@@ -96,7 +96,7 @@ async def _exec(spec: BoxSpec, arguments: ExecArguments) -> int:
 
 
 def run_ssh(arguments: SshArguments) -> int:
-    """Become ``ssh``; return the exit status only where that is not possible."""
+    """Replace this process by ``ssh``; return the exit status only if that fails."""
     spec = open_box(arguments, trusted=True)
     program = shutil.which("ssh")
     if program is None:
@@ -119,10 +119,10 @@ def run_ssh(arguments: SshArguments) -> int:
 
 
 async def way_of(spec: BoxSpec, arguments: SshArguments) -> tuple[str, ...]:
-    """Return the words behind ``ssh`` that lead to a box, held to the host key that rgt has verified there just now.
+    """Return the arguments of ``ssh`` for a box, pinned to the host key that was just verified.
 
     Raises:
-        BoxError: it cannot be reached. A login that only a person can do is no such error: ``ssh`` asks then.
+        BoxError: It cannot be reached. A login that needs a person is no error: ``ssh`` will ask.
     """
     try:
         async with (
@@ -134,7 +134,7 @@ async def way_of(spec: BoxSpec, arguments: SshArguments) -> tuple[str, ...]:
             try:
                 return (*pinned_host_key(connection, file), *words)
             except (OSError, NotCarried):
-                return words  # the known_hosts files that rgt has read hold it
+                return words  # the key is in the known_hosts files that rgt has read
     except TimeoutError as error:
         raise Unreachable(f"not reached within {arguments.timeout:g} s") from error
     except AuthFailed:
@@ -143,11 +143,11 @@ async def way_of(spec: BoxSpec, arguments: SshArguments) -> tuple[str, ...]:
         return steps[-1].by_hand
 
 
-# ``rgt tunnel``: ports of a box on this machine's loopback.
+# ``rgt tunnel``: ports of a box on this machine's loopback address.
 
 
 def run_tunnel(arguments: TunnelArguments) -> int:
-    """Carry ports until Ctrl-C; return the exit status."""
+    """Forward ports until Ctrl-C; return the exit status."""
     spec = open_box(arguments, trusted=True)
     try:
         tunnels = [parse_tunnel(text) for text in arguments.ports or spec.tunnels]
@@ -194,7 +194,7 @@ async def _tunnel(arguments: TunnelArguments, spec: BoxSpec, tunnels: list[Tunne
 
 
 def tell_ports(arguments: TunnelArguments, spec: BoxSpec, ports: list[tuple[Tunnel, int]]) -> None:
-    """Print where each tunnel begins."""
+    """Print the local address of each tunnel."""
     for tunnel, port in ports:
         url = f"http://{LOOPBACK}:{port}/" if tunnel.host else f"socks5://{LOOPBACK}:{port}"
         if arguments.json:
@@ -216,7 +216,7 @@ def tell_ports(arguments: TunnelArguments, spec: BoxSpec, ports: list[tuple[Tunn
 
 
 def run_code(arguments: CodeArguments) -> int:
-    """Print it, and write it where asked; return the exit status."""
+    """Print it, and write it if requested; return the exit status."""
     spec = open_box(arguments, trusted=True)
     return running.run_on_box(spec.name, _code(arguments, spec))
 
@@ -268,10 +268,10 @@ async def _home(connection: asyncssh.SSHClientConnection) -> str | None:
 
 
 def write_block(path: Path, name: str, block: str) -> None:
-    """Write a box's blocks to rgt's own file, replacing its older ones; those of other boxes stay.
+    """Write a box's blocks to rgt's own file, replacing its old ones; keep those of other boxes.
 
     Raises:
-        OSError: it cannot be read or written; it is then as it was.
+        OSError: It cannot be read or written; it is unchanged then.
     """
     begin, end = BEGIN.format(name=name), END.format(name=name)
     with files.alone(path):
@@ -297,7 +297,7 @@ def tell_editors(
     written: Path | None,
     host: Host,
 ) -> None:
-    """Print the block, and what each editor takes."""
+    """Print the block, and how to use it in each editor."""
     uri = f"vscode-remote://ssh-remote+{name}{quote(folder or '/')}"
     include = f"Include {written or files.config_directory(os.environ) / FILE}"
     if arguments.json:

@@ -1,4 +1,4 @@
-"""``rgt queue BOX new NAME``: makes the job of a sweep of one's own code, on one box or on several."""
+"""``rgt queue BOX new NAME``: make the job of a sweep of one's own code, on one or more boxes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def make_sweep(
     specs: Sequence[BoxSpec],
     jobs: Mapping[str, tuple[str, ...]],
 ) -> int:
-    """Push one version of the code to every box and make the job there; return the exit status."""
+    """Push one version of the code to every box, and make the job there; return the exit status."""
     choice, tree = PushChoice(fleet=fleet), None
     try:
         env = environment(arguments.env)
@@ -78,9 +78,12 @@ async def _on_box(
     tree: SourceTree | None,
     env: Mapping[str, str],
 ) -> Row | None:
-    """Make the job on one box; return the agent's answer with the digest of the code, None if it refused."""
+    """Make the job on one box.
+
+    Return the agent's answer with the code's digest, None if refused.
+    """
     profile = load_profile(spec.profile)
-    # What cannot be made is refused before anything is pushed.
+    # Fail before pushing anything if the job cannot be made.
     sweep_for(spec, profile, arguments.words, name=arguments.rest[0], code=None)
     accept = arguments.accept_new_host_key
     async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):

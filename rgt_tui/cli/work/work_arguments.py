@@ -1,4 +1,4 @@
-"""Arguments of the commands that start work on a box or open it to a person's programs: options, help and examples."""
+"""Arguments of the commands that start work on a box or open it to a person's programs."""
 
 from __future__ import annotations
 

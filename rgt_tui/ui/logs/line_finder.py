@@ -1,7 +1,7 @@
-"""What can be searched for in a log: a text, a regular expression, errors, pages of the handbook.
+"""Searches in a log: for a text, a regular expression, errors, or patterns of the handbook.
 
-A person may type any pattern: RE2 takes a time that grows with the text alone. What RE2 does not know (look-around,
-back references) is searched for as plain text, with a message.
+RE2 runs in time linear in the text, so a person may type any pattern. Patterns that RE2 does not
+support (look-around, back references) are searched as plain text, with a message.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from rgt_tui.ui.notation import compact_time, size, thousands
 
 Spans = tuple[tuple[int, int], ...]
 _MEASURED = r"\s{0,4}['\"]?\s{0,4}[:=]\s{0,4}[-+]?(?:0\b|\d{0,20}\.\d)"
-"""What stands behind a word that names a figure: ``error: 0.031``, ``'FAILED': 0``."""
+"""The rest of a measured value: ``error: 0.031``, ``'FAILED': 0``."""
 _SIGNS = (
     r"\bTraceback\b",
-    # An exception by its name; ``MeanAbsoluteError`` and its kin are measures.
+    # Names of exceptions; ``MeanAbsoluteError`` and similar are metrics.
     r"\b(?!\w{0,99}(?:Mean|Median|Squared?|Absolute|Percentage|Logarithmic|Reconstruction))"
     r"\w{0,200}[A-Za-z\d](?:Error|Exception|Interrupt|OOMKilled)\b(?!" + _MEASURED + ")",
     r"\b(?:Exception|Error) (?:in|while|at|during|from)\b",
@@ -33,7 +33,7 @@ _SIGNS = (
     r"(?<![\w.=/-])(?<!level )(?:ERROR|CRITICAL|FATAL|FAILURE)(?![\w=/-]|" + _MEASURED + ")",
     r"(?<![\w-])\"?level\"?\s?[=:]\s?\"?(?i:error|fatal|critical)\b",
     r"\[(?i:error|fatal|critical)\]|^\s{0,9}[EF]\d{4} \d\d:\d\d:|\[[EF] \w{1,60}\.(?:cpp|cu|cc|h):\d",
-    # What programs say of themselves.
+    # What programs report about themselves.
     r"\b(?i:error|fatal):(?!\s{0,4}(?:[-+]?(?:0\b|\d{0,20}\.\d)|(?i:none|null|false)\b))|\b[Ff]atal error\b",
     r"\*\*\* \[.{1,300}\] Error \d|\bpanicked at\b|\bterminate called\b",
     r"\bcommand not found\b|\bsh: \d{1,6}: .{1,300} not found",
@@ -50,17 +50,17 @@ _SIGNS = (
     r"\bSIG(?:TERM|KILL|SEGV|ABRT|BUS|ILL|FPE|XCPU)\b|\bexit(?:code)?\s{0,4}[:=]\s{0,4}-?[1-9]",
     r"\bexit(?:ed|s|ing)?,? (?:with )?(?:an? )?(?:non-?zero )?(?:exit |return |error )?(?:code|status)\W{0,5}[1-9]",
     r"\bexited with -?[1-9]\d{0,2}\b(?!\.\d)|\breturn(?:ed)? ?code\W{0,5}[1-9]",
-    # GPUs and what joins them.
+    # GPUs and their interconnects.
     r"\b(?i:out of memory)\b|\b(?:CUDA|HIP|cuda) (?:error|failure)\b|\bCuda failure\b|\bdevice-side assert\b",
     r"NCCL(?! INFO).{0,80}?\b(?i:errors?|timeout|timed out|abort(?:ed|ing)?|failure)\b(?!\s?[:=]\s?\d)",
     r"\bcollective operation timeout\b|\bbefore timing out\b",
-    # No numbers any more.
+    # Values that are not finite.
     r"(?<![\w/.-])-?(?:nan|NaN|NAN)(?![\w/-]|\s?[:=]\s?\d)",
     r"(?i:loss|grad(?:ient)?[ _-]?norm|gnorm|perplexity|ppl|logits)['\"\])]{0,3}"
     r"\s{0,4}(?:[:=|]|is|was|became|of|->)?\s{0,4}(?:tensor\()?[-+]?(?i:inf|infinity)(?![\w-])",
 )
 ERROR = re.compile("|".join(_SIGNS))
-"""Lines that `e` stops at."""
+"""Lines that the key for the next error goes to."""
 WORDS = (
     "traceback", "error", "exception", "interrupt", "oom", "critical", "fatal", "failure", "panicked at",
     "terminate called", "not found", "no such file", "permission denied", "connection refused", "connection reset",
@@ -70,33 +70,34 @@ WORDS = (
     "return code", "returncode", "returned code", "returnedcode", "out of memory", "device-side assert", "timeout",
     "timed out", "timing out", "nccl",
 )  # fmt: skip
-"""One of these stands in every line that `ERROR` matches, in upper or lower case; or one of `OTHERS` matches there."""
+"""Every line that `ERROR` matches contains one of these, in any case, or matches one of
+`OTHERS`."""
 OTHERS = (
     r"(?:^|[^\w/.])-?nan",
     r"(?:loss|norm|perplexity|ppl|logits)[^\n]{0,50}inf",
     r"^\s{0,9}[ef]\d{4} \d\d:\d\d:",
     r"\[[ef] \w",
 )
-"""To be matched in upper and lower case."""
+"""Matched case-insensitively."""
 LONGEST = 4000
-"""Characters of a line that are looked at."""
+"""Maximum characters of a line that are searched."""
 
 
 class Finder(Protocol):
-    """Looks for something in blocks of lines, in a thread."""
+    """Searches blocks of lines, in a thread."""
 
     around: int
-    """Lines before a block that it must see, too."""
+    """Number of lines before a block that it must see, too."""
     quick: bool
-    """It may search a small block on the UI thread."""
+    """Whether it may search a small block on the UI thread."""
 
     def find(self, block: LineBlock) -> Sequence[tuple[int, str]]:
-        """Return the numbers of the lines that have it, in order, each with what it is called there."""
+        """Return the numbers of the matching lines, in order, each with a name or an empty text."""
         ...
 
 
 Search = Callable[[bytes, int], Any]
-"""``search`` of a compiled pattern: text and where to begin; a match or None."""
+"""``search`` of a compiled pattern: takes text and start, returns a match or None."""
 
 
 def lines_with(search: Search, block: LineBlock) -> Iterator[int]:
@@ -125,11 +126,11 @@ def _lines_with_text(needle: bytes, text: bytes, starts: array[int]) -> Iterator
 
 
 class TextFinder:
-    """Looks for a text as it stands.
+    """Searches for a literal text.
 
     Args:
-        text: What.
-        fold: Upper and lower case are the same.
+        text: The text.
+        fold: Whether to ignore case.
     """
 
     around = 0
@@ -142,37 +143,38 @@ class TextFinder:
         self._raw, self._fold = raw, fold
 
     def find(self, block: LineBlock) -> list[tuple[int, str]]:
-        """Return the lines that have it."""
+        """Return the matching lines."""
         if not self._raw.isascii():
             return [(block.first + index, "") for index in lines_with(self._search, block)]
         if self._search(block.text, 0) is None:
             return []
-        # Where it stands often, this is the faster way.
+        # Faster if the text occurs often.
         text, needle = (
             (block.text.lower(), self._raw.lower()) if self._fold else (block.text, self._raw)
         )
         return [(block.first + index, "") for index in _lines_with_text(needle, text, block.starts)]
 
     def spans(self, line: str) -> Spans:
-        """Return where it stands in a line."""
+        """Return the spans of the matches in a line."""
         return tuple(match.span() for match in self._shown.finditer(line))
 
 
 _BEYOND = re.compile(r"\\[sWDnvfBpPxX]|\[\^|\\[^\w\s]?$|\(\?s")
-"""A match of it may go on over the end of a line: the line is then looked at by itself."""
+"""Patterns whose match may extend beyond a line's end: each candidate line is then searched
+alone."""
 _WHOLE = re.compile(r"\\[AzZ]|\(\?[a-zA-Z]*-")
-"""Has to see each line by itself."""
+"""Patterns that need each line to be searched alone."""
 
 
 class Re2Finder:
-    """Looks for a regular expression with RE2.
+    """Searches for a regular expression with RE2.
 
     Args:
-        pattern: One that RE2 knows.
-        fold: Upper and lower case are the same.
+        pattern: A pattern that RE2 supports.
+        fold: Whether to ignore case.
 
     Raises:
-        ValueError: RE2 does not know it; the message says why.
+        ValueError: RE2 does not support it; the message says why.
     """
 
     around = 0
@@ -188,7 +190,7 @@ class Re2Finder:
         self._alone = _BEYOND.search(pattern) is not None
 
     def find(self, block: LineBlock) -> list[tuple[int, str]]:
-        """Return the lines that have it."""
+        """Return the matching lines."""
         if self._many is None:
             rows = (block.line(index).decode() for index in range(len(block.starts)))
             return [
@@ -200,7 +202,7 @@ class Re2Finder:
         return [(block.first + index, "") for index in found]
 
     def spans(self, line: str) -> Spans:
-        """Return where it matches in a line."""
+        """Return the spans of the matches in a line."""
         found = []
         for match in self._one.finditer(line):
             if match.end() > match.start():
@@ -212,11 +214,11 @@ PatternFinder = TextFinder | Re2Finder
 
 
 class Chosen(NamedTuple):
-    """How a text that somebody typed is looked for."""
+    """The search for a typed text."""
 
     finder: PatternFinder
     trouble: str
-    """Why it is looked for as plain text, though it looks like an expression; empty = it is not."""
+    """Why an expression is searched as plain text; empty = it is not."""
 
 
 _PLAIN = re.compile(r"[^\\^$.|?*+()\[\]{}]*")
@@ -224,12 +226,12 @@ _ESCAPED = re.compile(r"\\.")
 
 
 def folds(text: str) -> bool:
-    """Tell whether upper and lower case are the same for what was typed: where it has no capital."""
+    """Return whether to ignore case for a typed text: only if it has no capital letter."""
     return not any(character.isupper() for character in _ESCAPED.sub("", text))
 
 
 def finder_for(text: str) -> Chosen:
-    """Choose how to look for what was typed: smart case, a regular expression where it is one."""
+    """Choose the search for a typed text: smart case, and a regular expression if it is one."""
     fold = folds(text)
     if _PLAIN.fullmatch(text):
         return Chosen(TextFinder(text, fold=fold), "")
@@ -243,7 +245,7 @@ def finder_for(text: str) -> Chosen:
 
 
 class ErrorFinder:
-    """Looks for errors."""
+    """Searches for errors."""
 
     around = 0
     quick = True
@@ -263,7 +265,7 @@ class ErrorFinder:
 
 @functools.cache
 def error_finder() -> ErrorFinder:
-    """Return the one that all logs share."""
+    """Return the instance that all logs share."""
     return ErrorFinder()
 
 
@@ -271,12 +273,12 @@ _NUMBERS = re.compile(r"\d+")
 
 
 def shape(line: str) -> str:
-    """Return a line without its numbers: what repeats itself has one shape."""
+    """Return a line with its numbers replaced, so that repeated messages are equal."""
     return _NUMBERS.sub("0", line[:300])
 
 
 class PageFinder:
-    """Looks for what the handbook knows.
+    """Searches for patterns of the handbook.
 
     Args:
         pages: Its pages.
@@ -289,7 +291,7 @@ class PageFinder:
         self._pages = tuple(pages)
 
     def find(self, block: LineBlock) -> list[tuple[int, str]]:
-        """Return the lines that show a page, with its id."""
+        """Return the lines that match a page, with its id."""
         searcher = Searcher(self._pages)
         hits: list[LineHit] = [*searcher.feed(block.text), *searcher.close()]
         first: dict[int, str] = {}
@@ -299,19 +301,19 @@ class PageFinder:
 
 
 AT_ONCE = 4 << 20
-"""Bytes that one job of a thread looks through."""
+"""Maximum bytes that one job of a thread searches."""
 SMALL = 96 << 10
-"""So much that is new is looked through at once, where the finder is quick."""
+"""Maximum new bytes that a quick finder searches at once on the UI thread."""
 
 
 class Job:
-    """Something to look through, and what was found in it.
+    """A range of lines to search, and the matches in it.
 
     Args:
-        finder: What looks.
-        blocks: The lines, and those around them.
+        finder: The search.
+        blocks: The lines, including the context that the finder needs.
         start: Number of the first line that counts.
-        stop: Number behind the last one.
+        stop: Number after the last one.
     """
 
     def __init__(self, finder: Finder, blocks: Sequence[LineBlock], start: int, stop: int) -> None:
@@ -321,11 +323,11 @@ class Job:
 
     @property
     def size(self) -> int:
-        """Bytes to look through."""
+        """Number of bytes to search."""
         return sum(len(block.text) for block in self._blocks)
 
     def run(self) -> None:
-        """Look; in a thread."""
+        """Search; called in a thread."""
         blocks = self._blocks
         if self._finder.around and len(blocks) > 1:
             text = b"".join(block.text for block in blocks)
@@ -336,18 +338,18 @@ class Job:
 
 
 class Marks:
-    """The lines of one log that a finder has found.
+    """The lines of one log that a finder matches.
 
     Args:
         kept: The log.
-        finder: What looks.
-        most: Lines from the end that are looked through at most.
+        finder: The search.
+        most: Maximum lines from the end that are searched; None = all.
     """
 
     def __init__(self, kept: KeptLines, finder: Finder, most: int | None = None) -> None:
         self.finder = finder
         self.names: dict[int, str] = {}
-        """What the finder calls it, where it does."""
+        """Names that the finder gave to lines."""
         self._kept = kept
         self._most = most
         self._numbers: array[int] = array("q")
@@ -355,7 +357,7 @@ class Marks:
 
     @property
     def whole(self) -> bool:
-        """All lines were looked through."""
+        """Whether all lines were searched."""
         return self._high >= self._kept.end and self._low <= self._lowest()
 
     def _lowest(self) -> int:
@@ -366,7 +368,7 @@ class Marks:
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The lines that were found, in order."""
+        """Numbers of the matching lines, in order."""
         gone = bisect_left(self._numbers, self._kept.first)
         if gone:
             del self._numbers[:gone]
@@ -380,33 +382,33 @@ class Marks:
         return place < len(self._numbers) and self._numbers[place] == number
 
     def rank(self, number: int) -> int:
-        """Return how many of the lines that were found stand before a line, or are it."""
+        """Return how many of the matching lines are before a line, or are it."""
         return bisect_right(self.numbers, number)
 
     def after(self, number: int) -> Iterator[int]:
-        """Yield the lines behind one, in order."""
+        """Yield the matching lines after a line, in order."""
         numbers = self.numbers
         for place in range(bisect_right(numbers, number), len(numbers)):
             yield numbers[place]
 
     def before(self, number: int) -> Iterator[int]:
-        """Yield the lines before one, the nearest first."""
+        """Yield the matching lines before a line, the nearest first."""
         numbers = self.numbers
         for place in range(bisect_left(numbers, number) - 1, -1, -1):
             yield numbers[place]
 
     def looked(self, number: int) -> bool:
-        """Tell whether a line was looked at."""
+        """Return whether a line was searched."""
         return self._low <= number < self._high
 
     def forget_before(self, number: int) -> None:
-        """Other lines stand before a line than those that were looked through."""
+        """Drop the matches before a line, because the lines there have changed."""
         self._low = min(max(self._low, number), self._high)
         del self._numbers[: bisect_left(self._numbers, number)]
         self.names = {one: name for one, name in self.names.items() if one >= number}
 
     def job(self) -> Job | None:
-        """Return what to look through next; None = nothing is left. What is new comes before what is old."""
+        """Return the next range to search, new lines before old ones; None = nothing is left."""
         first, end = self._lowest(), self._kept.end
         self._low = max(self._low, min(first, self._high))
         if self._high < first:
@@ -438,7 +440,7 @@ class Marks:
         return taken
 
     def take(self, job: Job) -> None:
-        """Take in what a job has found."""
+        """Apply the matches of a job."""
         numbers = array("q", [number for number, _ in job.found])
         self.names.update((number, name) for number, name in job.found if name)
         if job.start == self._high:
@@ -447,10 +449,10 @@ class Marks:
         elif job.stop == self._low:
             self._numbers[:0] = numbers
             self._low = job.start
-        # Else the lines changed meanwhile: they are looked through anew.
+        # Otherwise the lines have changed meanwhile, and are searched again.
 
     def catch_up(self) -> None:
-        """Look through what is new at once, where that is little."""
+        """Search new lines immediately if they are few."""
         if self.finder.quick and self._high < self._kept.end:
             job = self.job()
             if job is not None and job.size <= SMALL:
@@ -458,16 +460,16 @@ class Marks:
                 self.take(job)
 
 
-# Which lines of a log people would call errors; and the cheap test that rules out nearly all others.
+# Error lines, and a cheap test that rules out nearly all other lines.
 
 
 @functools.lru_cache(maxsize=1024)
 def is_error(line: str) -> bool:
-    """Tell whether a line is an error."""
+    """Return whether a line is an error."""
     return ERROR.search(line[:LONGEST]) is not None
 
 
-# Shows what a search of a complete log on its box finds.
+# Shows the matches of a search in a complete log on its box.
 
 
 class Sheet:
@@ -475,20 +477,20 @@ class Sheet:
 
     Args:
         kept: The lines.
-        heading: What they are.
+        heading: Their title.
     """
 
     def __init__(self, kept: KeptLines, heading: str) -> None:
         self.kept, self.heading = kept, heading
         self.hits: list[FilePlace] = []
-        """Where each of them is on the box, by number, if they are matches."""
+        """Offset of each line on the box, by its number, if the lines are matches."""
 
 
 async def search_box(log: BoxLog, wanted: str, show: Callable[[Sheet], None]) -> None:
     """Search a complete log on its box; show the matches as they arrive.
 
     Raises:
-        Exception: it cannot be searched.
+        Exception: It cannot be searched.
     """
     sheet = Sheet(KeptLines(log.path), "")
     found = BoxSearch()

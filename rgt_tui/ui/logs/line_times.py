@@ -1,4 +1,4 @@
-"""When a line of a log was written: by its own timestamp, or else by when it arrived."""
+"""When a log line was written: by its own timestamp, or else by its arrival."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ _STAMP = re.compile(
 _CLOCK = re.compile(r"[\[(]?" + _TIME + r"(?!<)")
 _GLOG = re.compile(r"[IWEF](?P<mo>0[1-9]|1[0-2])(?P<d>0[1-9]|[12]\d|3[01]) " + _TIME)
 BEGINNING = 100
-"""Characters of a line in which its time is looked for."""
+"""Characters at the start of a line in which its time is searched."""
 DAY = 86400.0
 QUARTER = 900.0
 EARLY = 3600.0 + QUARTER
-"""Seconds by which a line may seem to be written after it came: its clocks were set back an hour at the end of summer,
-and differ a little."""
+"""Seconds by which a line may seem to be written after its arrival: clocks are set back an hour at
+the end of summer, and differ slightly."""
 
 
 MOST_APART = 3600.0
-"""Seconds between two lines with a time of day alone that are taken to be less than a day apart: of a longer rest
-nobody can tell whether it took a day more."""
+"""Maximum seconds between two lines that have only a time of day. After a longer pause it is
+unknown whether another day has passed."""
 OUT_OF_ORDER = 2.0
-"""Seconds by which a line may stand before an older one, where several processes write."""
+"""Seconds by which a line may precede an older one if several processes write."""
 
 
 def written_before(of_day: float, behind: float) -> float | None:
-    """Return when a line with a time of day was written that stands before one of a known time.
+    """Return when a line with only a time of day was written, given the time of the next line.
 
     Args:
-        of_day: Seconds since some midnight, by our clock.
-        behind: When the line behind it was written (client clock).
+        of_day: Seconds since midnight of an unknown day, by our clock.
+        behind: When the next line was written (client clock).
 
     Returns:
-        None = it cannot be told of which day it is.
+        None if its day is uncertain.
     """
     apart = (behind - of_day) % DAY
     apart = apart - DAY if apart > DAY - OUT_OF_ORDER else apart
@@ -49,19 +49,19 @@ def written_before(of_day: float, behind: float) -> float | None:
 
 
 class Written(NamedTuple):
-    """A time as a line has it."""
+    """A time as written in a line."""
 
     clock: str
-    """``02:31:07``, as it stands there."""
+    """``02:31:07``, as in the line."""
     seconds: float
-    """As if it were UTC: since the epoch, or since midnight where the line has no date."""
+    """Interpreted as UTC: since the epoch, or since midnight if the line has no date."""
     dated: bool
     zone: float | None
-    """Seconds east of UTC, where the line says so."""
+    """UTC offset in seconds, if the line has one."""
 
 
 def written(line: str) -> Written | None:
-    """Return the time that a line has; None where it has none."""
+    """Return the time in a line, None if it has none."""
     head = line[:BEGINNING]
     if ":" not in head:
         return None
@@ -91,22 +91,25 @@ def _zone(text: str | None) -> float | None:
 
 
 class WrittenZone:
-    """Learns how far the times in a log's lines are from ours, by lines that came as they were written."""
+    """Learns the UTC offset of a log's times from lines that arrived when they were written."""
 
     def __init__(self) -> None:
         self._learned: float | None = None
         self.assumed: float | None = None
-        """What holds until it is learned: the box's own zone; None = the box does not tell it."""
+        """Used until the offset is learned: the box's own zone; None = unknown."""
 
     @property
     def seconds(self) -> float | None:
-        """East of UTC, the box's clock error included to a quarter of an hour; None = not known yet."""
+        """UTC offset in seconds, including the box's clock error, rounded to 15 minutes.
+
+        None = unknown.
+        """
         if self._learned is None:
             return self.assumed
         return self._learned
 
     def learn(self, line: str, came: float | None) -> None:
-        """Take in a line that came just now."""
+        """Learn from a line that has just arrived."""
         found = written(line) if came is not None else None
         if found is None or came is None or found.zone is not None:
             return
@@ -116,12 +119,12 @@ class WrittenZone:
         self._learned = round(apart / QUARTER) * QUARTER
 
     def when(self, line: str, came: float | None, otherwise: float | None = None) -> float | None:
-        """Return when a line was written (client clock); None where nobody knows.
+        """Return when a line was written (client clock), None if unknown.
 
         Args:
             line: The line.
-            came: When it came.
-            otherwise: The zone where it is not known.
+            came: When it arrived.
+            otherwise: The UTC offset to use if it is unknown.
         """
         found = written(line)
         if found is None:
@@ -139,7 +142,7 @@ class WrittenZone:
             return found.seconds - zone
         if came is None:
             return None
-        # Not after it came: lines of a night without a connection come late.
+        # Not after its arrival: the lines of a night without a connection arrive late.
         return (
             found.seconds - zone + DAY * math.floor((came + EARLY - (found.seconds - zone)) / DAY)
         )

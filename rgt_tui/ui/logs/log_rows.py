@@ -1,4 +1,4 @@
-"""Which lines of one log, or of several merged by time, are shown; and the reader's position in them."""
+"""The shown lines of one log, or of several merged by time, and the reader's position in them."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from rgt_tui.ui.logs.line_finder import Finder, Marks, error_finder
 from rgt_tui.ui.logs.line_times import WrittenZone, written, written_before
 
 MERGED_LINES = 10_000
-"""Of each log that is merged with others, its newest lines."""
+"""Newest lines of each log that are merged with other logs."""
 LEARNED_FROM = 50
-"""Of the lines that came, so many are looked at for the time that they have."""
+"""Maximum new lines that are read to learn the UTC offset."""
 
 
 class LinePlace(NamedTuple):
-    """A line: of which log, and its number there. It stays what it is, whatever arrives before or behind it."""
+    """A line, by its log and its number; it stays valid when others arrive before or after it."""
 
     log: int
     number: int
 
 
 class ShownLog:
-    """One log that is shown, and what was found in it.
+    """One shown log, and the matches in it.
 
     Args:
         kept: Its lines.
-        name: What it is called.
+        name: Its name.
     """
 
     def __init__(self, kept: KeptLines, name: str) -> None:
@@ -46,19 +46,20 @@ class ShownLog:
         self._times: dict[int, float | None] = {}
         self._zone_of_times: float | None = None
         self._behind: tuple[int, float | None, float] | None = None
-        """From which line upwards times of day got their days, from which moment, and in which zone."""
+        """Base for dating lines upwards: line number, its time, and the UTC offset used."""
         self._back: array[float] = array("d")
-        """From there upwards, by line: the moment up to which days are known; NaN = not any more."""
+        """Per line upwards from there: the time up to which the day is known; NaN = no longer
+        known."""
 
     def learn(self) -> None:
-        """Learn from the lines that came how far their times are from ours."""
+        """Learn the UTC offset from the new lines."""
         kept = self.kept
         for number in range(max(self._learned, kept.end - LEARNED_FROM, kept.first), kept.end):
             self.zone.learn(kept.line(number), kept.came(number))
         self._learned = kept.end
 
     def when(self, number: int, otherwise: float | None = None) -> float | None:
-        """Return when a line was written (client clock); None where nobody knows."""
+        """Return when a line was written (client clock), None if unknown."""
         line = self.kept.line(number)
         at = self.zone.when(line, self.kept.came(number), otherwise)
         if at is not None or self.zone.seconds is None:
@@ -69,9 +70,11 @@ class ShownLog:
         return self._dated_by_neighbours(number)
 
     def _dated_by_neighbours(self, number: int) -> float | None:
-        """Return when a line was written that has a time of day alone: its day is that of the lines behind it.
+        """Return when a line with only a time of day was written.
 
-        Lines are gone through from where it is known when something was written, upwards, and each only once.
+        Its day is derived from later lines.
+
+        Lines are read upwards from the first known time, each only once.
         """
         zone, known = self.zone.seconds, self.kept.known_behind
         if zone is None or (self._behind is None and known is None):
@@ -103,7 +106,7 @@ class ShownLog:
 
     @property
     def day_unknown(self) -> str:
-        """The time of day of the newest line whose day cannot be told; empty = there is none, or nobody asked."""
+        """Time of day of the newest line whose day is unknown; empty if none was found so far."""
         if self._behind is None:
             return ""
         lost = next((n for n, at in enumerate(self._back) if at != at), None)
@@ -113,7 +116,7 @@ class ShownLog:
         return found.clock
 
     def forget_before(self, number: int) -> None:
-        """Other lines stand before a line than before."""
+        """Drop the results before a line, because the lines there have changed."""
         for marks in self.marks:
             marks.forget_before(number)
         if self._behind is not None:
@@ -121,7 +124,7 @@ class ShownLog:
         self._times = {known: at for known, at in self._times.items() if known >= number}
 
     def ordered_by(self, number: int, otherwise: float) -> float | None:
-        """Return when a line was written, remembered, as it is asked for again and again."""
+        """Return when a line was written; cached, because merging needs it repeatedly."""
         if self.zone.seconds != self._zone_of_times or len(self._times) > 4 * MERGED_LINES:
             self._times.clear()
             self._zone_of_times = self.zone.seconds
@@ -131,16 +134,16 @@ class ShownLog:
 
     @property
     def marks(self) -> tuple[Marks, ...]:
-        """All that is looked for in it, what is waited for first."""
+        """All searches in it, the most urgent one first."""
         every = (self.matches, self.filter, self.errors, self.pages)
         return tuple(one for one in every if one is not None)
 
     def look_for(self, finder: Finder | None) -> None:
-        """Search for something else from now on."""
+        """Search for something else."""
         self.matches = None if finder is None else Marks(self.kept, finder)
 
     def keep_only(self, marks: Marks | None) -> None:
-        """Show only these lines from now on; None = all."""
+        """Show only these lines; None = all."""
         self.filter = marks
 
 
@@ -148,13 +151,13 @@ STEP = re.compile(
     r"(?i)\b(?:global[_ ]?)?(?:step|iter(?:ation)?)s?[\"']?\s{0,3}[:=#]?\s{0,3}(\d[\d,]{0,14})\b"
 )
 NEAR = 1000
-"""Lines on either side of a time in which a step is looked for by its number, or a line that has a time."""
+"""Lines on either side of a time in which a step, or a line with a time, is searched."""
 SLACK_SECONDS = 2.0
-"""A line may be written so much later than what is known of its moment; and many programs cut seconds off."""
+"""A line may be written this much later than its event; many programs also truncate seconds."""
 
 
 def step_of(line: str) -> int | None:
-    """Return the step of a training that a line names; None where it names none."""
+    """Return the training step in a line, None if it has none."""
     found = STEP.search(line)
     if found is not None:
         return int(found.group(1).replace(",", ""))
@@ -162,15 +165,15 @@ def step_of(line: str) -> int | None:
 
 
 def line_at(kept: KeptLines, spot: Spot, when: Callable[[int], float | None]) -> int | None:
-    """Return the line that a spot names: by its text, by its step, else the last one that was written by then.
+    """Return the line at a spot: by text, by step, else the last line written until its time.
 
     Args:
         kept: The log.
-        spot: Of several lines with its text the last one by its time counts.
-        when: From the number of a line to its time; None where nobody knows.
+        spot: If several lines have its text, the last one until its time is used.
+        when: Returns the time of a line by its number, None if unknown.
 
     Returns:
-        None = it is not kept.
+        None if the line is not kept.
     """
     if spot.text:
         return _line_with(kept, spot.text.strip(), spot.at, when)
@@ -216,7 +219,7 @@ def _last_by(kept: KeptLines, at: float, when: Callable[[int], float | None]) ->
 
 
 class LogRows:
-    """The rows that are shown, in order.
+    """The shown rows, in order.
 
     Args:
         logs: One, or several that are merged by time.
@@ -226,12 +229,12 @@ class LogRows:
         self.logs = tuple(logs)
         self._order: list[LinePlace] = []
         self._known: list[tuple[int, int, int]] = []
-        """Of each log, what of it stands in the order: first number, number behind the last, and how many."""
+        """Per log, the part in the order: first number, last number, and count."""
         self._rows_of: list[array[int]] = []
 
     @property
     def merged(self) -> bool:
-        """Several logs are shown."""
+        """Whether several logs are shown."""
         return len(self.logs) > 1
 
     def _numbers(self, log: ShownLog) -> Sequence[int]:
@@ -243,7 +246,7 @@ class LogRows:
         return numbers[bisect_left(numbers, first) :]
 
     def refresh(self) -> None:
-        """Take in what has come; several logs are put in order by time."""
+        """Update the rows for new lines; several logs are sorted by time."""
         if not self.merged:
             return
         said = [
@@ -286,7 +289,7 @@ class LogRows:
         return LinePlace(0, log.kept.first + row)
 
     def find(self, place: LinePlace) -> int:
-        """Return the row of a line; where it is not shown, that of the next one of its log."""
+        """Return the row of a line; if it is not shown, that of the next line of its log."""
         if not self.merged:
             log = self.logs[0]
             if log.filter is not None:
@@ -301,7 +304,7 @@ class LogRows:
         return len(self)
 
     def shows(self, place: LinePlace) -> bool:
-        """Tell whether a line is among the rows."""
+        """Return whether a line is among the rows."""
         row = self.find(place)
         return row < len(self) and self[row] == place
 
@@ -311,11 +314,13 @@ class LogRows:
         return self.logs[place.log].kept.line(place.number)
 
     def next_of(self, marks: Sequence[Marks], row: int, direction: int) -> int | None:
-        """Return the nearest row behind (or before) one whose line is marked; None = there is none.
+        """Return the nearest row after (or before) a row whose line is marked.
+
+        None if there is none.
 
         Args:
-            marks: Of each log.
-            row: Where to begin; -1 and the number of rows are allowed.
+            marks: The marks of each log.
+            row: Where to start; -1 and the number of rows are allowed.
             direction: 1 or -1.
         """
         found: list[int] = []
@@ -333,7 +338,7 @@ class LogRows:
         return max(found)
 
     def _number_at(self, log: int, row: int, direction: int) -> int:
-        """Return the line of a log from which on to look, seen from a row."""
+        """Return the line of a log from which to search, for a given row."""
         kept = self.logs[log].kept
         if row < 0:
             return kept.first - 1
@@ -353,28 +358,28 @@ class LogRows:
         return numbers[index]
 
     def count(self, marks: Sequence[Marks]) -> int:
-        """Return how many marked lines there are in all."""
+        """Return the total number of marked lines."""
         return sum(map(len, marks))
 
     def rank(self, marks: Sequence[Marks], row: int) -> int:
-        """Return the how manieth marked line a row is, or would follow."""
+        """Return the position of a row among the marked lines, counted from 1."""
         return sum(one.rank(self._number_at(index, row, -1)) for index, one in enumerate(marks))
 
 
 class LogCursor:
-    """Follows the end of the rows until one moves up, and then stays where it is, whatever arrives."""
+    """Follows the end of the rows until the person moves up; then it stays at its line."""
 
     def __init__(self) -> None:
         self.following = True
         self.arrived = 0
-        """Lines that came since following ended."""
+        """Lines that arrived since following ended."""
         self._place: LinePlace | None = None
         self._top: LinePlace | None = None
         self._anchor: LinePlace | None = None
         self._ends = 0
 
     def take_in(self, rows: LogRows) -> None:
-        """Count what has come."""
+        """Count the new lines."""
         ends = sum(log.kept.end for log in rows.logs)
         if not self.following:
             self.arrived += max(0, ends - self._ends)
@@ -388,13 +393,13 @@ class LogCursor:
         return min(rows.find(self._top), last)
 
     def row(self, rows: LogRows) -> int | None:
-        """Return the row that the keys act on; None while the end is followed."""
+        """Return the row that the keys act on; None while following."""
         if self.following or self._place is None or not len(rows):
             return None
         return min(rows.find(self._place), len(rows) - 1)
 
     def selected(self, rows: LogRows) -> range:
-        """Return the rows that were selected; the last one while the end is followed."""
+        """Return the selected rows; the last one while following."""
         here = self.row(rows)
         if here is None:
             return range(max(0, len(rows) - 1), len(rows))
@@ -405,11 +410,11 @@ class LogCursor:
 
     @property
     def selecting(self) -> bool:
-        """Several rows are being selected."""
+        """Whether several rows are being selected."""
         return self._anchor is not None
 
     def select(self, rows: LogRows, on: bool) -> None:
-        """Begin to select several rows at the one that the keys act on, or end it."""
+        """Start selecting several rows at the current one, or stop it."""
         if not on or not len(rows):
             self._anchor = None
             return
@@ -420,7 +425,10 @@ class LogCursor:
         self._anchor = rows[here]
 
     def move(self, count: int, rows: LogRows, height: int) -> bool:
-        """Move by rows; moving beyond the last one takes up following. Returns False at the first row already."""
+        """Move by rows; moving beyond the last one resumes following.
+
+        Return False if already at the first.
+        """
         total = len(rows)
         if not total:
             return False
@@ -440,7 +448,7 @@ class LogCursor:
         return target != start
 
     def scroll(self, count: int, rows: LogRows, height: int) -> None:
-        """Scroll by rows; the row that the keys act on stays in sight."""
+        """Scroll by rows; the row that the keys act on stays visible."""
         last = max(0, len(rows) - height)
         first = self.first(rows, height) + count
         if first >= last and count > 0:
@@ -454,7 +462,10 @@ class LogCursor:
         self._stop(rows, first, min(max(here, first), first + height - 1))
 
     def go(self, row: int, rows: LogRows, height: int, *, keep_sight: bool = False) -> None:
-        """Go to a row, a third below the top; with `keep_sight`, nothing moves where it is in sight."""
+        """Go to a row and show it a third below the top.
+
+        With `keep_sight`, scroll only if it is hidden.
+        """
         first = self.first(rows, height)
         if not (keep_sight and first <= row < first + height):
             first = max(0, min(row - height // 3, len(rows) - height))
@@ -466,7 +477,7 @@ class LogCursor:
         self._top, self._place = rows[max(0, first)], rows[row]
 
     def show_from(self, rows: LogRows, first: int) -> None:
-        """Have another row on top; the one that the keys act on stays."""
+        """Show another row at the top; the row that the keys act on stays."""
         self._top = rows[first]
 
     def follow(self) -> None:

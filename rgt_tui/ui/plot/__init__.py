@@ -1,7 +1,7 @@
-"""Pure plotting: raw series in, rows of styled text out. Knows nothing of Textual.
+"""Pure plotting: raw series in, rows of styled text out. Independent of Textual.
 
-`view` and `ticks` are plain Python; the others import numpy, so that whoever wants a plot imports them when the first
-one is drawn, not before.
+`view` and `ticks` are plain Python. The other modules import numpy, so import them only when the
+first plot is drawn.
 """
 
 from __future__ import annotations

@@ -22,14 +22,16 @@ from rgt_tui.ui.plot.view import (
 )
 
 MOST_NOTED = 4
-"""With more runs than this on screen, gaps and best values are explained in the legend alone."""
+"""With more runs than this on screen, gaps and best values are only explained in the legend."""
 
 
 class Board:
-    """The curves of some runs. A run keeps its number, and so its colour, for as long as the board is there.
+    """The curves of some runs.
+
+    A run keeps its number, and thus its colour, as long as the board exists.
 
     Args:
-        like: A board whose runs have the same numbers here.
+        like: A board to share the numbers of the runs with.
     """
 
     def __init__(self, like: Board | None = None) -> None:
@@ -43,7 +45,7 @@ class Board:
         self.selected: RunKey | None = None
 
     def update(self, runs: Sequence[Shown], settings: Settings, selected: RunKey | None) -> bool:
-        """Take the newest runs and choices; return whether a frame would look different."""
+        """Apply the newest runs and settings; return whether a frame would look different."""
         changed = settings != self.settings or selected != self.selected
         changed = changed or [r.key for r in runs] != [r.key for r in self._runs]
         changed = changed or [r.run.resumes for r in runs] != [r.run.resumes for r in self._runs]
@@ -63,7 +65,7 @@ class Board:
         return changed
 
     def _series_of(self, run: RunState) -> list[str]:
-        """Return which series of a run are looked at."""
+        """Return the names of a run's series that are needed."""
         names = [self.settings.metric]
         if self.settings.evaluations and self.settings.metric == "loss":
             names += EVALUATIONS
@@ -73,15 +75,15 @@ class Board:
 
     @property
     def runs(self) -> tuple[Shown, ...]:
-        """All runs that are listed."""
+        """All listed runs."""
         return self._runs
 
     def trace(self, key: RunKey) -> Trace | None:
-        """Return the prepared curve of a run in the metric that is shown."""
+        """Return the prepared curve of a run in the shown metric."""
         return self._traces.get((key, self.settings.metric))
 
     def number(self, key: RunKey) -> int:
-        """Return the number of a run, from 0: the order in which the runs were first seen."""
+        """Return the number of a run, from 0, in the order in which the runs were first seen."""
         return self._numbers.get(key, 0)
 
     def gaps(self, key: RunKey) -> list[Gap]:
@@ -92,14 +94,20 @@ class Board:
         return []
 
     def best(self, key: RunKey) -> tuple[float, float] | None:
-        """Return step and value of a run's best point, for a metric that has a better end."""
+        """Return step and value of a run's best point.
+
+        None if the metric has no better direction.
+        """
         highest, trace = best_is_highest(self.settings.metric), self.trace(key)
         if highest is None or trace is None:
             return None
         return trace.best(highest=highest)
 
     def knots(self, key: RunKey) -> Knots | None:
-        """Return where a run's steps stand on the x axis; None where it has no place, or the axis counts steps."""
+        """Return a run's mapping from steps to the x axis.
+
+        None if it has no values on that axis, or if the axis is in steps.
+        """
         axis, run = self.settings.axis, self._by_key.get(key)
         name = place_series(run, axis) if run is not None else None
         trace = self._traces.get((key, name)) if name is not None else None
@@ -112,12 +120,12 @@ class Board:
         return known[3]
 
     def placed(self, key: RunKey) -> bool:
-        """Whether a run has a place on the x axis."""
+        """Return whether a run has values on the x axis."""
         return self.settings.axis is Axis.STEP or self.knots(key) is not None
 
     @property
     def shown(self) -> list[RunKey]:
-        """Runs that are drawn."""
+        """The runs that are drawn."""
         return [
             each.key
             for each in self._runs
@@ -128,11 +136,11 @@ class Board:
 
     @property
     def extent(self) -> tuple[float, float]:
-        """First and last place of what is drawn."""
+        """First and last x value of the drawn curves."""
         return extent(self.curves())
 
     def step_at(self, key: RunKey, x: float) -> float | None:
-        """Return the step of a run at a place on the x axis; None where it was not there."""
+        """Return the step of a run at an x value; None outside its range."""
         if self.settings.axis is Axis.STEP:
             return x
         knots = self.knots(key)
@@ -141,7 +149,7 @@ class Board:
         return knots.step_of(x)
 
     def x_of(self, key: RunKey, step: float) -> float | None:
-        """Return where a step of a run stands on the x axis."""
+        """Return the x value of a run's step."""
         if self.settings.axis is Axis.STEP:
             return step
         knots = self.knots(key)
@@ -150,14 +158,14 @@ class Board:
         return knots.x_of(step)
 
     def value_at(self, key: RunKey, x: float) -> float | None:
-        """Return what a run had at a place on the x axis, smoothed as drawn; None where it was not there."""
+        """Return a run's value at an x value, smoothed as drawn; None outside its range."""
         trace, step = self.trace(key), self.step_at(key, x)
         if trace is None or step is None:
             return None
         return trace.at(step, self.settings.smooth)
 
     def warm(self, seconds: float) -> bool:
-        """Prepare the other smoothings for so long; return whether something is left to do."""
+        """Prepare the other smoothings for at most `seconds`; return whether any are left."""
         end = time.monotonic() + seconds
         for keep in SMOOTHING:
             for key in self.shown:
@@ -170,7 +178,7 @@ class Board:
         return False
 
     def curves(self) -> list[Curve]:
-        """Return what is drawn, the selected run on top."""
+        """Return the drawn curves, the selected run last, on top."""
         shown = self.shown
         shown.sort(key=lambda key: (key == self.selected, key == self.settings.reference))
         few = len(shown) <= MOST_NOTED
@@ -201,7 +209,7 @@ class Board:
         return curves
 
     def frame(self, size: tuple[int, int], *, ascii_only: bool = False) -> Frame | None:
-        """Draw; None where there is nothing to draw."""
+        """Draw a frame; None if there is nothing to draw."""
         curves = self.curves()
         if not curves:
             return None
@@ -220,7 +228,7 @@ class Board:
 
 
 def clock_of(run: RunState) -> Knots | None:
-    """Return when a run was at its steps, client clock; None where it does not say."""
+    """Return the mapping from a run's steps to the client clock; None if it logs no time."""
     series = run.series.get(TIME)
     if series is None:
         return None

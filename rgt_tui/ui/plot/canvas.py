@@ -1,4 +1,7 @@
-"""Puts curves on the cells of a plot, 2 by 4 dots each, with marks and words; lines of text come out."""
+"""Draws curves on the cells of a plot, 2 by 4 dots each, with marks and text.
+
+Returns rows of text.
+"""
 
 from __future__ import annotations
 
@@ -14,28 +17,28 @@ from rgt_tui.ui.plot.curve_stats import Floats
 from rgt_tui.ui.plot.trace import Path
 
 Row = tuple[tuple[str, int], ...]
-"""Pieces of one line: text and the number of its style."""
+"""Pieces of one line: text, and the number of its style."""
 
 _BRAILLE = 0x2800
 _SPACE = ord(" ")
 _LITTLE = np.little_endian
 ASCII_MARKS = "*+ox#%@&"
 DASHES = ("11111111", "11111100", "10101010", "11101000")
-"""Columns of dots that a thin line shows, again and again: solid, dashed, dotted, both."""
+"""Repeating patterns of a thin line, per column of dots: solid, dashed, dotted, dash-dotted."""
 
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 
 
 _PATTERNS = np.array([[mark == "1" for mark in dash] for dash in DASHES])
 HUGE = 1e150
-"""Values beyond are drawn as if they were this, so that no difference overflows."""
+"""Values beyond this are drawn as if they were this, so that no difference overflows."""
 FAR = 1e6
-"""Heights of the plot beyond which a value is drawn as if it were there."""
+"""Plot heights beyond which a value is drawn as if it were there."""
 Rows = NDArray[np.int64]
 
 
 class Canvas:
-    """Cells of 2 by 4 dots. What is drawn later lies on top and gives the cell its style."""
+    """Cells of 2 by 4 dots. Later drawings are on top and set the style of their cells."""
 
     def __init__(self, width: int, height: int, *, ascii_only: bool = False) -> None:
         self.width, self.height = max(1, width), max(1, height)
@@ -53,17 +56,19 @@ class Canvas:
         return 2 * self.width, 4 * self.height
 
     def draw(self, first: Rows, last: Rows, styles: Sequence[tuple[int, int, int]]) -> None:
-        """Lay curves over what is there, a row of `first` and `last` lit dots for each, the topmost last.
+        """Draw curves over the existing content, the topmost last.
+
+        `first` and `last` have a row per curve and a column per column of dots.
 
         Args:
-            first: Per curve and column of dots.
-            last: The same; before the first where nothing is lit.
-            styles: Per curve its style, its mark without braille, and its dash.
+            first: First lit row of dots.
+            last: Last lit row; less than `first` if none is lit.
+            styles: Style, mark without braille, and dash per curve.
         """
         shown = last >= first
         dash = np.array([each[2] for each in styles], dtype=np.intp)
         if dash.any():
-            # A dash is left out where the line is thin: what is high there, a spike, is never hidden.
+            # Dashes apply only where the line is thin, so that a spike is never hidden.
             pattern = _PATTERNS[dash % len(DASHES)][:, np.arange(first.shape[1]) % 8]
             shown &= pattern | (last - first > 1)
         curve, column = np.nonzero(shown)
@@ -74,7 +79,7 @@ class Canvas:
         counts = bottom // 4 - top // 4 + 1
         over = np.repeat(np.cumsum(counts) - counts - top // 4, counts)
         flat = (np.arange(len(over)) - over) * self.width + np.repeat(column // 2, counts)
-        # Of several values for one place the last one stays, which is that of the topmost curve.
+        # With several values for one cell numpy keeps the last one, which is the topmost curve's.
         owner = np.repeat(curve, counts)
         self._style.reshape(-1)[flat] = np.array([one[0] for one in styles], dtype=np.int16)[owner]
         if self._ascii:
@@ -88,7 +93,7 @@ class Canvas:
             self._text[lit] = self._mask[lit].astype(np.uint32) + _BRAILLE
 
     def _light(self, top: Rows, bottom: Rows, column: Rows) -> None:
-        """Light the dots of some bars: where more of them begin than have ended, there is light."""
+        """Light the dots of vertical bars, by counting how many bars cover each dot."""
         width, height = self.dots
         size = (height + 1) * width
         begun = np.bincount(top * width + column, minlength=size)
@@ -110,34 +115,34 @@ class Canvas:
                 self._style[row, i] = style
 
     def free(self, column: int, row: int, length: int) -> bool:
-        """Whether some cells from here on are on the canvas and empty."""
+        """Return whether `length` cells from here on are on the canvas and empty."""
         if column < 0 or row < 0 or column + length > self.width or row >= self.height:
             return False
         return not self.covered(column, row, length)
 
     def settle(self) -> None:
-        """From now on, what is drawn does not count as covered: it may be hidden, as a crosshair may."""
+        """Stop counting further drawings as covered: they may be hidden, such as the crosshair."""
         self._settled = self._text != _SPACE
 
     def covered(self, column: int, row: int, length: int, height: int = 1) -> int:
-        """Return how many cells from here on are not empty."""
+        """Return how many cells of this area are not empty."""
         taken = self._text != _SPACE if self._settled is None else self._settled
         here = taken[max(0, row) : max(0, row + height), max(0, column) : max(0, column + length)]
         return int(here.sum())
 
     def untagged(self, column: int, row: int) -> bool:
-        """Whether a cell is on the canvas and no tag stands there yet."""
+        """Return whether a cell is on the canvas and has no tag yet."""
         return (
             0 <= row < self.height and 0 <= column < self.width and (column, row) not in self._tags
         )
 
     def tag(self, column: int, row: int, text: str, style: int) -> None:
-        """Write the tag of a curve over whatever is there."""
+        """Write the tag of a curve over the existing content."""
         self._tags.add((column, row))
         self.put(column, row, text, style)
 
     def rows(self) -> list[Row]:
-        """Return the lines, neighbouring cells of one style in one piece."""
+        """Return the lines; neighbouring cells of one style are one piece."""
         out: list[Row] = []
         for codes, styles in zip(self._text, self._style, strict=True):
             line = codes.tobytes().decode("utf-32-le" if _LITTLE else "utf-32-be")
@@ -146,11 +151,11 @@ class Canvas:
         return out
 
 
-# From curves to dots: what each column of dots shows of each curve, and on which rows.
+# From curves to dots: the rows that each curve covers in each column of dots.
 #
-# Every column keeps the lowest and the highest value that falls into it, and the points where the line enters
-# and leaves it: no spike is lost and no join is invented, however many points there are. All curves of a plot
-# go through here at once, as rows of the same arrays.
+# Every column keeps the lowest and the highest value in it, and where the line enters and leaves
+# it: no spike is lost and no join is invented, however many points there are. All curves of a plot
+# are processed at once, as rows of the same arrays.
 
 
 @dataclass(frozen=True)
@@ -163,7 +168,7 @@ class Scale:
 
     @classmethod
     def of(cls, low: float, high: float, *, log: bool = False) -> Scale:
-        """Return a scale that shows `low` to `high` with a little room at both ends."""
+        """Return a scale that shows `low` to `high` with a small margin at both ends."""
         low, high = max(-HUGE, min(low, HUGE)), max(-HUGE, min(high, HUGE))
         if log:
             low = max(low, 1e-300)
@@ -177,14 +182,14 @@ class Scale:
         return cls(low - room, high + room)
 
     def rows(self, values: Floats, height: int) -> Floats:
-        """Return the row of each value among `height` rows; NaN where the scale has no place for it."""
+        """Return the row of each value among `height` rows; NaN if the scale cannot show it."""
         with np.errstate(all="ignore"):
             if self.log:
                 shown = np.log(np.where(values > 0, values, np.nan))
                 low, high = np.log(self.low), np.log(self.high)
             else:
                 shown, low, high = np.clip(values, -HUGE, HUGE), self.low, self.high
-            # Limited before it is multiplied: an overflow times the 0 of a single row would be NaN.
+            # Clip before multiplying: infinity times 0, with a single row, would be NaN.
             share: Floats = np.clip((high - shown) / (high - low), -FAR, FAR)
             return share * (height - 1)
 
@@ -199,7 +204,7 @@ class Scale:
 
 
 def edges_of(window: tuple[float, float], columns: int) -> Floats:
-    """Return where columns of dots begin and end; the window's ends are the middles of the first and the last."""
+    """Return the edges of the columns; the window's ends are in the middle of the outer columns."""
     pitch = (window[1] - window[0]) / max(1, columns - 1)
     edges: Floats = window[0] + (np.arange(columns + 1, dtype=np.float64) - 0.5) * pitch
     return edges
@@ -207,19 +212,19 @@ def edges_of(window: tuple[float, float], columns: int) -> Floats:
 
 @dataclass(frozen=True)
 class Looks:
-    """What the columns show, a row for each curve: values, not yet places."""
+    """The values in the columns, with a row for each curve; not mapped to rows of dots yet."""
 
     low: Floats
     high: Floats
-    """Extremes of each column, NaN where it has no value."""
+    """Extremes of each column, NaN if it has no value."""
     left: Floats
     right: Floats
-    """At each edge between columns, the values on both sides of it; NaN where there is no line."""
+    """Values on both sides of each edge between columns; NaN if no line crosses it."""
     share: Floats
-    """How far the edge is from the left one to the right one."""
+    """Position of the edge between the left and the right value, from 0 to 1."""
 
     def range(self, *, positive: bool) -> tuple[float, float] | None:
-        """Return the lowest and the highest value on screen, those just outside of it included."""
+        """Return the lowest and highest value on screen, including neighbours just outside."""
         found = [self.low, self.high, self.left[:, :1], self.right[:, -1:]]
         kept = [
             part[(part > 0) & (part < np.inf) if positive else np.isfinite(part)] for part in found
@@ -231,11 +236,11 @@ class Looks:
 
 
 def look(paths: Sequence[tuple[Path, Floats, Floats]], columns: int) -> Looks:
-    """Look at some curves.
+    """Sample some curves in columns.
 
     Args:
-        paths: Each with the steps at which its columns begin and end, and the same with NaN where no line crosses.
-        columns: Of dots.
+        paths: Each with the steps of its column edges, and the same with NaN where no line crosses.
+        columns: Number of columns of dots.
     """
     count = len(paths)
     looks = Looks(
@@ -266,9 +271,9 @@ def look(paths: Sequence[tuple[Path, Floats, Floats]], columns: int) -> Looks:
 
 
 def rows_of(looks: Looks, scale: Scale, height: int) -> tuple[Floats, Floats]:
-    """Return the top and the bottom row of each column, NaN where it stays empty."""
+    """Return the top and the bottom row of each column, NaN if it is empty."""
     top, bottom = scale.rows(looks.high, height), scale.rows(looks.low, height)
-    if scale.log:  # the lowest may have no place where the highest has
+    if scale.log:  # a log scale may show the highest value but not the lowest
         bottom = np.where(np.isnan(bottom), top, bottom)
     left, right = scale.rows(looks.left, height), scale.rows(looks.right, height)
     with np.errstate(invalid="ignore"):
@@ -279,7 +284,7 @@ def rows_of(looks: Looks, scale: Scale, height: int) -> tuple[Floats, Floats]:
 
 
 def lit(top: Floats, bottom: Floats, height: int) -> tuple[Rows, Rows]:
-    """Return the first and the last lit row of each column, at least one; the last is before the first in none."""
+    """Return the first and last lit row of each column; the last is below 0 if none is lit."""
     with np.errstate(invalid="ignore"):
         first, last = np.ceil(top), np.floor(bottom)
         thin = first > last

@@ -1,8 +1,8 @@
-"""Averages, and the lowest and highest values, of growing curves, without reading all their points each time.
+"""Averages and extremes of growing curves, without reading all points each time.
 
-Buckets of 8, 32, 128, … points keep their extremes. A stretch is answered from buckets of which it holds at least
-`FINE`: it may so borrow from its neighbours by less than an eighth of itself at either end, and no extreme is missed.
-A short stretch is answered from its points.
+Buckets of 8, 32, 128, … points keep their extremes. A range is computed from buckets so small that
+it spans at least `FINE` of them. It may include less than an eighth of its length from each
+neighbour, but misses no extreme. A short range is computed from its points.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ Places = NDArray[np.intp]
 FIRST, FACTOR = 8, 4
 FINE = 8
 _LONG_ENOUGH = np.array([FIRST * FACTOR**level * FINE for level in range(24)])
-"""Points of a stretch that is answered from the buckets of a level."""
+"""Minimum points of a range for using the buckets of each level."""
 Floats = NDArray[np.float64]
 
 BLOCK = 256
-"""Points: 0.6⁻²⁵⁶ is 10⁵⁷, so that values up to `LARGEST` do not overflow."""
+"""Points per block: 0.6⁻²⁵⁶ is 10⁵⁷, so values up to `LARGEST` do not overflow."""
 LARGEST = 1e200
 MOST = float(np.finfo(np.float64).max)
 MEMORY = 1024
-"""Values that a smoothed one depends on: 0.97¹⁰²⁴ is 3 × 10⁻¹⁴."""
+"""Number of values that affect a smoothed one: 0.97¹⁰²⁴ is 3 × 10⁻¹⁴."""
 
 
 class Pyramid:
-    """Extremes of one curve, from its points up; NaN where a bucket has no value."""
+    """Extremes of one curve in levels of buckets; NaN for a bucket without values."""
 
     def __init__(self) -> None:
         self._low: list[Floats] = []
@@ -37,18 +37,18 @@ class Pyramid:
         self._size = 0
 
     def cut(self, size: int) -> None:
-        """Forget what comes after the first `size` points."""
+        """Forget everything after the first `size` points."""
         self._size = min(self._size, size)
 
     def follow(self, values: Floats) -> None:
-        """Take in the curve, whose first points are as they were, as far as this has followed them."""
+        """Add the new points of the curve; the points seen before must be unchanged."""
         if len(values) == self._size:
             return
         low = high = values
         bucket, level = FIRST, 0
         factor = FIRST
         while len(values) > bucket * FINE:
-            whole = self._size // bucket  # buckets that cannot have changed
+            whole = self._size // bucket  # complete buckets, which cannot have changed
             count = -(-len(low) // factor)
             if level == len(self._low):
                 self._low.append(np.empty(64))
@@ -63,7 +63,10 @@ class Pyramid:
         self._size = len(values)
 
     def extremes(self, values: Floats, starts: Places, ends: Places) -> tuple[Floats, Floats]:
-        """Return the lowest and the highest of each stretch ``values[start:end]``; none is empty, all in order."""
+        """Return the lowest and highest value of each range ``values[start:end]``.
+
+        The ranges must be in order and not empty.
+        """
         lengths = ends - starts
         levels = np.searchsorted(_LONG_ENOUGH[: len(self._low)], lengths, side="right")
         lowest, highest = (int(levels.min()), int(levels.max())) if len(levels) else (0, 0)
@@ -96,7 +99,7 @@ class Pyramid:
 
 
 def _folded(source: Floats, factor: int, into: Floats, *, least: bool) -> None:
-    """Write the extreme of each `factor` values; the last ones may be fewer."""
+    """Write the extreme of each group of `factor` values; the last group may be smaller."""
     fold = np.fmin if least else np.fmax
     whole = len(source) // factor
     if whole:
@@ -127,43 +130,44 @@ def _reduced(low: Floats, high: Floats, starts: Places, ends: Places) -> tuple[F
     return np.fmin.reduceat(low[places], offsets), np.fmax.reduceat(high[places], offsets)
 
 
-# Exponential moving averages of growing curves, exact and in blocks: a million points in some 25 ms.
+# Exponential moving averages of growing curves, exact and in blocks: a million points in about 25
+# ms.
 #
-# The average after *n* finite values is their weighted mean with weights w⁰, w¹, … from the newest back. With
-# ``s[t] = w s[t-1] + (1 - w) x[t]``, within a block that begins at 0 ``s[t] = wᵗ Σ w⁻ⁱ (1 - w) x[i]``, a
-# cumulated sum; what came before the block adds ``wᵗ⁺¹ s[-1]``. The newest terms weigh most, so that rounding
-# costs at most about one unit in the last place per point of a block, of the average of the values' sizes.
+# The average after *n* finite values is their weighted mean with weights w⁰, w¹, … from the newest
+# back. With ``s[t] = w s[t-1] + (1 - w) x[t]``, within a block that begins at 0 ``s[t] = wᵗ Σ w⁻ⁱ
+# (1 - w) x[i]``, a cumulative sum; the values before the block add ``wᵗ⁺¹ s[-1]``. The newest terms
+# weigh most, so the rounding error is at most about one unit in the last place per point of a
+# block, of the average of the values' sizes.
 
 
 def moving_average(
     values: Floats, keep: float, total: float = 0.0, count: int = 0
 ) -> tuple[Floats, float]:
-    """Return the average after each value, corrected for its start, and the uncorrected one after the last.
+    """Return the bias-corrected average after each value, and the last uncorrected one.
 
     Args:
-        values: Finite ones.
-        keep: The weight of what was, ``w``.
-        total: The uncorrected average of what came before.
-        count: How many values came before.
+        values: Must be finite.
+        keep: The weight of the past, ``w``.
+        total: The uncorrected average before `values`.
+        count: Number of values before `values`.
     """
     size = len(values)
     if not size:
         return values.copy(), total
     sums = (_in_blocks if np.abs(values).max() < LARGEST else _one_by_one)(values, keep, total)
     last = float(sums[-1])
-    # After some thousand values the correction is 1 to the last digit.
+    # After a few thousand values the correction is exactly 1.
     young = max(0, min(size, int(-40.0 / np.log(keep)) + 1 - count))
     if young:
         weights = -np.expm1(np.arange(count + 1, count + young + 1) * np.log(keep))
-        with np.errstate(
-            over="ignore"
-        ):  # the largest of all numbers, divided by what rounds to below 1
+        # the largest floats, divided by a weight that rounds to below 1
+        with np.errstate(over="ignore"):
             sums[:young] = np.clip(sums[:young] / weights, -MOST, MOST)
     return sums, last
 
 
 def weight(keep: float, count: int) -> float:
-    """Return what the correction divides by after so many values."""
+    """Return the divisor of the bias correction after `count` values."""
     return float(-np.expm1(count * np.log(keep)))
 
 
@@ -188,7 +192,7 @@ def _in_blocks(values: Floats, keep: float, total: float) -> Floats:
 
 
 def _one_by_one(values: Floats, keep: float, total: float) -> Floats:
-    """Do the same where a block would overflow."""
+    """Compute the same value by value, for values that would overflow in a block."""
     take = 1.0 - keep
     found = accumulate(
         (value * take for value in values.tolist()), lambda s, v: s * keep + v, initial=total
@@ -197,18 +201,18 @@ def _one_by_one(values: Floats, keep: float, total: float) -> Floats:
 
 
 class Average:
-    """The average of one growing curve; gaps (NaN) stay gaps and leave it as it was."""
+    """The average of one growing curve; gaps (NaN) stay gaps and do not change it."""
 
     def __init__(self, keep: float) -> None:
         self.keep = keep
         self._ys: Floats = np.empty(256)
         self._size = 0
         self._known: tuple[int, float, int] = (0, 0.0, 0)
-        """At this size: the uncorrected average, and the count of finite values."""
+        """Number of points, and the uncorrected average and the count of finite values there."""
 
     @property
     def size(self) -> int:
-        """Points that are done."""
+        """Number of processed points."""
         return self._size
 
     @property
@@ -217,11 +221,11 @@ class Average:
         return self._ys[: self._size]
 
     def cut(self, size: int) -> None:
-        """Forget what comes after the first `size` points."""
+        """Forget everything after the first `size` points."""
         self._size = min(self._size, size)
 
     def follow(self, raw: Floats) -> None:
-        """Go on to the end of the curve, whose first `size` points are as they were."""
+        """Process the new points; the first `size` points must be unchanged."""
         start = self._size
         if len(raw) == start:
             return
@@ -250,7 +254,7 @@ class Average:
 
 
 def grown(array: Floats, used: int, size: int) -> Floats:
-    """Return an array with room for `size` values that begins with the first `used` of this one."""
+    """Return an array with room for `size` values that keeps the first `used` ones."""
     if size <= len(array):
         return array
     larger: Floats = np.empty(max(size, 2 * len(array)))

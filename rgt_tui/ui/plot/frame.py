@@ -23,31 +23,32 @@ from rgt_tui.ui.plot.trace import Knots, Path, Trace
 from rgt_tui.ui.plot.view import Axis, View
 
 AXIS, LABEL, CROSS, GAP = 1, 2, 3, 4
-"""Styles of what is not a curve; those of curves start at `FIRST_CURVE`, two for each."""
+"""Styles of everything but curves; those start at `FIRST_CURVE`, two for each curve."""
 FIRST_CURVE = 8
 WIDEST = 20
-"""Columns of the longest label at the left."""
+"""Maximum columns of the labels at the left."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One run to draw. Later ones lie on top."""
+    """One run to draw. Later ones are on top."""
 
     trace: Trace
     number: int
-    """Chooses its style: `FIRST_CURVE` + 2 x this, and the next one for what a resume threw away."""
+    """Decides its style: `FIRST_CURVE` + 2 x this; the next style is for points lost on a
+    resume."""
     resumes: tuple[float, ...] = ()
-    """Steps from which it went on."""
+    """Steps at which it resumed."""
     note_gaps: bool = True
-    """Whether a gap is explained beside its mark."""
+    """Whether a gap is explained next to its mark."""
     tag: str = ""
-    """Written at the end of the curve, so that it is told apart without its colour."""
+    """Written at the end of the curve, so that it can be identified without its colour."""
     keep: float = 0.0
-    """Smoothing."""
+    """Smoothing weight."""
     dash: int = 0
-    """Which of `DASHES`."""
+    """Index in `DASHES`."""
     knots: Knots | None = None
-    """Its places on the x axis; None = its steps."""
+    """Mapping from steps to the x axis; None = the axis is in steps."""
     evaluations: Trace | None = None
     """Drawn as points."""
     best: tuple[float, float] | None = None
@@ -59,13 +60,13 @@ class Curve:
         return FIRST_CURVE + 2 * self.number
 
     def x_of(self, step: float) -> float | None:
-        """Return where a step stands on the x axis."""
+        """Return the x value of a step."""
         if self.knots is None:
             return step
         return self.knots.x_of(step)
 
     def step_of(self, x: float) -> float | None:
-        """Return the step at a place on the x axis."""
+        """Return the step at an x value."""
         if self.knots is None:
             return x
         return self.knots.step_of(x)
@@ -77,9 +78,9 @@ class Frame:
 
     rows: tuple[Row, ...]
     gutter: int
-    """Columns left of the plot's own area."""
+    """Columns left of the plot area."""
     columns: int
-    """Columns of the plot's own area."""
+    """Columns of the plot area."""
     window: tuple[float, float]
     low: float
     high: float
@@ -88,32 +89,35 @@ class Frame:
 
     @property
     def per_dot(self) -> float:
-        """How much of the x axis lies between neighbouring columns of dots."""
+        """Width of one column of dots on the x axis."""
         return (self.window[1] - self.window[0]) / max(1, 2 * self.columns - 1)
 
     def x_at(self, column: int) -> float:
-        """Return the place in the middle of a column, counted from the left edge, within the window."""
+        """Return the x value in the middle of a column of the frame, clipped to the window."""
         x = self.window[0] + (2 * (column - self.gutter) + 0.5) * self.per_dot
         return min(max(x, self.window[0]), self.window[1])
 
     def column_of(self, x: float) -> int:
-        """Return the column of the plot's area in which a place lies (outside if it is not on screen)."""
+        """Return the column of an x value in the plot area.
+
+        Outside of it if it is not on screen.
+        """
         return math.floor((x - self.window[0]) / self.per_dot + 0.5) // 2
 
     def corner(
         self, width: int, height: int, kept: tuple[int, int] | None = None
     ) -> tuple[tuple[int, int], int]:
-        """Return column and row of the corner that hides least below a box of this size, and how many cells it does.
+        """Return the corner where a box hides the fewest cells, and how many it hides.
 
-        A cell around the box counts, too, so that a curve does not touch it.
+        A margin of one cell counts too, so that no curve touches the box.
 
         Args:
             width: Columns of the box.
             height: Its rows.
-            kept: Where it was: it stays there for as long as it hides nothing.
+            kept: Its previous corner, preferred as long as it hides nothing there.
         """
         right, below = max(0, self.columns - width), max(0, self.canvas.height - height)
-        # Right above first: there a loss is not.
+        # Prefer the upper right corner: a falling loss is not there.
         corners = [(right, 0), (0, below), (0, 0), (right, below)]
         corners.sort(key=lambda each: (self.gutter + each[0], each[1]) != kept)
         found = [
@@ -126,7 +130,7 @@ class Frame:
 
 
 def extent(curves: Sequence[Curve]) -> tuple[float, float]:
-    """Return the first and the last place of all curves; ``(0, 1)`` where there is no point at all."""
+    """Return the first and last x value of all curves; ``(0, 1)`` if there are no points."""
     ends = []
     for curve in curves:
         if curve.knots is not None:
@@ -150,7 +154,7 @@ def compose(
     axis: Axis = Axis.STEP,
     gutter: int = 5,
 ) -> Frame:
-    """Draw `curves` into `size` (columns, rows), axes included; done faster where `gutter` is guessed right."""
+    """Draw `curves` with axes into `size` (columns, rows). Faster if `gutter` is guessed right."""
     width, height = max(16, size[0]), max(4, size[1])
     reach = extent(curves)
     window = view.window(reach)
@@ -170,9 +174,8 @@ def compose(
     )
     names = labels(ticks)
     widest = min(WIDEST, width // 3)
-    names = [
-        name if len(name) <= widest else "" for name in names
-    ]  # cut off, a number is another number
+    # a cut number would be a different number
+    names = [name if len(name) <= widest else "" for name in names]
     gutter = max((len(name) for name in names), default=1) + 2
     canvas = Canvas(width - gutter, rows, ascii_only=ascii_only)
     frame = Frame((), gutter, canvas.width, window, scale.low, scale.high, log, canvas)
@@ -197,7 +200,7 @@ def compose(
 def value_range(
     curves: Sequence[Curve], looks: Looks, window: tuple[float, float], *, positive: bool
 ) -> tuple[float, float] | None:
-    """Return the lowest and the highest value on screen; what a resume threw away does not count."""
+    """Return the lowest and highest value on screen, without points lost on a resume."""
     found = looks.range(positive=positive)
     values = list(found) if found is not None else []
     for curve in curves:
@@ -222,7 +225,7 @@ def _looked(
 
 
 def drawn_points(curve: Curve, window: tuple[float, float]) -> list[tuple[float, float]]:
-    """Return what of a curve is drawn as points: evaluations, and a run that has one point alone."""
+    """Return the points to draw as marks: evaluations, and the point of a run that has only one."""
     found = []
     sources = [curve.evaluations] if curve.evaluations is not None else []
     if len(curve.trace.xs) == 1:
@@ -238,7 +241,7 @@ def drawn_points(curve: Curve, window: tuple[float, float]) -> list[tuple[float,
 
 
 MOST_POINTS = 2000
-"""Evaluations that are looked at, the newest."""
+"""Maximum evaluations that are drawn; the newest are kept."""
 
 
 def _draw(
@@ -257,7 +260,7 @@ def _draw(
 def _piece(
     xs: Floats, ys: Floats, window: tuple[float, float], scale: Scale, size: tuple[int, int]
 ) -> tuple[Floats, Floats]:
-    """Return the top and the bottom row of a few points that are prepared for nothing."""
+    """Return the top and bottom rows of a few points that are not prepared."""
     shown = np.where(ys > 0, ys, np.nan) if scale.log else ys
     pyramid = Pyramid()
     pyramid.follow(shown)
@@ -266,7 +269,7 @@ def _piece(
 
 
 def _row(scale: Scale, value: float, rows: int) -> int:
-    """Return the row of cells of a value (may lie outside)."""
+    """Return the row of cells of a value, possibly outside the plot."""
     dot = scale.row(value, 4 * rows)
     if math.isnan(dot):
         return -1
@@ -274,7 +277,7 @@ def _row(scale: Scale, value: float, rows: int) -> int:
 
 
 def _column(curve: Curve, frame: Frame, step: float) -> int:
-    """Return the column of a step of a curve; -1 where it has none."""
+    """Return the column of a curve's step; -1 if it has none."""
     x = curve.x_of(step)
     if x is None:
         return -1
@@ -318,12 +321,12 @@ def _marks(canvas: Canvas, curve: Curve, frame: Frame, scale: Scale, ascii_only:
 
 
 def _end_tag(canvas: Canvas, curve: Curve, frame: Frame, scale: Scale) -> None:
-    """Name the curve where it ends on screen, or as near to it as no other tag stands."""
+    """Write the curve's tag at its last point on screen, or near it if another tag is there."""
     if not curve.tag:
         return
     edge = curve.step_of(frame.window[1])
     path = curve.trace.path(curve.keep, positive=frame.log)
-    if edge is None:  # it ends before, or begins after
+    if edge is None:  # it ends before the edge, or begins after it
         past = curve.knots is not None and frame.window[1] > curve.knots.xs[-1]
         edge = float(curve.knots.steps[-1]) if past and curve.knots is not None else -math.inf
     end = int(np.searchsorted(path.xs, edge, "right"))
@@ -340,7 +343,7 @@ def _end_tag(canvas: Canvas, curve: Curve, frame: Frame, scale: Scale) -> None:
 
 
 def _last_known(ys: Floats, end: int) -> int | None:
-    """Return the last place before `end` with a value."""
+    """Return the last index before `end` that has a value."""
     size = 64
     while end > 0:
         known = np.flatnonzero(np.isfinite(ys[max(0, end - size) : end]))
@@ -351,7 +354,7 @@ def _last_known(ys: Floats, end: int) -> int | None:
 
 
 def _beside(canvas: Canvas, column: int, row: int, note: str) -> None:
-    """Write a note next to a mark where nothing is hidden by it, or not at all."""
+    """Write a note next to a mark if it hides nothing there; otherwise leave it out."""
     for y in (row, row - 1, row + 1, row - 2):
         for x in (column + 2, column - len(note) - 1):
             if canvas.free(x - 1, y, len(note) + 1):
@@ -382,13 +385,13 @@ def _crosshair(
 
 
 UNITS = {Axis.SINCE: "time", Axis.CLOCK: "time"}
-"""Words for the axes whose own name is too long for the corner."""
+"""Units for the axes whose own name is too long for the corner."""
 
 
 def axis_ticks(
     axis: Axis, window: tuple[float, float], columns: int
 ) -> tuple[list[float], list[str]]:
-    """Return where ticks of the x axis stand, and what they say."""
+    """Return the positions and labels of the ticks on the x axis."""
     most = max(2, columns // 14)
     if axis in (Axis.SINCE, Axis.CLOCK):
         ahead = ahead_of_utc(window[1]) if axis is Axis.CLOCK else 0.0
@@ -399,7 +402,7 @@ def axis_ticks(
 
 
 def axis_word(axis: Axis, x: float) -> str:
-    """Write one place on the x axis."""
+    """Format one x value."""
     if axis is Axis.CLOCK:
         return clock_labels([x])[0]
     if axis is Axis.SINCE:
@@ -412,7 +415,7 @@ def axis_word(axis: Axis, x: float) -> str:
 def _x_axis(
     frame: Frame, curves: Sequence[Curve], cross: float | None, axis: Axis, ascii_only: bool
 ) -> tuple[Row, Row]:
-    """Return the axis line, with ticks, resumes and crosshair on it, and the line of labels."""
+    """Return the axis line with ticks, resumes and crosshair, and the line of labels."""
     corner, flat, tick, up = "+-+^" if ascii_only else "└─┬⇡"
     line = Canvas(frame.columns, 1)
     text = Canvas(frame.columns, 1)

@@ -1,4 +1,4 @@
-"""Curves as an SVG picture for a page or a report: same window, axes and marks as on screen, in finer dots."""
+"""Curves as an SVG picture, with the window, axes and marks of the screen at a finer resolution."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rgt_tui.ui.plot.view import Settings
 WIDTH, HEIGHT = 1200, 640
 LEFT, TOP, RIGHT, BOTTOM = 80, 50, 20, 60
 COLOURS = ("#2563a8", "#7a4fc0", "#0b7f92", "#b03a86", "#2a2f36", "#4048c8")
-"""As on a light screen."""
+"""The colours of a light screen."""
 DASHES = ("", "7 3", "2 3", "9 3 2 3")
 Place = Callable[[float], float]
-"""From a value to a place in the picture."""
+"""Maps a value to a coordinate in the picture."""
 FONT = "system-ui, 'DejaVu Sans', sans-serif"
 
 
@@ -29,9 +29,9 @@ def svg(curves: Sequence[Curve], names: Sequence[str], title: str, settings: Set
     """Return the picture.
 
     Args:
-        curves: As they are drawn, the topmost last.
-        names: What each of them is called in the legend.
-        title: Above the plot.
+        curves: In drawing order, the topmost last.
+        names: Their names in the legend.
+        title: Written above the plot.
         settings: Window, axes and smoothing.
     """
     columns, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
@@ -120,7 +120,7 @@ def _looked(
 
 
 def _lines(looks: Looks, row: int, scale: Scale, height: int) -> list[list[tuple[float, float]]]:
-    """Return the pieces of one curve, broken where it has a gap."""
+    """Return the pieces of one curve, broken at its gaps."""
     high, low = scale.rows(looks.high[row], height), scale.rows(looks.low[row], height)
     whole = np.isfinite(scale.rows(looks.left[row], height)) & np.isfinite(
         scale.rows(looks.right[row], height)

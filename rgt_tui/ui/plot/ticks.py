@@ -1,4 +1,4 @@
-"""Where the ticks of an axis are, and their labels."""
+"""Positions and labels of the ticks of an axis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOG_SETS: tuple[tuple[float, ...], ...] = (
 
 
 def nice_step(span: float, most: int, *, whole: bool = False) -> float:
-    """Return the smallest 1-2-5 step that makes at most about `most` intervals of `span`."""
+    """Return the smallest 1-2-5 step that divides `span` into at most about `most` intervals."""
     if not (span > 0 and math.isfinite(span)):
         return 1.0
     raw = max(span / max(1, most), 1e-300)
@@ -33,14 +33,14 @@ def linear_ticks(low: float, high: float, most: int, *, whole: bool = False) -> 
     step = nice_step(high - low, most, whole=whole)
     first = math.ceil(low / step - 1e-9)
     count = math.floor(high / step + 1e-9) - first + 1
-    # Far from zero, neighbours may be one and the same number.
+    # Far from zero, neighbouring ticks may be the same float.
     return list(dict.fromkeys((first + i) * step for i in range(max(0, min(count, 2 * most + 2)))))
 
 
 def log_ticks(low: float, high: float, most: int) -> list[float]:
     """Return round values within ``[low, high]`` for a logarithmic axis, at most about `most`.
 
-    Within less than half a decade the marks of a linear axis read better, and are returned.
+    If `high` is less than 3 times `low`, linear ticks are easier to read and are returned.
     """
     if not 0 < low < high:
         return []
@@ -62,9 +62,11 @@ def log_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def labels(ticks: Sequence[float]) -> list[str]:
-    """Write the ticks of one axis with one precision: no two alike, and none a quarter of a step from its place.
+    """Format the ticks of one axis with one precision.
 
-    As few digits as write every tick exactly; where that takes too many, as few as keep the promise above.
+    No two labels are equal, and each is within a quarter of a step of its tick. The precision is
+    the lowest that is exact for every tick, or, if that needs too many digits, the lowest that
+    fulfils these conditions.
     """
     if not ticks:
         return []
@@ -90,14 +92,14 @@ def labels(ticks: Sequence[float]) -> list[str]:
 
 
 def _nearest(ticks: Sequence[float], place: int) -> float:
-    """Return a quarter of the way from a tick to its nearest neighbour; without one, a quarter of itself."""
+    """Return a quarter of the distance to the nearest tick; without one, a quarter of the value."""
     here = ticks[place]
     ways = [abs(here - other) for other in (*ticks[:place][-1:], *ticks[place + 1 :][:1])]
     return min(ways, default=abs(here)) / 4
 
 
 def _short(name: str) -> str:
-    """Write a power without zeros and a plus: ``1e-4``, ``2e6``; zero is ``0``."""
+    """Shorten an exponent: ``1e-4``, ``2e6``; zero is ``0``."""
     mantissa, _, power = name.partition("e")
     if not power:
         return name
@@ -130,13 +132,13 @@ _DAY = 86400
 
 
 def time_ticks(low: float, high: float, most: int, *, offset: float = 0.0) -> list[float]:
-    """Return evenly spaced seconds within ``[low, high]`` that a person counts in, at most about `most`.
+    """Return evenly spaced times within ``[low, high]`` in units of time, at most about `most`.
 
     Args:
         low: Seconds.
         high: Seconds.
-        most: Ticks.
-        offset: Seconds that the local time is ahead of UTC, so that days begin at midnight.
+        most: Number of ticks.
+        offset: Seconds of local time ahead of UTC, so that days begin at midnight.
     """
     raw = (high - low) / max(1, most)
     if not (raw > 0 and math.isfinite(raw)):
@@ -154,7 +156,7 @@ def time_ticks(low: float, high: float, most: int, *, offset: float = 0.0) -> li
 
 
 def duration_labels(ticks: Sequence[float]) -> list[str]:
-    """Write durations of one axis: ``0s 30s 1m30 2h15 3d 6h``; no two alike, else plain seconds."""
+    """Format durations of one axis, ``0s 30s 1m30 3d 6h``, or in seconds if two would be equal."""
     names = [_duration(tick) for tick in ticks]
     if len(set(names)) == len(names):
         return names
@@ -184,7 +186,7 @@ def _duration(seconds: float) -> str:
 
 
 def clock_labels(ticks: Sequence[float]) -> list[str]:
-    """Write times of day of one axis, local time, with the day where the axis is longer than one; no two alike."""
+    """Format local times of one axis, with the date if it spans a day or more; no two are equal."""
     try:
         times = [time.localtime(tick) for tick in ticks]
         if not ticks or ticks[-1] - ticks[0] < _DAY:
@@ -202,7 +204,7 @@ def clock_labels(ticks: Sequence[float]) -> list[str]:
 
 
 def ahead_of_utc(at: float) -> float:
-    """Return by how many seconds the local time is ahead of UTC then; 0 for what is no time."""
+    """Return the UTC offset of the local time at a time, in seconds; 0 for an invalid time."""
     try:
         return float(time.localtime(at).tm_gmtoff)
     except (ValueError, OverflowError, OSError):

@@ -1,8 +1,8 @@
 """One run's curve prepared for drawing: split at resumes and gaps, smoothed, with its extremes.
 
-A `Trace` is fed again and again with the newest snapshot of a growing series, and looks only at what is new. What it
-is drawn from is a `Path`: the values as they came, or their average, with the pyramid of their extremes. `Knots` say
-where on the x axis its steps stand.
+A `Trace` is fed repeatedly with the newest snapshot of a growing series, and reads only the new
+points. It is drawn from a `Path`: the raw or smoothed values, with the pyramid of their extremes.
+`Knots` map its steps to the x axis.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rgt_tui.ui.plot.curve_stats import (
 )
 
 MOST_LOST = 64
-"""How many discarded pieces are kept for drawing."""
+"""Maximum discarded pieces kept for drawing."""
 MOST_GAPS = 256
 
 
@@ -39,14 +39,14 @@ class Gap:
     kind: str
     """``NaN`` or ``Inf``, by the first of them."""
     beside: float | None
-    """The last finite value before it: where the marker is drawn."""
+    """The last finite value before the gap, where its marker is drawn."""
     lost: bool = False
-    """True when a resume went back to before it."""
+    """Whether a resume went back to before it."""
 
 
 @dataclass(frozen=True)
 class Path:
-    """What is drawn of a curve: values at its steps, and their extremes."""
+    """The drawn form of a curve: values per step, and their extremes."""
 
     xs: Floats
     """Steps, strictly increasing."""
@@ -55,18 +55,18 @@ class Path:
     pyramid: Pyramid
 
     def extremes(self, starts: Places, ends: Places) -> tuple[Floats, Floats]:
-        """Return the extremes of some stretches of places."""
+        """Return the extremes of some index ranges."""
         return self.pyramid.extremes(self.ys, starts, ends)
 
 
 @dataclass
 class _Prepared:
-    """The values of one smoothing, with or without those that a logarithmic axis has no place for."""
+    """The values of one smoothing, also without the values that a log axis cannot show."""
 
     average: Average | None
     pyramid: Pyramid = field(default_factory=Pyramid)
     positive: tuple[int, Path] | None = None
-    """Of how many points, and what is drawn of them there."""
+    """Number of points, and their path on a log axis."""
 
     def cut(self, size: int) -> None:
         self.positive = None
@@ -77,18 +77,18 @@ class _Prepared:
 
 @dataclass(frozen=True)
 class _Lost:
-    """What a resume threw away, from the point that both attempts have in common."""
+    """Points lost on a resume, from the last point that both attempts share."""
 
     xs: Floats
     ys: Floats
     lead: Floats
-    """Values before it, as many as its average depends on."""
+    """Values before it that its average depends on."""
 
 
 class Trace:
-    """A curve in order of steps, whatever the order of arrival.
+    """A curve in order of steps. The points may arrive in any order.
 
-    When a run resumes, it does some steps again: the first attempt moves to `lost`, the later one is the curve.
+    When a run resumes, it repeats some steps: the points of the first attempt move to `lost`.
     """
 
     def __init__(self) -> None:
@@ -113,11 +113,11 @@ class Trace:
 
     @property
     def ys(self) -> Floats:
-        """Values as they came, NaN where there is none."""
+        """Raw values, NaN for missing ones."""
         return self._ys[: self._size]
 
     def feed(self, series: Series) -> bool:
-        """Take in what `series` has more than the last one had; return whether anything changed."""
+        """Add the points that `series` has gained; return whether anything changed."""
         xs, ys, n = series.columns()
         anew = xs is not self._source or n < self._fed
         if anew:
@@ -137,7 +137,10 @@ class Trace:
         return True
 
     def path(self, keep: float = 0.0, *, positive: bool = False) -> Path:
-        """Return what is drawn: smoothed with this weight (0 = not), with `positive` values alone."""
+        """Return the path to draw, smoothed with weight `keep` (0 = raw).
+
+        With `positive`, only positive values are included, for a log axis.
+        """
         prepared = self._prepared.setdefault(keep, _Prepared(Average(keep) if keep > 0 else None))
         ys = self.ys
         if prepared.average is not None:
@@ -156,7 +159,7 @@ class Trace:
         return Path(self.xs, ys, prepared.pyramid)
 
     def range(self, keep: float = 0.0) -> tuple[float, float]:
-        """Return the lowest and the highest value of what is drawn; NaN where there is none."""
+        """Return the lowest and the highest value of the path; NaN if it is empty."""
         path = self.path(keep)
         low, high = path.extremes(np.array([0]), np.array([len(path.xs)]))
         if len(path.xs):
@@ -164,12 +167,12 @@ class Trace:
         return (math.nan, math.nan)
 
     def is_prepared(self, keep: float) -> bool:
-        """Whether `path` has nothing to calculate."""
+        """Return whether `path` has nothing to calculate."""
         known = self._prepared.get(keep)
         return known is not None and (known.average is None or known.average.size == self._size)
 
     def lost(self, keep: float = 0.0) -> list[tuple[Floats, Floats]]:
-        """Return what resumes threw away, as it was drawn before."""
+        """Return the points lost on resumes, as they were drawn before."""
         made = self._lost_drawn.get(keep)
         if made is None:
             made = [(piece.xs, _smoothed(piece, keep)) for piece in self._lost]
@@ -184,14 +187,14 @@ class Trace:
         return float(self.path(keep).ys[i])
 
     def place(self, step: float) -> int | None:
-        """Return which point is the last one at or before `step`; None outside the curve."""
+        """Return the index of the last point at or before `step`; None outside the curve."""
         i = int(np.searchsorted(self.xs, step, side="right")) - 1
         if i < 0 or step > self.xs[-1]:
             return None
         return i
 
     def best(self, *, highest: bool) -> tuple[float, float] | None:
-        """Return step and value of the best point as logged: the first of the lowest, or of the highest ones."""
+        """Return step and raw value of the best point; with several equal ones, the first."""
         looked, found = self._best.get(highest, (0, None))
         if looked != self._size:
             fresh = self._ys[looked : self._size]
@@ -264,7 +267,7 @@ def _smoothed(piece: _Lost, keep: float) -> Floats:
 
 
 def _floats(values: list[int] | list[float]) -> Floats:
-    """Return an array, with infinity for what does not fit a float."""
+    """Return an array, with infinity for values that do not fit a float."""
     try:
         return np.array(values, dtype=np.float64)
     except (OverflowError, ValueError, TypeError):
@@ -279,9 +282,10 @@ def _floats(values: list[int] | list[float]) -> Floats:
 
 @dataclass(frozen=True)
 class Knots:
-    """What a run logged of its place on the axis: steps, and as many places, both increasing. Never empty.
+    """A run's logged x values: steps and x values, both increasing. Never empty.
 
-    Epochs, time and tokens are as the run logged them: between two of its points in proportion, beyond them nowhere.
+    Epochs, times and tokens are as logged. Between two points they are interpolated; beyond the
+    logged range there are none.
     """
 
     steps: Floats
@@ -289,33 +293,37 @@ class Knots:
 
     @classmethod
     def of(cls, trace: Trace, *, from_zero: bool = False) -> Knots | None:
-        """Return the knots of a logged curve, its places counted `from_zero` on demand; None where there are none."""
+        """Return the knots of a logged curve, or None.
+
+        `from_zero` subtracts the first.
+        """
         known = np.abs(trace.ys) < LARGEST
         steps, xs = trace.xs[known], trace.ys[known]
         if not len(steps):
             return None
-        xs = np.maximum.accumulate(xs)  # a clock that was set back does not make a run go backwards
+        xs = np.maximum.accumulate(xs)  # a clock that was set back must not make a run go backwards
         rising = np.concatenate([[True], np.diff(xs) > 0])
         rising[-1] |= len(xs) == 1
         steps, xs = steps[rising], xs[rising]
         return cls(steps, xs - xs[0] if from_zero else xs)
 
     def x_of(self, step: float) -> float | None:
-        """Return the place of a step; None where the run did not say."""
+        """Return the x value of a step; None outside the logged range."""
         if not self.steps[0] <= step <= self.steps[-1]:
             return None
         return _between(step, self.steps, self.xs)
 
     def step_of(self, x: float) -> float | None:
-        """Return the step at a place; None where the run was not there."""
+        """Return the step at an x value; None outside the logged range."""
         if not self.xs[0] <= x <= self.xs[-1]:
             return None
         return _between(x, self.xs, self.steps)
 
     def steps_of(self, edges: Floats) -> tuple[Floats, Floats]:
-        """Return the steps at some edges, for counting points and for drawing lines.
+        """Return the steps at some edges, once for counting points and once for drawing lines.
 
-        Outside of what is known the first has the nearest step, so that no point falls between; the second NaN.
+        Outside the logged range the first has the nearest step, so that no point is missed, the
+        second NaN.
         """
         beyond = math.nextafter(float(self.steps[-1]), math.inf)
         steps: Floats = np.interp(edges, self.xs, self.steps, right=beyond)
@@ -323,7 +331,7 @@ class Knots:
         return steps, np.where(known, steps, np.nan)
 
     def extent(self, trace: Trace) -> tuple[float, float] | None:
-        """Return the first and the last place of a curve's points; None where none is known."""
+        """Return the first and last x value of a curve's points; None if none is known."""
         if not len(trace.xs):
             return None
         first = max(float(trace.xs[0]), float(self.steps[0]))
@@ -334,6 +342,6 @@ class Knots:
 
 
 def _between(place: float, known: Floats, wanted: Floats) -> float:
-    """Return what belongs to a place in proportion; never beyond the ends, whatever the rounding."""
+    """Interpolate linearly; clip to the ends, because rounding could exceed them."""
     found = float(np.interp(place, known, wanted))
     return min(max(found, float(wanted[0])), float(wanted[-1]))

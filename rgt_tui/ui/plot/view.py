@@ -1,4 +1,4 @@
-"""Which part of the curves is on screen: the window of steps, metric, axes, hidden runs, crosshair."""
+"""Settings of the plot: the window of steps, metric, axes, hidden runs, crosshair."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from rgt_tui.model import EPOCH, TIME, RunState
 MIN_SPAN = 8.0
 """The closest zoom, in steps, seconds or tokens."""
 FINEST = 1e-12
-"""The same, as a share of the steps themselves: some count nanoseconds since 1970, and a float has 16 digits."""
+"""The closest zoom relative to the values: some count nanoseconds since 1970, a float has 16
+digits."""
 
 
 @dataclass(frozen=True)
 class View:
-    """A window on the x axis. The default shows everything; a window at the right edge follows new points."""
+    """A window on the x axis.
+
+    By default it shows everything; at the right edge it follows new points.
+    """
 
     span: float | None = None
-    """Width in steps; None = all there is."""
+    """Width in steps; None = everything."""
     right: float | None = None
-    """Right edge in steps; None = the newest point, wherever that is by then."""
+    """Right edge in steps; None = the newest point at any time."""
 
     @property
     def is_all(self) -> bool:
@@ -30,7 +34,10 @@ class View:
         return self.span is None
 
     def window(self, extent: tuple[float, float]) -> tuple[float, float]:
-        """Return the first and the last step on screen, given those of the data. Never of zero width."""
+        """Return the first and the last step on screen, given those of the data.
+
+        Never of zero width.
+        """
         first, last = extent
         finest = FINEST * max(abs(first), abs(last))
         if not last - first > finest:
@@ -48,7 +55,10 @@ class View:
         extent: tuple[float, float],
         closest: float = MIN_SPAN,
     ) -> View:
-        """Scale the window by `factor` (below 1 = closer); the step `about` (or the middle) stays."""
+        """Scale the window by `factor` (below 1 = closer).
+
+        The step `about` (or the middle) stays.
+        """
         x0, x1 = self.window(extent)
         full = self.__class__().window(extent)
         span = max((x1 - x0) * factor, min(closest, full[1] - full[0]))
@@ -75,7 +85,7 @@ class View:
 SMOOTHING = (0.0, 0.6, 0.9, 0.97)
 PREFERRED = ("loss", "val_loss", "lr", "grad_norm", "tok_s")
 EVALUATIONS = ("val_loss", "eval_loss", "valid_loss", "test_loss")
-"""What an evaluation of the loss is called; drawn as points beside it."""
+"""Names of evaluations of the loss, which are drawn as points next to it."""
 TOKENS = (
     "tokens",
     "tokens_seen",
@@ -84,9 +94,9 @@ TOKENS = (
     "num_input_tokens_seen",
     "consumed_tokens",
 )
-"""What counts the tokens that a run has seen, lower case, without what stands before a slash."""
+"""Names of series that count the run's tokens: lower case, without a prefix before a slash."""
 NO_CURVE = frozenset({"step", "epoch", "total_steps", TIME, EPOCH})
-"""Logged beside the metrics, but nothing to look at."""
+"""Logged like metrics, but not offered as curves."""
 LOG_BY_DEFAULT = frozenset({"loss", *EVALUATIONS, "lr"})
 TAGS = "123456789abcdefghijklmnopqrstuvwxyz"
 LOWER = ("loss", "nll", "ppl", "perplexity", "bpb", "error", "wer", "cer", "fid")
@@ -94,12 +104,15 @@ HIGHER = ("accuracy", "acc", "f1", "bleu", "rouge", "map", "auc", "reward", "sco
 
 
 def tag(number: int) -> str:
-    """Return the one character that names a run on the plot and in the legend."""
+    """Return the one character that identifies a run on the plot and in the legend."""
     return TAGS[number % len(TAGS)]
 
 
 def best_is_highest(metric: str) -> bool | None:
-    """Tell which end of a metric is the better one, by its name; None where the name does not say."""
+    """Return whether a higher value of a metric is better, by its name.
+
+    None if the name is unknown.
+    """
     words = set(metric.lower().replace("/", "_").replace("-", "_").replace(".", "_").split("_"))
     if words & set(LOWER):
         return False
@@ -109,7 +122,7 @@ def best_is_highest(metric: str) -> bool | None:
 
 
 class Axis(enum.StrEnum):
-    """What the x axis counts; the value says it."""
+    """The quantity on the x axis; the value is its label."""
 
     STEP = "step"
     EPOCH = "epoch"
@@ -134,7 +147,10 @@ MISSING = {
 
 
 def place_series(run: RunState, axis: Axis) -> str | None:
-    """Return the name of the series with a run's places on an axis; None where it has none, or needs none."""
+    """Return the name of a run's series with the values of an axis.
+
+    None if it lacks or needs none.
+    """
     if axis is Axis.STEP:
         return None
     if axis is Axis.TOKENS:
@@ -145,7 +161,7 @@ def place_series(run: RunState, axis: Axis) -> str | None:
 
 
 def axes_of(runs: Iterable[RunState]) -> list[Axis]:
-    """Return the axes that any run has places on; steps always."""
+    """Return the axes that any run has values for; always including steps."""
     known = tuple(runs)
     return [
         axis
@@ -169,7 +185,7 @@ class Shown(NamedTuple):
 
     @property
     def key(self) -> RunKey:
-        """Which run it is."""
+        """Identity of the run."""
         return RunKey(self.box, self.run.name)
 
 
@@ -183,17 +199,17 @@ class Settings:
     axis: Axis = Axis.STEP
     hidden: frozenset[RunKey] = frozenset()
     flipped: frozenset[str] = frozenset()
-    """Metrics whose y axis is not the one they begin with."""
+    """Metrics whose y axis was switched from its default."""
     pinned: float | None = None
-    """Place on the x axis of the crosshair set by key or click."""
+    """X value of the crosshair set by key or click."""
     hover: float | None = None
-    """The same, under the pointer."""
+    """X value under the pointer."""
     reference: RunKey | None = None
     """The run that others are compared with."""
     best: bool = True
-    """Whether the best point of a run is marked."""
+    """Whether to mark the best point of a run."""
     evaluations: bool = True
-    """Whether evaluations are drawn as points beside the loss."""
+    """Whether to draw evaluations as points next to the loss."""
 
     @property
     def log(self) -> bool:
@@ -202,22 +218,22 @@ class Settings:
 
     @property
     def cross(self) -> float | None:
-        """Place of the crosshair; the pointer wins."""
+        """X value of the crosshair; the pointer takes precedence."""
         if self.hover is None:
             return self.pinned
         return self.hover
 
     def toggled_log(self) -> Settings:
-        """Change the y axis of the metric that is shown."""
+        """Switch the y axis of the shown metric."""
         return replace(self, flipped=self.flipped ^ {self.metric})
 
     def smoother(self) -> Settings:
-        """Take the next smoothing, round and round."""
+        """Use the next smoothing; after the last one, the first."""
         index = SMOOTHING.index(self.smooth) if self.smooth in SMOOTHING else -1
         return replace(self, smooth=SMOOTHING[(index + 1) % len(SMOOTHING)])
 
     def next_metric(self, metrics: Sequence[str]) -> Settings:
-        """Take the next metric that any run has; the window stays, it is in steps."""
+        """Show the next metric that any run has; the window stays, because it is in steps."""
         if not metrics:
             return self
         index = metrics.index(self.metric) if self.metric in metrics else -1
@@ -228,7 +244,7 @@ class Settings:
         return replace(self, hidden=self.hidden ^ {run})
 
     def only(self, run: RunKey, runs: Iterable[RunKey]) -> Settings:
-        """Show one run alone; if it already is alone, all of them."""
+        """Show only one run; if only that one is shown, show all."""
         others = frozenset(runs) - {run}
         return replace(self, hidden=frozenset() if self.hidden == others else others)
 

@@ -1,4 +1,4 @@
-"""One module per screen. Screens are imported when they are opened, never before the first frame."""
+"""One module per screen, imported when it is opened, never before the first frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts: what holds now on one box or all of them, since when, and what to do; muting."""
+"""Alerts: the active ones of one box or all boxes, since when, and what to do; muting."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from rgt_tui.ui.widgets.spans import (
 from rgt_tui.ui.widgets.why import READ_FROM, finding_details
 
 PAGE = 500
-"""Events in which the ends of alerts are looked for."""
+"""Number of events searched for the ends of alerts."""
 MOST_ENDED = 50
 EVERY_SECONDS = 5.0
 MORNING = "07:00"
@@ -65,15 +65,15 @@ class AlertRow(NamedTuple):
     alert: Alert
     advice: str = ""
     finding: Finding | None = None
-    """The diagnosis behind it, with its steps."""
+    """The finding that raised it, with its fixes."""
     ended_at: float | None = None
-    """None = it holds."""
+    """None = it is active."""
     before: tuple[int, float] = (0, 0.0)
-    """How often it held before, as far back as was read, and when it ended last."""
+    """How often it was active before, within the events read, and when it last ended."""
 
     @property
     def since(self) -> float | None:
-        """Client clock at which it began, as far as that is known; a cause may hit one run after another."""
+        """Client clock at which it began, if known; the alert or its finding may be older."""
         found = (self.alert.since, self.finding.since if self.finding is not None else None)
         return min((at for at in found if at), default=None)
 
@@ -84,7 +84,7 @@ class AlertRow(NamedTuple):
 
 
 def row_line(row: AlertRow, names: int, now: float) -> Line:
-    """Return the line of an alert: mark, box, since when, and the reading that proves it."""
+    """Draw an alert: mark, box, duration, and the reading that proves it."""
     alert = row.alert
     mark = glyphs().trouble if alert.level == "error" else glyphs().warn
     tone = Tone.DIM if alert.muted else level_tone(alert.level)
@@ -104,13 +104,13 @@ def row_line(row: AlertRow, names: int, now: float) -> Line:
 
 
 def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[Line]:
-    """Return what the line of an alert does not say: since when, what to do, the place, the proof.
+    """Return what an alert's line leaves out: since when, what to do, the place, the proof.
 
     Args:
         row: The alert.
         width: Cells.
         now: Client clock.
-        said: Its line is shown to its end; what it says is not said again.
+        said: Whether its line is shown in full; then its text is not repeated.
     """
     alert = row.alert
     if said or row.finding is not None:
@@ -135,7 +135,7 @@ def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[L
 
 
 def finding_of(box: BoxState, alert: Alert) -> Finding | None:
-    """Return the diagnosis that an alert tells, if it is one."""
+    """Return the finding that an alert reports, if it is one."""
     return next(
         (f for f in box.findings if alert.id == f"finding:{f.gotcha}:{f.resource}:{f.run or ''}"),
         None,
@@ -143,7 +143,7 @@ def finding_of(box: BoxState, alert: Alert) -> Finding | None:
 
 
 def ended_rows(rows: Iterable[Happening], most: int = MOST_ENDED) -> list[AlertRow]:
-    """Return the alerts that an end was told of, the last one first."""
+    """Return the alerts whose end is among the events, the last one first."""
     began: dict[tuple[str, str], Happening] = {}
     out: list[AlertRow] = []
     for row in rows:
@@ -162,11 +162,11 @@ UNTIL_OVER = -1
 UNKNOWN = frozenset(
     {Health.CONNECTING, Health.PAUSED, Health.STALE, Health.UNREACHABLE, Health.UNKNOWN}
 )
-"""States in which a box without an alert is not known to be well."""
+"""States in which a box without alerts is not known to be well."""
 
 
 class AlertsScreen(Moves, FleetAwareScreen):
-    """One line per alert, worst first; what is muted stands at the end."""
+    """One line per alert, worst first; muted ones are at the end."""
 
     PLACE = "alerts"
     KEYS: ClassVar[tuple[Command, ...]] = (*ALERTS, *MOVE)
@@ -178,13 +178,13 @@ class AlertsScreen(Moves, FleetAwareScreen):
         self._asked_at = -math.inf
         self._shows_ended = True
         self._copied: tuple[str, int] = ("", 0)
-        """The alert of which a step was copied, and how many of its steps were."""
+        """Key of the alert whose fixes were copied, and how many of them."""
         self._until_of: AlertRow | None = None
         self.shown: dict[str, AlertRow] = {}
-        """The rows of the list, by their keys, in its order."""
+        """The rows of the list by their keys, in order."""
 
     def body(self) -> Iterable[Widget]:
-        """Return the list, and below it what else is known of the box of the selected alert."""
+        """Return the list, and below it more about the box of the selected alert."""
         yield SelectableList(id="alerts", more=f"more on its box: {key_for('alerts.open')}")
         yield BoxContext()
 
@@ -202,7 +202,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
         return picked.box or None
 
     def show_state(self, state: FleetState, now: float) -> None:
-        """Draw the alerts that hold now, and below them those that have ended."""
+        """Draw the active alerts, and below them the ended ones."""
         if self.fleet.chronicle is None:
             self._happened = tuple(
                 Happening(place, event.at, event.box, event.text, event.level, event.about)
@@ -222,14 +222,14 @@ class AlertsScreen(Moves, FleetAwareScreen):
         self._show_context(state, now)
 
     def _show_context(self, state: FleetState, now: float) -> None:
-        """Show what happened on the box of the selected alert, where the list leaves room."""
+        """Show the events of the selected alert's box, if the list leaves room."""
 
         def story(box: BoxState, width: int, height: int) -> Section:
             name = box.spec.name
             kept = [one for one in self._happened if one.box == name]
             last = kept[-1].at if kept else -math.inf
             told = [FleetEvent(one.at, one.box, one.text, one.level) for one in kept]
-            # The history is written a few seconds later.
+            # The history is written a few seconds later than the live events.
             told += [one for one in state.events if one.box == name and one.at > last]
             return story_section(told, name, width, height, now)
 
@@ -241,7 +241,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
         )
 
     def on_resize(self, event: events.Resize) -> None:
-        """Share the room anew."""
+        """Divide the room for the new size."""
         self.redraw_now()
 
     def _details(self, row: AlertRow, names: int, width: int, now: float) -> list[Line]:
@@ -249,7 +249,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
         return detail_lines(row, width, now, said=said)
 
     def _calm(self, state: FleetState) -> str:
-        """Say that no alert holds, and of how many boxes nobody can say so."""
+        """Return a text for no active alert; it counts the boxes whose state is unknown."""
         boxes = [box for box in state.boxes if self.box_name in (None, box.spec.name)]
         if not boxes:
             return "no box is watched"
@@ -292,7 +292,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
         description="read which alerts have ended",
     )
     async def read_ended(self) -> None:
-        """Read what has happened, of which an alert's beginning and end are a part."""
+        """Read the events, which include the begin and the end of each alert."""
         chronicle = self.fleet.chronicle
         if chronicle is None:
             return
@@ -307,7 +307,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
             self.redraw_now()
 
     def summary(self, state: FleetState, now: float) -> Parts:
-        """Return how many alerts hold and how many have ended."""
+        """Return how many alerts are active and how many have ended."""
         rows = self._rows(state)
         ended = sum(row.ended_at is not None for row in rows)
         told = how_many(len(rows) - ended, "alert") if len(rows) > ended else self._calm(state)
@@ -330,7 +330,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
         self.action_open()
 
     def follow_row(self) -> None:
-        """Show what happened on the box."""
+        """Show the events of the box."""
         if self.fleet_state is not None:
             self._show_context(self.fleet_state, self.now)
 
@@ -341,7 +341,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
             cast("Dashboard", self.app).open_screen("box", picked.box)
 
     def action_open_for_box(self, place: str) -> None:
-        """Open a screen for the box of the selected alert: its log at the proof, the handbook at its page."""
+        """Open a screen for the alert's box: the log at the proof, the handbook at its page."""
         picked = self.picked
         finding = None if picked is None else picked.finding
         spot = None
@@ -355,7 +355,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
             cast("Dashboard", self.app).open_screen(place, self.target_box, spot)
 
     def action_mute(self, seconds: int) -> None:
-        """Be quiet about the selected alert for so long: 0 = speak again, negative = until it is over."""
+        """Mute the selected alert for `seconds`; 0 = unmute, negative = until it ends."""
         picked = self._mutable()
         if picked is None:
             return
@@ -366,7 +366,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
         self.hint(how.get(until, f"muted {name} for an hour"))
 
     def why_not(self, command: Command) -> str | None:
-        """Say why a command does not work here now; of an alert only what can be done with it is offered."""
+        """Return why a command does not work now; None if it works on the selected alert."""
         if (
             self.fleet_state is not None
             and command.id.startswith("alerts.")
@@ -394,13 +394,13 @@ class AlertsScreen(Moves, FleetAwareScreen):
         return None
 
     def action_mute_until(self) -> None:
-        """Ask until when the selected alert is to be quiet."""
+        """Open the entry for the time until which to mute the alert."""
         self._until_of = self._mutable()
         if self._until_of is not None:
             self.open_entry("mute until", MORNING)
 
     def on_entry_closed(self, message: EntryClosed) -> None:
-        """Mute until the time that was typed."""
+        """Mute until the entered time."""
         picked, self._until_of = self._until_of, None
         if picked is None or message.text is None:
             return
@@ -414,12 +414,15 @@ class AlertsScreen(Moves, FleetAwareScreen):
         self.hint(f"muted {picked.alert.id} on {picked.box} until {when}")
 
     def action_toggle_ended(self) -> None:
-        """Show or hide the alerts that have ended."""
+        """Show or hide the ended alerts."""
         self._shows_ended = not self._shows_ended
         self.redraw_now()
 
     def to_copy(self) -> Copied | None:
-        """Return the next step out of the selected alert: one command at a time, as a shell runs all it is given."""
+        """Return the next fix of the selected alert.
+
+        One command per copy, because a shell runs everything that is pasted.
+        """
         picked = self.picked
         if picked is None:
             return None

@@ -1,4 +1,4 @@
-"""Audit: who did what to which box, newest first, and whether the log is intact. It is read in a thread."""
+"""The audit log: who did what to which box, newest first, and whether the log is intact."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ from rgt_tui.ui.widgets.spans import (
 EVERY_SECONDS = 5.0
 WHOLE = 1000
 NARROW = 80
-"""Columns below which the text would have no place behind a whole time of day."""
+"""Below this width there would be no room for the text after a full timestamp."""
 PAD = 8
 """Columns of the labels; sha256 is the longest."""
 TONES = {AuditEvent.REFUSED: Tone.WARN, AuditEvent.REQUESTED: Tone.STRONG}
 
 
 def audit_row(one: AuditLine, names: int, width: int = WHOLE) -> Line:
-    """Return the line of an entry: when, box, verb, what, and the text; in a narrow one the year and seconds go first.
+    """Draw an entry: time, box, verb, event and text; a narrow line drops the year and seconds.
 
     Args:
         one: The entry.
         names: Cells of the longest name.
-        width: Cells there are.
+        width: Available cells.
     """
     entry = one.entry
     if entry is None:
@@ -65,14 +65,14 @@ def audit_row(one: AuditLine, names: int, width: int = WHOLE) -> Line:
 
 
 def _proof(entry: AuditEntry) -> tuple[tuple[str, str], ...]:
-    """Return what was typed and what it rests on, each with its label."""
+    """Return what was typed and the evidence, each with its label."""
     return (
         ("typed", entry.typed), ("shown", entry.shown), ("proof", entry.evidence), ("boot", entry.boot),
     )  # fmt: skip
 
 
 def audit_details(one: AuditLine, width: int) -> list[Line]:
-    """Return all that an entry says."""
+    """Return everything in an entry."""
     entry = one.entry
     out = labelled("line", f"{one.number}", width, pad=PAD)
     if entry is not None:
@@ -89,7 +89,7 @@ class AuditScreen(Moves, FleetAwareScreen):
     Args:
         fleet: The fleet.
         box_name: Only this box; None = all.
-        env: Where the log lies.
+        env: Environment that decides where the log is.
     """
 
     PLACE = "audit"
@@ -112,14 +112,14 @@ class AuditScreen(Moves, FleetAwareScreen):
         yield SelectableList(id="audit")
 
     def show_state(self, state: FleetState, now: float) -> None:
-        """Draw the entries, and have the log read again now and then."""
+        """Draw the entries, and read the log again every `EVERY_SECONDS`."""
         if not 0.0 <= now - self._asked_at < EVERY_SECONDS:
             self._asked_at = now
             self.read_log()
         self._draw()
 
     def why_not(self, command: Command) -> str | None:
-        """Say why a command does not work here now: without a line there is nothing to show of it."""
+        """Return why a command does not work now; the details need an entry."""
         if command.id == "audit.details" and not self._lines:
             return "no billing action has been tried yet"
         return super().why_not(command)
@@ -146,14 +146,12 @@ class AuditScreen(Moves, FleetAwareScreen):
 
     @work(group="audit", exclusive=True, exit_on_error=False, description="read the audit log")
     async def read_log(self) -> None:
-        """Read and check the log aside: it may be long, and its disk slow."""
+        """Read and verify the log in a thread: it may be long, and its disk slow."""
         try:
             lines, self._chain = await asyncio.to_thread(
                 read_checked, self._env, self.fleet.audit_file
             )
-        except (
-            Exception
-        ) as error:  # a log that cannot be read must not look like one in which nothing happened
+        except Exception as error:  # an unreadable log must not look like an empty one
             self._trouble = str(error) or type(error).__name__
         else:
             self._trouble = ""
@@ -166,7 +164,7 @@ class AuditScreen(Moves, FleetAwareScreen):
         self.redraw_now()
 
     def summary(self, state: FleetState, now: float) -> Parts:
-        """Return whether the log is whole."""
+        """Return whether the log is intact."""
         if self._trouble:
             return [(1, line(Span(f"{glyphs().trouble} {self._trouble}", Tone.TROUBLE)))]
         if self._chain is None:
@@ -186,12 +184,12 @@ class AuditScreen(Moves, FleetAwareScreen):
         self.action_details()
 
     def action_details(self) -> None:
-        """Show all that the selected line says, or hide it."""
+        """Show or hide everything in the selected entry."""
         self._opened = not self._opened
         self._draw()
 
     def to_copy(self) -> Copied | None:
-        """Return all that the selected line says."""
+        """Return everything in the selected entry."""
         one = self._lines.get(self.main_list.picked or "")
         if one is None:
             return None

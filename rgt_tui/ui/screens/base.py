@@ -1,4 +1,4 @@
-"""The base of every screen that shows the fleet: its fixed lines, its keys, and how states reach it."""
+"""The base of every screen that shows the fleet: its fixed lines, keys and state updates."""
 
 from __future__ import annotations
 
@@ -50,22 +50,23 @@ WHY_NOT = {
     "replay": "this is not a replay",
     "question": "no box is asking for anything",
 }
-"""By what a command needs."""
+"""Reasons why a command does not work, by what it needs."""
 HINT_SECONDS = 4.0
 FAR = 1_000_000
-"""Lines: from anywhere to the end of any list."""
+"""Lines: more than any list has."""
 SPEEDS = (0.125, 1024.0)
-"""Between these the pace of a replay can be chosen."""
+"""Slowest and fastest speed of a replay."""
 PACES = (1.0, 2.0, 5.0, 15.0, 60.0)
-"""Seconds between samples that a person can choose from."""
+"""Sampling intervals that a person can choose, in seconds."""
 
 
 FRESH_SECONDS = 1.0
-"""So long what was judged of a state holds: a key that draws it again does not judge two hundred boxes anew."""
+"""Seconds for which assessments of a state stay valid, so that a key does not assess 200 boxes
+again."""
 
 
 class Judged(NamedTuple):
-    """How the boxes of a state stand, as far as somebody has asked."""
+    """The assessments of a state's boxes made so far."""
 
     state: FleetState | None = None
     at: float = -math.inf
@@ -73,49 +74,52 @@ class Judged(NamedTuple):
     verdicts: dict[str, Assessment] = {}  # noqa: RUF012  (the empty one belongs to no state, and is not written to)
 
     def holds(self, state: FleetState, now: float) -> bool:
-        """Tell whether it is about that state, and not too old."""
+        """Return whether these assessments are of that state, and recent enough."""
         return state is self.state and 0 <= now - self.at < FRESH_SECONDS
 
 
 @runtime_checkable
 class StateSink(Protocol):
-    """Anything on top of the screen stack that wants the state at each redraw tick (modal screens, too)."""
+    """A screen, also a modal one, that receives the state at each redraw tick."""
 
     def receive_state(self, state: FleetState, now: float) -> None:
-        """Take the newest state; called at most twice a second, also when only time has passed."""
+        """Receive the newest state.
+
+        Called at most twice a second, also when only time has passed.
+        """
         ...
 
 
 class Dashboard(Protocol):
-    """What a screen asks of the app."""
+    """What a screen needs from the app."""
 
     def open_screen(self, place: str, box_name: str | None, spot: Spot | None = None) -> None:
         """Open the screen called `place` for a box, at a spot of it."""
         ...
 
     def return_to(self, place: str, box_name: str | None) -> None:
-        """Close what lies over a screen; where it is not below, open it over the fleet."""
+        """Close the screens above a screen; if it is not open, open it over the fleet."""
         ...
 
     def begin(self) -> object:
-        """Make the fleet and start it."""
+        """Create and start the fleet."""
         ...
 
     def ask_next(self, *, again: bool = False) -> bool:
-        """Show the oldest question; False when there is none."""
+        """Show the oldest question; return whether there was one."""
         ...
 
     def tick(self, *, force: bool = False) -> None:
-        """Draw the newest state on the screen on top."""
+        """Draw the newest state on the top screen."""
         ...
 
     def draw_soon(self) -> object:
-        """Do so behind the keys that are to be painted."""
+        """Draw the newest state after the pending keys are painted."""
         ...
 
 
 def position(recording: FleetSource) -> str:
-    """Return where a recording is: ``12:04 of 1:30:00``, without its end while that is not known."""
+    """Return the position in a recording, ``12:04 of 1:30:00``, without the length if unknown."""
     length = recording.length
     here = stopwatch(recording.position)
     if length is None:
@@ -124,7 +128,7 @@ def position(recording: FleetSource) -> str:
 
 
 class Moves:
-    """The keys `MOVE` of a screen: they move in the pane that has the keys, else in the screen's list."""
+    """The keys `MOVE` of a screen: they move in the focused pane, else in the screen's list."""
 
     @property
     def main_list(self) -> SelectableList[str]:
@@ -133,17 +137,17 @@ class Moves:
 
     @property
     def moved(self) -> LineWidget:
-        """What the keys move in now."""
+        """The widget that the keys move in."""
         focused = cast("Screen[None]", self).focused
         if isinstance(focused, Pane):
             return focused
         return self.main_list
 
     def open_row(self) -> None:
-        """Do what a second click on a row does; implemented where that is anything."""
+        """Do what a second click on a row does; for screens where rows can be opened."""
 
     def follow_row(self) -> None:
-        """Show what belongs to the row that is selected now."""
+        """Show what belongs to the selected row."""
         cast("FleetAwareScreen", self).redraw_now()
 
     def on_row_chosen(self, message: RowChosen) -> None:
@@ -154,7 +158,7 @@ class Moves:
             self.follow_row()
 
     def action_move(self, count: int) -> None:
-        """Move by `count` lines, as far as there are any."""
+        """Move by `count` lines, within the existing ones."""
         self.moved.move(count)
 
     def action_page(self, count: int) -> None:
@@ -171,13 +175,14 @@ class Moves:
 
 
 class Entries:
-    """A screen with an event line, in whose place an entry line is put."""
+    """A screen whose event line can be replaced by an entry line."""
 
     def open_entry(self, label: str, text: str = "") -> None:
-        """Open an entry line in place of the event line; it sends `EntryChanged` and `EntryClosed`.
+        """Open an entry line instead of the event line; it sends `EntryChanged` and `EntryClosed`.
 
-        One that is closed may still be on its way out. To wait for that here would keep the screen from ever seeing it
-        gone: a screen that calls itself behind each of its refreshes lets nobody else have a turn.
+        A closed entry may not be removed yet. Then no new one is opened: waiting here would keep
+        the screen from removing it, because a screen that calls itself after each refresh blocks
+        all else.
         """
         from rgt_tui.ui.widgets.fixed_lines import EntryLine
 
@@ -186,7 +191,10 @@ class Entries:
             screen.mount(EntryLine(label, text), before="#event")
 
     def main_widget(self) -> Widget | None:
-        """Return the widget that gets the keys when an entry or a side pane gives them up; None = the screen itself."""
+        """Return the widget to focus when an entry or a side pane closes.
+
+        None = the screen itself.
+        """
         screen = cast("Screen[None]", self)
         if screen.AUTO_FOCUS:
             return screen.query_one(screen.AUTO_FOCUS)
@@ -194,13 +202,13 @@ class Entries:
 
     @property
     def takes_keys(self) -> bool:
-        """False while an entry line is being put up or taken away: keys wait for it."""
+        """False while an entry line is being added or removed: keys wait for it."""
         screen = cast("Screen[None]", self)
         return all(getattr(entry, "takes_keys", True) for entry in screen.query("EntryLine"))
 
 
 def bygone_parts(fleet: FleetSource | None) -> Parts:
-    """Return the banner of an earlier moment, before all else in the header; nothing where it is now."""
+    """Return the banner of an earlier moment for the header; empty for the present."""
     if fleet is None or not fleet.is_past:
         return []
     g = glyphs()
@@ -210,8 +218,8 @@ def bygone_parts(fleet: FleetSource | None) -> Parts:
 class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
     """A screen with a summary line on top, and the last event and the keys at the bottom.
 
-    A subclass sets `KEYS` (its own commands), `BINDINGS = bindings(KEYS)`, composes its middle in `body`,
-    and draws in `show_state`. It never asks the fleet for anything that waits.
+    A subclass sets `KEYS` (its own commands) and `BINDINGS = bindings(KEYS)`, returns its middle
+    from `body`, and draws in `show_state`. It never calls anything of the fleet that blocks.
     """
 
     KEYS: ClassVar[tuple[Command, ...]] = ()
@@ -219,7 +227,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
     """Name of the screen in the crumbs and in the help."""
     AUTO_FOCUS: ClassVar[str | None] = None
     AT_ONCE: ClassVar[float] = math.inf
-    """Of more boxes, what has changed is drawn a moment after the screen is back."""
+    """With more boxes than this, a screen that returns to the top is drawn a moment later."""
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings(SCREEN),
         Binding(BACK_KEY, "back", show=False),
@@ -232,29 +240,28 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
 
     def __init__(self, fleet: FleetSource | None, box_name: str | None = None) -> None:
         super().__init__()
-        with contextlib.suppress(
-            ImportError, AttributeError, TypeError
-        ):  # another Textual draws by itself
+        # another version of Textual draws with its own compositor
+        with contextlib.suppress(ImportError, AttributeError, TypeError):
             from rgt_tui.ui.compositing import TightCompositor
 
             self._compositor = TightCompositor()
         self.attach(fleet)
         self.box_name = box_name
         self.spot: Spot | None = None
-        """Where to go first, when somebody opened the screen for it; the screen takes it away once it is there."""
+        """Where to go first, if the screen was opened for a spot; cleared once it is reached."""
         self._hint_timer: Timer | None = None
         self._judged = Judged()
         self._ahead = Judged()
-        """Of a state that is about to be drawn."""
+        """Assessments of a state that is about to be drawn."""
 
     def verdict(self, box: BoxState) -> Assessment:
-        """Judge a box, once per state and half a second."""
+        """Return the assessment of a box, made once per state and `FRESH_SECONDS`."""
         if self._judged.state is None:
             self._judged = Judged(self.fleet_state, self.now, {})
         return self.judge(box, self._judged)
 
     def judge(self, box: BoxState, judged: Judged) -> Assessment:
-        """Judge a box together with the others of its state."""
+        """Return the assessment of a box, cached with the others of its state."""
         found = judged.verdicts.get(box.spec.name)
         if found is None:
             try:
@@ -267,12 +274,12 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         return found
 
     def judging(self, state: FleetState, now: float) -> Iterator[None]:
-        """Do what takes long before a state can be drawn, in steps: between two of them other things come first."""
+        """Do slow work before a state is drawn, in steps, so that other work can run in between."""
         return iter(())
 
     @property
     def fleet(self) -> FleetSource:
-        """The fleet; screens for a box are opened only when there is one."""
+        """The fleet; screens for a box are opened only if there is one."""
         assert self._fleet is not None
         return self._fleet
 
@@ -282,14 +289,14 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         return self._fleet is not None
 
     def attach(self, fleet: FleetSource | None) -> None:
-        """Take the fleet that was made after the first frame."""
+        """Use a fleet that was created after the first frame."""
         self._fleet = fleet
         self._replays = fleet is not None and fleet.plays_back
         self._is_past = fleet is not None and fleet.is_past
 
     @property
     def notice(self) -> tuple[str, str] | None:
-        """What holds for the whole session, and what to do about it; None = nothing."""
+        """A warning for the whole session, and what to do about it; None = none."""
         found: tuple[str, str] | None = getattr(self.app, "notice", None)
         return found
 
@@ -299,14 +306,14 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         return (*cls.KEYS, *SCREEN, *APP)
 
     def offered(self) -> tuple[Command, ...]:
-        """The commands that work here now, with the keys that the person has given them."""
+        """Return the commands that work here now, with the person's own keys."""
         chosen: Preferences = getattr(self.app, "preferences", UNCHANGED)
         return tuple(
             chosen.keyed(command) for command in self.commands() if self.why_not(command) is None
         )
 
     def why_not(self, command: Command) -> str | None:
-        """Say why a command does not work here now; None where it does."""
+        """Return why a command does not work now; None if it works."""
         if command.dangerous and getattr(self.app, "readonly", False):
             return "rgt was started with --readonly"
         lacking = next((need for need in command.needs if not self.has(need)), None)
@@ -317,7 +324,10 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         return WHY_NOT[lacking]
 
     def has(self, need: str) -> bool:
-        """Say whether there is what a command needs; what is not known yet counts as there."""
+        """Return whether a command's requirement is met.
+
+        Before the first state most count as met.
+        """
         if not self.has_fleet or self.fleet_state is None:
             return need not in {"replay", "question"}
         if need in {"live", "replay"}:
@@ -329,7 +339,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         return self.target_box is not None
 
     def legend(self) -> tuple[tuple[str, tuple[LegendRow, ...]], ...]:
-        """What the help says of the glyphs and the columns of this screen: titles, each with its rows."""
+        """Return the glyphs and columns that the help explains: titles, each with its rows."""
         return legend_of(self.PLACE)
 
     def compose(self) -> ComposeResult:
@@ -343,7 +353,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         yield KeyLine(self.offered())
 
     def on_mount(self) -> None:
-        """Say where we are, before there is anything to show."""
+        """Show the path of the screen before there is data."""
         self.query_one(HeaderLine).show(self.crumbs(), [])
 
     def body(self) -> Iterable[Widget]:
@@ -351,11 +361,11 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         return ()
 
     def receive_state(self, state: FleetState, now: float) -> None:
-        """Take the state of this redraw tick."""
+        """Store the state of this redraw tick."""
         self.fleet_state = state
 
     def watch_fleet_state(self, state: FleetState | None) -> None:
-        """Draw what changed."""
+        """Draw the changes."""
         if state is None or not self.is_mounted or not self.has_fleet:
             return
         now = self.now
@@ -385,14 +395,14 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         *,
         steady: bool = False,
     ) -> int:
-        """Show below a list what else is known of a box, where the list leaves room; return in how many lines.
+        """Show more about a box below a list, if the list leaves room; return the height used.
 
         Args:
-            name: Of the box; None = there is none to speak of.
-            above: Lines that are wanted for the list.
-            first: From the box, and the inner width and height of the first pane, to what it says; None = what happened
-                there, as far as it is at hand.
-            steady: The list needs no more lines when another one of its lines is selected.
+            name: The box's name; None = none.
+            above: Lines wanted for the list.
+            first: Makes the first pane's section from the box, the pane's width and its height;
+                None = the box's recent events.
+            steady: The list keeps its height when another of its lines is selected.
         """
         from rgt_tui.ui.widgets.box_context import BoxContext, context_height
         from rgt_tui.ui.widgets.fleet_rows import story_section
@@ -428,7 +438,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
             self.fleet_state = self.fleet_state
 
     def crumbs(self) -> tuple[str, ...]:
-        """Return where the screen is: ``fleet › box › place``."""
+        """Return the path of the screen: ``fleet › box › place``."""
         if self.box_name is None:
             if self.PLACE in OF_ALL_BOXES:
                 return ("fleet", self.PLACE)
@@ -438,11 +448,11 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         return ("fleet", self.box_name, self.PLACE)
 
     def header_parts(self, state: FleetState, now: float) -> Parts:
-        """Return the right end of the header: which earlier moment this is, if it is one, and the summary."""
+        """Return the right end of the header: the banner of an earlier moment, and the summary."""
         return [*bygone_parts(self._fleet), *self.summary(state, now)]
 
     def summary(self, state: FleetState, now: float) -> Parts:
-        """Return the right end of the header: the screen's box or the fleet, unless a screen has something nearer."""
+        """Return the summary of the screen's box or the fleet; screens may override it."""
         if self.box_name is None:
             return fleet_parts(state, [self.verdict(box) for box in state.boxes])
         box = self.box
@@ -468,12 +478,12 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         return (*sim, f"REPLAY {position(self.fleet)}{pace}{held}")
 
     def resting_hint(self) -> str:
-        """Return what the event line says while nothing has happened."""
+        """Return the event line's text while there are no events."""
         return str(getattr(self.app, "hint_text", "") or "")
 
     @property
     def box(self) -> BoxState | None:
-        """The state of the box that this screen is about, if the fleet has it."""
+        """The state of this screen's box, if the fleet has it."""
         if self.box_name is None or self.fleet_state is None:
             return None
         return self.fleet_state.box(self.box_name)
@@ -484,19 +494,19 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         return self.box_name
 
     def hint(self, text: str, seconds: float = HINT_SECONDS) -> None:
-        """Say something on the event line for a moment. Never a pop-up."""
+        """Show a text on the event line for `seconds`. Never a pop-up."""
         self.query_one(EventLine).hint(text)
         if self._hint_timer is not None:
             self._hint_timer.stop()
         self._hint_timer = self.set_timer(seconds, lambda: self.query_one(EventLine).hint(None))
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """Draw at once when the screen comes (back) to the top.
+        """Draw at once when the screen gets to the top.
 
-        One that has hundreds of boxes to judge first shows what it showed before, until that is done.
+        With more than `AT_ONCE` boxes to assess first, the previous frame stays until that is done.
         """
         event.refresh_styles = (
-            False  # all was styled as it was mounted, and with each change of the theme since then
+            False  # styles were applied when it was mounted, and at each change of the theme since
         )
         if self.has_fleet:
             self.fleet.focus(self.box_name)
@@ -507,7 +517,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
             app.tick(force=True)
 
     def on_crumb_chosen(self, message: CrumbChosen) -> None:
-        """Go back to the screen of a crumb that was clicked; the last one is this screen."""
+        """Go back to the screen of the clicked crumb; the last one is this screen."""
         message.stop()
         if message.index == BACK:
             self.action_back()
@@ -527,7 +537,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
             self.hint(f"{key_for('app.quit')} quits; the boxes keep running")
 
     def action_escape(self) -> None:
-        """Undo one step: a selection, the focus of a side pane, a search; with nothing to undo, go back.
+        """Undo one step: a selection, the focus of a side pane, a search; otherwise go back.
 
         The first screen never closes: there the last event is marked as seen.
         """
@@ -540,7 +550,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
             self.redraw_now()
 
     def leave_pane(self) -> bool:
-        """Give the keys of a side pane back to the list; return False when no side pane has them."""
+        """Move the focus from a side pane to the list; return False if no side pane has it."""
         main = self.main_widget()
         if not isinstance(self.focused, Pane) or self.focused is main:
             return False
@@ -548,27 +558,27 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         return True
 
     def clear(self) -> bool:
-        """Clear a filter or a search; return False when there was none."""
+        """Clear a filter or a search; return False if there was none."""
         return False
 
     def to_copy(self) -> Copied | None:
-        """Return what ``y`` takes along from here; None when nothing is selected."""
+        """Return what ``y`` copies here; None if nothing is selected."""
         return None
 
     def on_text_selected(self, event: events.TextSelected) -> None:
-        """Say what can be done with what the mouse has selected."""
+        """Hint at what can be done with the text selected with the mouse."""
         if self.selections:
             self.hint(f"{key_for('screen.copy')} copies what is selected")
 
     def action_copy(self) -> None:
-        """Take along what the mouse has selected, else what the keys have."""
+        """Copy the text selected with the mouse, else the selection of the keys."""
         if self.copy_marked(self.hint):
             return
         copied = self.to_copy()
         self.hint("nothing to copy here" if copied is None else take_along(self.app, copied))
 
     def action_connect(self) -> None:
-        """Connect to the box without waiting for the next try."""
+        """Connect to the box without waiting for the next retry."""
         box = self._target_state()
         if box is None:
             return
@@ -596,7 +606,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         )
 
     def action_interval(self) -> None:
-        """Use the next pace of samples."""
+        """Use the next sampling interval."""
         box = self._target_state()
         if box is None:
             return
@@ -606,7 +616,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         self.hint(f"{box.spec.name}: sampling every {seconds:g} s")
 
     def action_hold_replay(self) -> None:
-        """Let the time of a recording stand still, or go on."""
+        """Pause or resume a replay."""
         if not self._replays:
             self.hint("this is not a replay")
             return
@@ -615,7 +625,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         self.redraw_now()
 
     def action_pace_replay(self, factor: float) -> None:
-        """Let the time of a recording pass faster or slower."""
+        """Change the speed of a replay."""
         if not self._replays:
             self.hint("this is not a replay")
             return
@@ -624,7 +634,10 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         self.redraw_now()
 
     def _target_state(self) -> BoxState | None:
-        """Return the box that something is to be done to; None where there is none, or no now, which was said."""
+        """Return the box to act on.
+
+        None, with a hint, if there is none or the screen shows the past.
+        """
         if self._is_past:
             self.hint(self.fleet.why_nothing)
             return None
@@ -636,7 +649,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         return found
 
     def action_open_past(self, place: str) -> None:
-        """Open the journal or the time machine: of one box where the screen is about one, else of the fleet."""
+        """Open the journal or the time machine, for the screen's box or the fleet."""
         if not self.has_fleet:
             self.hint("the fleet is not there yet")
         else:

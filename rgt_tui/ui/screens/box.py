@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def left_of(width: int) -> int:
-    """Return the width of the vitals where they stand beside the log."""
+    """Return the width of the vitals if they are next to the log."""
     if width < 160:
         return 44
     return max(54, width * 2 // 9)
@@ -58,17 +58,17 @@ class Wants(NamedTuple):
     trouble: int
     queue: int
     past: Callable[[int], int] | None = None
-    """Of so many lines that there are; None = it is not shown."""
+    """Returns the height of the history for the available lines; None = not shown."""
     asked: bool = False
-    """Somebody wants to see the past: where there is no room for both it stands in the log's place."""
+    """Whether the person asked for the history: without room for both, it replaces the log."""
     curve: bool = False
-    """A run has a loss to show."""
+    """Whether a run has a loss to plot."""
     past_least: int = 0
-    """Lines that show the past with each of its figures."""
+    """Lines that show every figure of the history."""
 
 
 def place(width: int, height: int, wants: Wants) -> dict[str, Region]:
-    """Return the region of each pane that is shown, by its id."""
+    """Return the region of each shown pane, by its id."""
     if width >= 110:
         return _beside(width, height, wants)
     found = (_above if width >= 76 and height >= 16 else _stacked)(width, height, wants)
@@ -78,7 +78,7 @@ def place(width: int, height: int, wants: Wants) -> dict[str, Region]:
 
 
 def _beside(width: int, height: int, wants: Wants) -> dict[str, Region]:
-    """Vitals at the left; trouble, queue and log at the right."""
+    """Place the vitals at the left; trouble, queue and log at the right."""
     left = left_of(width)
     right = width - left
     out = {"vitals": Region(0, 0, left, height)}
@@ -106,7 +106,7 @@ def _beside(width: int, height: int, wants: Wants) -> dict[str, Region]:
 
 
 def _above(width: int, height: int, wants: Wants) -> dict[str, Region]:
-    """Vitals and queue side by side, the log below in full width."""
+    """Place vitals and queue side by side, and the log below in full width."""
     out: dict[str, Region] = {}
     y = 0
     if wants.trouble:
@@ -123,7 +123,7 @@ def _above(width: int, height: int, wants: Wants) -> dict[str, Region]:
 
 
 def _stacked(width: int, height: int, wants: Wants) -> dict[str, Region]:
-    """One below the other: trouble or the queue first, then vitals, then the log."""
+    """Stack the panes: trouble or the queue first, then the vitals, then the log."""
     out: dict[str, Region] = {}
     first, tall = (
         ("trouble", min(wants.trouble, 9)) if wants.trouble else ("queue", min(wants.queue, 5))
@@ -141,17 +141,17 @@ def _stacked(width: int, height: int, wants: Wants) -> dict[str, Region]:
 
 
 CURVE_FROM = 180
-"""Columns from which on the loss stands beside the queue."""
+"""Minimum columns for the loss next to the queue."""
 TALL_CURVE = 12
 LEAST_CURVE = 8
-"""Lines of it, and those that it is worth showing with."""
+"""Height of the loss plot, and its minimum."""
 HIDDEN = -1
 LEAST_BOTH = 12
-"""Lines for past and log, one above the other."""
+"""Minimum lines for history and log, one above the other."""
 LEAST_LOG = 9
-"""Lines of the log beside which the past has more than half of them."""
+"""Lines kept for the log when the history takes more than half."""
 ROOMY = (110, 26)
-"""Columns and lines from which on the past stands above the log by itself."""
+"""Minimum columns and lines to show the history above the log automatically."""
 CALM = {Health.RUNNING, Health.IDLE, Health.FINISHED}
 
 
@@ -167,12 +167,13 @@ class BoxScreen(LogKeys):
     def __init__(self, fleet: FleetSource, box_name: str) -> None:
         super().__init__(fleet, box_name)
         self._span: int | None = None
-        """Which of `SPANS` somebody asked for; `HIDDEN` = none; None = nobody said: one where there is room."""
+        """Chosen index in `SPANS`; `HIDDEN` = no history; None = not chosen, shown if there is
+        room."""
         self._proposed: tuple[Remedy, ...] = ()
         self._copied: Step | None = None
 
     def body(self) -> Iterable[Widget]:
-        """The panes; where they stand depends on the size."""
+        """Return the panes; their regions depend on the size."""
         yield Pane(id="vitals", focusable=True)
         yield Pane(id="trouble", focusable=True)
         yield Pane(id="queue", focusable=True)
@@ -182,13 +183,16 @@ class BoxScreen(LogKeys):
 
     @property
     def room(self) -> Size:
-        """How much the panes have; before the first layout what it is going to give them, so that it is the last."""
+        """The size for the panes.
+
+        Before the first layout it is predicted, so that no second layout is needed.
+        """
         size, whole = self.query_one("#body").size, self.app.size
         fixed = 3 + (self.notice is not None)
         return size or Size(whole.width, max(0, whole.height - fixed))
 
     def show_state(self, state: FleetState, now: float) -> None:
-        """Draw what changed in every pane."""
+        """Draw the changes in every pane."""
         box = self.box
         if box is None:
             gone = [
@@ -257,7 +261,7 @@ class BoxScreen(LogKeys):
         self._arrange()
 
     def _has_curve(self, box: BoxState) -> bool:
-        """Whether there is a loss to show, and a screen that is wide enough."""
+        """Return whether there is a loss to plot, and a screen wide enough for it."""
         run = telling_run(box) if self.room.width >= CURVE_FROM else None
         return run is not None and bool(run.series.get(METRIC))
 
@@ -266,7 +270,7 @@ class BoxScreen(LogKeys):
         self.action_open_for_box("curves")
 
     def _arrange(self) -> None:
-        """Put the panes where they belong at this size; nothing moves while the size of each is the same."""
+        """Move the panes to their regions; panes whose region is unchanged are not touched."""
         size = self.room
         if not size.width or not size.height:
             return
@@ -302,7 +306,7 @@ class BoxScreen(LogKeys):
                 styles.width, styles.height = region.width, region.height
 
     def _next_step(self, row: Row) -> Step | None:
-        """Return the step that the next ``y`` copies: the first, then one after the other, and the first again."""
+        """Return the fix that the next ``y`` copies; after the last one, the first again."""
         steps = steps_of(row)
         if self._copied in steps:
             return steps[(steps.index(self._copied) + 1) % len(steps)]
@@ -311,9 +315,10 @@ class BoxScreen(LogKeys):
         return None
 
     def to_copy(self) -> Copied | None:
-        """Return what the pane with the keys is about: a line of the log, the path of a cell's log, how to log in.
+        """Return the text to copy for the focused pane.
 
-        Where nothing is selected in the log, the next step out of trouble, else how to log in.
+        With the queue focused, the path of the current cell's log; selected lines of the log;
+        otherwise the next fix, else the command to log in.
         """
         box = self.box
         if box is None:
@@ -343,7 +348,7 @@ class BoxScreen(LogKeys):
 
     @property
     def span(self) -> int | None:
-        """Which of `SPANS` is shown; None = the past is not."""
+        """Index of the shown span in `SPANS`; None = the history is hidden."""
         if self._span is not None:
             if self._span == HIDDEN:
                 return None
@@ -356,7 +361,7 @@ class BoxScreen(LogKeys):
         return None
 
     def action_history(self) -> None:
-        """Show the next stretch of the past; after the last one the log alone."""
+        """Show the next span of the history; after the last one only the log."""
         here = self.span if self.query_one("#past").display else None
         after = 0 if here is None else here + 1
         self._span = after if after < len(SPANS) else HIDDEN
@@ -374,13 +379,13 @@ class BoxScreen(LogKeys):
         self.call_after_refresh(self.redraw_now)
 
     def main_widget(self) -> Widget:
-        """Return the log, or the past where there is no room for the log."""
+        """Return the log, or the history if there is no room for the log."""
         if self.log_pane.display:
             return self.log_pane
         return self.query_one("#past")
 
     def action_next_pane(self, direction: int) -> None:
-        """Give another pane the keys."""
+        """Focus the next or the previous pane."""
         if direction > 0:
             self.focus_next()
         else:
@@ -388,12 +393,12 @@ class BoxScreen(LogKeys):
 
 
 def dim_key(key: str) -> Line:
-    """Return a key for the border of what it acts on."""
+    """Return a key for the border of its pane."""
     return line(Span(key, Tone.ACCENT))
 
 
 def queue_hint(box: BoxState) -> Line:
-    """Return which cell of how many, for the border of the queue."""
+    """Return the current queue cell's number and the total, for the border of the queue."""
     total = len(cells_of(box))
     if not total:
         return EMPTY

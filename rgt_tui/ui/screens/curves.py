@@ -1,4 +1,4 @@
-"""Curves: every run of a box, or of several boxes, in one plot, and what its keys do."""
+"""The curves screen: all runs of a box, or of several boxes, in one plot."""
 
 from __future__ import annotations
 
@@ -71,17 +71,17 @@ CURVES: tuple[Command, ...] = (
       for command in BOX_TARGET if command.id != "box.curves"),
     *ALERTS_TOO,
 )  # fmt: skip
-"""Keys of the curves; those of the box are there, too."""
+"""Keys of the curves, and those of the box."""
 
 EXPORT_SECONDS = 12.0
 KEPT = "curve_settings"
-"""Where the app keeps what the next look at curves begins with."""
+"""Attribute of the app that keeps the settings for the next curves screen."""
 NARROW = 70
-"""Below this width of the screen the legend always stands under the plot."""
+"""On narrower screens the legend is always below the plot."""
 MOST_LISTED = 200
-"""Runs; of more, those that moved on last."""
+"""Maximum runs in the list; the runs with the newest progress are kept."""
 WARM_SECONDS = 0.015
-"""So long at a time the smoothings that nobody has asked for yet are prepared."""
+"""Time slice for preparing smoothings in advance, before a key requests them."""
 
 
 def listed_runs(boxes: Iterable[BoxState], here: str | None) -> tuple[list[Shown], int]:
@@ -119,17 +119,17 @@ class CurvesScreen(FleetAwareScreen):
         self.settings = Settings()
         self.selected: RunKey | None = None
         self.scope: tuple[str, ...] = ()
-        """Patterns of the boxes whose runs are shown; none = this box alone."""
+        """Name patterns of further boxes whose runs are shown; empty = only this box."""
         self._board: Board | None = None
         self._left_out = 0
         self._placed: tuple[object, ...] = ()
-        """For what the legend was put where it is."""
+        """The state for which the legend was placed."""
         self._beside: tuple[int, int] | None = None
         self._warming = False
         self._asked = ""
-        """What the entry line asks for: ``export``, or the boxes."""
+        """Purpose of the entry line: ``export``, or empty for the boxes."""
         self.grid = False
-        """All metrics at once are shown, small; the chosen one is that of the settings."""
+        """Whether all metrics are shown as small plots; the settings hold the chosen one."""
         self._grid_boards: dict[str, Board] = {}
 
     def body(self) -> Iterable[Widget]:
@@ -139,7 +139,7 @@ class CurvesScreen(FleetAwareScreen):
         )
 
     def on_resize(self, event: events.Resize) -> None:
-        """Put the legend where there is room."""
+        """Place the legend for the new size."""
         self.call_after_refresh(self.redraw_now)
 
     @property
@@ -149,7 +149,7 @@ class CurvesScreen(FleetAwareScreen):
 
     @property
     def board(self) -> Board:
-        """The prepared curves. Made with the first look at this screen, as it needs numpy."""
+        """The prepared curves. Created on first use, because it imports numpy."""
         if self._board is None:
             from rgt_tui.ui.plot.board import Board
 
@@ -157,7 +157,7 @@ class CurvesScreen(FleetAwareScreen):
         return self._board
 
     def on_mount(self) -> None:
-        """Go on with the smoothing, the y axes and the pinned run of the last look at curves."""
+        """Restore smoothing, y axes and pinned run of the last curves screen."""
         super().on_mount()
         kept: Settings | None = getattr(self.app, KEPT, None)
         if kept is not None:
@@ -165,7 +165,7 @@ class CurvesScreen(FleetAwareScreen):
             self.settings = replace(kept, metric=here.metric, axis=here.axis, pinned=here.pinned)
 
     def on_unmount(self) -> None:
-        """Keep for the next look what is no matter of this box alone."""
+        """Save the settings that do not depend on this box for the next screen."""
         kept = replace(
             self.settings,
             view=type(self.settings.view)(),
@@ -179,7 +179,7 @@ class CurvesScreen(FleetAwareScreen):
         return box == self.box_name or any(fnmatchcase(box, pattern) for pattern in self.scope)
 
     def boxes(self) -> dict[str, BoxState]:
-        """Return the boxes whose runs are shown, by name; that of the pinned run is one of them."""
+        """Return the boxes whose runs are shown, by name, including the pinned run's box."""
         pinned = self.settings.reference
         return {
             box.spec.name: box
@@ -189,7 +189,10 @@ class CurvesScreen(FleetAwareScreen):
         }
 
     def show_state(self, state: FleetState, now: float) -> None:
-        """Draw the curves if a point, a run or a choice is new; the legend shows ages and is always drawn."""
+        """Draw the curves if a point, a run or a setting changed.
+
+        Always draw the legend with its ages.
+        """
         boxes, pinned = self.boxes(), self.settings.reference
         runs, self._left_out = listed_runs(
             (box for box in boxes.values() if self._asked_for(box.spec.name)), self.box_name
@@ -230,13 +233,13 @@ class CurvesScreen(FleetAwareScreen):
         grid.redraw()
 
     def _warm(self) -> None:
-        """Prepare what a key may ask for next, a little at a time."""
+        """Prepare smoothings for the next keys, one time slice at a time."""
         self._warming = self.board.warm(WARM_SECONDS)
         if self._warming:
             self.set_timer(0.05, self._warm)
 
     def legend_title(self) -> str:
-        """Say what the values of the legend are."""
+        """Return what the values in the legend are."""
         cross = self.settings.cross
         if cross is None:
             return f"{self.settings.metric}, newest"
@@ -258,10 +261,10 @@ class CurvesScreen(FleetAwareScreen):
         self._place_legend(legend)
 
     def _place_legend(self, legend: CurveLegend) -> None:
-        """Put the legend into the plot's emptiest corner, or under the plot where every corner has a curve.
+        """Put the legend into the plot's emptiest corner, or below if a curve is in every corner.
 
-        Once it is under the plot it stays there until something else is shown: the plot is smaller then, and a
-        legend that came and went with each point would be worse than either.
+        Once below, it stays there until other runs or settings are shown: the plot is smaller then,
+        and a legend that moved with each new point would be worse than either place.
         """
         frame, settings = self.plot.frame, self.settings
         shown = (
@@ -279,9 +282,9 @@ class CurvesScreen(FleetAwareScreen):
         if frame is None or self.has_class("below"):
             return self._put_below(legend, room.height)
         most = max(3, frame.canvas.height * 3 // 5)
-        # Who pins a run wants to see in what the others differ: that is not left out.
+        # With a pinned run, the differences between the runs matter: they are not left out.
         for brief in (0, 1, 2) if settings.reference is None else (0, 1):
-            # Who pins a run wants to read in what the others differ.
+            # The legend may be wider with a pinned run, to show the differences.
             widest = frame.columns * (3 if settings.reference is None else 4) // 5
             width = min(legend.needed_width(brief=brief), max(30, widest))
             height = min(legend.needed(brief=brief), most)
@@ -296,7 +299,10 @@ class CurvesScreen(FleetAwareScreen):
         return None
 
     def _crowded(self, legend: CurveLegend, most: int) -> bool:
-        """Whether the legend would not fit under the plot either: then it hides as little as it can."""
+        """Return whether the legend would not fit below the plot, either.
+
+        In that case it stays in the plot, in the corner where it hides the least.
+        """
         return legend.needed(brief=2) > most
 
     def _put_below(self, legend: CurveLegend, room: int) -> None:
@@ -329,7 +335,7 @@ class CurvesScreen(FleetAwareScreen):
             self.redraw_now()
 
     def redraw_now(self) -> None:
-        """Draw, and the header again: it depends on the frame, which is made by drawing."""
+        """Redraw, and the header after that: it depends on the frame that drawing makes."""
         super().redraw_now()
         if self.fleet_state is not None:
             self.query_one(HeaderLine).show(
@@ -337,7 +343,7 @@ class CurvesScreen(FleetAwareScreen):
             )
 
     def clear(self) -> bool:
-        """Leave the grid, or take the crosshair away."""
+        """Leave the grid, or hide the crosshair."""
         if self.grid:
             self.action_toggle_grid()
             return True
@@ -347,7 +353,7 @@ class CurvesScreen(FleetAwareScreen):
         return True
 
     def to_copy(self) -> Copied | None:
-        """Return the values of the legend."""
+        """Return the values in the legend."""
         title = f"{self.settings.metric} {self.legend_title()}"
         if self.settings.cross is None:
             title = self.legend_title()
@@ -356,10 +362,10 @@ class CurvesScreen(FleetAwareScreen):
             return Copied(what="the values of the runs", text=text)
         return None
 
-    # Going to a place, and from one.
+    # Going to a spot, and opening one in the log.
 
     def _go_to_spot(self, spot: Spot, runs: list[Shown]) -> None:
-        """Go where the screen was opened for, once its run is there."""
+        """Go to the spot that the screen was opened for, once its run exists."""
         mine = [each for each in runs if each.box == self.box_name and each.run.metrics]
         if not mine:
             return
@@ -389,7 +395,10 @@ class CurvesScreen(FleetAwareScreen):
         return float(int(step))
 
     def action_open_log(self) -> None:
-        """Open the log of the selected run at the crosshair; in the grid, the chosen metric."""
+        """Open the log of the selected run at the crosshair.
+
+        In the grid, open the chosen metric.
+        """
         if self.grid:
             self.action_toggle_grid()
             return
@@ -456,7 +465,7 @@ class CurvesScreen(FleetAwareScreen):
             self._change(replace(self.settings, metric=metrics[at]))
 
     def action_toggle_grid(self) -> None:
-        """Show all metrics at once, or one."""
+        """Switch between all metrics and one."""
         self.grid = not self.grid
         self.set_class(self.grid, "grid")
         self._grid_boards.clear()
@@ -472,7 +481,7 @@ class CurvesScreen(FleetAwareScreen):
             self._change(replace(self.settings, metric=message.metric))
 
     def action_next_axis(self) -> None:
-        """Count something else along the x axis, of what any run logs; the crosshair stays at its step."""
+        """Switch to the next x axis that a run logs; the crosshair stays at its step."""
         known = axes_of(each.run for each in self.board.runs)
         order = list(Axis)
         here = order.index(self.settings.axis)
@@ -497,15 +506,15 @@ class CurvesScreen(FleetAwareScreen):
             self._change(replace(self.settings, pinned=self.board.x_of(key, step)))
 
     def action_toggle_log(self) -> None:
-        """Change the y axis."""
+        """Switch the y axis between logarithmic and linear."""
         self._change(self.settings.toggled_log())
 
     def action_smoother(self) -> None:
-        """Take the next smoothing."""
+        """Use the next smoothing."""
         self._change(self.settings.smoother())
 
     def action_toggle_evaluations(self) -> None:
-        """Draw the evaluations beside the loss, or not."""
+        """Show or hide the evaluations of the loss."""
         self._change(replace(self.settings, evaluations=not self.settings.evaluations))
         if self.settings.metric != "loss":
             self.hint(f"evaluations are drawn beside the loss; {key_for('curves.metric')} shows it")
@@ -520,7 +529,7 @@ class CurvesScreen(FleetAwareScreen):
         self._change(replace(self.settings, view=view))
 
     def action_pan(self, share: float) -> None:
-        """Move the window; in the grid, choose the plot beside."""
+        """Move the window; in the grid, choose the next plot in the row."""
         if self.grid:
             self._choose_metric(1 if share > 0 else -1)
             return
@@ -533,13 +542,13 @@ class CurvesScreen(FleetAwareScreen):
         self._change(replace(self.settings, view=type(self.settings.view)()))
 
     def _whole(self, x: float) -> float:
-        """Return a place as the crosshair takes it: a whole step, second or token."""
+        """Round an x value for the crosshair to a whole step, second or token."""
         if self.settings.axis is Axis.EPOCH:
             return x
         return float(round(x))
 
     def action_cross(self, cells: int) -> None:
-        """Move the crosshair by columns; it enters from the right."""
+        """Move the crosshair by columns; it starts at the right end."""
         frame = self.plot.frame
         if frame is None:
             return
@@ -551,7 +560,7 @@ class CurvesScreen(FleetAwareScreen):
         self._change(replace(self.settings, pinned=x, hover=None))
 
     def action_select_run(self, by: int) -> None:
-        """Select another run; in the grid, the plot below or above."""
+        """Select another run; in the grid, choose the plot below or above."""
         if self.grid:
             self._choose_metric(by * self.query_one(MetricGrid).columns)
             return
@@ -576,7 +585,7 @@ class CurvesScreen(FleetAwareScreen):
             self._change(self.settings.toggled(self.selected))
 
     def action_only_run(self) -> None:
-        """Show the selected run alone, or all."""
+        """Show only the selected run, or all runs."""
         if self.selected is None:
             self.hint(
                 f"{key_for('curves.next-run')} and {key_for('curves.previous-run')} select a run"
@@ -585,7 +594,7 @@ class CurvesScreen(FleetAwareScreen):
             self._change(self.settings.only(self.selected, (each.key for each in self.board.runs)))
 
     def action_pin_reference(self) -> None:
-        """Compare the others with the selected run, or with none."""
+        """Pin the selected run as reference for the others, or unpin it."""
         if self.selected is None:
             self.hint(
                 f"{key_for('curves.next-run')} and {key_for('curves.previous-run')} select a run to pin"
@@ -595,15 +604,15 @@ class CurvesScreen(FleetAwareScreen):
             self._change(replace(self.settings, reference=pinned))
 
     def action_all_boxes(self) -> None:
-        """Show the runs of all boxes, or of this one alone."""
+        """Show the runs of all boxes, or of this box only."""
         self._take_scope(() if self.scope else ("*",))
 
     def action_choose_boxes(self) -> None:
-        """Ask for the boxes whose runs are to be shown."""
+        """Open the entry for the boxes whose runs to show."""
         self.open_entry("runs of boxes", " ".join(self.scope))
 
     def action_export(self) -> None:
-        """Ask for the name of the file; its ending says what it is."""
+        """Open the entry for the file name; its suffix decides the format."""
         if not self.board.shown:
             self.hint("there is nothing to export")
             return
@@ -613,7 +622,7 @@ class CurvesScreen(FleetAwareScreen):
         )
 
     def on_entry_closed(self, message: EntryClosed) -> None:
-        """Take the boxes that were named, this one is always there; or the name of the file."""
+        """Show the runs of the entered boxes, or export to the entered file."""
         asked, self._asked = self._asked, ""
         if message.text is None:
             return
@@ -623,7 +632,7 @@ class CurvesScreen(FleetAwareScreen):
             self._take_scope(tuple(message.text.split()))
 
     def _export(self, name: str) -> None:
-        """Gather what is shown, here; the rest is done aside."""
+        """Collect the shown data here; the file is made in a worker."""
         try:
             ending = wanted(name)
         except NotExported as error:
@@ -650,7 +659,7 @@ class CurvesScreen(FleetAwareScreen):
     async def _write_export(
         self, name: str, ending: str, picture: str, runs: list[Shown], metric: str
     ) -> None:
-        """Make and write the file in a thread, and say where it is."""
+        """Make and write the file in a thread, and show its path."""
 
         def made() -> Path:
             if ending == ".csv":
@@ -679,7 +688,7 @@ class CurvesScreen(FleetAwareScreen):
     # The mouse.
 
     def on_curve_plot_pointed(self, message: CurvePlot.Pointed) -> None:
-        """Follow the pointer; a click pins the crosshair, a second one on the same place frees it."""
+        """Follow the pointer; a click pins the crosshair, another at the same place unpins it."""
         x = None if message.x is None else self._whole(message.x)
         if message.clicked:
             self._change(

@@ -1,4 +1,4 @@
-"""The journal: what happened on the fleet or on one box, across restarts, below the report of the night."""
+"""The journal: events of the fleet or of one box, across restarts, below the night's report."""
 
 from __future__ import annotations
 
@@ -65,25 +65,25 @@ from rgt_tui.ui.widgets.spans import (
 from rgt_tui.ui.widgets.why import READ_FROM, why_lines
 
 PAGE = 200
-"""Events that are read at a time."""
+"""Events per page that is read."""
 AHEAD = 50
-"""Rows above the selected one that are read before somebody gets there."""
+"""Rows left above the selection when the page before is read."""
 EVERY_SECONDS = 5.0
-"""So often it is asked what has happened since; the history is written as often."""
+"""Seconds between two reads of new events; the history is written at the same rate."""
 REPORT_SECONDS = 30.0
-"""So often the report is made anew: it adds up what every box has cost."""
+"""Seconds between two reports: a report adds up what every box has cost."""
 ALL = "all boxes"
-"""In place of a name, where something is about no single one."""
+"""Shown instead of a box's name for events about no single box."""
 MUTE_SECONDS = 3600.0
 LEAST_TEXT = 20
-"""Cells beside times and name below which an event stays in its line."""
+"""Minimum cells next to times and name to wrap an event's text."""
 MOST_LINES = 8
-"""Of the selected event."""
+"""Maximum lines of the selected event."""
 WITHOUT = "no history is kept here: this is what happened since rgt was started"
 
 
 def stamp(at: float, now: float) -> str:
-    """Return when something happened, with its date where that is more than a day ago."""
+    """Return the time of an event, with its date if that is more than a day ago."""
     then = time.localtime(at)
     return time.strftime("%H:%M:%S" if abs(now - at) < 86400.0 else "%m-%d %H:%M:%S", then)
 
@@ -98,9 +98,9 @@ def row_lines(
     stamps: int,
     whole: bool = False,
 ) -> list[Line]:
-    """Return an event: when, mark, box, what; in one line, or `whole`.
+    """Draw an event: time, mark, box and text; in one line, or `whole`.
 
-    `held` is for how long what it ends had held.
+    `held` is how long the condition lasted that the event ends, in seconds; None if it ends none.
     """
     g = glyphs()
     mark = {"error": g.trouble, "warn": g.warn}.get(
@@ -109,7 +109,7 @@ def row_lines(
     tone = level_tone(row.level)
     head = line(dim(f" {fit(stamp(row.at, now), stamps, right=True)} "), Span(f"{mark} ", tone))
     name = (Span(f"{fit_name(row.box or ALL, names)}  ", Tone.TEXT),) if names else EMPTY
-    told = held is None or held < 1 or " after " in row.text  # some events say it themselves
+    told = held is None or held < 1 or " after " in row.text  # some events already contain it
     after = EMPTY if told else (dim(f"  after {compact_time(held)}"),)
     made = line(head, name, Span(row.text, tone), after)
     beside = width - width_of(head) - width_of(name)
@@ -121,7 +121,7 @@ def row_lines(
 
 
 def packed(found: Sequence[Word], width: int) -> list[Line]:
-    """Return the words of the report in as many lines as they need, none of them broken."""
+    """Return the words of the report in as many lines as needed, without breaking a word."""
     rows: list[Line] = []
     row: Line = EMPTY
     for word in found:
@@ -135,11 +135,11 @@ def packed(found: Sequence[Word], width: int) -> list[Line]:
 
 
 USUAL_MORE = 2
-"""Lines below its first one that an event seldom exceeds."""
+"""Lines below the first one that most events do not exceed."""
 
 
 class HappeningList(SelectableList[str]):
-    """Events, oldest first; the selected one is shown whole, and older ones are read as one goes up."""
+    """Events, oldest first; the selected one in full. Older ones are read while moving up."""
 
     def __init__(self) -> None:
         super().__init__(id="happenings")
@@ -160,9 +160,9 @@ class HappeningList(SelectableList[str]):
         named: bool,
         older: bool = False,
     ) -> None:
-        """Set the rows; the selection stays on its event, and at the end if it was there.
+        """Set the rows; the selection stays on its event, or at the end if it was there.
 
-        `older` says that there are more before them, not read yet.
+        `older` = there are earlier events that are not read yet.
         """
         self._older, self._empty, self._now = older, (EMPTY, line(dim(f" {empty}"))), now
         self._names = name_width((row.box or ALL for row in rows), self.size.width) if named else 0
@@ -186,7 +186,7 @@ class HappeningList(SelectableList[str]):
         return None
 
     def wanted_height(self, width: int) -> int:
-        """Return the height that shows every event, and the selected one whole, as most of them are."""
+        """Return the height that shows every event, with the selected one at its usual length."""
         return len(self._keys) + max(self._extra, USUAL_MORE)
 
     def pick_time(self, at: float) -> None:
@@ -207,20 +207,20 @@ class HappeningList(SelectableList[str]):
         return made
 
     def unseen(self, above: int, below: int) -> Line:
-        """Count the events out of sight."""
+        """Return the count of events out of sight."""
         return line(
             out_of_sight(above, below), dim(" and older ones" if self._older and above else "")
         )
 
     def make_lines(self, width: int, height: int) -> Sequence[Line]:
-        """Draw the events in sight; their times are as wide as the widest one around."""
+        """Draw the visible events; the time column is as wide as the widest time around."""
         near = self._happenings[max(0, self.index - height) : self.index + height]
         self._stamps = max((len(stamp(row.at, self._now)) for row in near), default=0)
         return super().make_lines(width, height)
 
 
 def ended(rows: Iterable[Happening]) -> dict[int, float]:
-    """Return the events that say that something is over again: number → for how many seconds it had held."""
+    """Return the duration in seconds, by event number, for events that end a condition."""
     held: dict[tuple[str, str], float] = {}
     found = {}
     for row in rows:
@@ -233,7 +233,7 @@ def ended(rows: Iterable[Happening]) -> dict[int, float]:
 
 
 def alert_of(row: Happening, alerts: Iterable[Alert]) -> Alert | None:
-    """Return the alert that an event is about, if it holds now."""
+    """Return the current alert that an event is about, if there is one."""
     alerts = tuple(alerts)
     key = row.about.partition(":")[2]
     exact = [alert for alert in alerts if alert.id == row.about]
@@ -247,7 +247,10 @@ def alert_of(row: Happening, alerts: Iterable[Alert]) -> Alert | None:
 
 
 def proof_of(row: Happening, box: BoxState) -> Finding | None:
-    """Return the diagnosis that an event is about and that a line of a log proves; None where a box shows none."""
+    """Return the finding that an event is about if a log line proves it.
+
+    None without such a finding.
+    """
     about = (
         finding
         for finding in box.findings
@@ -258,7 +261,7 @@ def proof_of(row: Happening, box: BoxState) -> Finding | None:
 
 
 class JournalScreen(Moves, FleetAwareScreen):
-    """The report of the night, and every event below it."""
+    """The report of the night, with all events below it."""
 
     PLACE = "journal"
     KEYS: ClassVar[tuple[Command, ...]] = (*JOURNAL, *MOVE)
@@ -275,11 +278,12 @@ class JournalScreen(Moves, FleetAwareScreen):
         self._asked_at = self._reported_at = float("-inf")
         self._read = False
         self._opens = False
-        """The log of the row that will be selected is wanted: it was asked for while the rows were read."""
+        """Whether to open the log once a row is selected, because the key came before the rows were
+        read."""
         self._reading_older = False
 
     def body(self) -> Iterable[Widget]:
-        """Return the report and the list, and below them how the box of the selected event stands now."""
+        """Return the report and the list, and below them the current state of the event's box."""
         yield FittedLines(self._report_lines, id="report")
         yield HappeningList()
         yield BoxContext()
@@ -298,7 +302,7 @@ class JournalScreen(Moves, FleetAwareScreen):
         return picked.box
 
     def show_state(self, state: FleetState, now: float) -> None:
-        """Draw what was read, and ask for what has happened since."""
+        """Draw the events, and read new ones."""
         if self.fleet.chronicle is None:
             self._take_session(state)
         elif not 0.0 <= now - self._asked_at < EVERY_SECONDS:
@@ -320,7 +324,7 @@ class JournalScreen(Moves, FleetAwareScreen):
         return []
 
     def _show_box(self) -> None:
-        """Show how the box of the selected event stands now, where the list leaves room."""
+        """Show the current state of the selected event's box, if the list leaves room."""
         picked = self.happening_list.event
         width = self.size.width
         wanted = len(self._report_lines(width)) + self.happening_list.wanted_height(width)
@@ -332,7 +336,7 @@ class JournalScreen(Moves, FleetAwareScreen):
         return Section(title, why_lines(row, width, self.now))
 
     def _take_session(self, state: FleetState) -> None:
-        """Show what this rgt has seen, where no history is kept."""
+        """Show the events of this session if no history is kept."""
         from rgt_tui.store.happenings import fits
 
         self._trouble = WITHOUT
@@ -361,7 +365,7 @@ class JournalScreen(Moves, FleetAwareScreen):
         group="journal", exclusive=True, exit_on_error=False, description="read the newest events"
     )
     async def read_newest(self, wanted: Wanted) -> None:
-        """Read what has happened since the newest row."""
+        """Read the events after the newest row."""
         found = await self._page(wanted, None)
         if found is None or wanted != self._wanted:
             return
@@ -386,7 +390,7 @@ class JournalScreen(Moves, FleetAwareScreen):
         chronicle = self.fleet.chronicle
         if chronicle is None:
             return None
-        # Of an earlier moment: what had happened by then.
+        # At an earlier moment: only events up to then.
         wanted = msgspec.structs.replace(wanted, until=self.until)
         try:
             found = await chronicle.happened(wanted, before, PAGE)
@@ -398,7 +402,7 @@ class JournalScreen(Moves, FleetAwareScreen):
 
     @property
     def until(self) -> float | None:
-        """The moment that is shown, where that is not now."""
+        """The shown moment, if it is not the present."""
         return self.fleet.moment
 
     def _failed(self, error: Exception) -> None:
@@ -424,7 +428,7 @@ class JournalScreen(Moves, FleetAwareScreen):
         description="make the report of the night",
     )
     async def read_report(self) -> None:
-        """Read the facts of the night and put them together."""
+        """Read the facts of the night, and make the report."""
         chronicle = self.fleet.chronicle
         if chronicle is None or self.fleet_state is None:
             return
@@ -453,22 +457,22 @@ class JournalScreen(Moves, FleetAwareScreen):
         self.redraw_now()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Share the room anew."""
+        """Divide the room for the new size."""
         self.redraw_now()
 
     def open_row(self) -> None:
-        """Open the log at that moment."""
+        """Open the log at the time of the event."""
         self.action_log_then()
 
     def follow_row(self) -> None:
-        """Show the box, and read on before the end is reached."""
+        """Show the box, and read older events before the selection reaches the top."""
         self._show_box()
         if self._older and not self._reading_older and self.happening_list.index < AHEAD:
             self._reading_older = True
             self.read_older(self._wanted)
 
     def summary(self, state: FleetState, now: float) -> Parts:
-        """Return what is shown of how many events."""
+        """Return the active filters and the number of recorded events."""
         parts: Parts = []
         if self._trouble:
             parts.append((0, line(Span(self._trouble, Tone.WARN))))
@@ -489,7 +493,7 @@ class JournalScreen(Moves, FleetAwareScreen):
             )
         return parts
 
-    # What can be done with an event.
+    # Actions on an event.
 
     def _picked(self) -> Happening | None:
         picked = self.happening_list.event
@@ -498,7 +502,7 @@ class JournalScreen(Moves, FleetAwareScreen):
         return picked
 
     def action_log_then(self) -> None:
-        """Open the log of the selected event's box at that moment, once it is known which one that is."""
+        """Open the log of the event's box at that time; if no row is read yet, do so later."""
         self._opens = (
             not self._read
             and self.fleet.chronicle is not None
@@ -532,7 +536,7 @@ class JournalScreen(Moves, FleetAwareScreen):
         description="find the line that an event is about",
     )
     async def open_proof(self, row: Happening, box: BoxState) -> None:
-        """Open the log at the line that proved a diagnosis: as the box has it now, else as it was kept then."""
+        """Open the log at the line that proved a finding, as of now, else as recorded."""
         now = found = proof_of(row, box)
         chronicle = self.fleet.chronicle
         if chronicle is not None and (now is None or abs(now.since - row.at) > SOON):
@@ -569,7 +573,7 @@ class JournalScreen(Moves, FleetAwareScreen):
             self.hint("this is the journal")
 
     def action_errors_only(self) -> None:
-        """Show only errors, or everything again."""
+        """Switch between errors only and all events."""
         self._want(errors=not self._wanted.errors)
 
     def _want(self, **changes: object) -> None:
@@ -589,18 +593,18 @@ class JournalScreen(Moves, FleetAwareScreen):
         self._want(term=message.text)
 
     def on_entry_closed(self, message: EntryClosed) -> None:
-        """Keep what is searched for, or clear it when the entry was given up."""
+        """Keep the search, or clear it if the entry was discarded."""
         if message.text is None:
             self._want(term="")
 
     def clear(self) -> bool:
-        """Clear the filter."""
+        """Clear the filter; return whether there was one."""
         had = self._is_filtered
         self._want(term="", errors=False)
         return had
 
     def why_not(self, command: Command) -> str | None:
-        """Say why a command does not work here now: what has not happened cannot be looked at."""
+        """Return why a command does not work now; some need an event, or an active alert."""
         if (
             command.id == "journal.mute"
             and self.fleet_state is not None
@@ -612,7 +616,7 @@ class JournalScreen(Moves, FleetAwareScreen):
         return super().why_not(command)
 
     def _alert_now(self) -> Alert | None:
-        """Return the alert that the selected event is about, where it holds now."""
+        """Return the alert that the selected event is about, if it is active."""
         picked = self.happening_list.event
         state = self.fleet_state
         box = None if state is None or picked is None else state.box(picked.box)
@@ -621,7 +625,7 @@ class JournalScreen(Moves, FleetAwareScreen):
         return alert_of(picked, box.alerts)
 
     def action_mute(self) -> None:
-        """Be quiet for an hour about the alert that the selected event is about, if it still holds."""
+        """Mute the alert of the selected event for an hour, if it is active."""
         picked = self._picked()
         if picked is None:
             return

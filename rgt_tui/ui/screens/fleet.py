@@ -1,4 +1,4 @@
-"""The fleet: every box on one screen, the one in trouble first; the detail pane; and a fleet that failed to start."""
+"""The fleet screen: every box, trouble first, and a detail pane; or why the fleet did not start."""
 
 from __future__ import annotations
 
@@ -106,21 +106,24 @@ def failure_lines(error: BaseException, width: int) -> list[Line]:
 
 
 MOST_RECALLED = 200
-"""Events of before this rgt; a pane has not the room for more."""
+"""Maximum events from before this rgt; a pane has no room for more."""
 
 
 class Recalled(NamedTuple):
-    """What the history was asked for, and what it had."""
+    """A query to the history, and its answer."""
 
     since: float | None = None
     until: float = 0.0
     events: tuple[FleetEvent, ...] | None = None
-    """None = it has not answered, or cannot."""
+    """None = not answered yet, or failed."""
     older: bool = False
-    """There are more, between `since` and these."""
+    """Whether there are more events between `since` and these."""
 
     def reaches(self, began: float) -> float:
-        """Return since when nothing is missing, with these before events that are whole from `began` on."""
+        """Return the time from which no event is missing.
+
+        The recalled events are joined with events that are complete from `began` on.
+        """
         if self.since is None or self.events is None or self.until < began:
             return began
         if self.older and self.events:
@@ -129,7 +132,7 @@ class Recalled(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """The rows of a state, and what they can cost."""
+    """The rows of a state, and the fleet's worst case."""
 
     judged: Judged = Judged()
     rows: Sequence[Row] = ()
@@ -137,26 +140,26 @@ class Looked(NamedTuple):
 
 
 class FleetScreen(Moves, FleetAwareScreen):
-    """Table of boxes, and a pane that says why the selected one is where it is."""
+    """Table of boxes, and panes that explain the selected one."""
 
     PLACE = "fleet"
     KEYS: ClassVar[tuple[Command, ...]] = (*FLEET, *BOX_TARGET, *BOX_CARE, *REPLAY, *MOVE)
     BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
     AT_ONCE = 50
     AUTO_FOCUS = ""
-    """The table has the keys, unless somebody gives them to a pane."""
+    """Empty: the table handles the keys until a pane is focused."""
     ABOVE: ClassVar[int] = 0
-    """Lines that stand above the table."""
+    """Lines above the table."""
     WAITING: ClassVar[str] = "connecting to the fleet"
 
     def __init__(self, fleet: FleetSource | None) -> None:
         super().__init__(fleet)
         self._view = FleetView()
         self._filter = ""
-        """What is typed, as far as it means something."""
+        """The last filter text that was valid."""
         self._asked = Filter()
         self._wrong = ""
-        """Why what is typed means nothing; the filter before it holds on."""
+        """Error in the typed filter; the previous filter stays active."""
         self._filtered = Filtered([], 0, 0)
         self._failure: BaseException | None = None
         self._began = math.inf
@@ -165,16 +168,16 @@ class FleetScreen(Moves, FleetAwareScreen):
         self._looked = Looked()
         self._recalled = Recalled()
         self._since_told: tuple[object, ...] = ()
-        """What is told of the time since the person looked; it is worked out again when that changes."""
+        """Inputs of the "since" section; it is made again when they change."""
         self._since_made: dict[tuple[int, int], list[Section]] = {}
-        """By the size of the pane."""
+        """The "since" section per size of its pane."""
         self._has_log = self._has_past = False
-        """Of the selected box."""
+        """Whether the selected box has a log, and a history."""
         self._copied: tuple[str, Step] | None = None
-        """Box and step that were copied last: the next `y` takes the step after it."""
+        """Box and fix that were copied last; the next `y` copies the following fix."""
 
     def body(self) -> Iterable[Widget]:
-        """The table, and below it the panes of the selected box."""
+        """Return the table, and below it the panes of the selected box."""
         yield FleetTable()
         with Beside(id="lower"):
             yield WhyPane(id="why")
@@ -186,7 +189,7 @@ class FleetScreen(Moves, FleetAwareScreen):
             yield Pane(id="past")
 
     def on_mount(self) -> None:
-        """Show that something is about to happen, before there is a fleet."""
+        """Show that the fleet is being started."""
         if not self.has_fleet:
             self._show_empty((EMPTY, line(dim(self.WAITING))))
         self.load_view()
@@ -198,7 +201,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         description="read how the fleet is to be shown",
     )
     async def load_view(self) -> None:
-        """Take order, groups and kept filters as they were left."""
+        """Restore order, groups and saved filters."""
         try:
             self._view = await asyncio.to_thread(read_view, view_path(os.environ))
         except Unreadable as error:
@@ -207,7 +210,10 @@ class FleetScreen(Moves, FleetAwareScreen):
 
     @property
     def _fleet_key(self) -> str:
-        """Path of the fleet file; empty = the boxes come from none, such as those of a demo: nothing is kept of it."""
+        """Path of the fleet file.
+
+        Empty without one (such as in a demo), and nothing is saved then.
+        """
         path = getattr(self._fleet, "fleet_file", None)
         if path is None:
             return ""
@@ -218,7 +224,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         return self._view.of(self._fleet_key)
 
     def _arrange_rows(self, change: Callable[[Arrangement], Arrangement]) -> None:
-        """Change order or groups of this fleet, and keep that for it alone."""
+        """Change order or groups of this fleet, and save them for this fleet only."""
         key = self._fleet_key
         if key:
             self._keep(lambda view: with_arrangement(view, key, change))
@@ -227,21 +233,21 @@ class FleetScreen(Moves, FleetAwareScreen):
             self.redraw_now()
 
     def _keep(self, change: Callable[[FleetView], FleetView]) -> None:
-        """Change how the fleet is shown, and keep that."""
+        """Change how the fleet is shown, and save it."""
         self._view = change(self._view)
         self.keep_view(change)
         self.redraw_now()
 
     @work(group="view", exit_on_error=False, description="keep how the fleet is shown")
     async def keep_view(self, change: Callable[[FleetView], FleetView]) -> None:
-        """Keep it; where that fails, say so: the next rgt will not know."""
+        """Save it; show a hint on failure, because the next rgt will not have it."""
         try:
             await asyncio.to_thread(keep_view, view_path(os.environ), change)
         except (Unreadable, OSError) as error:
             self.hint(f"not kept: {error}")
 
     def show_failure(self, error: BaseException) -> None:
-        """Say why there is no fleet, and what to do."""
+        """Show why there is no fleet, and what to do."""
         self._failure = error
         self.query_one(WhyPane).tell(EMPTY, EMPTY, lambda width: ())
         self._show_empty(failure_lines(error, max(20, self.size.width - 4)))
@@ -252,7 +258,10 @@ class FleetScreen(Moves, FleetAwareScreen):
         return self.query_one(FleetTable).picked
 
     def action_open_for_box(self, place: str) -> None:
-        """Open a screen for the selected box, or the alerts of all; whoever does so has chosen the box."""
+        """Open a screen for the selected box, or for all boxes.
+
+        Opening one for the box counts as choosing it, so the selection stays on it.
+        """
         if place in ("alerts", "handbook") and self.has_fleet:
             cast("Dashboard", self.app).open_screen(place, None)
             return
@@ -260,7 +269,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         super().action_open_for_box(place)
 
     def judging(self, state: FleetState, now: float) -> Iterator[None]:
-        """Judge the boxes, and make what the rows are drawn from."""
+        """Assess the boxes, and make the rows, in steps."""
         judged, rows = Judged(state, now, {}), []
         cases: list[WorstCase] = []
         for box in state.boxes:
@@ -280,7 +289,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         )
 
     def _look(self, state: FleetState) -> Looked:
-        """Return the rows of the state that is drawn; they are made where nobody has done so before."""
+        """Return the rows of the drawn state; make them now if they were not made in advance."""
         if self._looked.judged is not self._judged:
             for _ in self.judging(state, self._judged.at):
                 pass
@@ -298,7 +307,7 @@ class FleetScreen(Moves, FleetAwareScreen):
             return Row(box, failed(box, error), (), box.spec.profile, now)
 
     def summary(self, state: FleetState, now: float) -> Parts:
-        """Return the fleet counted by state, its rate and bill, and what it can still cost at most."""
+        """Return the boxes counted by state, the fleet's rate and bill, and its worst case."""
         looked = self._look(state)
         self._filtered = matching(looked.rows, self._asked)
         said = self._filtered.words
@@ -319,7 +328,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         ]
 
     def show_state(self, state: FleetState, now: float) -> None:
-        """Draw the rows that changed, and the pane of the selected box."""
+        """Draw the changed rows, and the panes of the selected box."""
         if self._failure is not None:
             return
         rows, heads = grouped(
@@ -354,7 +363,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         self._arrange()
 
     def _arrange(self) -> None:
-        """Give the table and the panes their sizes; the layout is made anew only when one changes."""
+        """Size the table and the panes; nothing is laid out again while the sizes stay the same."""
         rows = self.query_one(FleetTable).wanted_height(self.size.width)
         room = self.body_height - self.ABOVE
         width = self.size.width
@@ -465,7 +474,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         description="read what happened before this rgt",
     )
     async def recall(self, chronicle: Chronicle, since: float, until: float) -> None:
-        """Read what happened before this rgt began; where that fails, the pane says that it is not at hand."""
+        """Read the events from before this rgt. If that fails, the pane refers to the journal."""
         found = await chronicle.happened(Wanted(since=since, until=until), None, MOST_RECALLED)
         events = tuple(
             FleetEvent(one.at, one.box, one.text, one.level, one.about) for one in found.rows
@@ -474,7 +483,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         self.redraw_now()
 
     def _next_step(self, row: Row) -> Step | None:
-        """Return the step that the next ``y`` copies: the first, then one after the other, and the first again."""
+        """Return the fix that the next ``y`` copies; after the last one, the first again."""
         steps = steps_of(row)
         if self._copied is not None and self._copied[0] == row.name and self._copied[1] in steps:
             return steps[(steps.index(self._copied[1]) + 1) % len(steps)]
@@ -490,7 +499,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         return self._row(box, self._judged)
 
     def to_copy(self) -> Copied | None:
-        """Return the next step out of what the selected box shows, else its name."""
+        """Return the next fix of the selected box, else its name."""
         row = self._chosen() if self.has_fleet else None
         if row is None:
             return None
@@ -517,16 +526,19 @@ class FleetScreen(Moves, FleetAwareScreen):
         self.action_open()
 
     def follow_row(self) -> None:
-        """Follow the selection with the panes."""
+        """Update the panes for the selection."""
         self.call_after_refresh(self._follow)
 
     def _follow(self) -> None:
-        """Tell of the box that is selected now; only the cursor need not wait for that."""
+        """Show the selected box.
+
+        Done after the cursor is drawn, so that the cursor does not wait.
+        """
         if self.fleet_state is not None:
             self._show_panes(self._rows_shown, self.fleet_state, self.now)
 
     def on_sort_asked(self, message: SortAsked) -> None:
-        """Sort by the column whose title was clicked; a second click turns the order round."""
+        """Sort by the clicked column; another click reverses the order."""
         if not can_sort(message.column):
             return
         again = message.column == self._arrangement.order.key
@@ -539,7 +551,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         self.action_open_for_box("box")
 
     def action_next_pane(self, direction: int) -> None:
-        """Give the keys to the next pane with something in it, and behind the last one back to the table."""
+        """Focus the next pane that has content; after the last one, the table."""
         panes = [
             pane
             for pane in self.query(Pane)
@@ -568,7 +580,10 @@ class FleetScreen(Moves, FleetAwareScreen):
             self.hint("no box is asking for anything")
 
     def action_sort(self) -> None:
-        """Sort by the next column, which is shown from then on; after the last one, as in the fleet file."""
+        """Sort by the next column, which then stays visible.
+
+        After the last one, as in the fleet file.
+        """
         keys = [*(column.key for column in COLUMNS if can_sort(column.key)), FILE]
         here = self._arrangement.order.key
         self._set_order(
@@ -576,12 +591,12 @@ class FleetScreen(Moves, FleetAwareScreen):
         )
 
     def action_trouble_first(self) -> None:
-        """Sort by trouble, and show the worst box: whatever else the rows were sorted by."""
+        """Sort by trouble and select the worst box."""
         self._set_order(Order())
         self.query_one(FleetTable).release()
 
     def action_turn_order(self) -> None:
-        """Turn the order round."""
+        """Reverse the order."""
         self._set_order(Order(self._arrangement.order.key, not self._arrangement.order.flipped))
 
     def _set_order(self, order: Order) -> None:
@@ -591,7 +606,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         self.hint(f"sorted {order.words}; {key_for('fleet.turn-order')} reverses it")
 
     def action_group(self) -> None:
-        """Group by the next thing, or by none."""
+        """Group by the next criterion, or not at all."""
         names = list(GROUPS)
         group = names[(names.index(self._arrangement.grouping) + 1) % len(names)]
         self._arrange_rows(lambda one: msgspec.structs.replace(one, group=group))
@@ -602,7 +617,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         self.open_entry("filter", self._filter)
 
     def action_kept_filter(self) -> None:
-        """Use the next kept filter; after the last one, none."""
+        """Use the next saved filter; after the last one, none."""
         names = sorted(self._view.filters, key=str.casefold)
         if not names:
             self.hint("no filter is kept; save:NAME in a filter keeps it")
@@ -618,7 +633,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         self.hint(self._wrong or f"{texts[place]}  {self._view.filters[names[place]]}")
 
     def _ask(self, text: str) -> None:
-        """Filter by a text; where it means nothing, go on as before and say why."""
+        """Filter by a text; if it is invalid, keep the previous filter and show the error."""
         try:
             self._asked = parse(text, self._view.filters)
         except FilterError as error:
@@ -634,7 +649,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         self._ask(message.text)
 
     def on_entry_closed(self, message: EntryClosed) -> None:
-        """Keep the filter, or clear it when the entry was given up."""
+        """Keep the filter, or clear it if the entry was discarded."""
         if message.text is None:
             self.clear()
             return
@@ -651,14 +666,14 @@ class FleetScreen(Moves, FleetAwareScreen):
             self.hint(f"kept as @{save}; {key_for('fleet.kept-filter')} goes through what is kept")
 
     def clear(self) -> bool:
-        """Clear the filter."""
+        """Clear the filter; return whether there was one."""
         had = bool(self._filter)
         self._filter, self._asked, self._wrong = "", Filter(), ""
         self.redraw_now()
         return had
 
     def resting_hint(self) -> str:
-        """Say that a filter hides boxes."""
+        """Return a reminder that a filter hides boxes."""
         if self._filter:
             return f"filter: {self._filter}  ({key_for('screen.escape')} clears it)"
         return super().resting_hint()

@@ -1,4 +1,7 @@
-"""The handbook: pages that apply to boxes now first, every known failure below; search as you type."""
+"""The handbook: pages about current problems first, every known failure below.
+
+Search while typing.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +42,16 @@ from rgt_tui.ui.widgets.spans import (
 from rgt_tui.ui.widgets.why import action_lines
 
 WIDE = 110
-"""From this width on the page stands beside the list, not below it."""
+"""Minimum width to show the page next to the list instead of below it."""
 IDS = 8
 ORDER = {severity: place for place, severity in enumerate(Severity)}
 
 
 def list_rows(pages: Iterable[Page], held: Mapping[str, bool]) -> list[ListRow]:
-    """Return a row per page; those that a box shows are marked, dimmed where it was seen when last connected."""
+    """Return a row per page.
+
+    Those of current findings are marked, and dimmed if the data is old.
+    """
     return [ListRow(page.id, _row(page, held)) for page in pages]
 
 
@@ -60,16 +66,16 @@ def _row(page: Page, held: Mapping[str, bool]) -> Line:
 
 
 class Found(NamedTuple):
-    """A diagnosis that stands on a box."""
+    """An active finding on a box."""
 
     box: str
     finding: Finding
     age: str = ""
-    """How old what is known of the box is, with the glyph that says why; empty = it is of now."""
+    """Glyph and age of the box's data if it is old; empty = current."""
 
 
 def _proof(found: Found, page: Page, width: int, tone: Tone) -> Section:
-    """Return what proves a page on one box; nobody knows whether a box that is not seen still shows it."""
+    """Return the proof of a page on one box; dimmed for a box whose data is old."""
     finding = found.finding
     rows = [
         *labelled("proof", finding.evidence, width, Tone.WARN, most=4),
@@ -83,7 +89,10 @@ def _proof(found: Found, page: Page, width: int, tone: Tone) -> Section:
 
 
 def page_sections(page: Page, found: Sequence[Found], width: int) -> list[Section]:
-    """Return a page for a pane of that inner width: what to do, what never to do, the steps, what proves it here."""
+    """Return a page for a pane of that inner width.
+
+    The order is: what to do, what never to do, the fixes, the proof on the boxes, the cause.
+    """
     mark, tone = SEVERITIES[page.severity].mark
     head = [
         *wrapped(page.title, width, Tone.STRONG),
@@ -113,7 +122,10 @@ def page_sections(page: Page, found: Sequence[Found], width: int) -> list[Sectio
 
 
 def steps_of(page: Page, found: Sequence[Found]) -> Sequence[Fix]:
-    """Return the steps for the first box that shows it, with its real paths; else those of the page."""
+    """Return the fixes of the first box with a finding, with its real paths.
+
+    Else the page's fixes.
+    """
     return (found[0].finding.fixes if found else ()) or page.fixes
 
 
@@ -124,7 +136,7 @@ def _where(finding: Finding) -> str:
 
 
 class HandbookScreen(Moves, FleetAwareScreen):
-    """Known failures: what they look like, why they happen, the way out."""
+    """Known failures: their symptoms, causes and fixes."""
 
     PLACE = "handbook"
     KEYS: ClassVar[tuple[Command, ...]] = (*HANDBOOK, *ALERTS_TOO, *MOVE)
@@ -152,13 +164,13 @@ class HandbookScreen(Moves, FleetAwareScreen):
             yield Pane(id="page", focusable=True)
 
     def on_mount(self) -> None:
-        """Read the person's own pages, which may lie on a slow disk."""
+        """Read the person's own pages, which may be on a slow disk."""
         super().on_mount()
         self.read_own()
 
     @work(group="handbook", exit_on_error=False, description="read the pages of one's own")
     async def read_own(self) -> None:
-        """Take in the person's own pages; a broken one is named."""
+        """Add the person's own pages; an invalid one is reported."""
         try:
             self._pages = await asyncio.to_thread(all_pages)
         except HandbookError as error:
@@ -172,7 +184,7 @@ class HandbookScreen(Moves, FleetAwareScreen):
         return self._pages.get(self.main_list.picked or "")
 
     def _findings(self, state: FleetState) -> dict[str, list[Found]]:
-        """Return the diagnoses by their pages, those that are seen now first."""
+        """Return the findings by page, those of current data first."""
         found: dict[str, list[Found]] = {}
         for box in state.boxes:
             if self.box_name in (None, box.spec.name) and box.findings:
@@ -185,7 +197,7 @@ class HandbookScreen(Moves, FleetAwareScreen):
         return {page: sorted(some, key=lambda one: bool(one.age)) for page, some in found.items()}
 
     def _shown(self, now: Iterable[str]) -> Sequence[Page]:
-        """Return the pages that match, those of the moment first."""
+        """Return the matching pages, those with findings first."""
         if self._found is None or self._found[0] != self._term:
             pages = list(self._pages.values())
             self._found = (
@@ -228,7 +240,7 @@ class HandbookScreen(Moves, FleetAwareScreen):
         )
 
     def action_next_pane(self) -> None:
-        """Give the keys to the page, and back to the list."""
+        """Move the focus to the page, or back to the list."""
         self.set_focus(None if isinstance(self.focused, Pane) else self.query_one("#page", Pane))
 
     def action_search(self) -> None:
@@ -241,26 +253,26 @@ class HandbookScreen(Moves, FleetAwareScreen):
         self.redraw_now()
 
     def on_entry_closed(self, message: EntryClosed) -> None:
-        """Keep the search, or clear it when the entry was given up."""
+        """Keep the search, or clear it if the entry was discarded."""
         if message.text is None:
             self.clear()
 
     def clear(self) -> bool:
-        """Clear the search."""
+        """Clear the search; return whether there was one."""
         had = bool(self._term)
         self._term = ""
         self.redraw_now()
         return had
 
     def summary(self, state: FleetState, now: float) -> Parts:
-        """Return what is searched for, else the fleet."""
+        """Return the search and its number of pages, else the fleet's summary."""
         if not self._term:
             return super().summary(state, now)
         found = how_many(len(self._shown(())), "page")
         return [(0, line(dim("search "), Span(self._term, Tone.ACCENT))), (1, line(dim(found)))]
 
     def to_copy(self) -> Copied | None:
-        """Return the steps of the page, with what never to do above them."""
+        """Return the fixes of the page, with what never to do above them."""
         page = self.picked
         if page is None:
             return None

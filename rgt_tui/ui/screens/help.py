@@ -1,4 +1,7 @@
-"""Help: every key of the screen below that works now, and its glyphs and columns; rows can be clicked."""
+"""Help: every key of the screen below that works now, and its glyphs and columns.
+
+Rows can be clicked.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,11 @@ HELP: tuple[Command, ...] = (
 
 
 TWO_FROM, GAP = 150, 2
-"""Cells from which on rows that do not fit stand in two columns, and those between the two."""
+"""Minimum width for two columns, used if the rows do not fit in one, and the gap between them."""
 
 
 class HelpRow(NamedTuple):
-    """One row: of a command, of the legend, or a title above some of them."""
+    """A row: a command, an entry of the legend, or a title."""
 
     lead: str = ""
     name: str = ""
@@ -47,7 +50,7 @@ class HelpRow(NamedTuple):
 
 
 def key_rows(commands: Sequence[Command]) -> list[HelpRow]:
-    """Return a row for each command: keys, name, and what it does."""
+    """Return a row per command: keys, name, and what it does."""
     return [HelpRow(plain(c.shown_keys), c.title, c.help, c) for c in commands]
 
 
@@ -61,7 +64,7 @@ def legend_rows(legend: Legend) -> list[HelpRow]:
 
 
 def chosen(rows: Sequence[HelpRow], query: str) -> list[HelpRow]:
-    """Return the rows with all words of a search; without one, all rows."""
+    """Return the rows that contain all words of a search; without a search, all rows."""
     words = query.casefold().split()
     if not words:
         return list(rows)
@@ -75,7 +78,7 @@ def chosen(rows: Sequence[HelpRow], query: str) -> list[HelpRow]:
 
 
 def row_lines(rows: Sequence[HelpRow], width: int) -> list[tuple[Line, HelpRow]]:
-    """Return the lines of rows, each with its row."""
+    """Return the lines of the rows, each with its row."""
     leads = max((len(row.lead) for row in rows if not row.title), default=0)
     names = max((len(row.name) for row in rows), default=0)
     room = max(8, width - leads - names - 4)
@@ -109,7 +112,7 @@ class HelpPanel(LineWidget):
 
     @property
     def rows(self) -> list[HelpRow]:
-        """The rows that are shown."""
+        """The shown rows."""
         return chosen(self._rows, self.query_text)
 
     def search(self, text: str) -> None:
@@ -118,7 +121,7 @@ class HelpPanel(LineWidget):
         self.redraw()
 
     def _columns(self, width: int, height: int) -> list[list[tuple[Line, HelpRow]]]:
-        """Return the lines in one column, or in two where one is too long and the screen is wide enough."""
+        """Return the lines in one column, or in two if one is too long and two fit."""
         made = row_lines(self.rows, width)
         if len(made) <= height or width < TWO_FROM:
             return [made]
@@ -128,7 +131,7 @@ class HelpPanel(LineWidget):
         return [made[:cut], made[cut + 1 :]]
 
     def scroll_lines(self, count: int) -> None:
-        """Move through a list that is longer than the screen."""
+        """Scroll a list that is longer than the screen."""
         width, height = self.size.width - 4, self.size.height - 2
         most = max(map(len, self._columns(width, height))) - height
         self._top = max(0, min(self._top + count, most))
@@ -159,7 +162,7 @@ class HelpPanel(LineWidget):
         return framed(body[self._top :], width, height, title=line(title), hint=hint, active=True)
 
     def on_click(self, event: events.Click) -> None:
-        """Run the command of the row under the pointer."""
+        """Run the command of the clicked row."""
         width = self.size.width - 4
         columns = self._columns(width, self.size.height - 2)
         made = columns[-1 if event.x - 2 >= width // 2 else 0]
@@ -174,9 +177,9 @@ class HelpScreen(Moves, Entries, Enduring, MouseSelection, ModalScreen[None]):
     """Covers the screen that it explains.
 
     Args:
-        commands: Those that work there now.
-        place: What the screen is called.
-        legend: What its glyphs and columns mean.
+        commands: The commands that work there now.
+        place: Name of the screen.
+        legend: Its glyphs and columns.
         without: How many commands do not work there now.
     """
 
@@ -197,21 +200,21 @@ class HelpScreen(Moves, Entries, Enduring, MouseSelection, ModalScreen[None]):
         return cls.KEYS
 
     def compose(self) -> ComposeResult:
-        """Lay out the panel, and the line in whose place the search is typed."""
+        """Lay out the panel, and the event line that the search replaces."""
         yield HelpPanel(self._rows, self._place, self._without)
         yield EventLine()
 
     @property
     def panel(self) -> HelpPanel:
-        """The rows."""
+        """The panel with the rows."""
         return self.query_one(HelpPanel)
 
     def hint(self, text: str, seconds: float = 0.0) -> None:
-        """Say something on the last line."""
+        """Show a message on the last line."""
         self.query_one(EventLine).hint(text)
 
     def run_below(self, command: Command) -> None:
-        """Close the help and run a command of the screen below."""
+        """Close the help, and run a command of the screen below."""
         below = self.app.screen_stack[-2]
         self.dismiss()
         if command.id != "app.help":
@@ -222,7 +225,7 @@ class HelpScreen(Moves, Entries, Enduring, MouseSelection, ModalScreen[None]):
         self.dismiss()
 
     def action_escape(self) -> None:
-        """Clear the selection, the search, then close."""
+        """Clear the selection, then the search, then close."""
         if self.end_selection():
             return
         if self.panel.query_text:
@@ -231,7 +234,7 @@ class HelpScreen(Moves, Entries, Enduring, MouseSelection, ModalScreen[None]):
             self.dismiss()
 
     def action_search(self) -> None:
-        """Open the line of the search."""
+        """Open the entry line of the search."""
         self.open_entry("search", self.panel.query_text)
 
     def on_entry_changed(self, message: EntryChanged) -> None:
@@ -239,12 +242,12 @@ class HelpScreen(Moves, Entries, Enduring, MouseSelection, ModalScreen[None]):
         self.panel.search(message.text)
 
     def on_entry_closed(self, message: EntryClosed) -> None:
-        """Keep the search, or clear it when it was given up."""
+        """Keep the search, or clear it if the entry was discarded."""
         if message.text is None:
             self.panel.search("")
 
     def action_copy(self) -> None:
-        """Take along what the mouse has selected, else the rows that are shown."""
+        """Copy the text selected with the mouse, else the shown rows."""
         if self.copy_marked(self.hint):
             return
         rows = [text_of(made).rstrip() for made, _ in row_lines(self.panel.rows, 100)]
@@ -252,5 +255,5 @@ class HelpScreen(Moves, Entries, Enduring, MouseSelection, ModalScreen[None]):
 
     @property
     def moved(self) -> HelpPanel:
-        """The rows."""
+        """The panel with the rows."""
         return self.panel

@@ -1,4 +1,4 @@
-"""Phases: the six phases of a box's life as a checklist, each check with its evidence and how old that is."""
+"""Phases: the six phases of a box's life as a checklist, with each check's evidence and its age."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import EntryClosed
 
 HUGE = 160
-"""From this width on the detail stands beside the list."""
+"""Minimum width to show the detail next to the list."""
 
 LOW = 6
-"""Lines of the detail where it stands below."""
+"""Lines of the detail below the list."""
 LEAST = 4
-"""Lines of it, with the one of the list that is about what is out of sight."""
+"""Minimum lines of the detail, including the line that counts the hidden lines of the list."""
 
 DRAW_SECONDS = 0.1
-"""Between what a run prints and its being drawn."""
+"""Seconds between a run's output and its drawing."""
 
 LIFECYCLE: tuple[Command, ...] = (
     Command("phases.next-open", ("e",), "next to do",
@@ -71,7 +71,7 @@ LIFECYCLE: tuple[Command, ...] = (
 
 
 class LifecycleScreen(Moves, FleetAwareScreen):
-    """What is proved of one box, what is not, and what comes next."""
+    """What is proved about one box, what is not, and what is next."""
 
     KEYS: ClassVar[tuple[Command, ...]] = (
         *LIFECYCLE,
@@ -100,22 +100,22 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         """The newest run of each check."""
         self._drawing: Timer | None = None
         self._ticking: tuple[str, str | None] | None = None
-        """The check that is being ticked, and its note once that is written."""
+        """The check that is being ticked, and its note once entered."""
 
     def body(self) -> Iterable[Widget]:
-        """Return the list and the detail, and below them what else is known of the box."""
+        """Return the list and the detail, and below them more about the box."""
         yield Container(self.checklist, CheckDetail(), id="lifecycle")
         yield BoxContext()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Use the room there is."""
+        """Lay out for the new size."""
         self.set_class(event.size.width >= HUGE, "huge")
         self.set_class(event.size.height < 30, "tight")
         self.redraw_now()
 
     @property
     def cursor(self) -> str | None:
-        """Key of the selected line, also where it is folded away."""
+        """Key of the selected line, even if its phase is folded."""
         return self.checklist.picked
 
     @cursor.setter
@@ -123,14 +123,14 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         self.checklist.select(key)
 
     def receive_state(self, state: FleetState, now: float) -> None:
-        """Evaluate the checks before header and list are drawn from them."""
+        """Evaluate the checks before the header and the list are drawn from them."""
         found = state.box(self.box_name or "")
         self.phases = phases_of(self.fleet.checks(found.spec.name)) if found is not None else ()
         self._open_trouble()
         super().receive_state(state, now)
 
     def _open_trouble(self) -> None:
-        """Open what asks for a look when it begins to; what the person closed stays closed until then."""
+        """Open phases that newly need attention; a phase that the person closed stays closed."""
         trouble = frozenset(phase.number for phase in self.phases if phase.wants_a_look)
         if self._seen_trouble is None and any(phase.checks for phase in self.phases):
             first = next_check(self.phases)
@@ -144,7 +144,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             self._seen_trouble = trouble
 
     def show_state(self, state: FleetState, now: float) -> None:
-        """Draw the list; ages grow, so it is drawn at every tick."""
+        """Draw the list at every tick, because its ages advance."""
         empty: tuple[str, ...] = ()
         if self.box is None:
             empty = (
@@ -170,7 +170,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         )
 
     def _then(self) -> list[CheckResult]:
-        """Return what asks for a look besides the selected check, in the order in which the keys go there."""
+        """Return the other checks that need attention, in the order that the keys visit them."""
         ids = [check.id for check in self._asking()]
         here = next((place for place, name in enumerate(ids, 1) if name == self.cursor), 0)
         return [*self._asking()[here:], *self._asking()[: max(0, here - 1)]]
@@ -180,14 +180,16 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         return [check for phase in self.phases for check in phase.checks if check.status in asking]
 
     def _fit(self, wanted: int) -> int | None:
-        """Keep the detail right under the list; return the list's lines, or None where the detail is beside it.
+        """Size the detail below the list.
 
-        `wanted` is how many lines the detail of the selection has.
+        Return the list's lines, None if the detail is next to it.
+
+        `wanted` is the number of lines that the detail needs.
         """
         huge, running = self.has_class("huge"), self.run_here is not None
         room = self.body_height - (1 if self.has_class("tight") else 2)
         rows = max(len(PHASES), len(self.checklist.rows))
-        # What a run prints wants to be read: it has the room that the box would have.
+        # A run's output must be readable, so it gets the room of the panes about the box.
         context = self.show_context(
             None if running else self.box_name,
             self.body_height - room + rows + (0 if huge else LOW),
@@ -200,7 +202,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         if running:
             low = max(LOW, room // 2, room - rows)
         elif rows + LOW > room:
-            low = min(LOW, max(LEAST, room - rows, wanted + 1))  # the list has what it leaves
+            low = min(LOW, max(LEAST, room - rows, wanted + 1))  # the list gets the rest
         else:
             low = LOW if context else room - rows
         detail.styles.height = low
@@ -224,13 +226,13 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         return None
 
     def _runs_by(self, row: Row | None) -> str:
-        """Return the command that enter runs; empty where there is none."""
+        """Return the command that enter runs; may be empty."""
         if row is None or row.check is None or not self.fleet.runs_checks:
             return ""
         return self.fleet.runnable(self.box_name or "", row.check.id) or ""
 
     def action_run_check(self) -> None:
-        """Run what checks the selected item; fold on a phase."""
+        """Run the selected check's command; on a phase, fold it."""
         check = self.selected
         if check is None:
             self.action_fold()
@@ -249,7 +251,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             self._run(check.id, self._runs_by(self.checklist.cursor_row))
 
     def why_not(self, command: Command) -> str | None:
-        """Say why a command does not work here now; of a check only what runs or ticks it is offered."""
+        """Return why a command does not work now; None if it works on the selected check."""
         check = self.selected if self.fleet_state is not None else None
         if (
             check is not None
@@ -277,14 +279,14 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         except asyncio.CancelledError:
             run.words = "ended by you"
             raise
-        except Exception as error:  # whatever it is, the person must see that nothing was checked
+        except Exception as error:  # after any failure the person must see that nothing was checked
             run.words = str(error) or type(error).__name__
         finally:
             run.ended = self.now
             self.redraw_now()
 
     def _took(self, run: CheckRun, row: str) -> None:
-        """Take in a line, and draw what has come shortly after, however much it is."""
+        """Append a line of output, and draw shortly after, so that a burst is drawn once."""
         run.take(row)
         if self._drawing is None:
             self._drawing = self.set_timer(DRAW_SECONDS, self._draw_took)
@@ -294,7 +296,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         self.redraw_now()
 
     def clear(self) -> bool:
-        """End the check that runs."""
+        """Stop the running check; return whether there was one."""
         under_way = any(run.under_way for run in self.runs.values())
         if under_way:
             self._worker.cancel()
@@ -302,7 +304,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         return under_way
 
     def action_tick(self) -> None:
-        """Tick what only a person can judge, or take it back; fold on a phase."""
+        """Tick a check that only a person can judge, or undo that; on a phase, fold it."""
         check = self.selected
         if check is None:
             self.action_fold()
@@ -317,7 +319,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             self.hint(f"{check.id} is judged by its readings and cannot be ticked")
 
     def on_entry_closed(self, message: EntryClosed) -> None:
-        """Take the note, then the name; an empty one, or escape, ticks nothing."""
+        """Accept the note, then the name; an empty text, or escape, ticks nothing."""
         asked, self._ticking = self._ticking, None
         text = (message.text or "").strip()
         if asked is None:
@@ -353,7 +355,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             self.receive_state(self.fleet_state, self.now)
 
     def to_copy(self) -> Copied | None:
-        """Return what a run of the selected check has printed, else all phases as Markdown."""
+        """Return the output of the selected check's run, else all phases as Markdown."""
         run = self.run_here
         if run is not None:
             return Copied(
@@ -388,7 +390,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             self.hint(f"written: {path.name} in {short(path.parent)}", 12.0)
 
     def summary(self, state: FleetState, now: float) -> Parts:
-        """Return the counts, and what comes next."""
+        """Return the counts, and what is next."""
         return summary_parts(self.phases)
 
     def _go(self, key: str) -> None:
@@ -396,7 +398,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         self.redraw_now()
 
     def action_next_open(self, by: int) -> None:
-        """Go to the next check that is neither proved nor merely waiting."""
+        """Go to the next check that failed, warns or needs a person."""
         checks = [check for phase in self.phases for check in phase.checks]
         asking = self._asking()
         wanted = [i for i, check in enumerate(checks) if check in asking]
@@ -411,14 +413,14 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         self._go(target.id)
 
     def _before_phase(self, ids: list[str]) -> int:
-        """Return the place right before the checks of the selected phase."""
+        """Return the index right before the checks of the selected phase."""
         phase = self._phase_here()
         if phase is not None and phase.checks:
             return ids.index(phase.checks[0].id) - 1
         return -1
 
     def _phase_here(self) -> Phase | None:
-        """Return the phase of the selected line, also if the line is folded away."""
+        """Return the phase of the selected line, even if it is folded."""
         for phase in self.phases:
             if self.cursor == f"phase {phase.number}" or any(
                 check.id == self.cursor for check in phase.checks
@@ -444,11 +446,11 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         self.redraw_now()
 
     def checklist_has_all(self) -> bool:
-        """Whether the list has the headings of closed phases, too."""
+        """Return whether the list also has the headings of closed phases."""
         return self.checklist.rail == 0
 
     def action_fold_all(self) -> None:
-        """Open all phases, or close all but the one of the selection."""
+        """Open all phases, or close all except the selected one."""
         every = frozenset(phase.number for phase in self.phases)
         here = self._phase_here()
         if self.opened != every:
@@ -458,7 +460,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         self.redraw_now()
 
     def action_step_phase(self, by: int) -> None:
-        """Open the phase beside, and go to its heading."""
+        """Open the next or previous phase, and go to its heading."""
         here = self._phase_here()
         if here is None:
             return
@@ -468,7 +470,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         self._go(f"phase {number}")
 
     def on_checklist_folded(self, message: Checklist.Folded) -> None:
-        """Open or close a phase that was clicked."""
+        """Open or close the clicked phase."""
         self._toggle(message.phase)
 
 

@@ -1,4 +1,7 @@
-"""A log on the whole screen: search, filter, jumps from its lines; and the keys shared with the box screen."""
+"""The log screen, with search, filter and jumps from its lines.
+
+And the keys shared with the box screen.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +34,16 @@ from rgt_tui.ui.widgets.log_pane import TIMES, LogPane
 from rgt_tui.ui.widgets.panes import Pane
 
 MOST_EAST = 86400.0
-"""Seconds; a box that says more does not tell its zone."""
+"""Maximum UTC offset in seconds; a box that reports more is treated as having no zone."""
 MOST_BACK = 16
-"""Pieces of older lines that are loaded to get to a moment."""
+"""Maximum chunks of older lines loaded to reach a time."""
 MOST_COUNTED_BYTES = 1 << 30
-"""Lines are counted in at most this much before the kept ones; for more only the size is shown."""
+"""Maximum size of the older part in which lines are counted; beyond that only the size is shown."""
 OF_A_SEARCH = frozenset({"log.next-match", "log.previous-match"})
 
 
 def run_of(box: BoxState, path: str) -> str | None:
-    """Return the run whose log a path is."""
+    """Return the run whose log has this path."""
     names = [run.name for run in box.runs]
     cell = next((cell.name for cell in cells_of(box) if cell.log == path), None)
     stem = posixpath.splitext(posixpath.basename(path))[0]
@@ -48,13 +51,16 @@ def run_of(box: BoxState, path: str) -> str | None:
 
 
 def log_of(box: BoxState, run: str) -> str | None:
-    """Return the log of a cell or a run; None where it is not known."""
+    """Return the path of a cell's or run's log; None if unknown."""
     of_cell = next((cell.log for cell in cells_of(box) if cell.name == run), None)
     return of_cell or next((view.path for view in box.logs if run_of(box, view.path) == run), None)
 
 
 def log_with_steps(box: BoxState, run: str | None) -> str | None:
-    """Return the log of a run, else the one whose newest step is the nearest to where it is; None = none names one."""
+    """Return a run's log, else the log whose newest step is nearest to the run's step.
+
+    None if no log contains steps.
+    """
     here = next((one.step for one in box.runs if one.name == run and one.step is not None), 0)
     named: list[tuple[float, str]] = []
     for view in box.logs:
@@ -72,9 +78,9 @@ def log_with_steps(box: BoxState, run: str | None) -> str | None:
 
 
 def zone_of(box: BoxState) -> float | None:
-    """Return how many whole seconds a box's local time is east of UTC by our clock; None = it does not tell.
+    """Return the offset of a box's local time to our UTC clock in seconds; None = unknown.
 
-    Lines have seconds: what a clock seems to be off by less would show them one earlier than they say.
+    Clock skew is rounded to whole seconds: a fraction would show lines one second too early.
     """
     east = None if box.hello is None else box.hello.utc_offset
     if east is None or not abs(east) <= MOST_EAST:
@@ -101,7 +107,7 @@ class LogKeys(Moves, FleetAwareScreen):
         return self.query_one("#log", LogPane)
 
     def show_log(self, box: BoxState, now: float) -> None:
-        """Give the pane the newest lines, and ask for the running cell's log where it is not followed yet."""
+        """Show the newest lines, and follow the running cell's log if it is not followed yet."""
         current = current_cell(box)
         path = self._wanted_log or (current[1].log if current else None)
         if path is not None and path != self._asked and all(view.path != path for view in box.logs):
@@ -128,10 +134,12 @@ class LogKeys(Moves, FleetAwareScreen):
         self.show_lines(box, logs, now, age, empty)
 
     def _shown_log(self, running: str | None) -> str | None:
-        """Return the log that stays, though nobody has chosen it: of several that are written each moves last in turn.
+        """Return the log to keep showing, although the person did not choose it.
+
+        Several logs may be written in turn; without this the screen would switch with each line.
 
         Args:
-            running: That of the running cell: who follows the end goes on to it.
+            running: Log of the running cell. While following the end, the screen switches to it.
         """
         if running is None or not self.log_pane.cursor.following:
             return self.log_pane.path
@@ -140,19 +148,19 @@ class LogKeys(Moves, FleetAwareScreen):
     def show_lines(
         self, box: BoxState, logs: list[KeptLines], now: float, age: float | None, empty: str
     ) -> None:
-        """Give the pane its lines."""
+        """Show lines in the pane."""
         self.log_pane.older = self.older(box, logs[0]) if logs else ""
         self.log_pane.show(logs, now=now, age=age, empty=empty, findings=findings_of(box))
 
     def older(self, box: BoxState, kept: KeptLines) -> str:
-        """Say what stands before the lines that are kept."""
+        """Return a text about the lines before the loaded ones."""
         left = sum(view.dropped for view in box.logs if view.path == kept.path)
         if left:
             return f"{how_many(left, 'earlier line')} on the box"
         return ""
 
     def _read(self, box: BoxState, view: LogView) -> KeptLines | None:
-        """Return all lines of a log, as far as they are kept."""
+        """Return all loaded lines of a log."""
         kept = self._kept.get(view.path)
         if self.fleet.keeps_logs:
             if kept is None:
@@ -174,13 +182,13 @@ class LogKeys(Moves, FleetAwareScreen):
             self.fleet.leave_log(self.box_name, path)
 
     def on_unmount(self) -> None:
-        """Nobody reads here any more."""
+        """Stop reading the logs."""
         for path in list(self._kept):
             self._leave(path)
 
     @property
     def moved(self) -> LineWidget:
-        """What the keys move in now."""
+        """The widget that the keys move in."""
         if isinstance(self.focused, Pane):
             return self.focused
         return self.log_pane
@@ -212,7 +220,7 @@ class LogKeys(Moves, FleetAwareScreen):
 
 
 def findings_of(box: BoxState) -> Mapping[str, str]:
-    """Return the lines that prove what is wrong with a box now → the page of the handbook that stands first."""
+    """Return the handbook page per log line that proves a finding; the first finding wins."""
     best_last = (finding for finding in reversed(box.findings) if finding.where != "sample")
     return {finding.evidence.strip(): finding.gotcha for finding in best_last}
 
@@ -227,28 +235,28 @@ class LogScreen(LogKeys):
     def __init__(self, fleet: FleetSource, box_name: str | None = None) -> None:
         super().__init__(fleet, box_name)
         self._typing = ""
-        """What the entry line is for: ``search``, ``only`` or ``find on the box``."""
+        """Purpose of the entry line: ``search``, ``only`` or ``find on the box``."""
         self._sheets: list[Sheet] = []
-        """What is shown instead of the log: lines found on the box, then those around one of them."""
+        """Shown instead of the log: lines found on the box, then the lines around one of them."""
         self._counted: set[str] = set()
-        """Logs whose older lines were asked to be counted."""
+        """Logs whose older lines are being or were counted."""
 
     def main_widget(self) -> Widget:
-        """Return the log: it has the keys again when an entry closes."""
+        """Return the log pane, which gets the focus when an entry closes."""
         return self.log_pane
 
     def body(self) -> Iterable[Widget]:
-        """One pane."""
+        """Return the log pane."""
         yield LogPane(id="log", margins=True)
 
     def on_mount(self) -> None:
-        """Read the handbook's pages aside: a person's own may lie on a slow disk."""
+        """Read the handbook's pages in a worker: own pages may be on a slow disk."""
         super().on_mount()
         self.read_pages()
 
     @work(group="handbook", exit_on_error=False, description="read the pages of the handbook")
     async def read_pages(self) -> None:
-        """Look for what the handbook knows, the person's own pages included."""
+        """Search the log for patterns of the handbook, own pages included."""
         try:
             pages = await asyncio.to_thread(all_pages)
         except HandbookError as error:
@@ -270,7 +278,7 @@ class LogScreen(LogKeys):
     def show_lines(
         self, box: BoxState, logs: list[KeptLines], now: float, age: float | None, empty: str
     ) -> None:
-        """Give the pane the log, or what is shown instead of it."""
+        """Show the log, or the lines shown instead of it."""
         pane = self.log_pane
         if self._sheets:
             sheet = self._sheets[-1]
@@ -298,13 +306,13 @@ class LogScreen(LogKeys):
             self.count_older(log, logs[0])
 
     def box_log(self, path: str | None) -> BoxLog | None:
-        """Return a log on its box; None where there is no box to ask."""
+        """Return access to a log on its box; None if the box cannot be asked."""
         if path is None or self.box_name is None:
             return None
         return self.fleet.box_log(self.box_name, path)
 
     def older(self, box: BoxState, kept: KeptLines) -> str:
-        """Say what stands before the lines that are kept."""
+        """Return a text about the lines before the loaded ones."""
         if kept.place is None or self.box_log(kept.path) is None:
             return super().older(box, kept)
         offset, before = kept.place[1].offset, kept.lines_before
@@ -314,7 +322,7 @@ class LogScreen(LogKeys):
         return f"{amount} older on the box: {key_for('move.page-up')}"
 
     def _go_to_spot(self) -> None:
-        """Go to the line that the screen was opened for, once it is there."""
+        """Go to the line that the screen was opened for, once it is loaded."""
         spot, rows = self.spot, self.log_pane.rows
         if spot is None or rows is None or not len(rows):
             return
@@ -337,7 +345,7 @@ class LogScreen(LogKeys):
             self.hint(f"that line is not among those kept here{why}", 15.0 if why else HINT_SECONDS)
 
     def _why_unsure(self, kept: KeptLines) -> str:
-        """Say from where upwards a time of day tells no moment; empty = it does everywhere, or no line has one."""
+        """Return a text about lines whose times lack a certain day; may be empty."""
         clock = self.log_pane.day_unknown(kept)
         if clock:
             return f": lines up to {clock} have no date, and their day is not certain"
@@ -367,25 +375,25 @@ class LogScreen(LogKeys):
         return self.log_pane.filter_by(text)
 
     def _search(self, text: str) -> str:
-        """Search from now on, or no more; what is wrong with the text."""
+        """Start or end a search; return the error in the text, if any."""
         trouble = self.log_pane.search(text)
         self.query_one(KeyLine).offer(self.offered())
         return trouble
 
     def why_not(self, command: Command) -> str | None:
-        """Say why a command does not work here now: without a search there is no next match."""
+        """Return why a command does not work now; without a search there is no next match."""
         if command.id in OF_A_SEARCH and self.is_mounted and not self.log_pane.searched:
             return "no active search"
         return super().why_not(command)
 
     def on_entry_changed(self, message: EntryChanged) -> None:
-        """Search while typing; say in the entry line what is wrong with the text."""
+        """Search while typing, and show the error in the text."""
         trouble = self._typed(message.text)
         for entry in self.query(EntryLine):
             entry.say(trouble)
 
     def on_entry_closed(self, message: EntryClosed) -> None:
-        """Go to the newest match; or end the search, or the filter."""
+        """Go to the newest match; an empty text ends the search or filter."""
         if not message.text:
             self._typed("")
             return
@@ -399,16 +407,19 @@ class LogScreen(LogKeys):
             self.hint(trouble)
 
     def action_next_match(self, direction: int) -> None:
-        """Go to another matching line."""
+        """Go to the next or previous match."""
         if not self.log_pane.searched:
             self.hint(f"no active search; {key_for('log.search')} starts one")
             return
         self.log_pane.next_match(direction, self.hint)
 
-    # What is on the box alone
+    # Lines that are only on the box
 
     def action_page(self, count: int) -> None:
-        """Move by pages; above the first line older ones are loaded, below the last one of a piece newer ones."""
+        """Move by pages.
+
+        Load older lines above the first one, newer ones below a chunk's last one.
+        """
         pane = self.log_pane
         kept = pane.shown[0] if len(pane.shown) == 1 else None
         sheet = self._sheets[-1] if self._sheets else None
@@ -438,14 +449,14 @@ class LogScreen(LogKeys):
         description="load older lines of a log",
     )
     async def load_older(self, log: BoxLog, kept: KeptLines) -> None:
-        """Load the lines before those that are kept, and go up a page."""
+        """Load the lines before the loaded ones, and go up a page."""
         self.hint("loading older lines from the box …", 30.0)
         try:
             number = await log.load_older(kept)
         except NothingOlder as reason:
             self.hint(str(reason))
             return
-        except Exception as error:  # whatever a box answers, the screen stays
+        except Exception as error:  # the screen must survive any answer of a box
             self.hint(f"no older lines: {error}", 15.0)
             return
         self.log_pane.forget_before(kept, number)
@@ -460,7 +471,7 @@ class LogScreen(LogKeys):
         description="load the lines of a moment",
     )
     async def load_until(self, log: BoxLog, kept: KeptLines, spot: Spot) -> None:
-        """Load older lines until those of a moment are there, as far as that is not too much."""
+        """Load older lines until those of a moment are there, at most `MOST_BACK` chunks."""
         for _ in range(MOST_BACK):
             self.hint("loading older lines from the box …", 30.0)
             try:
@@ -490,7 +501,7 @@ class LogScreen(LogKeys):
         description="load newer lines of a log",
     )
     async def load_newer(self, log: BoxLog, kept: KeptLines) -> None:
-        """Load the lines after those of a piece."""
+        """Load the lines after the loaded chunk."""
         last = kept.end - 1
         try:
             count = await log.load_newer(kept)
@@ -510,7 +521,7 @@ class LogScreen(LogKeys):
         group="count", exclusive=True, exit_on_error=False, description="count older lines of a log"
     )
     async def count_older(self, log: BoxLog, kept: KeptLines) -> None:
-        """Have the older lines counted."""
+        """Count the older lines on the box."""
         self._counted.add(kept.path)
         try:
             await log.count_older(kept)
@@ -520,7 +531,7 @@ class LogScreen(LogKeys):
 
     @work(group="box log", exclusive=True, exit_on_error=False, description="open a place of a log")
     async def open_around(self, log: BoxLog, place: FilePlace) -> None:
-        """Show the lines around a place of a log."""
+        """Show the lines around an offset of a log."""
         try:
             kept, number, total = await log.read_around(place)
         except Exception as error:
@@ -533,7 +544,7 @@ class LogScreen(LogKeys):
 
     @work(group="box log", exclusive=True, exit_on_error=False, description="open a line of a log")
     async def open_line(self, log: BoxLog, line_no: int) -> None:
-        """Show the lines around one by its number."""
+        """Show the lines around a line number."""
         try:
             place = await log.find_line(line_no)
         except Exception as error:
@@ -542,7 +553,7 @@ class LogScreen(LogKeys):
         self.open_around(log, place)
 
     def action_find(self) -> None:
-        """Ask what to find in the whole log on the box."""
+        """Open the entry for a search in the complete log on the box."""
         if self.box_log(self.log_pane.path) is None:
             self.hint(
                 f"only a box that is connected can be searched; {key_for('log.search')} searches the lines kept here"
@@ -577,7 +588,7 @@ class LogScreen(LogKeys):
             self.redraw_now()
 
     def action_follow(self) -> None:
-        """Follow the end, of the log itself."""
+        """Leave the found lines, and follow the end of the log."""
         if self._sheets:
             self.workers.cancel_group(self, "box log")
             self._sheets = []
@@ -592,11 +603,11 @@ class LogScreen(LogKeys):
         self.log_pane.redraw()
 
     def action_sideways(self, direction: int) -> None:
-        """Scroll cut lines."""
+        """Scroll cut lines sideways."""
         self.log_pane.sideways(direction)
 
     def action_times(self) -> None:
-        """Show another time in front of the lines."""
+        """Switch the times before the lines."""
         pane = self.log_pane
         pane.times = TIMES[(TIMES.index(pane.times) + 1) % len(TIMES)]
         self.hint(
@@ -607,7 +618,7 @@ class LogScreen(LogKeys):
         pane.redraw()
 
     def action_merge(self) -> None:
-        """Show one more log of the box together with this one; after the last, this one alone."""
+        """Merge another log of the box into the view; after the last one, show this log only."""
         box = self.box
         if box is not None:
             others = [view.path for view in box.logs if view.path != self.log_pane.path]
@@ -621,17 +632,17 @@ class LogScreen(LogKeys):
         self._merged = (*self._merged, more[0]) if more else ()
         self.redraw_now()
 
-    # The selected line, and the ways from it
+    # The selected line, and the screens that open from it
 
     def action_select(self) -> None:
-        """Begin to select several lines, or end it."""
+        """Start or end the selection of several lines."""
         pane = self.log_pane
         if pane.rows is not None:
             pane.cursor.select(pane.rows, not pane.cursor.selecting)
             pane.redraw()
 
     def action_select_more(self, count: int) -> None:
-        """Select one line more."""
+        """Select one more line."""
         pane = self.log_pane
         if pane.rows is not None:
             if not pane.cursor.selecting:
@@ -646,7 +657,7 @@ class LogScreen(LogKeys):
         return None
 
     def action_open_page(self) -> None:
-        """Open the handbook at what the selected line shows."""
+        """Open the handbook page for the selected line, or the lines around a found one."""
         place = self.log_pane.place
         sheet = self._sheets[-1] if self._sheets else None
         log = self.box_log(self.log_pane.path)
@@ -668,7 +679,7 @@ class LogScreen(LogKeys):
             cast("Dashboard", self.app).open_screen("handbook", self.box_name, Spot(gotcha=page))
 
     def action_open_for_box(self, place: str) -> None:
-        """Open a screen for the box; the curves at the step that the selected line names."""
+        """Open a screen for the box; the curves at the step in the selected line."""
         here = self.log_pane.place
         if place == "curves" and here is not None and self.box is not None:
             step = step_of(here[0].line(here[1]))
@@ -681,7 +692,7 @@ class LogScreen(LogKeys):
         super().action_open_for_box(place)
 
     def clear(self) -> bool:
-        """End the selection, the search, then the filter; then go back to the log from what was found on the box."""
+        """Clear the selection, else the search, else the filter, else leave the found lines."""
         pane = self.log_pane
         if pane.cursor.selecting and pane.rows is not None:
             pane.cursor.select(pane.rows, False)

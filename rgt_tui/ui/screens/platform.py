@@ -1,4 +1,7 @@
-"""The platform page: all that rgt knows of where a box is rented; a short form is shown after the first connect."""
+"""The platform page: all that rgt knows about a box's platform.
+
+A short form opens on first contact.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +38,11 @@ if TYPE_CHECKING:
     from textual import events
 
 WIDE = 150
-"""From this width on the page stands in two columns."""
+"""Minimum width for two columns."""
 LABEL = 15
 TIGHT_LABEL = 11
 COPIED_WIDTH = 100
-"""Columns of a page that is taken along."""
+"""Width of the copied page."""
 TONES = {
     Weight.PLAIN: Tone.TEXT,
     Weight.ASIDE: Tone.DIM,
@@ -51,7 +54,7 @@ TONES = {
 
 
 def row_lines(row: PageRow, width: int) -> list[Line]:
-    """Return a row of the page: its label, and its text wrapped beside it."""
+    """Return a row of the page: its label, and its wrapped text to the right."""
     pad = LABEL if width >= 70 else TIGHT_LABEL
     rows = wrapped(row.text, max(8, width - pad), TONES[row.weight])
     if len(row.label) < pad:
@@ -59,7 +62,7 @@ def row_lines(row: PageRow, width: int) -> list[Line]:
             line(dim((row.label if i == 0 else "").ljust(pad)), *made)
             for i, made in enumerate(rows)
         ]
-    # A long label (a button's words, what sources disagree about) has a line of its own.
+    # A long label (a button's words, what sources disagree about) gets its own line.
     head = wrapped(row.label, width, Tone.STRONG)
     return [*head, *(line(" " * pad, *made) for made in rows)]
 
@@ -75,7 +78,7 @@ def page_sections(page: Sequence[PageSection], width: int) -> list[Section]:
 
 
 def halves(page: Sequence[PageSection], width: int) -> tuple[list[PageSection], list[PageSection]]:
-    """Cut the page into two columns of about the same height; its order goes on from left to right."""
+    """Split the page into two columns of similar height, in reading order."""
     heights = [1 + len(section.body) for section in page_sections(page, width)]
     total = sum(heights)
     cut = min(range(len(heights) + 1), key=lambda at: abs(2 * sum(heights[:at]) - total))
@@ -83,12 +86,12 @@ def halves(page: Sequence[PageSection], width: int) -> tuple[list[PageSection], 
 
 
 class PlatformPage(Moves, FleetAwareScreen):
-    """What both forms of the page have; bindings are inherited, so each form has its own."""
+    """Base of both forms of the page. Bindings are inherited, so each form has its own."""
 
     AUTO_FOCUS = "#page"
     DEFAULT_CSS = "PlatformPage #page, PlatformPage #more { width: 1fr; }"
     SECTIONS: ClassVar[tuple[str, ...] | None] = None
-    """Titles of the sections that are shown; None = all of them."""
+    """Titles of the shown sections; None = all."""
 
     def __init__(self, fleet: FleetSource, box_name: str) -> None:
         super().__init__(fleet, box_name)
@@ -97,7 +100,7 @@ class PlatformPage(Moves, FleetAwareScreen):
         self._drawn: dict[tuple[str, int], list[Section]] = {}
 
     def body(self) -> Iterable[Widget]:
-        """Return the page, and the second column of a wide screen."""
+        """Return the page, and the second column for wide screens."""
         with Beside(id="split"):
             yield Pane(id="page", focusable=True)
             yield Pane(id="more", focusable=True)
@@ -116,14 +119,14 @@ class PlatformPage(Moves, FleetAwareScreen):
             self._drawn.clear()
 
     def _column(self, side: str, page: Sequence[PageSection], width: int) -> list[Section]:
-        """Return a column; it is wrapped once for each width."""
+        """Return a column; it is wrapped once per width."""
         made = self._drawn.get((side, width))
         if made is None:
             made = self._drawn[side, width] = page_sections(page, width)
         return made
 
     def show_state(self, state: FleetState, now: float) -> None:
-        """Draw the page; above it what of it counts for this box now."""
+        """Draw the page, with the part about this box above it."""
         self._learn()
         assert self._of is not None
         profile, box = self._of, self.box
@@ -141,11 +144,11 @@ class PlatformPage(Moves, FleetAwareScreen):
         self.query_one("#more", Pane).show(lambda width: self._column("right", right, width))
 
     def foot(self) -> Line:
-        """Return what stands at the right end of the lower border."""
+        """Return the right end of the lower border."""
         return EMPTY
 
     def to_copy(self) -> Copied | None:
-        """Return the page as it reads."""
+        """Return the page as text."""
         sections = [] if self._of is None else page_sections(self._page, COPIED_WIDTH)
         rows = [
             [text_of(one.title), *(f"  {text_of(row)}" for row in one.body)] for one in sections
@@ -156,18 +159,18 @@ class PlatformPage(Moves, FleetAwareScreen):
         return None
 
     def on_mount(self) -> None:
-        """Remember that the page was shown."""
+        """Record that the page was shown."""
         super().on_mount()
         self.seen()
 
     def seen(self) -> None:
-        """Let it be remembered that a person has seen this platform's page."""
+        """Record that the person has seen this platform's page."""
         see = getattr(self.app, "platform_seen", None)
         if see is not None:
             see(self.fleet.profile(self.box_name or ""))
 
     def summary(self, state: FleetState, now: float) -> Parts:
-        """Return which platform it is, and how well it is known."""
+        """Return the platform's name, and how well it is known."""
         profile = self.fleet.profile(self.box_name or "")
         return [
             (0, line(Span(profile.name, Tone.STRONG))),
@@ -180,13 +183,13 @@ class PlatformPage(Moves, FleetAwareScreen):
 
     @property
     def moved(self) -> Pane:
-        """The column that has the keys."""
+        """The focused column."""
         if isinstance(self.focused, Pane):
             return self.focused
         return self.main_widget()
 
     def action_next_pane(self, direction: int) -> None:
-        """Give the keys to the other column, where there is one."""
+        """Focus the other column, if there is one."""
         panes = [pane for pane in self.query(Pane) if pane.display]
         here = panes.index(self.moved)
         self.set_focus(panes[(here + direction) % len(panes)])
@@ -198,7 +201,7 @@ class PlatformPage(Moves, FleetAwareScreen):
 
 
 class PlatformScreen(PlatformPage):
-    """What survives, what bills, every clock and trap of the platform of one box."""
+    """What survives, what bills, and every clock and trap of a box's platform."""
 
     PLACE: ClassVar[str] = "platform"
     KEYS: ClassVar[tuple[Command, ...]] = (
@@ -211,9 +214,10 @@ class PlatformScreen(PlatformPage):
 
 
 class FirstContactScreen(PlatformPage):
-    """Comes up once for each platform, when a box of it has answered for the first time.
+    """Opens once per platform, when one of its boxes has connected for the first time.
 
-    It comes by itself, while somebody types for the screen below: no way leads from it to the tear-down.
+    It opens by itself, possibly while the person types for the screen below, so none of its keys
+    leads to the tear-down.
     """
 
     PLACE: ClassVar[str] = "first contact"
@@ -222,19 +226,19 @@ class FirstContactScreen(PlatformPage):
     SECTIONS: ClassVar[tuple[str, ...] | None] = FIRST_CONTACT
 
     def seen(self) -> None:
-        """Not yet: only who says so has read it."""
+        """Do nothing: only the key records that the page was read."""
 
     def foot(self) -> Line:
-        """Say how to go on."""
+        """Return the key that continues."""
         return line(Span(key_for("first.read"), Tone.ACCENT), dim(" read"))
 
     def action_read(self) -> None:
-        """Remember that it was read, and go on."""
+        """Record that the page was read, and close it."""
         super().seen()
         self.dismiss()
 
     def action_whole(self) -> None:
-        """Show the whole page instead; that counts as read."""
+        """Show the full page instead, which counts as read."""
         name = self.box_name
         self.dismiss()
         cast("Dashboard", self.app).open_screen("platform", name)

@@ -1,4 +1,4 @@
-"""A question while connecting, shown over the screen: a first host key, a password, a passphrase, a code."""
+"""A question while connecting, as a dialog: a first host key, a password, a passphrase, a code."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ WORDS: dict[QuestionKind, tuple[str, str]] = {
 """What to know before answering, and what the answers mean."""
 
 GUARD_SECONDS = 0.5
-"""A question that came up by itself takes nothing until so long no key was pressed."""
+"""A question that opened by itself accepts keys after this many seconds without a key press."""
 FIRST_LINES = 3
-"""Lines of a question that stand above what to know; what is below (a picture of the key) may not fit."""
+"""Lines of a question shown before the explanation; the rest (a key's picture) may not fit."""
 OVER = "The box is no longer asking; nothing is sent. Enter closes."
 HINTS = {
     QuestionKind.HOST_KEY: "type yes",
@@ -55,7 +55,7 @@ HINTS = {
 
 
 def question_lines(question: Question, width: int) -> list[Line]:
-    """Return what is said above the entry: who asks for what, its own lines, and what an answer does."""
+    """Return the text above the entry: who asks for what, its lines, and what an answer does."""
     know, answers = WORDS[question.kind]
     out: list[Line] = [
         line(Span(f"{glyphs().person} ", Tone.ACCENT), Span(question.title, Tone.STRONG)),
@@ -80,9 +80,10 @@ class QuestionScreen(Enduring, MouseSelection, ModalScreen[None]):
     """Shows one question and sends its answer; closes by itself when the question is over.
 
     Args:
-        fleet: Takes the answer.
-        question: What is asked.
-        unasked: It comes up by itself: keys still on their way are meant for the screen below, and are dropped.
+        fleet: Receives the answer.
+        question: The question.
+        unasked: It opened by itself: keys on their way are meant for the screen below, and are
+            dropped.
     """
 
     PLACE = "question"
@@ -129,11 +130,11 @@ class QuestionScreen(Enduring, MouseSelection, ModalScreen[None]):
         return [*over, *question_lines(self.question, width)]
 
     def on_mount(self) -> None:
-        """Take the keys."""
+        """Focus the entry."""
         self.query_one(Input).focus()
 
     def listens(self) -> bool:
-        """Say whether a key that comes now counts; a burst that began too early is dropped to its end."""
+        """Return whether a key counts now; a burst that began too early is dropped to its end."""
         now = self._fleet.now()
         early = 0 <= now - self._pressed_at < GUARD_SECONDS
         if early:
@@ -141,7 +142,7 @@ class QuestionScreen(Enduring, MouseSelection, ModalScreen[None]):
         return not early
 
     def receive_state(self, state: FleetState, now: float) -> None:
-        """Close when nobody waits for the answer any more, but not under somebody's typing.
+        """Close when the box no longer waits for the answer, but not while the person is typing.
 
         The rest of a password must not become commands of the screen below.
         """
@@ -154,7 +155,7 @@ class QuestionScreen(Enduring, MouseSelection, ModalScreen[None]):
             self.query_one(FittedLines).update()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Send the answer; nothing of it stays here."""
+        """Send the answer, and clear it here."""
         event.stop()
         text = event.value
         event.input.value = ""
@@ -169,7 +170,7 @@ class QuestionScreen(Enduring, MouseSelection, ModalScreen[None]):
         self.dismiss()
 
     def action_later(self) -> None:
-        """End what the mouse has selected, else close and leave the question open."""
+        """Clear the mouse selection, else close and leave the question open."""
         if not self.listens() or self.end_selection():
             return
         self.query_one(Input).value = ""

@@ -1,4 +1,4 @@
-"""The receipt of a billing action: what was ended, when, its cost, where its results are, and what still bills."""
+"""The receipt of a billing action: what ended and when, its cost, its results, what still bills."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rgt_tui.ui.widgets.spans import Line, Tone, dim, line, wrapped
 NAMES = 13
 """Width of the column of labels."""
 STRONG = frozenset({"ended", "still bills", "to end that", "given up"})
-"""Labels whose texts a person should not miss."""
+"""Labels of texts that must not be missed."""
 RECEIPT: tuple[Command, ...] = (
     Command("receipt.close", ("escape", "q", "enter"), "close", "Close the receipt.", "close"),
     Command("receipt.copy", ("y",), "copy", "Copy the whole receipt.", "copy"),
@@ -41,7 +41,10 @@ LEFT = {
 
 
 def rows_of(receipt: Receipt | None, box: BoxState | None) -> tuple[tuple[str, str], ...]:
-    """Return (label, text) of a receipt; without one, what the provider says of a machine that is gone."""
+    """Return the (label, text) rows of a receipt.
+
+    Without one, the provider's state of the machine.
+    """
     if receipt is not None:
         return receipt_rows(receipt)
     if box is None:
@@ -56,7 +59,7 @@ def rows_of(receipt: Receipt | None, box: BoxState | None) -> tuple[tuple[str, s
 
 
 def receipt_lines(rows: tuple[tuple[str, str], ...], width: int) -> list[Line]:
-    """Return the rows in full, a label in front of each: nothing of a receipt is cut off."""
+    """Return the rows in full, each after its label: nothing of a receipt is cut."""
     lines: list[Line] = []
     room = max(8, width - NAMES)
     strong = False
@@ -90,7 +93,7 @@ class ReceiptScreen(Enduring, MouseSelection, ModalScreen[None]):
         self.box_name = box_name
         self.receipt: Receipt | None = None
         self.is_read = False
-        """The receipt was looked for."""
+        """Whether the search for the receipt is done."""
 
     @classmethod
     def commands(cls) -> tuple[Command, ...]:
@@ -103,7 +106,7 @@ class ReceiptScreen(Enduring, MouseSelection, ModalScreen[None]):
             yield FittedLines(self._lines, id="rows")
 
     def on_mount(self) -> None:
-        """Read the receipt: it lies on a disk."""
+        """Read the receipt from disk in a worker."""
         self.set_class(not glyphs().braille, "ascii")
         self.run_worker(self._read(), exit_on_error=False)
 
@@ -128,7 +131,7 @@ class ReceiptScreen(Enduring, MouseSelection, ModalScreen[None]):
         return []
 
     def receive_state(self, state: FleetState, now: float) -> None:
-        """Show what the provider says by now, where there is no receipt."""
+        """Without a receipt, show the provider's newest state."""
         if self.is_read and self.receipt is None:
             self.query_one("#rows", FittedLines).update()
 
@@ -138,17 +141,17 @@ class ReceiptScreen(Enduring, MouseSelection, ModalScreen[None]):
         return Copied(what=f"the receipt of {self.box_name}", text=text)
 
     def hint(self, said: str) -> None:
-        """Say something on the frame."""
+        """Show a message on the frame."""
         self.query_one("#page", Vertical).border_subtitle = Content(plain(said))
 
     def action_copy(self) -> None:
-        """Take along what the mouse has selected, else all of it."""
+        """Copy the text selected with the mouse, else the whole receipt."""
         copied = self.marked() or self.to_copy()
         self.clear_selection()
         self.hint(take_along(self.app, copied))
 
     def action_close(self) -> None:
-        """End what the mouse has selected, else close."""
+        """Clear the mouse selection, else close."""
         if not self.end_selection():
             self.dismiss()
 

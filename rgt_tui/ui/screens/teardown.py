@@ -1,4 +1,4 @@
-"""Tear down: the review of a billing action, and the name that must be typed before anything is sent."""
+"""The tear-down dialog: reviews a billing action and sends it only once the box's name is typed."""
 
 from __future__ import annotations
 
@@ -99,10 +99,11 @@ TeardownScreen #status { padding: 0; }
 
 
 REVIEW_SECONDS = 2.0
-"""How often the review is made anew while the dialog is open."""
+"""Seconds between two reviews while the dialog is open."""
 
 TOO_SOON = "what is shown has just changed: look, and press it again"
-"""Of a key that came while none counts; those that come while the dialog opens were meant for the screen below."""
+"""Shown when a key arrives too soon after a change. Keys that arrive before the first review are
+dropped silently: they were meant for the screen below."""
 
 COPY = Command("teardown.copy", ("y",), "copy",
                "Copy the selected row; without a control plane, what to click.", "copy")  # fmt: skip
@@ -116,11 +117,14 @@ TEARDOWN: tuple[Command, ...] = (
     COPY,
     *(command for command in APP if command.id == "app.help"),
 )  # fmt: skip
-"""No key of these sends anything; only the button does."""
+"""None of these keys sends anything; only the button does."""
 
 
 class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
-    """Shows what stopping a box's meter takes, costs and loses, and sends it only once its name is typed."""
+    """Shows what stopping a box's billing costs and loses.
+
+    Sends it once the box's name is typed.
+    """
 
     PLACE: ClassVar[str] = "tear down"
     KEYS: ClassVar[tuple[Command, ...]] = (*TEARDOWN, *WALK, *EVIDENCE, *PRESS, *CHOOSE)
@@ -140,7 +144,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         self._opened_at = fleet.now()
         self._reviewing: Worker[None] | None = None
         self._asks = False
-        """A pull of the box asks whether its price is agreed to."""
+        """Whether a pull of this box waits for a yes to its price."""
 
     @classmethod
     def commands(cls) -> tuple[Command, ...]:
@@ -148,7 +152,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         return cls.KEYS
 
     def compose(self) -> ComposeResult:
-        """Lay out the dialog: what is to be known scrolls, what is to be done does not."""
+        """Lay out the dialog: the review scrolls, the input and the buttons do not."""
         with Vertical(id="dialog"):
             if len(self.state.offered) > 1:
                 yield VerbChoice(
@@ -182,11 +186,17 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
 
     @property
     def group(self) -> str:
-        """The group of workers that follow a request for this box; they belong to the app, not to the dialog."""
+        """The group of workers that follow a request for this box.
+
+        They belong to the app, not to the dialog.
+        """
         return f"teardown:{self.box_name}"
 
     def listens(self) -> bool:
-        """Whether input counts yet; a key that comes right behind a change is lost, and that is said."""
+        """Return whether input counts yet.
+
+        Input right after a change is dropped, with a message.
+        """
         armed = self.state.armed(self.now)
         told = "" if armed else TOO_SOON
         if (
@@ -198,7 +208,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         return armed
 
     def on_mount(self) -> None:
-        """Ask for the first review at once, and for another every other second."""
+        """Request the first review now, and another every `REVIEW_SECONDS`."""
         self.set_class(not glyphs().braille, "ascii")
         following = any(w.group == self.group and not w.is_finished for w in self.app.workers)
         self._set(replace(self.state, elsewhere=following, pulling=bool(self._pulled())))
@@ -209,7 +219,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         self.ask()
 
     def _rows(self) -> tuple[Row, ...]:
-        """Return the rows of the evidence as they are now."""
+        """Return the current rows of the evidence."""
         review = self.state.review
         if review is None:
             return ()
@@ -217,7 +227,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
 
     @property
     def pulls(self) -> BoxPulls:
-        """The pulls that the app has under way."""
+        """The running pulls of the app."""
         found: BoxPulls = getattr(self.app, "pulls")  # noqa: B009  (whose class must not be imported here)
         return found
 
@@ -235,7 +245,10 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         return [*price_lines(pull, width), pull_line(pull, width)]
 
     def pull_moved(self) -> None:
-        """Draw how far a pull is; one that has ended changes what is proved."""
+        """Redraw the progress of a pull.
+
+        When one ends, request a new review, since its result counts.
+        """
         ended = self.state.pulling and not self._pulled()
         pull = self.pulls.of(self.box_name)
         asks = pull is not None and pull.asks is not None
@@ -246,7 +259,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             self._ask_anew()
 
     def _more(self) -> Line:
-        """Say how many lines of the review are out of sight."""
+        """Return the line that counts the lines of the review out of sight."""
         scroll = self.query_one("#scroll", VerticalScroll)
         above = round(scroll.scroll_y)
         hidden = out_of_sight(above, round(scroll.max_scroll_y) - above)
@@ -261,11 +274,11 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         self.query_one("#more", FittedLines).redraw()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Leave room for what must always be seen."""
+        """Rearrange the dialog for the new size."""
         self._arrange(event.size.width, event.size.height)
 
     def _arrange(self, width: int, height: int) -> None:
-        """Put the buttons under the field where both do not fit beside each other."""
+        """Stack the buttons below the field if one line is too short; limit the review's height."""
         inner = min(width, DIALOG_WIDTH) - 4
         field = max(FIELD_WIDTH, len(self.state.wanted) + 3)
         buttons = sum(len(b.text) + 6 for b in self.query(DialogButton))
@@ -277,15 +290,15 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         self.query_one("#scroll").styles.max_height = max(3, height - fixed)
 
     def receive_state(self, state: FleetState, now: float) -> None:
-        """Let the ages grow."""
+        """Redraw, so that the ages advance."""
         self._set(self.state)
 
     def _described(self, verb: Verb) -> BillingAction | None:
-        """Return the platform's description of a verb."""
+        """Return the platform's description of a verb, None if it has none."""
         return action_for(self._profile, verb)
 
     def _called(self, verb: Verb) -> str:
-        """Return our word for a verb with the platform's own."""
+        """Return the verb's name, together with the platform's own label for it."""
         action = self._described(verb)
         return called(verb, action.native_label if action is not None else "")
 
@@ -302,7 +315,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         )
 
     def _set(self, state: Confirm) -> None:
-        """Take a state and show it; harmless after the dialog was closed."""
+        """Store and show a state. Does nothing to the screen after the dialog was closed."""
         cleared = self.state.typed and not state.typed
         moved = self.state.stage is not state.stage
         self.state = state
@@ -338,7 +351,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             (ok if state.stage is Stage.OFF else cancel).focus()
 
     def ask(self) -> None:
-        """Have the review made anew, unless that is already being done."""
+        """Start a review, unless one is running."""
         if self.state.stage is not Stage.REVIEW:
             return
         if self._reviewing is None or self._reviewing.is_finished:
@@ -351,7 +364,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             )
 
     def _ask_anew(self) -> None:
-        """Have a review made for what is chosen now; one under way was for something else."""
+        """Cancel the running review and start one for the current choice."""
         self._cancel_review()
         self.ask()
 
@@ -364,7 +377,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
                 ignored=choice.ignored_keys,
                 unprotect=choice.unprotect,
             )
-        except Exception as error:  # whatever it is, the person must see that there is no review
+        except Exception as error:  # any failure has to show up as a missing review
             by_hand = isinstance(error, NoControlPlane)
             self._set(replace(self.state.review_failed(verb, _reason(error)), by_hand=by_hand))
             return
@@ -373,7 +386,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             self.call_later(self._ask_anew)
 
     def on_evidence_list_acted(self, event: EvidenceList.Acted) -> None:
-        """Give something up by name, say that it is no result, or pull it."""
+        """Handle an action on a row: forfeit it, ignore it, pull it, or agree to a price."""
         event.stop()
         if not self.listens():
             return
@@ -390,7 +403,10 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             self._ask_anew()
 
     def _pull(self, key: str | None) -> None:
-        """Pull the files of an item, or of all that block the action; stop a pull that is under way."""
+        """Pull the files of one item, or of all items that block the action.
+
+        Stop such a pull if it runs.
+        """
         item = self.state.item(key) if key is not None else None
         paths: tuple[str, ...] = (
             (item.path,) if item is not None and item.path and not item.ok else ()
@@ -410,7 +426,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         self._set(replace(self.state, told=told, guard_from=self.now))
 
     def on_row_chosen(self, event: RowChosen) -> None:
-        """Bring the selected row into sight, once it stands."""
+        """Scroll to the selected row after the next layout."""
         event.stop()
         self._count_hidden()
         self.call_after_refresh(self._show_selected)
@@ -423,7 +439,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         scroll.scroll_to_region(Region(place.x, top, place.width, max(1, count)), animate=False)
 
     def on_key(self, event: events.Key) -> None:
-        """Let typing begin at once: a letter goes into the field, unless letters act on the row that is selected."""
+        """Put a typed letter into the field, unless letters act on the selected row."""
         if self.state.by_hand:
             return
         field = self.query_one(NameField)
@@ -452,11 +468,11 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         field.insert_text_at_cursor(letter)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Take the name as it stands."""
+        """Apply the typed name."""
         self._set(self.state.enter(event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Go on to the button; a second Enter right behind the first one does not press it."""
+        """Move to the button. The guard restarts, so that a double Enter does not press it."""
         if not self.listens():
             return
         lifted = self.state.lift(self.now)
@@ -468,7 +484,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             self.query_one("#ok").focus()
 
     def on_verb_choice_chosen(self, event: VerbChoice.Chosen) -> None:
-        """Change between park and destroy."""
+        """Switch between park and destroy."""
         if self.listens() and event.verb is not self.state.verb:
             self._set(self.state.choose(event.verb, self.now))
             self._ask_anew()
@@ -479,7 +495,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             self._reviewing = None
 
     def on_dialog_button_pressed(self, event: DialogButton.Pressed) -> None:
-        """Cancel, or send."""
+        """Close the dialog, send the request, or do what the button offers after it."""
         event.stop()
         if event.button.id == "cancel":
             self._close()
@@ -497,7 +513,8 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         if send:
             self._cancel_review()
             self._set(state)
-            # The app owns the worker: it outlives this dialog, and nothing cancels it but the end of the app.
+            # The app owns this worker: it outlives the dialog, and only the end of the app cancels
+            # it.
             self.app.run_worker(
                 self._send(state.verb, typed, choice),
                 group=self.group,
@@ -506,7 +523,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             )
 
     async def _done(self) -> None:
-        """Say that the click was made: closed only where the box answers no more."""
+        """Confirm a manual stop. It counts only if the box no longer answers."""
         self._set(self.state.not_done(("looking whether it still answers",)))
         try:
             step = await self._fleet.done(self.box_name)
@@ -535,13 +552,14 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         except asyncio.CancelledError:
             self._set(self.state.call_failed("rgt stopped following the request"))
             raise
-        except Exception as error:  # whether the call arrived is not known, and must be said
+        # whether the request arrived is unknown, and the screen must say so
+        except Exception as error:
             self._set(self.state.call_failed(_reason(error)))
         if not self.is_attached:
             self._tell_behind()
 
     def _tell_behind(self) -> None:
-        """Say on the screen that is on top now how a request ended whose dialog was closed."""
+        """Report the result of a request on the current screen, because its dialog was closed."""
         name = self.box_name
         if self.state.stage is Stage.OFF:
             self._hint(self.app.screen, f"{name}: the provider says that the meter is off")
@@ -553,20 +571,22 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         )
 
     @staticmethod
+    # Not every screen on top has a hint line.
     def _hint(screen: object, text: str) -> None:
         hint = getattr(screen, "hint", None)
         if callable(hint):
             hint(text)
 
     def action_close(self) -> None:
-        """End what the mouse has selected, else close the dialog."""
+        """Clear the mouse selection if there is one, else close the dialog."""
         if not self.end_selection():
             self._close()
 
     def _close(self) -> None:
-        """Close the dialog; a request on its way goes on, and that is said.
+        """Close the dialog. A request that was sent continues, and a hint says so.
 
-        It loses nothing, so that it counts behind a change, too; only not as the dialog opens.
+        Closing loses nothing, so it also works right after a change; only not while the dialog
+        opens.
         """
         if 0 <= self.now - self._opened_at < GUARD_SECONDS and not self.listens():
             return
@@ -576,7 +596,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         self.dismiss()
 
     def to_copy(self) -> Copied | None:
-        """Return the steps of who must do it by hand, else the row of the evidence that is selected."""
+        """Return the manual steps if there are any, else the selected row of the evidence."""
         if self.state.by_hand or self.state.stage is Stage.YOURS:
             steps = clicks(self._setting())
             told = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
@@ -592,29 +612,29 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         )
 
     def action_copy(self) -> None:
-        """Take along what is selected; what was copied is said where the dialog speaks."""
+        """Copy the selection, and confirm it in the dialog."""
         copied = self.marked() or self.to_copy()
         self.clear_selection()
         self.hint("nothing to copy here" if copied is None else take_along(self.app, copied))
 
     def hint(self, said: str) -> None:
-        """Say something where the dialog speaks."""
+        """Show a message in the dialog's status line."""
         if self.state.by_hand:
             self._hint(self.app.screen_stack[-2], said)
         self._set(replace(self.state, told=said))
 
     def action_walk(self, count: int) -> None:
-        """Go to the evidence, which then takes these keys itself."""
+        """Focus the evidence list, which then handles these keys itself."""
         rows = self.query_one(EvidenceList)
         if self.listens() and rows.picked:
             rows.focus()
 
     def action_scroll(self, pages: int) -> None:
-        """Scroll the review."""
+        """Scroll the review by pages."""
         part = self.query_one("#scroll", VerticalScroll)
         part.scroll_relative(y=pages * max(1, part.size.height - 2), animate=False)
 
 
 def _reason(error: Exception) -> str:
-    """Return what an error says, never an empty text."""
+    """Return an error's message, or its type if it has none."""
     return str(error) or type(error).__name__

@@ -1,4 +1,7 @@
-"""The time machine: the fleet at any minute that was kept; every screen can be opened on that moment."""
+"""The time machine: shows the fleet at any recorded minute.
+
+Every screen can open at that moment.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +40,13 @@ from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, line, m
 NOTHING = "no history is kept here: there is no past to go back to"
 RANKS = {"error": 2, "warn": 1}
 EVERY = ((24, 1), (12, 2), (8, 3), (4, 6), (2, 12))
-"""Labels of a day, and the hours between them."""
+"""Labels per day, and the hours between two of them; the first row that fits is used."""
 LABEL = 6
-"""Cells that a label takes at least."""
+"""Minimum cells per label."""
 
 
 class TimeMachineScreen(FleetScreen, inherit_bindings=False):
-    """The fleet screen on an earlier moment, with the day around it above."""
+    """The fleet screen at an earlier moment, below a strip of that day."""
 
     PLACE = "time machine"
     KEYS: ClassVar[tuple[Command, ...]] = (*MACHINE, *LOOKING, *MOVE)
@@ -56,34 +59,35 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         super().__init__(None)
         self._live = fleet
         self._only = box_name
-        """The box that it was opened for: its events are the ones that are gone to, and it is selected."""
+        """The box that the screen was opened for: it is selected, and only its events are
+        visited."""
         chronicle = fleet.chronicle
         self._past = None if chronicle is None else MomentFleet(fleet, chronicle, self._say_refused)
         self._trouble = "" if chronicle is not None else NOTHING
         self._happened: tuple[Happening, ...] = ()
         self._bound: Place | None = None
-        """Where it is on the way to: the next key goes on from there."""
+        """The moment that is being loaded; the next key continues from there."""
         self._early: list[Callable[[], None]] = []
-        """What was asked for before the first moment was read."""
+        """Actions requested before the first moment was loaded."""
 
     def body(self) -> Iterable[Widget]:
-        """The day, and the fleet below it."""
+        """Return the day strip, with the fleet below it."""
         yield DayStrip()
         yield from super().body()
 
     def on_mount(self) -> None:
-        """Read which moments there are."""
+        """Read which moments are recorded."""
         if self._past is None:
             self._show_trouble()
         else:
             self.begin_travel()
 
     def legend(self) -> Legend:
-        """The marks and columns are those of the fleet screen."""
+        """Return the legend of the fleet screen, whose marks and columns this screen uses."""
         return legend_of("fleet")
 
     def crumbs(self) -> tuple[str, ...]:
-        """Return where the screen is."""
+        """Return the path of this screen."""
         return ("fleet", self.PLACE)
 
     @work(
@@ -92,8 +96,9 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         exit_on_error=False,
         description="read which moments were kept",
     )
+    # Starts at the requested moment, else at the last event, else at the newest moment.
     async def begin_travel(self) -> None:
-        """Read which moments there are, and be at the one that was asked for, else at the last event."""
+        """Read which moments are recorded, and go to the first one to show."""
         past = self._past
         assert past is not None
         try:
@@ -146,7 +151,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             table.pick(table.names.index(self._only))
 
     def go(self, place: Place) -> None:
-        """Be at another moment; what was said of the one before is not said of this one."""
+        """Go to another moment; clear the hint, which was about the previous one."""
         self.query_one(EventLine).hint(None)
         on_the_way = self._bound is not None
         self._bound = place
@@ -155,11 +160,14 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
 
     @work(group="travel", exit_on_error=False, description="read an earlier moment")
     async def _travel(self) -> None:
-        while self._bound is not None:  # keys may have gone on meanwhile
+        while self._bound is not None:  # further keys may have moved the target meanwhile
             await self._arrive(self._bound)
 
     def _here(self, again: Callable[[], None]) -> Place | None:
-        """Return where it is, or is on the way to; what is asked for before there is any such place is done then."""
+        """Return the current moment, or the one being loaded.
+
+        Before the first is loaded, queue `again`.
+        """
         past = self._past
         if past is None or self._trouble:
             self._say(self._trouble)
@@ -170,7 +178,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         return None
 
     def travel(self, at: float) -> None:
-        """Be at a time."""
+        """Go to a time."""
         past = self._past
         place = None if past is None else place_of_event(past.line, at)
         if place is None:
@@ -191,25 +199,25 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         self.hint(text, 8.0)
 
     def _say_refused(self, why: str) -> None:
-        """Say on the screen on top that nothing can be done, after whatever it says itself."""
+        """Show why actions are refused, on the top screen and after its own hint."""
         self.app.call_later(lambda: getattr(self.app.screen, "hint", self.hint)(why))
 
     def _clock(self, at: float) -> str:
         return day_and_clock(at, self._live.now())
 
     def receive_state(self, state: FleetState, now: float) -> None:
-        """Take the moment's state; that of now is not shown here."""
+        """Show the recorded state; the live state is ignored here."""
         if self.has_fleet:
             self.fleet_state = self.fleet.state
 
     def show_state(self, state: FleetState, now: float) -> None:
-        """Draw the fleet as it stood, and the day around that moment."""
+        """Draw the fleet as it was, and the day around that moment."""
         super().show_state(state, now)
         if self._past is not None:
             self.query_one(DayStrip).show(self._past.line.ats, self._happened, now)
 
     def action_event(self, direction: int) -> None:
-        """Go to the next event, or to the one before."""
+        """Go to the next or the previous event."""
         past, here = self._past, self._here(lambda: self.action_event(direction))
         if past is None or here is None:
             return
@@ -228,7 +236,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         )
 
     def action_minute(self, direction: int) -> None:
-        """Go on or back by a minute."""
+        """Go forward or back by a minute."""
         past, here = self._past, self._here(lambda: self.action_minute(direction))
         if past is None or here is None:
             return
@@ -243,15 +251,15 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             self.go(place)
 
     def action_go_to(self) -> None:
-        """Open the entry line."""
+        """Open the entry line for a time."""
         self.open_entry("go to (02:30, yesterday 14:00, 3h)", "")
 
     def on_entry_changed(self, message: EntryChanged) -> None:
-        """Nothing before the whole time is there: it is no filter, as on the fleet screen."""
+        """Ignore partial input: on this screen the entry is a time, not a filter."""
         message.prevent_default()
 
     def on_entry_closed(self, message: EntryClosed) -> None:
-        """Go to the time that was said."""
+        """Go to the entered time."""
         message.prevent_default()
         past = self._past
         if not message.text or past is None or past.place is None:
@@ -271,7 +279,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             self.go(place)
 
     def on_click(self, event: events.Click) -> None:
-        """Go to where the strip was clicked."""
+        """Go to the time that was clicked on the strip."""
         strip = self.query_one(DayStrip)
         past = self._past
         if past is not None and past.place is not None and event.widget is strip:
@@ -280,11 +288,11 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
                 self.go(place)
 
     def action_refuse(self) -> None:
-        """Say why nothing can be done here."""
+        """Show why nothing can be done here."""
         self._say(self._trouble if self._past is None else self._past.why_nothing)
 
     def action_open_past(self, place: str) -> None:
-        """Open the journal as it stood; the time machine is this."""
+        """Open the journal at this moment; a second time machine is refused with a hint."""
         if place == "time machine":
             self.hint(
                 f"this is the time machine; {key_for('past.go')} goes to a time, {key_for('screen.escape')} back to now"
@@ -293,7 +301,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             super().action_open_past(place)
 
     def to_copy(self) -> Copied | None:
-        """Return when this is, and what the selected box showed."""
+        """Return the moment and the reason shown for the selected box."""
         if self._past is None or self._past.place is None:
             return None
         if self.fleet_state is None or self.target_box is None:
@@ -304,11 +312,11 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         return Copied(what="the moment", text=f"{self._past.moment_text}{what}")
 
 
-# A day in one line: what was watched, what happened, and the current position.
+# A day in one line: recorded minutes, events, and the current position.
 
 
 def day_around(at: float) -> tuple[float, float]:
-    """Return the local day that a time is in: from when to when."""
+    """Return the begin and the end of the local day that contains a time."""
     here = time.localtime(at)
     begin = time.mktime((here.tm_year, here.tm_mon, here.tm_mday, 0, 0, 0, 0, 0, -1))
     end = time.mktime((here.tm_year, here.tm_mon, here.tm_mday + 1, 0, 0, 0, 0, 0, -1))
@@ -322,7 +330,7 @@ def strip_line(
     at: float,
     width: int,
 ) -> Line:
-    """Return a day in so many cells: the worst event of each, dots where somebody watched, and where one is."""
+    """Draw a day in `width` cells: the worst event of each, dots where recorded, and the cursor."""
     begin, end = day
     g = glyphs()
 
@@ -350,7 +358,7 @@ def strip_line(
 
 
 def hours_line(width: int) -> Line:
-    """Return the hours below a day of so many cells."""
+    """Draw the hours below a day of `width` cells."""
     count, hours = next(
         ((count, hours) for count, hours in EVERY if width // count >= LABEL), (1, 24)
     )
@@ -363,7 +371,7 @@ def hours_line(width: int) -> Line:
 
 
 class DayStrip(LineWidget):
-    """The day of the moment that is shown."""
+    """The day of the moment on screen."""
 
     DEFAULT_CSS = "DayStrip { height: 2; }"
 
@@ -377,12 +385,12 @@ class DayStrip(LineWidget):
     def show(
         self, watched: Sequence[float], rows: Sequence[Happening], at: float, words: str = ""
     ) -> None:
-        """Set what there is; `words` stand in place of it where there is nothing."""
+        """Set what to draw. `words`, if given, replace the day: they say why it is missing."""
         self._watched, self._rows, self._at, self._words = watched, rows, at, words
         self.redraw()
 
     def time_at(self, x: int) -> float:
-        """Return the time of a cell."""
+        """Return the time at a column."""
         begin, end = day_around(self._at)
         return begin + (end - begin) * (x - 1 + 0.5) / max(1, self.size.width - 2)
 

@@ -1,4 +1,4 @@
-"""Transfers: what every rgt of this person copies and has copied, and copies made by the boxes themselves."""
+"""The transfers screen: copies by any rgt of this user, and copies by the boxes themselves."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 EVERY_SECONDS = 1.0
 BAR = 20
 WHOLE = 1000
-"""Cells, where nobody says how many there are."""
+"""Cells to assume if the width is unknown."""
 MOST_ON_BOXES = 100
-"""Copies on the boxes that are listed, the newest ones."""
+"""The newest copies on the boxes are listed, at most this many."""
 WITHOUT = (
     "nothing has been copied yet; rgt pull and rgt push are shown here, too, whoever runs them"
 )
@@ -58,7 +58,7 @@ NOT_KEPT = "no pull by this rgt; what others copied then was not kept"
 
 
 class Entry(NamedTuple):
-    """One transfer of the list, wherever it is known from."""
+    """One transfer of the list, from any source."""
 
     key: str
     box: str
@@ -66,11 +66,12 @@ class Entry(NamedTuple):
     """``pull``, ``push code``, …, ``on box``."""
     pull: Pull
     note: TransferNote | None = None
-    """Of another rgt, or of an earlier one; None = a pull of this one, or a program on the box."""
+    """Set if another rgt, or an earlier one, made it; None for a pull of this rgt or a program on
+    the box."""
 
     @property
     def ours(self) -> bool:
-        """Whether this rgt can end it."""
+        """Whether this rgt can stop it."""
         return self.note is None and self.kind == "pull"
 
 
@@ -80,11 +81,11 @@ NEEDED: dict[str, Callable[[Entry], bool]] = {
     "transfers.again": lambda entry: entry.kind == "pull" and not entry.pull.under_way,
     "transfers.agree": lambda entry: entry.pull.asks is not None,
 }
-"""What must be so of the selected transfer, by the ids of the commands."""
+"""Conditions on the selected transfer, by command id."""
 
 
 def from_note(note: TransferNote) -> Entry:
-    """Return what another rgt wrote down, as an entry."""
+    """Return an entry for a transfer that another rgt recorded."""
     ended = note.ended_at
     end = None if ended is None else Pulled(whole=bool(note.whole), text=note.text)
     if note.cut_off:
@@ -98,7 +99,7 @@ def from_note(note: TransferNote) -> Entry:
 
 
 def on_box(box: BoxState, now: float) -> list[Entry]:
-    """Return what copies on a box itself now, and how the copies of its results to durable storage ended."""
+    """Return the copies running on a box, and its finished copies to durable storage."""
     name, found = box.spec.name, []
     old = is_old(box, now)
     rest = "its progress is not known"
@@ -112,7 +113,9 @@ def on_box(box: BoxState, now: float) -> list[Entry]:
     for queue in box.queues:
         for cell in queue.cells:
             if cell.durable not in {"verified", "failed"}:
-                continue  # "pending" is also a cell that waits or runs: its runner does not tell when it copies
+                # "pending" also covers cells that wait or run: the runner does not report when it
+                # copies
+                continue
             whole, to = cell.durable == "verified", cell.durable_path or "durable storage"
             text = f"the result of {cell.name} {'was copied to' if whole else 'is NOT on'} {to}"
             end = Pulled(whole=whole, text=f"{text}, read back and compared" if whole else text)
@@ -122,7 +125,7 @@ def on_box(box: BoxState, now: float) -> list[Entry]:
 
 
 def state_of(pull: Pull, kind: str = "pull") -> tuple[str, Tone, str]:
-    """Return glyph, tone and word of how a transfer stands."""
+    """Return the glyph, tone and word of a transfer's state."""
     g = glyphs()
     if pull.asks is not None:
         return g.person, Tone.WARN, "asks"
@@ -148,18 +151,18 @@ def pull_row(
     width: int = 0,
     silent: float = 0.0,
 ) -> Line:
-    """Return the line of a transfer: box, how it stands and why, how far it is, how fast, how long.
+    """Draw a transfer: box, state and reason, progress, speed, time left.
 
-    Why it waits or failed comes first, and keeps its place where not all fits.
+    The reason why it waits or failed comes first, and stays if not all fits.
 
     Args:
-        box: Its name.
+        box: The box's name.
         pull: The transfer.
         names: Cells of the longest name.
         now: Client clock.
-        kind: What is copied which way.
-        width: Cells there are; 0 = as many as it takes.
-        silent: Seconds since one that is under way was last heard of; 0 = it is heard of.
+        kind: What is copied, and in which direction.
+        width: Available cells; 0 = unlimited.
+        silent: Seconds since a running transfer last reported; 0 = recently.
     """
     glyph, tone, word = state_of(pull, kind)
     look = pull.progress
@@ -207,7 +210,7 @@ def pull_row(
 
 
 def silent_for(entry: Entry, now: float) -> float:
-    """Return for how many seconds nothing was heard of a transfer that is under way; 0 = it is heard of."""
+    """Return the seconds since a running transfer last reported; 0 if that was recently."""
     silent = now - entry.note.told_at if entry.note is not None and entry.pull.under_way else 0.0
     if silent > 5 * EVERY_SECONDS:
         return silent
@@ -215,7 +218,7 @@ def silent_for(entry: Entry, now: float) -> float:
 
 
 def entry_details(entry: Entry, width: int, now: float) -> list[Line]:
-    """Return all that is known of a transfer, and how it goes on."""
+    """Draw everything known about a transfer, and what to do next."""
     pull, note = entry.pull, entry.note
     out: list[Line] = []
     if entry.kind != "on box":
@@ -260,7 +263,7 @@ def entry_details(entry: Entry, width: int, now: float) -> list[Line]:
 
 
 def _when(at: float, now: float) -> str:
-    """Return a time of day, with its date where that is not today's."""
+    """Return a time of day, with the date unless it is today."""
     import time
 
     if time.localtime(at)[:3] == time.localtime(now)[:3]:
@@ -269,7 +272,7 @@ def _when(at: float, now: float) -> str:
 
 
 def in_order(entries: Iterable[Entry]) -> list[Entry]:
-    """Return entries as they are listed: those under way first, then the one that ended last."""
+    """Sort entries: running ones first, then by end, newest first."""
     return sorted(
         entries,
         key=lambda one: (not one.pull.under_way, -(one.pull.ended_at or one.pull.began_at or 0.0)),
@@ -277,7 +280,7 @@ def in_order(entries: Iterable[Entry]) -> list[Entry]:
 
 
 class TransfersScreen(Moves, FleetAwareScreen):
-    """One line per transfer, those under way first."""
+    """One line per transfer, running ones first."""
 
     PLACE = "transfers"
     KEYS: ClassVar[tuple[Command, ...]] = (*TRANSFERS, *MOVE)
@@ -287,7 +290,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
     _asked_at = -math.inf
 
     def body(self) -> Iterable[Widget]:
-        """Return the list, and below it what else is known of the box of the selected transfer."""
+        """Return the list, and below it more about the box of the selected transfer."""
         yield SelectableList(id="transfers")
         yield BoxContext()
 
@@ -313,7 +316,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
         return self._every().get(self.main_list.picked or "")
 
     def why_not(self, command: Command) -> str | None:
-        """Say why a command does not work here now; of a transfer only what it can do is offered."""
+        """Return why a command does not work now; None if it works on the selected transfer."""
         if self.fleet_state is None or command.id not in NEEDED:
             return super().why_not(command)
         picked = self._picked()
@@ -331,11 +334,11 @@ class TransfersScreen(Moves, FleetAwareScreen):
         return picked.box
 
     def pull_moved(self) -> None:
-        """Draw what has moved."""
+        """Redraw the progress."""
         self.redraw_now()
 
     def show_state(self, state: FleetState, now: float) -> None:
-        """Draw the transfers, and have what other rgts wrote down read again."""
+        """Draw the transfers, and read the records of other rgts at most every `EVERY_SECONDS`."""
         if self.fleet.keeps_transfers and not 0.0 <= now - self._asked_at < EVERY_SECONDS:
             self._asked_at = now
             self.read_notes()
@@ -366,21 +369,19 @@ class TransfersScreen(Moves, FleetAwareScreen):
         group="transfers", exclusive=True, exit_on_error=False, description="read what others copy"
     )
     async def read_notes(self) -> None:
-        """Read aside what other rgts wrote down: their disk may be slow."""
+        """Read the transfers of other rgts in a worker: their disk may be slow."""
         try:
             self._notes = await self.fleet.transfers()
             self._trouble = ""
         except asyncio.CancelledError:
             raise
-        except (
-            Exception
-        ) as error:  # a list that cannot be read must not look like one in which nothing is
+        except Exception as error:  # an unreadable list must not look like an empty one
             self._trouble = str(error) or type(error).__name__
         if self.is_mounted:
             self.redraw_now()
 
     def summary(self, state: FleetState, now: float) -> Parts:
-        """Return how many go on and how many have ended."""
+        """Return how many are running and how many have ended."""
         if self._trouble:
             text = f"{glyphs().trouble} what others copy is not known: {self._trouble}"
             return [(1, line(Span(text, Tone.TROUBLE)))]
@@ -397,11 +398,11 @@ class TransfersScreen(Moves, FleetAwareScreen):
         ]
 
     def open_row(self) -> None:
-        """Open the box."""
+        """Open the box of the selected transfer."""
         self.action_open()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Share the room anew."""
+        """Redraw for the new size."""
         self.redraw_now()
 
     def action_open(self) -> None:
@@ -417,7 +418,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
         return here
 
     def action_stop_pull(self) -> None:
-        """End the selected pull; what has come is kept."""
+        """Stop the selected pull; the files that arrived are kept."""
         picked = self._picked()
         if picked is None or not picked.pull.under_way:
             self.hint("nothing is being pulled here")
@@ -432,7 +433,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
             self.hint(f"stopping the pull of {picked.box}; {KEPT}")
 
     def action_agree(self) -> None:
-        """Agree to what the selected pull costs."""
+        """Agree to the price of the selected pull."""
         picked = self._picked()
         if picked is None or picked.pull.asks is None:
             self.hint("this pull asks for nothing")
@@ -441,7 +442,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
         self.hint(f"agreed: {picked.pull.asks.short}")
 
     def action_again(self) -> None:
-        """Pull the same again: what is complete here is not fetched again."""
+        """Pull the same paths again; files that are complete here are skipped."""
         picked = self._picked()
         if picked is None or self.fleet.plays_back:
             self.hint("there is nothing to pull")
@@ -455,7 +456,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
             self.hint(f"pulling from {picked.box} again")
 
     def to_copy(self) -> Copied | None:
-        """Return the selected transfer: its box, its directories, how it stands or ended."""
+        """Return the selected transfer: its box, its directories, its state or result."""
         picked = self._picked()
         if picked is None:
             return None

@@ -1,4 +1,4 @@
-"""The welcome: shown when nothing is configured, with the ways to begin. Nothing is sent before one is chosen."""
+"""The welcome screen, shown when nothing is configured. Nothing is sent before a choice is made."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ EXAMPLE = "ssh -p 40022 root@1.2.3.4"
 
 
 class Way(NamedTuple):
-    """One way to begin."""
+    """One choice of how to begin."""
 
     title: str
     text: str
     go: str
-    """``demo``, ``hosts``, ``paste``, or ``account:KIND``; empty = it cannot be gone."""
+    """``demo``, ``hosts``, ``paste``, or ``account:KIND``; empty = not available."""
     command: str
-    """What does the same on the command line."""
+    """The equivalent command line."""
 
 
 class Beginning(Protocol):
-    """What the welcome asks of the app."""
+    """What the welcome screen needs from the app."""
 
     first_steps: FirstSteps
 
     def begin_with(self, make: Callable[[], FleetSource], said: str) -> None:
-        """Leave the welcome and start the fleet that was chosen."""
+        """Close the welcome screen and start the chosen fleet."""
         ...
 
 
 def ways(found: Beginnings | None) -> list[Way]:
-    """Return the ways to begin, with what was found for each."""
+    """Return the choices, with what was found for each."""
     out = [
         Way(
             "look around",
@@ -90,14 +90,14 @@ def ways(found: Beginnings | None) -> list[Way]:
 
 
 def intro(width: int) -> list[Line]:
-    """Return what rgt is."""
+    """Return the introduction to rgt."""
     text = "rgt watches the boxes you rent, and stops their meters without losing a result."
     rows = wrapped(f"{text} Nothing is configured yet.", max(8, width - 4))
     return [EMPTY, *(line("  ", *row) for row in rows), EMPTY]
 
 
 def way_rows(found: Beginnings | None, width: int) -> list[ListRow]:
-    """Return a row per way."""
+    """Return one row per choice."""
     rows = []
     room = max(8, width - TITLES - 4)
     for number, way in enumerate(ways(found)):
@@ -108,7 +108,7 @@ def way_rows(found: Beginnings | None, width: int) -> list[ListRow]:
 
 
 def way_details(way: Way, found: Beginnings | None, width: int) -> list[Line]:
-    """Return all of a way's text where its row is too short, and the command and the file that it would write."""
+    """Return the full text if the row cuts it, the equivalent command, and the file to write."""
     out: list[Line] = []
     if cell_len(way.text) > width - TITLES - 2:
         out += [*wrapped(way.text, max(8, width - 2)), EMPTY]
@@ -119,7 +119,7 @@ def way_details(way: Way, found: Beginnings | None, width: int) -> list[Line]:
 
 
 class WelcomeScreen(Moves, FleetAwareScreen):
-    """Shown over the fleet screen where there is no fleet file."""
+    """Shown over the fleet screen if there is no fleet file."""
 
     PLACE = "welcome"
     KEYS: ClassVar[tuple[Command, ...]] = (*WELCOME, *MOVE)
@@ -131,12 +131,12 @@ class WelcomeScreen(Moves, FleetAwareScreen):
         self.found: Beginnings | None = None
 
     def body(self) -> Iterable[Widget]:
-        """Return what rgt is, and the list."""
+        """Return the introduction and the list."""
         yield FittedLines(intro)
         yield SelectableList(id="ways", indent=2)
 
     def on_mount(self) -> None:
-        """Look what there is to begin with."""
+        """Search for ssh hosts and accounts."""
         super().on_mount()
         self.show_ways(None)
         self.look()
@@ -147,11 +147,11 @@ class WelcomeScreen(Moves, FleetAwareScreen):
 
     @property
     def picked(self) -> Way:
-        """The selected way."""
+        """The selected choice."""
         return ways(self.found)[int(self.main_list.picked or 0)]
 
     def show_ways(self, found: Beginnings | None) -> None:
-        """Show the ways for what was found."""
+        """Show the choices for what was found."""
         self.found = found
 
         def details(key: str, width: int) -> list[Line]:
@@ -160,35 +160,35 @@ class WelcomeScreen(Moves, FleetAwareScreen):
         self.main_list.show(way_rows(found, self.size.width), (), details)
 
     def on_resize(self, event: events.Resize) -> None:
-        """Cut the rows for the new width."""
+        """Cut the rows to the new width."""
         self.show_ways(self.found)
 
     @work(group="welcome", exit_on_error=False, description="look what there is to begin with")
     async def look(self) -> None:
-        """Look aside, so that the first frame does not wait."""
+        """Search in a worker, so that the first frame does not wait."""
         try:
             self.show_ways(await self._app.first_steps.look())
         except Exception as error:
             self.show_ways(Beginnings(trouble=words(error)))
 
     def open_row(self) -> None:
-        """Begin with the selected way."""
+        """Begin with the selected choice."""
         self.action_choose()
 
     def action_back(self) -> None:
-        """There is nothing to go back to yet."""
+        """Hint that a choice is needed: no screen exists below this one."""
         self.hint(f"choose a way with {key_for('welcome.choose')}; {key_for('app.quit')} quits")
 
     def action_escape(self) -> None:
-        """There is nothing to go back to yet."""
+        """Hint that a choice is needed, as `action_back` does."""
         self.action_back()
 
     def to_copy(self) -> Copied | None:
-        """Return the command that does the same."""
+        """Return the equivalent command."""
         return Copied(what="the command", text=self.picked.command)
 
     def action_choose(self) -> None:
-        """Go the selected way."""
+        """Start the selected choice."""
         way, steps = self.picked, self._app.first_steps
         if self._busy:
             self.hint("one moment: what you chose is under way")
@@ -206,13 +206,13 @@ class WelcomeScreen(Moves, FleetAwareScreen):
             self.go(steps.take_account(kind))
 
     def on_entry_closed(self, message: EntryClosed) -> None:
-        """Take the box of the line that was pasted."""
+        """Add the box of the pasted ssh line."""
         if message.text is not None and message.text.strip():
             self.go(self._app.first_steps.paste(message.text))
 
     @work(group="welcome", exit_on_error=False, description="go the way that was chosen")
     async def go(self, step: Awaitable[str]) -> None:
-        """Wait for a way; say what was wrong with it, or go on to the fleet."""
+        """Wait for a choice to finish; show its error, or continue to the fleet."""
         self._busy = True
         try:
             said = await step

@@ -52,7 +52,10 @@ def bar(
 
 
 def thin_bar(value: float | None, width: int) -> Line:
-    """Return a bar in half cells that keeps its distance to the rows around it, for tables; ``?`` is not empty."""
+    """Draw a bar in half cells for tables, with space between the rows.
+
+    ``?`` marks an unknown value.
+    """
     g = glyphs()
     if value is None:
         return (Span("?" + g.bar_rest * (width - 1), Tone.DIM),)
@@ -63,7 +66,10 @@ def thin_bar(value: float | None, width: int) -> Line:
 
 
 def resample(values: Sequence[float | None], width: int) -> list[float | None]:
-    """Return `width` values: the mean of each part, None where a part has none. Short input is padded in front."""
+    """Return `width` values, each the mean of its part, None for an empty part.
+
+    If there are fewer than `width` values, the result is padded with None at the front.
+    """
     count = len(values)
     if count <= width:
         return [None] * (width - count) + list(values)
@@ -83,7 +89,7 @@ def spark(
     low: float | None = None,
     high: float | None = None,
 ) -> str:
-    """Return a sparkline of `width` cells; a missing value is a dot, an infinite one or NaN an x."""
+    """Return a sparkline of `width` cells; a missing value is a dot, NaN or infinity an x."""
     g = glyphs()
     return _spark(tuple(values), width, low, high, (g.braille, g.bar_rest, g.spark))
 
@@ -96,7 +102,7 @@ def _spark(
     high: float | None,
     _signs: object,
 ) -> str:
-    """Draw a sparkline; a table is drawn twice as often as its boxes say something."""
+    """Draw a sparkline. Cached, because a table redraws twice as often as its boxes report."""
     g = glyphs()
     cells = resample(values, width * 2 if g.braille else width)
     known = [v for v in cells if v is not None and math.isfinite(v)]
@@ -112,7 +118,10 @@ def _spark(
 def spark_rows(
     values: Sequence[float | None], width: int, height: int, *, low: float, high: float
 ) -> list[str]:
-    """Return a sparkline several lines tall, the upper one first; a missing value is a dot in the lowest line."""
+    """Return a sparkline of `height` lines, top line first.
+
+    A missing value is a dot in the last line.
+    """
     g = glyphs()
     cells = resample(values, width * 2 if g.braille else width)
     levels = (4 if g.braille else len(g.spark)) * height
@@ -166,7 +175,7 @@ def _one(value: float | None, bottom: float, top: float, levels: str, height: in
 
 _LEFT = (0x00, 0x40, 0x44, 0x46, 0x47)
 _RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
-"""Braille dots of a column filled from below, by how many of its four dots are set."""
+"""Braille dots of a column filled from below, indexed by the number of dots set (0 to 4)."""
 
 
 def _dots(left: float | None, right: float | None, bottom: float, top: float) -> str:
@@ -180,7 +189,7 @@ def _dots(left: float | None, right: float | None, bottom: float, top: float) ->
 
 
 def curve_spark(series: Series | None, width: int) -> str:
-    """Return a sparkline of a whole curve, reading one point per cell however long it is."""
+    """Return a sparkline of a whole curve. Reads one point per cell, however long the curve is."""
     if not series:
         return ""
     _, ys, count = series.columns()

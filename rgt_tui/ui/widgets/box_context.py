@@ -1,4 +1,4 @@
-"""What is shown of a selected box or line: its recent events, the end of its log, its figures over time."""
+"""Panes about the selected box: recent events, the end of its log, its figures over time."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from rgt_tui.ui.widgets.panes import Pane, Section, set_height, set_width
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line, toned
 
 SHARES = ((0, ("story",)), (100, ("story", "log")), (150, ("story", "log", "past")))
-"""From which width on which panes stand there, side by side."""
+"""Minimum width, and the panes shown side by side from that width on."""
 LEAST_STEADY = 7
-"""Lines that are of use, with the frame, where the panes neither move nor come and go."""
+"""Minimum height, with the frame, if the panes keep their place."""
 MOST_HELD = 26
-"""Lines above it that are kept free for what is longer than what is selected now."""
+"""Lines kept free above, for a longer selection than the current one."""
 PANES = ("why", "loss", "since", "detail")
 TAILS = ("log", "past")
 LEAST_PANE = 4
 PANE_SHARE = 0.4
 SHARED_FROM = 14
-"""Lines that the lower half has where more than one pane stands there."""
+"""Minimum lines of the lower half to show more than one pane."""
 TALLEST_HALF = 36
-"""Lines of the lower half beyond which nothing is gained."""
+"""Maximum lines of the lower half; more would stay empty."""
 LEAST_HALF = 22
 LEAST_TAIL = 10
-"""Lines that panes below the lower half have where there is so much room: the log, and the past."""
+"""Minimum lines of the log and history panes below the lower half."""
 WIDTH_SHARES: tuple[tuple[int, dict[str, int]], ...] = (
     (0, {"why": 1}),
     (100, {"why": 58, "since": 42}),
@@ -40,17 +40,17 @@ WIDTH_SHARES: tuple[tuple[int, dict[str, int]], ...] = (
     (150, {"why": 62, "loss": 40, "since": 48}),
     (200, {"why": 64, "loss": 40, "since": 42, "detail": 54}),
 )
-"""From which width on which panes share the lower half, and in what proportion."""
+"""Minimum width, and the panes of the lower half with their proportions from that width on."""
 
 
 def context_height(room: int, above: int, *, steady: bool = False) -> int:
-    """Return the height that is left for it; 0 where that is too little to say anything.
+    """Return the height left for the panes; 0 if it is too little to be useful.
 
     Args:
         room: Lines of the screen.
-        above: Lines that are wanted above it. Half of the screen, as far as that is of use, is theirs in any case, so
-            that the panes stay where they are while another line is selected.
-        steady: They want as many whatever is selected: the rest is left, however little it is.
+        above: Lines wanted above the panes. At least half of the screen, up to `MOST_HELD`
+            lines, is reserved for them, so that the panes do not move with the selection.
+        steady: `above` is the same for every selection, so nothing is reserved.
     """
     left = room - max(above + 1, 0 if steady else min(room // 2, MOST_HELD))
     if left >= (LEAST_STEADY if steady else LEAST_TAIL):
@@ -59,7 +59,7 @@ def context_height(room: int, above: int, *, steady: bool = False) -> int:
 
 
 class BoxContext(Horizontal):
-    """Up to three panes about one box; a pane that has nothing to show is not there."""
+    """Up to three panes about one box; a pane without content is hidden."""
 
     DEFAULT_CSS = "BoxContext { height: 0; }"
 
@@ -80,14 +80,14 @@ class BoxContext(Horizontal):
         *,
         stale: bool,
     ) -> None:
-        """Show a box in so many lines.
+        """Show a box in `height` lines.
 
         Args:
-            box: The box; None = there is none to speak of.
-            first: From the box, and the inner width and height of the first pane, to what it says.
-            height: Lines; 0 = there is no room.
+            box: The box; None hides the panes.
+            first: Makes the first pane from the box and the pane's inner width and height.
+            height: Lines; 0 hides the panes.
             now: Client clock.
-            stale: Nobody sees the box now: what is known of it is dim.
+            stale: The box is not watched now: its values are dimmed.
         """
         set_height(self, height if box is not None else 0)
         if box is None or not height:
@@ -106,7 +106,7 @@ class BoxContext(Horizontal):
         self._share(self.size.width or self.screen.size.width)
 
     def on_resize(self, event: events.Resize) -> None:
-        """Share the width anew."""
+        """Divide the width between the panes."""
         self._share(event.size.width)
 
     def _share(self, width: int) -> None:
@@ -119,11 +119,11 @@ class BoxContext(Horizontal):
             set_width(self.query_one(f"#{name}"), share)
 
 
-# The part of the fleet screen below the table: how it is divided, the selected box, its log and its past.
+# The part of the fleet screen below the table: its layout, the selected box, its log and history.
 
 
 def lower_widths(width: int, height: int) -> dict[str, int]:
-    """Return the panes of a lower half of that size, each with its width."""
+    """Return the panes of a lower half of that size, with their widths."""
     shares = next(found for least, found in reversed(WIDTH_SHARES) if width >= least or not least)
     if height < SHARED_FROM:
         shares = WIDTH_SHARES[0][1]
@@ -137,7 +137,8 @@ def lower_widths(width: int, height: int) -> dict[str, int]:
 def split_heights(rows: int, room: int, wanted: int) -> tuple[int, int]:
     """Return the heights of a table of `rows` lines and of the panes below it.
 
-    Where both do not fit, the panes have a fixed share, so that the table does not jump with the selection.
+    If both do not fit, the panes get a fixed share, so that the table does not jump with the
+    selection.
     """
     if rows + 1 + wanted <= room:
         return rows + 1, wanted
@@ -148,7 +149,10 @@ def split_heights(rows: int, room: int, wanted: int) -> tuple[int, int]:
 
 
 def split_left(left: int) -> tuple[int, int]:
-    """Return the heights of the lower half and of what stands below it, of so many lines; 0 = nothing does."""
+    """Return the heights of the lower half and of the panes below it.
+
+    The latter is 0 if it has no room.
+    """
     half = min(TALLEST_HALF, max(LEAST_HALF, left * 11 // 20))
     if left - half >= LEAST_TAIL:
         return (half, left - half)
@@ -156,11 +160,11 @@ def split_left(left: int) -> tuple[int, int]:
 
 
 def tail_widths(width: int, *, past: bool) -> dict[str, int]:
-    """Return the panes below the lower half, each with its width.
+    """Return the panes below the lower half, with their widths.
 
     Args:
         width: Of the screen.
-        past: Something of the box's past is kept.
+        past: Whether history of the box is stored.
     """
     if not past or width < BOTH_FROM:
         return {"log": width}
@@ -171,7 +175,7 @@ BOTH_FROM = 150
 
 
 def newest_lines(box: BoxState, width: int, height: int, *, stale: bool) -> list[Section]:
-    """Return the newest lines of the log that a box writes, its errors marked, as many as fit."""
+    """Return the newest log lines of a box, as many as fit, with errors marked."""
     from rgt_tui.ui.logs.line_finder import is_error
 
     view = choose_log(box, None)
@@ -195,7 +199,7 @@ def _tone(error: bool, *, stale: bool) -> Tone:
 
 
 def past_of(box: BoxState, width: int, height: int, now: float) -> list[Section]:
-    """Return the course of a box's figures, as far as it is kept; nothing where it is not."""
+    """Return the section with a box's figures over time; empty if none are stored."""
     from rgt_tui.ui.widgets.box_past import fitting_span, past_section
 
     if not (box.past.at or box.recent.at):
@@ -204,7 +208,7 @@ def past_of(box: BoxState, width: int, height: int, now: float) -> list[Section]
 
 
 def event_lines(state: FleetState, box: str, width: int, most: int = 6) -> list[Line]:
-    """Return the last events of one box, newest first."""
+    """Return the last events of a box, newest first."""
     mine = [event for event in state.events if event.box == box][-most:]
     return [
         line(dim(f"{clock(event.at)}  "), Span(event.text, level_tone(event.level)))
@@ -213,7 +217,7 @@ def event_lines(state: FleetState, box: str, width: int, most: int = 6) -> list[
 
 
 def detail_sections(row: Row, state: FleetState, width: int, now: float) -> list[Section]:
-    """Return the sections of the detail pane."""
+    """Return the sections of the detail pane, dimmed if the box's values are old."""
     from rgt_tui.ui.widgets.gpu_cards import gpu_sections
     from rgt_tui.ui.widgets.queue_lines import queue_lines
     from rgt_tui.ui.widgets.vitals import disk_lines, memory_lines

@@ -1,4 +1,7 @@
-"""A box's figures over 10 minutes, an hour or a day, with their extremes; times nobody watched are gaps."""
+"""A box's figures over 10 minutes, an hour or a day, with their extremes.
+
+Unwatched times are gaps.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,26 @@ from rgt_tui.ui.widgets.panes import Section
 from rgt_tui.ui.widgets.spans import EMPTY, Line, dim, fit, line
 
 SPANS = (("10 min", 600.0, "5 min"), ("1 h", 3600.0, "30 min"), ("24 h", 86400.0, "12 h"))
-"""What can be chosen: words, seconds, and the half of it in words."""
+"""Selectable time spans: label, seconds, and the label of half the span."""
 LABEL = 18
-"""Columns of the names, at most; where they are shorter the course has the rest."""
+"""Maximum columns of the names; shorter names leave more room for the curves."""
 TAIL = 17
-"""Columns of the extremes, at the right."""
+"""Columns of the extremes at the right."""
 TALLEST = 6
-"""Lines of one figure's course; what moves seldom (a disk) has one."""
+"""Maximum lines per curve; slow figures such as disks get one line."""
 UNDER_WAY = 1.5
-"""Stretches behind the newest one that is kept for which the next is merely not whole yet."""
+"""If the newest value is at most this many intervals old, the next one is merely being recorded."""
 LIVELY = ("util", "vram", "cgroup")
 NAMES = {"util": "gpu", "vram": "vram", "cgroup": "memory"}
-"""What the first figures are called; disks and inodes carry their mount."""
+"""Labels of the first figures; disks and inodes are labelled by their mount."""
 MOST_FIGURES = 64
 
 
 def course_of(box: BoxState, name: str, begin: float, end: float, cells: int) -> list[float | None]:
-    """Return a figure's course: finely as far back as that is kept, before that as it is kept for the day."""
+    """Return a figure's curve.
+
+    From the fine recording where it reaches, before that the coarse one.
+    """
     fine, coarse = (
         course(past, past.names.index(name), begin, end, cells)
         if name in past.names
@@ -45,14 +51,16 @@ def course_of(box: BoxState, name: str, begin: float, end: float, cells: int) ->
 
 
 def course(past: Past, place: int, begin: float, end: float, cells: int) -> list[float | None]:
-    """Return a figure's course in equal parts of a stretch of time: the mean of what was seen in each, None = nothing.
+    """Return a figure's mean in each of `cells` equal parts of a time span.
+
+    None where nothing was recorded.
 
     Args:
-        past: What is kept.
-        place: Of the figure among its names.
+        past: The recording.
+        place: Index of the figure in its names.
         begin: Client clock.
         end: Client clock.
-        cells: How many parts.
+        cells: Number of parts.
     """
     step = (end - begin) / cells
     sums, counts = [0.0] * cells, [0] * cells
@@ -69,13 +77,13 @@ def course(past: Past, place: int, begin: float, end: float, cells: int) -> list
 
 
 def past_height(box: BoxState) -> int:
-    """Return the lines that a pane of it wants, its frame included."""
+    """Return the lines that a pane of the history needs, its frame included."""
     names = names_of(box)
     return 3 + len(names) + bool(unkept_cards(box, names, ""))
 
 
 def unkept_cards(box: BoxState, names: Sequence[str], when: str) -> str:
-    """Return what these figures lack of the single cards of a box; empty = nothing, or it has but one."""
+    """Return a note on which GPUs have no recording of their own; empty if none is missing."""
     cards = len(box.sample.gpus) if box.sample is not None else 0
     if cards > 1 and not any(map(is_of_card, names)):
         return f"nothing about its single cards is kept for {when}"
@@ -85,14 +93,17 @@ def unkept_cards(box: BoxState, names: Sequence[str], when: str) -> str:
 
 
 def past_room(box: BoxState, height: int) -> int:
-    """Return how much of so many lines a pane of it takes, its frame included: the lively figures use what is left."""
+    """Return how many of `height` lines the pane uses, frame included.
+
+    Busy figures take spare lines.
+    """
     least, lively = past_height(box), sum(name in LIVELY for name in names_of(box))
     more = max(0, min(TALLEST - 1, (height - least) // lively)) if lively else 0
     return min(height, least + lively * more)
 
 
 def names_of(box: BoxState) -> list[str]:
-    """Return the figures of which something is kept, utilisation first."""
+    """Return the recorded figures, utilisation first."""
     known = [
         name
         for past in (box.past, box.recent)
@@ -103,7 +114,7 @@ def names_of(box: BoxState) -> list[str]:
 
 
 def _order(name: str) -> tuple[int, int, int]:
-    """The box's own figures, its disks, then its cards one by one."""
+    """Sort key: the box's own figures, its disks, then its GPUs one by one."""
     kind, _, card = name.partition(":")
     if is_of_card(name):
         return 2, int(card) if card.isdecimal() else MOST_FIGURES, CARD_FIGURES.index(kind)
@@ -113,7 +124,10 @@ def _order(name: str) -> tuple[int, int, int]:
 
 
 def fitting_span(box: BoxState, now: float) -> int:
-    """Return which of `SPANS` what is kept fills best: of a box that was just met an hour would be one hole."""
+    """Return the index in `SPANS` that the recording fills best.
+
+    An hour would be mostly empty for a box that was added a few minutes ago.
+    """
     first = min((past.at[0] for past in (box.past, box.recent) if past.at), default=now)
     if now - first < SPANS[0][1]:
         return 0
@@ -123,20 +137,21 @@ def fitting_span(box: BoxState, now: float) -> int:
 def past_section(
     box: BoxState, span: int, width: int, height: int, now: float, hint: Line = EMPTY
 ) -> Section:
-    """Return the figures' courses, as tall as the room allows, with a line of times below.
+    """Draw the curves as tall as the room allows, with a time axis below.
 
     Args:
         box: The box.
-        span: Which of `SPANS`.
+        span: Index in `SPANS`.
         width: Cells.
-        height: Lines that there are; more are made where not each figure fits in one, for the pane to scroll.
+        height: Available lines. The result is longer if not every figure fits; the pane scrolls
+            then.
         now: Client clock.
-        hint: For the border.
+        hint: Shown in the border.
     """
     words, seconds, _ = SPANS[span % len(SPANS)]
     newest = max((past.at[-1] for past in (box.past, box.recent) if past.at), default=now)
     if 0 < now - newest <= UNDER_WAY * box.recent.width:
-        now = newest  # what is younger is being read: nobody failed to watch
+        now = newest  # later values are still being recorded: this is no gap
     begin = now - seconds
     names = names_of(box)
     label = min(LABEL, max((len(label_of(name)) for name in names), default=0) + 2)
@@ -169,7 +184,8 @@ def _figure(
     known = [value for value in values if value is not None]
     write = degrees if name.startswith("temp:") else percent
     low, high = write(min(known)), write(max(known))
-    # From 0 to 100 percent, or degrees: a figure that hardly moves is a flat line, and no false alarm.
+    # Fixed scale of 0 to 100 (percent or °C): a figure that hardly moves is a flat line, no false
+    # alarm.
     rows = spark_rows(values, room, tall, low=0.0, high=100.0)
     span = f"min {low:>4} max {high:>4}"
     last = f"now {write(values[-1]):>4}" if values[-1] is not None else ""
@@ -185,7 +201,7 @@ def _figure(
 
 
 def label_of(name: str) -> str:
-    """Return what a figure is called: ``gpu``, ``GPU 0 temp``, ``disk data``, ``inode data``."""
+    """Return a figure's label: ``gpu``, ``GPU 0 temp``, ``disk data``, ``inode data``."""
     kind, _, mount = name.partition(":")
     if is_of_card(name):
         return f"GPU {mount} {kind}"
@@ -196,7 +212,7 @@ def label_of(name: str) -> str:
 
 
 def degrees(value: float | None) -> str:
-    """Return a temperature in at most four characters."""
+    """Return a temperature in at most five characters."""
     if value is None:
         return NONE
     if value < 100:

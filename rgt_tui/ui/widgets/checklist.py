@@ -1,4 +1,4 @@
-"""The six phases and their checks: what is proved and what comes next, as values, lines, and two widgets."""
+"""The six phases and their checks, with two widgets that show the proved ones and the next one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WORDS = {
 RAIL = 19
 """Columns of the phases at the left."""
 WORDY = 96
-"""From this width on each check has its status in a word, too."""
+"""Minimum width to show each check's status as a word, too."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,19 @@ class Phase:
 
     @property
     def name(self) -> str:
-        """What happens in it."""
+        """The phase's name."""
         if 0 <= self.number < len(PHASES):
             return PHASES[self.number]
         return f"phase {self.number}"
 
     @property
     def proved(self) -> int:
-        """How many checks passed."""
+        """Number of checks that passed."""
         return sum(check.status is CheckStatus.PASSED for check in self.checks)
 
     @property
     def status(self) -> CheckStatus:
-        """The worst of its checks; passed only if all are."""
+        """The worst status of its checks; passed only if all passed."""
         found = {check.status for check in self.checks}
         for status in (
             CheckStatus.FAILED,
@@ -81,27 +81,27 @@ class Phase:
 
     @property
     def wants_a_look(self) -> bool:
-        """Whether something in it failed or warns."""
+        """Whether a check in it failed or warns."""
         return self.status in {CheckStatus.FAILED, CheckStatus.WARN}
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the list: a phase's heading, or one of its checks."""
+    """A line of the list: the heading of a phase, or one of its checks."""
 
     phase: Phase
     check: CheckResult | None = None
 
     @property
     def key(self) -> str:
-        """What tells it from all other lines."""
+        """Unique key of the line."""
         if self.check is not None:
             return self.check.id
         return f"phase {self.phase.number}"
 
 
 MOST_KEPT = 5_000
-"""Lines that a run has printed; of more the oldest go."""
+"""Maximum lines kept of a run's output; the oldest are dropped."""
 
 
 @dataclass
@@ -114,24 +114,24 @@ class CheckRun:
     lines: list[str] = field(default_factory=list)
     ended: float | None = None
     status: int | None = None
-    """None while it runs, and where it was ended or could not be begun."""
+    """None while it runs, and if it was stopped or could not start."""
     words: str = ""
     """Why it has no status."""
 
     @property
     def under_way(self) -> bool:
-        """Whether it goes on."""
+        """Whether it is still running."""
         return self.ended is None
 
     def take(self, row: str) -> None:
-        """Take in a line that it has printed."""
+        """Append a line of output."""
         self.lines.append(row)
         if len(self.lines) > MOST_KEPT:
             del self.lines[: MOST_KEPT // 5]
 
 
 def run_lines(run: CheckRun, width: int, height: int, now: float) -> list[Line]:
-    """Draw a run: its command, the newest lines that it printed, and how it stands."""
+    """Draw a run: its command, its newest lines of output, and its state."""
     took = compact_time(max(0.0, (run.ended if run.ended is not None else now) - run.began))
     if run.under_way:
         foot = line(
@@ -154,7 +154,7 @@ def run_lines(run: CheckRun, width: int, height: int, now: float) -> list[Line]:
 
 
 def phases_of(checks: Iterable[CheckResult]) -> tuple[Phase, ...]:
-    """Group checks by phase; the six phases are there even without a check."""
+    """Group checks by phase. The six phases always exist, even without checks."""
     found: dict[int, list[CheckResult]] = {number: [] for number in range(len(PHASES))}
     for check in checks:
         found.setdefault(check.phase, []).append(check)
@@ -170,7 +170,7 @@ def _order(check: CheckResult) -> tuple[list[int], str]:
 
 
 def next_check(phases: Sequence[Phase]) -> CheckResult | None:
-    """Return what to look at first: the first that failed, else the first that is not proved yet."""
+    """Return the check to work on: the first failed one, else the first that is not proved yet."""
     checks = [check for phase in phases for check in phase.checks]
     failed = (check for check in checks if check.status is CheckStatus.FAILED)
     return next(
@@ -179,7 +179,7 @@ def next_check(phases: Sequence[Phase]) -> CheckResult | None:
 
 
 def rows_of(phases: Sequence[Phase], opened: frozenset[int], *, closed_too: bool) -> list[Row]:
-    """Return the lines of the list: open phases with their checks, and closed ones where there is no rail."""
+    """Return the lines of the list: open phases with their checks, closed ones if `closed_too`."""
     rows: list[Row] = []
     for phase in phases:
         if phase.number in opened:
@@ -191,7 +191,7 @@ def rows_of(phases: Sequence[Phase], opened: frozenset[int], *, closed_too: bool
 
 
 def mark(status: CheckStatus) -> Span:
-    """Return the glyph of a status. Green is for what is proved, and for nothing else."""
+    """Return the glyph of a status. Green means proved, and nothing else."""
     g = glyphs()
     return {
         CheckStatus.PASSED: Span(g.check, Tone.PROVED),
@@ -203,7 +203,7 @@ def mark(status: CheckStatus) -> Span:
 
 
 def summary_parts(phases: Sequence[Phase]) -> Parts:
-    """Return the right end of the header: ``23 of 31 proved   2 failed   6 need you   next: 4.3``."""
+    """Return the header's right end: ``23 of 31 proved   2 failed   6 need you   next: 4.3``."""
     checks = [check for phase in phases for check in phase.checks]
     count = {status: sum(check.status is status for check in checks) for status in CheckStatus}
     parts: Parts = [(2, line(Span(f"{count[CheckStatus.PASSED]} of {len(checks)} proved")))]
@@ -251,7 +251,7 @@ def row_line(row: Row, width: int, now: float, *, opened: bool, longest: int = 4
         row: One of `rows_of`.
         width: Cells.
         now: Client clock.
-        opened: Whether the phase is.
+        opened: Whether the phase is open.
         longest: Cells of the longest title in the list.
     """
     if row.check is None:
@@ -287,7 +287,7 @@ def row_line(row: Row, width: int, now: float, *, opened: bool, longest: int = 4
 
 
 def age_of(check: CheckResult, now: float) -> str:
-    """Return the age of a check's evidence; a dash where there is no evidence."""
+    """Return the age of a check's evidence; a dash if it has none."""
     if check.at is None:
         return glyphs().dash
     return compact_time(max(0.0, now - check.at))
@@ -296,7 +296,7 @@ def age_of(check: CheckResult, now: float) -> str:
 def detail_lines(
     row: Row | None, width: int, height: int, now: float, runs: str = ""
 ) -> list[Line]:
-    """Draw the selected line in full: nothing of its evidence is cut as long as there is room.
+    """Draw the selected line in full; its evidence is cut only if there is no room.
 
     `runs` is the command that can be run for it.
     """
@@ -339,7 +339,7 @@ def detail_lines(
 
 
 def then_lines(checks: Iterable[CheckResult], width: int, height: int) -> list[Line]:
-    """Draw checks with all of their evidence, which the list cuts; as many as fit, behind an empty line."""
+    """Draw checks below an empty line, as many as fit, with their full evidence."""
     lines: list[Line] = [EMPTY]
     for check in checks:
         told = f"{check.title}: {check.evidence}" if check.evidence else check.title
@@ -357,7 +357,7 @@ def then_lines(checks: Iterable[CheckResult], width: int, height: int) -> list[L
 
 
 WITH_RAIL = 100
-"""From this width on the phases have a column of their own: below, it would cut what the checks say."""
+"""Minimum width for the rail of phases; on narrower screens it would cut the checks' text."""
 
 
 class Checklist(SelectableList[str]):
@@ -378,7 +378,7 @@ class Checklist(SelectableList[str]):
 
     @property
     def rows(self) -> list[Row]:
-        """All lines that the selection can go to."""
+        """All selectable lines."""
         return rows_of(self._phases, self._opened, closed_too=self.size.width < WITH_RAIL)
 
     @property
@@ -393,7 +393,7 @@ class Checklist(SelectableList[str]):
         now: float,
         empty: Sequence[str] = (),
     ) -> None:
-        """Set what is listed, or the lines `empty` where there is nothing to list."""
+        """Set the phases, or the lines `empty` to show if there are none."""
         self._phases, self._opened, self._now = phases, opened, now
         self._empty = [
             line("  ", Span(text, Tone.DIM if place else Tone.TEXT))
@@ -403,19 +403,19 @@ class Checklist(SelectableList[str]):
         self.redraw()
 
     def below(self, height: int) -> int:
-        """Return how many lines do not fit below those that a list of so many lines shows."""
+        """Return how many lines are hidden below the list at this height."""
         rows = len(self.rows)
         self.keep_in_sight(self.index, rows, height)
         return max(0, rows - self._top - height)
 
     @property
     def selected_from(self) -> int:
-        """Behind the rail, which is about phases, not about the selected check."""
+        """First column of the list; the rail before it shows phases, not the selected check."""
         return self.rail
 
     @property
     def rail(self) -> int:
-        """Columns that the phases take at the left; none where it is narrow."""
+        """Columns of the rail; 0 on a narrow screen."""
         if self.size.width >= WITH_RAIL:
             return RAIL + 2
         return 0
@@ -449,7 +449,7 @@ class Checklist(SelectableList[str]):
         return lines
 
     def on_click(self, event: events.Click) -> None:
-        """Select a check; a phase opens or closes."""
+        """Select a check, or open or close a phase."""
         if event.x < self.rail:
             phases = [phase.number for phase in self._phases[event.y : event.y + 1]]
         else:
@@ -462,7 +462,7 @@ class Checklist(SelectableList[str]):
 
 
 class CheckDetail(LineWidget):
-    """One check in full, and what its run prints."""
+    """One check in full, and the output of its run."""
 
     def __init__(self) -> None:
         super().__init__(id="check-detail")
@@ -490,15 +490,16 @@ class CheckDetail(LineWidget):
             now: Client clock.
             run: Its newest run.
             runs: The command that can be run for it.
-            below: Lines of the list that do not fit, if the list stands above: then the first line is about them.
-            then: What asks for a look besides; it is said where there is room.
+            below: Hidden lines of the list above, counted in the first line; None if the list is
+                not above.
+            then: Further checks that need attention, listed if there is room.
         """
         self._row, self._now, self._run, self._runs, self._below = row, now, run, runs, below
         self._then = then
         self.redraw()
 
     def make_lines(self, width: int, height: int) -> list[Line]:
-        """Draw it."""
+        """Draw the check and its run."""
         inner = max(8, width - 2)
         above: list[Line] = []
         if self._below is not None:

@@ -1,4 +1,4 @@
-"""The plot of curves with its pointer, the legend of the runs, and all metrics as a grid of small plots."""
+"""The plot of curves with its crosshair, the legend of the runs, and a grid of small plots."""
 
 from __future__ import annotations
 
@@ -27,23 +27,24 @@ LIGHT = ("#2563a8", "#7a4fc0", "#0b7f92", "#b03a86", "#2a2f36", "#4048c8")
 DARK_LOST = ("#3c546c", "#5d4d70", "#355f68", "#6a4a5e", "#5b6068", "#494c73")
 LIGHT_LOST = ("#a9c0d8", "#c8b8e2", "#a2ccd3", "#dcb2cd", "#b0b4ba", "#b4b7e6")
 STROKES = ("⠒⠒⠒", "⠒⠂⠒", "⠐⠐⠐", "⠒⠐⠐")
-"""A piece of each of the lines that runs are drawn with, in the order of `rgt_tui.ui.plot.canvas.DASHES`."""
+"""A sample of each run's line style, in the order of `rgt_tui.ui.plot.canvas.DASHES`."""
 WIDEST_NAME = 32
 LEAST_WIDTH, LEAST_HEIGHT = 38, 8
-"""Cells of a small plot, its title included."""
+"""Minimum size of a small plot in cells, title included."""
 GAP = 2
 NAMES = 1
 """Lines above the plots, with the names of the runs."""
 
 
 BEST_SHAPE = 3.5
-"""Columns per row of cells: a plot some 1.7 times as wide as it is high, as a cell is twice as high as it is wide."""
+"""Columns per row. A cell is twice as high as wide, so a plot is about 1.7 times as wide as
+high."""
 
 
 def curve_tone(number: int, *, lost: bool = False) -> Tone:
-    """Return the tone of a run's curve, or of the part that a resume threw away.
+    """Return the tone of a run's curve, or of the part that was lost on a resume.
 
-    Tones are names of component classes; these have rules on the widgets that ask for them with `css`, nowhere else.
+    Tones are names of component classes; these exist only on widgets that add the rules of `css`.
     """
     return cast(Tone, f"{'lost' if lost else 'curve'}-{number % len(DARK)}")
 
@@ -63,14 +64,14 @@ _FIRST_CURVE = 8
 
 
 class CurvePlot(LineWidget):
-    """Curves over the x axis that was chosen."""
+    """Curves over the chosen x axis."""
 
     DEFAULT_CSS = css("CurvePlot")
 
     ALLOW_SELECT = False  # the mouse moves the crosshair
 
     class Pointed(Message):
-        """The pointer is over a place of the x axis (None: it left), or clicked on it."""
+        """The pointer moved over the x axis (None: it left the plot), or clicked on it."""
 
         def __init__(self, x: float | None, *, clicked: bool = False) -> None:
             super().__init__()
@@ -78,7 +79,7 @@ class CurvePlot(LineWidget):
             self.clicked = clicked
 
     class Zoomed(Message):
-        """The wheel asked for another window."""
+        """The wheel requested a larger or smaller window."""
 
         def __init__(self, factor: float, x: float) -> None:
             super().__init__()
@@ -93,20 +94,20 @@ class CurvePlot(LineWidget):
 
     @property
     def frame(self) -> Frame | None:
-        """What was drawn last."""
+        """The last drawn frame."""
         return self._frame
 
     def forget(self) -> None:
-        """Draw anew, whatever was drawn."""
+        """Forget the last frame, so that the plot is redrawn from the start."""
         self._frame = None
 
     def show(self, board: Board | None, empty: Sequence[str]) -> None:
-        """Draw a board, or the lines `empty` where there is nothing to draw."""
+        """Draw a board, or the lines `empty` if there is nothing to draw."""
         self._board, self._empty = board, empty
         self.redraw()
 
     def make_lines(self, width: int, height: int) -> list[Line]:
-        """Draw the plot, or say why there is none."""
+        """Draw the plot, or say why it is missing."""
         self._frame = None
         if self._board is not None and width >= 20 and height >= 5:
             self._frame = self._board.frame((width, height), ascii_only=not glyphs().braille)
@@ -125,7 +126,7 @@ class CurvePlot(LineWidget):
         self.post_message(self.Pointed(self._place(event)))
 
     def on_leave(self, event: events.Leave) -> None:
-        """Take the crosshair away."""
+        """Hide the crosshair."""
         self.post_message(self.Pointed(None))
 
     def on_click(self, event: events.Click) -> None:
@@ -135,7 +136,7 @@ class CurvePlot(LineWidget):
             self.post_message(self.Pointed(x, clicked=True))
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Closer."""
+        """Zoom in."""
         self._zoom(event, 0.8)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
@@ -162,7 +163,7 @@ def _tone(style: int) -> Tone:
 
 
 def _centred(texts: Sequence[str], width: int, height: int) -> list[Line]:
-    """Put a few lines where the eye is: a little above the middle."""
+    """Centre a few lines, slightly above the middle."""
     lines: list[Line] = [EMPTY] * max(0, (height - len(texts)) * 2 // 5)
     for index, text in enumerate(texts):
         pad = " " * max(1, (width - len(text)) // 2)
@@ -170,7 +171,7 @@ def _centred(texts: Sequence[str], width: int, height: int) -> list[Line]:
     return lines
 
 
-# The legend of the curves: every run with its line style, value, state and step, and what happened to it.
+# The legend: every run with its line style, value, state and step, and its notes.
 
 
 @dataclass(frozen=True)
@@ -180,31 +181,31 @@ class Entry:
     key: RunKey
     number: int
     value: float | None
-    """At the crosshair if there is one, else the newest."""
+    """At the crosshair if it is shown, else the newest."""
     state: str
-    """A cell's state, or empty where the box has no word for it."""
+    """A cell's state; empty if the box does not report one."""
     step: int | None
     age: float | None
-    """Seconds since it last moved on, for a run that should be moving."""
+    """Seconds since its last progress, for a run that should progress."""
     shown: bool
     notes: tuple[tuple[str, Tone], ...] = ()
     name: str = ""
-    """What it is called here: with its box where there are several."""
+    """The displayed name, with the box if there are several; empty = the run's own name."""
     aside: str = ""
-    """Why it is not shown, or not all of it."""
+    """Why it is hidden, or only partly shown."""
     differs: str = ""
-    """In what it was started differently from the pinned run."""
+    """How its start parameters differ from the pinned run's."""
     unseen: str = ""
-    """The glyph that says why its box has not been heard of for a while; empty where it has."""
+    """Glyph for why its box has not reported for a while; empty if it has."""
 
     @property
     def shown_name(self) -> str:
-        """The name as it is written."""
+        """The displayed name."""
         return self.name or self.key.run
 
 
 class CurveLegend(SelectableList[RunKey]):
-    """All runs that are listed, the selected one marked."""
+    """All listed runs, the selected one marked."""
 
     DEFAULT_CSS = css("CurveLegend")
     WHEEL = 1
@@ -214,22 +215,22 @@ class CurveLegend(SelectableList[RunKey]):
         self._title = ""
         self._entries: Sequence[Entry] = ()
         self.brief = 0
-        """1 = without what happened to the runs, 2 = and in what they differ: where that would hide a curve."""
+        """1 = no notes, 2 = also no differences; used where they would hide a curve."""
 
     def show_runs(self, title: str, entries: Sequence[Entry], selected: RunKey | None) -> None:
-        """Set what is listed."""
+        """Set the title, the entries and the selected run."""
         self._title, self._entries, self._picked = title, entries, selected
         self._keys = [entry.key for entry in entries]
         self.redraw()
 
     def needed(self, *, brief: int = 0) -> int:
-        """Return how many lines it would take."""
+        """Return how many lines the legend needs."""
         if brief:
             return 1 + len(self._entries)
         return 1 + sum(1 + (len(entry.notes) if entry.shown else 0) for entry in self._entries)
 
     def needed_width(self, *, brief: int = 0) -> int:
-        """Return how many columns it would take."""
+        """Return how many columns the legend needs."""
         names = max((len(entry.shown_name) for entry in self._entries), default=0)
         lines = [
             entry_line(entry, 0, min(names, WIDEST_NAME), brief=brief) for entry in self._entries
@@ -261,7 +262,7 @@ class CurveLegend(SelectableList[RunKey]):
 
 
 def note_line(note: tuple[str, Tone]) -> Line:
-    """Draw what happened to a run, below it."""
+    """Draw a note below its run."""
     return line("       ", Span(*note))
 
 
@@ -278,7 +279,7 @@ def state_mark(state: str) -> tuple[str, Tone]:
 
 
 def stroke(entry: Entry) -> str:
-    """Return a piece of the line that a run is drawn with."""
+    """Return a sample of the line that a run is drawn with."""
     if not glyphs().braille:
         return "---"
     if entry.shown:
@@ -287,13 +288,13 @@ def stroke(entry: Entry) -> str:
 
 
 def entry_line(entry: Entry, width: int, names: int, *, brief: int = 0) -> Line:
-    """Draw one run: tag, line, name, value, state, step, age, and in what it differs from the pinned one.
+    """Draw one run: tag, line, name, value, state, step, age, and differences to the pinned run.
 
     Args:
         entry: The run.
-        width: Columns there are; 0 = as many as it takes. What does not fit is cut from the name.
+        width: Available columns; 0 = unlimited. The name is cut to fit.
         names: Columns of the longest name.
-        brief: 2 = without what differs.
+        brief: 2 = without the differences.
     """
     tone = curve_tone(entry.number)
     glyph, state_tone = state_mark(entry.state)
@@ -319,12 +320,12 @@ def entry_line(entry: Entry, width: int, names: int, *, brief: int = 0) -> Line:
     )  # fmt: skip
 
 
-# All metrics of the runs as small plots, as many as fit at a readable size.
+# All metrics as small plots, as many as fit at a readable size.
 
 
 def layout(count: int, width: int, height: int) -> tuple[int, int]:
-    """Return into how many columns and rows so many plots are put: all where they fit, in the best shape."""
-    width, height = max(1, width), max(1, height)  # it may be drawn before it is laid out
+    """Return the columns and rows for `count` plots: those nearest to the best shape that fit."""
+    width, height = max(1, width), max(1, height)  # may be drawn before the first layout
     most = max(1, (width + GAP) // (LEAST_WIDTH + GAP)), max(1, height // LEAST_HEIGHT)
     fitting = [(columns, -(-count // columns)) for columns in range(1, min(count, most[0]) + 1)]
     fitting = [each for each in fitting if each[1] <= most[1]]
@@ -341,7 +342,7 @@ def layout(count: int, width: int, height: int) -> tuple[int, int]:
 
 
 def newest_told(value: float) -> str:
-    """Return a value of any metric: a loss with its decimals, thousands of tokens a second without."""
+    """Return the newest value: a loss with its decimals, thousands of tokens a second without."""
     if 1e3 <= abs(value) < 1e6:
         return thousands(value)
     return number(value)
@@ -369,14 +370,14 @@ class MetricGrid(LineWidget):
     def show(
         self, boards: Mapping[str, Board], metrics: Sequence[str], chosen: str, empty: Sequence[str]
     ) -> None:
-        """Set what is drawn; `empty` says why where there is nothing."""
+        """Set the plots; `empty` says why there are none."""
         self._boards, self._metrics, self._empty = boards, metrics, empty
         self._at = metrics.index(chosen) if chosen in metrics else 0
         self.redraw()
 
     @property
     def columns(self) -> int:
-        """Plots beside each other."""
+        """Number of plots side by side."""
         return self._layout[0]
 
     @property
@@ -384,7 +385,7 @@ class MetricGrid(LineWidget):
         return layout(len(self._metrics), self.size.width, self.size.height - NAMES)
 
     def shown_metrics(self) -> Sequence[str]:
-        """Return those on screen: the page with the chosen one."""
+        """Return the metrics on screen: the page with the chosen one."""
         columns, rows = self._layout
         first = self._at // (columns * rows) * columns * rows
         return self._metrics[first : first + columns * rows]
@@ -435,7 +436,7 @@ class MetricGrid(LineWidget):
         return [*made[:height], *[EMPTY] * (height - len(made))]
 
     def on_click(self, event: events.Click) -> None:
-        """Hand the plot under the pointer to the screen."""
+        """Choose the plot under the pointer."""
         columns, rows = self._layout
         across, down = (
             (self.size.width + GAP) // columns,
@@ -448,7 +449,7 @@ class MetricGrid(LineWidget):
 
 
 def run_names(board: Board, width: int) -> Line:
-    """Return what the numbers and the colours of the small plots mean: as many runs as fit, the others counted."""
+    """Draw the key of the small plots: numbered and coloured run names, as many as fit."""
     drawn_ = [each for each in board.runs if each.key not in board.settings.hidden]
     several = len({each.box for each in drawn_}) > 1
     numbered = len(drawn_) > 1
@@ -467,5 +468,5 @@ def run_names(board: Board, width: int) -> Line:
 
 
 def grid_settings(settings: Settings, metric: str) -> Settings:
-    """Return how a small plot is drawn: as the large one, without what has no room."""
+    """Return the settings of a small plot: those of the large one, minus what does not fit."""
     return replace(settings, metric=metric, evaluations=False, best=False)

@@ -1,4 +1,4 @@
-"""The fixed lines of every screen: header and notice at the top, last event, text entry and keys at the bottom."""
+"""The fixed lines of every screen: header, notice, last event, text entry and keys."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from rgt_tui.ui.widgets.spans import (
 )
 
 Parts = list[tuple[int, Line]]
-"""What stands at the right end, each part with its importance (lower stays longer)."""
+"""Parts of the right end with their rank; parts with a higher rank are dropped first."""
 
 
 class CrumbChosen(Message):
@@ -46,11 +46,11 @@ class CrumbChosen(Message):
 
 
 BACK = -1
-"""In place of a crumb: one screen back."""
+"""Returned instead of a crumb's index: go back one screen."""
 
 
 class HeaderLine(LineWidget):
-    """Crumbs at the left, the summary at the right; where there is a screen below, the name goes back to it."""
+    """Crumbs at the left, the summary at the right; a click on the program's name goes back."""
 
     def __init__(self) -> None:
         super().__init__(id="header")
@@ -64,7 +64,11 @@ class HeaderLine(LineWidget):
             self.redraw()
 
     def crumb_at(self, column: int) -> int | None:
-        """Return which crumb stands at a column; the name of the program goes back, else it counts as the first."""
+        """Return the index of the crumb at a column, or None.
+
+        The program's name goes back one screen, or counts as the first crumb if there is no screen
+        below.
+        """
         x = len(" rgt  ")
         if column < x:
             if self._goes_back:
@@ -84,7 +88,7 @@ class HeaderLine(LineWidget):
         return len(self._crumbs) > 1
 
     def on_click(self, event: events.Click) -> None:
-        """Go to the screen whose crumb is under the pointer."""
+        """Go to the screen whose crumb was clicked."""
         index = self.crumb_at(event.x)
         if index is not None:
             self.post_message(CrumbChosen(index))
@@ -105,11 +109,11 @@ class HeaderLine(LineWidget):
 
 
 class NoticeLine(LineWidget):
-    """What a person must know of the whole session, for as long as it lasts.
+    """A warning that applies to the whole session.
 
     Args:
-        words: What holds, shortest last word first to go.
-        advice: What to do; it stays where both do not fit.
+        words: The warning; cut if both parts do not fit.
+        advice: What to do about it; never cut in favour of the warning.
     """
 
     def __init__(self, words: str, advice: str) -> None:
@@ -127,21 +131,21 @@ class NoticeLine(LineWidget):
 
 RANKS = {"error": 2, "warn": 1}
 HOLDS_S = {"error": 600.0, "warn": 60.0}
-"""For so long an event keeps the line from milder ones."""
+"""Seconds for which an event of that level stays on the line despite newer, milder ones."""
 
 
 def standing(
     events: Sequence[FleetEvent], now: float, seen_at: float = -math.inf
 ) -> tuple[FleetEvent | None, int]:
-    """Return the event that the line says, and how many have come since.
+    """Return the event to show, and how many newer ones there are.
 
-    That is the newest one, unless a worse one before it is recent and nothing has been said since of what it is
-    about: an error is not wiped away by *gpt-c started*, but by its own end.
+    This is the newest event, unless a worse one is recent and no later event is about the same
+    thing: an error is not replaced by *gpt-c started*, only by the event that ends it.
 
     Args:
         events: Oldest first.
         now: Client clock.
-        seen_at: Client clock at which somebody said to have seen what was there.
+        seen_at: Client clock up to which the person has marked events as seen.
     """
     if not events:
         return None, 0
@@ -161,7 +165,7 @@ def standing(
 
 
 class EventLine(LineWidget):
-    """The event that matters most now (see `standing`), or a hint for as long as one is given."""
+    """The most important current event (see `standing`), or a hint while one is set."""
 
     def __init__(self) -> None:
         super().__init__(id="event")
@@ -177,14 +181,14 @@ class EventLine(LineWidget):
         resting: str = "",
         seen_at: float = -math.inf,
     ) -> None:
-        """Set the last events, oldest first, and what to say while there is none."""
+        """Set the last events, oldest first, and the text to show if there are none."""
         event, since = standing(events, now, seen_at)
         if (event, since, resting) != (self._event, self._since, self._resting):
             self._event, self._since, self._resting = event, since, resting
             self.redraw()
 
     def hint(self, text: str | None) -> None:
-        """Say something instead of the last event; None ends it."""
+        """Show a hint instead of the last event; None ends it."""
         self._hint = text
         self.redraw()
 
@@ -211,7 +215,7 @@ HELP = "app.help"
 
 
 def layout_keys(commands: Sequence[Command], width: int) -> list[tuple[int, int, Command]]:
-    """Return ``(first column, last column + 1, command)`` of those that fit; less important ones give way."""
+    """Return ``(first column, last column + 1, command)`` of the keys that fit, by importance."""
     wanted = sorted((c for c in commands if c.footer), key=lambda c: (c.id == HELP, c.footer))
     wanted = [*wanted[:-1][: SHOWN_AT_MOST - 1], *wanted[-1:]]
     while wanted:
@@ -223,7 +227,7 @@ def layout_keys(commands: Sequence[Command], width: int) -> list[tuple[int, int,
             x = end + 3
         if places[-1][1] <= width - 1:
             return places
-        # Help stays: it is the way to all others.
+        # Help is never dropped: it leads to all other keys.
         wanted.pop(-2 if len(wanted) > 1 else -1)
     return []
 
@@ -237,13 +241,13 @@ class KeyLine(LineWidget):
         self._badges: tuple[str, ...] = ()
 
     def offer(self, commands: Sequence[Command]) -> None:
-        """Show the keys of these commands from now on."""
+        """Show the keys of these commands."""
         if tuple(commands) != tuple(self._commands):
             self._commands = commands
             self.redraw()
 
     def set_badges(self, *badges: str) -> None:
-        """Show words at the right end, e.g. that a GPU is simulated."""
+        """Set the badges at the right end, e.g. that a GPU is simulated."""
         if badges != self._badges:
             self._badges = badges
             self.redraw()
@@ -268,7 +272,7 @@ class KeyLine(LineWidget):
         return [spread(tuple(spans), right, width)]
 
     async def on_click(self, event: events.Click) -> None:
-        """Run the command under the pointer."""
+        """Run the command that was clicked."""
         for start, end, command in layout_keys(
             self._commands, self.size.width - width_of(self._right())
         ):
@@ -278,7 +282,7 @@ class KeyLine(LineWidget):
 
 
 class EntryLabel(LineWidget):
-    """What is being typed."""
+    """The label of an entry."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -291,7 +295,7 @@ class EntryLabel(LineWidget):
 
 
 class EntryNote(LineWidget):
-    """What is to be said of what is being typed."""
+    """A message about the text being typed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -299,27 +303,27 @@ class EntryNote(LineWidget):
         self.styles.width = 0
 
     def say(self, text: str) -> None:
-        """Say something else."""
+        """Set the message; empty hides it."""
         self._text = text
         self.styles.width = len(self._text) + 2 if text else 0
         self.styles.max_width = "60%"
         self.redraw()
 
     def make_lines(self, width: int, height: int) -> list[Line]:
-        """Draw it."""
+        """Draw the message."""
         return [clip(line(" ", Span(self._text, Tone.WARN)), width)]
 
 
 class EntryHost(Protocol):
-    """A screen that an entry line is put on."""
+    """A screen that shows an entry line."""
 
     def main_widget(self) -> Widget | None:
-        """Return the widget that gets the keys when the entry closes; None = the screen itself."""
+        """Return the widget to focus when the entry closes; None = the screen itself."""
         ...
 
 
 class EntryLine(Enduring, Horizontal):
-    """Sends each change; Enter keeps the text, Escape gives it up. Then it goes away and the list has the keys."""
+    """Reports each change; Enter keeps the text, Escape discards it. Then the entry closes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", show=False)]
 
@@ -327,11 +331,11 @@ class EntryLine(Enduring, Horizontal):
         super().__init__()
         self._label, self._text = label, text
         self.leaving = False
-        """It is closed: nothing of it is seen any more."""
+        """Whether it is closed and about to be removed."""
 
     @property
     def takes_keys(self) -> bool:
-        """True while what is typed comes here."""
+        """Whether the keyboard input goes here."""
         return not self.leaving and any(entry.has_focus for entry in self.query(Input))
 
     def compose(self) -> ComposeResult:
@@ -341,29 +345,29 @@ class EntryLine(Enduring, Horizontal):
         yield EntryNote()
 
     def say(self, text: str) -> None:
-        """Say something of what is being typed, at the right; empty = nothing."""
-        for note in self.query(EntryNote):  # there is none any more once the entry goes
+        """Show a message about the text at the right; empty hides it."""
+        for note in self.query(EntryNote):  # the note is already gone while the entry closes
             note.say(text)
 
     def on_mount(self) -> None:
-        """Take the keys and the place of the event line."""
+        """Focus the input, and hide the event line."""
         self.screen.query_one("#event").display = False
         self.query_one(Input).focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Pass the text on."""
+        """Forward the changed text."""
         event.stop()
         if self.is_mounted and event.value != self._text:
             self._text = event.value
             self.post_message(EntryChanged(event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Keep the text."""
+        """Close with the text."""
         event.stop()
         self._close(event.value)
 
     def action_give_up(self) -> None:
-        """Drop the text."""
+        """Close without the text."""
         self._close(None)
 
     def _close(self, text: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The GPUs of a box: a card each where there are few, a line each where there are many, the worst first."""
+"""The GPUs of a box, the worst first: a section each if there are few, else a line each."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ from rgt_tui.ui.widgets.spans import (
 
 SIM = line(Span("SIM", Tone.BADGE))
 WHOLE_CARDS = 2
-"""Up to so many each has a section of its own; up to `TWO_LINES` two lines, of more one."""
+"""Up to this many GPUs get a section each; up to `TWO_LINES` get two lines, more get one."""
 TWO_LINES = 4
 MOST_CARDS = 64
-"""What claims to be more is counted, not drawn."""
+"""Further GPUs are counted, not drawn."""
 MOST_SLICES = 16
-"""A card can be cut into 7."""
+"""A GPU can be split into 7."""
 FAULTY, WEAK, IDLE = 1, 2, 3
-"""Ranks: up to the first one a card is in trouble; slowed or narrowed down; idle beside others that work."""
+"""Ranks. Up to `FAULTY` a GPU is in trouble; `WEAK`: slowed or with missing lanes; `IDLE`: idle
+while others work."""
 
 
 def rank(gpu: Gpu, busiest: float) -> int:
-    """Return how urgently a card wants a look, 0 = the most.
+    """Return how urgently a GPU needs attention, 0 = most urgently.
 
     Args:
-        gpu: The card.
-        busiest: Utilisation of the box's busiest card.
+        gpu: The GPU.
+        busiest: Utilisation of the box's busiest GPU.
     """
     if gpu.error:
         return 0
@@ -57,7 +58,7 @@ def rank(gpu: Gpu, busiest: float) -> int:
 
 
 def worst_first(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """Return the cards, those in trouble first, then those that idle beside busy ones; else by their number."""
+    """Return the GPUs: those in trouble first, then idle ones among busy ones, then by number."""
     busiest = _busiest(gpus)
     return sorted(gpus, key=lambda gpu: (rank(gpu, busiest), gpu.index))
 
@@ -67,12 +68,15 @@ def _busiest(gpus: Sequence[Gpu]) -> float:
 
 
 def in_trouble(box: BoxState) -> bool:
-    """Tell whether a card of the box is dead, or the driver holds an error against it."""
+    """Return whether a GPU of the box is dead or has an error reported by the driver."""
     return box.sample is not None and any(rank(gpu, 0.0) <= FAULTY for gpu in box.sample.gpus)
 
 
 def narrow(gpu: Gpu) -> bool:
-    """Say whether lanes to the host are missing. A lower generation is not counted: an idle card lowers it."""
+    """Return whether PCIe lanes are missing.
+
+    A lower generation is ignored: an idle GPU lowers it.
+    """
     return (
         gpu.pcie_width is not None
         and gpu.pcie_width_max is not None
@@ -81,12 +85,12 @@ def narrow(gpu: Gpu) -> bool:
 
 
 def links_down(gpu: Gpu) -> bool:
-    """Say whether some of the NVLinks are up, and some are not. None at all may be a card without a bridge."""
+    """Return whether only some NVLinks are up. None up is ignored: the GPU may lack a bridge."""
     return bool(gpu.nvlinks_up) and gpu.nvlinks is not None and (gpu.nvlinks_up or 0) < gpu.nvlinks
 
 
 def gpu_sections(box: BoxState, width: int) -> list[Section]:
-    """Return a section for each card where there are few, else one section with all of them."""
+    """Return a section per GPU if there are few, else one section with all of them."""
     gpus = box.sample.gpus if box.sample else ()
     if not gpus:
         text = "no sample yet" if box.sample is None else "no GPU found on this box"
@@ -101,7 +105,7 @@ def gpu_sections(box: BoxState, width: int) -> list[Section]:
             )
             for gpu in cards
         ]
-    # One that was lost before anybody asked has no name of its own.
+    # A GPU that was lost before the first sample has no name of its own.
     names = list(dict.fromkeys(gpu.name for gpu in gpus if gpu.error is None)) or [gpus[0].name]
     more = f" and {len(names) - 1} other" if len(names) > 1 else ""
     title = line(f"GPU {glyphs().times}{len(gpus)}", dim(f"  {names[0]}{more}"))
@@ -117,13 +121,12 @@ def gpu_sections(box: BoxState, width: int) -> list[Section]:
 
 
 def gpu_lines(gpu: Gpu, box: BoxState, width: int) -> list[Line]:
-    """Return all that is known of one card."""
+    """Return everything known about one GPU."""
     if gpu.error:
         return [*wrapped(gpu.error, width, Tone.TROUBLE, most=3), *fault_lines(gpu, width)]
     room = max(4, width - 18)
-    alone = (
-        box.sample is not None and len(box.sample.gpus) == 1
-    )  # the ring is the mean over all cards
+    # the ring is the mean over all GPUs
+    alone = box.sample is not None and len(box.sample.gpus) == 1
     course = (Span(spark(box.rings.gpu_util[-2 * room :], room, low=0, high=100)),)
     vram = ratio(gpu.vram_used, gpu.vram_total)
     return [
@@ -144,7 +147,7 @@ def gpu_lines(gpu: Gpu, box: BoxState, width: int) -> list[Line]:
 
 
 def state_words(gpu: Gpu) -> list[Line]:
-    """Return temperature, power and clock, each against its limit where the driver tells one, and the fan."""
+    """Return temperature, power and clock, each with its limit if known, and the fan."""
     degree = f"{glyphs().degree}C"
     hot = "" if gpu.temp_slow_c is None else f"/{gpu.temp_slow_c:.0f}"
     limit = "" if gpu.power_limit_w is None else f"/{gpu.power_limit_w:.0f}"
@@ -159,7 +162,7 @@ def state_words(gpu: Gpu) -> list[Line]:
 
 
 def link_words(gpu: Gpu) -> list[Line]:
-    """Return the links to the host and to the other cards, now and at most."""
+    """Return the links to the host and to other GPUs, current and maximum."""
     times, out = glyphs().times, []
     if gpu.pcie_gen is not None or gpu.pcie_width is not None:
         lower = (
@@ -184,7 +187,7 @@ def link_words(gpu: Gpu) -> list[Line]:
 
 
 def trouble_lines(gpu: Gpu, width: int) -> list[Line]:
-    """Return why a card is slow, what is held against it, and what it is cut into."""
+    """Return why a GPU is slow, its errors, and its MIG slices."""
     out: list[Line] = []
     if gpu.throttle:
         bad = health.slowed(gpu)
@@ -199,7 +202,7 @@ def trouble_lines(gpu: Gpu, width: int) -> list[Line]:
 
 
 def fault_lines(gpu: Gpu, width: int = 200) -> list[Line]:
-    """Return what the driver and the kernel log hold against a card; nothing for a healthy one."""
+    """Return a GPU's errors from the driver and the kernel log; empty for a healthy one."""
     g = glyphs()
     out: list[Line] = []
     if gpu.xid is not None:
@@ -220,7 +223,7 @@ def fault_lines(gpu: Gpu, width: int = 200) -> list[Line]:
 
 
 def slice_lines(gpu: Gpu, width: int) -> list[Line]:
-    """Return a line for each part that a card is cut into (MIG)."""
+    """Return one line per MIG slice."""
     if gpu.mig is None:
         return []
     if not gpu.mig:
@@ -247,7 +250,7 @@ def _slice(one: MigSlice, width: int) -> Line:
 
 
 def _row(gpu: Gpu, width: int, mark: Span, *, two: bool) -> list[Line]:
-    """Return a card in a line that ends with `mark`, its state where `two`, and below it only what is wrong."""
+    """Return a GPU's line, which ends with `mark`; with `two` also its state; then its problems."""
     if gpu.error:
         first, *rest = wrapped(gpu.error, max(8, width - 4), Tone.TROUBLE, most=2)
         head = line(Span(f"{gpu.index} {glyphs().trouble} ", Tone.TROUBLE), *first)
@@ -279,7 +282,7 @@ def _row(gpu: Gpu, width: int, mark: Span, *, two: bool) -> list[Line]:
 
 
 def _quiet(gpu: Gpu, width: int) -> list[Line]:
-    """Return what is wrong with a card that is not slowed down, and its parts."""
+    """Return the faults of a GPU that is not slowed down, and its slices."""
     faults = [made for made in fault_lines(gpu, max(8, width - 2)) if made[0].tone is not Tone.DIM]
     return faults + slice_lines(gpu, max(8, width - 2))
 

@@ -1,4 +1,4 @@
-"""The base of our widgets: takes a list of lines and redraws only changed cells; and the messages of lists."""
+"""The base class of our widgets, which redraws only changed cells, and the messages of lists."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 @lru_cache(maxsize=4096)
 def _safe(text: str) -> str:
-    """Last line of defence: whatever got here, no control character reaches the terminal."""
+    """Replace control characters: the last defence before text reaches the terminal."""
     return plain(_UNPRINTABLE.sub("�", text))
 
 
@@ -39,7 +39,7 @@ def _shown(span: Span) -> Span:
 
 
 def pointed(row: Line, column: int) -> Line:
-    """Put the cursor into a cell of a line: a background alone is not seen without colours."""
+    """Draw the cursor into a cell of a line: without colours the background alone is invisible."""
     before, after = split(row, column)
     return (*before, Span(glyphs().cursor, Tone.ACCENT), *split(after, 1)[1])
 
@@ -47,11 +47,11 @@ def pointed(row: Line, column: int) -> Line:
 _PART_STYLES: WeakKeyDictionary[
     Stylesheet, tuple[list[RuleSet], dict[tuple[object, ...], dict[str, Style]]]
 ] = WeakKeyDictionary()
-"""By the rules of a style sheet, and how a widget stands: how its component classes are drawn."""
+"""Styles of the component classes, per style sheet and `standing` of a widget."""
 
 
 def standing(node: DOMNode) -> tuple[object, ...]:
-    """Return all that the rules of a style sheet may ask about a node and those around it, but who stands beside it."""
+    """Return a cache key: everything a CSS selector can match on, except siblings."""
     app = node.app
     named = app.stylesheet.rules_map
     return (
@@ -80,12 +80,12 @@ FRAMES = frozenset(
         "outline_left",
     }
 )
-"""What a style sheet may ask for that changes how the lines of a widget look."""
+"""Style rules that change how the lines of a widget look."""
 
 
 MOST_STRIPS = 128
-"""Lines that a widget keeps as they were painted: twice those of a tall terminal. Each is some thirty objects, through
-which whoever looks for garbage has to walk."""
+"""Painted lines that a widget caches: twice a tall terminal. Each is about thirty objects, which
+the garbage collector must traverse."""
 
 
 def filtered(widget: Widget, strips: list[Strip]) -> list[Strip]:
@@ -97,17 +97,17 @@ def filtered(widget: Widget, strips: list[Strip]) -> list[Strip]:
 
 
 class Ground(Widget):
-    """What other widgets lie on: of itself it shows its background, wherever they leave some of it."""
+    """Container that paints its background where its children leave cells uncovered."""
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Return the background: one line for all."""
+        """Return the background; all lines share one strip."""
         below, background = self.background_colors
         blank = Strip.blank(crop.width, Style.from_color(bgcolor=(below + background).rich_color))
         return filtered(self, [blank]) * crop.height
 
 
 class Below(Vertical, Ground):
-    """Widgets one below the other."""
+    """Widgets stacked vertically."""
 
 
 class Beside(Horizontal, Ground):
@@ -115,64 +115,65 @@ class Beside(Horizontal, Ground):
 
 
 class LineWidget(Enduring, Widget):
-    """Shows what `make_lines` returns, and on `redraw` repaints only the spans that differ.
+    """Shows what `make_lines` returns; `redraw` repaints only the spans that differ.
 
-    A subclass implements `make_lines` and calls `redraw` when something it depends on has changed. Styles
-    come from the theme by tone (see `app.tcss`), one component class each; none of them is declared.
+    A subclass implements `make_lines` and calls `redraw` when its data has changed. Styles come
+    from the theme by tone (see `app.tcss`), one component class each; none of them is declared.
     """
 
     DEFAULT_CSS = """
     LineWidget { height: 1; background: $background; color: $foreground; }
     """
     WHEEL: ClassVar[int] = 0
-    """Lines that one notch of the wheel scrolls."""
+    """Lines scrolled per notch of the wheel."""
     HINTS_CLICK: ClassVar[bool] = True
-    """A hint in the border does what its key does; False where a click anywhere does."""
+    """Whether a hint in the border can be clicked; False if a click anywhere does the same."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id, classes=classes)
         self._told: Sequence[Line] = ()
-        """What `make_lines` returned last."""
+        """The last result of `make_lines`."""
         self._drawn: list[Line] = []
         self._drawn_size = Size()
         self._selected: int | None = None
         self._dragged: Selection | None = None
-        """What the mouse has selected, in characters of the lines."""
+        """The range selected with the mouse, in characters of the lines."""
         self._part_styles: dict[str, Style] | None = None
-        """By component class: how it is drawn, of all widgets that stand like this one."""
+        """Style per component class, shared by all widgets with the same `standing`."""
         self._tone_styles: dict[tuple[Tone, bool], Style] = {}
         self._strip_cache: dict[tuple[Line, bool, int], Strip] = {}
 
     def make_lines(self, width: int, height: int) -> Sequence[Line]:
         """Return the lines that fill `width` times `height` cells; missing ones are blank.
 
-        The same tuple as the last time says that none has changed.
+        Returning the same tuple as last time means that nothing has changed.
         """
         raise NotImplementedError
 
     def selected_line(self) -> int | None:
-        """Return the line that the keys act on, counted from the top of what is visible.
+        """Return the line that the keys act on, counted from the first visible line.
 
-        From `selected_from` on it gets the selection's background; the cell there is to be blank, it gets the cursor.
+        It gets the selection's background from column `selected_from` on. The cell at that column
+        must be blank: the cursor is drawn there.
         """
         return None
 
     @property
     def selected_from(self) -> int:
-        """The column at which the selection begins; what is at the left of it is not a part of the list."""
+        """First column of the selection; anything left of it is not part of the list."""
         return 0
 
     def scroll_lines(self, count: int) -> None:
-        """Scroll by `count` lines; implemented where not all fits."""
+        """Scroll by `count` lines; for subclasses whose content may not fit."""
 
     def move(self, count: int) -> bool | None:
-        """Move by `count` lines with the keys: scroll, or select another one where one is selected."""
+        """Move by `count` lines with the keys: scroll, or select another line in a list."""
         self.scroll_lines(count)
         return None
 
     @property
     def page_rows(self) -> int:
-        """How far a page goes: within the frame one line stays in sight."""
+        """Lines per page: inside the frame, one line stays visible."""
         return max(1, self.size.height - 3)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
@@ -184,25 +185,25 @@ class LineWidget(Enduring, Widget):
         self.scroll_lines(-self.WHEEL)
 
     def _forward_event(self, event: events.Event) -> None:
-        """Take an event of the mouse; the end of a drag that has selected text is no click."""
+        """Handle an event of the mouse; a click that ends a selecting drag is dropped."""
         if not isinstance(event, events.Click) or not self.screen.selections:
             super()._forward_event(event)
 
     def text_select_all(self) -> None:
-        """Select nothing by a double click: it opens."""
+        """Ignore double clicks, which open a row instead of selecting text."""
 
     @property
     def select_container(self) -> Widget:
-        """Nor by a third one."""
+        """This widget, so that a triple click does not select more, either."""
         return self
 
     def selection_updated(self, selection: Selection | None) -> None:
-        """Show what the mouse has selected."""
+        """Show the text selected with the mouse."""
         self._dragged = selection
         self.refresh()
 
     def get_selection(self, selection: Selection) -> tuple[str, str]:
-        """Return what is selected, and what ends it."""
+        """Return the selected text, and its line ending."""
         from rgt_tui.ui.mouse import marked_text
 
         return marked_text(
@@ -211,7 +212,7 @@ class LineWidget(Enduring, Widget):
 
     @on(events.Click)
     async def follow_hint(self, event: events.Click) -> None:
-        """Do what a hint in a border says, as its key does."""
+        """Run the command of a clicked border hint."""
         offered = getattr(self.screen, "offered", None)
         if not self.HINTS_CLICK or not callable(offered) or not 0 <= event.y < len(self._drawn):
             return
@@ -223,22 +224,22 @@ class LineWidget(Enduring, Widget):
             await self.screen.run_action(command.does)
 
     def watch_has_focus(self, has_focus: bool) -> None:
-        """Show where the focus is."""
+        """Redraw with the new focus."""
         super().watch_has_focus(has_focus)
         self.redraw()
 
     @property
     def shown_lines(self) -> list[Line]:
-        """What is on screen now."""
+        """The lines on screen."""
         return self._drawn
 
     def redraw(self) -> None:
-        """Make the lines anew and repaint the cells that changed."""
+        """Make the lines again, and repaint the cells that changed."""
         if not self.is_mounted:
             return
         width, height = self.size
         if not width or not height:
-            self._drawn_size = Size()  # where it has room again, what was drawn then holds no more
+            self._drawn_size = Size()  # what was drawn before is invalid once there is room again
             return
         before, selected_before = self._drawn, self._selected
         self._make(width, height)
@@ -278,16 +279,16 @@ class LineWidget(Enduring, Widget):
         self._drawn, self._selected, self._drawn_size = lines, at, Size(width, height)
 
     def on_resize(self, event: events.Resize) -> None:
-        """Draw for the new size, unless that was done with the first paint."""
+        """Draw for the new size, unless the first paint already did."""
         if self._drawn_size != self.size:
             self._make(*self.size)
             self.refresh()
 
     def _component(self, name: str) -> Style:
-        """Return the style of a component class, worked out when the first widget that stands so draws with it.
+        """Return the style of a component class, computed when the first such widget uses it.
 
-        Those that a widget names in `COMPONENT_CLASSES`, Textual works out all, for each widget and at every change of
-        its focus again.
+        Textual computes all classes in `COMPONENT_CLASSES` for each widget, again on every focus
+        change.
         """
         if self._part_styles is None:
             sheet = self.app.stylesheet
@@ -305,7 +306,7 @@ class LineWidget(Enduring, Widget):
         return style
 
     def notify_style_update(self) -> None:
-        """Forget the styles of the old theme, or of another state of the widget; draw anew what looks different."""
+        """Drop the styles of the old theme or widget state, and repaint if any of them changed."""
         super().notify_style_update()
         before = dict(self._tone_styles)
         self._part_styles = None
@@ -315,7 +316,7 @@ class LineWidget(Enduring, Widget):
             self.refresh()
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Return the lines of a region; what Textual would look for around each of them, nobody has asked for."""
+        """Return the lines of a region, without Textual's per-line styling, which we do not use."""
         styles = self.styles
         if styles.gutter or self.opacity != 1.0 or not FRAMES.isdisjoint(styles.get_rules()):
             return super().render_lines(crop)
@@ -326,11 +327,11 @@ class LineWidget(Enduring, Widget):
         return strips
 
     def render_line(self, y: int) -> Strip:
-        """Return one line as Textual asks for it to learn on which character the pointer is."""
+        """Return one line with offsets: Textual reads from it which character the pointer is on."""
         return self._strip(y).apply_offsets(0, y)
 
     def _strip(self, y: int) -> Strip:
-        """Return one line as a strip; strips are kept by their content."""
+        """Return one line as a strip, cached by its content."""
         width, height = self.size
         if self._drawn_size != (width, height):
             self._make(width, height)
@@ -364,12 +365,12 @@ class LineWidget(Enduring, Widget):
         return style
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """One line, unless the style sheet says more."""
+        """Return one line, unless the style sheet sets a height."""
         return 1
 
 
 class FittedLines(LineWidget):
-    """As many lines as `make` returns for the width there is."""
+    """As many lines as `make` returns for the available width."""
 
     DEFAULT_CSS = "FittedLines { height: auto; }"
 
@@ -379,16 +380,16 @@ class FittedLines(LineWidget):
         self._count = 0
 
     def make_lines(self, width: int, height: int) -> Sequence[Line]:
-        """Draw them."""
+        """Draw the lines."""
         return self._make_fitted(width)
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
-        """Return as many lines as there are."""
+        """Return the number of lines."""
         self._count = len(self._make_fitted(width))
         return self._count
 
     def update(self) -> None:
-        """Draw again, with another height if need be."""
+        """Redraw, with a new layout if the number of lines changed."""
         if (
             self.is_mounted
             and self.size.width
@@ -408,7 +409,7 @@ class RowChosen(Message):
 
 
 class EntryClosed(Message):
-    """The entry line is closed; `text` is None when it was given up with Escape."""
+    """The entry line was closed; `text` is None if Escape discarded it."""
 
     def __init__(self, text: str | None) -> None:
         super().__init__()

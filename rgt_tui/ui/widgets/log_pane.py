@@ -1,4 +1,4 @@
-"""Draws the visible lines of a log, and keeps searching all of its lines."""
+"""Draws the visible lines of a log, and searches all of its lines in threads."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ from rgt_tui.ui.widgets.spans import (
 
 STEP_ASIDE = 16
 ERRORS_ONLY = "errors"
-"""What the filter is called that shows errors alone; typed as the filter, it is that."""
+"""Name of the filter for error lines only; typing it as a filter selects it."""
 TIMES = ("", "clock", "age")
 PAGES_AT_MOST = 1_000_000
-"""Lines from the end that are searched for what the handbook knows."""
+"""Lines from the end that are searched for patterns of the handbook."""
 
 
 def _more(marks: Iterable[Marks]) -> str:
-    """Return what stands behind a number that may grow."""
+    """Return the suffix of a count that may still grow."""
     if all(one.whole for one in marks):
         return ""
     return "+"
 
 
 class LogPane(LineWidget):
-    """Shows a log in a frame; follows it until one moves up.
+    """Shows a log in a frame, and follows it until the person moves up.
 
     Args:
-        margins: Mark errors by a glyph in front, and what the handbook knows behind.
+        margins: Mark errors before the lines, and matching handbook pages after them.
     """
 
     DEFAULT_CSS = "LogPane { height: 1fr; }"
@@ -73,13 +73,13 @@ class LogPane(LineWidget):
         self.wrap = wrap
         self.times = TIMES[0]
         self.older = ""
-        """What stands before the first line on the box, in words; empty = nothing, or nobody knows."""
+        """Describes earlier lines on the box that are not loaded; empty = none, or unknown."""
         self.zone: float | None = None
-        """Seconds that the box's local time is east of UTC by our clock; None = it does not tell."""
+        """UTC offset of the box's local time in seconds, by our clock; None = unknown."""
         self.lost = ""
-        """Why nothing can come: how the connection to the box stands; empty = it stands."""
+        """Why no new lines arrive: the connection's state; empty while connected."""
         self.heading = ""
-        """What is shown, where that is not the log itself."""
+        """Title to show instead of the log's name."""
         self._margins = margins
         self._cursors: WeakKeyDictionary[KeptLines, LogCursor] = WeakKeyDictionary()
         self._rows: LogRows | None = None
@@ -92,7 +92,7 @@ class LogPane(LineWidget):
         self._shapes: dict[str, str] = {}
         self._looking = False
         self._after: Callable[[], None] | None = None
-        """What waits for the search to come further."""
+        """Callback that waits for the search to progress."""
         self._aside = 0
         self._age: float | None = None
         self._now = 0.0
@@ -104,24 +104,24 @@ class LogPane(LineWidget):
 
     @property
     def rows(self) -> LogRows | None:
-        """The rows that are shown; None while there is no log."""
+        """The shown rows; None while there is no log."""
         return self._rows
 
     @property
     def height_of_text(self) -> int:
-        """How many lines of text are in sight."""
+        """Number of visible text lines."""
         return max(1, self.size.height - 2)
 
     @property
     def path(self) -> str | None:
-        """The log that is shown, the first of several."""
+        """Path of the shown log; with several, of the first."""
         if self._rows is not None:
             return self._rows.logs[0].kept.path
         return None
 
     @property
     def shown(self) -> tuple[KeptLines, ...]:
-        """The logs that are shown."""
+        """The shown logs."""
         return tuple(log.kept for log in self._logs)
 
     @property
@@ -139,14 +139,14 @@ class LogPane(LineWidget):
         empty: str,
         findings: Mapping[str, str] | None = None,
     ) -> None:
-        """Show logs as they are now.
+        """Show the current state of logs.
 
         Args:
             logs: One, or several that are merged by time.
             now: Client clock.
-            age: Of the newest line, where that is old.
-            empty: What to say where there is no line.
-            findings: Lines that prove something → the page of the handbook.
+            age: Age of the newest line if it is old, else None.
+            empty: Text to show if there is no line.
+            findings: Handbook page per line that proves a finding.
         """
         self._age, self._why_empty, self._now = age, empty, now
         self._findings = findings or {}
@@ -170,7 +170,7 @@ class LogPane(LineWidget):
         return log
 
     def know_pages(self, pages: Sequence[Page]) -> None:
-        """Look for these pages of the handbook in the lines."""
+        """Search the lines for these pages of the handbook."""
         self._pages = tuple(pages)
         for log in self._logs:
             self._made_again(log)
@@ -184,28 +184,28 @@ class LogPane(LineWidget):
         return next((log for log in self._logs if log.kept is kept), None)
 
     def line_at(self, kept: KeptLines, spot: Spot) -> int | None:
-        """Return the line of a shown log that a spot names; None = it is not kept."""
+        """Return the shown log's line at a spot; None if the line is not kept."""
         log = self._log_of(kept)
         if log is None:
             return None
         return line_at(kept, spot, log.when)
 
     def day_unknown(self, kept: KeptLines) -> str:
-        """Return the time of day of the newest line of a log whose day is not certain; empty = there is none."""
+        """Return the newest line's time of day if its day is uncertain, else an empty string."""
         log = self._log_of(kept)
         if log is None:
             return ""
         return log.day_unknown
 
     def forget_before(self, kept: KeptLines, number: int) -> None:
-        """Search the lines before one again: they have changed."""
+        """Search the lines before `number` again, because they have changed."""
         log = self._log_of(kept)
         if log is not None:
             log.forget_before(number)
         self._take_in()
 
     def _take_in(self) -> None:
-        """Look through what has come, and put it in order."""
+        """Search the new lines, and sort them in."""
         rows = self._rows
         if rows is None:
             return
@@ -224,7 +224,7 @@ class LogPane(LineWidget):
             )
 
     async def _look(self) -> None:
-        """Look through the lines in threads, newest first, until there is nothing left."""
+        """Search the remaining lines in threads, newest first, until none are left."""
         try:
             while self._rows is not None and self.is_attached:
                 rows = self._rows
@@ -265,22 +265,22 @@ class LogPane(LineWidget):
 
     @property
     def searched(self) -> str:
-        """What is searched for."""
+        """The search text."""
         return self._searched
 
     @property
     def filtered(self) -> str:
-        """What the lines are filtered by."""
+        """The filter text."""
         return self._filtered
 
     @property
     def trouble(self) -> str:
-        """What is wrong with the search or the filter; empty = nothing."""
+        """Error in the search or the filter; empty = none."""
         chosen = (one.trouble for one in (self._search, self._filter) if one is not None)
         return next(filter(None, chosen), "")
 
     def search(self, text: str) -> str:
-        """Search for something else; return what is wrong with it, in words."""
+        """Search for a text; return its error, or an empty string."""
         if text != self._searched:
             self._searched, self._after = text, None
             self._search = finder_for(text) if text else None
@@ -293,7 +293,7 @@ class LogPane(LineWidget):
         return ""
 
     def filter_by(self, text: str) -> str:
-        """Show only lines that match; return what is wrong with the text, in words."""
+        """Show only matching lines; return the error in the text, or an empty string."""
         if text != self._filtered:
             self._filtered = text
             self._filter = finder_for(text) if text and text != ERRORS_ONLY else None
@@ -315,7 +315,7 @@ class LogPane(LineWidget):
             log.keep_only(Marks(log.kept, self._filter.finder))
 
     def matches(self) -> int:
-        """Return how many lines match, as far as was looked."""
+        """Return the number of matches found so far."""
         if self._rows is not None:
             return self._rows.count(self._matches())
         return 0
@@ -330,11 +330,11 @@ class LogPane(LineWidget):
         return [log.errors for log in self._logs]
 
     def next_match(self, direction: int, say: Callable[[str], None]) -> None:
-        """Go to the next line that matches, around the end where it has to be."""
+        """Go to the next match, wrapping around at the end."""
         self._jump(self._matches, direction, say, "match")
 
     def next_error(self, direction: int, say: Callable[[str], None]) -> None:
-        """Go to the next line with an error, around the end where it has to be."""
+        """Go to the next error, wrapping around at the end."""
         self._jump(self._errors, direction, say, "error")
 
     def _jump(
@@ -360,7 +360,7 @@ class LogPane(LineWidget):
         found = rows.next_of(marks, start, direction)
         whole = all(one.whole for one in marks)
         if found is None and not whole:
-            # Newest first: what is wanted may come to light.
+            # The search runs from the newest line back, so a match may still be found.
             say(f"looking for the next {what} …")
             self._after = lambda: self._jump(which, direction, say, what, waited=True)
             self._take_in()
@@ -379,21 +379,21 @@ class LogPane(LineWidget):
         if found == here:
             around = f"the only {what} in the lines kept here"
         if around or waited:
-            say(around)  # nothing is looked for any more
+            say(around)  # replaces the "looking for" message
         self.cursor.go(found, rows, self.height_of_text)
         self.redraw()
 
     # Moving
 
     def move(self, count: int) -> bool:
-        """Move by lines; returns False at the first one already."""
+        """Move by lines; return False if already at the first one."""
         moved = self._rows is not None and self.cursor.move(count, self._rows, self.height_of_text)
         self.redraw()
         return moved
 
     @property
     def page_rows(self) -> int:
-        """One line stays in sight."""
+        """Lines per page: one line stays visible."""
         return self.height_of_text - 1
 
     def scroll_lines(self, count: int) -> None:
@@ -403,7 +403,7 @@ class LogPane(LineWidget):
         self.redraw()
 
     def go(self, log: KeptLines, number: int) -> None:
-        """Go to a line of one of the logs that are shown."""
+        """Go to a line of one of the shown logs."""
         rows = self._rows
         index = next((i for i, kept in enumerate(self.shown) if kept is log), None)
         if rows is None or index is None or not len(rows):
@@ -413,13 +413,13 @@ class LogPane(LineWidget):
         self.redraw()
 
     def sideways(self, direction: int) -> None:
-        """Scroll cut lines."""
+        """Scroll cut lines sideways."""
         self._aside = max(0, self._aside + direction * STEP_ASIDE)
         self.redraw()
 
     @property
     def place(self) -> tuple[KeptLines, int] | None:
-        """The line that the keys act on: while the end is followed, the last one."""
+        """The line that the keys act on; while following, the last one."""
         rows = self._rows
         if rows is None or not len(rows):
             return None
@@ -430,14 +430,14 @@ class LogPane(LineWidget):
         return rows.logs[here.log].kept, here.number
 
     def chosen_lines(self) -> list[str]:
-        """Return the lines that are selected."""
+        """Return the selected lines."""
         rows = self._rows
         if rows is None:
             return []
         return [rows.text(row) for row in self.cursor.selected(rows)]
 
     def page_of(self, kept: KeptLines, number: int) -> str | None:
-        """Return the page of the handbook that a line shows."""
+        """Return the handbook page that matches a line, or None."""
         text = kept.line(number)
         bare = text.strip()
         if bare and bare in self._findings:
@@ -450,13 +450,13 @@ class LogPane(LineWidget):
     # Drawing
 
     def selected_line(self) -> int | None:
-        """The line that the keys act on."""
+        """Return the line that the keys act on, counted from the top of the frame."""
         if self._mark_at is None:
             return None
         return 1 + self._mark_at
 
     def make_lines(self, width: int, height: int) -> list[Line]:
-        """Draw the frame and the lines in sight."""
+        """Draw the frame and the visible lines."""
         self._mark_at = None
         body = self._body(max(1, width - 4), max(1, height - 2))
         return framed(
@@ -637,7 +637,7 @@ class LogPane(LineWidget):
         ]
 
     def _parts(self, rows: LogRows, row: int, chosen: bool) -> tuple[Line, Line, Tone, str]:
-        """Return what stands before and behind a line, its tone and its text."""
+        """Return the parts before and after a line, its tone and its text."""
         place = rows[row]
         log = rows.logs[place.log]
         text = log.kept.line(place.number)
@@ -697,7 +697,7 @@ class LogPane(LineWidget):
     # The mouse
 
     def on_click(self, event: events.Click) -> None:
-        """Go to the line under the pointer."""
+        """Go to the clicked line."""
         rows = self._rows
         if rows is None or self.wrap or not 1 <= event.y <= self.height_of_text:
             return

@@ -1,4 +1,4 @@
-"""Frames and panes: a title in the border, a hint at its right end, and sections that share one frame."""
+"""Frames and panes: a title and a hint in the border, and sections that share one frame."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def border(
 ) -> Line:
     """Return a horizontal border with a title near its left end and a hint near its right end.
 
-    Where the frame has the keys, the cursor stands before the title: the colour alone is not always seen.
+    In a focused frame the cursor is drawn before the title, because colours are not always visible.
     """
     flat = glyphs().frame[1]
     inner = max(0, width - 2)
@@ -41,7 +41,7 @@ def border(
         return line(Span(left + flat * inner + right, tone))
     badged = inner - width_of(hint) - 6
     if width_of(title) > badged >= 4 and any(span.tone is Tone.BADGE for span in hint):
-        title = clip(title, badged)  # a badge says how to take what is below, and stays
+        title = clip(title, badged)  # keep the badge: it qualifies what is below
     if width_of(title) > inner - 4:
         title, hint = clip(title, max(0, inner - 4)), EMPTY
     mark = Span(glyphs().cursor, Tone.ACCENT) if active else " "
@@ -63,7 +63,10 @@ def framed(
     foot: Line = EMPTY,
     active: bool = False,
 ) -> list[Line]:
-    """Return `body` in a frame of exactly `width` times `height` cells; what does not fit is left out."""
+    """Return `body` in a frame of exactly `width` times `height` cells.
+
+    What does not fit is cut.
+    """
     return sections([Section(title, body, hint)], width, height, foot=foot, active=active)
 
 
@@ -76,10 +79,9 @@ def sections(
     active: bool = False,
     top: int = 0,
 ) -> list[Line]:
-    """Return several sections in one frame; earlier ones win where the height does not suffice for all.
+    """Return several sections in one frame; later ones are cut if the height is too small.
 
-    With `top`, so many lines below the first title are left out: the frame is scrolled. What does not fit is counted
-    in the lower border.
+    `top` lines below the first title are scrolled away. The lower border counts the hidden lines.
     """
     if width < 4 or height < 2:
         return [clip(EMPTY, max(0, width))] * max(0, height)
@@ -106,7 +108,7 @@ def sections(
     ]
     shown = rows[top : top + height - 2]
     if shown and top + len(shown) - 1 in titles and top + len(shown) < len(rows):
-        shown.pop()  # a title whose section does not fit says nothing
+        shown.pop()  # a title without its section is useless
     out += shown
     while len(out) < height - 1:
         out.append(_walled(EMPTY, width, side, tone))
@@ -121,7 +123,7 @@ def _walled(row: Line, width: int, side: str, tone: Tone) -> Line:
 
 
 def out_of_sight(above: int, below: int) -> Line:
-    """Say how many lines are out of sight; nothing where all are in it."""
+    """Return the count of lines out of sight; empty if none are."""
     words = [f"{glyphs().more} {below} more"] if below > 0 else []
     words += [f"{above} above"] if above > 0 else []
     if words:
@@ -130,14 +132,14 @@ def out_of_sight(above: int, below: int) -> Line:
 
 
 def height_of(parts: Sequence[Section]) -> int:
-    """Return the height of a frame that shows all of these; 0 where there is nothing to show."""
+    """Return the height of a frame that shows all sections; 0 without sections."""
     if parts:
         return 1 + sum(1 + len(part.body) for part in parts)
     return 0
 
 
 MakeSections = Callable[[int], Sequence[Section]]
-"""From the inner width to the sections of a pane."""
+"""Returns the sections of a pane for its inner width."""
 
 
 class Pane(LineWidget):
@@ -153,10 +155,10 @@ class Pane(LineWidget):
         self._foot: Line = EMPTY
         self._top = 0
         self._framed: tuple[tuple[object, ...], Sequence[Section], Sequence[Line]] = ((), (), ())
-        """For what size and state which sections were framed last, and what came of it."""
+        """Cache of the last frame: size and state, sections, and resulting lines."""
 
     def show(self, make: MakeSections, foot: Line = EMPTY) -> None:
-        """Set where the sections come from, and draw what changed."""
+        """Set the function that makes the sections, and draw what changed."""
         self._make_sections, self._foot = make, foot
         self.redraw()
 
@@ -165,7 +167,7 @@ class Pane(LineWidget):
         return height_of(self._make_sections(max(8, width - 4)))
 
     def make_lines(self, width: int, height: int) -> Sequence[Line]:
-        """Draw the frame."""
+        """Draw the frame, from the cache if nothing changed."""
         parts = self._make_sections(width - 4)
         if not parts:
             return ()
@@ -179,13 +181,13 @@ class Pane(LineWidget):
         return self._framed[2]
 
     def scroll_lines(self, count: int) -> None:
-        """Scroll what does not fit."""
+        """Scroll the pane."""
         self._top = max(0, self._top + count)
         self.redraw()
 
 
 def set_width(widget: Widget, width: int) -> None:
-    """Set a width in cells, if it differs; a widget of none is not there."""
+    """Set a width in cells if it differs; 0 hides the widget."""
     if widget.display != bool(width):
         widget.display = bool(width)
     if width and (widget.styles.width is None or widget.styles.width.value != width):
@@ -193,6 +195,6 @@ def set_width(widget: Widget, width: int) -> None:
 
 
 def set_height(widget: Widget, height: int) -> None:
-    """Set a height in lines, if it differs."""
+    """Set a height in lines if it differs."""
     if widget.styles.height is None or widget.styles.height.value != height:
         widget.styles.height = height

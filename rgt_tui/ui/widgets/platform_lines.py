@@ -1,4 +1,4 @@
-"""What a platform does without you, as lines: the worst case in money, deadlines, dangers, and unlisted costs."""
+"""Platform risks as lines: the worst case in money, deadlines, dangers and unlisted costs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from rgt_tui.health import Worst
 
 TELLS_BILL = re.compile(r"\b(bill(s|ing)?|price)\b")
-"""In a platform's worst danger: it says what a stop goes on billing, and the clock of that need not say it again."""
+"""Matches a worst-danger text that already names what is billed after a stop, so the clock line is
+left out."""
 LEAST = 8
-"""Cells below which no text is broken any further."""
+"""Minimum cells of wrapped text."""
 
 
 def platform_section(profile: Profile, box: BoxState, width: int, now: float) -> Section:
-    """Return what this box can still cost, and what counts against it."""
+    """Return what this box can still cost, and its deadlines."""
     readings = health.clock_readings(profile, box, now)
     worst = health.worst_case_of(box, readings, now)
     body = _told("worst ", worst.text, width, Tone.WARN if worst.at_least else Tone.TEXT)
@@ -41,7 +42,7 @@ def platform_section(profile: Profile, box: BoxState, width: int, now: float) ->
 
 
 def dangers_section(profile: Profile, width: int) -> Section:
-    """Return what the platform is known for: its worst danger, and what nothing can watch for."""
+    """Return the platform's worst danger, and its notes on what rgt cannot watch."""
     first, *rest = health.notices(profile)
     body = _told("worst ", first, width, Tone.DIM)
     for text in rest:
@@ -58,9 +59,11 @@ def _told(label: str, text: str, width: int, tone: Tone) -> list[Line]:
 
 
 def worst_parts(worst: Worst | None) -> Parts:
-    """Return the worst case of the whole fleet for the header; what is not in the sum is counted next to it.
+    """Return the fleet's worst case for the header.
 
-    What is wasted now has the room first: this could be lost in days.
+    Boxes without a limit are counted next to the sum.
+
+    Its rank is low, so that the money wasted now is shown first: this could be lost over days.
     """
     if worst is None or not (worst.amounts or worst.open):
         return []
@@ -81,13 +84,16 @@ def worst_parts(worst: Worst | None) -> Parts:
     ]
 
 
-# What the accounts are billed for that no box names: never hidden, and never said to be nothing.
+# Billed things in the accounts that no box names. Always shown, and never reported as zero.
 
 INDENT = "  "
 
 
 def unseen_section(state: FleetState, width: int, now: float) -> Section | None:
-    """Return what is billed and not in the fleet, by account; None where all is known and nothing is."""
+    """Return what is billed but not in the fleet, by account.
+
+    None if it is known that nothing is.
+    """
     body: list[Line] = []
     for bill in state.accounts:
         body += _account(bill, width, now)
@@ -115,7 +121,8 @@ def _account(bill: AccountBill, width: int, now: float) -> list[Line]:
     ):
         if error is not None:
             stands = "unknown" if at is None else f"as listed {compact_time(now - at)} ago"
-            # Some platforms have no call for what is not a machine: that is so for ever, and asks for nobody's eyes.
+            # Some platforms have no API for anything but machines. That never changes, so it is no
+            # warning.
             warns = at is None and what == "machines"
             told += _rows(f"{what}: {stands} ({error})", width, Tone.WARN if warns else Tone.DIM)
     if not told:
@@ -144,7 +151,7 @@ def _total(state: FleetState) -> list[Amount]:
 
 
 def unseen_parts(state: FleetState) -> Parts:
-    """Return the same for the header: how many things bill, and for how much."""
+    """Return the summary for the header: the number of billed things, and their price."""
     count = sum(thing.bills for bill in state.accounts for thing in bill.things)
     if not count:
         return []

@@ -15,9 +15,9 @@ from rgt_tui.ui.widgets.why import cell_mark
 
 
 def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
-    """Return a line for each cell of all queues, and the queue's own trouble.
+    """Return a line per cell of all queues, and the queues' own problems.
 
-    Of a box that says nothing any more all stands as it was last seen: who knows what goes on there, and for how long?
+    For a box that no longer reports, all values are shown as of its last sample.
     """
     if is_old(box, now) and box.sample_at is not None:
         return [_not_live(made) for made in faded(_lines(box, width, box.sample_at), old=True)]
@@ -25,7 +25,7 @@ def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
 
 
 def _not_live(made: Line) -> Line:
-    """Return a line without the mark of what runs now."""
+    """Return a line without the mark of a running cell."""
     g = glyphs()
     first = made[0] if made else None
     if first is None or first.text.strip() != g.ok:
@@ -61,13 +61,13 @@ ADVICE_ROWS = 2
 
 
 def advice_lines(box: BoxState, now: float) -> list[Line]:
-    """Return the first words of advice, quietly: none of it is trouble."""
+    """Return the first lines of advice, dimmed: none of it is trouble."""
     shown = advised(box, now)[:ADVICE_ROWS]
     return [line(dim(f"  advice {one.run}: {one.text}")) for one in shown]
 
 
 def _with_cost(made: Line, box: BoxState, name: str, width: int, now: float) -> list[Line]:
-    """Return the line of a run with what it costs behind it, or below it where it does not fit; nothing if unknown."""
+    """Return the line of a run with its cost next to it, or below if it does not fit."""
     cost = run_cost(box, name, now)
     if cost is None:
         return [made]
@@ -78,7 +78,7 @@ def _with_cost(made: Line, box: BoxState, name: str, width: int, now: float) -> 
 
 
 def _nothing(box: BoxState) -> str:
-    """Say why nothing is listed: nobody has looked yet, nobody can, or there is nothing."""
+    """Return why nothing is listed: no sample yet, no access, or nothing found."""
     if box.sample is None:
         return "no queue or training is known yet"
     if box.sample.unseen is not None:
@@ -89,7 +89,7 @@ def _nothing(box: BoxState) -> str:
 
 
 def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
-    """Return a line for each training that was found, and what could not be found out about it."""
+    """Return a line per training that was found, and notes on what is unknown about it."""
     runs = {run.name: run for run in box.runs}
     names = min(max((len(run.name) for run in box.found), default=0), 28)
     box_now = now + (box.clock_skew or 0.0)
@@ -129,7 +129,7 @@ def _cell_line(
 def _cell_rest(
     cell: Cell, run: RunState | None, room: int, box_now: float, survives: bool | None
 ) -> Line:
-    """Return how a cell stands: where not all fits, what matters least is left out, and nothing is cut off."""
+    """Return a cell's status; if not all fits, the least important parts are left out."""
     if cell.state == "waiting":
         return line(dim("waiting"))
     took = None if cell.started is None else (cell.ended or box_now) - cell.started
@@ -145,7 +145,7 @@ def _cell_rest(
         if run is not None and run.wait is not None and width_of(stands) > room:
             return line(
                 f"holding at step {thousands(run.wait.step)}"
-            )  # what is unsaved is said with the alert
+            )  # the alert says what is unsaved
         return pick(max(room, width_of(stands)), parts)
     bad = Tone.TROUBLE if cell.state == "failed" else Tone.WARN
     parts = []
@@ -160,7 +160,7 @@ def _cell_rest(
     best = cell.best if cell.best is not None else (run.best if run else None)
     parts.append((4, line("" if best is None else f"best {number(best)}")))
     parts.append((3, line(Span(cell.flag or "", Tone.WARN))))
-    if cell.reason:  # it may be long: half of the room is its own in any case
+    if cell.reason:  # it may be long, so it gets up to half of the room in any case
         why = Span(cell.reason, bad)
         return line(*pick(room - 2 - min(room // 2, width_of((why,))), parts), "  ", why)
     kept = KEPT.get(
@@ -172,7 +172,7 @@ def _cell_rest(
 
 
 def _verified(cell: Cell, survives: bool | None) -> Span:
-    """Return what a verified copy is worth: green only where it is known to outlive a destroy of the box."""
+    """Return a verified copy's status; green only if it is known to survive destroying the box."""
     if survives is False and cell.state == "done":
         return Span(f"{glyphs().warn} copy verified, goes with the box", Tone.WARN)
     return Span("durable: verified", Tone.PROVED if survives else Tone.TEXT)
@@ -198,7 +198,7 @@ def _progress(run: RunState | None) -> str:
 
 
 def _remaining(run: RunState | None, took: float | None) -> str:
-    """Return how long the cell should take in all, as far as its pace tells."""
+    """Return the expected total duration of the cell, from its pace."""
     if (
         run is None
         or not run.step

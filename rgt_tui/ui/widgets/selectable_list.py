@@ -1,4 +1,4 @@
-"""The list of every screen: rows with one selected, moved by keys, wheel and mouse, and what is known of that row."""
+"""The list of every screen: rows with one selected by keys or mouse, and details of that row."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from rgt_tui.ui.widgets.panes import out_of_sight
 from rgt_tui.ui.widgets.spans import EMPTY, Line, dim, line
 
 LEAST_ROWS = 3
-"""Rows that stay in sight, however long the details of the selected one are."""
+"""Rows that stay visible, however long the details are."""
 Key = TypeVar("Key")
 
 
 class ListRow(NamedTuple):
-    """One row; its first cell is for the cursor."""
+    """One row; its first cell is reserved for the cursor."""
 
     key: str
     line: Line
 
 
 Details = Callable[[str, int], Sequence[Line]]
-"""From a row's key and the width to the lines about it."""
+"""Returns the detail lines for a row's key and a width."""
 
 
 class SelectableList(LineWidget, Generic[Key]):
     """Rows with a selection that stays on its row when the order changes.
 
-    A subclass whose rows are more than one line each overrides `draw_row`, or `make_lines`, which sets `_owners`.
+    A subclass with rows of several lines overrides `draw_row`, or `make_lines`, which sets
+    `_owners`.
     """
 
     DEFAULT_CSS = "SelectableList { height: 1fr; }"
     WHEEL = 3
     DOUBLE_CLICK: ClassVar[bool] = False
-    """Only a double click opens a row; else each click on the selected one does."""
+    """Whether only a double click opens a row; otherwise any click on the selected row does."""
 
     def __init__(self, *, id: str, more: str = "", indent: int = 3) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -50,19 +51,19 @@ class SelectableList(LineWidget, Generic[Key]):
         self._details: Details | None = None
         self._picked: Key | None = None
         self._top = 0
-        """The first row in sight."""
+        """Index of the first visible row."""
         self._owners: Sequence[Key | None] = ()
-        """The row that each line on screen belongs to."""
+        """Key of the row that each line on screen belongs to."""
 
     def show(
         self, rows: Sequence[ListRow], empty: Sequence[Line], details: Details | None = None
     ) -> None:
-        """Set the rows in their order, the lines shown where there are none, and the details of one."""
+        """Set the rows in order, the lines to show if there are none, and the details."""
         self._rows, self._empty, self._details = rows, empty, details
         self.set_keys([row.key for row in rows])  # type: ignore[misc]
 
     def set_keys(self, keys: Sequence[Key]) -> None:
-        """Set the keys of the rows; where the selected one is gone, the first is selected."""
+        """Set the keys of the rows; if the selected row is gone, select the first."""
         self._keys = keys
         if self._picked not in keys:
             self._picked = keys[0] if keys else None
@@ -74,28 +75,28 @@ class SelectableList(LineWidget, Generic[Key]):
         return self._picked
 
     def select(self, key: Key | None) -> None:
-        """Select a row by its key, once it is shown."""
+        """Select a row by its key; takes effect when it is shown."""
         self._picked = key
 
     @property
     def index(self) -> int:
-        """Place of the selected row."""
+        """Index of the selected row."""
         if self._picked in self._keys:
             return self._keys.index(self._picked)
         return 0
 
     @property
     def page_rows(self) -> int:
-        """Rows in sight."""
+        """Number of visible rows."""
         return max(1, len({*self._owners} - {None}))
 
     def move(self, count: int) -> None:
-        """Select another row."""
+        """Select another row, `count` rows away."""
         if self._keys:
             self.pick(min(max(self.index + count, 0), len(self._keys) - 1))
 
     def scroll_lines(self, count: int) -> None:
-        """Move with the wheel."""
+        """Move the selection with the wheel."""
         if count:
             self.move(count)
 
@@ -120,7 +121,7 @@ class SelectableList(LineWidget, Generic[Key]):
         ]
 
     def draw_row(self, index: int, width: int, *, whole: bool) -> list[Line]:
-        """Draw one row; only the selected one, which is drawn `whole`, may take several lines."""
+        """Draw one row; only the selected row, with `whole`, may take several lines."""
         return [self._rows[index].line]
 
     def unseen(self, above: int, below: int) -> Line:
@@ -128,7 +129,7 @@ class SelectableList(LineWidget, Generic[Key]):
         return out_of_sight(above, below)
 
     def make_lines(self, width: int, height: int) -> Sequence[Line]:
-        """Draw the rows in sight, and the details of the selected one."""
+        """Draw the visible rows, and the details of the selected one."""
         self._owners = ()
         if not self._keys:
             return list(self._empty)
@@ -158,11 +159,11 @@ class SelectableList(LineWidget, Generic[Key]):
         return [*lines, *below]
 
     def keep_in_sight(self, at: int, total: int, room: int) -> None:
-        """Scroll no further than needed to see line `at` of `total` where `room` fit."""
+        """Scroll as little as needed to show line `at` of `total`, with room for `room` lines."""
         self._top = max(0, min(max(self._top, at - room + 1), at, total - room))
 
     def selected_line(self) -> int | None:
-        """Return the first line of the selected row, if it is in sight."""
+        """Return the first line of the selected row, if it is visible."""
         owned = self._picked is not None and self._picked in self._owners
         if owned:
             return self._owners.index(self._picked)

@@ -1,6 +1,6 @@
-"""Text in styled spans: what every drawing function returns and every widget shows.
+"""Text in styled spans: the result of every drawing function, and the input of every widget.
 
-Whatever is fitted, wrapped or clipped here is cleaned as well: names and paths of a box arrive exactly as it has them.
+Fitting, wrapping and clipping also clean the text, because a box can report any name or path.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rgt_tui.ui.notation import glyphs
 
 
 class Tone(enum.StrEnum):
-    """Why a text looks as it does. Colours belong to the theme alone."""
+    """The meaning of a style. The theme alone decides on colours."""
 
     TEXT = "text"
     DIM = "dim"
@@ -91,7 +91,7 @@ def _fit(text: str, width: int, mark: str, *, right: bool = False) -> str:
 
 
 def fit_name(text: str, width: int) -> str:
-    """Return a name in exactly `width` cells, cut in its middle: names that begin alike differ at their ends."""
+    """Return a name in `width` cells, cut in the middle: long names often differ at the end."""
     text, mark = clean(text), glyphs().ellipsis
     end = (width - len(mark)) * 2 // 5
     if cell_len(text) <= width or end < 2:
@@ -102,7 +102,7 @@ def fit_name(text: str, width: int) -> str:
 
 
 def name_width(names: Iterable[str], width: int) -> int:
-    """Return the cells for a column of names: as many as the longest needs, up to a sixth of the width, or 20."""
+    """Return the width of a column of names: the longest, but at most a sixth of `width` or 20."""
     return min(max(20, width // 6), max(map(cell_len, names), default=0))
 
 
@@ -113,7 +113,7 @@ def clip(spans: Line, width: int) -> Line:
 
 @lru_cache(maxsize=1024)
 def _clipped(spans: Line, width: int, mark: str) -> Line:
-    """Clip a line; most lines of a drawing stood in the one before, too."""
+    """Clip a line. Cached, because most lines of a drawing were also in the previous one."""
     spans = tuple(Span(clean(text), tone) for text, tone in spans)
     out: list[Span] = []
     used = 0
@@ -158,7 +158,7 @@ def split(spans: Line, width: int) -> tuple[Line, Line]:
 
 
 def spread(left: Line, right: Line, width: int) -> Line:
-    """Return `left` and `right` at the two ends of a line; where both do not fit, `right` wins its cells."""
+    """Return `left` and `right` at the two ends of a line; if both do not fit, `left` is cut."""
     right_cells = min(width_of(right), width)
     room = max(0, width - right_cells)
     return clip((*clip(left, room), *right), width)
@@ -170,7 +170,7 @@ def toned(spans: Line, tone: Tone) -> Line:
 
 
 def merged(spans: Iterable[Span]) -> Line:
-    """Join neighbours of the same tone, so that a row needs few styles."""
+    """Merge neighbours of the same tone, so that a row needs few styles."""
     out: list[Span] = []
     for span in spans:
         if not span.text:
@@ -183,7 +183,7 @@ def merged(spans: Iterable[Span]) -> Line:
 
 
 def pick(width: int, parts: Sequence[tuple[int, Line]], gap: str = "  ") -> Line:
-    """Join the parts that fit into `width`, in their order, the most important ones (lowest number) first."""
+    """Join the parts that fit into `width`, in order; lower numbers are more important."""
     chosen: set[int] = set()
     used = 0
     for index in sorted(range(len(parts)), key=lambda i: (parts[i][0], i)):
@@ -203,11 +203,11 @@ def pick(width: int, parts: Sequence[tuple[int, Line]], gap: str = "  ") -> Line
 
 
 NEAR = 8
-"""Runs of changed cells that are less far apart are written as one: moving the cursor costs as much."""
+"""Runs of changed cells closer than this are merged: moving the cursor costs as much."""
 
 
 def differing(old: Line, new: Line) -> list[tuple[int, int]]:
-    """Return the runs of cells in which two lines differ, as ``(first column, column after the last)``."""
+    """Return the runs of cells in which two lines differ, as ``(first column, end column)``."""
     before, after = _cells(old), _cells(new)
     if before is None or after is None or len(before) != len(after):
         return [(0, max(width_of(old), width_of(new)))]
@@ -223,14 +223,14 @@ def differing(old: Line, new: Line) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=256)
 def _cells(spans: Line) -> Sequence[tuple[str, Tone]] | None:
-    """Return a line cell by cell, or None where a character is not one cell wide."""
+    """Return a line as cells, or None if a character is not one cell wide."""
     if not all(span.text.isascii() or cell_len(span.text) == len(span.text) for span in spans):
         return None
     return [(character, span.tone) for span in spans for character in span.text]
 
 
 def wrapped(text: str, width: int, tone: Tone = Tone.TEXT, *, most: int = 100) -> list[Line]:
-    """Return `text` in lines of at most `width` cells, broken between words where that is possible."""
+    """Return `text` in lines of at most `width` cells, broken between words if possible."""
     rows = _rows(text, width)
     if len(rows) > most:
         rows = (*rows[: most - 1], " ".join(rows[most - 1 :]))
@@ -258,7 +258,7 @@ def _rows(text: str, width: int) -> tuple[str, ...]:
 def labelled(
     label: str, text: str, width: int, tone: Tone = Tone.TEXT, *, pad: int = 7, most: int = 3
 ) -> list[Line]:
-    """Return wrapped `text` with a dim label in front of its first line."""
+    """Return wrapped `text` with a dim label before its first line."""
     rows = wrapped(text, max(8, width - pad), tone, most=most)
     return [
         (Span((label if index == 0 else "").ljust(pad), Tone.DIM), *row)
@@ -267,7 +267,7 @@ def labelled(
 
 
 def joined(parts: Sequence[Line], width: int, gap: str = "   ") -> list[Line]:
-    """Return parts side by side, as many in a line as fit."""
+    """Return parts side by side, as many per line as fit."""
     out: list[Line] = []
     for part in parts:
         if out and width_of(out[-1]) + len(gap) + width_of(part) <= width:

@@ -1,4 +1,4 @@
-"""The vitals of a box as lines and sections: GPUs, memory, CPU, disks, processes, checkpoints, the link."""
+"""The vitals of a box: GPUs, memory, CPU, disks, processes, checkpoints and the link."""
 
 from __future__ import annotations
 
@@ -81,25 +81,25 @@ STATES = {
     "I": "idle",
     "X": "dead",
 }
-"""Letters of /proc/PID/stat (proc_pid_stat(5))."""
+"""State letters of /proc/PID/stat (proc_pid_stat(5))."""
 STUCK = frozenset("DZTt")
 MOST_PROCS = 64
-"""An agent tells of 32; what claims more is counted, not drawn."""
+"""The agent reports up to 32; more are counted, not drawn."""
 DEEPEST = 6
 LONGEST_USER = 12
 LEAST_COMMAND = 10
-"""Cells of the command that are worth more than the age, and the threads."""
+"""Minimum cells of the command; the age and the threads are dropped before it gets shorter."""
 WORDY = 56
-"""From this width on user, state and age stand in each line."""
+"""Minimum width to show the user of each process."""
 
 
 def is_old(box: BoxState, now: float) -> bool:
-    """Say whether the last sample is older than those of a live box are."""
+    """Return whether the last sample is too old for a live box."""
     return box.sample_at is None or now - box.sample_at > stale_after(box)
 
 
 def faded(lines: list[Line], *, old: bool) -> list[Line]:
-    """Return the lines dim when their values are old; trouble keeps its tone."""
+    """Dim the lines if their values are old; warnings and badges keep their tone."""
     if not old:
         return lines
     keep = {Tone.TROUBLE, Tone.WARN, Tone.BADGE}
@@ -107,7 +107,7 @@ def faded(lines: list[Line], *, old: bool) -> list[Line]:
 
 
 def memory_lines(box: BoxState, width: int) -> list[Line]:
-    """Return the container's memory with its limit drawn, and the host's apart from it."""
+    """Return the container's memory against its limit, and the host's memory separately."""
     if box.sample is None:
         return [line(dim("no sample yet"))]
     mem = box.sample.mem
@@ -120,7 +120,7 @@ def memory_lines(box: BoxState, width: int) -> list[Line]:
     else:
         label = line(memory(used), dim(" no limit" if mem.cgroup else " limit unknown"))
     room = max(4, width - 20)
-    whole = 0.9  # the limit stands inside the bar, so that one sees it
+    whole = 0.9  # the limit is drawn inside the bar, so that it is visible
     out = [
         spread(
             (
@@ -152,7 +152,7 @@ def memory_lines(box: BoxState, width: int) -> list[Line]:
 
 
 def disk_lines(box: BoxState, profile: Profile | None, width: int) -> list[Line]:
-    """Return a line for each mount: bytes, inodes, and what it survives."""
+    """Return a line per mount: bytes, inodes, and whether it survives a stop and a destroy."""
     disks = box.sample.disks if box.sample else ()
     if not disks:
         return [line(dim("no sample yet" if box.sample is None else "no mounts"))]
@@ -232,15 +232,16 @@ def vitals_sections(
 ) -> list[Section]:
     """Return GPUs, memory, CPU, disks, processes, checkpoints and the link.
 
-    Where not all fits, what kills runs silently comes first: disks and memory; before them a card that is in trouble.
+    If not all fits, disks and memory come first, because they kill runs silently; a GPU in trouble
+    comes before them.
 
     Args:
         box: The box.
-        profile: Of its platform.
+        profile: The platform's profile.
         width: Inner width of the pane.
         now: Client clock.
-        short: Not all fits.
-        health: Why its values are old, where they are.
+        short: Whether not all fits.
+        health: Why its values are old, if they are.
     """
     old = is_old(box, now)
     version = box.sample.mem.cgroup if box.sample else None
@@ -279,7 +280,10 @@ def vitals_sections(
 
 
 def own_stop_lines(box: BoxState, width: int, now: float) -> list[Line]:
-    """Return how the box's own stop stands, or what became of it, and how it is put off; none where it has none."""
+    """Return the state or result of the box's own stop, and how to postpone it.
+
+    Empty without one.
+    """
     words = box_words(box, now)
     if not words:
         return []
@@ -316,7 +320,7 @@ def checkpoint_lines(box: BoxState, width: int, now: float) -> list[Line]:
 
 
 def link_lines(box: BoxState, width: int, now: float) -> list[Line]:
-    """Return how the connection stands, and what the stream proves about itself."""
+    """Return the state of the connection, and counts that prove the stream is complete."""
     counters = box.counters
     sure = counters.gaps == 0 and counters.duplicates == 0
     since = f" {compact_time(now - box.since)}" if box.since else ""
@@ -354,11 +358,11 @@ def limited_lines(box: BoxState, width: int) -> list[Line]:
     return [row for text in said for row in wrapped(f"{glyphs().warn} {text}", width, Tone.WARN)]
 
 
-# The training processes of a box as a tree, and the cores that they share.
+# The training processes of a box as a tree, and the CPU cores that they share.
 
 
 def process_lines(box: BoxState, width: int) -> list[Line]:
-    """Return the training processes, children below their parents, each with the workers that it has forked off."""
+    """Return the training processes as a tree, each with its forked workers."""
     sample = box.sample
     procs = sample.procs if sample else ()
     unseen = sample.unseen if sample else None
@@ -378,7 +382,7 @@ def process_lines(box: BoxState, width: int) -> list[Line]:
 
 
 def tree(procs: Sequence[Proc]) -> Iterator[tuple[Proc, int]]:
-    """Yield each process once, a child right after its parent, with its depth; what claims to be a circle is flat."""
+    """Yield each process once with its depth, children after their parent; cycles are flattened."""
     pids = {proc.pid for proc in procs}
     below: dict[int, list[Proc]] = {}
     for proc in procs:
@@ -402,7 +406,7 @@ def tree(procs: Sequence[Proc]) -> Iterator[tuple[Proc, int]]:
 
 
 def held_cards(sample: Sample | None) -> Mapping[int, tuple[int, ...]]:
-    """Return the numbers of the cards whose memory each process holds; nothing where the driver's pids are not ours."""
+    """Return the GPU indexes per process; empty if the driver's pids are of another namespace."""
     held: dict[int, list[int]] = {}
     for gpu in sample.gpus if sample is not None else ():
         for user in gpu.procs:
@@ -447,7 +451,7 @@ def _process(
 
 
 BRANCH = {True: "└ ", False: "`-"}
-"""By whether the terminal has more than ASCII."""
+"""Keyed by whether the terminal can show more than ASCII."""
 
 
 def _workers(workers: Workers) -> Line:
@@ -462,7 +466,7 @@ def _workers(workers: Workers) -> Line:
 
 
 def cpu_lines(box: BoxState, width: int) -> list[Line]:
-    """Return the cores that the box grants, and the threads that want them."""
+    """Return the granted CPU cores, and the threads that compete for them."""
     sample = box.sample
     if sample is None:
         return [line(dim("no sample yet"))]

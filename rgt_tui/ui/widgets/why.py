@@ -1,4 +1,4 @@
-"""Why a box is ranked where it is: its findings with proof and fix; what to do about it; or else what it is doing."""
+"""Why a box has its rank: its findings with proof and fix, its alerts, or what it is doing."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 
 _SAID_FIRST = {Health.UNREACHABLE, Health.UNKNOWN, Health.STOPPED, Health.GONE}
-"""States without which whatever else is said would mislead."""
+"""States that are shown first, because everything else would mislead without them."""
 
 
 WHOLE = 1000
-"""Lines of what is never cut off."""
+"""Maximum lines for text that must not be cut."""
 
 
 class Block(NamedTuple):
@@ -48,16 +48,16 @@ class Block(NamedTuple):
 
     rows: Sequence[Line]
     held: frozenset[int] = frozenset()
-    """Indexes of the rows that stay in sight for as long as anything of the block is: what is wrong, and what must
-    never be done."""
+    """Indexes of the rows that stay visible as long as any row of the block is: the problem, and
+    what must never be done."""
 
     @property
     def scrolling(self) -> int:
-        """How many rows scroll away."""
+        """Number of rows that can scroll away."""
         return len(self.rows) - len(self.held)
 
     def below(self, hidden: int) -> list[Line]:
-        """Return the rows without the first `hidden` of those that scroll."""
+        """Return the rows without the first `hidden` of the scrollable ones."""
         out = []
         for place, row in enumerate(self.rows):
             if place in self.held:
@@ -72,9 +72,10 @@ class Block(NamedTuple):
 def why_lines(
     row: Row, width: int, now: float, *, brief: bool = False, marked: str = ""
 ) -> list[Line]:
-    """Return everything there is to say of why a box is where it is, most important first.
+    """Return everything about why a box has its rank, most important first.
 
-    With `brief`, run and queue are left out: they are on the same screen. `marked` is the command that stands out.
+    `brief` leaves out run and queue, for screens that show them elsewhere. `marked` is the command
+    to highlight.
     """
     out = _before(row, width, now)
     told = row.box.reason if out else ""
@@ -89,13 +90,13 @@ def why_lines(
 
 
 def why_blocks(row: Row, width: int, now: float, marked: str = "") -> list[Block]:
-    """Return the same in blocks, each finding one, for a pane that scrolls.
+    """Return the same as blocks, one per finding, for a pane that scrolls.
 
     Args:
         row: The box.
         width: Cells.
         now: Client clock.
-        marked: Command of the step that stands out.
+        marked: Command of the step to highlight.
     """
     before = _before(row, width, now)
     out = [Block(before)]
@@ -112,16 +113,17 @@ def why_blocks(row: Row, width: int, now: float, marked: str = "") -> list[Block
 
 
 def _before(row: Row, width: int, now: float) -> list[Line]:
-    """Return what has to be said first, for else the rest misleads: that nobody sees the box, or not of now."""
+    """Return a warning shown first if the box is unreachable or its data is stale, else nothing."""
     loud = (alert for alert in row.verdict.alerts if not alert.muted)
-    raised = any(alert.text == row.verdict.why for alert in loud)  # said below
+    # an alert below has the same text
+    raised = any(alert.text == row.verdict.why for alert in loud)
     if row.verdict.health in _SAID_FIRST or (row.verdict.stale and not raised):
         return _state(row, width, now)
     return []
 
 
 def _alert_lines(row: Row, width: int, said: str, *, advised: bool = False) -> list[Line]:
-    """Return the alerts that no finding tells, with `advised` what to do about each; one that was `said` not again."""
+    """Return the alerts without a finding, with `advised` also the advice; skip the text `said`."""
     out: list[Line] = []
     named = {f"finding:{f.gotcha}:{f.resource}:{f.run or ''}" for f in row.box.findings}
     for alert in row.verdict.alerts:
@@ -140,7 +142,7 @@ def _alert_lines(row: Row, width: int, said: str, *, advised: bool = False) -> l
 
 
 def _doing_lines(row: Row, width: int, now: float) -> list[Line]:
-    """Return its own stop, its run and its queue."""
+    """Return the box's own stop, its run and its queue."""
     out: list[Line] = []
     own = box_words(row.box, now)
     if own and not any(
@@ -173,33 +175,34 @@ def _state(row: Row, width: int, now: float) -> list[Line]:
 
 
 class _Parts(NamedTuple):
-    """A diagnosis, taken apart, in the order in which every screen and command shows it."""
+    """The parts of a finding, in the order that every screen and command uses."""
 
     head: list[Line]
-    """What broke, with its reading."""
+    """What broke, and the reading that shows it."""
     do: list[Line]
     never: list[Line]
     steps: list[Line]
-    """In the order in which to take them: check, look, and only then remove."""
+    """In the order to do them: check and inspect first, remove last."""
     proof: list[Line]
-    """What the diagnosis is called, and the line that proves it."""
+    """The finding's title, and the line that proves it."""
 
 
 def finding_lines(finding: Finding, width: int, now: float, *, marked: str = "") -> list[Line]:
-    """Return a diagnosis: what broke, what to do, what never to do, the steps, what proves it.
+    """Return a finding: what broke, what to do, what never to do, the steps, the proof.
 
-    What must never be done comes before the steps, so that no small screen shows a removal without it.
+    The warning comes before the steps, so that no small screen shows a removal without it.
     """
     return [row for part in _parts(finding, width, now, marked) for row in part]
 
 
 def finding_details(finding: Finding, width: int, *, said: bool) -> list[Line]:
-    """Return what the line of an alert does not say of the diagnosis behind it, in the order of `finding_lines`.
+    """Return what an alert's line leaves out of its finding, in the order of `finding_lines`.
 
     Args:
-        finding: The diagnosis.
+        finding: The finding.
         width: Cells.
-        said: The line of the alert is shown to its end: its reading, or its proof where there is none.
+        said: Whether the alert's line shows the reading in full, or the proof if there is no
+            reading.
     """
     words = action_words(finding)
     out = labelled("do", words, width, Tone.STRONG) if words and not finding.cleared else []
@@ -240,7 +243,10 @@ def _never(finding: Finding, width: int) -> list[Line]:
 
 
 def _steps(finding: Finding, width: int, marked: str) -> list[Line]:
-    """Return the steps out of it. None is ticked where the cause is gone: nobody knows which one was done."""
+    """Return the fixes.
+
+    None is ticked after the cause is gone: it is unknown which one was done.
+    """
     steps: list[Line] = []
     if finding.cleared:
         steps += labelled("now", "the cause is gone; the run has yet to make progress", width)
@@ -256,8 +262,9 @@ def _steps(finding: Finding, width: int, marked: str) -> list[Line]:
 
 
 def action_words(finding: Finding) -> str | None:
-    """Return what to do about a diagnosis, in words; None = the handbook does not say."""
-    from rgt_tui.handbook import ACTION_WORDS  # only a box in trouble needs it
+    """Return what to do about a finding, in words; None if the handbook has no advice."""
+    # imported here because only a box in trouble needs it
+    from rgt_tui.handbook import ACTION_WORDS
 
     return next(
         (words for action, words in ACTION_WORDS.items() if str(action) == finding.action), None
@@ -268,7 +275,10 @@ READ_FROM = {"sample": "a reading", "scalars": "its curve"}
 
 
 def action_lines(finding: Finding, width: int) -> list[Line]:
-    """Return what to do about a diagnosis, with how sure it is and where its proof stands; empty if unknown."""
+    """Return what to do about a finding, with the confidence and the place of its proof.
+
+    Empty if the handbook has no advice.
+    """
     words = action_words(finding)
     made = labelled("do", words, width, Tone.STRONG) if words else []
     sure = [f"{percent(100.0 * finding.confidence)} sure"] if finding.confidence is not None else []
@@ -280,7 +290,7 @@ def action_lines(finding: Finding, width: int) -> list[Line]:
 
 
 def place_of(finding: Finding) -> str:
-    """Return where the proof of a diagnosis stands: a log and its line, as far as that is known."""
+    """Return the place of a finding's proof: a log file and its line, if known."""
     name = READ_FROM.get(finding.where) or posixpath.basename(finding.where) or "?"
     if finding.line_no is None:
         return name
@@ -288,7 +298,7 @@ def place_of(finding: Finding) -> str:
 
 
 def remedy_lines(remedies: Sequence[Remedy], width: int, now: float) -> list[Line]:
-    """Return what was proposed before: ticked where the readings show that it is over, else why nobody can tell."""
+    """Return earlier fixes: ticked if the readings show success, else with the doubt."""
     out: list[Line] = []
     for one in remedies:
         if one.done:
@@ -301,7 +311,7 @@ def remedy_lines(remedies: Sequence[Remedy], width: int, now: float) -> list[Lin
         out.append(spread(line(Span(mark_, tone), one.title), line(dim(f"  {ago}")), width))
         if one.done:
             out += [
-                line("    ", Span(row, Tone.DIM))  # no tick: one of the steps may have been enough
+                line("    ", Span(row, Tone.DIM))  # no tick: a single step may have been enough
                 for fix in one.steps
                 for row in [fix.text]
             ]
@@ -309,7 +319,10 @@ def remedy_lines(remedies: Sequence[Remedy], width: int, now: float) -> list[Lin
 
 
 def command_lines(command: str, width: int) -> list[Line]:
-    """Return a command, whole, or why it is not shown: what this terminal cannot show might name another file."""
+    """Return a command in full, or why it is not shown.
+
+    Characters that this terminal cannot display might turn a path into another file's.
+    """
     if plain(command) != command:
         return labelled(
             "", "its path cannot be displayed here, so neither can the command", width, Tone.DIM
@@ -318,7 +331,7 @@ def command_lines(command: str, width: int) -> list[Line]:
 
 
 def run_lines(run: RunState, width: int) -> list[Line]:
-    """Return the current run, in as many lines as it takes."""
+    """Return the current run, in as many lines as needed."""
     share = ratio(run.step, run.total_steps)
     total = f" of {thousands(run.total_steps)} ({percent(share)})" if run.total_steps else ""
     parts = [
@@ -338,7 +351,7 @@ def run_lines(run: RunState, width: int) -> list[Line]:
 
 
 def _flowing(label: str, parts: Sequence[Span], width: int) -> list[Line]:
-    """Return parts behind a label, two blanks between them, on as many lines as they take."""
+    """Return parts after a label, separated by two spaces, in as many lines as needed."""
     out = [line(dim(f"{label:<7}"), parts[0])]
     for part in parts[1:]:
         if width_of(out[-1]) + 2 + width_of((part,)) <= width:
@@ -349,7 +362,7 @@ def _flowing(label: str, parts: Sequence[Span], width: int) -> list[Line]:
 
 
 def cell_mark(cell: Cell, survives: bool | None) -> tuple[str, Tone]:
-    """Return the glyph of a queue cell; green only for a verified copy that `survives` a destroy of the box."""
+    """Return the glyph of a queue cell; green only if its verified copy survives a destroy."""
     g = glyphs()
     if cell.state == "done":
         return (g.finished, Tone.PROVED if survives else Tone.TEXT)
@@ -365,7 +378,7 @@ def cell_mark(cell: Cell, survives: bool | None) -> tuple[str, Tone]:
 def cells_line(
     cells: tuple[Cell, ...], width: int, survives: Callable[[Cell], bool | None]
 ) -> Line:
-    """Return the queue in one line: a mark and a name for each cell."""
+    """Return the queue in one line: a mark and a name per cell."""
     out: list[Span] = [dim("queue  ")]
     for cell in cells:
         glyph, tone = cell_mark(cell, survives(cell))
@@ -381,33 +394,33 @@ def title_of(box: BoxState, platform: str) -> Line:
     return line(Span(box.spec.name or NONE, Tone.STRONG), dim(f"  {platform}") if platform else "")
 
 
-# What to do about the selected box: a pane whose warnings stay in sight while it scrolls, and the step to
-# copy.
+# What to do about the selected box: a pane whose warnings stay visible while it scrolls, and the
+# step to copy.
 
 
 class Step(NamedTuple):
-    """One step out of a finding that can be copied."""
+    """One fix of a finding that can be copied."""
 
     finding: Finding
     place: int
-    """From 1, among all steps of the finding, those without a command included."""
+    """Counted from 1, among all fixes of the finding, with or without a command."""
     fix: Fix
 
     @property
     def label(self) -> str:
-        """As the pane calls it."""
+        """Its label in the pane."""
         if len(self.finding.fixes) > 1:
             return f"fix {self.place}"
         return "fix"
 
     @property
     def copied(self) -> Copied:
-        """The step as it is taken along: its command alone, for a shell runs every line that it is given."""
+        """The fix to copy: only its command, because a shell runs every pasted line."""
         return Copied(what=f"{self.label} of {self.finding.gotcha}", text=self.fix.command or "")
 
 
 def steps_of(row: Row) -> list[Step]:
-    """Return the steps of a box that have a command that this terminal can show whole, in the order to take them."""
+    """Return the fixes of a box whose command this terminal can display in full, in their order."""
     return [
         Step(finding, place, fix)
         for finding in row.box.findings
@@ -418,7 +431,7 @@ def steps_of(row: Row) -> list[Step]:
 
 
 def blocks_of(row: Row, state: FleetState, width: int, now: float, marked: str = "") -> list[Block]:
-    """Return what is to be said of a box, most important first, and below it what bills unseen."""
+    """Return the blocks about a box, most important first, then the bills outside the fleet."""
     out = why_blocks(row, width, now, marked)
     unseen = unseen_section(state, width, now)
     if unseen is not None:
@@ -427,9 +440,9 @@ def blocks_of(row: Row, state: FleetState, width: int, now: float, marked: str =
 
 
 def window(blocks: Sequence[Block], top: int, height: int) -> tuple[list[Line], int, int]:
-    """Return the lines in sight when `top` of those that scroll are above, and how many are above and below.
+    """Return the visible lines with `top` rows scrolled away, and the counts above and below.
 
-    The held lines of the first block in sight are in sight, too.
+    The held lines of the first visible block are included.
     """
     passed = 0
     for place, block in enumerate(blocks):
@@ -444,11 +457,11 @@ def window(blocks: Sequence[Block], top: int, height: int) -> tuple[list[Line], 
 
 
 MakeBlocks = Callable[[int], Sequence[Block]]
-"""From the inner width to the blocks of a pane."""
+"""Returns the blocks of a pane for its inner width."""
 
 
 LEAST_MORE = 4
-"""Lines below which nothing more is begun."""
+"""Minimum free lines to add another section."""
 
 
 class WhyPane(Pane):
@@ -466,20 +479,20 @@ class WhyPane(Pane):
     def tell(
         self, title: Line, hint: Line, make: MakeBlocks, more: MakeSections | None = None
     ) -> None:
-        """Set what is said, and draw what changed.
+        """Set the content, and draw what changed.
 
         Args:
-            title: Of the frame.
+            title: Title of the frame.
             hint: At the right end of the title.
-            make: Makes what is said.
-            more: Makes sections that stand below it, each where all of it fits.
+            make: Makes the blocks.
+            more: Makes sections to add below, each only if it fits completely.
         """
         self._title, self._hint, self._make_blocks, self._make_more = title, hint, make, more
         self.redraw()
 
     @property
     def says_something(self) -> bool:
-        """Whether there is anything to say."""
+        """Whether there is anything to show."""
         return bool(self._title)
 
     def wanted_height(self, width: int) -> int:
@@ -497,12 +510,11 @@ class WhyPane(Pane):
         room = height - 2
         self._top = min(self._top, sum(block.scrolling for block in blocks))
         shown, above, below = window(blocks, self._top, room)
-        while (
-            self._top and not below and len(shown) < room
-        ):  # no blank lines at the end while some are above
+        # avoid blank lines at the end while rows are scrolled away
+        while self._top and not below and len(shown) < room:
             before = window(blocks, self._top - 1, room)
             if before[2]:
-                break  # with its held lines the block before leaves no room for the last line
+                break  # the previous block's held lines would push the last line out
             self._top -= 1
             shown, above, below = before
         parts = [Section(self._title, shown, self._hint)]

@@ -1,4 +1,4 @@
-"""What the fleet table says of one box: the readings behind its columns, and one pure function per cell."""
+"""The cells of the fleet table: the readings behind the columns, and one pure function per cell."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """What the table needs to know of one box."""
+    """Everything the table needs to know about one box."""
 
     box: BoxState
     verdict: Assessment
     clocks: tuple[ClockReading, ...]
-    """Those that count now, the soonest first."""
+    """The active clocks, the one that ends first at the front."""
     platform: str
     now: float = 0.0
-    """Client clock; 0 = not told, and what is to come is not known."""
+    """Client clock; 0 = not given, so times in the future are unknown."""
 
     @property
     def name(self) -> str:
@@ -69,12 +69,12 @@ def level(value: float | None, warn: float, error: float) -> Tone:
 
 
 def worst(values: list[float | None]) -> float | None:
-    """Return the highest of the values that are known."""
+    """Return the highest known value."""
     return max((v for v in values if v is not None), default=None)
 
 
 def mean(values: list[float | None]) -> float | None:
-    """Return the mean of the values that are known."""
+    """Return the mean of the known values."""
     known = [v for v in values if v is not None]
     if known:
         return sum(known) / len(known)
@@ -90,10 +90,10 @@ def name_cell(row: Row, width: int) -> Line:
 
 
 def state_cell(row: Row, width: int) -> Line:
-    """The word of the row, and how many alerts hold besides."""
+    """The state word, and the number of further alerts."""
     _, word, tone = standing(row.box, row.verdict)
     more = sum(not alert.muted for alert in row.verdict.alerts) - 1
-    # the word counts more
+    # the word is more important
     if more > 0 and len(word) + len(f" +{more}") <= width:
         besides = f" +{more}"
     else:
@@ -102,17 +102,17 @@ def state_cell(row: Row, width: int) -> Line:
 
 
 class OddCards(NamedTuple):
-    """Cards of a box that do not do what the others do."""
+    """GPUs of a box that behave differently from the others."""
 
     many: int
     dead: bool
-    """They do not answer; else they idle while others work."""
+    """They do not answer; otherwise they idle while others work."""
 
 
 def odd_cards(gpus: Sequence[Gpu]) -> OddCards | None:
-    """Return the cards that are dead, else those that idle beside others that work; None where all are alike.
+    """Return the dead GPUs, else those idle while others work; None if all are alike.
 
-    A mean hides them: seven cards at 97% and a dead one are 85%.
+    A mean hides them: with seven GPUs at 97% and a dead one it is 85%.
     """
     dead = sum(gpu.error is not None for gpu in gpus)
     if dead:
@@ -125,9 +125,9 @@ def odd_cards(gpus: Sequence[Gpu]) -> OddCards | None:
 
 
 def gpu_cell(row: Row, width: int) -> Line:
-    """The last minute of utilisation, and the newest value: the mean over the box's GPUs, and which stand out of it.
+    """The last minute of utilisation, its mean over the box's GPUs, plus a count of outlier GPUs.
 
-    The badge stands at the end, between this number and the bar of the video memory: it is beside both.
+    The SIM badge is at the end, between this number and the memory bar, because it applies to both.
     """
     gpus = row.box.sample.gpus if row.box.sample else ()
     badge = " SIM" if any(gpu.sim for gpu in gpus) else ""
@@ -139,7 +139,7 @@ def gpu_cell(row: Row, width: int) -> Line:
     value = percent(mean([gpu.util for gpu in gpus]))
     room = width - len(badge) - len(said)
     if said and room < len(value) + 1:
-        value = ""  # the mean is what misleads here
+        value = ""  # drop the mean: it would mislead here
     elif said:
         said = " " + said
     line_width = max(0, room - max(5, len(value) + 2)) if value else max(0, room - 1)
@@ -151,21 +151,21 @@ def gpu_cell(row: Row, width: int) -> Line:
 
 
 def heat(row: Row) -> float | None:
-    """Return the temperature of the hottest card, °C."""
+    """Return the temperature of the hottest GPU, °C."""
     if row.box.sample:
         return worst([gpu.temp_c for gpu in row.box.sample.gpus])
     return None
 
 
 def alive(row: Row) -> list[Gpu]:
-    """Return the cards that answer: a dead one is part of no sum; the badge of the GPU column counts it."""
+    """Return the GPUs that answer. Dead ones are in no sum; the GPU column counts them."""
     if row.box.sample:
         return [gpu for gpu in row.box.sample.gpus if gpu.error is None]
     return []
 
 
 def watts(row: Row) -> float | None:
-    """Return what the cards that tell it draw together; None where none does."""
+    """Return the total power of the GPUs that report it, in watts; None if none does."""
     drawn = [gpu.power_w for gpu in alive(row) if gpu.power_w is not None]
     if drawn:
         return sum(drawn)
@@ -173,7 +173,7 @@ def watts(row: Row) -> float | None:
 
 
 def vram_pct(row: Row) -> float | None:
-    """Return how full the memory of all cards that answer is; None where one of them does not tell."""
+    """Return the memory use of all answering GPUs in percent; None if one does not report it."""
     gpus = alive(row)
     if any(gpu.vram_used is None or not gpu.vram_total for gpu in gpus):
         return None
@@ -181,9 +181,9 @@ def vram_pct(row: Row) -> float | None:
 
 
 def seconds_to_end(row: Row) -> float | None:
-    """Return the time to the last step of the current run, at the pace of its present attempt; None = not known.
+    """Return the time to the last step of the current run, at the pace of its current attempt.
 
-    A run that is stuck has no pace.
+    None if it is unknown; a stalled run has no pace.
     """
     run = current_run(row.box)
     if any(alert.kind == "stalled" for alert in row.verdict.alerts):
@@ -197,7 +197,7 @@ def seconds_to_end(row: Row) -> float | None:
 
 
 def thousand_steps(row: Row) -> Amount | None:
-    """Return what 1,000 steps of the current run cost; None = not known."""
+    """Return the cost of 1,000 steps of the current run; None = unknown."""
     run = current_run(row.box)
     cost = (
         None
@@ -210,25 +210,25 @@ def thousand_steps(row: Row) -> Amount | None:
 
 
 def worst_util(row: Row) -> float | None:
-    """Return the utilisation of the worst card, which a mean hides: one that does not answer does nothing."""
+    """Return the utilisation of the worst GPU, which a mean hides; a dead GPU counts as 0."""
     gpus = row.box.sample.gpus if row.box.sample else ()
     known = [0.0 if gpu.error is not None else gpu.util for gpu in gpus]
     return min((util for util in known if util is not None), default=None)
 
 
 def fullest(row: Row, share: Callable[[Disk], float | None]) -> float | None:
-    """Return how full the fullest mount is that can be written to."""
+    """Return how full the fullest writable mount is."""
     disks = row.box.sample.disks if row.box.sample else ()
     return worst([share(disk) for disk in disks if not disk.read_only])
 
 
 def bytes_full(row: Row) -> float | None:
-    """Return how full the fullest mount is by bytes, in percent."""
+    """Return the bytes used on the fullest mount, in percent."""
     return fullest(row, byte_pct)
 
 
 def inodes_full(row: Row) -> float | None:
-    """Return how full the fullest mount is by inodes, in percent."""
+    """Return the inodes used on the fullest mount, in percent."""
     return fullest(row, inode_pct)
 
 
@@ -280,7 +280,7 @@ def money_cell(read: Callable[[Row], Amount | None]) -> Cell:
 
 
 def hourly(row: Row) -> Amount | None:
-    """Return what an hour costs now."""
+    """Return the current cost of an hour."""
     return prices.rate(row.box.meter)
 
 
@@ -290,7 +290,7 @@ def spent(row: Row) -> Amount | None:
 
 
 def power_cell(row: Row, width: int) -> Line:
-    """What all cards draw together, in watts; at least that, where one of them does not tell."""
+    """Total power of the GPUs in watts; marked as a minimum if one does not report it."""
     value = watts(row)
     silent = any(gpu.power_w is None for gpu in alive(row))
     if value is None:
@@ -318,7 +318,7 @@ def vram_cell(row: Row, width: int) -> Line:
 
 
 def cell_cell(row: Row, width: int) -> Line:
-    """Which cell of how many."""
+    """Number of the current queue cell, and the total."""
     current = current_cell(row.box)
     total = len(cells_of(row.box))
     if total:
@@ -329,7 +329,7 @@ def cell_cell(row: Row, width: int) -> Line:
 
 
 def step_cell(row: Row, width: int) -> Line:
-    """Epoch and step of the current run; the step alone where both do not fit: no digit of it is cut off."""
+    """Epoch and step of the current run; only the step if both do not fit, so no digit is cut."""
     run = current_run(row.box)
     if run is None or run.step is None:
         return (dim(fit(NONE, width, right=True)),)
@@ -342,7 +342,7 @@ def step_cell(row: Row, width: int) -> Line:
 
 
 def age_cell(row: Row, width: int) -> Line:
-    """How long ago the run advanced; of a row that is no longer fresh, how old all its values are."""
+    """Time since the run's last progress; for a stale row, the age of its values."""
     verdict = row.verdict
     if verdict.stale and verdict.sample_age is not None:
         tone = Tone.WARN if verdict.health in (Health.UNREACHABLE, Health.UNKNOWN) else Tone.DIM
@@ -350,7 +350,7 @@ def age_cell(row: Row, width: int) -> Line:
         if cell_len(sign) + 1 + len(age) > width:
             age = re.sub(
                 r"(?<=[a-z]).*", "", age
-            )  # 16m of 16m34: its last digits are cut, not the sign of an end
+            )  # 16m instead of 16m34: cut the seconds, but keep the marker
         return (Span(fit(f"{sign} {age}", width, right=True), tone),)
     stuck = any(
         alert.id.startswith(("stall", "finding")) and alert.level == "error"
@@ -362,7 +362,7 @@ def age_cell(row: Row, width: int) -> Line:
 
 
 def loss_cell(row: Row, width: int) -> Line:
-    """The newest loss, and the whole curve behind it where there is room."""
+    """The newest loss, and the whole curve after it if there is room."""
     run = current_run(row.box)
     if run is None or run.loss is None:
         return (dim(fit(NONE, min(width, 6), right=True)),)
@@ -381,7 +381,7 @@ def loss_cell(row: Row, width: int) -> Line:
 
 
 def narrow(amount: Amount | None, width: int) -> str:
-    """Return an amount for a column: without blanks, and without its cents where they do not fit."""
+    """Return an amount for a column: without spaces, and without cents if they do not fit."""
     text = plain(known(amount).replace(" ", ""))
     if amount is not None and len(text) > width:
         whole = math.floor(amount.value) if amount.at_least else round(amount.value)
@@ -391,21 +391,21 @@ def narrow(amount: Amount | None, width: int) -> str:
 
 
 CLOCK_WORDS = 8
-"""Cells from which on a clock is named."""
+"""Minimum spare cells to show the clock's name."""
 
 
 class NextEnd(NamedTuple):
-    """What ends something first: a danger clock of the platform, or the box's own stop."""
+    """The first deadline: a danger clock of the platform, or the box's own stop."""
 
     seconds: float | None
-    """None = nothing counts down, or nobody knows how long."""
+    """None = no deadline, or its time is unknown."""
     clock: ClockReading | None
     own: AutostopReading | None = None
-    """The box stops itself before the clock strikes."""
+    """Set if the box stops itself before the clock runs out."""
 
 
 def next_end(row: Row) -> NextEnd:
-    """Return what ends something first, of the box's own stop too."""
+    """Return the first deadline, including the box's own stop."""
     reading = next(
         (one for one in row.clocks if one.seconds_left is not None or one.level != "info"), None
     )
@@ -426,7 +426,7 @@ def next_end(row: Row) -> NextEnd:
 
 
 def clock_cell(row: Row, width: int) -> Line:
-    """What is left on the danger clock that ends soonest, of its own stop too, or what a stop goes on costing."""
+    """Time left on the first deadline, own stop included, or the costs that remain after a stop."""
     left, reading, own = next_end(row)
     if own is not None:
         text = f"{glyphs().power}{compact_time(left)}"
@@ -443,7 +443,7 @@ def clock_cell(row: Row, width: int) -> Line:
 
 
 def clock_cells(row: Row) -> int:
-    """Return how many cells the clock of a box takes, its name included."""
+    """Return how many cells the clock of a box needs, its name included."""
     left, reading, own = next_end(row)
     if own is not None or reading is None:
         return 1
@@ -454,7 +454,7 @@ def clock_cells(row: Row) -> int:
 
 
 def why_cell(row: Row, width: int) -> Line:
-    """The worst alert in words; where there is none, what the box is doing."""
+    """The worst alert; without one, what the box is doing."""
     verdict = row.verdict
     worst = next((a for a in verdict.alerts if not a.muted and a.kind != verdict.health), None)
     if worst is not None:

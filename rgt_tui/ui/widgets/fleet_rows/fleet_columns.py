@@ -1,4 +1,4 @@
-"""The columns of the fleet table, one row of data each, which of them fit a width, and a box as a line."""
+"""The columns of the fleet table as data, which of them fit a width, and a box as a line."""
 
 from __future__ import annotations
 
@@ -28,28 +28,29 @@ class Unit(enum.StrEnum):
 
 
 class Value(NamedTuple):
-    """The number of a box that rows are filtered and sorted by."""
+    """A number of a box that rows can be filtered and sorted by."""
 
     read: Read
-    """None = not known, which is neither little nor much."""
+    """Returns None if unknown, which is neither small nor large."""
     unit: Unit
     words: str
-    """What it is."""
+    """Description of the value."""
     step: float = 0.0
-    """Rows that differ by less keep their order: what changes every second must not make them jump."""
+    """Smaller differences do not reorder rows, so that a value that changes each second does not
+    make them jump."""
     rising: bool = False
-    """The smallest is first, unless a person reverses it."""
+    """Sort the smallest first, unless the person reverses it."""
     currency: Callable[[Row], str] | None = None
-    """Of an amount: amounts of two currencies are not compared."""
+    """Currency of an amount: amounts in different currencies are not compared."""
 
 
 def percentage(read: Read, words: str, step: float = 0.0, *, rising: bool = False) -> Value:
-    """Return the value of a column of percentages."""
+    """Return the value of a percentage column."""
     return Value(read, Unit.PERCENT, words, step, rising)
 
 
 def money(read: Callable[[Row], Amount | None], words: str) -> Value:
-    """Return the value of a column of amounts."""
+    """Return the value of an amount column."""
 
     def value(row: Row) -> float | None:
         amount = read(row)
@@ -96,32 +97,32 @@ def _cards(row: Row) -> float | None:
 
 
 WISHED = 1_000_000
-"""`since` of a column that is shown only where room is left, see `Column.wishes`."""
+"""`since` of a column that is shown only if room is left, see `Column.wishes`."""
 WIDEST_NAME = 40
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: the table, its order, the filter, the help and the page in ``docs`` are made from these."""
+    """One column. The table, its order, the filter, the help and the page in ``docs`` use this."""
 
     key: str
     title: str
     width: int
     since: int
-    """Width of the table from which on the column is shown."""
+    """Minimum width of the table to show the column."""
     cell: Cell
     means: str
-    """What the help and the documentation say of it."""
+    """Description for the help and the documentation."""
     value: Value | None = None
     right: bool = True
     word: str = ""
-    """Name of the value in the filter, where it is not the key."""
+    """Name of the value in the filter, if it is not the key."""
     narrow: int = 0
-    """In a table of 80 to 119 cells, in which order it is added where it fits; 0 = not."""
+    """Rank for being added to a table of 80 to 119 cells; 0 = never."""
     wishes: tuple[tuple[int, int], ...] = ()
-    """Of the cells left over in a table of 120 and more: in which order the column gets how many."""
+    """(rank, cells) pairs for dividing the spare cells of a table of 120 and more."""
     keeps_tone: bool = False
-    """It is not dimmed in a row whose values are old."""
+    """Keep its colour in a row whose values are old."""
 
 
 COLUMNS: list[Column] = [
@@ -173,13 +174,13 @@ COLUMNS: list[Column] = [
     Column("why", "alerts", 0, 80, cells.why_cell, "the worst alert; else what the box is doing", right=False,
            wishes=((5, 24), (14, 60)), keeps_tone=True),
 ]  # fmt: skip
-"""The last column takes what the others leave, if that is enough to say something."""
+"""The last column gets the cells left over by the others, if they suffice for a useful text."""
 CARDS = Value(_cards, Unit.PLAIN, "GPUs")
-"""Of ``cards`` in a filter; no column shows it."""
+"""``cards`` in a filter; no column shows it."""
 
 
 def values() -> dict[str, Value]:
-    """Return what rows can be filtered by, by the word of the filter."""
+    """Return the values that rows can be filtered by, keyed by their name in the filter."""
     shown = {
         column.word or column.key: column.value for column in COLUMNS if column.value is not None
     }
@@ -187,13 +188,13 @@ def values() -> dict[str, Value]:
 
 
 def value_of(key: str) -> Value | None:
-    """Return what a column is sorted by."""
+    """Return the value that a column is sorted by."""
     return next((column.value for column in COLUMNS if column.key == key), None)
 
 
 LEAST_WHY = 12
 NARROW_NAME = 18
-"""In a narrow table a name gets up to so many cells before further columns do."""
+"""In a narrow table the name grows to this many cells before further columns are added."""
 
 
 @lru_cache(maxsize=64)
@@ -205,8 +206,8 @@ def layout(
     Args:
         width: Of the table, in cells.
         longest: Cells of the longest name.
-        clock: Cells of the longest clock; the column is no wider, and the alerts have the rest.
-        by: The column that the rows are sorted by: it is there at every width, before the alerts.
+        clock: Cells of the longest clock; the column is not wider, and the alerts get the rest.
+        by: The sort column: shown at every width, before the alerts.
     """
     widths = {column.key: column.width for column in COLUMNS}
     chosen = {
@@ -255,15 +256,15 @@ def layout(
 
 
 class InSight(NamedTuple):
-    """Which rows are in sight, where not all are."""
+    """The range of visible rows, if not all are visible."""
 
     first: int
-    """From 1."""
+    """Counted from 1."""
     last: int
     total: int
 
     def words(self, width: int) -> str:
-        """Return it as the title of the boxes, as much as fits."""
+        """Return the range as a title of the name column, in the longest form that fits."""
         span = f"{self.first}-{self.last}/{self.total}"
         ways = (f"  box {span}", f"  {span}", f"  {self.first}/{self.total}")
         return next((one for one in ways if len(one) <= width), ways[-1])
@@ -276,13 +277,15 @@ def heading(
     rising: bool = False,
     shown: InSight | None = None,
 ) -> Line:
-    """Return the line of titles; the one that the rows are sorted by stands out, with the way it goes.
+    """Return the line of titles.
+
+    The sort column is highlighted, with an arrow for its direction.
 
     Args:
         columns: With their widths.
         sort: Key of the column that the rows are sorted by.
-        rising: The smallest is first.
-        shown: Which rows are in sight; None = all.
+        rising: Whether the smallest is first.
+        shown: The range of visible rows; None = all.
     """
     out: list[Span] = [Span(" ")]
     for index, (column, width) in enumerate(columns):
@@ -296,7 +299,7 @@ def heading(
             if len(text) < width:
                 text += arrow
             else:
-                gap = arrow  # in front of a title that fills its column, so that none is cut
+                gap = arrow  # before a title that fills its column, so that neither is cut
         if column.key == "loss":
             text = text.rjust(6)
         title = fit(pad + text, width, right=column.right and column.key != "loss")
@@ -305,7 +308,7 @@ def heading(
 
 
 def row_line(row: Row, columns: Sequence[tuple[Column, int]]) -> Line:
-    """Return one box as a line; all but its mark is dim when its values are old."""
+    """Draw one box; everything but its state is dimmed if its values are old."""
     out: list[Span] = [Span(" ")]
     for index, (column, width) in enumerate(columns):
         if index:

@@ -1,4 +1,7 @@
-"""The language of the fleet's filter: ``state:running gpu<50 platform:autodl cost>1 age>5m text``. Pure."""
+"""The filter language of the fleet: ``state:running gpu<50 platform:autodl cost>1 age>5m text``.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,36 +16,36 @@ from rgt_tui.ui.widgets.fleet_rows.fleet_columns import Unit, Value, values
 
 
 class FilterError(Exception):
-    """A term means nothing; the message says which one, and what would."""
+    """A term has no meaning; the message names it and lists what would work."""
 
 
 Test = Callable[[Row], bool | None]
-"""None = nobody knows."""
+"""Returns None if the value is unknown."""
 
 
 class Filter(NamedTuple):
-    """What was asked for."""
+    """A parsed filter."""
 
     tests: tuple[Test, ...] = ()
     save: str | None = None
-    """Name under which it is to be kept."""
+    """Name to save it under."""
     drop: str | None = None
-    """Name of a kept one that is to go."""
+    """Name of a saved filter to delete."""
     source: str = ""
-    """What is kept of it: without the words that keep and drop."""
+    """The text to save: the filter without its save and drop terms."""
 
 
 class Filtered(NamedTuple):
-    """Rows that match."""
+    """The rows that match."""
 
     rows: list[Row]
     total: int
     unknown: int
-    """Rows that are left out only because nobody knows what was asked for."""
+    """Rows left out only because a value is unknown."""
 
     @property
     def words(self) -> str:
-        """How many are shown; empty where all are."""
+        """How many are shown; empty if all are."""
         if len(self.rows) == self.total:
             return ""
         unknown = f", {self.unknown} unknown" if self.unknown else ""
@@ -65,7 +68,7 @@ TEXTS: dict[str, Callable[[Row], str]] = {
     "card": lambda row: " ".join(gpu.name for gpu in row.box.sample.gpus) if row.box.sample else "",
 }
 FREE = ("name", "platform", "state", "alert")
-"""Where a word without a field is looked for."""
+"""Fields in which a word without a field is searched."""
 
 _TERM = re.compile(r"(?P<field>[a-z0-9]+)(?P<op>:|<=|>=|<|>|=)(?P<value>.*)", re.DOTALL)
 _NUMBER = re.compile(r"(?P<number>\d+(?:\.\d+)?|\.\d+)(?P<unit>[a-z%°]*)")
@@ -83,14 +86,14 @@ _EXAMPLES = {Unit.PERCENT: "50", Unit.TIME: "5m", Unit.MONEY: "1.50", Unit.PLAIN
 
 
 def parse(text: str, saved: Mapping[str, str] | None = None) -> Filter:
-    """Return what a text asks for: every term must hold; with ``!`` before it, it must not.
+    """Parse a filter. All terms must match; a term after ``!`` must not.
 
     Args:
         text: As typed.
-        saved: Kept filters by name: ``@name`` stands for one.
+        saved: Saved filters by name; ``@name`` inserts one.
 
     Raises:
-        FilterError: a term means nothing.
+        FilterError: A term has no meaning.
     """
     tests: list[Test] = []
     source: list[str] = []
@@ -118,7 +121,7 @@ def parse(text: str, saved: Mapping[str, str] | None = None) -> Filter:
 
 
 def matching(rows: Sequence[Row], asked: Filter) -> Filtered:
-    """Return the rows that match, in their order."""
+    """Return the matching rows in their order."""
     shown: list[Row] = []
     unknown = 0
     for row in rows:
@@ -141,7 +144,7 @@ def _inverse(test: Test) -> Test:
 
 
 def _kept_as(name: str, saved: Mapping[str, str] | None) -> str:
-    """Return a name as it was kept: it may be typed in another case."""
+    """Return a name as it was saved; the typed case may differ."""
     found = next((one for one in saved or {} if one.casefold() == name.casefold()), None)
     if found is None:
         there = ", ".join(f"@{one}" for one in sorted(saved or {}, key=str.casefold))
@@ -153,7 +156,8 @@ def _kept_as(name: str, saved: Mapping[str, str] | None) -> str:
 
 def _saved(name: str, saved: Mapping[str, str] | None) -> Test:
     kept = dict(saved or {})
-    text = kept.pop(_kept_as(name, saved))  # two could name each other
+    # removed before parsing, because two filters could name each other
+    text = kept.pop(_kept_as(name, saved))
     tests = parse(text, kept).tests
 
     def all_of(row: Row) -> bool | None:

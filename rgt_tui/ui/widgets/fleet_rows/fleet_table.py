@@ -1,4 +1,4 @@
-"""The table of boxes: its rows' order and groups, and a widget that keeps the selection on its box."""
+"""The table of boxes: order and groups of its rows, with a selection that stays on its box."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class FleetTable(SelectableList[str]):
         self._boxes: Sequence[Row] = ()
         self._order = Order()
         self._lines: list[int | Line] = []
-        """What stands below the titles: rows by their place, and headings of groups."""
+        """Lines below the titles: indexes of rows, and headings of groups."""
         self._drawn_rows: dict[int, tuple[Row, Line]] = {}
-        """Rows that were drawn, by their identity: a key that moves the cursor or sorts draws none anew."""
+        """Drawn rows by identity, so that moving the cursor or sorting draws none again."""
         self._drawn_for: Sequence[tuple[Column, int]] = ()
         self._longest = 0
         self._clock = 0
@@ -63,15 +63,16 @@ class FleetTable(SelectableList[str]):
         heads: Mapping[int, Line] | None = None,
         empty: Sequence[Line] = (),
     ) -> None:
-        """Set the rows in their order; the selection follows the box that a person chose.
+        """Set the rows in their order; the selection follows the chosen box.
 
-        Until someone has chosen, the first row is selected: the box in trouble explains itself untouched.
+        Until the person chooses a box, the first row is selected: the box in trouble explains
+        itself.
 
         Args:
             rows: In their order.
-            order: What that is.
-            heads: Headings, by the place of the row below them.
-            empty: What stands where there are no rows.
+            order: How they are sorted.
+            heads: Headings, keyed by the index of the row below them.
+            empty: Lines to show if there are no rows.
         """
         self._boxes, self._order, self._empty = rows, order, [line(" ", *row) for row in empty]
         self._lines = []
@@ -98,7 +99,7 @@ class FleetTable(SelectableList[str]):
 
     @property
     def columns(self) -> Sequence[tuple[Column, int]]:
-        """The columns that are shown, each with its width."""
+        """The shown columns, each with its width."""
         return layout(self.size.width, self._longest, self._clock, self._order.key)
 
     @property
@@ -108,13 +109,13 @@ class FleetTable(SelectableList[str]):
 
     @property
     def _place(self) -> int:
-        """Line of the selected row among all lines."""
+        """Line index of the selected row."""
         if self._keys:
             return self._lines.index(self.index)
         return 0
 
     def trouble_out_of_sight(self, rows: Sequence[Row]) -> int:
-        """Return how many of the rows that are about to be shown are in trouble, and above or below what fits."""
+        """Return how many of `rows` are in trouble and scrolled out of sight."""
         shown = range(self._top, self._top + self.page_rows)
         return sum(
             row.verdict.health is Health.TROUBLE and place not in shown
@@ -122,17 +123,17 @@ class FleetTable(SelectableList[str]):
         )
 
     def release(self) -> None:
-        """Select the first row again, whichever box that is, until somebody chooses one."""
+        """Select the first row, and follow it until the person chooses a box."""
         self._held = False
         self.redraw()
 
     @property
     def page_rows(self) -> int:
-        """How many rows are visible."""
+        """Number of visible rows."""
         return max(1, self.size.height - 1)
 
     def hold(self) -> None:
-        """Keep the selection on its box from now on, and in sight: a key is about to act on it."""
+        """Keep the selection on its box and visible: a key is about to act on it."""
         self._held = self._picked is not None
         self._keep_in_sight(follow=True)
         self.redraw()
@@ -152,7 +153,7 @@ class FleetTable(SelectableList[str]):
         self._top = min(self._top, last)
 
     def make_lines(self, width: int, height: int) -> list[Line]:
-        """Draw the titles, and what is in sight of rows and headings."""
+        """Draw the titles and the visible rows and headings."""
         self._keep_in_sight(follow=False)
         columns = layout(width, self._longest, self._clock, self._order.key)
         self._owners = ()
@@ -170,7 +171,7 @@ class FleetTable(SelectableList[str]):
         return out
 
     def ahead(self, rows: Sequence[Row]) -> Iterator[None]:
-        """Draw, in steps, what will be in sight of rows that are about to be shown, most likely as wide as now."""
+        """Draw the rows that will be visible in advance, in steps, at the current width."""
         for row in rows[self._top : self._top + self.page_rows]:
             self._drawn_row(row)
             yield
@@ -182,7 +183,7 @@ class FleetTable(SelectableList[str]):
         return known[1]
 
     def _row_line(self, row: Row, columns: Sequence[tuple[Column, int]]) -> Line:
-        """Draw a row; one that cannot be drawn says so, and the others are drawn all the same."""
+        """Draw a row; if that fails, the row shows the error and the others are unaffected."""
         try:
             return row_line(row, columns)
         except Exception as error:
@@ -197,13 +198,13 @@ class FleetTable(SelectableList[str]):
             )
 
     def on_click(self, event: events.Click) -> None:
-        """Select a row, open it on a double click, or sort by the column whose title was clicked."""
+        """Select a row, open it on a double click, or sort by the clicked column title."""
         if event.y > 0:
             super().on_click(event)
             return
         x = 1
         for column, width in self.columns:
-            # The gap in front belongs to it: the mark of the order may stand there.
+            # The gap before a title belongs to it: the sort arrow may be drawn there.
             if event.x < x + width:
                 self.post_message(SortAsked(column.key))
                 return
@@ -215,13 +216,13 @@ class FleetTable(SelectableList[str]):
         self.redraw()
 
 
-# The order of the fleet's rows, their groups, and which of it is saved for the person.
+# Order and groups of the fleet's rows, and the part of it that is saved.
 #
-# Ordering is pure, and stable: what does not differ stays where it was.
+# Sorting is pure and stable: rows that do not differ keep their places.
 
 
 class Order(NamedTuple):
-    """What rows are sorted by."""
+    """The sort order of the rows."""
 
     key: str = TROUBLE
     """Key of a column, or `FILE`."""
@@ -235,7 +236,7 @@ class Order(NamedTuple):
 
     @property
     def words(self) -> str:
-        """In words."""
+        """Description of the order."""
         value = value_of(self.key)
         if value is not None:
             return f"by {value.words}, {'least' if self.rising else 'most'} first"
@@ -249,18 +250,21 @@ class Order(NamedTuple):
 
 
 def can_sort(key: str) -> bool:
-    """Tell whether rows can be sorted by a column."""
+    """Return whether rows can be sorted by a column."""
     return key in (TROUBLE, FILE, "name") or value_of(key) is not None
 
 
 def _trouble(row: Row) -> tuple[object, ...]:
-    # Without the age of progress in it: rows must not change places every second while all is well.
+    # Leaves out the age of progress: rows must not swap every second while all is well.
     health, *alerts = row.verdict.rank[:3]
     return (health, not is_limited(row.box, row.verdict), *alerts, row.name)
 
 
 def ordered(rows: Sequence[Row], order: Order) -> list[Row]:
-    """Return the rows in an order; those without a value come last whichever way it goes, and ties by name."""
+    """Return the sorted rows.
+
+    Rows without a value come last in either direction; ties go by name.
+    """
     key, flipped = order
     if key == FILE:
         if flipped:
@@ -304,13 +308,15 @@ GROUPS: dict[str, tuple[str, Callable[[Row], str]]] = {
     "state": ("grouped by state", lambda row: row.verdict.health.value),
     "account": ("grouped by account", _account),
 }
-"""By their name in the settings: what it is called, and which group a row is in."""
+"""Keyed by their name in the settings: the description, and the function that returns a row's
+group."""
 
 
 def grouped(rows: Sequence[Row], by: str) -> tuple[list[Row], dict[int, Line]]:
-    """Return the rows with those of a group together, and the heading before the first one of each, by its place.
+    """Return the rows sorted into groups, and the groups' headings by the index of their first row.
 
-    Groups come in the order of their first rows: with trouble first, the group with the worst box is on top.
+    Groups are in the order of their first rows: with trouble first, the worst box's group is on
+    top.
     """
     if not by:
         return list(rows), {}
@@ -326,7 +332,7 @@ def grouped(rows: Sequence[Row], by: str) -> tuple[list[Row], dict[int, Line]]:
 
 
 def group_line(name: str, rows: Sequence[Row]) -> Line:
-    """Return the heading of a group: its name, its boxes by state, what they cost an hour."""
+    """Return the heading of a group: its name, its boxes by state, and their cost per hour."""
     out: list[Span] = [dim(f" {glyphs().opened} "), Span(name, Tone.STRONG)]
     out.append(dim(f"  {how_many(len(rows), 'box', 'boxes')}"))
     for health, count in counts(row.verdict.health for row in rows):
@@ -338,8 +344,8 @@ def group_line(name: str, rows: Sequence[Row]) -> Line:
     return line(*out)
 
 
-# What a person keeps of it, in ``$XDG_STATE_HOME/rgt/fleet-view.json``. A filter that is on is not kept: who starts rgt
-# sees every box.
+# The saved part, in ``$XDG_STATE_HOME/rgt/fleet-view.json``. The active filter is not saved, so
+# that every start of rgt shows all boxes.
 
 VERSION = 1
 MOST_BYTES = 1 << 20
@@ -356,47 +362,47 @@ class Arrangement(msgspec.Struct, frozen=True):
 
     @property
     def order(self) -> Order:
-        """The order; the usual one, where that of the file is not known."""
+        """The sort order; the default if the file's order is unknown."""
         if can_sort(self.sort):
             return Order(self.sort, self.flipped)
         return Order()
 
     @property
     def grouping(self) -> str:
-        """The groups; none, where those of the file are not known."""
+        """The grouping; none if the file's grouping is unknown."""
         if self.group in GROUPS:
             return self.group
         return ""
 
 
 class FleetView(msgspec.Struct, frozen=True):
-    """The whole file."""
+    """The contents of the file."""
 
     version: int = VERSION
     fleets: dict[str, Arrangement] = {}
-    """Path of a fleet file → how its rows were arranged: an order that suits one fleet hides the trouble of another."""
+    """Arrangement by fleet file: an order that suits one fleet could hide trouble in another."""
     filters: dict[str, str] = {}
-    """Kept ones, by name."""
+    """Saved filters by name."""
 
     def of(self, fleet: str) -> Arrangement:
-        """Return the arrangement of a fleet; the usual one, where none is kept."""
+        """Return the arrangement of a fleet; the default if none is saved."""
         return self.fleets.get(fleet, Arrangement())
 
 
 class Unreadable(Exception):
-    """The file is damaged or of a newer rgt: it is left as it is, and nothing is kept."""
+    """The file is damaged or from a newer rgt. It is left unchanged, and nothing is saved."""
 
 
 def view_path(env: Mapping[str, str]) -> Path:
-    """Return the file."""
+    """Return the path of the file."""
     return state_directory(env) / "fleet-view.json"
 
 
 def read_view(path: Path) -> FleetView:
-    """Return what is kept; the usual where nothing is.
+    """Return the saved view; the default if there is no file.
 
     Raises:
-        Unreadable: something else is there.
+        Unreadable: The file is damaged or from another version.
     """
     try:
         with path.open("rb") as file:
@@ -415,11 +421,11 @@ def read_view(path: Path) -> FleetView:
 
 
 def keep_view(path: Path, change: Callable[[FleetView], FleetView]) -> FleetView:
-    """Change what is kept, and return it; what another rgt has kept meanwhile stays. Blocks for a moment.
+    """Change the saved view and return it. Changes by another rgt are kept. Blocks briefly.
 
     Raises:
-        Unreadable: something else is there.
-        OSError: it cannot be written.
+        Unreadable: The file is damaged or from another version.
+        OSError: It cannot be written.
     """
     with alone(path):
         view = change(read_view(path))
@@ -430,16 +436,19 @@ def keep_view(path: Path, change: Callable[[FleetView], FleetView]) -> FleetView
 def with_arrangement(
     view: FleetView, fleet: str, change: Callable[[Arrangement], Arrangement]
 ) -> FleetView:
-    """Return the view with the arrangement of a fleet changed. The oldest goes where there are too many."""
+    """Return the view with one fleet's arrangement changed.
+
+    If there are too many, drop the oldest.
+    """
     others = {known: kept for known, kept in view.fleets.items() if known != fleet}
     fleets = {**dict(list(others.items())[-(MOST_FLEETS - 1) :]), fleet: change(view.of(fleet))}
     return msgspec.structs.replace(view, fleets=fleets)
 
 
 def with_filter(view: FleetView, name: str, text: str | None) -> FleetView:
-    """Return the view with a filter kept, or, with None, without it. The oldest goes where there are too many.
+    """Return the view with a filter saved, or deleted if `text` is None.
 
-    Names that differ in case alone are one.
+    If there are too many filters, the oldest is dropped. Names are compared case-insensitively.
     """
     others = {
         known: kept for known, kept in view.filters.items() if known.casefold() != name.casefold()

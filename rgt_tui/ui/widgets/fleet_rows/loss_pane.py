@@ -1,4 +1,4 @@
-"""The loss of the selected box's most telling run as a small plot beside the fleet."""
+"""The loss of the selected box's most relevant run, as a small plot next to the fleet."""
 
 from __future__ import annotations
 
@@ -31,17 +31,20 @@ if TYPE_CHECKING:
 METRIC = "loss"
 BARE = Settings(metric=METRIC, evaluations=False, best=False)
 BOARD = "rgt_tui.ui.plot.board"
-"""Needs numpy, whose import takes a tenth of a second: not before there is a curve, and aside."""
+"""Imports numpy, which takes 0.1 s, so it is loaded in a thread when the first curve arrives."""
 
 
 def board_class() -> type[Board] | None:
-    """Return what draws, once it is there: a module that another thread is importing has not all of its names yet."""
+    """Return the board class once it is loaded, else None.
+
+    A module that another thread is still importing may not have all of its names yet.
+    """
     found: type[Board] | None = getattr(sys.modules.get(BOARD), "Board", None)
     return found
 
 
 def telling_run(box: BoxState) -> RunState | None:
-    """Return the run whose curve says most: of the worst finding, else the one that goes on, else the last."""
+    """Return the most relevant run: the worst finding's, else the current, else the last one."""
     named = [finding.run for finding in box.findings if finding.run and not finding.cleared]
     for name in named:
         for run in box.runs:
@@ -50,30 +53,29 @@ def telling_run(box: BoxState) -> RunState | None:
     current = current_run(box)
     if current is not None:
         return current
-    told = [
-        run for run in box.runs if run.series.get(METRIC)
-    ]  # a cell has begun, and logged nothing yet
+    # the current cell may not have logged anything yet
+    told = [run for run in box.runs if run.series.get(METRIC)]
     return max(told, key=lambda run: run.progressed_at or 0.0, default=None)
 
 
 class Seen(NamedTuple):
-    """How much of a run's curve has been looked at."""
+    """How much of a run's curve was drawn."""
 
     run: str
     resumes: tuple[Resume, ...]
     dropped: int
     points: int
-    """How many; those that are no longer kept are not counted."""
+    """Number of points; dropped ones are not counted."""
 
 
 def seen_of(run: RunState) -> Seen:
-    """Return all of a run's curve."""
+    """Return the extent of a run's whole curve."""
     series = run.series[METRIC]
     return Seen(run.name, run.resumes, series.dropped, len(series))
 
 
 def shows(frame: Frame, seen: Seen, run: RunState) -> bool:
-    """Tell whether a plot of what was seen still shows a run: what has come since adds no column of dots to it."""
+    """Return whether a plot drawn from `seen` is still right: new points add no column of dots."""
     now = seen_of(run)
     if now[:3] != seen[:3] or now.points < seen.points:
         return False
@@ -86,7 +88,7 @@ def shows(frame: Frame, seen: Seen, run: RunState) -> bool:
 
 
 class LossPane(CurvePlot):
-    """The curve in a frame of its own; a click opens all curves."""
+    """The curve in its own frame; a click opens all curves."""
 
     HINTS_CLICK = False
 
@@ -99,7 +101,7 @@ class LossPane(CurvePlot):
         super().__init__(id=id)
         self._kept: Board | None = None
         self._body: tuple[tuple[int, int], list[Line]] | None = None
-        """The plot as it was drawn, and for which size."""
+        """The drawn plot, and its size."""
         self._seen: Seen | None = None
         """How much of the curve the plot shows."""
         self._run: RunState | None = None
@@ -108,7 +110,7 @@ class LossPane(CurvePlot):
         self._failed = self._none = ""
 
     def tell(self, box: BoxState | None, *, stale: bool) -> None:
-        """Show the most telling run of a box; nothing, where no box is selected."""
+        """Show the most relevant run of a box; nothing if no box is selected."""
         run = None if box is None else telling_run(box)
         self._none = (
             "no agent on the box: no curve" if box is not None and no_agent(box) else "no run yet"
@@ -144,7 +146,7 @@ class LossPane(CurvePlot):
 
     @work(exclusive=True, group="plot", exit_on_error=False, description="load what draws curves")
     async def _load(self) -> None:
-        """Import what draws, in a thread: the screen goes on meanwhile."""
+        """Import the board in a thread, so that the screen stays responsive."""
         try:
             await asyncio.to_thread(importlib.import_module, BOARD)
         except ImportError as error:
@@ -180,5 +182,5 @@ class LossPane(CurvePlot):
         return framed(body, width, height, title=title, hint=hint)
 
     def on_click(self, event: events.Click) -> None:
-        """Ask for the curves."""
+        """Open the curves."""
         self.post_message(self.Opened())

@@ -1,4 +1,7 @@
-"""What has happened since the person last looked: newest first, repeats once, and what idle boxes cost."""
+"""What has happened since the person's last visit, newest first, and what idle boxes cost.
+
+Repeated events are listed once, with a count.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,11 @@ if TYPE_CHECKING:
 
 WIDEST_NAME = 14
 MOST_ROWS = 3
-"""Of one event, where there are many."""
+"""Maximum rows per event if there are many events."""
 FEW, WHOLE = 3, 12
-"""So few events are told in so many rows each: there is room for them."""
+"""Up to `FEW` events get `WHOLE` rows each."""
 MOST_EVENTS = 200
-"""So many a fleet keeps at hand; where there are as many, earlier ones may be gone."""
+"""Number of recent events that a fleet keeps. A list this long may lack earlier ones."""
 AWAY_S = 600.0
 SAVE_S = 60.0
 MOST_BYTES = 1 << 20
@@ -47,14 +50,17 @@ def minute(at: float) -> str:
 
 
 def when(at: float, now: float) -> str:
-    """Return the same with the day, where that is not today's: ``Sun 02:31``."""
+    """Return the time of day, with the weekday unless it is today: ``Sun 02:31``."""
     if day_of(at) == day_of(now):
         return minute(at)
     return time.strftime("%a %H:%M", time.localtime(at))
 
 
 def happened(events: Sequence[FleetEvent], since: float) -> list[tuple[FleetEvent, int]]:
-    """Return the events from a moment on, newest first; what a box says again and again once, with its count."""
+    """Return the events since a time, newest first.
+
+    Repeated ones of a box once, with their count.
+    """
     found: dict[tuple[str, str], tuple[FleetEvent, int]] = {}
     for event in reversed(events):
         if event.at < since:
@@ -66,7 +72,7 @@ def happened(events: Sequence[FleetEvent], since: float) -> list[tuple[FleetEven
 
 
 def at_hand_from(events: Sequence[FleetEvent], began: float) -> float:
-    """Return since when nothing is missing among the events of a fleet that was watched from `began` on."""
+    """Return the time from which the events of a fleet watched since `began` are complete."""
     if len(events) >= MOST_EVENTS:
         return max(began, events[0].at)
     return began
@@ -82,16 +88,16 @@ def since_section(
     journal: bool,
     height: int = 0,
 ) -> Section:
-    """Return what the pane says.
+    """Return the section of the pane.
 
     Args:
         events: Oldest first.
-        look: The last look before this visit; None = none is known.
-        began: Client clock since when none of them is missing.
+        look: The last activity before this visit; None = unknown.
+        began: Client clock from which the events are complete.
         width: Inner width of the pane.
         now: Client clock.
-        journal: There is a journal to look into.
-        height: Lines there are; where they suffice for all, nothing is cut off.
+        journal: Whether there is a journal to refer to.
+        height: Available lines; if all events fit, nothing is cut.
     """
     if look is not None and look.at <= now:
         since, title = look.at, f"since you looked, {when(look.at, now)}"
@@ -125,7 +131,7 @@ def since_section(
 def story_section(
     events: Sequence[FleetEvent], box: str, width: int, height: int, now: float
 ) -> Section:
-    """Return what happened on one box, newest first, as much as there is room for, with the day of what is older."""
+    """Return the events of one box, newest first, as many as fit; older ones with their day."""
     found = happened(events, -math.inf)
     times = max((len(when(event.at, now)) for event, _ in found), default=0)
     body: list[Line] = []
@@ -142,7 +148,7 @@ def story_section(
 
 
 def idle_foot(state: FleetState, look: Look | None, now: float) -> Line:
-    """Return what idle boxes have cost since then; nothing where nobody counts."""
+    """Return what idle boxes have cost since then; empty if it is not counted."""
     told = None if look is None or look.at > now else idle_since(look, state.spend, now)
     if told is None or not told[0]:
         return EMPTY
@@ -154,7 +160,7 @@ def idle_foot(state: FleetState, look: Look | None, now: float) -> Line:
 def _rows(
     event: FleetEvent, count: int, stamp: str, name: int, width: int, most: int
 ) -> list[Line]:
-    """Return an event in at most so many lines; a name of no width is not told."""
+    """Draw an event in at most `most` lines; with `name` = 0 the box is not named."""
     g = glyphs()
     tone = level_tone(event.level)
     mark = {"error": g.trouble, "warn": g.warn}.get(event.level, g.unknown)
@@ -164,70 +170,70 @@ def _rows(
     below = len(stamp) + 1
     indent = below + 2 + (name + 1 if name else 0)
     beside = width - indent
-    if beside < 16:  # the text below the name, where there is no room beside it
+    if beside < 16:  # too narrow: put the text below the name
         rows = wrapped(event.text + again, max(8, width - below), tone, most=most)
         return [head, *(line(" " * below, *row) for row in rows)]
     first, *rest = wrapped(event.text + again, beside, tone, most=most)
     return [line(*head, *first), *(line(" " * indent, *row) for row in rest)]
 
 
-# When the person last looked, kept across restarts, so that a screen can say what has happened since.
+# The person's last activity, saved across restarts, so that a screen can show what happened since.
 #
-# A key, a click, a paste, or the terminal getting the focus is a look. Looks less than `AWAY_S` apart are one
-# visit; what counts is the end of the visit before: whoever comes back in the morning is told of the night,
-# for as long as they stay.
+# A key, a click, a paste and a terminal focus count as activity. Activities less than `AWAY_S`
+# apart form one visit. The reference is the end of the previous visit: in the morning the screen
+# shows the events of the night, for the whole visit.
 #
-# ``$XDG_STATE_HOME/rgt/looked.json`` holds the marks, by the title of the fleet.
+# ``$XDG_STATE_HOME/rgt/looked.json`` stores the visits by the title of the fleet.
 
 
 class Look(msgspec.Struct, frozen=True):
-    """One look."""
+    """One activity of the person."""
 
     at: float
     """Client clock."""
     day: str = ""
     """Local day, ``2026-11-22``."""
     idle: tuple[tuple[str, float], ...] | None = None
-    """What had been spent on idle boxes that day by then: (currency, amount); None = nobody kept count."""
+    """Amounts spent on idle boxes that day until then: (currency, amount); None = not counted."""
 
 
 class Visits(msgspec.Struct, frozen=True):
-    """The last look of this visit and of the one before it."""
+    """The last activity of this visit and of the previous one."""
 
     last: Look | None = None
     before: Look | None = None
 
     def looked(self, look: Look) -> Visits:
-        """Return the visits after one more look."""
+        """Return the visits after another activity."""
         if self.last is None or self.away(look.at):
             return Visits(look, self.last)
         return Visits(look, self.before)
 
     def away(self, now: float) -> bool:
-        """Tell whether the visit of the last look is over."""
+        """Return whether the visit of the last activity is over."""
         return self.last is not None and now - self.last.at >= AWAY_S
 
     def since(self, now: float) -> Look | None:
-        """Return the look since which a person wants to know what happened; None = there was none before."""
+        """Return the activity since which events are new to the person; None = no earlier visit."""
         if self.away(now):
             return self.last
         return self.before
 
 
 class Known(msgspec.Struct, frozen=True):
-    """The whole file."""
+    """The contents of the file."""
 
     version: int = VERSION
     fleets: dict[str, Visits] = {}
 
 
 def looked_path(env: Mapping[str, str]) -> Path:
-    """Return the file that the looks are kept in."""
+    """Return the path of the file with the visits."""
     return state_directory(env) / "looked.json"
 
 
 def read_looks(path: Path) -> Known:
-    """Return what is kept; a file that is missing, damaged or of a newer rgt counts as no look."""
+    """Return the saved visits; a missing, damaged or newer file counts as none."""
     try:
         with path.open("rb") as file:
             known = msgspec.json.decode(file.read(MOST_BYTES), type=Known)
@@ -239,10 +245,10 @@ def read_looks(path: Path) -> Known:
 
 
 def keep_looks(path: Path, fleet: str, visits: Visits) -> None:
-    """Write the visits of one fleet; those of the others stay. Blocks for a moment.
+    """Write the visits of one fleet, keeping those of the others. Blocks briefly.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: It cannot be written.
     """
     with alone(path):
         fleets = {**read_looks(path).fleets, fleet: visits}
@@ -256,14 +262,14 @@ def keep_looks(path: Path, fleet: str, visits: Visits) -> None:
 
 
 def day_of(at: float) -> str:
-    """Return the local day of a moment."""
+    """Return the local day of a time."""
     return time.strftime("%Y-%m-%d", time.localtime(at))
 
 
 def idle_since(look: Look, spend: Spend | None, now: float) -> tuple[Sequence[Amount], bool] | None:
-    """Return what idle boxes have cost since a look, and whether it is only counted from midnight on.
+    """Return what idle boxes have cost since an activity, and whether only from midnight on.
 
-    None = nobody keeps count, or nobody did at the look.
+    None if the cost is not counted, or was not counted at that activity.
     """
     if spend is None:
         return None
@@ -279,10 +285,10 @@ def idle_since(look: Look, spend: Spend | None, now: float) -> tuple[Sequence[Am
 
 
 class LastLook:
-    """The looks of the person in front of this app.
+    """The activity of the person who uses this app.
 
     Args:
-        app: Whose fleet is looked at; its title is the name of the fleet.
+        app: The app; its title is the name of the fleet.
         path: The file.
     """
 
@@ -294,7 +300,10 @@ class LastLook:
         self._kept_at = 0.0
 
     async def begin(self, fleet: FleetSource) -> None:
-        """Learn of earlier visits; that rgt was started is a look. A recording is nobody's visit."""
+        """Read the earlier visits, and count the start of rgt as activity.
+
+        Recordings are not counted.
+        """
         if fleet.plays_back:
             return
         known = await asyncio.to_thread(read_looks, self._path)
@@ -303,19 +312,19 @@ class LastLook:
         self.look()
 
     def since(self, now: float) -> Look | None:
-        """Return the look since which things are to be told; None = none is known."""
+        """Return the activity since which events are new; None = unknown."""
         return self._visits.since(now)
 
     @property
     def away_since(self) -> float | None:
-        """Client clock of that look."""
+        """Client clock of that activity."""
         found = None if self._fleet is None else self.since(self._fleet.now())
         if found is None:
             return None
         return found.at
 
     def look(self) -> None:
-        """Take in that the person looks now."""
+        """Record that the person is active now."""
         if self._fleet is None:
             return
         now, spend = self._fleet.now(), self._fleet.state.spend
@@ -329,7 +338,7 @@ class LastLook:
             )
 
     async def keep(self) -> None:
-        """Write it down; where that fails, the next rgt only does not know when this one was looked at."""
+        """Save the visits. A failure only means that the next rgt does not know of this visit."""
         if self._visits.last is not None:
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(keep_looks, self._path, self._app.title, self._visits)

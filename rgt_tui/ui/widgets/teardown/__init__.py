@@ -1,4 +1,4 @@
-"""The dialog that stops a meter: what it asks, its evidence, its texts."""
+"""The dialog that stops billing: its state, its evidence and its texts."""
 
 __all__ = ["confirm", "confirm_state", "confirm_view", "evidence_list"]
 """Modules that other packages may use."""

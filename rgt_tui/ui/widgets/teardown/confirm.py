@@ -1,4 +1,4 @@
-"""The controls of the teardown dialog. None of them decides anything."""
+"""The controls of the teardown dialog. They decide nothing."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim
 
 DANGER = cast(Tone, "danger")
-"""Of the button that sends what cannot be undone, while it has the focus; a component class of that button alone."""
+"""Tone of the focused button of an irreversible action; a component class of that button only."""
 CAUTION = cast(Tone, "caution")
-"""Of the button that stops a meter, while it has the focus."""
+"""Tone of the focused button that stops billing."""
 BUTTON_TONES: dict[Level, tuple[Tone, Tone]] = {
     Level.LOCAL: (Tone.TEXT, Tone.MATCH),
     Level.RECOVERABLE: (Tone.ACCENT, Tone.MATCH),
     Level.METER: (Tone.WARN, CAUTION),
     Level.IRREVERSIBLE: (Tone.TROUBLE, DANGER),
 }
-"""How a button looks without and with the focus, by what is at stake."""
+"""Tones of a button without and with the focus, by its stake."""
 
 CHOOSE: tuple[Command, ...] = (
     Command("teardown.other-verb", ("left", "right", "space"), "park or destroy",
@@ -48,7 +48,7 @@ class VerbChoice(LineWidget):
     BINDINGS: ClassVar[list[BindingType]] = list(bindings(CHOOSE))
 
     class Chosen(Message):
-        """Another verb is wanted."""
+        """Another verb was chosen."""
 
         def __init__(self, verb: Verb) -> None:
             super().__init__()
@@ -76,13 +76,13 @@ class VerbChoice(LineWidget):
         return [tuple(span for _, span in self._spans())]
 
     def action_other_verb(self) -> None:
-        """Ask for the other verb."""
+        """Choose the other verb."""
         others = [verb for verb in self._names if verb is not self.chosen]
         if others:
             self.post_message(self.Chosen(others[0]))
 
     def on_click(self, event: events.Click) -> None:
-        """Ask for the verb under the pointer."""
+        """Choose the verb under the pointer."""
         x = 0
         for verb, span in self._spans():
             if (
@@ -95,7 +95,7 @@ class VerbChoice(LineWidget):
 
 
 class GuardedField(Enduring, Input):
-    """Takes what is typed or pasted once the dialog listens; what comes earlier was meant for the screen below."""
+    """Accepts input once the dialog listens; earlier input was meant for the screen below."""
 
     def __init__(
         self,
@@ -111,42 +111,45 @@ class GuardedField(Enduring, Input):
         self.listens = listens
 
     def on_key(self, event: events.Key) -> None:
-        """Drop keys that come too early."""
+        """Drop keys that arrive too early."""
         if not self.listens():
             event.prevent_default()
             event.stop()
 
     def on_paste(self, event: events.Paste) -> None:
-        """Drop a paste that comes too early."""
+        """Drop a paste that arrives too early."""
         if not self.listens():
             event.prevent_default()
             event.stop()
 
 
 class NameField(GuardedField):
-    """Takes exactly what is typed or pasted."""
+    """Accepts exactly what is typed or pasted."""
 
     def __init__(self, listens: Callable[[], bool], wanted: Callable[[], str]) -> None:
         super().__init__(listens, id="name")
         self._wanted = wanted
-        """What is to be typed."""
+        """Returns the text to be typed."""
 
     def asks_for_help(self, event: events.Key) -> bool:
-        """Tell whether a key opens the help page here: its character is in nothing that is to be typed."""
+        """Return whether a key opens the help page: it is not in the text to be typed."""
         return (
             event.key in keys_for("app.help")
             and (event.character or event.key) not in self._wanted()
         )
 
     def on_key(self, event: events.Key) -> None:
-        """Open the help page instead of typing its key. The class above is called as well, unless this prevents it."""
+        """Open the help page instead of typing its key.
+
+        Textual also calls the base class's handler, unless this one prevents it.
+        """
         if self.asks_for_help(event):
             event.prevent_default()
             event.stop()
             self.call_later(self.app.run_action, "help")
 
     def on_paste(self, event: events.Paste) -> None:
-        """Drop a paste that has characters which cannot be seen, too."""
+        """Drop a paste that contains invisible characters, too."""
         first = (event.text.splitlines() or [""])[0]
         if clean(first) != first:
             event.prevent_default()
@@ -154,11 +157,14 @@ class NameField(GuardedField):
 
 
 class DialogButton(LineWidget):
-    """A button that looks the same without colours: square brackets while it can be pressed, round ones while not."""
+    """A button that is readable without colours: ``[ ]`` while enabled, ``( )`` while disabled."""
 
     can_focus = True
-    # The widget that loses the focus may shrink, and the button would move away under the pointer.
-    FOCUS_ON_CLICK = False
+    FOCUS_ON_CLICK = (
+        # losing focus may shorten the focused widget, which would move the button away from the
+        # pointer
+        False
+    )
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = list(bindings(PRESS))
     DEFAULT_CSS = f"""
@@ -167,7 +173,7 @@ class DialogButton(LineWidget):
     """
 
     class Pressed(Message):
-        """It was pressed while it was on."""
+        """The button was pressed while enabled."""
 
         def __init__(self, button: DialogButton) -> None:
             super().__init__()
@@ -180,28 +186,28 @@ class DialogButton(LineWidget):
         self.disabled = disabled
 
     def show(self, text: str, *, disabled: bool, level: Level = Level.LOCAL) -> None:
-        """Set what it says, whether it is on, and what is at stake."""
+        """Set its text, its stake, and whether it is enabled."""
         if (text, disabled, level) != (self.text, self.disabled, self.level):
             self.text, self.disabled, self.level = text, disabled, level
             self.refresh(layout=True)
             self.redraw()
 
     def get_content_width(self, container: Size, viewport: Size) -> int:
-        """Return the room for the text and its brackets."""
+        """Return the width of the text and its brackets."""
         return cell_len(self.text) + 4
 
     def make_lines(self, width: int, height: int) -> list[Line]:
-        """Draw it."""
+        """Draw the button."""
         if self.disabled:
             return [(dim(f"( {self.text} )"),)]
         return [(Span(f"[ {self.text} ]", BUTTON_TONES[self.level][self.has_focus]),)]
 
     def action_press(self) -> None:
-        """Press it, if it is on."""
+        """Press the button if it is enabled."""
         if not self.disabled:
             self.post_message(self.Pressed(self))
 
     def on_click(self, event: events.Click) -> None:
-        """Press it."""
+        """Press the button."""
         event.stop()
         self.action_press()

@@ -1,6 +1,7 @@
-"""The state of the teardown dialog: what is given up by name, shown and enabled, and what each event changes.
+"""The state of the teardown dialog: what is forfeited, shown and enabled, and its transitions.
 
-Every transition returns a new value. Nothing here sends anything; `confirm` only says whether it may be sent.
+Every transition returns a new value. Nothing here sends anything; `confirm` only returns whether
+the request may be sent.
 """
 
 from __future__ import annotations
@@ -19,20 +20,21 @@ _SIZES = re.compile(r"\b\d[\d.,]* (?:B|kB|KiB|[MGT]i?B)\b")
 
 
 class Change(NamedTuple):
-    """One thing that is not as it was shown."""
+    """A difference from the previously shown review."""
 
     text: str
     shuts: bool = True
-    """What was typed was typed for something else: it has to be typed again."""
+    """Whether the typed text is cleared, because it was typed for something else."""
 
 
 def changes(before: Review, after: Review, *, chosen: bool = False) -> tuple[Change, ...]:
-    """Return what a person must see before going on, a line each.
+    """Return the changes that the person must see before continuing, a line each.
 
     Args:
-        before: What was shown.
-        after: What is to be shown.
-        chosen: The person gave something up in between: what follows from that is no news.
+        before: The review that was shown.
+        after: The review to show.
+        chosen: Whether the person forfeited something in between; the consequences are not
+            reported.
     """
     found: list[Change] = []
     if before.instance != after.instance:
@@ -76,14 +78,14 @@ def changes(before: Review, after: Review, *, chosen: bool = False) -> tuple[Cha
 
 
 def level_of(review: Review) -> Level:
-    """Return how much is at stake; the worse where a review says two things."""
+    """Return how much is at stake; the worse level if the review is inconsistent."""
     if review.irreversible:
         return Level.IRREVERSIBLE
     return review.level
 
 
 def _refusal_changes(before: Review, after: Review) -> list[Change]:
-    """Return the refusals that came and went; one that repeats a row of the evidence is a change of that row."""
+    """Return new and removed refusals, except those that repeat a row of the evidence."""
     rows = {item.text for item in (*before.items, *after.items)}
     known, there = (
         {_shape(text) for text in before.refusals},
@@ -119,17 +121,18 @@ def _item_changes(
 
 
 def _unsized(text: str) -> str:
-    """Return a text without the sizes in it, which grow all the time."""
+    """Return a text without its sizes, which change all the time."""
     return _SIZES.sub("#", text)
 
 
 def _shape(text: str) -> str:
-    """Return a text without its numbers, which may be ages and steps."""
+    """Return a text without its numbers, which may be ages or steps."""
     return _NUMBERS.sub("#", text)
 
 
 CLOCK_S = 2.0
-"""Seconds by which the age of the same file may seem to move, since two clocks are compared."""
+"""Seconds by which a file's age may seem to differ between reviews, because two clocks are
+compared."""
 
 
 def _named(item: EvidenceItem) -> Forfeit:
@@ -144,26 +147,26 @@ def _named(item: EvidenceItem) -> Forfeit:
 
 @dataclass(frozen=True)
 class Choice:
-    """What is given up, what is no result, and what was typed to lift ``protected``."""
+    """The forfeited and the ignored items, and the phrase typed to lift ``protected``."""
 
     forfeits: tuple[Forfeit, ...] = ()
-    """As they were when the person gave them up."""
+    """As they were when the person forfeited them."""
     ignored: tuple[Forfeit, ...] = ()
-    """Files that nobody owns, as they were when the person said that they are no result."""
+    """Files that no run owns, as they were when the person marked them as no result."""
     unprotect: str = ""
 
     @property
     def forfeit_keys(self) -> frozenset[str]:
-        """For `rgt_tui.fleet.FleetSource.review`."""
+        """Keys for `rgt_tui.fleet.FleetSource.review`."""
         return frozenset(one.key for one in self.forfeits)
 
     @property
     def ignored_keys(self) -> frozenset[str]:
-        """For `rgt_tui.fleet.FleetSource.review`."""
+        """Keys for `rgt_tui.fleet.FleetSource.review`."""
         return frozenset(one.key for one in self.ignored)
 
     def give_up(self, item: EvidenceItem) -> tuple[Choice, str]:
-        """Give an item up, or take that back; return what is to be said besides, empty where the row says it."""
+        """Forfeit an item, or undo that; also return a message, empty if the row shows it."""
         if item.key in self.forfeit_keys:
             return replace(self, forfeits=_without(self.forfeits, item.key)), ""
         if item.ok:
@@ -174,7 +177,7 @@ class Choice:
         return replace(self, forfeits=(*self.forfeits, _named(item)), ignored=ignored), ""
 
     def ignore(self, item: EvidenceItem) -> tuple[Choice, str]:
-        """Say that an item's files are no result, or take that back."""
+        """Mark an item's files as no result, or undo that; also return a message."""
         if item.key in self.ignored_keys:
             return replace(self, ignored=_without(self.ignored, item.key)), ""
         if not item.ignorable:
@@ -185,7 +188,7 @@ class Choice:
         return replace(self, ignored=(*self.ignored, _named(item)), forfeits=forfeits), ""
 
     def still_meant(self, review: Review) -> tuple[Choice, tuple[str, ...]]:
-        """Drop what is another thing now than the person gave up; return what was dropped, a line each."""
+        """Drop choices whose item has changed since; also return a line for each of them."""
         items = {item.key: item for item in review.items}
         dropped: list[str] = []
         forfeits, ignored = [], []
@@ -211,7 +214,7 @@ class Choice:
 
 
 NOTHING = Choice()
-"""Nothing is given up."""
+"""Nothing is forfeited."""
 
 
 def _without(several: tuple[Forfeit, ...], key: str) -> tuple[Forfeit, ...]:
@@ -219,32 +222,32 @@ def _without(several: tuple[Forfeit, ...], key: str) -> tuple[Forfeit, ...]:
 
 
 def _other_files(one: Forfeit, item: EvidenceItem) -> bool:
-    """Tell whether files came since; what the gate says of an item that is ignored may differ in its words."""
+    """Return whether newer or other files exist. The text of an ignored item may differ anyway."""
     if item.bytes is not None and one.bytes is not None and item.bytes != one.bytes:
         return True
     return item.newest is not None and one.newest is not None and item.newest > one.newest + CLOCK_S
 
 
 GUARD_SECONDS = 0.3
-"""For this long after opening (or a change of what is at stake) no key and no click counts."""
+"""Seconds after opening, or after a change of the consequences, in which input is dropped."""
 STALE_SECONDS = 15.0
-"""A review older than this does not count."""
+"""Maximum age of a review in seconds."""
 MOST_CHANGES = 6
 
 
 class Stage(enum.StrEnum):
-    """Where the dialog stands."""
+    """The stages of the dialog."""
 
     REVIEW = "review"
-    """Looking, and typing the name."""
+    """The person reads the review and types the name."""
     SENDING = "sending"
-    """A request is on its way, or being followed."""
+    """A request was sent, and is being followed."""
     YOURS = "yours"
-    """rgt sends nothing: the person clicks on the console, and then says so here."""
+    """rgt sends nothing: the person acts on the provider's console, and then confirms it here."""
     OFF = "off"
-    """The provider says that the meter is off, or the person does where no provider can be asked."""
+    """The provider reports that billing stopped, or the person does if no provider can be asked."""
     UNKNOWN = "unknown"
-    """Something was sent, or may have been, and nobody knows what came of it."""
+    """Something was or may have been sent, and the result is unknown."""
 
 
 @dataclass(frozen=True)
@@ -254,39 +257,39 @@ class Confirm:
     box: str
     verb: Verb
     guard_from: float
-    """Client clock of the opening, or of the last change of what is at stake."""
+    """Client clock of the opening, or of the last change of the consequences."""
     offered: tuple[Verb, ...] = (Verb.DESTROY,)
     review: Review | None = None
     review_error: str | None = None
     by_hand: bool = False
-    """Nobody but a person can stop this meter: there is nothing to type and nothing to press."""
+    """Only a person can stop this billing: nothing can be typed or pressed."""
     changed: tuple[str, ...] = ()
-    """What differs from what the person saw before, newest last."""
+    """Differences from what the person saw before, newest last."""
     typed: str = ""
     stage: Stage = Stage.REVIEW
     closed: tuple[str, ...] = ()
-    """Why the gate refused at OK. Nothing was sent."""
+    """Why the gate refused after OK. Nothing was sent."""
     progress: tuple[StopProgress, ...] = ()
     trouble: str | None = None
-    """What went wrong after OK."""
+    """The error after OK."""
     elsewhere: bool = False
-    """A request for this box is already being followed, from a dialog that was closed."""
+    """Whether a closed dialog already follows a request for this box."""
     choice: Choice = NOTHING
-    """What the person gives up by name."""
+    """What the person forfeits or ignores."""
     reviewed_for: Choice = NOTHING
-    """What was given up when `review` was asked for."""
+    """The choice for which `review` was requested."""
     told: str = ""
-    """The answer to the last key that could do nothing."""
+    """Message for the last key that had no effect."""
     pulling: bool = False
-    """Results are being pulled from the box."""
+    """Whether results are being pulled from the box."""
 
     def armed(self, now: float) -> bool:
-        """Whether input counts yet. A clock that was set back does not lock the dialog."""
+        """Return whether input counts yet. A clock that was set back does not lock the dialog."""
         return not 0 <= now - self.guard_from < GUARD_SECONDS
 
     @property
     def wanted(self) -> str:
-        """What is to be typed next, exactly; empty = nothing."""
+        """The exact text to type next; empty = none."""
         review = self.review
         if review is None:
             return self.box
@@ -295,15 +298,15 @@ class Confirm:
 
     @property
     def protected(self) -> bool:
-        """Whether a protection is to be lifted before anything else."""
+        """Whether the box's protection must be lifted first."""
         return self.review is not None and bool(self.review.unprotect)
 
     def name_fits(self) -> bool:
-        """Whether all is typed exactly: no trimming, no folding, no normalising."""
+        """Return whether the text was typed exactly, without any trimming or case folding."""
         return not self.protected and self.typed == self.wanted
 
     def blockers(self, now: float) -> tuple[str, ...]:
-        """Say everything that keeps the button off, all at once; the name comes last."""
+        """Return every reason why the button is disabled; the name comes last."""
         if self.stage is Stage.SENDING:
             return ("a request is on its way",)
         if self.stage is Stage.YOURS:
@@ -338,16 +341,18 @@ class Confirm:
         return tuple(found)
 
     def may_confirm(self, now: float) -> bool:
-        """Whether the button is on."""
+        """Return whether the button is enabled."""
         return not self.blockers(now)
 
     def reviewed(self, review: Review, now: float, choice: Choice | None = None) -> Confirm:
-        """Take a new review; an answer for another verb or choice than the present one is dropped.
+        """Apply a new review.
+
+        A review for another verb or choice than the current one is dropped.
 
         Args:
-            review: As it came.
+            review: The review.
             now: The client clock.
-            choice: What was given up when it was asked for; None = what is now.
+            choice: The choice when it was requested; None = the current choice.
         """
         asked = self.choice if choice is None else choice
         if review.verb is not self.verb or review.box != self.box or self.stage is not Stage.REVIEW:
@@ -376,17 +381,17 @@ class Confirm:
         )
 
     def give_up(self, key: str, now: float) -> Confirm:
-        """Give up an item of the evidence by name, or take that back."""
+        """Forfeit an item of the evidence, or undo that."""
         return self._choose_item(key, now, Choice.give_up)
 
     def ignore(self, key: str, now: float) -> Confirm:
-        """Say that the files of an item are no result, or take that back."""
+        """Mark the files of an item as no result, or undo that."""
         return self._choose_item(key, now, Choice.ignore)
 
     def _choose_item(
         self, key: str, now: float, way: Callable[[Choice, EvidenceItem], tuple[Choice, str]]
     ) -> Confirm:
-        """What was typed was typed for something else, and the review is to be made anew."""
+        """Change the choice: the typed text is cleared, and a new review is needed."""
         item = self.item(key)
         if self.stage is not Stage.REVIEW or item is None:
             return self
@@ -396,12 +401,12 @@ class Confirm:
         return replace(self, choice=choice, told=told, typed="", closed=(), guard_from=now)
 
     def item(self, key: str) -> EvidenceItem | None:
-        """Return an item of the review."""
+        """Return the item of the review with a key, or None."""
         items = self.review.items if self.review is not None else ()
         return next((item for item in items if item.key == key), None)
 
     def lift(self, now: float) -> Confirm:
-        """Lift the protection of the box, if just that is typed."""
+        """Lift the protection of the box, if exactly its phrase was typed."""
         review = self.review
         if review is None or not self.protected or self.typed != review.unprotect:
             return self
@@ -410,19 +415,19 @@ class Confirm:
         )
 
     def review_failed(self, verb: Verb, text: str) -> Confirm:
-        """Note that a review could not be made; the last one stays to be read, but does not count."""
+        """Record that a review failed. The last one stays readable, but is not valid."""
         if verb is not self.verb or self.stage is not Stage.REVIEW:
             return self
         return replace(self, review_error=text)
 
     def enter(self, typed: str) -> Confirm:
-        """Take what stands in the field."""
+        """Apply the text of the field."""
         if self.stage is Stage.REVIEW:
             return replace(self, typed=typed, told="")
         return self
 
     def choose(self, verb: Verb, now: float) -> Confirm:
-        """Take another verb: its review is to be made, and the name to be typed again."""
+        """Switch to another verb: its review must be made, and the name typed again."""
         if self.stage is not Stage.REVIEW or verb is self.verb or verb not in self.offered:
             return self
         return replace(
@@ -440,13 +445,13 @@ class Confirm:
         )
 
     def confirm(self, now: float) -> tuple[Confirm, bool]:
-        """Press the button; return the new state, and whether the request may be made."""
+        """Press the button; return the new state, and whether the request may be sent."""
         if not self.armed(now) or not self.may_confirm(now):
             return self, False
         return replace(self, stage=Stage.SENDING, closed=(), progress=(), trouble=None), True
 
     def gate_closed(self, reasons: tuple[str, ...], now: float) -> Confirm:
-        """The gate refused at OK: nothing was sent, and the name must be typed again."""
+        """Record that the gate refused after OK: nothing was sent; the name must be typed again."""
         if self.progress:
             return self.call_failed(
                 "the gate closed after the request was made: " + "; ".join(reasons)
@@ -454,7 +459,7 @@ class Confirm:
         return replace(self, stage=Stage.REVIEW, closed=reasons, typed="", guard_from=now)
 
     def progressed(self, step: StopProgress) -> Confirm:
-        """Take one step of the request."""
+        """Apply one step of the request."""
         stage = {
             StopPhase.METER_OFF: Stage.OFF,
             StopPhase.YOURS: Stage.YOURS,
@@ -470,27 +475,30 @@ class Confirm:
         )
 
     def not_done(self, reasons: tuple[str, ...]) -> Confirm:
-        """The person's word that it is done on the console does not count; it still waits for the click."""
+        """Reject the person's confirmation, with the reasons.
+
+        The dialog keeps waiting for the stop.
+        """
         return replace(self, told="; ".join(reasons))
 
     def call_failed(self, text: str) -> Confirm:
-        """The call broke off: whether it arrived is not known."""
+        """Record that the call failed: whether it arrived is unknown."""
         return replace(self, stage=Stage.UNKNOWN, trouble=text)
 
     def ended(self) -> Confirm:
-        """There will be no further step. Without the last word of the provider the state is unknown."""
+        """End the request. Without the provider's final report the state is unknown."""
         if self.stage is Stage.SENDING:
             return self.call_failed("the provider has not said that the meter is off")
         return self
 
     @property
     def in_flight(self) -> bool:
-        """Whether a request goes on if the dialog is closed now."""
+        """Whether a request continues if the dialog is closed now."""
         return self.stage is Stage.SENDING
 
 
 def mismatch(typed: str, name: str) -> str:
-    """Say in what way a typed text is not what was asked for; empty where it is, or while it still may become it."""
+    """Return how a typed text differs from `name`; empty if it does not, or may still become it."""
     if typed == name or (typed and name.startswith(typed)):
         return ""
     if not typed:

@@ -1,4 +1,4 @@
-"""The texts of the teardown page and its dialog, as lines: pure functions of their state."""
+"""The texts of the teardown dialog as lines: pure functions of its state."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ NAMES = 15
 """Width of the column of names at the left."""
 BAR = 8
 PRICE_LINES = 2
-"""Of what is known of a pull's price; the line below has the sum."""
+"""Lines about a pull's price; the line below has the sum."""
 LONGEST_WORD = 20
 OURS = {Verb.PARK: "Stop", Verb.DESTROY: "Destroy"}
 """Our names for the verbs; each is shown next to the platform's own."""
 CONSOLE = "console:"
-"""What a way begins with, in a profile, that is clicked."""
+"""Prefix of the steps in a profile that are done on the console."""
 UNDO: dict[Level, tuple[str, Tone]] = {
     Level.LOCAL: ("not needed: only rgt itself changes", Tone.TEXT),
     Level.RECOVERABLE: ("what ends can be started again", Tone.TEXT),
@@ -58,7 +58,7 @@ READY: dict[Level, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Setting:
-    """What the dialog knows besides its state."""
+    """Data for the dialog besides its state."""
 
     meter: Meter
     action: BillingAction | None
@@ -66,13 +66,13 @@ class Setting:
     platform: str
     now: float
     console: str = ""
-    """Where a person can look for themselves."""
+    """URL of the console."""
     keeps: tuple[str, ...] = ()
-    """What the verb leaves on the bill by the platform's profile, for where nobody else can say it."""
+    """What is still billed after the verb by the platform's profile, if no review has it."""
     owner: str = ""
-    """Whose console it is, where the platform's profile stands for any; empty = the platform's."""
+    """The console's owner if the profile is generic; empty = the platform."""
     lacks: str = ""
-    """That the platform has no such verb, and what there is instead."""
+    """Message that the platform lacks this verb, and what to do instead."""
 
 
 def facts(state: Confirm, setting: Setting, width: int) -> list[Line]:
@@ -128,7 +128,7 @@ def facts(state: Confirm, setting: Setting, width: int) -> list[Line]:
 
 
 def _outcome(state: Confirm, setting: Setting, width: int) -> list[Line]:
-    """Return in full what came of it, or what the person has to do now: the lines below the field are cut off."""
+    """Return the full result or manual steps, because the line below the field may be cut."""
     if state.stage is Stage.OFF and state.progress:
         return [*_list("result", (state.progress[-1].text,), width, Tone.STRONG), EMPTY]
     if state.stage is Stage.UNKNOWN and state.trouble:
@@ -154,7 +154,7 @@ def _outcome(state: Confirm, setting: Setting, width: int) -> list[Line]:
 
 
 def sends(state: Confirm, width: int) -> list[Line]:
-    """Return what stands below the evidence: the call."""
+    """Return the part below the evidence: the call."""
     if state.review is None:
         return []
     call = _list("will send", (state.review.will_send,), width)
@@ -162,7 +162,10 @@ def sends(state: Confirm, width: int) -> list[Line]:
 
 
 def _refused(review: Review, width: int) -> list[Line]:
-    """Return why the gate is closed; what a row of the evidence says is only counted here."""
+    """Return why the gate is closed.
+
+    Refusals that repeat a row of the evidence are only counted.
+    """
     blocking = [item for item in in_order(review) if item.blocks]
     rows = {item.text for item in blocking}
     texts = [text for text in review.refusals if text not in rows]
@@ -175,13 +178,13 @@ def _refused(review: Review, width: int) -> list[Line]:
 
 
 def _count_by_kind(items: Sequence[EvidenceItem]) -> str:
-    """Return the kinds of these items in their order, each with its number where there are several."""
+    """Return the kinds of the items in their order, with counts above one."""
     counts = Counter(item.kind for item in items)
     return ", ".join(f"{kind} {count}" if count > 1 else kind for kind, count in counts.items())
 
 
 def asked(state: Confirm, width: int) -> Line:
-    """Return what is to be typed, to the letter, and what that means."""
+    """Return the exact text to type, and what it means."""
     if state.stage is not Stage.REVIEW or state.review is None or state.by_hand:
         return EMPTY
     if not state.wanted:
@@ -200,7 +203,7 @@ def asked(state: Confirm, width: int) -> Line:
 
 
 def clicks(setting: Setting) -> tuple[str, ...]:
-    """Return the steps that a person takes on the platform's console, in its own words; empty where none is known."""
+    """Return the manual steps on the platform's console, in its own words; empty if unknown."""
     action = setting.action
     if action is None:
         return ()
@@ -220,14 +223,14 @@ def clicks(setting: Setting) -> tuple[str, ...]:
 
 
 def _clicks(setting: Setting, width: int) -> list[Line]:
-    """Return what a person does where rgt can do nothing: the price, the steps by number, what goes on billing."""
+    """Return the manual steps if rgt cannot act, with the price and what keeps billing."""
     note = setting.action.note if setting.action is not None else ""
     steps = [(f"{number}", (text,), Tone.STRONG) for number, text in enumerate(clicks(setting), 1)]
     return _by_hand(setting, [*steps, ("note", (note,) if note else (), Tone.TEXT)], width)
 
 
 def _by_profile(setting: Setting, width: int) -> list[Line]:
-    """Return what the platform's profile alone says of the verb: how a person does it, and what goes on billing."""
+    """Return what the profile alone says about the verb: manual steps, and what keeps billing."""
     told: dict[str, list[str]] = {}
     for label, text in by_hand(setting.action) if setting.action is not None else ():
         told.setdefault(label, []).append(text)
@@ -241,7 +244,7 @@ def _by_profile(setting: Setting, width: int) -> list[Line]:
 def _by_hand(
     setting: Setting, rows: Sequence[tuple[str, Sequence[str], Tone]], width: int
 ) -> list[Line]:
-    """Return the price, the rows, and what goes on billing; of a verb that the platform lacks, why."""
+    """Return the price, the rows, and what keeps billing; for a missing verb, the alternative."""
     if setting.action is None:
         return _list("instead", (setting.lacks,) if setting.lacks else (), width, Tone.STRONG)
     rate = prices.rate(setting.meter)
@@ -257,7 +260,7 @@ def _by_hand(
 
 
 def title(state: Confirm, setting: Setting) -> str:
-    """Return what the frame says: the platform's own word, the box, and the instance."""
+    """Return the title of the frame: the verb, the box and the instance."""
     review = state.review
     instance = f"  {setting.platform} instance {review.instance}" if review is not None else ""
     box = state.box
@@ -275,7 +278,7 @@ DONE = {Verb.PARK: "stopped", Verb.DESTROY: "destroyed"}
 
 
 def button(state: Confirm, setting: Setting) -> str:
-    """Return what the button says: the action, then what is left to do."""
+    """Return the text of the button: the action, the confirmation or the receipt."""
     if state.stage is Stage.YOURS:
         return f"{state.box} is {DONE[state.verb]}"
     if state.stage is Stage.OFF:
@@ -284,7 +287,7 @@ def button(state: Confirm, setting: Setting) -> str:
 
 
 def label(state: Confirm, setting: Setting) -> str:
-    """Return our word for the chosen verb, the platform's own beside it."""
+    """Return our name for the chosen verb, with the platform's own."""
     native = setting.action.native_label if setting.action is not None else ""
     if state.review is not None and state.review.native_label:
         native = state.review.native_label
@@ -292,7 +295,7 @@ def label(state: Confirm, setting: Setting) -> str:
 
 
 def called(verb: Verb, native: str) -> str:
-    """Return a verb in two languages at once: ``Stop (关机)``; once where the platform says the same."""
+    """Return a verb with the platform's name, ``Stop (关机)``; only ours if both are the same."""
     ours, word = OURS[verb], native_word(native)
     if word.casefold() in {"", ours.casefold(), verb.value}:
         return ours
@@ -300,7 +303,7 @@ def called(verb: Verb, native: str) -> str:
 
 
 def native_word(native: str) -> str:
-    """Return a platform's own word if it can stand on a button here, else nothing."""
+    """Return a platform's name for a verb if it can be displayed on a button, else nothing."""
     word = clean(native)
     shown = word.isascii() or glyphs().braille
     if shown and cell_len(word) <= LONGEST_WORD:
@@ -309,7 +312,7 @@ def native_word(native: str) -> str:
 
 
 def promise(state: Confirm) -> str:
-    """Return what stands at the right end of the frame."""
+    """Return the text at the right end of the frame."""
     if state.by_hand:
         return "rgt sends nothing here"
     if state.stage is Stage.REVIEW:
@@ -325,7 +328,7 @@ def promise(state: Confirm) -> str:
 
 
 def status(state: Confirm, setting: Setting, width: int) -> Line:
-    """Return the one line under the field: what is missing, or how the request stands."""
+    """Return the line below the field: what is missing, or the state of the request."""
     if state.by_hand:
         return line(
             dim(
@@ -366,7 +369,7 @@ def status(state: Confirm, setting: Setting, width: int) -> Line:
 
 
 def course(state: Confirm, width: int) -> Line:
-    """Return the way of a request: what is behind, what is awaited, and when it was."""
+    """Return the progress of a request: done steps with their times, and the next ones."""
     if state.by_hand:
         return EMPTY
     wide = _course(state, "  ")
@@ -402,7 +405,7 @@ BY_CALL = (
     (StopPhase.METER_OFF, "meter off"),
 )
 BY_CLICK = ((StopPhase.YOURS, "sent to the console"), (StopPhase.METER_OFF, "done, by your word"))
-"""Without a provider nobody but the person can say that it is done."""
+"""Without a provider's API only the person can confirm that it is done."""
 
 
 def _named(name: str, *spans: Span | Line) -> Line:
@@ -410,7 +413,7 @@ def _named(name: str, *spans: Span | Line) -> Line:
 
 
 def _beside(name: str, parts: Sequence[Line], width: int) -> list[Line]:
-    """Return a name with its parts beside each other, as many in a line as fit."""
+    """Return a name with its parts side by side, as many per line as fit."""
     rows = joined(parts, max(8, width - NAMES))
     return [_named(name if place == 0 else "", row) for place, row in enumerate(rows)]
 
@@ -418,7 +421,7 @@ def _beside(name: str, parts: Sequence[Line], width: int) -> list[Line]:
 def _list(
     name: str, texts: Sequence[str], width: int, tone: Tone = Tone.TEXT, mark: str = ""
 ) -> list[Line]:
-    """Return a name with its texts under each other, all of them: what does not fit is scrolled to."""
+    """Return a name with all of its texts, one below the other; the dialog scrolls."""
     lines: list[Line] = []
     for text in texts:
         prefix = f"{mark} " if mark else ""
@@ -431,9 +434,8 @@ def _list(
 
 def _money(state: Confirm, review: Review, setting: Setting, width: int) -> list[Line]:
     off = state.stage is Stage.OFF
-    costs: Meter | Review = (
-        setting.meter if off else review
-    )  # the review speaks of the time before the call
+    # the review describes the time before the call
+    costs: Meter | Review = setting.meter if off else review
     rate = money(costs.per_hour, costs.currency, costs.at_least)
     price = (
         Span(f"{rate}/h", Tone.STRONG)
@@ -460,7 +462,7 @@ def _money(state: Confirm, review: Review, setting: Setting, width: int) -> list
 def _stops(setting: Setting, off: bool) -> list[str]:
     """Return each meter of the machine: what stopping it saves, or that it continues.
 
-    The platform's profile says which meters the verb stops. A meter that is off by now has no price any more.
+    The platform's profile defines which meters the verb stops. A stopped meter has no price.
     """
     if setting.action is None:
         return []
@@ -471,7 +473,8 @@ def _stops(setting: Setting, off: bool) -> list[str]:
         ("storage", setting.action.stops_storage_meter, meter.storage_per_hour),
     ):
         least = meter.at_least and name == "storage"
-        # A price of 0 is that of now: what is kept may cost something after the stop, see "keeps billing".
+        # A price of 0 is the current one: kept disks may cost something after the stop, see "keeps
+        # billing".
         shows_price = bool(price) and not (off and stops)
         cost = f" {money(price, meter.currency, least)}/h" if shows_price else ""
         unpriced = ", price unknown" if price is None else ""
@@ -484,11 +487,11 @@ def _stops(setting: Setting, off: bool) -> list[str]:
     return [*(stopped or ["nothing"]), *rest]
 
 
-# A pull of results: how far it is, or how it ended.
+# A pull of results: its progress or its result.
 
 
 def pull_line(pull: Pull, width: int) -> Line:
-    """Return how far a pull is, or how it ended."""
+    """Return a pull's progress or its result."""
     g = glyphs()
     if pull.end is not None:
         mark = (
@@ -528,7 +531,7 @@ def pull_line(pull: Pull, width: int) -> Line:
 
 
 def price_lines(pull: Pull | None, width: int) -> list[Line]:
-    """Return what is known of the price that a pull asks to agree to."""
+    """Return what is known about the price that a pull asks to agree to."""
     if pull is None or pull.asks is None:
         return []
     return [

@@ -1,4 +1,4 @@
-"""The evidence for a billing action as a list to step through, and what can be done about each row."""
+"""The evidence for a billing action as a list, and the actions on each row."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from rgt_tui.ui.widgets.spans import (
 from rgt_tui.ui.widgets.teardown.confirm_state import Choice
 
 KINDS = 15
-"""Width of the cursor, the mark and the kind of a row; what follows stands below the facts."""
+"""Width of the cursor, the mark and the kind of a row; further lines are indented to the text."""
 AGE = 7
 SIZE = 9
 NARROW = 90
-"""Below this width a row leaves out when its newest file was written; the selected row says it."""
+"""Minimum width for the column of the newest file; below, only the selected row has it."""
 NAME = "name"
-"""Kind of the item that the field is for."""
+"""Kind of the item that the name field replaces."""
 
 EVIDENCE: tuple[Command, ...] = (
     Command("teardown.give-up", ("f",), "give up",
@@ -50,7 +50,8 @@ EVIDENCE: tuple[Command, ...] = (
     Command("teardown.agree", ("Y",), "agree",
             "Agree to the traffic cost of a pull that asks; the pull then continues.", "act('agree')"),
 )  # fmt: skip
-"""Work on the selected row of the evidence, the last one on all of them. None of them sends anything."""
+"""Keys for the selected row of the evidence, the last ones for all rows. None of them sends
+anything."""
 WALK: tuple[Command, ...] = (
     Command(
         "teardown.walk-down",
@@ -67,11 +68,11 @@ WALK: tuple[Command, ...] = (
         "walk(-1)",
     ),
 )
-"""Work in the whole dialog; the list has them, too, or what it lies in would scroll instead."""
+"""Keys of the whole dialog. The list binds them too: otherwise its container would scroll."""
 
 
 def in_order(review: Review) -> tuple[EvidenceItem, ...]:
-    """Return the items, each kind together, the kinds and items that do not hold first."""
+    """Return the items grouped by kind; kinds and items that fail come first."""
     items = [item for item in review.items if item.kind != NAME]
     kinds = list(dict.fromkeys(item.kind for item in items))
     failed = {item.kind for item in items if not item.ok}
@@ -81,23 +82,23 @@ def in_order(review: Review) -> tuple[EvidenceItem, ...]:
 
 @dataclass(frozen=True)
 class Row:
-    """One item with what is to be said of it now."""
+    """One item as displayed now."""
 
     item: EvidenceItem
     kind: str
-    """Empty where the row above is of the same kind."""
+    """Empty if the row above is of the same kind."""
     age: float | None
     """Seconds since it was read."""
     newest: float | None
-    """Seconds since the newest file of it was written."""
+    """Seconds since its newest file was written."""
     ignored: bool = False
-    """By this person; what the fleet file ignores cannot be taken back here."""
+    """Ignored by this person; what the fleet file ignores cannot be undone here."""
     pulling: bool = False
-    """A pull of it is under way."""
+    """Whether a pull of it is running."""
 
     @property
     def text(self) -> str:
-        """What it says, with the directory that it is about."""
+        """Its text, with the directory that it is about."""
         text, path = self.item.text, self.item.path
         whole = text if not path or path in text else f"{path}: {text}"
         if self.pulling:
@@ -108,7 +109,7 @@ class Row:
 
     @property
     def mark(self) -> Span:
-        """Whether it holds, in one character."""
+        """Glyph of the item's state."""
         g = glyphs()
         if self.pulling:
             return Span(g.more, Tone.ACCENT)
@@ -117,14 +118,14 @@ class Row:
         if self.item.ok and self.item.doubt:
             return Span(g.warn, Tone.WARN)
         if self.item.ok and self.item.ignorable:
-            return Span(g.dash, Tone.DIM)  # somebody said so: nothing is proved
+            return Span(g.dash, Tone.DIM)  # ignored by someone: nothing is proved
         if self.item.ok:
             return Span(g.check, Tone.PROVED)
         return Span(g.trouble, Tone.TROUBLE)
 
     @property
     def tone(self) -> Tone:
-        """Of its text."""
+        """Tone of its text."""
         if self.item.blocks:
             return Tone.STRONG
         return Tone.TEXT
@@ -143,7 +144,7 @@ def rows_of(
 
     Args:
         review: The newest one.
-        choice: What the person gave up and ignored.
+        choice: What the person forfeited and ignored.
         now: Client clock.
         pulled: Directories that are being pulled.
     """
@@ -159,7 +160,7 @@ def rows_of(
 
 
 def offers(row: Row, width: int) -> list[Line]:
-    """Return what the keys do with a row, in as many lines as that takes."""
+    """Return the key hints for a row, in as many lines as needed."""
     item = row.item
     said: list[tuple[str, str]] = []
     if row.pulling:
@@ -189,7 +190,7 @@ def offers(row: Row, width: int) -> list[Line]:
 
 
 def _at_stake(row: Row) -> str:
-    """Say what giving a row up would lose."""
+    """Return what giving up a row would lose."""
     parts = [size(row.item.bytes)] if row.item.bytes is not None else []
     parts += [f"newest {compact_time(row.newest)} ago"] if row.newest is not None else []
     if parts:
@@ -199,7 +200,7 @@ def _at_stake(row: Row) -> str:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns stand right of the texts, and how wide all is."""
+    """The columns right of the texts, and the total width."""
 
     width: int
     sized: bool
@@ -207,7 +208,7 @@ class Columns:
 
     @classmethod
     def of(cls, rows: tuple[Row, ...], width: int) -> Columns:
-        """Return those that the rows need and that fit."""
+        """Return the columns that the rows need and that fit."""
         sized = any(row.item.bytes is not None or row.newest is not None for row in rows)
         return cls(width, sized, sized and width >= NARROW)
 
@@ -224,7 +225,7 @@ class Columns:
 
 
 def row_line(row: Row, text: str, columns: Columns) -> Line:
-    """Return a row in one line; its first cell is for the cursor."""
+    """Return a row in one line; its first cell is reserved for the cursor."""
     held = "" if row.item.bytes is None else size(row.item.bytes)
     newest, age = ("" if one is None else compact_time(one) for one in (row.newest, row.age))
     right = columns.right(held, newest, age, row.tone)
@@ -240,7 +241,10 @@ def heading(columns: Columns) -> Line:
 
 
 def listed(rows: tuple[Row, ...], picked: str | None, width: int) -> list[tuple[str | None, Line]]:
-    """Return all lines, each with the key of its row; the row `picked` is shown whole, with what its keys do."""
+    """Return all lines with the keys of their rows.
+
+    The row `picked` in full, with its key hints.
+    """
     if not rows:
         return []
     columns = Columns.of(rows, width)
@@ -253,7 +257,7 @@ def listed(rows: tuple[Row, ...], picked: str | None, width: int) -> list[tuple[
 
 
 def _whole(row: Row, columns: Columns) -> list[Line]:
-    """Return the lines of the selected row: all of its text, and what the keys do."""
+    """Return the lines of the selected row: its full text and the key hints."""
     begin, *rest = wrapped(row.text, columns.room)
     under = [*rest, *offers(row, columns.width - KINDS)]
     return [
@@ -263,16 +267,16 @@ def _whole(row: Row, columns: Columns) -> list[Line]:
 
 
 class EvidenceList(FittedLines, SelectableList[str]):
-    """Shows the rows; ↑ ↓ walk through them, and what a key asks for goes to the screen as a message."""
+    """Shows the rows; ↑ ↓ move through them, and action keys are posted to the screen."""
 
     can_focus = True
     BINDINGS: ClassVar[list[BindingType]] = list(bindings((*WALK, *EVIDENCE)))
     DEFAULT_CSS = "EvidenceList { height: auto; }"
     WHEEL = 0
-    """The wheel scrolls the whole review."""
+    """0, because the wheel scrolls the whole review."""
 
     class Acted(Message):
-        """Something is to be done with an item."""
+        """An action on an item was requested."""
 
         def __init__(self, what: str, key: str) -> None:
             super().__init__()
@@ -283,11 +287,11 @@ class EvidenceList(FittedLines, SelectableList[str]):
         super().__init__(self._lines, id="evidence")
         self._make_rows = make_rows
         self._place = 0
-        """Of the selected row, for when it goes."""
+        """Index of the selected row, used when the row disappears."""
 
     @property
     def picked(self) -> str:
-        """Key of the item that the keys act on; empty = there is none."""
+        """Key of the item that the keys act on; empty = none."""
         self._keys = [row.item.key for row in self._make_rows()]
         if self._picked in self._keys:
             self._place = self.index
@@ -309,20 +313,20 @@ class EvidenceList(FittedLines, SelectableList[str]):
         return self.selected_line() or 0, self._owners.count(self._picked)
 
     def selected_line(self) -> int | None:
-        """Return the line of the selected row."""
+        """Return the line of the selected row, if the list has the focus."""
         if self.has_focus:
             return super().selected_line()
         return None
 
     def watch_has_focus(self, has_focus: bool) -> None:
-        """Show the selected row whole while the keys act on it."""
+        """Show the selected row in full while the list has the focus."""
         super().watch_has_focus(has_focus)
         self.update()
         if has_focus:
             self.post_message(RowChosen(self.picked, opened=False))
 
     def pick(self, index: int) -> None:
-        """Select the row at `index`, which becomes higher."""
+        """Select the row at `index`, which then takes more lines."""
         super().pick(index)
         self.update()
 
@@ -332,6 +336,6 @@ class EvidenceList(FittedLines, SelectableList[str]):
             self.move(count)
 
     def action_act(self, what: str) -> None:
-        """Ask for something to be done with the selected item."""
+        """Request an action on the selected item."""
         if self.picked:
             self.post_message(self.Acted(what, self.picked))
