@@ -1,6 +1,6 @@
 """rgt_train: training that can be killed at any instant and continues bit for bit.
 
-Importing the package does not import torch; `Run` and its friends do, when they are first asked for.
+Importing the package does not import torch; `Run` and the other names import it on first access.
 """
 
 from __future__ import annotations

@@ -9,21 +9,22 @@ from rgt_train.cli import main
 
 
 def _end(code: int) -> None:
-    """Flush and exit; a reader that is gone must not turn success into exit code 120."""
+    """Flush and exit; a closed pipe must not turn success into exit code 120."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if os.environ.get("WORLD_SIZE", "") not in ("", "1"):
-        # Threads that torch.distributed leaves behind abort some processes in the interpreter's own end ("terminate
-        # called without an active exception"), and torchrun then calls a finished run failed. All is on disk here.
+        # Threads left by torch.distributed can abort a process while the interpreter shuts down
+        # ("terminate called without an active exception"), and torchrun then reports a finished run
+        # as failed. All data is on disk here.
         os._exit(code)
     sys.exit(code)
 
 
 def run() -> None:
-    """Run the command line and end the process; what the zipapp calls, too."""
+    """Run the command line and end the process; also the entry point of the zipapp."""
     _end(main())
 
 

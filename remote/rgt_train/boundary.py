@@ -1,4 +1,4 @@
-"""Whether anything has changed since the last step: the state may be saved only at a step boundary."""
+"""Detect changes since the last step: the state may be saved only at a step boundary."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from rgt_train.checkpoint.state import RunState
 
 
 class Hooks:
-    """Hooks of the optimizers of a run.
+    """Hooks on the optimizers of a run.
 
-    A CUDA graph that was captured around an ``optimizer.step()`` changes parameters at each replay, without calling
-    anything in Python and without torch counting it. So a step that is being captured is noticed, and what may be
-    captured (``capturable``) is taken for it from the beginning.
+    A CUDA graph captured around an ``optimizer.step()`` changes parameters at each replay without
+    calling anything in Python and without torch counting it. So a captured step is detected, and
+    optimizers that may be captured (``capturable``) are treated that way from the start.
 
     Args:
         optimizers: The optimizers.
-        before: What is called before each change.
+        before: Called before each change.
         captured: Called once, when a step of one of them is captured into a CUDA graph.
 
     Attributes:
-        silent: Those that may change parameters without a word, each with its reason.
-        touched: Whether one of them has begun to change parameters since this was last set to False.
+        silent: Optimizers that may change parameters without calling the hooks, with the reason.
+        touched: Whether one of them has begun to change parameters since this was set to False.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class Hooks:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing changes parameters without a word."""
+        """Whether every change of parameters calls a hook."""
         return bool(self._handles) and not self.silent
 
     def close(self) -> None:
-        """Remove them."""
+        """Remove the hooks."""
         while self._handles:
             self._handles.pop().remove()
 
@@ -78,12 +78,12 @@ class StepBoundary:
     """Knows whether anything has changed since the last step boundary.
 
     Args:
-        state: What is saved.
+        state: The state to save.
         window: Batches of a step.
-        epoch_over: Says whether all steps of the epoch are done.
-        optimizers: What changes the weights.
-        before: Called before each change of theirs.
-        say: Where a slower way of saving is told.
+        epoch_over: Returns whether all steps of the epoch are done.
+        optimizers: The objects that change the weights.
+        before: Called before each of their changes.
+        say: Receives the message about a slower way of saving.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class StepBoundary:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing was computed since the last step, as far as can be known, and all is in this process."""
+        """Whether, as far as known, nothing ran since the last step and one process has it all."""
         batch_is_step = self._window == 1 or self._state.progress.micro > 0
         return (
             self._state.world == 1 and self._hooks.complete and not self.touched and batch_is_step
@@ -129,11 +129,11 @@ class StepBoundary:
             self._state.keep_epoch_end(random)
 
     def next_epoch(self) -> None:
-        """Note that what comes after the last step of the epoch is over, too."""
+        """Note that the work after the last step of the epoch is over, too."""
         self._state.epoch_end = None
 
     def spoilt(self) -> str:
-        """Return why the state is no longer that of the last step, in words; empty if it is."""
+        """Return why the state is no longer that of the last step; empty if it is unchanged."""
         if self.touched:
             return "an optimizer has changed weights without a run.step"
         changed = self._state.epoch_end.changed() if self._state.epoch_end else ""
@@ -143,7 +143,7 @@ class StepBoundary:
         )
 
     def close(self) -> None:
-        """Leave the optimizers alone."""
+        """Remove the hooks from the optimizers."""
         self._hooks.close()
 
     def _captured(self) -> None:

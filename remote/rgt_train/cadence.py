@@ -1,7 +1,8 @@
-"""How often to save (Young's and Daly's optimum), from how long steps take and how often machines fail.
+"""How often to save (Young's and Daly's optimum), from step durations and the failure rate.
 
-A Gamma prior on the rate of failures, as if so many node hours had been watched and so many failures been seen. A run's
-own run log soon outweighs it. Being wrong by a factor of four adds a quarter to a waste that is a few percent.
+A Gamma prior on the failure rate acts like a number of node hours already observed with a number of
+failures. The run log of a run soon outweighs it. An estimate wrong by a factor of four adds a
+quarter to a waste of a few percent.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from rgt_train.progress import Progress
 from rgt_train.tracking.report import Report
 
 FLOOR_S = 10.0
-"""Never save more often than this, in seconds: the estimate is rough, and disks and logs have other users."""
+"""Minimum seconds between saves: the estimate is rough, and others use the disks and logs too."""
 CEILING_S = 900.0
-"""Never lose more than this, in seconds, however rare failures seem."""
+"""Maximum seconds of work to lose, however rare failures seem."""
 _FIRST_STEPS = 10
 
 
@@ -45,7 +46,7 @@ def daly(cost_s: float, mtbf_s: float) -> float:
 
 @dataclass(frozen=True)
 class Choice:
-    """An interval and why: `steps` between saves, and the `reason` as one line for a person."""
+    """An interval and why: `steps` between saves, and the `reason` as one readable line."""
 
     steps: int
     reason: str
@@ -57,7 +58,7 @@ class Failures:
 
     Attributes:
         mtbf_s: Mean seconds between failures of the whole job.
-        source: Where that comes from, in words.
+        source: The origin of that figure, in words.
     """
 
     mtbf_s: float
@@ -67,12 +68,12 @@ class Failures:
 class Cadence:
     """Decides when the next save is due.
 
-    The cost of a save is what the training feels: the time it stood still for it, and the time the steps took longer
-    while it was being written. How long the writing takes does not move the optimum (the work goes on meanwhile), it
-    only sets a lower bound: one save at a time.
+    The cost of a save is the time that training loses: the pause for it, and the extra time of the
+    steps while it is being written. The duration of the write does not move the optimum (training
+    continues meanwhile); it only sets a lower bound, because one save runs at a time.
 
     Args:
-        save_every: Steps between saves, or 0 to choose them from what is measured.
+        save_every: Steps between saves, or 0 to choose them from the measurements.
         failures: How often the run fails.
     """
 
@@ -92,9 +93,9 @@ class Cadence:
         """Record the duration of one save.
 
         Args:
-            stall_s: Seconds the training stood still.
+            stall_s: Seconds that training was paused.
             durable_s: Seconds until it was on the disk.
-            waited_s: Those seconds of `stall_s` that are part of a step (which waited for the copy).
+            waited_s: The seconds of `stall_s` that are part of a step (which waited for the copy).
         """
         usual = median(self._steps) if self._steps else 0.0
         slower = sum(seconds - usual for seconds in self._beside) if usual else 0.0
@@ -103,15 +104,13 @@ class Cadence:
         self._writes.append(durable_s)
 
     def due(self, step: int, last: int) -> bool:
-        """Say whether to save at the end of `step` when the one before was due at step `last`."""
+        """Return whether to save at the end of `step`, if the previous save was due at `last`."""
         if self._fixed:
-            return (
-                step % self._fixed == 0
-            )  # the same steps whatever happened before: easy to predict
+            return step % self._fixed == 0  # the same steps after any history: easy to predict
         return step - last >= self.choice().steps
 
     def choice(self) -> Choice:
-        """Return the interval that holds now."""
+        """Return the current interval."""
         if self._fixed:
             return Choice(self._fixed, f"every {_words(self._fixed)}, as asked")
         known = self._steps or self._beside
@@ -151,14 +150,14 @@ class Pace:
     """Measures steps without the saves between them, and logs them.
 
     Args:
-        report: Where points and lines go.
+        report: Receives points and lines.
         stop: Ends the wait of a paced step.
         cadence: Learns how long a step takes.
         options: Pace, log interval and unit.
         step_samples: Samples of an optimizer step.
         epoch_steps: Steps of an epoch.
-        saving: Says whether a save is in flight: then a step may take longer than usual.
-        split: Returns where the time of so many steps went, by name.
+        saving: Returns whether a save is in flight: then a step may take longer than usual.
+        split: Returns how the time of the given number of steps was spent, by name.
     """
 
     def __init__(
@@ -184,7 +183,7 @@ class Pace:
         self._begin = time.monotonic()
 
     def end_of_step(self, progress: Progress, values: Dict[str, float]) -> None:
-        """Stop the clock, log the step if its turn has come, then wait until its time is over."""
+        """Stop the clock, log the step if due, then wait for the rest of its minimum time."""
         spent = time.monotonic() - self._begin
         rest = self._options.pace_s - spent
         seconds = max(spent, self._options.pace_s)
@@ -225,10 +224,10 @@ def _rate(value: float) -> str:
 
 
 def number(name: str, value: Number) -> float:
-    """Return the `value` that a loop gives as a plain number: a tensor would keep the graph of its step alive.
+    """Return the `value` from a loop as a plain number: a tensor would keep its graph alive.
 
     Raises:
-        UsageError: It is none.
+        UsageError: It is not one number.
     """
     if getattr(value, "numel", lambda: 1)() != 1:
         raise UsageError(
@@ -242,11 +241,11 @@ def number(name: str, value: Number) -> float:
 
 @dataclass(frozen=True)
 class AssumedMtbf:
-    """What is assumed of one kind of machine.
+    """The assumed failure rate of one kind of machine.
 
     Attributes:
         hours: Mean hours between failures of one node.
-        failures: How many imagined failures that is worth.
+        failures: The weight of the prior, as a number of imagined failures.
         why: In words.
     """
 
@@ -263,9 +262,11 @@ ASSUMED: Mapping[str, AssumedMtbf] = {
     "owned": AssumedMtbf(1000.0, 1.0, "a machine of one's own"),
     "unknown": AssumedMtbf(4.0, 1.0, "an unknown machine"),
 }
-"""``spot``: mean up-time of one-GPU machines in four zones of one cloud, 1.4 to 3.2 h (public spot traces). ``owned``:
-one unexpected end per 6,300 node hours was told of a large training (419 in 54 days on 2,048 nodes), and one's own is
-less well kept. The others are judgements: session and time limits of the platforms, evictions that they announce."""
+"""``spot``: mean up-time of one-GPU machines in four zones of one cloud, 1.4 to 3.2 h (public spot
+traces). ``owned``: a large training reported one unexpected end per 6,300 node hours (419 in 54
+days on 2,048 nodes), and a private machine is less well maintained. The others are estimates from
+session limits, time limits and announced evictions of the platforms.
+"""
 
 _SIGNS: Tuple[Tuple[str, str], ...] = (
     ("KAGGLE_KERNEL_RUN_TYPE", "session"),
@@ -276,7 +277,8 @@ _SIGNS: Tuple[Tuple[str, str], ...] = (
     ("VAST_CONTAINERLABEL", "rented"),
     ("AutoDLContainerUUID", "rented"),
 )
-"""Variable that a platform sets → kind. Whether a rented machine is interruptible cannot be seen from inside."""
+"""Variable that a platform sets → kind. A box cannot tell from inside whether it is interruptible.
+"""
 
 
 def assumed_mtbf(
@@ -285,11 +287,11 @@ def assumed_mtbf(
     """Return the prior of a platform.
 
     Args:
-        platform: A key of `PRIORS`; empty looks at the environment.
+        platform: A key of `PRIORS`; empty to look at the environment.
         environment: Variables of the process.
 
     Raises:
-        ValueError: No such platform.
+        ValueError: The platform is unknown.
     """
     if platform:
         if platform not in ASSUMED:
@@ -300,7 +302,7 @@ def assumed_mtbf(
     return ASSUMED[kind]
 
 
-# The options of how a run saves and logs.
+# The options for saving and logging.
 
 
 @dataclass(frozen=True)
@@ -309,32 +311,36 @@ class Options:
 
     Attributes:
         save_every: Steps between checkpoints; 0 chooses them from the measured cost of a save.
-        keep: Step checkpoints that stay: so many of the newest.
-        keep_hours: One more stays for each stretch of so many hours; 0 for none.
-        mirror: Where a second copy of the checkpoints goes: an absolute path or an fsspec URL; empty for none.
-        background: Whether saves are copied beside the training and written by another process.
-        platform: Kind of machine, for how often it is expected to fail: ``spot``, ``rented``, ``session``, ``batch``,
-            ``owned``; empty looks at the environment.
+        keep: Number of newest step checkpoints to keep.
+        keep_hours: Keep one more for each period of this many hours; 0 for none.
+        mirror: Place of a second copy of the checkpoints: an absolute path or an fsspec URL;
+            empty for none.
+        background: Whether saves are copied during training and written by another process.
+        platform: Kind of machine, which sets the expected failure rate: ``spot``, ``rented``,
+            ``session``, ``batch``, ``owned``; empty to look at the environment.
         max_unsaved: Steps that may be unsaved while the disk refuses; 0 for two save intervals.
         hold_limit_s: Seconds the training waits for the disk before exit code 74.
         log_every: Steps between lines and points; 0 logs nothing.
-        pace_s: Least seconds of a step. For demos and tests: the rest of the time is left to others.
+        pace_s: Minimum seconds of a step, for demos and tests: the process sleeps the rest.
         max_bad_steps: NaN or infinite steps in a row after which the run stops with exit code 1.
-        unit: What the rate counts, ``tok`` or ``img``.
-        per_sample: How many of them a sample has.
-        loggers: Where points go beside ``metrics.jsonl``: ``tensorboard``, ``wandb``, ``trackio``.
+        unit: The unit of the rate, ``tok`` or ``img``.
+        per_sample: Number of units in a sample.
+        loggers: Further loggers of points besides ``metrics.jsonl``: ``tensorboard``, ``wandb``,
+            ``trackio``.
         project: The project's name at W&B or trackio.
-        spike: What a loss spike leads to: ``ignore``, ``warn``, ``skip`` or ``rollback``.
-        spike_factor: Spreads above the running median from which on a loss is a spike.
-        spike_window: Steps that a rollback leaves out, the spike being the last.
-        stall_factor: Times the median step after which a step counts as stalled; 0 does not watch.
-        stall_floor_s: Seconds below which no step counts as stalled.
-        stall_exit: Exit code with which a stalled run leaves; 0 tells and waits.
-        desync_every: With several ranks: saves between two comparisons of their replicas; 0 never compares.
-        override: Hyperparameters, such as ``lr``, ``weight_decay`` or ``T_max``, that a resume takes from the code
-            where they were edited; else the checkpoint's go on.
-        settings: Plain values whose change should be told at a resume, and that further logs and ``run.json`` get.
-        overrides: Those of them that the person gave, for ``run.json``.
+        spike: Reaction to a loss spike: ``ignore``, ``warn``, ``skip`` or ``rollback``.
+        spike_factor: A loss this many spreads above the running median is a spike.
+        spike_window: Steps that a rollback leaves out; the last of them is the spike.
+        stall_factor: A step that takes this many median steps counts as stalled; 0 does not watch.
+        stall_floor_s: A step that takes less than these seconds never counts as stalled.
+        stall_exit: Exit code of a stalled run; 0 reports it and waits.
+        desync_every: With several ranks: saves between two comparisons of their replicas; 0 for
+            never.
+        override: Hyperparameters, such as ``lr``, ``weight_decay`` or ``T_max``, whose edited value
+            in the code replaces the checkpoint's at a resume.
+        settings: Plain values whose change is reported at a resume, and that further logs and
+            ``run.json`` receive.
+        overrides: The settings that the person gave, for ``run.json``.
     """
 
     save_every: int = 0
@@ -364,7 +370,7 @@ class Options:
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self) -> None:
-        """See that the numbers are in their range.
+        """Check that the numbers are in their range.
 
         Raises:
             UsageError: One is not.
@@ -381,4 +387,4 @@ _LEAST = {
     "save_every": 0, "keep": 1, "keep_hours": 0, "max_unsaved": 0, "hold_limit_s": 0, "log_every": 0, "pace_s": 0,
     "max_bad_steps": 1, "spike_factor": 0, "spike_window": 1, "stall_factor": 0, "stall_floor_s": 0, "desync_every": 0,
 }  # fmt: skip
-"""The least values of the options that are numbers."""
+"""Minimum values of the options that are numbers."""

@@ -76,7 +76,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     try:
         return _run(options, stop)
     except exits.UsageError as error:
-        exits.NotStarted.of(error)  # says it
+        exits.NotStarted.of(error)  # prints it
         return exits.USAGE
     except exits.Stop as error:
         return int(error.code or 0)

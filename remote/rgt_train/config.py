@@ -1,7 +1,8 @@
-"""Every key a config may have, the configs that come with the trainer, and how files and options are merged.
+"""Every possible config key, the shipped configs, and the merge of files and options.
 
-The fields of the shipped tasks stand here and not with the tasks, so that a misspelt key is told before torch is
-imported. A task of your own declares them in a ``FIELDS`` attribute of its class.
+The fields of the shipped tasks are defined here and not with the tasks, so that a misspelt key is
+reported before torch is imported. A task of your own declares them in a ``FIELDS`` attribute of its
+class.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ MODEL = "model"
 Plain = Union[str, int, float, List[str]]
 
 SHIPPED: Mapping[str, Dict[str, Dict[str, Plain]]] = {
-    # While you write the training: everything is logged, mistakes stop soon, nothing takes long.
+    # While you write the training: everything is logged, errors stop it soon, nothing takes long.
     "dev": {
         "log": {"log_every": 1},
         "save": {"save_every": 50, "keep": 2},
         "guard": {"max_bad_steps": 1, "spike": "warn", "stall_floor": 60},
     },
-    # For days on a rented machine with nobody awake: few lines, TensorBoard, more checkpoints to go back to.
+    # For days on a rented machine without supervision: few lines, TensorBoard, more checkpoints.
     "prod": {
         "log": {"log_every": 10, "loggers": ["tensorboard"]},
         # 0: chosen from the cost of a save and from how often this run was killed.
@@ -52,12 +53,13 @@ class Field:
 
     Attributes:
         name: The key.
-        kind: ``int``, ``float``, ``bool``, ``str``, or ``names`` (text; a list in a file, or words with commas).
-        default: Its value where nothing is said.
-        help: What it means, one line.
-        least: Numbers may not be below this.
-        choices: Texts that are allowed; empty allows all.
-        section: The heading it may stand under in a file.
+        kind: ``int``, ``float``, ``bool``, ``str``, or ``names`` (text; a list in a file, or words
+            with commas).
+        default: Its default value.
+        help: Its meaning, one line.
+        least: Minimum of a number.
+        choices: Allowed texts; empty allows all.
+        section: Its heading in a file.
     """
 
     name: str
@@ -178,11 +180,11 @@ TASKS: Dict[str, Tuple[Field, ...]] = {
 TASK_DEFAULTS: Dict[str, Mapping[str, Value]] = {
     "diffusion": {"batch": 128, "steps_per_epoch": 500, "log_every": 10, "lr": 2e-3},
 }
-"""Where a task differs from the common defaults."""
+"""The defaults of a task that differ from the common ones."""
 
 
 def fields_of(task: str, own: Sequence[Field] = ()) -> Dict[str, Field]:
-    """Return the fields that hold for `task`, common ones first.
+    """Return the fields of `task`, common ones first.
 
     Args:
         task: A shipped task, or any other name.
@@ -230,8 +232,7 @@ if __name__ == "__main__":
     print(tables(), end="")
 
 
-# Reads config files: YAML where PyYAML is installed, JSON everywhere, and the configs that come with the
-# trainer.
+# Reads config files: YAML if PyYAML is installed, always JSON, and the shipped configs.
 
 
 @dataclass(frozen=True)
@@ -239,10 +240,10 @@ class Scalar:
     """A value as written in the file.
 
     Attributes:
-        text: Its characters, without quotes and comments; those of a list joined by commas.
-        quoted: Whether it had quotes: then it is text, whatever it looks like.
+        text: Its characters, without quotes and comments; a list is joined by commas.
+        quoted: Whether it had quotes: then it is always text.
         where: ``file:line``, for messages.
-        section: The heading it stands under; empty at the top level.
+        section: Its heading; empty at the top level.
         items: Whether it is a list.
     """
 
@@ -257,8 +258,8 @@ def read(path: StrPath) -> Dict[str, Scalar]:
     """Return the keys and values of the file at `path`, or of a shipped config, in its order.
 
     Raises:
-        UsageError: It cannot be read, or has something else than keys with plain values or lists of them, below
-            headings at most; names the file, and the line where that is known.
+        UsageError: It cannot be read, or contains anything but keys with plain values or lists,
+            below at most one heading; names the file, and the line if known.
     """
     shipped = SHIPPED.get(str(path))
     if shipped is not None:
@@ -297,7 +298,8 @@ def _read_yaml(yaml: Any, text: str, name: str) -> Dict[str, Scalar]:
         name: The file's name, for messages.
 
     Raises:
-        UsageError: It is YAML, but not keys with plain values, below headings at most; names file and line.
+        UsageError: It is YAML, but not keys with plain values, below headings at most; names file
+            and line.
     """
     found: Dict[str, Scalar] = {}
 
@@ -339,7 +341,7 @@ def _read_yaml(yaml: Any, text: str, name: str) -> Dict[str, Scalar]:
 
 
 class _Object(List[Tuple[str, Any]]):
-    """A JSON object as its (key, value) pairs, so that a key that is given twice is seen."""
+    """A JSON object as its (key, value) pairs, so that a duplicate key is detected."""
 
 
 def _read_json(text: str, name: str) -> Dict[str, Scalar]:
@@ -357,7 +359,7 @@ def _read_json(text: str, name: str) -> Dict[str, Scalar]:
 
 
 def _flatten(pairs: _Object, name: str) -> Dict[str, Scalar]:
-    """Return the keys and values of a config, those of its sections included; `name` is for messages."""
+    """Return the keys and values of a config, with its sections; `name` is for messages."""
     found: Dict[str, Scalar] = {}
     for key, value in pairs:
         is_section = isinstance(value, _Object)
@@ -394,7 +396,7 @@ def _add(found: Dict[str, Scalar], key: str, scalar: Scalar) -> None:
     found[key] = scalar
 
 
-# Merges defaults, config files and the command line into one set of values; the later of these wins.
+# Merges defaults, config files and the command line into one set of values; later ones win.
 
 
 Key = str
@@ -408,7 +410,7 @@ class Config:
 
     Args:
         values: Name → value, complete.
-        given: Those of them that the person gave, in a file or on the command line.
+        given: The names that the person gave, in a file or on the command line.
     """
 
     def __init__(
@@ -447,11 +449,12 @@ def merge(
 
     Args:
         files: The config files, or names of shipped ones; a later one beats an earlier one.
-        given: What the command line says, as text; None where it says nothing.
-        fields_of_other: Asked for the fields of a task that is not shipped.
+        given: The values of the command line, as text; None if not given.
+        fields_of_other: Returns the fields of a task that is not shipped.
 
     Raises:
-        UsageError: An unknown task or key (with the nearest known name), or a value of the wrong kind.
+        UsageError: An unknown task or key (with the nearest known name), or a value of the wrong
+            kind.
     """
     lines: Dict[str, Scalar] = {}
     for file in files:

@@ -1,4 +1,4 @@
-"""How a run ends: finished, with its result on disk and mirror, or stopped on request, with its state saved."""
+"""The end of a run: finished, with its result on disk and mirror, or stopped and saved."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ from rgt_train.ranks.launch import Coordinator
 from rgt_train.run_files import RunFiles
 
 MIRROR_GRACE_S = 20.0
-"""Seconds for which a run that was asked to stop waits for its mirror; most platforms give 30."""
+"""Seconds that a run asked to stop waits for its mirror; most platforms give 30."""
 LOGS_GRACE_S = 5.0
-"""Seconds for which it waits until the mirror has the last lines of its logs, too."""
+"""Seconds that it waits until the mirror also has the last lines of its logs."""
 LATE_S = 1.0
-"""Seconds by which a signal to all processes of a job may come later to the trainer than to its loader workers."""
+"""Maximum delay between the loader workers and the trainer for a signal to all processes of a job.
+"""
 _LOADER = "torch/utils/data/dataloader.py"
 
 
 @dataclass(frozen=True)
 class Ending:
-    """What the end of a run needs of it.
+    """Ends a run.
 
     Attributes:
-        files: What it keeps in its directory.
-        progress: Where it stands.
+        files: The files in its directory.
+        progress: Its counters.
         planned: Steps in all.
-        over: Whether the training has ended: all of them are done, or the person has said so.
+        over: Whether the training has ended: all steps are done, or the person has ended it.
         hold_limit_s: Seconds it waits for the disk or the mirror.
         stop: Whether a signal asks for the end.
         coordinator: The ranks.
-        restore_rng: Puts the random state back, where no batch was asked for yet.
-        spoilt: Says why the state is no longer that of the last step, in words.
+        restore_rng: Restores the random state if no batch was requested yet.
+        spoilt: Returns why the state is no longer that of the last step, in words.
     """
 
     files: RunFiles
@@ -52,10 +53,11 @@ class Ending:
     spoilt: Callable[[], str]
 
     def finish(self) -> None:
-        """Save the last state and write the result; wait for the disk if it must be. For the writer.
+        """Save the last state and write the result; wait for the disk if necessary. For the writer.
 
         Raises:
-            Stop: A signal asked for the end meanwhile (75), or neither disk nor mirror took it (74).
+            Stop: A signal asked for the end meanwhile (75), or neither disk nor mirror accepted it
+                (74).
         """
         p = self.progress
         if not self.over:
@@ -91,7 +93,7 @@ class Ending:
         self.files.report.say(f"done: step {p.step}{loss}{best}")
 
     def leave(self, stop: exits.Stop) -> None:
-        """Save where that makes sense, and tell why the run ends. On every rank."""
+        """Save if that is useful, and record why the run ends. On every rank."""
         p = self.progress
         if stop.code == exits.PREEMPTED and stop.saves:
             self.restore_rng()
@@ -102,15 +104,16 @@ class Ending:
     def fail(
         self, error: BaseException, trace: Optional[TracebackType], *, whole: bool
     ) -> Optional[exits.Stop]:
-        """Handle an error that ends the training; return what to end with if it only follows from a signal.
+        """Handle an error that ends the training; return the `Stop` if a signal caused it.
 
-        A signal often goes to all processes of a job. Then loader workers die too, or a pipe breaks, and what the
-        training raises is no failure of its own.
+        A signal often goes to all processes of a job. Then loader workers die too, or a pipe
+        breaks, and the error in the training is only a consequence.
 
         Args:
-            error: What was raised.
-            trace: Where.
-            whole: Whether nothing was done since the last step but to wait for a batch: then it can be saved.
+            error: The exception.
+            trace: Its traceback.
+            whole: Whether the process only waited for a batch since the last step: then it can be
+                saved.
         """
         p = self.progress
         blamed = self.coordinator.blame(error)
@@ -135,7 +138,7 @@ class Ending:
         return stop
 
     def _note_end(self, cause: str) -> None:
-        """Note in the run log how this attempt ends, and let the mirror have the last lines of the logs."""
+        """Record in the run log how this attempt ends, and copy the logs to the mirror again."""
         self.files.run_log.end(self.progress.step, cause)
         if self.files.mirror is not None:
             self.files.mirror.offer_logs(self.progress.step)
@@ -152,7 +155,7 @@ class Ending:
         if p.step == 0 and not p.micro:
             self.files.report.say("nothing to save yet")
         elif self._is_spoilt():
-            pass  # told
+            pass  # already reported
         elif not self.files.saver.save(p.step, force=p.micro > 0):
             self.files.report.say(
                 f"step {p.step} could not be saved; a relaunch resumes from the last good checkpoint"
@@ -160,7 +163,7 @@ class Ending:
         self._mirrored(MIRROR_GRACE_S, self._sleep)
 
     def _is_spoilt(self) -> bool:
-        """Say whether there is something to save that is the state of no step, and tell it."""
+        """Return whether the unsaved state is of no step, and report it."""
         self.files.saver.finish()
         spoilt = self.spoilt() if self.files.saver.last_good != self.progress.step else ""
         if spoilt:
@@ -170,13 +173,16 @@ class Ending:
         return bool(spoilt)
 
     def _give_way(self) -> None:
-        """End here where a signal, to whatever rank, asked for it while the end of the run was being kept."""
+        """End here if a signal to any rank asked for it while the end of the run was saved."""
         stop = exits.Stop(exits.PREEMPTED, self.stop.name or "a signal to another rank")
         self.leave(stop)
         raise stop
 
     def _give_up(self, step: int) -> None:
-        """End without a result: the mirror has not taken the last checkpoint, and a relaunch must try again."""
+        """End without a result: the mirror has not accepted the last checkpoint.
+
+        A relaunch tries again.
+        """
         if self.coordinator.alive():
             self._give_way()
         self.files.run_log.end(step, "mirror")
@@ -187,24 +193,24 @@ class Ending:
         return self.files.mirror is None or self.files.mirror.finish(seconds, wait)
 
     def _asked_within(self, seconds: float) -> bool:
-        """Wait; say whether any rank was asked to stop."""
+        """Wait; return whether any rank was asked to stop."""
         return self.stop.wait(seconds) or self.coordinator.alive()
 
     def _sleep(self, seconds: float) -> bool:
-        """Wait whatever comes: a signal has asked for the end already."""
+        """Wait in any case: a signal has already asked for the end."""
         time.sleep(seconds)
         self.coordinator.alive()
         return False
 
 
 def _pause(seconds: float) -> bool:
-    """Wait, and go on waiting."""
+    """Wait, and return False to keep waiting."""
     time.sleep(seconds)
     return False
 
 
 def _fetching(trace: Optional[TracebackType]) -> bool:
-    """Say whether an error was raised while the loader was asked for a batch."""
+    """Return whether an error was raised while the loader was fetching a batch."""
     while trace is not None:
         if trace.tb_frame.f_code.co_filename.replace("\\", "/").endswith(_LOADER):
             return True

@@ -19,23 +19,24 @@ DONE = 0
 FAILED = 1
 """The training itself failed (an exception, or a loss that stays NaN)."""
 USAGE = 2
-"""Nothing was started: a bad option or config, a missing torch, a second trainer on one directory."""
+"""Nothing was started: a bad option or config, a missing torch, a second trainer in one directory.
+"""
 NO_SPACE = 74
-"""Nothing could be kept for longer than the hold limit (`EX_IOERR` of sysexits.h)."""
+"""Nothing could be saved for longer than the hold limit (`EX_IOERR` of sysexits.h)."""
 PREEMPTED = 75
-"""Asked to stop by a signal; wants to be launched again with the same command (`EX_TEMPFAIL`)."""
+"""Asked to stop by a signal; the same command continues it (`EX_TEMPFAIL`)."""
 
 
 class Stop(SystemExit):
     """Ends the process from inside a training loop with one of the codes above.
 
-    It is a `SystemExit`, so that a person's own loop needs no handling for it: `with run:` unwinds, the interpreter
-    ends with `code`.
+    It is a `SystemExit`, so that a person's own loop needs no handling for it: `with run:` unwinds,
+    the interpreter ends with `code`.
 
     Attributes:
         code: The exit code.
-        cause: What the run log keeps as the end of this attempt, e.g. ``SIGTERM``.
-        saves: Whether the state is worth a save on the way out; a rollback leaves it behind.
+        cause: The end of this attempt in the run log, e.g. ``SIGTERM``.
+        saves: Whether the state is saved at the exit; a rollback discards it.
     """
 
     saves = True
@@ -46,17 +47,18 @@ class Stop(SystemExit):
 
 
 class UsageError(Exception):
-    """A mistake of the person who launched it: shown as one line without a traceback, exit code 2."""
+    """A mistake by the person who launched it: one line without a traceback, exit code 2."""
 
 
 class RanksError(RuntimeError):
-    """The ranks have lost each other, or are no longer in step; the message names which."""
+    """The ranks have lost each other, or are out of step; the message names which."""
 
 
 class NotStarted(UsageError, SystemExit):
-    """A `UsageError` that ends the process with code 2 unless caught, so that a person's loop need not handle it.
+    """A `UsageError` that ends the process with code 2 unless caught.
 
-    The line is on stderr already when it is raised, because the interpreter says nothing about a `SystemExit`.
+    A person's loop need not handle it. The line is on stderr already when it is raised, because the
+    interpreter prints nothing for a `SystemExit`.
     """
 
     def __init__(self, text: str) -> None:
@@ -65,7 +67,7 @@ class NotStarted(UsageError, SystemExit):
 
     @classmethod
     def of(cls, error: UsageError) -> "NotStarted":
-        """Say the line, once, and return what to raise."""
+        """Print the line, once, and return the exception to raise."""
         if isinstance(error, cls):
             return error
         print(f"rgt_train: {error}", file=sys.stderr, flush=True)
@@ -73,7 +75,7 @@ class NotStarted(UsageError, SystemExit):
 
 
 def starts(work: Work) -> Work:
-    """Let a function that is called before a training begins raise `NotStarted` in place of `UsageError`."""
+    """Make a function of the start of a training raise `NotStarted` instead of `UsageError`."""
 
     @functools.wraps(work)
     def started(*args: Any, **kwargs: Any) -> Any:
@@ -91,20 +93,21 @@ _END = b"\0"
 
 
 class StopRequest:
-    """Turns SIGTERM, SIGUSR1 and SIGINT into a flag, and lets a wait end the moment one arrives.
+    """Turns SIGTERM, SIGUSR1 and SIGINT into a flag, and ends a wait as soon as one arrives.
 
-    A handler never saves anything by itself: it would run in the middle of an optimizer step. A thread hears of a
-    signal at once, also while a long operation keeps the interpreter from calling the handler. A second SIGINT is a
-    person who does not want to wait: it raises `KeyboardInterrupt`. Outside the main thread, where Python allows no
-    handlers, the flag stays down and nothing else changes.
+    A handler never saves anything itself: it would run in the middle of an optimizer step. A thread
+    reads a signal at once, even while a long operation delays the handler. A second SIGINT comes
+    from a person who does not want to wait: it raises `KeyboardInterrupt`. Outside the main thread,
+    where Python allows no handlers, the flag stays unset and nothing else changes.
 
-    Signals often go to a whole process group, loader workers included. A worker lets SIGINT and SIGUSR1 pass: its
-    trainer ends it after the step. It dies of SIGTERM (torch's own handler sees to that); then torch would raise an
-    error in the middle of the trainer's step, which is kept from doing so: the step ends, with the batch it has.
+    Signals often go to a whole process group, loader workers included. A worker ignores SIGINT and
+    SIGUSR1: its trainer ends it after the step. SIGTERM ends it (torch's own handler does that);
+    then torch would raise an error in the middle of the trainer's step, which is prevented: the
+    step ends, with its present batch.
 
     Attributes:
         name: The signal that asked for the end.
-        tell: Called with its name the moment it arrives, by a thread; None tells nobody.
+        tell: Called with its name as soon as it arrives, by a thread; None calls nothing.
     """
 
     def __init__(self, signals: Sequence[signal.Signals] = STOP_SIGNALS) -> None:
@@ -132,13 +135,13 @@ class StopRequest:
         return self.name is not None
 
     def wait(self, seconds: float) -> bool:
-        """Sleep up to `seconds`; True at once if a request is there or arrives."""
+        """Sleep up to `seconds`; return True at once if a request exists or arrives."""
         if not self.requested and seconds > 0:
             self._came.wait(seconds)
         return self.requested
 
     def close(self) -> None:
-        """Put the former handlers back."""
+        """Restore the previous handlers."""
         if self._thread is None or os.getpid() != self._pid:
             return
         signal.set_wakeup_fd(self._old_wakeup)
@@ -152,7 +155,10 @@ class StopRequest:
             os.close(fd)
 
     def _listen(self) -> None:
-        """Hear of signals; the interpreter writes their numbers into the pipe from wherever it is."""
+        """Read signals.
+
+        The interpreter writes their numbers into the pipe at any point of its work.
+        """
         while True:
             for number in os.read(self._read, 512):
                 if number == _END[0]:
@@ -160,7 +166,7 @@ class StopRequest:
                 if number in self._signals and not self._came.is_set():
                     name = signal.Signals(number).name
                     self.name = self.name or name
-                    self._came.set()  # not by the handler: it may interrupt the very wait for this
+                    self._came.set()  # not by the handler: it may interrupt the wait for this event
                     if self.tell is not None:
                         with suppress(Exception):
                             self.tell(name)
@@ -170,7 +176,7 @@ class StopRequest:
             if number == signal.SIGTERM or os.getppid() != self._pid or not _is_loader_worker():
                 signal.signal(
                     number, signal.SIG_DFL
-                )  # a forked child inherited this handler: let it die as asked
+                )  # a forked child inherited this handler: let the signal end it
                 os.kill(os.getpid(), number)
             return
         if number == signal.SIGINT and self._interrupted:
@@ -180,9 +186,9 @@ class StopRequest:
         self._calm()
 
     def _calm(self) -> None:
-        """Let no dead loader worker raise an error in the middle of a step: the signal that killed it came to us too.
+        """Prevent an error in the middle of a step for a dead worker: its signal also came to us.
 
-        A batch that it owes is missed by the loader itself, at the next fetch.
+        The loader itself detects the missing batch at the next fetch.
         """
         raising = signal.getsignal(signal.SIGCHLD)
         if callable(raising) and str(getattr(raising, "__module__", "")).startswith(
@@ -203,7 +209,7 @@ def _is_loader_worker() -> bool:
 
 
 def _part_in_children(stop: StopRequest) -> None:
-    """Keep a forked child from writing its signals into the pipe of its trainer."""
+    """Prevent a forked child from writing its signals into the pipe of its trainer."""
     reference: "weakref.ref[StopRequest]" = weakref.ref(stop)
 
     def after_fork() -> None:

@@ -57,16 +57,16 @@ def main(argv: Sequence[str]) -> int:
 
 
 def export(out: str, to: str, *, best: bool = False, raw: bool = False) -> str:
-    """Write the weights of the run in `out` to the file `to`; return what was done, in words.
+    """Write the weights of the run in `out` to the file `to`; return a summary.
 
-    A checkpoint that is damaged is passed over for the one before, with a line that says so; nothing in `out` is
-    changed, so this may be done while the run goes on.
+    A damaged checkpoint is skipped for the previous one, with a line that reports it; nothing in
+    `out` is changed, so this may be done while the run goes on.
 
     Raises:
-        Damaged: No checkpoint is whole.
+        Damaged: No checkpoint is complete.
         UsageError: `out` is not a run directory, or its checkpoints cannot be understood.
-        Unreadable: The newest checkpoint cannot be read; an older one must not be taken for it.
-        OSError: The file could not be written; one that was there is untouched.
+        Unreadable: The newest checkpoint cannot be read; an older one must not replace it.
+        OSError: The file could not be written; an existing one is unchanged.
     """
     from rgt_train.checkpoint import safetensors
 
@@ -114,7 +114,7 @@ def _newest(out: str, best: bool) -> Tuple[str, Any]:
 
 
 def _weights(loaded: Any, raw: bool) -> Tuple[Dict[str, Any], str, List[str]]:
-    """Return name → tensor, which kind of weights they are, and the names of what is none.
+    """Return name → tensor, the kind of weights, and the names of values that are not tensors.
 
     A module's extra state may be anything.
     """
@@ -150,7 +150,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _flat(models: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:
-    """Return the tensors of all models; those of a single one keep its own names."""
+    """Return the tensors of all models; those of a single one keep their names."""
     if len(models) == 1:
         return dict(next(iter(models.values())))
     return {

@@ -1,4 +1,4 @@
-"""Guards of the steps: a NaN, a loss that jumps (skipped or rolled back), a step that never ends."""
+"""Guards of the steps: a NaN, a loss spike (skipped or rolled back), a step that never ends."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from rgt_train.progress import Progress
 from rgt_train.tracking.report import Report, say
 
 HISTORY = 64
-"""Losses that are remembered."""
+"""Number of remembered losses."""
 ENOUGH = 24
-"""Losses needed before anything is judged."""
+"""Losses needed before a spike is judged."""
 _SIGMA = 1.4826
-"""Standard deviations in a median absolute deviation, where the losses are normally distributed."""
+"""Standard deviations in a median absolute deviation if the losses are normally distributed."""
 _LEAST_SPREAD = 0.01
-"""Spread, as a share of the median, below which a calm stretch would turn every ripple into a spike."""
+"""Minimum spread, as a share of the median: below it, small variations of a quiet period would
+count as spikes.
+"""
 LEFT_OUT_FILE = "left-out.json"
 
 T = TypeVar("T")
@@ -35,11 +37,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Spike:
-    """A loss that is out of line.
+    """A loss that is an outlier.
 
     Attributes:
         loss: The loss.
-        median: Median of the losses before.
+        median: Median of the previous losses.
         spread: Their spread (scaled median absolute deviation).
     """
 
@@ -57,7 +59,7 @@ def find(losses: Sequence[float], loss: float, factor: float) -> Optional[Spike]
     """Return the spike that `loss` is after `losses`, or None.
 
     Args:
-        losses: The losses before, finite, spikes left out.
+        losses: The previous losses, finite, without spikes.
         loss: The one to judge, finite.
         factor: Spreads above the median from which on it is a spike.
     """
@@ -84,18 +86,18 @@ def _median(values: Sequence[float]) -> float:
 
 SPIKE_ACTIONS = ("ignore", "warn", "skip", "rollback")
 NEW_LEVEL = 8
-"""Spikes in a row after which the losses are taken to have a new level rather than a spike."""
+"""Spikes in a row after which the losses are assumed to have a new level."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the guard lets pass.
+    """Limits of the guard.
 
     Attributes:
         max_bad_steps: NaN or infinite steps in a row after which the run ends.
-        spike: What a loss spike leads to, one of `SPIKE_ACTIONS`.
+        spike: Reaction to a loss spike, one of `SPIKE_ACTIONS`.
         spike_factor: Spreads above the median from which on a loss is a spike.
-        spike_window: Steps that a rollback leaves out, the spike being the last.
+        spike_window: Steps that a rollback leaves out; the last of them is the spike.
         max_rollbacks: Rollbacks after which a further spike ends the run.
     """
 
@@ -106,10 +108,10 @@ class Rules:
     max_rollbacks: int = 3
 
     def check(self) -> None:
-        """See that the rules make sense.
+        """Check the rules.
 
         Raises:
-            UsageError: `spike` is no action.
+            UsageError: `spike` is not an action.
         """
         if self.spike not in SPIKE_ACTIONS:
             raise exits.UsageError(f"spike is {self.spike!r}: use {', '.join(SPIKE_ACTIONS)}")
@@ -118,14 +120,15 @@ class Rules:
 class Guard:
     """Judges a step before it is applied.
 
-    Everything it remembers is in `progress`, so that a resume judges as the uninterrupted run would.
+    Its whole memory is in `progress`, so that a resume judges as the uninterrupted run would.
 
     Args:
-        report: Where a bad step is told.
+        report: Receives messages about a bad step.
         progress: The counters that are saved.
-        rules: What to let pass.
-        named: Says which gradient or weight is not finite, in words.
-        go_back: Notes that the steps from the first to the last are left out; False where there is no way back.
+        rules: The limits.
+        named: Returns which gradient or weight is not finite, in words.
+        go_back: Records that the steps from the first to the last are left out; False if the run
+            cannot go back.
     """
 
     def __init__(
@@ -141,7 +144,7 @@ class Guard:
         self.go_back = go_back
 
     def healthy(self, loss: float, grad_norm: float) -> bool:
-        """Say whether the step may be applied; count it as skipped where it may not.
+        """Return whether the step may be applied; otherwise count it as skipped.
 
         Raises:
             Stop: Too many steps in a row were not finite, or too many rollbacks (exit code 1).
@@ -239,14 +242,15 @@ _DONE = {"warn": "applied all the same", "skip": "skipped"}
 
 
 def nonfinite(models: Mapping[str, torch.nn.Module], optimizer: Any = None) -> str:
-    """Say in words which weights or gradients are not finite; empty where all are finite.
+    """Return in words which weights or gradients are not finite; empty if all are.
 
-    A backward pass carries a NaN from the output towards the input, and clipping by a norm that is NaN spoils every
-    gradient: so ask before clipping. Of several, the last in the model's order is nearest to where it began.
+    A backward pass carries a NaN from the output towards the input, and clipping by a NaN norm
+    spoils every gradient: so call this before clipping. Of several, the last in the model's order
+    is nearest to the origin.
 
     Args:
         models: Name → module.
-        optimizer: Where it has ``param_groups``, the group is named too.
+        optimizer: If it has ``param_groups``, the group is named too.
     """
     named = [
         (f"{model}.{name}" if len(models) > 1 else name, parameter)
@@ -298,7 +302,7 @@ def _group(parameter: Any, optimizer: Any) -> str:
 
 
 STEPS = 32
-"""Step times that the limit is computed from."""
+"""Number of step times from which the limit is computed."""
 
 
 @dataclass(frozen=True)
@@ -306,9 +310,10 @@ class StallRules:
     """When a step counts as stalled.
 
     Attributes:
-        factor: Times the median step that a step may take; 0 switches the watchdog off.
-        floor_s: Seconds below which no step is called stalled (a first batch, a recompilation, a slow disk).
-        exit_code: Leave with this code once a stall was told; 0 stays and waits.
+        factor: A step may take this many median steps; 0 switches the watchdog off.
+        floor_s: A shorter step never counts as stalled (a first batch, a recompilation, a slow
+            disk).
+        exit_code: Exit with this code after reporting a stall; 0 keeps waiting.
     """
 
     factor: float = 20.0
@@ -317,13 +322,13 @@ class StallRules:
 
 
 class Telltale:
-    """Tells a stall to the log, to the metrics and, where the process will leave, to the run log.
+    """Reports a stall to the log, to the metrics and, if the process will exit, to the run log.
 
     Args:
         report: Lines and events.
-        progress: Which step it was.
-        run_log: Notes how the attempt ends.
-        exit_code: The code it will leave with; 0 where it stays.
+        progress: The step.
+        run_log: Records how the attempt ends.
+        exit_code: The exit code; 0 if the process continues.
     """
 
     def __init__(self, report: Report, progress: Progress, run_log: Any, exit_code: int) -> None:
@@ -335,7 +340,7 @@ class Telltale:
         )
 
     def __call__(self, spent: float, limit: float, path: str) -> None:
-        """Tell that there was no step for `spent` seconds; the stacks are in `path`."""
+        """Report that there was no step for `spent` seconds; the stacks are in `path`."""
         step = self._progress.step
         self._report.say(
             f"stalled: no step for {spent:.0f} s (limit {limit:.0f} s) after step {step}; "
@@ -349,10 +354,11 @@ class Telltale:
 
 
 class Watchdog:
-    """Watches the time since the last beat from a thread of its own.
+    """Watches the time since the last beat from a separate thread.
 
-    A thread needs the interpreter lock to run; a call that never gives it back would silence it. So the thread also
-    arms `faulthandler`'s own timer, which needs no lock, again and again: it goes off when the thread is held up too.
+    A thread needs the interpreter lock to run; a call that never releases it would block the
+    thread. So the thread also rearms `faulthandler`'s own timer, which needs no lock: it fires when
+    the thread is blocked too.
 
     Args:
         out: Directory of the stack dumps.
@@ -381,7 +387,7 @@ class Watchdog:
         self._last, self._told = now, False
 
     def alive(self) -> None:
-        """Note a sign of life that is no step (a validation batch, a save)."""
+        """Note a sign of life other than a step (a validation batch, a save)."""
         self._last, self._told = time.monotonic(), False
 
     def limit_s(self) -> float:
@@ -400,7 +406,7 @@ class Watchdog:
         try:
             while not self._closing.wait(min(5.0, max(0.02, self.limit_s() / 8))):
                 limit = self.limit_s()
-                # Twice the limit: it goes off only where this thread, too, has been held up that long.
+                # Twice the limit: it fires only if this thread has been blocked that long too.
                 faulthandler.dump_traceback_later(
                     2 * limit, exit=self._rules.exit_code != 0, file=2
                 )
@@ -432,14 +438,14 @@ class Watchdog:
 
 # Rolls back to before a loss spike, and skips the steps that led to it.
 #
-# The decision is written into the run directory before anything else happens, and is carried by every
-# checkpoint from then on. So a kill at any instant changes nothing: whoever launches next goes back to a
-# checkpoint from before the first step that is left out, and comes to the same bits as the launch that was
-# not killed.
+# The decision is written into the run directory before anything else happens, and every later
+# checkpoint contains it. So a kill at any instant changes nothing: the next launch goes back to a
+# checkpoint from before the first step that is left out, and gets the same bits as the launch that
+# was not killed.
 
 
 class Rollback(exits.Stop):
-    """Ends this attempt so that the next one goes back; launched again, it does so by itself."""
+    """Ends this attempt so that the next one goes back; the next launch does so automatically."""
 
     saves = False
 
@@ -449,11 +455,11 @@ class Rollback(exits.Stop):
 
 @dataclass(frozen=True)
 class Decision:
-    """What the run directory says.
+    """The decision stored in the run directory.
 
     Attributes:
         steps: Ranges of optimizer steps that are left out, first and last of each, from 1.
-        before: Checkpoints of this step and later ones are still to be given up; 0 where there are none.
+        before: Checkpoints of this step and later ones must still be deleted; 0 if none.
     """
 
     steps: "tuple[tuple[int, int], ...]" = ()
@@ -461,10 +467,10 @@ class Decision:
 
 
 def read(out: StrPath) -> Decision:
-    """Return the decision in `out`; an empty one where none was taken.
+    """Return the decision in `out`; an empty one if there is none.
 
     Raises:
-        UsageError: The file is there and cannot be understood: going on would train on what was to be left out.
+        UsageError: The file cannot be understood: continuing would train on steps to leave out.
     """
     path = os.path.join(out, LEFT_OUT_FILE)
     try:
@@ -483,25 +489,25 @@ def write(out: StrPath, decision: Decision) -> None:
     """Make `decision` durable.
 
     Raises:
-        OSError: The former one holds.
+        OSError: The previous decision stays in force.
     """
     body = {"steps": [list(pair) for pair in decision.steps], "before": decision.before}
     replace_file(os.path.join(out, LEFT_OUT_FILE), (json.dumps(body) + "\n").encode())
 
 
 def give_up(out: StrPath, root: StrPath, places: Sequence[Tuple[int, str]]) -> List[int]:
-    """Remove the checkpoints that a rollback goes behind; return their steps.
+    """Remove the checkpoints after the rollback target; return their steps.
 
-    Done at the start of a launch, and only once: afterwards the decision no longer asks for it, so that checkpoints
-    made later are safe.
+    Done at the start of a launch, and only once: afterwards the decision no longer requests it, so
+    that later checkpoints are safe.
 
     Args:
         out: The run directory.
         root: Directory of the step checkpoints.
-        places: Step and directory of those that are there.
+        places: Step and directory of the existing ones.
 
     Raises:
-        UsageError: It could not be noted that this is done.
+        UsageError: The end of this work could not be recorded.
     """
     decision = read(out)
     if not decision.before:
@@ -529,15 +535,15 @@ def give_up(out: StrPath, root: StrPath, places: Sequence[Tuple[int, str]]) -> L
 def decide(
     out: StrPath, steps: Sequence[int], first: int, last: int, say: Callable[[str], None]
 ) -> bool:
-    """Note that the steps from `first` to `last` are left out; False where there is no way back.
+    """Record that the steps from `first` to `last` are left out; return False if impossible.
 
     Args:
         out: The run directory.
-        steps: Steps of the checkpoints that are there, ascending. Where only later ones are left, nothing is decided:
-            the run would have to begin anew.
+        steps: Steps of the existing checkpoints, ascending. If only later ones are left, nothing is
+            decided: the run would have to start again.
         first: The first step that is left out.
         last: The last one.
-        say: Told why it could not be noted.
+        say: Receives the reason if it could not be recorded.
     """
     if steps and steps[0] >= first:
         return False
@@ -551,10 +557,10 @@ def decide(
 
 
 def until_done(main: Callable[[], T]) -> T:
-    """Call `main`, and again after each rollback: it builds everything from scratch and creates the `Run`.
+    """Call `main`, and again after each rollback: it builds everything and creates the `Run`.
 
     Returns:
-        What `main` returned.
+        The result of `main`.
     """
     while True:
         try:

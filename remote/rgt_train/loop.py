@@ -1,6 +1,6 @@
-"""The reference loop: what a person's own loop looks like around a `Run`.
+"""The reference loop: an example of a person's own loop around a `Run`.
 
-The weights stay in 32 bits, and so do their gradients. Sums over ranks are made in 32 bits, too.
+The weights and their gradients stay in 32 bits. Sums over ranks are made in 32 bits, too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rgt_train.tracking.report import say
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _LEAST_SCALE = 1.0
-"""A scale at which an infinite gradient is no matter of the scale any more."""
+"""At this scale, an infinite gradient is no longer caused by the scale."""
 
 
 class Precision:
@@ -35,15 +35,15 @@ class Precision:
 
     Args:
         name: ``fp32``, ``bf16`` or ``fp16``.
-        device: Where.
-        sharded: Whether the model is held in parts by several ranks.
+        device: The device.
+        sharded: Whether the model is sharded over several ranks.
 
     Attributes:
-        dtype: What autocast computes in; None for 32 bits.
+        dtype: The dtype of autocast; None for 32 bits.
         scaler: Multiplies the losses of float16; part of the state of a run. None for the others.
 
     Raises:
-        UsageError: float16 with a sharded model, whose ranks would each have a scale of their own.
+        UsageError: float16 with a sharded model, whose ranks would each have a separate scale.
     """
 
     def __init__(self, name: str, device: torch.device, *, sharded: bool) -> None:
@@ -56,22 +56,25 @@ class Precision:
         self.scaler: Any = torch.amp.GradScaler(device.type) if name == "fp16" else None
 
     def autocast(self) -> "AbstractContextManager[Any]":
-        """Compute with these bits inside the block; outside of it, for a backward pass, they are remembered."""
+        """Compute in this dtype inside the block.
+
+        A backward pass outside of it uses the same dtypes.
+        """
         if self.dtype is None:
             return nullcontext()
         return torch.autocast(self._device, dtype=self.dtype)
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
-        """Return what the backward pass begins with."""
+        """Return the start value of the backward pass."""
         return loss if self.scaler is None else self.scaler.scale(loss)
 
     def unscale(self, optimizer: Any) -> None:
-        """Bring the gradients back to their own size, once a step, before they are looked at."""
+        """Divide the gradients by the scale, once a step, before they are examined."""
         if self.scaler is not None:
             self.scaler.unscale_(optimizer)
 
     def overflowed(self, norm: float) -> bool:
-        """Say whether gradients of this `norm` are infinite for the scale alone: normal now and then, no bad step."""
+        """Return whether gradients of this `norm` are infinite only by the scale, a normal case."""
         return (
             self.scaler is not None
             and not math.isfinite(norm)
@@ -86,7 +89,7 @@ class Precision:
             self.scaler.step(optimizer, lr)
 
     def update(self) -> None:
-        """Move the scale; once a step, whether it was taken or not."""
+        """Update the scale; once a step, whether it was taken or not."""
         if self.scaler is not None:
             self.scaler.update()
 
@@ -94,7 +97,8 @@ class Precision:
 def _uncompiled(method: Any) -> Any:
     """Return a method of torch's optimizers without its guard against `torch.compile`.
 
-    The guard imports the compiler at the first call, half of a trainer's start; the tasks here are not compiled.
+    The guard imports the compiler at the first call, which takes half of a trainer's start; the
+    tasks here are not compiled.
     """
     return getattr(method, "__wrapped__", method)
 
@@ -109,7 +113,10 @@ class AdamW(torch.optim.AdamW):
     _step = _uncompiled(torch.optim.AdamW.step)
 
     def step(self, lr: Any = None, closure: Any = None) -> None:  # type: ignore[override]
-        """Apply the gradients with learning rate `lr`; torch itself calls it with ``closure=None`` before a load."""
+        """Apply the gradients with learning rate `lr`.
+
+        Torch passes ``closure=None`` before a load.
+        """
         if lr is not None:
             for group in self.param_groups:
                 group["lr"] = lr
@@ -117,7 +124,7 @@ class AdamW(torch.optim.AdamW):
             self._step(closure)
 
     def migrated(self, saved: Dict[str, Any]) -> Dict[str, Any]:
-        """Return a saved state in torch's form: the tasks had an AdamW of their own before."""
+        """Return a saved state in torch's form: earlier versions had their own AdamW."""
         if "first" not in saved:
             return saved
         steps = torch.tensor(float(saved["steps"]))
@@ -135,8 +142,9 @@ class AdamW(torch.optim.AdamW):
 class Ema(AveragedModel):
     """An exponential moving average of the weights and buffers of a model, in evaluation mode.
 
-    The average warms up: after n updates its decay is at most (1 + n) / (10 + n), so that a short run is not judged by
-    its initial weights. It is never swapped into the model that trains: a save may be reading that one.
+    The average warms up: after n updates its decay is at most (1 + n) / (10 + n), so that a short
+    run is not judged by its initial weights. It is never swapped into the training model, because a
+    save may be reading that one.
 
     Args:
         model: The model that is trained.
@@ -154,7 +162,7 @@ class Ema(AveragedModel):
         self.n_averaged.fill_(1)  # the initial weights count, or the first update would only copy
 
     def migrated(self, saved: Dict[str, Any]) -> Dict[str, Any]:
-        """Return a saved state in torch's form: the tasks had averages of their own before."""
+        """Return a saved state in torch's form: earlier versions had their own averages."""
         if "average" not in saved:
             return saved
         weights = {f"module.{name}": value for name, value in saved["average"].items()}
@@ -168,7 +176,7 @@ class Setup:
         config: The values of the run.
         task: The task it names.
         total_steps: Optimizer steps over which the learning rate decays.
-        ranks: The processes that share the work; None for this one alone.
+        ranks: The processes that share the work; None for a single one.
 
     Raises:
         UsageError: The task keeps averaged weights, which a sharded model cannot.
@@ -225,7 +233,7 @@ class Setup:
         self.precision.scaled(loss / self.accumulate).backward()  # type: ignore[no-untyped-call]
 
     def grad_norm(self) -> float:
-        """Return the norm of all gradients, of their own size from here on; once a step."""
+        """Return the norm of all gradients, unscaled from here on; once a step."""
         self.precision.unscale(self.optimizer)
         if self._sharded:
             from rgt_train.ranks.choose import norm_of
@@ -250,12 +258,15 @@ class Setup:
             self.ema.update_parameters(self._whole)
 
     def overflowed(self, loss: float, norm: float) -> bool:
-        """Say whether this step is left out because the scale of float16 is too large; the same on all ranks."""
+        """Return whether to leave this step out because the scale is too large.
+
+        Same on all ranks.
+        """
         return self.precision.overflowed(norm) and math.isfinite(self._ranks.mean([loss])[0])
 
     @property
     def judged(self) -> torch.nn.Module:
-        """The model that is validated: the one with the averaged weights, if there is one."""
+        """The validated model: the one with the averaged weights, if there is one."""
         if self.ema is not None:
             return self.ema.module
         if self._sharded:
@@ -264,7 +275,7 @@ class Setup:
 
 
 def train(config: Config, out: str, stop: Optional[StopRequest] = None) -> int:
-    """Train what `config` says in `out`, resuming what is there, and return the exit code 0.
+    """Train as `config` says in `out`, resuming an existing run, and return the exit code 0.
 
     Raises:
         Stop: It ended before the last step.
@@ -276,7 +287,7 @@ def train(config: Config, out: str, stop: Optional[StopRequest] = None) -> int:
             return _train(config, out, stop)
         except Rollback as back:
             say(f"starting again: {back.cause}")
-            stop = None  # that of the first try is closed
+            stop = None  # the first attempt's is closed
 
 
 def _train(config: Config, out: str, stop: Optional[StopRequest]) -> int:
@@ -343,7 +354,7 @@ def _epoch(run: Run, setup: Setup) -> None:
 
 
 def _join(config: Config) -> Optional[Ranks]:
-    """Return the ranks of a launch of several; None alone, which imports nothing for it."""
+    """Return the ranks of a launch of several; None for a single process, without any import."""
     if config.str("parallel") == "none" and os.environ.get("WORLD_SIZE", "") in ("", "1"):
         return None
     from rgt_train.ranks import choose
@@ -352,7 +363,7 @@ def _join(config: Config) -> Optional[Ranks]:
 
 
 def _silent(line: str) -> None:
-    """Say nothing: rank 0 speaks for all."""
+    """Print nothing: rank 0 prints for all."""
 
 
 def validate(run: Run, setup: Setup) -> None:
@@ -365,15 +376,15 @@ def validate(run: Run, setup: Setup) -> None:
         scores = scores_of(setup.task, setup.judged, setup.device) if count else {}
     if count:
         run.validated(total / count, scores=scores)
-    else:  # no reason to end a training, but a reason to say that nobody judges it
+    else:  # not an error, but a reason to report that the model is not validated
         setup.tell(f"nothing is validated, and there is no best: {_NOTHING_TO_JUDGE}")
 
 
 def smoke(config: Config, steps: int) -> int:
-    """Run `steps` steps and a validation on the CPU without writing anything: does it work at all?
+    """Run `steps` steps and a validation on the CPU without writing anything, as a smoke test.
 
     Returns:
-        The exit code: 0, or 1 where a loss or gradient is not finite.
+        The exit code: 0, or 1 if a loss or gradient is not finite.
     """
     torch.set_num_threads(config.int("threads"))
     config.values["device"] = "cpu"
@@ -462,4 +473,4 @@ _WHOLE = (
     "spike_window",
     "stall_exit",
 )
-"""Whole numbers that are called the same in a config and in `Options`."""
+"""Whole numbers with the same name in a config and in `Options`."""

@@ -1,4 +1,4 @@
-"""A run's progress: the numbers that a checkpoint carries beside tensors."""
+"""A run's progress: the numbers in a checkpoint besides tensors."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class Progress:
 
     Attributes:
         step: Optimizer steps done, skipped ones included.
-        epoch: The epoch that is being worked on, from 0.
-        done_steps: Steps done in it. At its end the epoch is not yet left: what comes after the last step (the
-            validation) is done again by a resume.
+        epoch: The current epoch, from 0.
+        done_steps: Steps done in it. At its end the epoch is still current: a resume repeats the
+            work after the last step (the validation).
         micro: Batches of the next step that are done: their gradients are accumulated.
-        micro_loss: Sum of their losses, where the loop keeps it here.
+        micro_loss: Sum of their losses, if the loop keeps it here.
         loss: The last loss that was logged.
         best: The best value of the validation metric so far, already published.
-        best_step: The step it was reached at.
+        best_step: Its step.
         bad_row: Steps skipped in a row because of a NaN or infinity.
         bad_total: Steps skipped in all.
-        recent: The last losses that were no spikes.
+        recent: The last losses that were not spikes.
         spike_row: Loss spikes in a row.
         left_out: Ranges of steps that are not trained on, first and last of each, from 1.
     """
@@ -61,14 +61,14 @@ class Progress:
         return asdict(self)
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take over counters that `state` returned; a key that is missing keeps its default."""
+        """Set the counters that `state` returned; a missing key keeps its default."""
         for known in fields(self):
             if known.name in state:
                 setattr(self, known.name, state[known.name])
 
 
 def is_better(value: float, best: Optional[float], mode: str) -> bool:
-    """Say whether `value` is better than the `best` so far (None for none); ``min`` or ``max`` is its `mode`.
+    """Return whether `value` beats the `best` so far (None for none), by `mode` ``min`` or ``max``.
 
     Raises:
         UsageError: The mode is another.
@@ -85,7 +85,7 @@ def is_better(value: float, best: Optional[float], mode: str) -> bool:
 
 
 def is_left_out(step: int, ranges: Sequence[Sequence[int]]) -> bool:
-    """Say whether optimizer step `step` (from 1) is in one of the `ranges`, first and last of each included."""
+    """Return whether step `step` (from 1) is in one of the `ranges`, first and last included."""
     return any(first <= step <= last for first, last in ranges)
 
 

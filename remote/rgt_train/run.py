@@ -1,4 +1,4 @@
-"""`Run`: what a training loop needs to survive being killed at any moment."""
+"""`Run`: makes a training loop survive being killed at any moment."""
 
 from __future__ import annotations
 
@@ -52,9 +52,10 @@ _NAMED = PHASES[:COLLECTIVE]
 
 
 class Run:
-    """One run in one directory; the identical launch command is always the way back.
+    """One run in one directory; the identical launch command always continues it.
 
-    Creating it loads the newest good checkpoint, if there is one. Build and seed everything before, then::
+    Creating it loads the newest good checkpoint, if there is one. Build and seed everything before,
+    then::
 
         with run:
             for epoch in run.epochs():
@@ -65,34 +66,36 @@ class Run:
     Args:
         out: The run directory; created if missing.
         model: The module, or several by name.
-        optimizer: Its optimizer, or several by name, likewise `scheduler`, `scaler` and `ema`: anything with
-            `state_dict` and `load_state_dict`.
+        optimizer: Its optimizer, or several by name, likewise `scheduler`, `scaler` and `ema`:
+            anything with `state_dict` and `load_state_dict`.
         scheduler: See `optimizer`.
         scaler: See `optimizer`.
         ema: See `optimizer`.
-        extra: A person's own state, such as a patience counter: a dictionary of plain values (and of objects with
-            `state_dict`), which a resume fills, or an object with `state_dict` and `load_state_dict`.
-        epochs: Epochs in all; may be left out where `max_steps` is given.
-        max_steps: Optimizer steps in all, after which the run ends, in the middle of an epoch if need be.
-        samples: How many samples an epoch shuffles. Without `samples`, `sampler` and `stream` there are no data, and an
-            epoch has `steps_per_epoch` steps (see `steps`).
-        sampler: Instead of `samples`: a sampler or batch sampler of torch's, or a function of the epoch that returns
-            indices or lists of them. It is the same for all ranks.
+        extra: A person's own state, such as a patience counter: a dictionary of plain values (and
+            of objects with `state_dict`), which a resume fills, or an object with `state_dict` and
+            `load_state_dict`.
+        epochs: Epochs in all; may be left out if `max_steps` is given.
+        max_steps: Optimizer steps in all, after which the run ends, in the middle of an epoch if
+            necessary.
+        samples: Number of samples that an epoch shuffles. Without `samples`, `sampler` and `stream`
+            there is no data, and an epoch has `steps_per_epoch` steps (see `steps`).
+        sampler: Instead of `samples`: a torch sampler or batch sampler, or a function of the epoch
+            that returns indices or lists of them. It is the same for all ranks.
         batch_size: Samples in a batch, over all ranks.
-        stream: Instead of `samples`: an iterable of batches with its own order, such as a ``StatefulDataLoader``;
-            then give `steps_per_epoch`, or a stream that has a length.
+        stream: Instead of `samples`: an iterable of batches with its own order, such as a
+            ``StatefulDataLoader``; then give `steps_per_epoch`, or a stream that has a length.
         seed: Seed of the data order.
         steps_per_epoch: Optimizer steps an epoch is cut to; None for all samples.
-        accumulate: Batches that make one optimizer step; call `step` once for them. Those left over at the end of an
-            epoch are left out of it.
+        accumulate: Batches that make one optimizer step; call `step` once for them. An incomplete
+            group at the end of an epoch is left out.
         options: How to save and log.
-        stop: Signals, where they were caught already.
-        ranks: The processes of the run, as `rgt_train.distributed` returns them; None finds out: those of torchrun,
-            else this one alone.
+        stop: Signals, if they were caught already.
+        ranks: The processes of the run, as `rgt_train.distributed` returns them; None finds those
+            of torchrun, or only this one.
 
     Raises:
-        NotStarted: Another trainer runs in `out`, it cannot be used, or its checkpoint belongs to something else. It is
-            a `UsageError`, and a `SystemExit` with exit code 2.
+        NotStarted: Another trainer runs in `out`, it cannot be used, or its checkpoint belongs to
+            something else. It is a `UsageError`, and a `SystemExit` with exit code 2.
     """
 
     @exits.starts
@@ -198,38 +201,41 @@ class Run:
         self.restore_rng()  # nobody asked for a batch where the checkpoint is of the very end
 
     def batches(self, *, pad: bool = True) -> BatchPlan:
-        """Return what is left of the epoch as a batch sampler: it yields lists of sample indices, this rank's alone.
+        """Return the rest of the epoch as a batch sampler of this rank's lists of sample indices.
 
-        A loader of it may be made for each epoch, or once for all of them: where the run stands is looked up each time
-        it is iterated.
+        A loader of it may be made for each epoch, or once for all of them: the position of the run
+        is read each time it is iterated.
 
         Args:
-            pad: Whether all ranks get as many samples of each batch, some of them twice where it cannot be shared
-                evenly (see `parts`); else the slices differ by one sample, and of a last batch that is smaller than the
-                number of ranks some get none: for validation, where no rank waits for another.
+            pad: Whether all ranks get the same number of samples of each batch, some samples twice
+                if it cannot be shared evenly (see `parts`). Otherwise the slices differ by one
+                sample, and some ranks get nothing of a last batch with fewer samples than ranks:
+                for validation, where no rank waits for another.
         """
         return self._data.batches(pad)
 
     def parts(self, loader: Iterable[Any]) -> Iterator[Tuple[Any, Part]]:
-        """Yield each batch of a `loader` of ``run.batches()`` with what this rank's part of it counts.
+        """Yield each batch of a `loader` of ``run.batches()`` with the size of this rank's part.
 
-        The mean loss over the first ``part.real`` samples, times ``part.share``, gives the gradients of the whole batch
-        when the ranks' gradients are averaged, however the batch is shared.
+        The mean loss over the first ``part.real`` samples, times ``part.share``, gives the
+        gradients of the whole batch when the ranks' gradients are averaged, for every way of
+        sharing the batch.
         """
         return self._beat.timed(self._data.parts(loader))
 
     def loading(self, loader: Iterable[T]) -> Iterator[T]:
-        """Yield the batches of a `loader`, and measure how long each was waited for (``data_time`` of the metrics).
+        """Yield the batches of a `loader`, and measure the waits (``data_time`` of the metrics).
 
-        Where a rank hangs, it is also known at once whether it waits for its data. `parts` and `stream` do the same.
+        If a rank hangs, it is also known at once whether it waits for its data. `parts` and
+        `stream` do the same.
         """
         return self._beat.timed(loader)
 
     def phase(self, name: str) -> None:
-        """Tell what comes next: ``data``, ``forward``, ``backward`` or ``loop`` (anything else of the loop).
+        """Set the next phase: ``data``, ``forward``, ``backward`` or ``loop`` (anything else).
 
-        Not needed: the phases that a run knows by itself are told without it. Where several ranks wait for one of them,
-        it says within a minute what that one is at.
+        Not needed: the phases that a run knows itself are recorded without it. If several ranks
+        wait for one of them, a message names its phase within a minute.
 
         Raises:
             UsageError: No such phase.
@@ -239,17 +245,18 @@ class Run:
         self._beat.go(_NAMED.index(name))
 
     def seeded(self, dataset: Any) -> Seeded:
-        """Return `dataset` with random state of its own for every sample, for loading by ``run.batches()``.
+        """Return `dataset` with separate random state for every sample, for ``run.batches()``.
 
-        Random transforms then give the same bits after a resume in the middle of an epoch, for any number of workers.
+        Random transforms then give the same bits after a resume in the middle of an epoch, for any
+        number of workers.
         """
         return self._data.seed(dataset)
 
     def steps(self) -> Iterator[int]:
-        """Yield the steps that are left of the epoch, numbered from 0 over the run: for a loop without a data set.
+        """Yield the rest of the epoch's steps, from 0 over the run, for a loop without data.
 
         Raises:
-            UsageError: `step` was not called in one, or this is no part of a loop over `epochs`.
+            UsageError: `step` was not called in one, or this is not inside a loop over `epochs`.
         """
         return self._data.steps()
 
@@ -262,36 +269,42 @@ class Run:
         return self._beat.timed(self._data.streamed())
 
     def sample_seed(self, index: int) -> int:
-        """Return the seed for augmenting sample `index` in this epoch, whatever the number of workers.
+        """Return the seed for augmenting sample `index` in this epoch, for any number of workers.
 
         Args:
-            index: As the data set was given it: in workers that outlive an epoch it says which one it is of.
+            index: The index that the data set received: it carries its epoch in workers that
+                outlive one.
         """
         if isinstance(index, SampleIndex):
             return index.seed
         return sample_seed(self.sampler.seed, self.progress.epoch, index)
 
     def restore_rng(self) -> None:
-        """Put the random state of the checkpoint back, once; `batches` calls it before its first batch."""
+        """Restore the random state of the checkpoint, once.
+
+        `batches` calls it before its first batch.
+        """
         self._pending.put_back()
 
     def healthy(self, loss: Number, grad_norm: Number = 0.0) -> bool:
-        """Say whether this step may be applied; ask before clipping and ``optimizer.step()``, on every rank.
+        """Return whether to apply this step; call it before clipping, on every rank.
 
         The ranks' losses are averaged first, so that all get the same answer.
 
         Raises:
             Stop: Too many steps in a row were NaN or infinite (exit code 1).
-            Rollback: ``Options.spike`` is ``rollback`` and the loss is a spike: the next launch goes back (75).
+            Rollback: ``Options.spike`` is ``rollback`` and the loss is a spike: the next launch
+                goes back (75).
         """
         means = self._ranks.mean([number("loss", loss), number("grad_norm", grad_norm)])
         return self._guard.healthy(*means)
 
     def micro(self) -> bool:
-        """End one batch of a gradient accumulation; True when the optimizer is to step (then call `step`).
+        """End one batch of a gradient accumulation; return True if the optimizer must step now.
 
-        Calling it is what lets a signal in between two batches of one step: the gradients so far are saved with
-        everything else, and the next launch goes on with the next batch.
+        Then call `step`. Calling `micro` allows a signal to stop the run between two batches of one
+        step: the gradients so far are saved with everything else, and the next launch continues
+        with the next batch.
 
         Raises:
             Stop: A signal asked for the end (exit code 75).
@@ -305,15 +318,18 @@ class Run:
         return False
 
     def step(self, loss: Number, **values: Number) -> None:
-        """End one optimizer step: count, log, save if due, stop if asked to. The last call in the body of the loop.
+        """End one optimizer step: count, log, save if due, stop if asked to.
+
+        The last call in the body of the loop.
 
         Args:
-            loss: The loss of the step, a number or a tensor of one element; with several ranks the mean is logged.
+            loss: The loss of the step, a number or a tensor of one element; with several ranks the
+                mean is logged.
             **values: Further numbers for the metrics, e.g. ``lr``, ``grad_norm``.
 
         Raises:
             Stop: A signal asked for the end (exit code 75), or nothing can be saved any more (74).
-            UsageError: More steps than the epoch has, or a loss that is no number.
+            UsageError: More steps than the epoch has, or a loss that is not one number.
         """
         shown, plain = (
             number("loss", loss),
@@ -339,12 +355,14 @@ class Run:
             self._files.mirror.poll()
         self._obey(agreed)
         if self._ranks.world == 1:
-            self._obey(launch.STOP if self._stop.requested else 0)  # one that came while holding
+            # a signal that arrived during the hold
+            self._obey(launch.STOP if self._stop.requested else 0)
 
     def check(self) -> None:
-        """Stop here if a signal asked for it; for long stretches without a `step`, such as a validation.
+        """Stop here if a signal asked for it; for long work without a `step`, such as a validation.
 
-        Between ``optimizer.step()`` and `step` it does nothing: that is no moment to save.
+        Between ``optimizer.step()`` and `step` it does nothing, because the state cannot be saved
+        there.
 
         Raises:
             Stop: With exit code 75; the state is saved while `with run` unwinds.
@@ -359,9 +377,12 @@ class Run:
             self._obey(agreed)
 
     def finish(self) -> None:
-        """End the training with the state of now as its result, as early stopping does; then leave the loops.
+        """End the training with the present state as its result (early stopping).
 
-        On every rank. The same command launched again says that it is finished, unless it asks for more steps.
+        Then leave the loops.
+
+        Call it on every rank. The same command launched again reports that it is finished, unless
+        it asks for more steps.
 
         Raises:
             UsageError: Weights have changed since the last `step`.
@@ -376,7 +397,7 @@ class Run:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Switch to evaluation, without gradients, and leave modes and random state as they were."""
+        """Switch to evaluation without gradients; restore modes and random state afterwards."""
         self.restore_rng()
         self._files.persister.before_change()
         try:
@@ -393,15 +414,18 @@ class Run:
         *,
         mode: str = "min",
     ) -> bool:
-        """Report the result of a validation; if it is the best so far, publish ``best``. Returns whether it is.
+        """Report the result of a validation.
 
-        A later value of ``best`` replaces an earlier one only after it is completely on disk.
+        Publish ``best`` if it is the best, and return whether it is.
+
+        A later ``best`` replaces an earlier one only after it is completely on disk.
 
         Args:
-            value: The validation loss, or another metric; with several ranks that of rank 0 counts (see `total`).
+            value: The validation loss, or another metric; with several ranks that of rank 0 counts
+                (see `total`).
             metric: Its name.
             scores: Further numbers for the metrics, e.g. ``val_accuracy``.
-            mode: ``min`` where lower is better, ``max`` where higher is. The same in all calls.
+            mode: ``min`` if lower is better, ``max`` if higher is. The same in all calls.
         """
         p = self.progress
         reached = self._ranks.share(number(metric, value))
@@ -424,10 +448,11 @@ class Run:
 
     @contextmanager
     def uneven(self, model: torch.nn.Module) -> Iterator[None]:
-        """Let the ranks make different numbers of optimizer steps with a ``DistributedDataParallel`` `model`.
+        """Let the ranks make different numbers of optimizer steps with a DDP `model`.
 
-        For data of a person's own that do not split evenly. The whole block counts as one step of the run: call `step`
-        once behind it, on every rank. Optimizers, schedulers and averages are the same on all ranks afterwards.
+        For a person's own data that does not split evenly. The whole block counts as one step of
+        the run: call `step` once after it, on every rank. Optimizers, schedulers and averages are
+        the same on all ranks afterwards.
         """
         from rgt_train.ranks.torch_ranks import joined
 
@@ -439,7 +464,7 @@ class Run:
             yield
 
     def total(self, *numbers: float) -> List[float]:
-        """Return the sums of the ranks' numbers, e.g. of the losses and the number of samples each has validated."""
+        """Return the sums of the ranks' numbers, e.g. of losses and counts of validated samples."""
         return [float(sum(column)) for column in zip(*self._ranks.all_gather(numbers))]
 
     def __enter__(self) -> "Run":
@@ -478,7 +503,7 @@ class Run:
             self._stop.close()
 
     def _open(self) -> None:
-        """Take the directory, go on from its newest good checkpoint, and watch over what comes."""
+        """Take the directory, resume from its newest good checkpoint, and start the guards."""
         try:
             self._files.open()
             self._watch()
@@ -488,7 +513,7 @@ class Run:
             raise
 
     def _watch(self) -> None:
-        """Do what every rank does when the state is there."""
+        """Start the parts of every rank once the state is loaded."""
         o, p, files, state = self.options, self.progress, self._files, self._state
         optimizers = [state.others[name] for name in state.others if name in state.optimizers]
         self._boundary = StepBoundary(

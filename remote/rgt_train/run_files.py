@@ -1,4 +1,4 @@
-"""The files of a run: lock, metrics, run log, checkpoints and mirror, held by the one rank that writes."""
+"""The files of a run: lock, metrics, run log, checkpoints and mirror, held by the writer rank."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RunFiles:
     Args:
         out: The run directory.
         options: How to save and log.
-        state: What is saved.
+        state: The state to save.
         sampler: Seed and sizes of the data order.
         total_steps: Optimizer steps in all.
         ranks: The processes of the run.
@@ -50,7 +50,7 @@ class RunFiles:
         saver: Decides when.
         pace: The clock of the run.
         mirror: The second copy, if there is one.
-        restored: What was put back from the checkpoint; None for a fresh start.
+        restored: The state restored from the checkpoint; None for a fresh start.
     """
 
     def __init__(
@@ -83,7 +83,8 @@ class RunFiles:
         """Lock the directory and resume from its newest good checkpoint. On every rank.
 
         Raises:
-            UsageError: Another trainer runs here, it cannot be used, or its checkpoint belongs to something else.
+            UsageError: Another trainer runs here, it cannot be used, or its checkpoint belongs to
+                something else.
         """
         if not self._ranks.is_writer:
             self._follow()
@@ -94,7 +95,7 @@ class RunFiles:
             self._begin_clock(Cadence(1, Failures(1.0)))
 
     def show_finished(self, result: Mapping[str, Any]) -> None:
-        """Load what the run has ended with: there is nothing to do, but the code behind the loop wants its weights."""
+        """Load the final state of a finished run: the code after the loop uses its weights."""
         store = Store(self.out, 0)
         self.persister = self._persisting(store)
         if not self._ranks.is_writer:
@@ -116,14 +117,17 @@ class RunFiles:
             self.persister.close()
 
     def boundary(self, step: int, agreed: int) -> None:
-        """Let the writer save at a step boundary, if any of this needs the other ranks or there are none."""
+        """Let the writer save at a step boundary, if that needs the other ranks or it is alone."""
         if self._ranks.world == 1 or agreed & (launch.SAVE | launch.HOLD):
             self._coordinator.do(lambda: self.saver.boundary(step, agreed))
         elif self._ranks.is_writer:
             self.saver.prepare()
 
     def leave_out(self, first: int, last: int) -> bool:
-        """Note that a rollback leaves out the steps from `first` to `last`; False where there is no way back."""
+        """Record that a rollback leaves out the steps from `first` to `last`.
+
+        False if impossible.
+        """
 
         def decide() -> bool:
             return guards.decide(self.out, self._store.steps(), first, last, self.report.say)
@@ -153,7 +157,7 @@ class RunFiles:
         self._lock.close()
 
     def _follow(self) -> None:
-        """Get ready, on a rank that is not the writer, for what the writer will order."""
+        """Prepare a rank that is not the writer for the writer's orders."""
         self.persister = self._persisting(Store(self.out, 0))
         self._coordinator.orders["see"] = lambda path, content: choose.see(
             self._ranks, path, content
@@ -165,10 +169,13 @@ class RunFiles:
         try:
             self.restored = self.persister.load(directory, self._state)
         except Damaged:
-            return  # the writer knows it too, and looks for an older one
+            return  # the writer knows it too, and tries an older one
 
     def _start(self) -> Dict[str, Any]:
-        """Take the directory and find where to go on; for the writer. Returns what the other ranks must know."""
+        """Take the directory and find the starting point, on the writer.
+
+        Returns the facts that the other ranks need.
+        """
         self._take()
         o, p = self._options, self._state.progress
         self.report = Report(self.out)
@@ -188,7 +195,7 @@ class RunFiles:
         )
         if (
             self.mirror is not None and self.mirror.logs
-        ):  # a wiped disk: what the run has been is known only now
+        ):  # a wiped disk: the history of the run is known only now
             self.report.reopen()
             self.run_log.close()
             logged, at = last_seen(self.out)
@@ -245,7 +252,7 @@ class RunFiles:
             self._coordinator.order("see", self._lock.path, content)
 
     def _open_mirror(self, store: Store) -> None:
-        """Open the mirror, if there is one, and carry out a rollback that was decided: here and there."""
+        """Open the mirror, if there is one, and carry out a decided rollback, here and there."""
         if self._options.mirror:
             self.mirror = Mirror(
                 self._options.mirror,
@@ -262,7 +269,7 @@ class RunFiles:
             self.report.say(f"going back: checkpoints of the steps {gone} are given up")
 
     def _note_launch(self) -> None:
-        """Open the further logs, and write what was launched."""
+        """Open the further logs, and record the launch."""
         o, step, settings = self._options, self._state.progress.step, self._state.settings
         self.report.add(
             open_sinks(o.loggers, Launch(self.out, step, settings, o.project), self.report.say)

@@ -1,8 +1,8 @@
-"""The gate before every billing action: evidence in, a permit or all the reasons against it out.
+"""The gate before every billing action: takes evidence, returns a permit or all reasons against it.
 
-`gather` makes the evidence, `evaluate` judges it (the only place that builds a permit), `review` says what a
-person must see, `AuditLog` keeps the record, `Journal` knows how far each action came. All but the last two are pure
-functions of their arguments.
+`gather` collects the evidence, `evaluate` judges it (the only place that builds a permit), `review`
+returns what a person must see, `AuditLog` keeps the record, `Journal` knows how far each action
+got. All but the last two are pure functions of their arguments.
 """
 
 from rgt_tui.gate.audit import (

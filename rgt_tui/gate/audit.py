@@ -1,8 +1,9 @@
-"""The append-only record of billing actions: who did what to which box, what was shown, and what came of it.
+"""The append-only log of billing actions: who did what to which box, what was shown, the outcome.
 
-One JSON object a line, written by a single ``write`` on a descriptor opened for appending, then fsynced. It
-is written *before* the call goes out: an action that cannot be recorded is not sent. Each line carries the
-SHA-256 of the one before, so that a line that was changed, taken out or put in is found.
+One JSON object per line, written with a single ``write`` to a descriptor opened for appending, then
+fsynced. The line is written *before* the call: an action that cannot be recorded is not sent. Each
+line contains the SHA-256 of the previous one, so that a changed, removed or inserted line is
+detected.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from rgt_tui.model import Verb
 from rgt_tui.profiles import how_many
 
 ROOM = 64 * 1024
-"""Bytes that must be free before an action: the provider's answer has to fit as well."""
+"""Free bytes required before an action: the provider's answer must fit as well."""
 FIRST = "0" * 64
-"""What stands for the line before the first one."""
+"""Used as the previous hash in the first line."""
 LONGEST = 16 << 20
-"""Bytes of a line; a longer one was not written by rgt."""
+"""Maximum bytes of a line; a longer one was not written by rgt."""
 BLOCK = 64 * 1024
 UNREADABLE = "it cannot be read"
 
 
 class AuditFailed(Exception):
-    """The record could not be written. Before a call this refuses the action."""
+    """The log could not be written. Before a call, this refuses the action."""
 
 
 class AuditEvent(enum.StrEnum):
-    """What a line records."""
+    """The kind of event in a line."""
 
     REFUSED = "refused"
     REQUESTED = "requested"
@@ -47,9 +48,9 @@ class AuditEvent(enum.StrEnum):
     ANSWER = "answer"
     """Written with each step that the provider reports."""
     ARMED = "armed"
-    """A box stops itself from now on; asked for in the line before."""
+    """The box will stop itself from now on; requested in the previous line."""
     KEPT = "kept"
-    """Its own stop was put off."""
+    """Its own stop was postponed."""
     DISARMED = "disarmed"
 
 
@@ -57,31 +58,34 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line."""
 
     at: float
-    """Client clock, epoch seconds."""
+    """Client clock, Unix time."""
     event: AuditEvent
     box: str
     verb: Verb | None
     """None = see `deed`."""
     instance: str
     who: str = ""
-    """user@host; filled in by the log where it is empty."""
+    """user@host; filled in by the log if empty."""
     shown: str = ""
-    """SHA-256 of what the person was shown."""
+    """SHA-256 of the review that the person was shown."""
     evidence: str = ""
-    """SHA-256 of the evidence that the permit rests on."""
+    """SHA-256 of the evidence behind the permit."""
     typed: str = ""
     text: str = ""
-    """The reasons of a refusal, the call about to be sent, or the provider's answer. Never a key."""
+    """The reasons of a refusal, the call about to be sent, or the provider's answer. Never a key.
+    """
     deed: str = ""
-    """What was done without a `verb`, such as ``bid``; empty = a creation."""
+    """Action without a `verb`, such as ``bid``; empty = a creation."""
     boot: str = ""
-    """Of a box that is armed to stop itself: for which boot."""
+    """The boot for which a box is armed to stop itself."""
     before: str = ""
-    """SHA-256 of the bytes of the line before; filled in by the log. Empty: written before there was a chain."""
+    """SHA-256 of the bytes of the previous line; filled in by the log. Empty: written before the
+    chain existed.
+    """
 
     @property
     def deed_text(self) -> str:
-        """The verb, or what else was done, in a word."""
+        """The verb, or the other kind of action, in a word."""
         if self.verb is not None:
             return self.verb.value
         return self.deed or "rent"
@@ -95,22 +99,23 @@ class AuditLine(msgspec.Struct, frozen=True):
     hash: str
     """SHA-256 of its bytes, without the line feed."""
     entry: AuditEntry | None
-    """None where it cannot be read."""
+    """None if it cannot be decoded."""
     ended: bool = True
     """False for a last line without its line feed."""
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """What the hashes say about the whole file."""
+    """The result of checking the hashes of the whole file."""
 
     lines: int = 0
     begins: int | None = None
-    """The first line that carries a hash; what stands before it is older than the chain. None = no line does."""
+    """The first line with a hash; earlier lines are older than the chain. None = no line has one.
+    """
     broken: int | None = None
-    """The first line at which the file is not as it was written; None = it is whole."""
+    """The first line that differs from what was written; None = the file is intact."""
     reason: str = ""
     torn: tuple[int, ...] = ()
-    """Lines of which only a part was written, since rgt or the computer ended at that moment; no breach."""
+    """Lines written only in part because rgt or the computer crashed; not a violation."""
 
 
 class AuditLog:
@@ -120,10 +125,10 @@ class AuditLog:
         self.path = path or default_path(os.environ if env is None else env)
 
     def record(self, entry: AuditEntry) -> str:
-        """Append one line and wait until it is on the disk; return its SHA-256.
+        """Append one line, fsync it, and return its SHA-256.
 
         Raises:
-            AuditFailed: it is not there; the file is as it was before.
+            AuditFailed: it was not written; the file is unchanged.
         """
         if not entry.who:
             entry = msgspec.structs.replace(entry, who=who())
@@ -136,7 +141,7 @@ class AuditLog:
             ) from error
 
     def lines(self) -> Iterator[AuditLine]:
-        """Read the file from its beginning; a file that is not there has no lines.
+        """Read the file from its beginning; a missing file has no lines.
 
         Raises:
             AuditFailed: it cannot be read.
@@ -159,7 +164,7 @@ class AuditLog:
 
     def _append(self, entry: AuditEntry, *, room: int) -> str:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # O_NOFOLLOW: a link put in its place must not make us write into another file.
+        # O_NOFOLLOW: a symlink in its place must not make us write to another file.
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(self.path, flags, 0o600)
         try:
@@ -167,7 +172,7 @@ class AuditLog:
             os.fchmod(fd, 0o600)
             end = os.fstat(fd).st_size
             stat = os.fstatvfs(fd)
-            # A file system that reports no blocks at all (some FUSE ones) cannot be asked for its room.
+            # Some file systems (some FUSE ones) report no blocks at all; skip the check there.
             if stat.f_blocks and stat.f_bavail * stat.f_frsize < room:
                 raise OSError(
                     errno.ENOSPC, f"only {stat.f_bavail * stat.f_frsize} bytes left, {room} wanted"
@@ -184,7 +189,7 @@ class AuditLog:
                 if not end:
                     sync_folder(self.path.parent)
             except OSError:
-                # Half a line would spoil the next one; nothing else is ever cut off.
+                # Half a line would corrupt the next one; nothing else is ever truncated.
                 os.ftruncate(fd, end)
                 raise
         finally:
@@ -193,15 +198,17 @@ class AuditLog:
 
 
 def verify(lines: Iterator[AuditLine]) -> Chain:
-    """Follow the hashes through all lines, up to the first that is not as it was written.
+    """Check the hashes of all lines, up to the first that differs from what was written.
 
-    It finds what was changed, taken out or put in between. It cannot find that the end was cut off, or that somebody
-    wrote the whole file anew with hashes that fit: the journal knows which lines must be there.
+    This detects changed, removed and inserted lines. It cannot detect a truncated end, or a file
+    rewritten with matching hashes: the journal knows which lines must exist.
     """
     count, begins, before = 0, None, FIRST
     torn: list[int] = []
     unread: AuditLine | None = None
-    """The line before, where it cannot be read: perhaps the half of one, for which the next one vouches."""
+    """The previous line, if it could not be decoded: perhaps half a line, confirmed by the next
+    line's hash.
+    """
 
     def broken(line: int, why: str) -> Chain:
         return Chain(count, begins, line, why, tuple(torn))
@@ -240,7 +247,7 @@ def _entry(line: bytes) -> AuditEntry | None:
 
 
 def _last_line(fd: int, end: int) -> tuple[bytes | None, bool]:
-    """Return the last line of a file of `end` bytes without its line feed, and whether it lacks one."""
+    """Return the last line of a file of `end` bytes, and whether its line feed is missing."""
     if not end:
         return None, False
     torn = os.pread(fd, 1, end - 1) != b"\n"
@@ -259,7 +266,10 @@ def default_path(env: Mapping[str, str]) -> Path:
 
 
 def who() -> str:
-    """Return the real user and this host; from the system, since an environment variable can say anything."""
+    """Return the real user and this host.
+
+    Taken from the system, as environment variables can be forged.
+    """
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -268,7 +278,7 @@ def who() -> str:
 
 
 def chain_words(chain: Chain) -> str:
-    """Return what the hashes say, in a sentence."""
+    """Return the result of the check as a sentence."""
     if chain.broken is not None:
         return f"BROKEN at line {chain.broken}: {chain.reason}"
     if not chain.lines:

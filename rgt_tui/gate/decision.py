@@ -1,6 +1,6 @@
-"""Judges evidence, and says what a person must see before a billing action.
+"""Judges the evidence, and prepares what a person must see before a billing action.
 
-Only here is a `Permit` built; a test greps that it stays so.
+A `Permit` is built only here; a test checks that with grep.
 """
 
 from __future__ import annotations
@@ -39,29 +39,34 @@ from rgt_tui.profiles import action_for, quoted, size, survives
 from rgt_tui.profiles import keeps_billing as bills_by_profile
 
 PERMIT_S = 60.0
-"""Seconds a permit lives: time to send one call, not to walk away and come back."""
+"""Seconds for which a permit is valid: long enough to send one call, not to leave and come back."""
 
 REQUIRED = ("identity", "quiet", "queue", "results", "provider", SEAL, NAME)
-"""Kinds of items. Without one of each there is no permit. Others may be there; each of them must hold as well."""
+"""Kinds of items that must all be present for a permit. Others may be present and must hold as
+well.
+"""
 
 MAX_AGE_S = {"identity": 15.0, "quiet": FRESH_S, "provider": 15.0, "results": 600.0}
-"""Seconds after which a reading no longer says what is the case now. A list of results is long in the making; the seal
-tells whether it still holds."""
+"""Maximum age of a reading in seconds. Results are allowed more, because listing takes long; the
+seal shows whether they are still current.
+"""
 
 DIGEST_S = 60.0
-"""Seconds for which the digest of a review may be acted on: from the end of a dry run to the confirmed call."""
+"""Seconds for which the digest of a review is valid: from the end of a dry run to the confirmed
+call.
+"""
 
 UNSTEADY = (NAME, SEAL)
-"""Kinds of items that a digest leaves out: they come to be between a dry run and the call."""
+"""Kinds of items left out of a digest: they appear between a dry run and the call."""
 
 
 def evaluate(evidence: Evidence, ticks: float, seal: str = "") -> Permit | Refusal:
     """Return a permit for exactly this box, verb and instance, or every reason against it.
 
     Args:
-        evidence: What `rgt_tui.gate.evidence` found.
+        evidence: The result of `rgt_tui.gate.evidence`.
         ticks: The steady clock.
-        seal: Nonce of the seal that the box is under; empty where it cannot be sealed, and that is given up.
+        seal: Nonce of the box's seal; empty if it cannot be sealed and the person forfeits that.
     """
     reasons = tuple(text for _, text in objections(evidence, ticks))
     if reasons:
@@ -93,7 +98,7 @@ def objections(evidence: Evidence, ticks: float) -> tuple[tuple[str, str], ...]:
             found.append((item.kind, item.text))
         elif item.ok and (stale := _stale(item, ticks)) is not None:
             found.append((item.kind, stale))
-    # Said again here, whatever the item claims: nobody may get past the name by a forged item.
+    # Checked again here regardless of the item, so that a forged item cannot bypass the typed name.
     wanted = phrase(evidence.box, evidence.instance, evidence.forfeits)
     if (evidence.typed != wanted or not evidence.box) and NAME not in [kind for kind, _ in found]:
         found.append((NAME, f"what was typed is not exactly {wanted!r}"))
@@ -107,19 +112,19 @@ def _stale(item: EvidenceItem, ticks: float) -> str | None:
     if item.at is None:
         return f"{item.kind}: it is not known when this was read"
     age = ticks - item.at
-    # `not <=` rather than `>`: an age that is not a number must refuse, too.
+    # `not <=` instead of `>`: NaN must refuse, too.
     if not -AHEAD_S <= age <= limit:
         return f"{item.kind}: the reading is {age:.0f} s old, at most {limit:.0f} s are allowed"
     return None
 
 
 def level_of(verb: Verb, action: BillingAction | None, forfeits: tuple[Forfeit, ...] = ()) -> Level:
-    """Return the level of a billing action; one with an unknown effect counts as irreversible.
+    """Return the level of a billing action. One with an unknown effect counts as irreversible.
 
     Args:
         verb: Park or destroy.
-        action: The platform's own; None = unknown.
-        forfeits: What is given up.
+        action: The platform's own action; None = unknown.
+        forfeits: The items that are given up.
     """
     if verb is Verb.DESTROY or action is None or action.reversible is False or forfeits:
         return Level.IRREVERSIBLE
@@ -127,9 +132,10 @@ def level_of(verb: Verb, action: BillingAction | None, forfeits: tuple[Forfeit, 
 
 
 def facts_digest(evidence: Evidence) -> str:
-    """Return the SHA-256 of what the evidence says: no time, no age, nothing typed, no seal.
+    """Return the SHA-256 of the evidence's facts, without times, ages, typed text and seal.
 
-    The same twice as long as nothing has changed on the box, at the provider, in the copies and in the fleet file.
+    It stays the same until something changes on the box, at the provider, in the copies or in the
+    fleet file.
     """
     facts = (
         evidence.kind,
@@ -148,16 +154,19 @@ def facts_digest(evidence: Evidence) -> str:
 
 
 def dated(digest: str, ticks: float) -> str:
-    """Return a digest that says when it was made, by the steady clock: another start of the computer makes it void."""
+    """Return a digest with its time on the steady clock.
+
+    A reboot of this computer invalidates it.
+    """
     return f"{digest}-{int(ticks)}"
 
 
 def outdated(wanted: str, digest: str, ticks: float) -> str | None:
-    """Say why a digest of an earlier review does not cover what is the case now; None = it does.
+    """Return why the digest of an earlier review is no longer valid; None = it is valid.
 
     Args:
-        wanted: What `dated` returned then.
-        digest: `facts_digest` of now.
+        wanted: The result of `dated` at that time.
+        digest: The current `facts_digest`.
         ticks: The steady clock.
     """
     facts, _, made = wanted.rpartition("-")
@@ -165,7 +174,7 @@ def outdated(wanted: str, digest: str, ticks: float) -> str | None:
         return "this is not an evidence digest: take the one that the dry run printed"
     if facts != digest:
         return "the evidence is not that of the dry run any more: look at it again"
-    # A whole second for what `dated` cut off.
+    # One second of tolerance, because `dated` truncates.
     if not -1.0 <= ticks - int(made) <= DIGEST_S + 1.0:
         return f"the dry run is older than {DIGEST_S:.0f} s: look at the evidence again"
     return None
@@ -188,12 +197,13 @@ def review(
     """Return the review of one action. Pure.
 
     Args:
-        evidence: What `gather` made from `given`.
-        given: What is known.
+        evidence: The result of `gather` for `given`.
+        given: The known facts.
         native_label: The platform's own word for the verb.
         will_send: The exact call, from the provider's ``describe``.
-        known: Mount point → tier name, the worse one where person and provider disagree (`tiers`).
-        keeps_billing: What goes on billing by the provider, with prices; None = only the profile can say.
+        known: Mount point → tier name, the worse one if person and provider disagree (`tiers`).
+        keeps_billing: What continues to bill according to the provider, with prices; None = only
+            the profile knows.
     """
     verb, profile, meter = evidence.verb, given.profile, given.meter
     action = action_for(profile, verb) if profile else None
@@ -218,7 +228,7 @@ def review(
         at_least=meter.at_least,
         spent_at_least=meter.spent_at_least,
         spent_estimated=meter.spent_estimated,
-        # Before a destroy the evidence itself demands what comes first.
+        # Before a destroy, the evidence itself requires these first steps.
         first=action.first if action is not None and verb is Verb.PARK else None,
         note=action.note if action is not None else None,
         how=action.how if action is not None else (),
@@ -242,9 +252,10 @@ def review(
 
 
 def changes(shown: Review, fresh: Review) -> tuple[str, ...]:
-    """Say what is no longer as a person saw it when the dialog opened; anything here means: look again.
+    """Return what differs from what the person saw when the dialog opened; if anything, ask again.
 
-    Ages, sizes and steps move all the time and are left out; what is compared is what a decision rests on.
+    Ages, sizes and steps change all the time and are ignored; only what the decision depends on is
+    compared.
     """
     found = []
     if (shown.box, shown.verb, shown.instance) != (fresh.box, fresh.verb, fresh.instance):
@@ -284,7 +295,7 @@ def changes(shown: Review, fresh: Review) -> tuple[str, ...]:
 
 
 def _machine(review: Review) -> tuple[str, ...]:
-    """Return by what a machine is found that no provider names."""
+    """Return how to find a machine on its console if no provider names it."""
     return tuple(item.fact for item in review.items if item.kind == IDENTITY)
 
 
@@ -292,7 +303,7 @@ _SIZE = re.compile(r"\b\d[\d.,]* (?:B|kB|KiB|[MGT]i?B)\b")
 
 
 def _unsized(line: str) -> str:
-    """Return a line of what is lost or kept without the sizes in it: they grow all the time."""
+    """Return a line about lost or kept data without its sizes, which change all the time."""
     return _SIZE.sub("#", line)
 
 
@@ -303,7 +314,7 @@ def _fates(
     verb: Verb,
     known: Mapping[str, str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the lines of what is lost and of what is kept. What nobody can vouch for counts as lost."""
+    """Return the lines about lost and kept data. Unknown counts as lost."""
     disks = {disk.mount: disk for disk in (state.sample.disks if state.sample else ())}
     if profile is None:
         return ("everything on the box: its platform is unknown",), ()
@@ -314,7 +325,8 @@ def _fates(
         answer = survives(tier, verb, action)
         line = f"{tier.name} {_where(tier, disks, known)}"
         if answer is True:
-            # Where the provider says what is mounted, nothing is promised about a tier that is not.
+            # If the provider reports the mounts, promise nothing about a tier that it does not
+            # list.
             if not any(known.values()) or tier.name in known.values():
                 kept.append(line)
         elif answer is False:
@@ -325,7 +337,7 @@ def _fates(
 
 
 def _absent(tier: Tier, known: Mapping[str, str]) -> bool:
-    """Tell whether the provider's word rules this tier out: another one stands at each of its mounts."""
+    """Return whether the provider rules this tier out: each of its mounts has another tier."""
     return bool(tier.mounts) and all(
         mount in known and known[mount] != tier.name for mount in tier.mounts
     )
@@ -342,7 +354,7 @@ def _where(tier: Tier, disks: Mapping[str, Disk], known: Mapping[str, str]) -> s
 
 
 def _money(meter: Meter, verb: Verb) -> tuple[str, ...]:
-    """Return a line where the meter itself does not know enough to promise anything."""
+    """Return a line if the meter itself lacks information."""
     if meter.kind is MeterKind.UNKNOWN:
         return ("the provider does not say what is billed now: check its console afterwards",)
     if meter.unpriced:

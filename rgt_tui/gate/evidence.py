@@ -1,4 +1,7 @@
-"""Builds the evidence for a billing action from what is known. Pure: same arguments, same evidence."""
+"""Builds the evidence for a billing action from what is known.
+
+Pure: same arguments, same evidence.
+"""
 
 from __future__ import annotations
 
@@ -43,15 +46,15 @@ NAME, SEAL, QUEUE, PROVIDER, PROTECTED, READONLY = (
 
 
 class Consent(msgspec.Struct, frozen=True, kw_only=True):
-    """What the person says to an action."""
+    """What the person agreed to for an action."""
 
     typed: str = ""
     forfeits: frozenset[str] = frozenset()
     """Keys of items that are given up."""
     ignored: frozenset[str] = frozenset()
-    """Keys of items whose files are no result."""
+    """Keys of items whose files are not results."""
     unprotect: str = ""
-    """What was typed to lift ``protected``."""
+    """The text typed to lift ``protected``."""
 
 
 SILENT = Consent()
@@ -62,36 +65,36 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
     state: BoxState
     meter: Meter
-    """A reading of the provider made for this very purpose."""
+    """The provider's status, read for this action."""
     meter_at: float | None
-    """When the provider was asked."""
+    """Time of that reading."""
     profile: Profile | None
     """The platform; None = unknown, which refuses."""
     action: str
-    """The provider's word for the verb, as it stands in ``meter.actions``."""
+    """The provider's word for the verb, as in ``meter.actions``."""
     told: Told = Told()
     addresses: frozenset[str] = frozenset()
-    """Of the host where the provider says that SSH answers."""
+    """IP addresses of the provider's SSH host."""
     unsealed: str | None = None
     """Why the box cannot be sealed; None = it can."""
     parked: Parked | None = None
     """What was known when rgt parked it."""
     readonly: bool = False
     since: float | None = None
-    """A reading of the box that was taken in before, by the steady clock, does not count."""
+    """Readings of the box received before this time (steady clock) do not count."""
     now: float
-    """Client clock, epoch seconds."""
+    """Client clock, Unix time."""
     ticks: float
     """The steady clock."""
 
 
 def gather(given: Situation, verb: Verb, consent: Consent = SILENT) -> Evidence:
-    """Return what is known for and against an action.
+    """Return the evidence for and against an action.
 
     Args:
-        given: What is known.
+        given: The known facts.
         verb: Park or destroy.
-        consent: What the person says to it.
+        consent: What the person agreed to.
     """
     spec = given.state.spec
     ref = spec.billing_ref
@@ -112,7 +115,7 @@ def gather(given: Situation, verb: Verb, consent: Consent = SILENT) -> Evidence:
 
 
 IN_BOX = "-inbox"
-"""How the kinds of `rgt_tui.providers` end whose boxes are parked by a command on them."""
+"""Suffix of the provider kinds in `rgt_tui.providers` that park a box by a command on the box."""
 
 
 def _items(given: Situation, verb: Verb, consent: Consent) -> Iterator[EvidenceItem]:
@@ -152,7 +155,7 @@ def _items(given: Situation, verb: Verb, consent: Consent) -> Iterator[EvidenceI
 
 
 def told(given: Situation, verb: Verb) -> Told:
-    """Return what is on the box: according to the box now, or when it was parked."""
+    """Return the contents of the box: as listed now, or when it was parked."""
     off = _off(given, verb)
     if off is None:
         return given.told
@@ -160,7 +163,10 @@ def told(given: Situation, verb: Verb) -> Told:
 
 
 def _off(given: Situation, verb: Verb) -> Parked | None:
-    """Return the evidence of the park where it is good: the machine is off since, and nobody can ask it."""
+    """Return the park's evidence if it is valid.
+
+    It is valid if the machine has been off since and cannot be queried.
+    """
     if given.parked is None or given.state.link is Link.LIVE or verb is Verb.PARK:
         return None
     if stands(given.parked, given.meter) is None:
@@ -169,7 +175,7 @@ def _off(given: Situation, verb: Verb) -> Parked | None:
 
 
 def given_up(items: tuple[EvidenceItem, ...], forfeits: frozenset[str]) -> tuple[EvidenceItem, ...]:
-    """Return the items with those marked that a person gives up: no more than what needs it and may be."""
+    """Return the items with forfeited ones marked: only those that block and may be forfeited."""
     return tuple(
         msgspec.structs.replace(item, forfeited=True)
         if item.key in forfeits and item.forfeitable and not item.ok
@@ -200,12 +206,12 @@ def tiers(given: Situation, verb: Verb) -> tuple[dict[str, str], tuple[EvidenceI
 
 
 def queue(state: BoxState, verb: Verb, *, listed_whole: bool = False) -> Iterator[EvidenceItem]:
-    """Check the cells: for a destroy each must be done; a park lets the others wait.
+    """Check the cells: before a destroy each must be done; a park allows waiting ones.
 
     Args:
         state: The box.
         verb: Park or destroy.
-        listed_whole: The box has listed all results: then a missing queue hides none.
+        listed_whole: The box has listed all results, so a missing queue hides none.
     """
     park = verb is Verb.PARK
     fine = True
@@ -260,7 +266,7 @@ def queue(state: BoxState, verb: Verb, *, listed_whole: bool = False) -> Iterato
 
 
 def provider(given: Situation, verb: Verb, instance: str) -> EvidenceItem:
-    """Say what the provider said just now, and whether it would take the action."""
+    """Report the provider's current status, and whether it would accept the action."""
     meter, profile = given.meter, given.profile
 
     def item(ok: bool, text: str, fact: str = "", *, forfeitable: bool = False) -> EvidenceItem:
@@ -296,7 +302,10 @@ def provider(given: Situation, verb: Verb, instance: str) -> EvidenceItem:
 
 
 def _by_hand(item: Callable[..., EvidenceItem], native: BillingAction, status: str) -> EvidenceItem:
-    """Say what a person's click takes the place of: nothing is sent, and nothing reads what came of it."""
+    """Report an action that a person performs on the console.
+
+    Rgt sends nothing and cannot verify it.
+    """
     if native.stops_gpu_meter is False:
         return _keeps_running(item, native)
     text = f"{status}; no provider in the fleet file: rgt sends nothing, the click is yours ({in_both(native)})"
@@ -310,7 +319,10 @@ def _keeps_running(item: Callable[..., EvidenceItem], native: BillingAction) -> 
 
 
 def seal_before(given: Situation) -> EvidenceItem:
-    """Say whether the box will hold still for the call. Sealed it is only then; see `sealed`."""
+    """Report whether the box can be sealed.
+
+    It is sealed only right before the call, see `sealed`.
+    """
     if given.state.link is not Link.LIVE and is_off(given.meter):
         return EvidenceItem(key=SEAL, ok=True, text="off: nothing on it changes", at=given.meter_at)
     if given.unsealed is not None:
@@ -324,10 +336,10 @@ def seal_before(given: Situation) -> EvidenceItem:
 
 
 def sealed(evidence: Evidence, seal: Seal | None, problem: str, ticks: float) -> Evidence:
-    """Return the evidence with what the box said when it was sealed: for the last judgement before the call.
+    """Return the evidence with the box's answer to the seal, for the final check before the call.
 
     Args:
-        evidence: What was judged before.
+        evidence: The evidence judged before.
         seal: The box's answer; None = there is none.
         problem: Why there is none.
         ticks: The steady clock.
@@ -338,7 +350,8 @@ def sealed(evidence: Evidence, seal: Seal | None, problem: str, ticks: float) ->
     else:
         if evidence.generation is not None and seal.generation != evidence.generation:
             reasons.append("files on the box have changed since they were listed: look at it again")
-        # What runs and is given up runs on; anything new is another fact, by the reading under the seal.
+        # Forfeited processes may keep running; any new one changes a fact in the reading under the
+        # seal.
         if not any(one.kind == QUIET and one.forfeited for one in evidence.items):
             reasons += [f"seen when it was sealed: {quoted(why, 200)}" for why in seal.busy]
     text = "; ".join(reasons) or "the box is held still"
@@ -348,7 +361,7 @@ def sealed(evidence: Evidence, seal: Seal | None, problem: str, ticks: float) ->
 
 
 def under_seal(results: Results, seal: Seal) -> Results:
-    """Return a list of results with what the box said of it when it was sealed, for the last judgement before the call.
+    """Return the results updated with the seal's answer, for the final check before the call.
 
     The generation covers the files that could be lost; these are the rest of the list.
     """
@@ -358,7 +371,7 @@ def under_seal(results: Results, seal: Seal) -> Results:
 
 
 def protected(box: str, typed: str, ticks: float) -> EvidenceItem:
-    """Say whether the protection of the fleet file is lifted for this once."""
+    """Report whether the fleet file's protection is lifted for this action."""
     wanted = unprotect_phrase(box)
     if typed == wanted:
         return EvidenceItem(
@@ -375,7 +388,7 @@ def name(
     forfeits: tuple[Forfeit, ...] = (),
     ticks: float | None = None,
 ) -> EvidenceItem:
-    """Compare what was typed with what must be, character by character: no trimming, no folding."""
+    """Compare the typed text character by character: no trimming, no case folding."""
 
     def item(ok: bool, text: str) -> EvidenceItem:
         return EvidenceItem(key=NAME, ok=ok, text=text, at=ticks)
@@ -402,27 +415,27 @@ MOST_BYTES = 64 << 20
 
 
 class Parked(msgspec.Struct, frozen=True, kw_only=True):
-    """The evidence of a park, for the destroy that may follow."""
+    """The evidence of a park, for a destroy that may follow."""
 
     target: Target
     box: str
     at: float
-    """When the park was confirmed, epoch seconds by the client's clock."""
+    """When the park was confirmed, Unix time of the client's clock."""
     started: float | None
-    """When the machine had been started, as the provider told before the park."""
+    """Start time of the machine, as reported by the provider before the park."""
     tiers: dict[str, str] = {}
-    """Mount point → storage tier, as the provider told before the park."""
+    """Mount point → storage tier, as reported by the provider before the park."""
     seal: str
     """Nonce of the seal that it was parked under."""
     results: Results
-    """What was listed under the seal; what the park itself has erased is left out."""
+    """The results listed under the seal, without those that the park itself has erased."""
     queues: tuple[QueueState, ...] = ()
     checkpoints: tuple[Checkpoints, ...] = ()
     clock_skew: float = 0.0
 
 
 def worth_keeping(evidence: Evidence, seal: str, generation: str) -> bool:
-    """Tell whether the evidence of a park still says something after it: proved, sealed and whole."""
+    """Return whether a park's evidence is still usable afterwards: proved, sealed and complete."""
     bare = {IDENTITY, RESULTS, f"{RESULTS}:complete", "seal"}
     given_up = any(
         item.forfeited and (item.key in bare or item.kind == QUIET) for item in evidence.items
@@ -431,42 +444,42 @@ def worth_keeping(evidence: Evidence, seal: str, generation: str) -> bool:
 
 
 def stands(parked: Parked, meter: Meter) -> str | None:
-    """Say why the evidence of a park is good no more; None = it is.
+    """Return why the evidence of a park is no longer valid; None = it is.
 
     Args:
         parked: The evidence.
-        meter: The provider's word of just now.
+        meter: The provider's current status.
     """
     if meter.error is not None:
         return "the provider's state could not be read"
     if not is_off(meter):
         return "the machine is not off"
-    # The provider's own time, told twice: no two clocks are compared.
+    # Both times are the provider's: no two clocks are compared.
     if meter.started is not None and meter.started != parked.started:
         return "the machine was started since"
-    # The mount table of then bears out nothing that is said of a disk since then.
+    # A changed mount table means that the old one proves nothing about the disks.
     if not meter.tiers.items() <= parked.tiers.items():
         return "the provider names other storage than before the stop"
     return None
 
 
 class ParkedEvidence:
-    """The files, below one directory of mode 0700."""
+    """The evidence files of parked boxes, in one directory of mode 0700."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def keep(self, parked: Parked) -> None:
-        """Write what is known of a parked box.
+        """Save the evidence of a parked box.
 
         Raises:
-            OSError: it is not there.
+            OSError: it was not written.
         """
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         files.publish(self._path(parked.target), msgspec.json.encode(parked))
 
     def find(self, target: Target) -> Parked | None:
-        """Return what is known of an instance; None also where it cannot be read: then nobody knows anything."""
+        """Return the evidence of an instance; None if there is none or it cannot be read."""
         try:
             with files.open_regular(self._path(target), follow=False) as file:
                 data = file.read(MOST_BYTES)
@@ -478,7 +491,7 @@ class ParkedEvidence:
         return None
 
     def forget(self, target: Target) -> None:
-        """The machine runs again: what was known of it means nothing any more."""
+        """Delete the evidence of a machine that runs again."""
         with contextlib.suppress(OSError):
             self._path(target).unlink(missing_ok=True)
 
@@ -487,9 +500,9 @@ class ParkedEvidence:
 
 
 def phrase(box: str, instance: str, forfeits: tuple[Forfeit, ...] = ()) -> str:
-    """Return what must be typed: the box's name, longer where something is forfeited.
+    """Return the text that must be typed: the box's name, longer if something is forfeited.
 
-    Where it is given up that anything proves which machine this is, the instance's id must be typed as well.
+    If the proof of the machine's identity is forfeited, the instance's id must be typed as well.
     """
     if not forfeits:
         return box
@@ -500,5 +513,5 @@ def phrase(box: str, instance: str, forfeits: tuple[Forfeit, ...] = ()) -> str:
 
 
 def unprotect_phrase(box: str) -> str:
-    """Return what must be typed, besides, to act on a box whose description says ``protected``."""
+    """Return the text that must also be typed for a box marked ``protected``."""
     return f"unprotect {box}"

@@ -1,4 +1,4 @@
-"""Whether the machine we speak to is the instance that the call names; without that, no other evidence counts."""
+"""Checks that the connected machine is the instance named in the call; else no evidence counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rgt_tui.profiles import load_profile, quoted
 
 IDENTITY = "identity"
 GENERIC = "generic-ssh"
-"""The profile of a box of which nobody has said what it is."""
+"""The profile of a box whose platform is not configured."""
 
 SAID: dict[str, tuple[str, ...]] = {
     "runpod": ("RUNPOD_POD_ID",),  # docs.runpod.io/pods/templates/environment-variables, 2026-11
@@ -22,23 +22,25 @@ SAID: dict[str, tuple[str, ...]] = {
     "slurm": ("SLURM_JOB_ID",),  # sbatch(1), "OUTPUT ENVIRONMENT VARIABLES"
     "kubernetes": ("pod_uid",),
 }
-"""Provider kind → the names under which a box of it says its instance's id (`Hello.identity`)."""
+"""Provider kind → names under which its boxes report their instance id (`Hello.identity`)."""
 MOUNTS = {
     "/root/autodl-tmp": "autodl",
     "/hy-tmp": "gpushare",
 }
-"""Mount points that one platform alone has → its profile, which says where that is from."""
+"""Mount points unique to one platform → its profile, which has the source."""
 PREFIXES = {"VAST_CONTAINERLABEL": "C."}
-"""What stands before the id there."""
+"""Prefix of the id in that variable."""
 
 
 def recognised(names: Iterable[str], mounts: Iterable[str]) -> tuple[str, str] | None:
-    """Return the profile of the platform on which a box seems to be, and by what; None = nothing there tells.
+    """Return the profile of the platform that a box seems to be on, and the evidence.
 
-    What a scheduler says counts last: its jobs run on machines of platforms, too.
+    None = unknown.
+
+    Schedulers are considered last: their jobs run on machines of other platforms, too.
 
     Args:
-        names: Under which the box says what it is (`Hello.identity`).
+        names: Names in `Hello.identity` of the box.
         mounts: Its mount points.
     """
     said, there = set(names), set(mounts)
@@ -60,7 +62,7 @@ def recognised(names: Iterable[str], mounts: Iterable[str]) -> tuple[str, str] |
 
 
 def recognised_words(profile: str, mark: str) -> str:
-    """Say what a box without a profile of its own seems to be. Only the person changes its profile."""
+    """Return the hint for a box without a profile. Only the person changes its profile."""
     return (
         f'it seems to be a box of {load_profile(profile).name} ({mark}): with profile = "{profile}" in the fleet '
         "file rgt would know what survives a stop there, and which clocks run"
@@ -77,20 +79,21 @@ def identity(
     *,
     on_it: bool = False,
 ) -> EvidenceItem:
-    """Compare what the box calls itself with the provider's id, else where we are with where the provider says it is.
+    """Compare the box's own instance id with the provider's, or the connected address.
 
-    A box that calls itself as the call does may well be reached elsewhere than the provider says: through a proxy, a
-    hop, a forwarded port, an address behind NAT, which nobody can tell from here. That is shown, and confirmed with the
-    rest; it does not refuse, or the meter of such a box could not be stopped.
+    A box with the right id may be reached at another address than the provider's, through a proxy,
+    a jump host, a forwarded port or NAT, which cannot be distinguished from here. This is shown and
+    confirmed with the rest; it does not refuse, because otherwise the meter of such a box could
+    not be stopped.
 
     Args:
         state: The box.
-        meter: The provider's word of just now.
-        kind: Of the provider.
-        instance: What the call will name.
-        at: When the provider was asked, on the steady clock.
-        addresses: Those of `Meter.ssh_host`, where that is a name.
-        on_it: The call is a command on the box itself, and cannot hit another machine.
+        meter: The provider's current status.
+        kind: The provider's kind.
+        instance: The instance that the call will name.
+        at: When the provider was read, on the steady clock.
+        addresses: IP addresses of `Meter.ssh_host`, if that is a name.
+        on_it: The call is a command on the box itself, and cannot affect another machine.
     """
 
     def item(
@@ -155,7 +158,10 @@ def identity(
 
 
 def _reached(state: BoxState, peer: tuple[str, int]) -> tuple[str, str]:
-    """Say by what a person finds a machine on its console that no provider names; and the facts of that."""
+    """Return how a person finds the machine on its console if no provider names it.
+
+    And the facts.
+    """
     hello = state.hello
     names = {name for ways in SAID.values() for name in ways}
     if hello:
@@ -170,7 +176,7 @@ def _reached(state: BoxState, peer: tuple[str, int]) -> tuple[str, str]:
 
 
 def _said(identity: Mapping[str, str], kind: str) -> dict[str, str]:
-    """Return what the box says of its instance, by the name under which it says so."""
+    """Return the instance ids that the box reports, by name."""
     return {
         name: identity[name].removeprefix(PREFIXES.get(name, ""))
         for name in SAID.get(kind, ())
@@ -184,13 +190,13 @@ def same_endpoint(
     peer: tuple[str, int] | None,
     addresses: frozenset[str] = frozenset(),
 ) -> bool | None:
-    """Tell whether we are where the provider says that the machine is; None = one of the two is not known.
+    """Return whether we are connected to the provider's address for the machine; None = unknown.
 
     Args:
-        host: Name or address by the provider.
-        port: By the provider.
+        host: Name or address from the provider.
+        port: Port from the provider.
         peer: Address and port that our connection leads to.
-        addresses: Of `host`, where that is a name.
+        addresses: IP addresses of `host`, if that is a name.
     """
     if host is None or port is None or peer is None:
         return None

@@ -1,9 +1,10 @@
-"""What was begun with an instance and how far it got, so that a crash does no harm and no call is sent twice.
+"""Records how far each action on an instance got, so that no call is sent twice after a crash.
 
-One append-only file and one lock per instance; a creation, which has no instance yet, has those of its account. Every
-state is on the disk before what it announces happens: `sent` before the bytes go out. Whoever wants to act holds the
-lock from the first look at the evidence to the last answer, so that a second rgt is told who acts instead of acting as
-well. What an rgt that died left open is read from here; it is asked for at the provider and never sent again by itself.
+One append-only file and one lock per instance; a creation, which has no instance yet, uses those of
+its account. Each state is on disk before the step it announces: `sent` before the bytes are sent.
+The process that acts holds the lock from reading the evidence to the last answer, so a second rgt
+reports who acts instead of acting too. Actions left open by an rgt that died are read from here;
+they are checked at the provider and never sent again automatically.
 """
 
 from __future__ import annotations
@@ -27,41 +28,47 @@ from rgt_tui.gate.audit import LONGEST, ROOM, AuditLine, AuditLog, Chain, defaul
 from rgt_tui.model import Offer, ProviderRef, Verb, Wish, moment, steady
 
 JOURNAL = "journal"
-"""Name of its directory, beside the audit log."""
+"""Name of its directory, next to the audit log."""
 
 
 class JournalFailed(Exception):
-    """The journal cannot be read or written. Before a call this refuses the action: nothing is sent."""
+    """The journal cannot be read or written.
+
+    Before a call, this refuses the action: nothing is sent.
+    """
 
 
 class Held(Exception):
-    """Another process acts on this instance; the message says which."""
+    """Another process acts on this instance; the message names it."""
 
 
 class ActionState(enum.StrEnum):
-    """How far an action came."""
+    """How far an action got."""
 
     INTENT = "intent"
-    """The gate has opened; nothing was sent."""
+    """The gate gave its permit; nothing was sent."""
     SENT = "sent"
-    """Written before the call goes out: from here on nobody knows without asking."""
+    """Written before the call goes out: from here on, the outcome is unknown until the provider is
+    read.
+    """
     ANSWERED = "answered"
     """The provider has answered: requested, not done."""
     CONFIRMED = "confirmed"
-    """A reading shows the machine stopped or gone, and what still bills is not known yet; of a creation: it is there,
-    and no box names it yet."""
+    """A reading shows the machine stopped or gone, but not yet what still bills. For a creation: it
+    exists, and is not in the fleet file yet.
+    """
     LISTED = "listed"
-    """Of a creation: the fleet file names the machine."""
+    """For a creation: the machine is in the fleet file."""
     YOURS = "yours"
-    """A person was sent to the platform's console; only their word says that it is done."""
+    """A person was sent to the platform's console; only that person can report that it is done."""
     OFF = "off"
     """A reading shows that the compute meter is off."""
     REFUSED = "refused"
     """Nothing was sent, for certain."""
     FAILED = "failed"
-    """It was not done: the provider's answer or a later reading proves that."""
+    """It was not done, as proved by the provider's answer or a later reading."""
     UNKNOWN = "unknown"
-    """Sent, and nobody knows yet what came of it; it stays open."""
+    """Sent, with an unknown outcome; it stays open."""
 
 
 _LATER = {
@@ -73,14 +80,14 @@ _LATER = {
     ActionState.UNKNOWN: ("confirmed", "off", "failed", "unknown"),
 }
 FOLLOWS = {state: frozenset(map(ActionState, _LATER.get(state, ()))) for state in ActionState}
-"""What may come after a state. Nothing leads to `sent` but `intent`: an action is sent once."""
+"""Possible next states. `sent` follows only `intent`, so an action is sent once."""
 _DONE = (ActionState.CONFIRMED, ActionState.OFF)
 SETTLED = frozenset(state for state, later in FOLLOWS.items() if not later)
-"""States after which nothing is open: `off`, `listed`, `refused`, `failed`."""
+"""Final states: `off`, `listed`, `refused`, `failed`."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """One instance at one account of one provider."""
+    """One instance of one account of one provider."""
 
     kind: str
     account: str
@@ -89,21 +96,24 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def file_name(self) -> str:
-        """Name of its files, without the ending; ids are a stranger's words and no file names."""
+        """Base name of its files.
+
+        A hash, because ids come from outside and may not be valid file names.
+        """
         words = "\0".join((self.kind, self.account, self.instance))
         return hashlib.sha256(words.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 def target_of(ref: ProviderRef) -> Target:
-    """Return whose journal a machine's is."""
+    """Return the journal's key for a machine."""
     return Target(kind=ref.kind, account=ref.account, instance=ref.instance)
 
 
 class Renting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The request of a creation: by what a lost answer is looked for, and where."""
+    """The request of a creation, needed to find the machine after a lost answer."""
 
     token: str
-    """Stands in the machine's name or label."""
+    """Part of the machine's name or label."""
     offer: Offer
     wish: Wish
     base_url: str | None = None
@@ -111,15 +121,15 @@ class Renting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line: an action has come to a state."""
+    """One line: an action has reached a state."""
 
     action: str
     """Random; the same for all lines of one action."""
     state: ActionState
     at: float
-    """Epoch seconds."""
+    """Unix time."""
     steady: float
-    """Seconds of a clock that nobody sets; comparable where `boot` is the same."""
+    """Seconds on the steady clock; comparable if `boot` is the same."""
     boot: str
     box: str
     verb: Verb | None = None
@@ -128,30 +138,33 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     who: str
     pid: int
     text: str = ""
-    """The call, or what the provider said. Never a key."""
+    """The call, or the provider's answer. Never a key."""
     evidence: str = ""
-    """SHA-256 of the evidence that the permit rests on."""
+    """SHA-256 of the evidence behind the permit."""
     seal: str = ""
     """Nonce of the box's seal."""
     audit: str = ""
-    """SHA-256 of the line of the audit log that was written for it: by that, too, that line is vouched for."""
+    """SHA-256 of the line written to the audit log, so that the journal confirms that line."""
     rent: Renting | None = None
-    """Of the `intent` of a creation."""
+    """Set in the `intent` of a creation."""
     machine: str = ""
-    """Of a creation: the id of what was made, as soon as it is known."""
+    """For a creation: the id of the new machine, once known."""
 
 
 class OpenAction(msgspec.Struct, frozen=True, kw_only=True):
-    """An action that was begun and whose end was never written down."""
+    """An action that was begun and whose end was never recorded."""
 
     first: Record
     """Its `intent`."""
     last: Record
 
     def age(self, now: float, ticks: float, boot: str) -> float:
-        """Return the seconds since its last state by the steady clock; after a restart by the wall clock.
+        """Return the seconds since its last state by the steady clock.
 
-        That clock may have been wrong when it was written: what this computer wrote is older than its present start.
+        After a reboot, by the wall clock.
+
+        The wall clock may have been wrong then: a record of this computer is at least as old as its
+        uptime.
         """
         past = ticks - self.last.steady
         if boot == self.last.boot and past >= 0:
@@ -160,10 +173,10 @@ class OpenAction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Action:
-    """An action under way; made by `Journal.hold`. Every method has its line on the disk when it returns.
+    """An action in progress, made by `Journal.hold`. Each method returns once its line is on disk.
 
     Raises:
-        JournalFailed: the line is not there, or the state cannot follow the one before.
+        JournalFailed: the line was not written, or the state cannot follow the previous one.
     """
 
     def __init__(
@@ -175,14 +188,14 @@ class Action:
         earlier: OpenAction | None,
     ) -> None:
         self.earlier = earlier
-        """What was still open when this one began; it has to be settled first."""
+        """An earlier action that is still open; it must be settled first."""
         self._journal = journal
         self._target, self._box, self._verb = target, box, verb
         self._last: Record | None = None
 
     @property
     def state(self) -> ActionState | None:
-        """How far it came; None = nothing is written yet."""
+        """The current state; None = nothing is written yet."""
         if self._last is None:
             return None
         return self._last.state
@@ -203,7 +216,10 @@ class Action:
         audit: str = "",
         rent: Renting | None = None,
     ) -> None:
-        """Write that the gate has opened for this call. An earlier action that is open forbids it."""
+        """Record that the gate gave its permit for this call.
+
+        Refused while an earlier action is open.
+        """
         if self._last is not None:
             raise JournalFailed("this action has begun already; nothing was sent")
         if self.earlier is not None:
@@ -222,17 +238,24 @@ class Action:
     def put(
         self, state: ActionState, text: str = "", *, machine: str = "", audit: str = ""
     ) -> None:
-        """Write that the action has come to a state; `machine` is what was created, `audit` as in `Record`."""
+        """Record that the action has reached a state.
+
+        Args:
+            state: The state.
+            text: The call, or the provider's answer.
+            machine: The id of the created machine.
+            audit: As in `Record`.
+        """
         if self._last is None:
             raise JournalFailed("an action begins with its intent; nothing was sent")
         self._last = self._journal.follow(self._last, state, text, machine, audit)
 
     def sent(self, call: str) -> None:
-        """Write that the call goes out now: the bytes may be sent once this has returned, and never again."""
+        """Record that the call goes out. After this returns, the bytes may be sent once."""
         self.put(ActionState.SENT, call)
 
     def settle(self, state: ActionState, text: str, *, machine: str = "", audit: str = "") -> None:
-        """Write how the earlier action that was open ended; the rest as in `put`."""
+        """Record how the earlier open action ended; the arguments are those of `put`."""
         if self.earlier is None:
             raise JournalFailed("no earlier action is open")
         last = self._journal.follow(self.earlier.last, state, text, machine, audit)
@@ -242,7 +265,7 @@ class Action:
 
 
 class Journal:
-    """The journals of all instances, below one directory of mode 0700."""
+    """The journals of all instances, in one directory of mode 0700."""
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
@@ -250,9 +273,11 @@ class Journal:
 
     @contextlib.contextmanager
     def hold(self, target: Target, box: str, verb: Verb | None) -> Iterator[Action]:
-        """Lock the instance for one action, without waiting; nobody else can act on it meanwhile.
+        """Lock the instance for one action, without waiting.
 
-        Without a verb it is the account that is held, for a creation: while one of its creations is open, none begins.
+        No other process can act on it meanwhile.
+
+        Without a verb, the account is locked for a creation: while one is open, no other can begin.
 
         Raises:
             Held: another process acts on it.
@@ -275,7 +300,8 @@ class Journal:
                 _sign(lock, box, verb, self._clock())
             earlier = _open_of(self._read(path))
             if earlier is not None and earlier.last.state is ActionState.INTENT:
-                # The lock is ours, so whoever wrote it is no more, and never came to the call.
+                # We have the lock, so the process that wrote it is gone, and it never reached the
+                # call.
                 self.follow(
                     earlier.last, ActionState.REFUSED, "rgt ended before the call: nothing was sent"
                 )
@@ -285,9 +311,9 @@ class Journal:
             os.close(lock)
 
     def open_actions(self) -> tuple[tuple[OpenAction, ...], tuple[str, ...]]:
-        """Return what is open, oldest first, and what cannot be read, in words.
+        """Return the open actions, oldest first, and messages about files that cannot be read.
 
-        An action that a living process works on is open as well; `hold` tells the two apart.
+        An action of a living process is open as well; `hold` distinguishes the two.
         """
         found, problems = [], []
         try:
@@ -305,7 +331,7 @@ class Journal:
         return tuple(sorted(found, key=lambda one: one.last.at)), tuple(problems)
 
     def audited(self) -> Iterator[Record]:
-        """Return the records of all actions that name a line of the audit log.
+        """Yield the records of all actions that name a line of the audit log.
 
         Raises:
             JournalFailed: a file cannot be read.
@@ -314,9 +340,9 @@ class Journal:
             yield from (record for record in self._read(path) if record.audit)
 
     def parks(self) -> tuple[Record, ...]:
-        """Return, of each instance whose newest action is a park that was confirmed, the line before its call.
+        """Return the `sent` record of each instance whose newest action is a confirmed park.
 
-        A file that cannot be read says nothing here; `open_actions` names it.
+        Unreadable files are skipped; `open_actions` reports them.
         """
         found = []
         for path in sorted(self.folder.glob("*.jsonl")):
@@ -338,7 +364,7 @@ class Journal:
         state: ActionState,
         text: str,
     ) -> Record:
-        """Return a line of this moment and this process."""
+        """Return a record with the current time and process."""
         return Record(
             action=action,
             state=state,
@@ -356,7 +382,7 @@ class Journal:
     def follow(
         self, last: Record, state: ActionState, text: str, machine: str = "", audit: str = ""
     ) -> Record:
-        """Append the next state of an action; its caller holds the lock.
+        """Append the next state of an action; the caller holds the lock.
 
         Raises:
             JournalFailed: it cannot follow, or cannot be written.
@@ -365,15 +391,15 @@ class Journal:
             raise JournalFailed(f"{state} cannot follow {last.state}: nothing is sent twice")
         record = self.record(last.target, last.box, last.verb, last.action, state, text)
         record = msgspec.structs.replace(record, machine=machine or last.machine, audit=audit)
-        # What comes after the call must find room, too: `intent` has asked for it.
+        # No room is required here: `intent` has already checked that later lines fit.
         self.append(record)
         return record
 
     def append(self, record: Record, room: int = 0) -> None:
-        """Append one line and wait until it is on the disk.
+        """Append one line and fsync it.
 
         Raises:
-            JournalFailed: it is not there.
+            JournalFailed: it was not written.
         """
         path = self._path(record.target)
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -382,7 +408,7 @@ class Journal:
             try:
                 os.fchmod(fd, 0o600)
                 stat = os.fstatvfs(fd)
-                # A file system that reports no blocks at all (some FUSE ones) cannot be asked for its room.
+                # Some file systems (some FUSE ones) report no blocks at all; skip the check there.
                 if stat.f_blocks and stat.f_bavail * stat.f_frsize < room:
                     raise OSError(errno.ENOSPC, "No space left on device")
                 end = _whole(fd)
@@ -406,7 +432,8 @@ class Journal:
                     data = file.read()
             except FileNotFoundError:
                 return []
-        # A last line without its line feed was never on the disk as a whole: what it announces did not happen.
+        # A last line without its line feed was never completely on disk, so its step did not
+        # happen.
         lines = data.split(b"\n")[:-1]
         try:
             return [msgspec.json.decode(line, type=Record) for line in lines]
@@ -432,7 +459,7 @@ class Journal:
 
 
 def words(action: OpenAction) -> str:
-    """Say in one line what is open."""
+    """Describe in one line what is open."""
     first, last = action.first, action.last
     when = moment(last.at)
     if first.rent is not None:
@@ -447,7 +474,7 @@ def words(action: OpenAction) -> str:
 
 
 def boot() -> str:
-    """Return what is another after every start of this computer; empty where it does not say."""
+    """Return an id that changes with every boot of this computer; empty if there is none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -455,7 +482,7 @@ def boot() -> str:
 
 
 class _Holder(msgspec.Struct, frozen=True):
-    """What stands in the lock file: who holds it, for others to read."""
+    """The content of the lock file: the process that holds it."""
 
     pid: int
     who: str
@@ -483,7 +510,10 @@ def _holder(lock: int, target: Target) -> str:
 
 
 def _open_of(records: list[Record]) -> OpenAction | None:
-    """Return the newest action if it is open; an earlier one cannot be, since the lock forbids a second."""
+    """Return the newest action if it is open.
+
+    Earlier ones cannot be, since the lock forbids a second.
+    """
     if not records or records[-1].state in SETTLED:
         return None
     last = records[-1]
@@ -492,7 +522,7 @@ def _open_of(records: list[Record]) -> OpenAction | None:
 
 
 def _whole(fd: int) -> int:
-    """Cut off half a line that a crash left behind, and return the end of the file."""
+    """Truncate an incomplete last line left by a crash, and return the end of the file."""
     end = os.fstat(fd).st_size
     if not end or os.pread(fd, 1, end - 1) == b"\n":
         return end
@@ -511,17 +541,20 @@ def _reads(line: bytes) -> bool:
 
 
 def _keep_names(folder: Path) -> None:
-    """Bring the name of a new file, and that of a new directory, to the disk."""
+    """Fsync the directory and its parent, so that new names survive a crash."""
     for place in (folder, folder.parent):
         sync_folder(place)
 
 
 def whole_chain(lines: Sequence[AuditLine], named: Sequence[Record]) -> Chain:
-    """Follow the hashes, and look for the lines that the journal names: a log whose end was cut off has whole hashes.
+    """Check the hashes, and that every line named in the journal exists.
+
+    The second check detects a truncated end, which leaves the hashes intact.
 
     Args:
-        lines: All of the log.
-        named: `Journal.audited`, read before the log: what is written meanwhile must not seem to be missing.
+        lines: All lines of the log.
+        named: `Journal.audited`, read before the log, so that lines written meanwhile do not seem
+            missing.
     """
     chain = verify(iter(lines))
     if chain.broken is not None:
@@ -536,7 +569,7 @@ def whole_chain(lines: Sequence[AuditLine], named: Sequence[Record]) -> Chain:
 
 
 def read_checked(env: Mapping[str, str], path: Path | None = None) -> tuple[list[AuditLine], Chain]:
-    """Read a whole log, by default that of the person, and check it. It may block.
+    """Read and check a whole log, by default the user's own. It may block.
 
     Raises:
         AuditFailed: the log cannot be read.

@@ -1,4 +1,4 @@
-"""Whether the box is quiet: one item per reason why it is not, so that each can be accepted by name."""
+"""Checks whether a box is quiet: one item per reason against it, so each can be accepted."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from rgt_tui.profiles import ago, how_many, listed, quoted
 
 FINISHED = frozenset({"done", "failed", "interrupted"})
 FRESH_S = 10.0
-"""A reading of the box that is older says nothing about now."""
+"""Maximum age in seconds of a reading that counts as current."""
 AHEAD_S = 1.0
-"""Seconds by which a reading may seem to come from the future; more is nonsense."""
+"""Seconds by which a reading may seem to come from the future; more is invalid."""
 QUIET = "quiet"
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Why a box is not quiet."""
+    """A reason why a box is not quiet."""
 
     about: str
-    """What of the box: a name for the item's key that stays the same from one reading to the next."""
+    """The thing it is about; part of the item's key, stable between readings."""
     text: str
     fact: str = ""
-    """As `EvidenceItem.fact`."""
+    """Same as `EvidenceItem.fact`."""
 
 
 def quiet(
@@ -50,15 +50,16 @@ def quiet(
     meter_at: float | None = None,
     since: float | None = None,
 ) -> tuple[EvidenceItem, ...]:
-    """Say whether the box is quiet: a fresh sample, and nothing on it that trains, computes, copies or types.
+    """Return whether the box is quiet: a fresh sample, and nothing trains, copies or types.
 
     Args:
         state: The box.
-        now: Client clock, epoch seconds; only how long ago something advanced is counted by it.
+        now: Client clock, Unix time; only used for how long ago something advanced.
         ticks: The steady clock.
-        meter: The provider's word of just now: nothing runs on a machine that is stopped.
-        meter_at: When the provider was asked, by the steady clock.
-        since: A reading taken in before, by the steady clock, does not count; None = its age alone does.
+        meter: The provider's current status: nothing runs on a stopped machine.
+        meter_at: When the provider was read, by the steady clock.
+        since: A reading received before this (steady clock) does not count; None = only its age
+            counts.
     """
     if meter is not None and state.link is not Link.LIVE and is_off(meter):
         says = quoted(meter.native_status or meter.lifecycle.value)
@@ -84,7 +85,7 @@ def quiet(
 
 
 def is_off(meter: Meter) -> bool:
-    """Tell whether the provider says of the machine, in this very reading, that it is off."""
+    """Return whether the provider's latest reading says that the machine is off."""
     return meter.error is None and meter.lifecycle in (Lifecycle.STOPPED, Lifecycle.GONE)
 
 
@@ -102,7 +103,7 @@ def _blind(state: BoxState, ticks: float, since: float | None) -> Reason | None:
     if state.sample is None or seen is None:
         return reason(f"no reading of the box ({quoted(state.reason)}): what runs on it is unknown")
     age = ticks - seen
-    # `not <=` rather than `>`: an age that is not a number must refuse, too.
+    # `not <=` instead of `>`: NaN must refuse, too.
     if not -AHEAD_S <= age <= FRESH_S:
         return reason(
             f"the newest reading of the box is {age:.0f} s old: what runs on it now is unknown"
@@ -148,7 +149,7 @@ def _trains(
 
 
 def _found(state: BoxState, now: float) -> Iterator[Reason]:
-    """Trainings that were found alive and of which the list of processes shows none."""
+    """Yield trainings found alive whose processes are missing from the process list."""
     live = {proc.pid for proc in trainers(state.sample)}
     for run in state.found:
         if run.alive and not live.intersection((run.pid, *run.pids)):
@@ -170,7 +171,7 @@ def _runners(state: BoxState, now: float) -> Iterator[Reason]:
 
 
 def _advanced(state: BoxState, now: float) -> Iterator[Reason]:
-    """Runs that moved just now, whatever the list of processes says."""
+    """Yield runs that advanced just now, even if the process list shows no training."""
     if trainers(state.sample):
         return
     cells = _cells(state)
@@ -182,7 +183,7 @@ def _advanced(state: BoxState, now: float) -> Iterator[Reason]:
 
 
 def _gpus(state: BoxState, now: float) -> Iterator[Reason]:
-    """Cards that compute, or whose memory somebody holds at 0% or at a use that nobody can read."""
+    """Yield GPUs that compute, or whose memory is in use at 0% or unknown utilisation."""
     sample = state.sample
     if sample is None or trainers(sample):
         return
@@ -235,14 +236,14 @@ def _typing(state: BoxState, now: float) -> Iterator[Reason]:
         )
         return
     since = _since_input(sample)
-    # `not >=` rather than `<`: a time that is not a number must refuse, too.
+    # `not >=` instead of `<`: NaN must refuse, too.
     if sample.input_at != 0 and not since >= TYPED_S:
         text = f"somebody typed at a terminal of the box {max(0.0, since):.0f} s ago"
         yield Reason("terminal", text, "typed")
 
 
 def _since_input(sample: Sample) -> float:
-    """Return the seconds since the last input at a terminal: both times are of the box's own clock."""
+    """Return the seconds since the last terminal input; both times are of the box's own clock."""
     return sample.at - (sample.input_at or 0.0)
 
 

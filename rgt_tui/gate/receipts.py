@@ -1,7 +1,8 @@
-"""What a billing action leaves to show: what it ended, when, at what cost, where the results are, what still bills.
+"""Receipts of billing actions: what ended, when, at what cost, where results are, what still bills.
 
-A receipt is written before the call, from the evidence that opened the gate, and completed when the outcome is known:
-nobody can ask a machine that is gone. It is not evidence, and nothing is decided by it; the audit log is the record.
+A receipt is written before the call, from the evidence behind the permit, and completed when the
+outcome is known, because a machine that is gone cannot be queried. It is not evidence, and no
+decision depends on it; the audit log is the record.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ KEPT = {
     "ignored": "no result, by your word",
     "lost": "given up",
 }
-"""What became of a directory, in words."""
+"""What happened to a directory, in words."""
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A directory of results on the machine, and what is left of it."""
 
     path: str
-    """On the machine."""
+    """Path on the machine."""
     owner: str = ""
     files: int = 0
     bytes: int = 0
@@ -49,7 +50,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sha256: str = ""
     """`rgt_tui.model.evidence.CopyProof.sha256` of the copy."""
     checkpoints: int = 0
-    """Checkpoints in the copy that were found to load."""
+    """Number of checkpoints in the copy that loaded successfully."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -65,15 +66,15 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     instance: str
     who: str
     begun_at: float
-    """Client clock, epoch seconds."""
+    """Client clock, Unix time."""
     call: str
-    """What was sent, or what a person was asked to click."""
+    """The call that was sent, or what a person was asked to click."""
     state: ActionState
     ended_at: float | None = None
     said: str = ""
-    """The provider's answer, or the person's word."""
+    """The provider's answer, or the person's report."""
     per_hour: float | None = None
-    """What an hour cost before."""
+    """Price per hour before the action."""
     at_least: bool = False
     spent: float | None = None
     spent_at_least: bool = False
@@ -84,13 +85,13 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     to_end: str = ""
     """How a person ends what keeps billing."""
     evidence: str = ""
-    """SHA-256 of the evidence that the call rests on."""
+    """SHA-256 of the evidence behind the call."""
     audit: str = ""
-    """SHA-256 of the line of the audit log that was written before the call."""
+    """SHA-256 of the line written to the audit log before the call."""
 
     @property
     def settled(self) -> bool:
-        """Whether its outcome is known to be what was asked for."""
+        """Whether the requested outcome is known to have happened."""
         return self.state in (ActionState.OFF, ActionState.CONFIRMED)
 
 
@@ -108,11 +109,11 @@ def receipt_of(
 
     Args:
         given: What the gate judged.
-        evidence: What it made of that.
+        evidence: Its evidence.
         consent: What the person gave up and ignored.
         review: What the person was shown.
         action: Its id in the journal.
-        call: What is sent, or what a person is asked to click.
+        call: The call to send, or what a person is asked to click.
         audit: SHA-256 of its line of the audit log.
     """
     profile, verb = given.profile, evidence.verb
@@ -169,7 +170,7 @@ def _to_end(profile: Profile) -> str:
 
 
 class ReceiptBook:
-    """The receipts, a file each, below one directory of mode 0700."""
+    """The receipts, one file each, in one directory of mode 0700."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -178,7 +179,7 @@ class ReceiptBook:
         """Write a receipt, or its newer state.
 
         Raises:
-            OSError: it is not there.
+            OSError: it was not written.
         """
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         files.publish(self.folder / f"{receipt.action}.json", msgspec.json.encode(receipt))
@@ -186,7 +187,10 @@ class ReceiptBook:
     def finish(
         self, action: str, state: ActionState, at: float, said: str, spent: float | None = None
     ) -> Receipt | None:
-        """Write how an action ended; return its receipt, None where there is none or it cannot be written."""
+        """Record how an action ended; return its receipt, or None if there is none.
+
+        A failure to write it is ignored.
+        """
         found = self._read(self.folder / f"{action}.json")
         if found is None:
             return None
@@ -198,7 +202,7 @@ class ReceiptBook:
         return found
 
     def newest(self, box: str, *, settled: bool = False) -> Receipt | None:
-        """Return the newest receipt of a box; `settled`: of those whose outcome is known."""
+        """Return the newest receipt of a box; with `settled`, the newest with a known outcome."""
         mine = [one for one in self._all() if one.box == box and (one.settled or not settled)]
         return max(mine, key=lambda one: one.begun_at, default=None)
 
@@ -217,7 +221,10 @@ class ReceiptBook:
 
 
 def receipt_title(receipt: Receipt) -> str:
-    """Return what happened, in a few words: no question, since nothing is left to decide."""
+    """Return what happened, in a few words.
+
+    Not a question, since there is nothing left to decide.
+    """
     done = receipt.verb.done_word
     if receipt.state is ActionState.YOURS:
         return f"{receipt.box}: waits for your click"
@@ -229,7 +236,7 @@ def receipt_title(receipt: Receipt) -> str:
 
 
 def receipt_rows(receipt: Receipt) -> tuple[tuple[str, str], ...]:
-    """Return the receipt as (label, text) for a screen or a command; an empty label continues the row above."""
+    """Return the receipt as (label, text) rows; an empty label continues the row above."""
     ended = moment(receipt.ended_at) if receipt.ended_at is not None else "its end is not known"
     rows = [
         (

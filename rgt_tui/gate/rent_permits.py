@@ -1,6 +1,6 @@
-"""The gate before renting a machine or changing a bid: the offer read again, its price, the person's consent. Pure.
+"""The gate before renting a machine or changing a bid: offer, price and consent. Pure.
 
-Only here is a `RentPermit` built; a test greps that it stays so.
+A `RentPermit` is built only here; a test checks that with grep.
 """
 
 from __future__ import annotations
@@ -16,43 +16,48 @@ from rgt_tui.model import Bid, BidReview, Offer, Refusal, RentPermit, RentReview
 from rgt_tui.profiles import money
 
 FRESH_S = 30.0
-"""Seconds for which an offer that was read again is good: prices and stock change by the minute."""
+"""Seconds for which an offer that was read again is valid: prices and stock change by the minute.
+"""
 DAY_H = 24.0
 UNKNOWN = "not known before the machine is there: unknown, not free"
 
 
 class RentCase(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the gate looks at for one rental."""
+    """Everything the gate considers for one rental."""
 
     box: str
-    """The name that the fleet file will give the machine."""
+    """The name that the machine will have in the fleet file."""
     account: str
     """`rgt_tui.model.box.ProviderRef.account`."""
     wish: Wish
     shown: Offer
-    """What the person has seen."""
+    """The offer that the person has seen."""
     fresh: Offer | None
     """The same offer, read again; None = it is no longer offered."""
     at: float | None
-    """When `fresh` was read, on the clock of `rgt_tui.model.evidence.steady`; None = it could not be."""
+    """When `fresh` was read, on the clock of `rgt_tui.model.evidence.steady`; None = it could not
+    be read.
+    """
     open: str = ""
-    """A creation of which nobody knows how it ended, in words: nothing is rented before that is known."""
+    """Description of a creation with an unknown outcome: nothing is rented until that is settled.
+    """
     taken: str = ""
-    """Why the fleet file cannot take the box; empty = it can."""
+    """Why the box cannot be added to the fleet file; empty = it can."""
     readonly: bool = False
 
 
 def rent_permit(
     case: RentCase, token: str, ticks: float, *, typed: str, digest: str | None = None
 ) -> RentPermit | Refusal:
-    """Return a permit for exactly this offer at the price that the person saw, or every reason against it.
+    """Return a permit for exactly this offer at the price shown, or every reason against it.
 
     Args:
-        case: What is known.
-        token: What the machine's name or label will hold.
+        case: The known facts.
+        token: Becomes part of the machine's name or label.
         ticks: The steady clock.
-        typed: What the person typed.
-        digest: `RentReview.digest` of the review that was confirmed by another process; None = `case.shown` was.
+        typed: The text that the person typed.
+        digest: `RentReview.digest` of the review that another process confirmed; None = the person
+            saw `case.shown`.
     """
     return permit_if_agreed(
         case.shown,
@@ -71,7 +76,7 @@ class RentConsent(NamedTuple):
     box: str
     account: str
     phrase: str
-    """What must be typed."""
+    """The text that must be typed."""
     facts: str
     """SHA-256 of these terms."""
 
@@ -92,10 +97,10 @@ def permit_if_agreed(
         offer: The machine, at the price that the person saw.
         consent: The terms that the person must agree to.
         reasons: Objections found so far.
-        token: Random; it names the call, and lets a lost answer be looked for.
+        token: Random; it identifies the call, so that the machine can be found after a lost answer.
         ticks: The steady clock.
-        typed: What the person typed.
-        digest: Of the review that another process confirmed; None = the person saw `offer`.
+        typed: The text that the person typed.
+        digest: Digest of the review that another process confirmed; None = the person saw `offer`.
     """
     if typed != consent.phrase or not consent.box:
         reasons.append(f"what was typed is not exactly {consent.phrase!r}")
@@ -147,7 +152,7 @@ def _objections(case: RentCase, ticks: float) -> list[str]:
             found.append(
                 f"it costs {money(offer.per_hour, offer.currency)}/h, at most {most} were to be paid"
             )
-    # `not <=` rather than `>`: an age that is not a number must refuse, too.
+    # `not <=` instead of `>`: NaN must refuse, too.
     if case.at is None:
         found.append("the offer could not be read again")
     elif not -AHEAD_S <= ticks - case.at <= FRESH_S:
@@ -162,7 +167,7 @@ def _objections(case: RentCase, ticks: float) -> list[str]:
 
 
 def _moved(shown: Offer, fresh: Offer) -> list[str]:
-    """Say what of an offer is no longer as the person saw it. Cheaper is fine; the rest of what is agreed is not."""
+    """Return what has changed in an offer since the person saw it. A lower price is accepted."""
     found = []
     if fresh.currency != shown.currency:
         found.append(f"its price is in {fresh.currency} now, and was in {shown.currency}")
@@ -194,14 +199,14 @@ def _spot(spot: bool) -> str:
 
 
 def phrase_of(case: RentCase) -> str:
-    """Return what must be typed: the box's name, or more where its price is unknown."""
+    """Return the text that must be typed: the box's name, longer if its price is unknown."""
     if case.shown.per_hour is not None:
         return case.box
     return f"{case.box} at any price"
 
 
 def facts_of(case: RentCase) -> str:
-    """Return the SHA-256 of what is agreed: the same as long as neither the offer nor the wish has changed."""
+    """Return the SHA-256 of the terms; it changes with the offer or the wish."""
     shown = case.shown
     stable = msgspec.structs.replace(shown, stock=None, reliability=None, notes=(), ends_at=None)
     facts = (case.box, case.account, case.wish, stable)
@@ -209,7 +214,7 @@ def facts_of(case: RentCase) -> str:
 
 
 def costs_of(offer: Offer) -> tuple[str, ...]:
-    """Return the full price, a line each."""
+    """Return the full price, one line per part."""
 
     def hour(amount: float | None) -> str:
         if amount is not None:
@@ -238,7 +243,7 @@ def rent_review(case: RentCase, ticks: float, *, will_send: str) -> RentReview:
     """Return what a person must see.
 
     Args:
-        case: What is known.
+        case: The known facts.
         ticks: The steady clock.
         will_send: The exact call, from the market's ``describe_creation``.
     """
@@ -254,29 +259,28 @@ def rent_review(case: RentCase, ticks: float, *, will_send: str) -> RentReview:
     )
 
 
-# The gate before the bid of a spot machine is changed: the bid as just read, its cost, the person's consent.
-# Pure.
+# The gate before the bid of a spot machine is changed: current bid, cost and consent. Pure.
 #
-# A bid is money like any other: the permit is the one of a rental (`rgt_tui.model.evidence.RentPermit`), for
-# the machine at the new price.
+# A bid costs money like a rental, so the permit is the same (`rgt_tui.model.evidence.RentPermit`),
+# for the machine at the new price.
 
 
 class BidCase(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the gate looks at for one change of a bid."""
+    """Everything the gate considers for one change of a bid."""
 
     box: str
     account: str
     """`rgt_tui.model.box.ProviderRef.account`."""
     bid: Bid
-    """As just read."""
+    """The current bid, just read."""
     at: float
     """When it was read, on the clock of `rgt_tui.model.evidence.steady`."""
     price: float
-    """The new bid, an hour."""
+    """The new bid per hour."""
     limits: tuple[float, float]
-    """The least and the most that the platform accepts."""
+    """The minimum and maximum that the platform accepts."""
     agreed_per_hour: float | None = None
-    """The limit of the fleet file (`asked`); None = none."""
+    """The limit in the fleet file (`asked`); None = none."""
     readonly: bool = False
 
 
@@ -286,10 +290,10 @@ def bid_permit(
     """Return a permit for exactly this bid, or every reason against it.
 
     Args:
-        case: What is known.
+        case: The known facts.
         token: Random, so that the permit is used once.
         ticks: The steady clock.
-        typed: What the person typed.
+        typed: The text that the person typed.
         digest: `BidReview.digest` of the dry run that is confirmed; None = the person saw `case`.
     """
     return permit_if_agreed(
@@ -304,7 +308,7 @@ def bid_permit(
 
 
 def bid_offer(case: BidCase) -> Offer:
-    """Return the machine at the new price, as an offer that a permit names."""
+    """Return the machine at the new price, as an offer for the permit."""
     bid = case.bid
     return Offer(
         kind=bid.kind,
@@ -324,7 +328,7 @@ def is_below_least(case: BidCase) -> bool:
 
 
 def bid_phrase(case: BidCase) -> str:
-    """Return what must be typed: the box's name, or more where the machine would be lost to others."""
+    """Return the text that must be typed: the box's name, longer if the machine would be lost."""
     if is_below_least(case):
         return f"{case.box} may be taken away"
     return case.box
@@ -353,7 +357,7 @@ def _bid_objections(case: BidCase, ticks: float) -> list[str]:
         found.append("it was rented on demand: it has no bid, and nobody can take it away")
     if case.bid.is_bid is None:
         found.append("the platform does not say whether it was rented by a bid")
-    # `not <=`: a price that is not a number must refuse, too.
+    # `not <=`: NaN must refuse, too.
     if not least <= case.price <= most:
         limits = f"{money(least, case.bid.currency)} to {money(most, case.bid.currency)}"
         found.append(f"the platform accepts bids of {limits} an hour")
@@ -399,7 +403,7 @@ def _bid_lines(case: BidCase) -> list[str]:
 
 
 def _facts_of(case: BidCase) -> str:
-    """Return the SHA-256 of what is agreed; the same as long as the bid, its price and its machine are."""
+    """Return the SHA-256 of the terms; it changes with the bid, its price or its machine."""
     bid = msgspec.structs.replace(case.bid, status="")
     facts = (case.box, case.account, case.price, bid)
     return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()

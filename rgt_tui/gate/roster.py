@@ -1,4 +1,4 @@
-"""Everything on a box that a verb could delete, and what keeps each part: storage, a copy, consent, or nothing."""
+"""Everything on a box that a verb could delete, and what protects each part, if anything."""
 
 from __future__ import annotations
 
@@ -23,34 +23,36 @@ from rgt_tui.profiles import copy_survives, how_many, listed, path_survives, quo
 
 RESULTS = "results"
 SHOWN = 60
-"""Directories that are items of their own, the largest first; the rest is one item."""
+"""Number of directories with an item of their own, the largest first; the rest share one item."""
 LEFT_OUT_LIMIT_BYTES = 500_000_000
-"""Of the files that one rule of the box leaves out by their place alone: more than this blocks a verb until a
-person ignores the rule by its name. Results of less may hide among caches; the newest file is shown for that."""
+"""Limit for files that a rule excludes only because of their location: more bytes than this block a
+verb until a person ignores the rule by name. Smaller results may hide among caches, so the newest
+file is shown.
+"""
 MOST_NAMED = 20
-"""Directories of a row that is about many, and bad files of a copy."""
+"""Maximum number of directories named in a combined item, and of bad files named of a copy."""
 SAID = ("ignored", "copy")
-"""Why a directory is safe that is shown all the same: a person said so, or pulled it just now."""
+"""Reasons for safety that are shown anyway: a person decided it, or has just pulled the files."""
 COPY_SLACK_S = 2.0
-"""The runner notes when a cell has ended right after its process did, and then makes the copy."""
+"""The runner records the end of a cell right after its process exits, and then makes the copy."""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked on purpose for an action: of the box, and of the copies here."""
+    """What was collected for an action: the box's results, and the local copies."""
 
     results: Results | None = None
     problem: str = "nobody has asked the box"
     """Why there are no `results`."""
     at: float | None = None
-    """When the box was asked, by the steady clock."""
+    """When the box was queried, by the steady clock."""
     proofs: tuple[CopyProof, ...] = ()
     proofs_problem: str | None = None
-    """Why the copies here could not be looked at."""
+    """Why the local copies could not be checked."""
 
 
 class _Fate(msgspec.Struct, frozen=True):
     safe: str = ""
-    """What keeps it: ``storage``, ``copy``, ``durable`` or ``ignored``; empty = nothing."""
+    """What protects it: ``storage``, ``copy``, ``durable`` or ``ignored``; empty = nothing."""
     text: str = ""
 
 
@@ -62,15 +64,15 @@ def roster(
     known: Mapping[str, str],
     ignored: frozenset[str] = frozenset(),
 ) -> tuple[EvidenceItem, ...]:
-    """Say of every directory that holds results whether the verb would take the only copy.
+    """Return for each directory with results whether the verb would delete the only copy.
 
     Args:
-        told: What the box lists, and what was pulled.
+        told: The results that the box lists, and the local copies.
         state: The box: its cells, its clock, its description.
         profile: The platform; None = unknown, which refuses.
         verb: Park or destroy.
         known: Mount point → tier name.
-        ignored: Keys of items whose files the person says are no result.
+        ignored: Keys of items whose files are not results, according to the person.
     """
 
     def item(
@@ -136,9 +138,12 @@ def _left_out(
     known: Mapping[str, str],
     ignored: frozenset[str],
 ) -> Iterator[EvidenceItem]:
-    """Show what the rules of the box left out. One that goes by place alone may be wrong about so much of it.
+    """Report what the box's rules excluded.
 
-    A rule counts all over the box: it can only lose something where any storage of the box is lost.
+    A rule by location alone may be wrong about large amounts.
+
+    A rule applies to the whole box, so it can lose something only if some storage of the box is
+    lost.
     """
     assert told.results is not None
     skew = state.clock_skew or 0.0
@@ -185,7 +190,7 @@ def _left_out(
 
 
 def key_of(path: str) -> str:
-    """Return the key of the item of a directory."""
+    """Return the key of a directory's item."""
     return f"{RESULTS}:{path}"
 
 
@@ -197,7 +202,10 @@ def kept_by(
     known: Mapping[str, str],
     ignored: frozenset[str] = frozenset(),
 ) -> tuple[tuple[ResultGroup, str], ...]:
-    """Return each directory with what keeps it: ``storage``, ``copy``, ``durable``, ``ignored``; empty = nothing."""
+    """Return each directory with what protects it.
+
+    That is ``storage``, ``copy``, ``durable`` or ``ignored``; empty = nothing.
+    """
     groups = told.results.groups if told.results is not None else ()
     return tuple(
         (one, _fate(one, told, state, profile, verb, known, ignored).safe) for one in groups
@@ -246,7 +254,10 @@ def _fate(
 
 
 def _is_mount_within(group: ResultGroup, cell: Cell, told: Told) -> bool:
-    """Tell whether a directory is a mount within those of a cell: the copy of the cell may be older than the mount."""
+    """Return whether a directory is a mount inside a cell's directories.
+
+    The cell's copy may be older than such a mount.
+    """
     table = told.results.mounts if told.results is not None else ()
     return group.path not in (cell.out, cell.durable_path) and any(
         row.path == group.path for row in table
@@ -254,7 +265,10 @@ def _is_mount_within(group: ResultGroup, cell: Cell, told: Told) -> bool:
 
 
 def matches(path: str, glob: str) -> bool:
-    """Tell whether a directory, or one above it, is named by a path or glob; ``*`` does not stop at a slash."""
+    """Return whether a path or glob matches a directory or a parent of it.
+
+    ``*`` also matches slashes.
+    """
     parts = path.split("/")
     return any(
         fnmatchcase("/".join(parts[:end]), glob.rstrip("/")) for end in range(2, len(parts) + 1)
@@ -273,7 +287,7 @@ def _unproved(group: ResultGroup, proof: CopyProof) -> str:
 
 
 def _cell_of(group: ResultGroup, state: BoxState) -> Cell | None:
-    """Return the one cell that owns a directory; where two queues have one of that name, nobody can tell."""
+    """Return the one cell that owns a directory; None if two queues have a cell of that name."""
     if not group.owner.startswith("cell "):
         return None
     name = group.owner.removeprefix("cell ")
@@ -341,7 +355,7 @@ def _summary(fates: list[tuple[ResultGroup, _Fate]]) -> str:
 def _without_list(
     state: BoxState, profile: Profile, verb: Verb, known: Mapping[str, str]
 ) -> Iterator[EvidenceItem]:
-    """Say what cells and checkpoints tell of results where the box cannot list them: it is all that is known."""
+    """Report the results known from cells and checkpoints if the box cannot list them."""
     cells = [(queue.path, cell) for queue in state.queues for cell in queue.cells]
     copied = {cell.name for _, cell in cells if copy_survives(cell, profile, known, verb) is True}
     problems: dict[str, str] = {}
@@ -369,7 +383,7 @@ def _without_list(
 
 
 def _paths(state: BoxState, handled: set[str]) -> dict[str, str]:
-    """Return where cells and runs that are not `handled` have something, by name."""
+    """Return the paths of cells and runs that are not `handled`, by name."""
     paths: dict[str, str] = {}
     for queue in state.queues:
         for cell in queue.cells:
@@ -382,7 +396,7 @@ def _paths(state: BoxState, handled: set[str]) -> dict[str, str]:
 
 
 def _why(cell: Cell, profile: Profile, known: Mapping[str, str]) -> str:
-    """Return why a done cell's result would not outlive a destroy."""
+    """Return why a done cell's result would not survive a destroy."""
     name = quoted(cell.name)
     if cell.durable != "verified" or not cell.durable_path:
         return f"{name} has no verified durable copy ({cell.durable or 'the job names no durable directory'})"

@@ -1,7 +1,7 @@
-"""Which rank failed to join which collective, by torch's flight recorder and by NCCL's ``ncclras``. Pure.
+"""Finds the rank that did not join a collective, from torch's flight recorder or ``ncclras``. Pure.
 
-Each rank writes a dump (https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html), which comes here as
-plain values: whole from a file, or cut by the agent to the entries that count.
+Each rank writes a dump (https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html),
+given here as plain values: complete from a file, or reduced by the agent to the relevant entries.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SAME_SIZES = frozenset(
     ("all_reduce", "allreduce", "broadcast", "reduce", "all_gather", "allgather", "_all_gather_base",
      "reduce_scatter", "_reduce_scatter_base", "allreduce_coalesced")
 )  # fmt: skip
-"""Collectives to which every rank brings as much."""
+"""Collectives to which every rank contributes the same amount."""
 _TO_ONE = re.compile(r"\b(send|recv) (\d{1,7})(?:->|<-)(\d{1,7})$")
 _NO_COLLECTIVE = re.compile(r"\b(?:send|recv)\b")
 _HEADING = re.compile(r"(?:#\d+-\d+ \([0-9a-f]+\) )?(DEAD|INCOMPLETE|MISMATCH|NOCOMM|TIMEOUT)")
@@ -34,15 +34,15 @@ _SILENT = {"DEAD": "is taken for dead", "INCOMPLETE": "does not answer"}
 
 
 class Call(NamedTuple):
-    """A collective that a rank has come to."""
+    """A collective that a rank has reached."""
 
     name: str
-    """As the recorder writes it, without the library: ``all_reduce``."""
+    """As recorded, without the library: ``all_reduce``."""
     sizes: str
     dtypes: str
     done: bool
     where: str
-    """The innermost line that is not torch's own, where it was recorded; else ""."""
+    """The innermost line outside of torch, if recorded; else ""."""
 
     def __str__(self) -> str:
         told = f"{self.name} of {self.sizes}" if self.sizes else self.name
@@ -54,10 +54,10 @@ class Call(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message from one rank to another that a rank has not got rid of, or not got."""
+    """A message between two ranks that is not sent or not received yet."""
 
     sends: bool
-    """False where the rank waits for it."""
+    """False if the rank is the receiver."""
     peer: int
     call: Call
 
@@ -68,15 +68,15 @@ class Message(NamedTuple):
 
 
 class RankDump(NamedTuple):
-    """What one rank has written down."""
+    """The dump of one rank."""
 
     rank: int
     groups: Mapping[str, Mapping[int, Call]]
-    """Group → number of the collective in it → the call."""
+    """Group → sequence number of the collective → the call."""
     members: frozenset[int]
-    """The ranks of the job, where it says so."""
+    """The ranks of the job, if recorded."""
     messages: Mapping[str, Sequence[Message]] = {}
-    """Group → the messages that are not through, in the order of the program."""
+    """Group → pending messages, in program order."""
 
 
 class Verdict(NamedTuple):
@@ -85,18 +85,18 @@ class Verdict(NamedTuple):
     text: str
     confidence: float
     ranks: tuple[int, ...] = ()
-    """Those that the others wait for, or that differ from the most; () = it cannot be told which."""
+    """The ranks that the others wait for, or that differ from the majority; () = unknown."""
 
 
 def dump_of(value: Any, rank: int) -> RankDump:
-    """Return what a dump of the flight recorder says.
+    """Parse a dump of the flight recorder.
 
     Args:
-        value: It; of everything that has keys only ``get`` is called.
-        rank: Which rank's it is: the file's name says it, its content does not.
+        value: The dump; on mappings only ``get`` is called.
+        rank: Its rank, known from the file's name, not its content.
 
     Raises:
-        ValueError: It is no such dump.
+        ValueError: it is not such a dump.
     """
     entries = _get(value, "entries")
     if not isinstance(entries, list) or not isinstance(_get(value, "version"), str):
@@ -133,10 +133,10 @@ def _call(entry: Any, name: str) -> Call:
 def _messages(
     entries: Sequence[Any], members: Mapping[str, frozenset[int]]
 ) -> dict[str, list[Message]]:
-    """Return the messages that are not through, by group.
+    """Return the pending messages by group.
 
-    Of those that are sent together only the entry ``coalesced`` behind them, of the same number, is ever told to be
-    through.
+    Of messages sent together, only the following ``coalesced`` entry of the same number is marked
+    as done.
     """
     through = {
         (_group(entry), _get(entry, "p2p_seq_id"))
@@ -157,7 +157,7 @@ def _messages(
         ranks = sorted(
             members.get(_group_name(entry)) or max(members.values(), key=len, default=frozenset())
         )
-        peer = int(told[3])  # within its group
+        peer = int(told[3])  # its index within the group
         call = _call(entry, name)
         found.setdefault(_group(entry), []).append(
             Message(told[1] == "send", ranks[peer] if peer < len(ranks) else peer, call)
@@ -166,7 +166,10 @@ def _messages(
 
 
 def compared(dumps: Sequence[RankDump]) -> list[Verdict]:
-    """Return what is wrong between the ranks, the surest first; [] = everything is matched, and collectives through."""
+    """Return what is wrong between the ranks, the surest first.
+
+    [] = everything matches, and all collectives are done.
+    """
     ranks = {dump.rank for dump in dumps}
     missing = sorted(frozenset().union(*(dump.members for dump in dumps)) - ranks)
     names = dict.fromkeys(name for dump in dumps for name in dump.groups)
@@ -237,7 +240,7 @@ def _of_group(
 
 
 def _of_messages(dumps: Sequence[RankDump]) -> Iterator[Verdict]:
-    """Tell who has no counterpart for which message; of a chain of ranks that wait, the last is named."""
+    """Report messages without a counterpart; of a chain of waiting ranks, the last is named."""
     held: dict[int, dict[int, str]] = {}
     by_rank = {dump.rank: dump for dump in dumps}
     for dump in dumps:
@@ -270,7 +273,7 @@ def _of_messages(dumps: Sequence[RankDump]) -> Iterator[Verdict]:
 def _end_of_chain(
     held: Mapping[int, Mapping[int, str]], by_rank: Mapping[int, RankDump]
 ) -> Verdict:
-    """Return who holds up the others by messages: rank → whom it waits for → with what."""
+    """Return the rank at the end of the chain; `held` is rank → peer → pending message."""
     rank = min(held)
     seen = [rank]
     while (peer := next(iter(held[rank]))) in held and peer not in seen:
@@ -291,7 +294,7 @@ def _end_of_chain(
 
 
 def _instead(dump: RankDump) -> str:
-    """Say what a rank does in place of taking part in a message."""
+    """Return what a rank does instead of its part of a message."""
     for group, mine in dump.groups.items():
         number = max(mine)
         if not mine[number].done:
@@ -356,7 +359,7 @@ def _group(entry: Any) -> str:
 
 
 def _listed(value: Any) -> str:
-    """Return sizes, or names of types, as one text; one of a single entry without its brackets."""
+    """Return sizes, or type names, as one text without outer brackets."""
     if not isinstance(value, (list, tuple)):
         return ""
     parts = [
@@ -378,7 +381,7 @@ def _where(frames: Any) -> str:
 
 
 def _members(config: Any) -> dict[str, frozenset[int]]:
-    """Return the ranks of the groups that are described, by name."""
+    """Return the ranks of the described groups, by name."""
     groups = config.items() if isinstance(config, Mapping) else getattr(config, "items", ())
     told = [(name, _get(group, "ranks")) for name, group in groups]
     return {
@@ -388,19 +391,19 @@ def _members(config: Any) -> dict[str, frozenset[int]]:
     }
 
 
-# What NCCL's client ``ncclras`` reports of a job: ranks that do not answer, or lag behind the others. Pure.
+# Reports of NCCL's client ``ncclras`` about a job: ranks that do not answer, or lag behind. Pure.
 #
-# https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html; as text since NCCL 2.24,
-# as JSON since 2.28.7.
+# https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html; as text since
+# NCCL 2.24, as JSON since 2.28.7.
 
 
 def is_ncclras(text: str) -> bool:
-    """Tell whether a text is the output of ``ncclras``, or of its end."""
+    """Return whether a text is the output of ``ncclras``, or its end."""
     return "Communicators" in text and ("Job summary" in text or "Ranks    Status" in text)
 
 
 def of_ncclras(text: str) -> list[Verdict]:
-    """Return what the output of ``ncclras`` shows: processes that do not answer, ranks that are behind the others."""
+    """Return what ``ncclras`` output shows: processes that do not answer, ranks that lag behind."""
     heading, what = "", ""
     lost: list[str] = []
     missing: list[int] = []
@@ -427,7 +430,7 @@ def of_ncclras(text: str) -> list[Verdict]:
 
 
 def is_ras_json(value: Any) -> bool:
-    """Tell whether a value is what ``ncclras -f json`` has written."""
+    """Return whether a value is the output of ``ncclras -f json``."""
     return (
         isinstance(value, Mapping)
         and isinstance(value.get("communicators"), list)
@@ -436,11 +439,11 @@ def is_ras_json(value: Any) -> bool:
 
 
 def of_ras_json(value: Mapping[str, Any], *, twice: bool = False) -> list[Verdict]:
-    """Return what the output of ``ncclras -f json`` shows, as `of_ncclras` does of its text.
+    """Return what the output of ``ncclras -f json`` shows, like `of_ncclras` for text.
 
     Args:
-        value: It.
-        twice: A second look has shown the same.
+        value: The output.
+        twice: A second query has shown the same.
     """
     found: list[Verdict] = []
     for group in value["communicators"]:
@@ -481,7 +484,14 @@ def _verdicts(
     *,
     twice: bool = False,
 ) -> list[Verdict]:
-    """Return what is told of one communicator: ranks and processes that are not there; operation → count → who."""
+    """Return the verdicts about one communicator.
+
+    Args:
+        missing: Missing ranks.
+        lost: Descriptions of missing processes.
+        counts: Operation → count → ranks with that count.
+        twice: A second query has shown the same.
+    """
     verdicts = []
     if lost or missing:
         ranks = sorted(set(missing))

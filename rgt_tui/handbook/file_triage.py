@@ -1,4 +1,4 @@
-"""Triage of a log of any origin: the pages that its lines show, best first, and what its numbers show."""
+"""Triage of a log of any origin: the pages that its lines show, best first, and its numbers."""
 
 from __future__ import annotations
 
@@ -23,34 +23,37 @@ from rgt_tui.model import Fix, Severity
 
 PIECE = 1 << 20
 END = 1 << 18
-"""Bytes from the end of a log in which it is looked for that it went on."""
+"""Bytes at the end of a log in which signs of continuation are searched."""
 UNPACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "lzma"}
-"""What a packed file begins with → the module whose ``open`` unpacks it."""
+"""Magic bytes of a packed file → the module whose ``open`` unpacks it."""
 PACKED = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"PK\x03\x04": "zip",
     b"7z\xbc\xaf": "7z",
     b"\x04\x22\x4d\x18": "lz4",
 }
-"""The same of what nothing here unpacks: no word of it would be seen."""
+"""The same for formats that cannot be unpacked here, and so not searched."""
 LONGEST_MARK = max(map(len, (*UNPACKED, *PACKED)))
 SPECIFIC, GENERAL, SYMPTOM = 0.95, 0.7, 0.5
-"""How sure a finding is: its line says it, its line says something general, it only follows from something else."""
+"""Confidence of a finding: a specific line, a general line, a mere consequence."""
 EXCEPTION = "PY1"
-"""Page of the exceptions that no other page knows."""
+"""Page for exceptions that no other page knows."""
 KERNEL, KILLED = "U9", "U3"
-"""Pages of a process that the kernel killed for memory, and of one that was killed by nobody knows whom."""
+"""Pages for a process killed by the kernel's OOM killer, and for one killed by an unknown sender.
+"""
 NEAR_LIMIT = 0.9
-"""Share of the memory limit from which a kill by the kernel is plausible."""
+"""Share of the memory limit from which an OOM kill is plausible."""
 
 ABOVE, BELOW = 2, 8
-"""Lines around the name of an exception that belong to it: the statement that raised it, the rest of its message."""
+"""Lines around an exception's name that belong to it: the raising statement, and the rest of its
+message.
+"""
 LAST_WORDS = 12
 """Lines at the end of a log in which an exception without a traceback counts."""
 MAX_SAID = 400
-"""Characters of an exception's line that hints see."""
+"""Characters of an exception's line that hints are matched against."""
 TOGETHER = 200
-"""Lines that stand nearer to one another are of one end."""
+"""Lines closer to one another than this belong to the same end of a run."""
 _WENT_ON = re.compile(
     r"(?i)(?:\b|_)loss(?:_\w{1,9})?['\"]?(?:\s{0,9}[=:|]\s{0,9}|\s{1,9})(?:tensor\()?[-+]?\d"
     r"|^Warning: Permanently added '"
@@ -67,19 +70,22 @@ _BARE = re.compile(
     r"(?:[^\n'\"]{0,100}(?:[:|\]>-]|\b(?:ERROR|CRITICAL|FATAL))[ \t]{1,9}|[ \t]{1,9})?"
     r"((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)): (?![-+\d.%]+(?:\W|$))\S"
 )
-"""An exception of which a log has no traceback; `MeanAbsoluteError: 0.12` is none."""
+"""An exception without a traceback in the log; `MeanAbsoluteError: 0.12` is not one."""
 _KERNEL_SAYS = re.compile(r"(?i)oom|out of memory|memory limit")
 LOSS_STILL, ON_PROCESSOR, COUNT_RESTARTS, LOSS_GROWN, LOSS_BROKEN = "O2", "U31", "C12", "P12", "P8"
-"""Pages of a loss that never changes, a training on the processor, a count that begins anew, a loss that explodes, and
-one that is no number."""
+"""Pages for a constant loss, training on the CPU, a count that restarts, an exploding loss, and a
+loss that is not a number.
+"""
 LEAST_LOSSES = 10
-"""Losses from which a curve is judged."""
+"""Minimum number of losses for judging a curve."""
 LEAST_DIGITS = 4
-"""Digits of a loss that must be there: two equal ones of fewer are no wonder."""
+"""Minimum digits of a loss: with fewer, equal values are not suspicious."""
 GROWTH, LARGE = 1000.0, 100.0
-"""Times its first and lowest value, and the least value, from which a loss has exploded."""
+"""A loss has exploded from this multiple of its first and lowest value, and from this minimum
+value.
+"""
 LONGEST_LINE = 1000
-"""Characters of a line that are looked at."""
+"""Characters of a line that are searched."""
 _LOSS = re.compile(
     r"(?i)(?<![A-Za-z_/])(?:(?:train|training|total)[_/ ])?loss['\"]?\s{0,3}[=:]?\s{0,3}['\"]?"
     r"(\d{1,30}(?:\.\d{1,20})?(?:e[+-]?\d{1,3})?)(?![\w.])"
@@ -102,7 +108,7 @@ _NO_NUMBER = ("nan", "inf", "-inf", "+inf")
 
 
 class Unreadable(Exception):
-    """A file that cannot be read; names it."""
+    """A file that cannot be read; the message names it."""
 
 
 class FileFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,13 +124,13 @@ class FileFinding(msgspec.Struct, frozen=True, kw_only=True):
     fix: tuple[Fix, ...]
     never: str
     times: int = 1
-    """Lines of another kind each; such as differ by numbers alone count once."""
+    """Number of distinct matching lines; lines that differ only in numbers count once."""
 
     @classmethod
     def of(
         cls, page: Page, line: str, confidence: float, *, line_no: int = 0, times: int = 1
     ) -> FileFinding:
-        """Return what `line` shows: the page with its words, its steps, and how sure that is."""
+        """Return the finding of `line`: the page's texts and steps, with the confidence."""
         return cls(
             gotcha=page.id,
             title=page.title,
@@ -142,15 +148,15 @@ class FileFinding(msgspec.Struct, frozen=True, kw_only=True):
 def triage_file(
     path: Path, pages: Mapping[str, Page], also: Callable[[bytes], None] | None = None
 ) -> list[FileFinding]:
-    """Return what a file shows, the best first; ``-`` is standard input, what gzip, bzip2 or xz packed is unpacked.
+    """Return what a file shows, the best first; ``-`` is stdin; gzip, bzip2 and xz are unpacked.
 
     Args:
-        path: Of the file.
+        path: The file.
         pages: The handbook.
         also: Called with each piece that is read.
 
     Raises:
-        Unreadable: it is missing, no regular file, damaged, or packed by something else.
+        Unreadable: it is missing, not a regular file, damaged, or packed in another format.
     """
     searcher = Searcher(pages.values())
     hits: list[LineHit] = []
@@ -173,8 +179,8 @@ def triage_file(
 
 
 def damage() -> tuple[type[Exception], ...]:
-    """Return what is raised by a file of `opened` that cannot be read, or cannot be unpacked."""
-    xz = sys.modules.get("lzma")  # loaded by the first file that it has packed
+    """Return the exceptions raised for a file of `opened` that cannot be read or unpacked."""
+    xz = sys.modules.get("lzma")  # imported only if a file was packed with it
     return (OSError, EOFError, zlib.error, *(() if xz is None else (xz.LZMAError,)))
 
 
@@ -184,7 +190,7 @@ def unreadable(path: Path, error: Exception) -> Unreadable:
 
 
 class _Begun(RawIOBase):
-    """A stream of which the first bytes were read already, and that cannot be wound back."""
+    """A non-seekable stream whose first bytes have been read already."""
 
     def __init__(self, head: bytes, rest: BinaryIO) -> None:
         self._head, self._rest = head, rest
@@ -204,13 +210,13 @@ class _Begun(RawIOBase):
 
 
 def opened(path: Path) -> BinaryIO:
-    """Open a file that a person has named; what gzip, bzip2 or xz packed is unpacked, ``-`` is standard input.
+    """Open a file that a person named; gzip, bzip2 and xz are unpacked, ``-`` is stdin.
 
     Raises:
-        OSError: it cannot be opened, is no file, or is packed by something that nothing here unpacks.
+        OSError: it cannot be opened, is not a file, or is packed in an unsupported format.
     """
     file = os.fdopen(os.dup(sys.stdin.fileno()), "rb") if str(path) == "-" else open_named(path)
-    head = file.read(LONGEST_MARK)  # what a pipe has is not always all of it
+    head = file.read(LONGEST_MARK)  # a pipe may return fewer bytes
     if file.seekable():
         file.seek(0)
     else:
@@ -219,7 +225,7 @@ def opened(path: Path) -> BinaryIO:
         if head.startswith(mark):
             try:
                 return cast(BinaryIO, import_module(module).open(file))
-            except ImportError:  # a Python may have been built without bzip2 or xz
+            except ImportError:  # Python may have been built without bzip2 or xz
                 file.close()
                 raise OSError(
                     None, f"this Python has no {module} to unpack it: unpack it first"
@@ -232,7 +238,7 @@ def opened(path: Path) -> BinaryIO:
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:
-    """Yield what a file says, as UTF-8: PowerShell writes UTF-16, and editors of Windows a mark before the text."""
+    """Yield the file as UTF-8: PowerShell writes UTF-16, and Windows editors a byte order mark."""
     data = file.read(PIECE).removeprefix(codecs.BOM_UTF8)
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     decoder = codecs.getincrementaldecoder("utf-16")("replace") if wide else None
@@ -244,7 +250,7 @@ def _pieces(file: BinaryIO) -> Iterator[bytes]:
 def ranked(
     hits: Sequence[LineHit], pages: Mapping[str, Page], newest: int = -1
 ) -> list[FileFinding]:
-    """Return what the judge makes of the lines that were found, see `Judge.told`."""
+    """Return the judge's findings for the matching lines, see `Judge.told`."""
     told = Judge(pages).told(hits, newest)
     return [
         FileFinding.of(
@@ -254,29 +260,29 @@ def ranked(
     ]
 
 
-# Judges what a log shows: of all matching lines, which count, how certain each is, and which comes first.
+# Judges a log's matching lines: which count, their confidence, and which comes first.
 #
-# A file is judged at its end, the log of a box as it grows: by the same rules, so that both say the same
-# first.
+# A file is judged at its end, a box's log as it grows: by the same rules, so that both report the
+# same first.
 
 
 class Told(NamedTuple):
-    """What a log shows: one page, with the line that tells most."""
+    """One page that a log shows, with its most significant line."""
 
     page: Page
     hit: LineHit
     confidence: float
     times: int = 1
-    """Lines of another kind each; such as differ by numbers alone count once."""
+    """Number of distinct matching lines; lines that differ only in numbers count once."""
 
     @property
     def guess(self) -> bool:
-        """The page is what the line is probably about: no pattern of its own found it."""
+        """Whether the page is only a guess from a hint, without a matching pattern of its own."""
         return self.page.id != self.hit.id
 
 
 class Judge:
-    """Judges what was found in a log.
+    """Judges the matches in a log.
 
     Args:
         pages: The handbook, by id.
@@ -288,7 +294,7 @@ class Judge:
         self._hints = [(hint, page) for page in pages.values() for hint in page.hints]
 
     def sure(self, page: Page) -> float:
-        """Return how sure a finding of `page` is by its line alone."""
+        """Return the confidence of a finding of `page` from its line alone."""
         if page.symptom_only:
             return SYMPTOM
         if page.id in self._general:
@@ -296,11 +302,11 @@ class Judge:
         return SPECIFIC
 
     def told(self, hits: Sequence[LineHit], went_on: int = -1) -> list[Told]:
-        """Return one finding a page, the best first: the specific before the general, causes before consequences.
+        """Return one finding per page, best first: specific before general, causes before symptoms.
 
         Args:
-            hits: As they were found.
-            went_on: Number of the newest line that shows that the log went on; -1 = none does.
+            hits: The matches.
+            went_on: Number of the newest line that shows that the log continued; -1 = none.
         """
         lines: dict[str, dict[int, LineHit]] = {}
         for hit in self._lasting(hits, went_on):
@@ -320,16 +326,16 @@ class Judge:
         if not at:
             return told
         likely = self._likely(told[at - 1], lines)
-        if not causes or any(
-            one.page.symptom_only for one in likely
-        ):  # what was found by its words is surer
+        # a match of its own pattern is surer
+        if not causes or any(one.page.symptom_only for one in likely):
             at = len(told)
         return [*told[:at], *likely, *told[at:]]
 
     def _lasting(self, hits: Sequence[LineHit], went_on: int) -> Sequence[LineHit]:
-        """Leave out what was tried again with success, or done without: the log went on behind it.
+        """Drop passing failures after which the log continued: retried with success, or optional.
 
-        What was raised stays: a traceback is written at once, and steps that came before it may be written later.
+        Raised exceptions are kept: a traceback is written at once, while earlier steps may be
+        flushed later.
         """
         newest: dict[str, float] = {}
         for hit in hits:
@@ -345,9 +351,10 @@ class Judge:
         return Told(page, _telling(found, last=page.symptom_only), self.sure(page), len(found))
 
     def _likely(self, end: Told, known: Container[str]) -> list[Told]:
-        """Return the page that an exception which none knows is probably about; of several the one named first.
+        """Return the page that an unknown exception is probably about, by the first matching hint.
 
-        Hints see its line, and behind that its innermost frame: the library that raised it tells what it was doing.
+        Hints are matched against its line followed by its innermost frame: the library that raised
+        it shows what was being done.
         """
         line, name = end.hit.line, end.hit.name
         line = line[line.find(name) :] if name and name in line else writer_of(line)[1]
@@ -363,13 +370,13 @@ class Judge:
 
 
 def went_on(end: str, last: int) -> int:
-    """Return the number of the newest line that shows that the run continued; -1 = none does.
+    """Return the number of the newest line that shows that the run continued; -1 = none.
 
-    That is a step, a host that answered, a command that ended well, a file that was downloaded.
+    That is a step, a host that answered, a command that succeeded, a downloaded file.
 
     Args:
-        end: Of the log.
-        last: Number of the line with which it ends.
+        end: End of the log.
+        last: Number of its last line.
     """
     newest = None
     for match in _WENT_ON.finditer(end):
@@ -380,12 +387,12 @@ def went_on(end: str, last: int) -> int:
 
 
 def last_words(end: str, last: int, went_on: int = -1) -> Iterator[LineHit]:
-    """Yield the exception with which a log ends although it has no traceback, as the last lines of one often have none.
+    """Yield the exception at the end of a log without a traceback.
 
     Args:
-        end: Of the log.
-        last: Number of the line with which it ends.
-        went_on: Number of the newest line that shows that the log went on.
+        end: End of the log.
+        last: Number of its last line.
+        went_on: Number of the newest line that shows that the log continued.
     """
     lines = end.rstrip().split("\n")[-LAST_WORDS:]
     after = end[len(end.rstrip()) :].count("\n")
@@ -396,13 +403,15 @@ def last_words(end: str, last: int, went_on: int = -1) -> Iterator[LineHit]:
 
 
 def killed_by(id_: str, line: str, kills: int | None, share: float | None) -> str:
-    """Return the page of a line in the light of the readings: a bare kill is the kernel's only if its counter moved.
+    """Return the page of a line given the readings.
+
+    A kill is the kernel's only if its counter rose.
 
     Args:
         id_: Page that the line shows, of any kind.
         line: The line.
-        kills: How often the kernel killed for memory; None = nobody has counted.
-        share: Of the memory's limit that was used, 0 to 1; None = nobody knows.
+        kills: Number of OOM kills; None = unknown.
+        share: Share of the memory limit in use, 0 to 1; None = unknown.
     """
     innocent = kills == 0 and (share is None or share < NEAR_LIMIT)
     if id_ == KERNEL and innocent and not _KERNEL_SAYS.search(line):
@@ -411,17 +420,17 @@ def killed_by(id_: str, line: str, kills: int | None, share: float | None) -> st
 
 
 def _is_end(one: Told, causes: Iterable[Told]) -> bool:
-    """Tell whether it is an exception of which no page knows more: what only warns did not end the run."""
+    """Return whether it is an exception without a specific page nearby. Warnings end no run."""
     return one.page.id == EXCEPTION and not any(
         -ABOVE <= cause.hit.line_no - one.hit.line_no <= BELOW for cause in causes
     )
 
 
 def _telling(found: Mapping[int, LineHit], *, last: bool) -> LineHit:
-    """Return the line that proves it: the first; of what any end leaves behind, the first one of the last end.
+    """Return the line that proves it: the first, or, with `last`, the first of the last end.
 
-    A traceback that was logged and survived is not what ended the run; of those that stand together the first is the
-    cause.
+    A traceback that was logged and survived did not end the run; of those close together, the first
+    is the cause.
     """
     numbers = sorted(found)
     at = len(numbers) - 1 if last else 0
@@ -430,12 +439,12 @@ def _telling(found: Mapping[int, LineHit], *, last: bool) -> LineHit:
     return found[numbers[at]]
 
 
-# What the numbers in a log show where no line reports a fault: a loss that never moves, a step count that
-# restarts.
+# What the numbers in a log show although no line reports a fault: a constant loss, a restarted step
+# count.
 
 
 class Sign(msgspec.Struct, frozen=True):
-    """A page that the numbers support, and the line that shows it; `place` counts from 0."""
+    """A page supported by the numbers, and the line that shows it; `place` counts from 0."""
 
     page: str
     line: str
@@ -449,13 +458,13 @@ def curve_findings(
     *,
     whole: bool = True,
 ) -> list[FileFinding]:
-    """Return `found`, and behind it what the figures show where nothing was found that ended the run.
+    """Return `found`, followed by what the numbers show if nothing fatal was found.
 
     Args:
-        lines: Of the log, in their order.
+        lines: The log's lines in order.
         pages: The handbook.
-        found: What the lines themselves say.
-        whole: No line is missing: their places are their numbers.
+        found: The findings from lines.
+        whole: No line is missing, so indexes are line numbers.
     """
     known = {one.gotcha for one in found}
     if any(one.severity == Severity.FATAL for one in found):
@@ -471,7 +480,7 @@ def curve_findings(
 
 
 def signs(lines: Sequence[str]) -> Iterator[Sign]:
-    """Yield what the figures of a log show."""
+    """Yield what the numbers of a log show."""
     losses = [
         (place, match[1])
         for place, line in enumerate(lines)
@@ -506,7 +515,7 @@ def _curve(lines: Sequence[str], losses: Sequence[tuple[int, str]]) -> Iterator[
 
 
 def _broken_in_table(lines: Sequence[str]) -> int | None:
-    """Return the first row of a table whose loss, a number in an earlier row, is none."""
+    """Return the first table row whose loss is not a number, after a row with a number."""
     width = column = 0
     finite = False
     for place, line in enumerate(lines):
@@ -528,7 +537,7 @@ def _broken_in_table(lines: Sequence[str]) -> int | None:
 
 
 def _begins_anew(lines: Sequence[str]) -> int | None:
-    """Return the line in which step or epoch begin at 0 or 1 although a checkpoint was loaded right before."""
+    """Return the line where step or epoch restarts at 0 or 1 right after loading a checkpoint."""
     highest: dict[str, int] = {}
     loaded = False
     for place, line in enumerate(lines):

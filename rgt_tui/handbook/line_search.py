@@ -1,6 +1,6 @@
 """Finds handbook pages in the lines of a log: literals first, then patterns.
 
-The first look is one automaton over all literals, by RE2, whose time grows with the text alone.
+The first pass uses one RE2 automaton for all literals, whose time is linear in the text.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import msgspec
 from rgt_tui.handbook.pages import Page
 
 AROUND = 25
-"""Lines before and behind a literal that a pattern may need."""
+"""Lines before and after a literal that a pattern may need."""
 BLOCK = 1 << 20
-"""Bytes that are looked through at a time."""
+"""Bytes searched at a time."""
 MAX_LINE = 2000
-"""Characters of a line that patterns see; of a longer one, those around the literal."""
+"""Maximum characters of a line for patterns; a longer line is cut around the literal."""
 MOST_TOGETHER = 200
-"""Lines that are searched in one go."""
+"""Maximum lines searched at once."""
 MOST_SHAPES = 20_000
-"""Kinds of lines that are remembered as looked into: logs repeat themselves."""
+"""How many kinds of searched lines are remembered, because logs repeat themselves."""
 ANSI = re.compile(
     rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|\x1b[()][0-9A-Za-z]|\x1b[=>78cDEHMNOZ]"
 )
@@ -34,27 +34,29 @@ _WRITER = re.compile(
     r"|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:(?: (?=\S|  File ))?|\(\w[\w.:-]{0,80} pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) "
     r"|\d{1,6}: (?=\S|  File )|[a-z][\w.-]{0,60}-\d{1,3} +\| |(?:  ){1,8}\| )+"
 )
-"""What stands before the lines of one of several writers (torch, torchrun --tee, MPI, Ray, srun --label, Compose) and
-before those of one exception of a group."""
+"""Prefixes of lines from one of several writers (torch, torchrun --tee, MPI, Ray, srun --label,
+Compose), and of the exceptions in a group.
+"""
 _STAMP = re.compile(
     r"\d{4}-\d\d-\d\dT[\d:.,]{8,20}(?:Z|[+-]\d\d:?\d\d)? (?:std(?:out|err) [FP] )?"
     r"|#\d{1,4} (?:\d{1,6}\.\d{1,4} |(?=ERROR: ))"
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?!Traceback )[\w.-]{1,64} "
     r"(?:(?:bash|sh|python[\d.]{0,5}|train\w{0,20}|run\w{0,20}|[\w-]{1,40}\.(?:sh|py))\[\d{1,8}\]: )?"
 )
-"""What a keeper of logs puts before each line: the runtime of a pod, a builder of images, the system's journal. Which
-program wrote it stays, but for scripts, as what programs say is known by their names."""
+"""Prefixes added by log collectors: a pod's runtime, an image builder, the systemd journal. The
+program's name is kept, except for scripts, because messages are recognised together with it.
+"""
 _TRACEBACK = "Traceback (most recent call last):"
 _ESCAPED = re.compile(r"Traceback \(most recent call last\):\\n(?:[^\"\\]|\\.){0,16000}")
-"""A traceback within a value of JSON: its lines end in a backslash and a letter."""
+"""A traceback inside a JSON string, with escaped line ends."""
 MOST_BEFORE = 120
-"""Characters that may stand before each line of a traceback."""
+"""Maximum characters before each line of a traceback."""
 _FRAME = re.compile(r"""(?s:.*)^ +(File "[^"\n]{1,400}", line \d+[^\n]{0,200})""", re.MULTILINE)
 _COMMENT = re.compile(r"\s*(?:#|//|\* )")
 _WORD = re.compile(r"\w+(?:[._-]\w+)*")
 _WEIGHTS = (("id", 12), ("title", 6), ("symptom", 4), ("topic", 3), ("cause", 2), ("never", 1))
 _ENDING = re.compile(r"(?<=\w{4})(?:ions?|ings?|ed|ers?|e?s|e)$")
-"""What a word may end with without meaning something else: hang, hangs, hanging."""
+"""Word endings that do not change the meaning: hang, hangs, hanging."""
 _SAY_NOTHING = frozenset(
     re.findall(
         r"\w+",
@@ -63,15 +65,15 @@ _SAY_NOTHING = frozenset(
     )
 )
 _SHORT = {"oom": "out of memory", "hf": "hugging face", "vram": "gpu memory"}
-"""What people write, as the pages have it."""
+"""Common abbreviations → their form in the pages."""
 _GENERAL = 1.2
-"""How much more a page counts that others are special cases of: a few words rarely mean one of those."""
+"""Weight factor for general pages: a few words rarely mean one of their special cases."""
 MOST_WORDS = 16
-"""Words of a term that count, from its beginning: lines of logs are long."""
+"""Maximum words of a term that are used, from its beginning: log lines are long."""
 LONG = 7
-"""Letters of a word that may be written as two."""
+"""Minimum letters of a word that may also be written as two words."""
 _ENOUGH = 0.5
-"""Share of what a term's words say that a page must be about."""
+"""Minimum share of the term's information that a page must match."""
 
 
 class LineHit(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,13 +81,13 @@ class LineHit(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     line: str
-    """The line that proves it, without escape sequences."""
+    """The proving line, without escape sequences."""
     line_no: int
     """From 1; a line that rewrites itself counts once."""
     name: str | None = None
     """First group of the pattern, e.g. the missing module."""
     frame: str = ""
-    """Of a match over several lines, the innermost frame of a traceback in it."""
+    """For a match over several lines, the innermost traceback frame in it."""
 
 
 class Row(NamedTuple):
@@ -94,11 +96,11 @@ class Row(NamedTuple):
     text: str
     number: int
     before: str = ""
-    """Which of several writers it is of, as it stands before the line."""
+    """The prefix that identifies one of several writers."""
 
 
 class Lookout:
-    """The cheap first look: which places of a text may belong to a page at all."""
+    """The cheap first pass: finds the places in a text that may match a page."""
 
     def __init__(self, pages: Iterable[Page]) -> None:
         self.pages = tuple(page for page in pages if page.patterns)
@@ -107,7 +109,7 @@ class Lookout:
             for needle in page.needles:
                 of.setdefault(needle.encode(), []).append(number)
         self._literals = {literal: of[literal] for literal in sorted(of)}
-        """Each with the places of its pages in `pages`."""
+        """Literal → indexes of its pages in `pages`."""
         self._cheap = {
             number: re.compile(page.needle_pattern.encode(), re.IGNORECASE | re.MULTILINE)
             for number, page in enumerate(self.pages)
@@ -128,7 +130,7 @@ class Lookout:
         self._which = _which(self._literals)
 
     def places(self, text: bytes) -> Iterator[int]:
-        """Yield a place in each line of `text` that may belong to a page, in order."""
+        """Yield one position per line of `text` that may match a page, in order."""
         at = 0
         if self._always:
             yield from _starts(text)
@@ -153,7 +155,7 @@ class Lookout:
             yield self.pages[number]
 
     def suspected(self, rows: Sequence[str]) -> dict[int, tuple[str, ...]]:
-        """Return the ids of pages whose literals occur in a row, by its position: for nearly all rows none."""
+        """Return row index → ids of pages whose literals occur in it; most rows have none."""
         data = [row.encode("utf-8", "replace") for row in rows]
         text = b"\n".join(data)
         found, at, number = {}, 0, 0
@@ -167,7 +169,7 @@ class Lookout:
 
 @functools.lru_cache(maxsize=8)
 def lookout(pages: tuple[Page, ...]) -> Lookout:
-    """Return the first look for these pages; to make one takes longer than to search a short text."""
+    """Return the cached first pass for these pages, which is slow to create."""
     return Lookout(pages)
 
 
@@ -184,13 +186,13 @@ def compiled_by_re2(pattern: bytes | str, *, fold: bool) -> Any:
     """Compile with RE2.
 
     Args:
-        pattern: Bytes to search in UTF-8 text that was not decoded.
-        fold: Upper and lower case are the same.
+        pattern: Bytes, to search in undecoded UTF-8 text.
+        fold: Ignore case.
 
     Raises:
-        ValueError: RE2 does not know the pattern; the message says why.
+        ValueError: RE2 rejects the pattern; the message says why.
     """
-    import re2  # here: a start without a log does not need it
+    import re2  # imported here: not needed without a log
 
     try:
         return re2.compile(pattern, options=_options(re2, fold))
@@ -207,12 +209,12 @@ def _options(re2: Any, fold: bool) -> Any:
 
 
 def _which(literals: Iterable[bytes]) -> Callable[[bytes], Iterable[bytes]]:
-    """Return what says which literals stand in a text, by one walk over it."""
-    import re2  # here: a start without a log does not need it
+    """Return a function that finds the literals in a text in one pass."""
+    import re2  # imported here: not needed without a log
 
     literals = tuple(literals)
     options = _options(re2, fold=False)
-    options.encoding = re2.Options.Encoding.LATIN1  # bytes, whatever they mean
+    options.encoding = re2.Options.Encoding.LATIN1  # bytes without a meaning
     together = re2.Set.SearchSet(options)
     for literal in literals:
         together.Add(re2.escape(literal))
@@ -224,33 +226,35 @@ def _which(literals: Iterable[bytes]) -> Callable[[bytes], Iterable[bytes]]:
 
 @functools.cache
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern when a log first has one of its literals: most are never needed."""
+    """Compile a pattern when a log first contains one of its literals: most are never needed."""
     return re.compile(pattern, re.MULTILINE)
 
 
 class Searcher:
-    """Searches a log that comes in pieces; in which pieces makes no difference.
+    """Searches a log given in pieces of any size.
 
     Args:
-        pages: What is looked for.
+        pages: The pages to find.
     """
 
     def __init__(self, pages: Iterable[Page]) -> None:
         self._lookout = lookout(tuple(pages))
         self._new = b""
-        """What was not looked at yet; a line may be cut at its end."""
+        """Data that is not searched yet; its last line may be incomplete."""
         self._cut = False
-        """What comes belongs to a line without an end, whose beginning was looked at."""
+        """The input continues an overlong line whose beginning was searched."""
         self._kept = b""
-        """Lines that were looked at, and that patterns may still need."""
+        """Searched lines that patterns may still need."""
         self._first = 1
-        """Number of the first line in `_kept`."""
+        """Line number of the first line in `_kept`."""
         self._open: list[tuple[int, int]] = []
-        """Lines with a literal, as places in `_kept`, each with its column, that are searched with what follows."""
+        """Lines with a literal (index in `_kept`, column) that are searched once enough lines
+        follow.
+        """
         self._shapes: set[bytes] = set()
 
     def feed(self, data: bytes) -> Iterator[LineHit]:
-        """Take the next bytes in; yield what they show, each page at most once a line."""
+        """Add bytes; yield the matches, each page at most once per line."""
         if self._cut:
             end = data.find(b"\n")
             data, self._cut = (data[end + 1 :], False) if end >= 0 else (b"", True)
@@ -259,12 +263,12 @@ class Searcher:
             yield from self._look(last=False)
 
     def close(self) -> Iterator[LineHit]:
-        """Yield what the end of the log shows."""
+        """Yield the matches at the end of the log."""
         yield from self._look(last=True)
 
     @property
     def line_ends(self) -> int:
-        """How many line ends were in the searched text."""
+        """Number of line ends in the searched text."""
         return self._first - 1 + self._kept.count(b"\n")
 
     def _look(self, *, last: bool) -> Iterator[LineHit]:
@@ -293,7 +297,7 @@ class Searcher:
         self._open = [(number - gone, column) for number, column in self._open]
 
     def _mark(self, block: bytes) -> None:
-        """Note the lines of a block, which will follow those that are kept, that may belong to a page."""
+        """Record the lines of a block, appended to the kept ones, that may match a page."""
         at, number = 0, self._kept.count(b"\n")
         for place in self._lookout.places(block):
             number += block.count(b"\n", at, place)
@@ -302,7 +306,7 @@ class Searcher:
                 self._open.append((number, place - (block.rfind(b"\n", 0, place) + 1)))
 
     def _is_new(self, block: bytes, place: int) -> bool:
-        """Tell whether no line like this one, but for its numbers, was looked into before."""
+        """Return whether no equal line, ignoring numbers, was searched before."""
         start = block.rfind(b"\n", 0, place) + 1
         end = block.find(b"\n", place)
         line = block[max(start, place - 300) : min(end if end >= 0 else len(block), place + 300)]
@@ -332,7 +336,7 @@ class Searcher:
 
 
 def _together(marked: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """Yield lines that are searched in one go: no two neighbours are far from each other, and not too many."""
+    """Yield groups of lines to search at once: with close neighbours, and of limited size."""
     group: list[tuple[int, int]] = []
     for mark in marked:
         if group and (mark[0] - group[-1][0] > AROUND or mark[0] - group[0][0] > MOST_TOGETHER):
@@ -344,7 +348,7 @@ def _together(marked: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int
 
 
 def _rows(lines: Sequence[bytes], first: int, columns: Mapping[int, int]) -> list[Row]:
-    """Return lines as text: each state of a line that rewrites itself by itself, long ones cut."""
+    """Return lines as text: one row per state of a rewritten line, long ones cut."""
     rows: list[tuple[int, str]] = []
     for number, line in enumerate(lines, first):
         if len(line) > MAX_LINE:
@@ -355,7 +359,10 @@ def _rows(lines: Sequence[bytes], first: int, columns: Mapping[int, int]) -> lis
 
 
 def states_of(line: str) -> list[str]:
-    """Return each state of a line that rewrites itself; a traceback within a value of JSON is many lines."""
+    """Return each state of a line that rewrites itself.
+
+    A traceback in a JSON string becomes lines.
+    """
     if _TRACEBACK in line and (match := _ESCAPED.search(line)) is not None:
         raised = match[0].replace("\\n", "\r").replace('\\"', '"')
         line = f"{line[: match.start()]}{line[match.end() :]}\r{raised}"
@@ -363,7 +370,7 @@ def states_of(line: str) -> list[str]:
 
 
 def in_order(lines: Iterable[tuple[int, str]]) -> list[Row]:
-    """Return lines, each with its number, as rows: without what stands before them, those of each writer together."""
+    """Return numbered lines as rows, without prefixes, and grouped by writer."""
     rows = [
         Row(text, number, before) for number, line in lines for before, text in (writer_of(line),)
     ]
@@ -376,8 +383,8 @@ def in_order(lines: Iterable[tuple[int, str]]) -> list[Row]:
     }
     if not begins:
         return rows
-    # Whatever it is that some keeper of logs puts there: what stands before the first line of a traceback stands
-    # before its others, but for numbers.
+    # For unknown log collectors: the prefix of a traceback's first line is, except for numbers,
+    # also the prefix of its other lines.
     before = re.compile("|".join(sorted(begins)))
     return [
         Row(row.text[match.end() :], row.number, row.before + match[0])
@@ -388,7 +395,7 @@ def in_order(lines: Iterable[tuple[int, str]]) -> list[Row]:
 
 
 def writer_of(line: str) -> tuple[str, str]:
-    """Return a line's prefix (its timestamp, and its writer where there are several) and its text."""
+    """Return a line's prefix (its timestamp, and its writer if there are several) and its text."""
     stamp = _STAMP.match(line)
     start = stamp.end() if stamp is not None else 0
     match = _WRITER.match(line, start)
@@ -397,9 +404,9 @@ def writer_of(line: str) -> tuple[str, str]:
 
 
 def by_writer(befores: Sequence[str]) -> list[int] | None:
-    """Return the places of lines with those of each writer together, in the order in which they first wrote.
+    """Return line indexes grouped by writer, in order of first appearance; None = one writer.
 
-    So a traceback whose lines stand between those of other ranks is whole. None = there is one writer alone.
+    This reassembles a traceback whose lines are mixed with those of other ranks.
     """
     writers = [_STAMP.sub("", before, count=1) if before else before for before in befores]
     first: dict[str, int] = {}
@@ -411,12 +418,12 @@ def by_writer(befores: Sequence[str]) -> list[int] | None:
 
 
 def hits_of(page: Page, rows: Sequence[Row], text: str) -> Iterator[LineHit]:
-    """Yield where a page's patterns match, once a line.
+    """Yield the matches of a page's patterns, one per line.
 
     Args:
-        page: What is looked for.
+        page: The page.
         rows: The lines.
-        text: The same, joined by line ends.
+        text: The same, joined by line feeds.
     """
     seen = set()
     for pattern in page.patterns:
@@ -440,7 +447,7 @@ def hits_of(page: Page, rows: Sequence[Row], text: str) -> Iterator[LineHit]:
 
 
 def _back(block: bytes, lines: int) -> int:
-    """Return where the last so many lines of a block begin."""
+    """Return the offset of the last `lines` lines of a block."""
     at = len(block) - block.endswith(b"\n")
     for _ in range(lines):
         at = block.rfind(b"\n", 0, max(at, 0))
@@ -450,21 +457,21 @@ def _back(block: bytes, lines: int) -> int:
 
 
 def search_text(text: str | bytes, pages: Iterable[Page]) -> list[LineHit]:
-    """Return what a whole text shows, by line."""
+    """Return the matches in a whole text, by line."""
     searcher = Searcher(pages)
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
     found = [*searcher.feed(data), *searcher.close()]
     return sorted(found, key=lambda hit: hit.line_no)
 
 
-# Finds the pages of the handbook that a few words, or a line of a log, are about.
+# Finds the pages of the handbook for a few words, or a line of a log.
 
 
 def find_pages(term: str, pages: Iterable[Page]) -> list[Page]:
-    """Return the pages that `term` is about, the best first.
+    """Return the pages about `term`, the best first.
 
     Args:
-        term: An id, words, or a line of a log: what a log line proves comes first.
+        term: An id, words, or a line of a log; pages matching the line come first.
         pages: The handbook.
     """
     known = list(pages)
@@ -489,7 +496,7 @@ def find_pages(term: str, pages: Iterable[Page]) -> list[Page]:
 
 
 def _fits(words: Sequence[str], pages: Sequence[Page]) -> list[tuple[float, float]]:
-    """Return how well each page fits, and the share of the words that it has, where a rare word says more."""
+    """Return each page's score, and its share of the words, weighted by their rarity."""
     texts = [_fields(page) for page in pages]
     columns = [[_weight(fields, begins) for fields in texts] for begins in map(_begins, words)]
     rare = [
@@ -508,7 +515,7 @@ def _fits(words: Sequence[str], pages: Sequence[Page]) -> list[tuple[float, floa
 
 @functools.cache
 def _fields(page: Page) -> tuple[tuple[str, int], ...]:
-    """Return the texts of a page, each with what a word in it weighs, the weightiest first."""
+    """Return the texts of a page with their weights, the highest first."""
     fields = [(getattr(page, key).lower(), weight) for key, weight in _WEIGHTS]
     fields.append((" ".join(f"{fix.text} {fix.command or ''}" for fix in page.fixes).lower(), 1))
     fields.append((" ".join(page.needles), 3))
@@ -516,7 +523,7 @@ def _fields(page: Page) -> tuple[tuple[str, int], ...]:
 
 
 def _begins(word: str) -> re.Pattern[str]:
-    """Return what finds words that begin with one, spelt in any way; its group is there for the whole word."""
+    """Return a pattern for words with this stem; its group matches only whole words."""
     stem = _ENDING.sub("", word)
     between = "[ -]?" if len(stem) >= LONG else ""
     spelt = between.join("[sz]" if letter == "z" else re.escape(letter) for letter in stem)
@@ -524,7 +531,10 @@ def _begins(word: str) -> re.Pattern[str]:
 
 
 def _weight(fields: Iterable[tuple[str, int]], begins: re.Pattern[str]) -> int:
-    """Return what a word weighs in a page: it must begin one of its words; a whole word counts twice."""
+    """Return a word's weight in a page: it must begin one of its words.
+
+    A whole word counts twice.
+    """
     best = 0
     for text, weight in fields:
         if 2 * weight <= best:

@@ -1,6 +1,7 @@
-"""Reads ``handbook/*.toml`` into pages: strict, cached, the same from a source tree and from a wheel.
+"""Reads ``handbook/*.toml`` into pages: strict, cached, from a source tree or a wheel alike.
 
-A person's own pages stand in ``$XDG_CONFIG_HOME/rgt/handbook``; one takes the place of the shipped one of its id.
+A person's own pages are in ``$XDG_CONFIG_HOME/rgt/handbook``; they replace shipped ones with the
+same id.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 class HandbookError(Exception):
-    """A page that cannot be used; names the file, the page and the key."""
+    """A page that cannot be used; the message has the file, the page and the key."""
 
 
 class Action(enum.StrEnum):
-    """What to do now. It is advice: nothing is done by rgt."""
+    """What to do now. Only advice: rgt does none of it."""
 
     RETRY = "retry-same-config"
     RESUME = "resume-from-latest"
@@ -55,10 +56,10 @@ ACTION_WORDS = {
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One known way for training to go wrong."""
+    """One known failure of a training."""
 
     id: str
-    """Stable for ever, e.g. ``U7``."""
+    """Stable, never renamed, e.g. ``U7``."""
     title: str
     severity: Severity
     action: Action
@@ -66,34 +67,41 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What a person sees."""
     cause: str
     fixes: tuple[Fix, ...]
-    """In the order in which to try them; every command is shown, never run."""
+    """In the order in which to try them; commands are shown, never run."""
     never: str
     resource: str = ""
-    """What ran out or broke, in a few words; ``{name}`` is filled with the first group of the pattern."""
+    """What ran out or broke, in a few words; ``{name}`` is replaced with the first group of the
+    pattern.
+    """
     terminal_only: bool = False
-    """It shows in a terminal of one's own, not in the log of a run: the live look at boxes leaves it out."""
+    """It appears in the user's own terminal, not in a run's log, and is not searched on boxes."""
     patterns: tuple[str, ...] = ()
-    """Regular expressions, searched in a log with ``^`` and ``$`` at every line."""
+    """Regular expressions, searched in a log with ``^`` and ``$`` matching at every line."""
     needles: tuple[str, ...] = ()
-    """Literals in lower case, of which each text that a pattern matches holds one: the cheap first look."""
+    """Lower-case literals, one of which occurs in every match of a pattern: for the cheap first
+    pass.
+    """
     needle_pattern: str | None = None
-    """A cheap regular expression (as RE2 knows them) in place of literals, where these are too common."""
+    """A cheap RE2 expression used instead of literals that would be too common."""
     hints: tuple[str, ...] = ()
-    """Regular expressions that match an exception's own line from its start, and may go on with its innermost frame in
-    the next line. Where no page knows the exception, the page whose hint matches is offered: of several, the one whose
-    first group begins earliest."""
+    """Regular expressions that match an exception's own line from its start, and may continue with
+    its innermost frame in the next line. For an unknown exception, the page with a matching hint is
+    offered; of several, the one whose first group begins earliest.
+    """
     beats: tuple[str, ...] = ()
-    """More general pages that this one explains away."""
+    """More general pages that this one replaces."""
     symptom_only: bool = False
-    """It only follows from something else, and gives way to any other finding."""
+    """A mere consequence: any other finding replaces it."""
     passing: bool = False
-    """It may be tried again by itself, or done without: where the log went on behind it, it is none."""
+    """It may be retried automatically, or be optional: if the log continues after it, it is no
+    finding.
+    """
     sources: tuple[str, ...] = ()
-    """Where the facts come from, with the month in which that was looked at, where it is known."""
+    """Sources of the facts, with the month of the check if known."""
     topic: str = ""
     """Heading of its file."""
     own: bool = False
-    """It is a person's own page."""
+    """Whether it is a person's own page."""
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -116,21 +124,22 @@ def _data_dir() -> Path:
 
 @functools.cache
 def shipped_pages() -> Mapping[str, Page]:
-    """Return the pages that come with rgt, by id, in the order of their files.
+    """Return the pages that are part of rgt, by id, in the order of their files.
 
     Raises:
         HandbookError: they are missing or broken.
     """
-    # Their patterns are not tried, as those of a person's own page are: a test has done it, and it takes 40 ms.
+    # Their patterns are not checked here, unlike those of own pages: a test does it, and it takes
+    # 40 ms.
     files = [_parsed(path.read_bytes(), path.name) for path in sorted(_data_dir().glob("*.toml"))]
     return _by_id(page for pages in files for page in pages)
 
 
 def all_pages(env: Mapping[str, str] = os.environ) -> Mapping[str, Page]:
-    """Return shipped and own pages by id; an own one takes the place of the shipped one.
+    """Return shipped and own pages by id; own pages replace shipped ones.
 
     Raises:
-        HandbookError: a file of one's own cannot be used; it is named.
+        HandbookError: an own file cannot be used; the message names it.
     """
     directory = own_directory(env)
     try:
@@ -158,10 +167,10 @@ def read_pages(data: bytes, name: str) -> tuple[Page, ...]:
 
     Args:
         data: The file.
-        name: What it is called in messages.
+        name: Its name in messages.
 
     Raises:
-        HandbookError: it is not TOML, breaks the schema, or a pattern is not a regular expression.
+        HandbookError: it is not TOML, violates the schema, or has an invalid regular expression.
     """
     pages = _parsed(data, name)
     for page in pages:
@@ -185,7 +194,7 @@ def _parsed(data: bytes, name: str) -> tuple[Page, ...]:
 
 
 def _explained(message: str) -> str:
-    """Put the nearest known key beside an unknown one."""
+    """Add the closest known key to the message about an unknown one."""
     unknown = re.search(r"unknown field `(.+?)`", message)
     if unknown is None:
         return message

@@ -1,6 +1,6 @@
-"""What samples of a box add to a log: a process was killed for memory only if the kernel's counter moved.
+"""Combines a log with a box's samples: an OOM kill is proved only if the kernel's counter rose.
 
-A log that ends without a word, on a machine that was restarted meanwhile, ended with it.
+A log that ends abruptly, on a machine that was restarted meanwhile, ended with the restart.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ from rgt_tui.handbook.file_triage import (
 from rgt_tui.handbook.pages import Page
 
 LONGEST = 16 << 20
-"""Bytes of a line that are read in one go."""
+"""Maximum bytes of a line."""
 FULL = 0.95
 """Share of bytes or inodes from which a disk counts as full."""
 Sample = Mapping[str, Any]
 
 
 def read_samples(path: Path, box: str | None = None) -> tuple[Sample, ...]:
-    """Return the samples of a file: what ``rgt record`` wrote, or JSON lines; others than samples are passed over.
+    """Return the samples of a file from ``rgt record``, or of JSON lines.
+
+    Other records are skipped.
 
     Args:
-        path: Of the file, packed or not.
-        box: Whose samples count; None = the file is of one box.
+        path: The file, packed or not.
+        box: The box whose samples count; None = the file is of one box.
 
     Raises:
-        Unreadable: it cannot be read, holds no sample of that box, or those of several.
+        Unreadable: it cannot be read, has no sample of that box, or samples of several.
     """
     found: dict[str, list[Sample]] = {}
     try:
@@ -69,7 +71,7 @@ def read_samples(path: Path, box: str | None = None) -> tuple[Sample, ...]:
 
 
 def _sample(value: Mapping[str, Any]) -> Sample | None:
-    """Return the sample that a line holds; None where it holds none."""
+    """Return the sample in a line; None if there is none."""
     frame = value.get("line", value.get("frame", value))
     if not isinstance(frame, dict) or not isinstance(frame.get("mem"), dict):
         return None
@@ -85,11 +87,11 @@ def _sample(value: Mapping[str, Any]) -> Sample | None:
 def weighed(
     found: Sequence[FileFinding], samples: Sequence[Sample], pages: Mapping[str, Page]
 ) -> list[FileFinding]:
-    """Return the findings weighed against the samples; unchanged without samples.
+    """Return the findings revised by the samples; unchanged without samples.
 
     Args:
-        found: Of a log, the best first.
-        samples: In the order of time.
+        found: Findings of a log, the best first.
+        samples: Samples in time order.
         pages: The handbook.
     """
     if not samples:
@@ -97,7 +99,7 @@ def weighed(
     boots = list(
         dict.fromkeys(boot for sample in samples if isinstance(boot := sample.get("boot"), str))
     )
-    # The kernel counts anew after a restart.
+    # The kernel's counter restarts after a reboot.
     rises = [
         _rise([one for one in samples if one.get("boot") in (boot, None)], "oom_kills")
         for boot in boots or [""]
@@ -138,7 +140,7 @@ def weighed(
 
 
 def _rise(samples: Iterable[Sample], key: str) -> int | None:
-    """Return by how much a counter rose; None where nobody told it."""
+    """Return by how much a counter rose; None if it was never reported."""
     values = [value for sample in samples if isinstance(value := sample["mem"].get(key), int)]
     if values:
         return max(values) - values[0]
@@ -153,7 +155,7 @@ def _share(reading: Mapping[str, Any], used: str, limit: str) -> float:
 
 
 def _full(samples: Sequence[Sample]) -> str:
-    """Return which disk was full, of what."""
+    """Return which disk was full, and of what."""
     for sample in reversed(samples):
         for disk in sample["disks"]:
             for what, used, total in (

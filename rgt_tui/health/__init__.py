@@ -1,6 +1,6 @@
-"""The one judge of a box's state, asked by alerts, findings, the checklist and the gate.
+"""The single place that judges a box's state, used by alerts, findings, the checklist and the gate.
 
-The thresholds, and what counts as training or unseen, are asked of `rgt_tui.health.facts`.
+Thresholds, and the definitions of *training* and *unseen*, are in `rgt_tui.health.facts`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Where alerts are sent. Addresses are secrets: whoever knows a topic or a hook can use it."""
+"""The sinks that alerts are sent to.
+
+Addresses are secrets: anyone who knows a topic or a hook can use it.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +27,20 @@ MAX_SECRET_BYTES = 64 << 10
 
 
 class SinkError(Exception):
-    """It was not delivered. The message says why and what to do; it holds no address, key or answer's body."""
+    """A message was not delivered.
+
+    The text gives reason and remedy, and no address, key or response body.
+    """
 
 
 class Sink(Protocol):
-    """Somewhere to tell a person."""
+    """A destination that notifies a person."""
 
     async def send(self, event: AlertEvent) -> None:
-        """Deliver one message, or fail.
+        """Deliver one message.
 
         Raises:
-            SinkError: it was not delivered, as far as can be told.
+            SinkError: it was not delivered, as far as can be known.
         """
         ...
 
@@ -68,7 +74,7 @@ def from_env(name: str, env: Mapping[str, str]) -> Secret:
 
 
 def address(settings: SinkSettings, env: Mapping[str, str]) -> Secret:
-    """Return the sink's address, read at each use, so that it can be changed while rgt runs.
+    """Return the sink's address. It is read at each use, so that it can change while rgt runs.
 
     Raises:
         SinkError: the variable is not set, or the file cannot be read.
@@ -90,7 +96,7 @@ def address(settings: SinkSettings, env: Mapping[str, str]) -> Secret:
 
 
 def host_of(url: str) -> str:
-    """Return the host of an address, the one part of it that may be shown."""
+    """Return the host of an address, the only part that may be shown."""
     try:
         return urlsplit(url).hostname or "its server"
     except ValueError:
@@ -98,18 +104,20 @@ def host_of(url: str) -> str:
 
 
 def words_of(event: AlertEvent) -> str:
-    """Return the body of a message for a person: the reading, and what to do."""
+    """Return the message body for a person: the reading, and what to do."""
     if event.advice:
         return f"{event.text}\n→ {event.advice}"
     return event.text
 
 
 CHATTY = ("httpx", "httpcore", "urllib3", "requests", "apprise")
-"""Loggers that write addresses; a topic or a hook in a log file is a password in a log file."""
+"""Loggers that write addresses. A topic or a hook is as secret as a password and must not be
+logged.
+"""
 
 
 def hush() -> None:
-    """Keep those loggers from writing anything below an error."""
+    """Silence those loggers below the level critical."""
     for name in CHATTY:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -118,7 +126,8 @@ async def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: 
     """Send `body` once.
 
     Raises:
-        SinkError: no connection, no answer in time, or an answer other than 2xx. It names the host alone.
+        SinkError: no connection, no answer in time, or a status other than 2xx. It names only the
+            host.
     """
     import httpx
 
@@ -132,12 +141,13 @@ async def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: 
     if not usable:
         raise SinkError("its address is not an http or https address")
     try:
-        # A redirect is not followed: the message would go, and the token with it, where nobody has named.
+        # Redirects are not followed: they would send message and token to a host that the user did
+        # not name.
         async with httpx.AsyncClient(timeout=timeout_s, follow_redirects=False) as client:
             sent = {"User-Agent": USER_AGENT, **headers}
             status = (await client.post(url, content=body, headers=sent)).status_code
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-        # `from None`: the chained exception holds the request, and with it the address.
+        # `from None`: the chained exception contains the request, and with it the address.
         raise SinkError(f"{host} cannot be reached ({type(error).__name__})") from None
     if not 200 <= status < 300:
         hint = {401: ": check its token", 403: ": check its token", 404: ": check its address"}.get(
@@ -151,10 +161,7 @@ TAGS = {"error": "rotating_light", "warn": "warning", "info": "white_check_mark"
 
 
 class Ntfy(_Described):
-    """Publishes as JSON to the server of the topic's address, so that titles may hold any letter.
-
-    Not through Apprise: its first message takes 0.4 s of CPU and 43 MB, and it does not say what the server answered.
-    """
+    """Publishes JSON to the server of the topic's address, which allows any character in titles."""
 
     async def send(self, event: AlertEvent) -> None:
         """Publish one message; see `Sink.send`."""
@@ -175,7 +182,7 @@ def split(url: str) -> tuple[str, str]:
     """Return the server's address and the topic of ``https://ntfy.sh/topic``.
 
     Raises:
-        SinkError: there is no topic in it.
+        SinkError: the address has no topic.
     """
     try:
         parts = urlsplit(url)
@@ -202,10 +209,10 @@ MAX_WORDS = 200
 
 
 class Command(_Described):
-    """Runs it in a session of its own; after the time limit the whole of it is killed."""
+    """Runs a program in its own session; after the time limit its whole process group is killed."""
 
     async def send(self, event: AlertEvent) -> None:
-        """Run it once; see `Sink.send`. An exit status other than 0 is a failure."""
+        """Run the program once; see `Sink.send`. An exit status other than 0 is a failure."""
         argv = self._settings.argv
         try:
             process = await asyncio.create_subprocess_exec(
@@ -234,7 +241,10 @@ class Command(_Described):
 
 
 async def _spoken(process: asyncio.subprocess.Process, message: bytes) -> bytes:
-    """Hand over the message; return the last of what it says on stderr, which is read to its end."""
+    """Write the message to stdin.
+
+    Return the last 4 KiB of stderr, which is read until it closes.
+    """
     assert process.stdin is not None
     assert process.stderr is not None
     process.stdin.write(message)
@@ -249,7 +259,7 @@ async def _spoken(process: asyncio.subprocess.Process, message: bytes) -> bytes:
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
-    """Leave nothing behind: also what the program has started and left running."""
+    """Kill the program's process group, including processes it started, and reap it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
@@ -258,7 +268,7 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 BELL = b"\a"
 URGENCY = {"error": "critical", "warn": "normal", "info": "low"}
 NOTIFY_777 = ("foot", "rxvt", "vte")
-"""Terminals that know OSC 777 and not OSC 9, by the beginning of TERM."""
+"""Terminals that support OSC 777 but not OSC 9, by the prefix of TERM."""
 MAX_TEXT = 400
 _APPLE = (
     "-e", "on run argv",
@@ -270,11 +280,7 @@ Write = Callable[[bytes], None]
 
 
 def write_tty(data: bytes) -> None:
-    """Write to the controlling terminal, at once and in one piece, so that nothing lands inside another sequence.
-
-    Raises:
-        SinkError: there is none.
-    """
+    """Write to the controlling terminal in one call, so no other escape sequence is split."""
     try:
         handle = os.open("/dev/tty", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError as error:
@@ -290,7 +296,7 @@ def write_tty(data: bytes) -> None:
 
 
 class Bell:
-    """Rings the terminal's bell; not for good news."""
+    """Rings the terminal's bell, except when an alert is resolved."""
 
     def __init__(
         self, settings: SinkSettings, env: Mapping[str, str], write: Write = write_tty
@@ -304,7 +310,10 @@ class Bell:
 
 
 class Desktop(_Described):
-    """A desktop note: notify-send or osascript where rgt runs on the desktop itself, else through the terminal."""
+    """A desktop notification.
+
+    Uses notify-send or osascript on a local desktop, else the terminal.
+    """
 
     def __init__(
         self,
@@ -318,7 +327,7 @@ class Desktop(_Described):
         self._platform = platform
 
     async def send(self, event: AlertEvent) -> None:
-        """Show one note; see `Sink.send`."""
+        """Show one notification; see `Sink.send`."""
         program = self._program(event)
         if program is None:
             self._write(sequence(event, self._env))
@@ -329,7 +338,7 @@ class Desktop(_Described):
     def _program(self, event: AlertEvent) -> tuple[str, ...] | None:
         env = self._env
         if "SSH_CONNECTION" in env or "SSH_TTY" in env:
-            return None  # the desktop is at the other end, and the terminal leads there
+            return None  # over SSH the desktop is at the other end of the terminal
         title, text = clean(event.title), _short(event.text)
         path = env.get("PATH")
         if self._platform == "darwin" and (found := shutil.which("osascript", path=path)):
@@ -341,11 +350,7 @@ class Desktop(_Described):
 
 
 def sequence(event: AlertEvent, env: Mapping[str, str]) -> bytes:
-    """Return the terminal's sequence for a desktop note: OSC 777 or OSC 9, through tmux where it runs in one.
-
-    https://iterm2.com/documentation-escape-codes.html (OSC 9), https://codeberg.org/dnkl/foot (OSC 777),
-    https://github.com/tmux/tmux/wiki/FAQ (passthrough, needs ``set -g allow-passthrough on``).
-    """
+    """Return the escape sequence for a desktop notification: OSC 777 or OSC 9, wrapped for tmux."""
     title, text = clean(event.title).replace(";", ","), _short(event.text)
     if env.get("TERM", "").startswith(NOTIFY_777):
         made = f"\x1b]777;notify;{title};{text}\x1b\\"
@@ -367,9 +372,10 @@ T = TypeVar("T")
 
 
 class Aside:
-    """One call at a time, in a thread that is left behind when it does not end, also by the end of the program.
+    """Runs one call at a time in a daemon thread, which is abandoned if the call does not return.
 
-    Threads of the loop's own pool are waited for at its end, and a few that hang leave none for anybody else.
+    The event loop's own pool would not do: its threads are joined at exit, and a few that hang
+    block it.
     """
 
     def __init__(self) -> None:
@@ -377,15 +383,15 @@ class Aside:
         self._given_up = False
 
     async def call(self, work: Callable[[], T], seconds: float) -> T:
-        """Return what `work` returns.
+        """Return the result of `work`.
 
         Args:
-            work: Called in a thread. It goes on there when this is given up.
-            seconds: How long it may take, the end of an earlier call that still hangs included.
+            work: Called in a thread. It continues there after a timeout.
+            seconds: Time limit, including the wait for an earlier call that still hangs.
 
         Raises:
-            TimeoutError: it took longer; or an earlier one that was given up still hangs, which is said at once.
-            Exception: what `work` raised.
+            TimeoutError: the limit passed; raised at once if an earlier abandoned call still hangs.
+            Exception: raised by `work`.
         """
         if self._given_up:
             raise TimeoutError("an earlier call still hangs")
@@ -395,7 +401,7 @@ class Aside:
         def run() -> None:
             try:
                 found.append(work())
-            except BaseException as error:  # handed to who waits
+            except BaseException as error:  # re-raised for the caller
                 failed.append(error)
 
         try:
@@ -411,7 +417,7 @@ class Aside:
         return found[0]
 
     def _started(self, run: Callable[[], None]) -> asyncio.Future[None]:
-        """Run it in a thread; return what is done when it ends."""
+        """Run it in a thread; return a future that is done when it ends."""
         loop = asyncio.get_running_loop()
         running = self._running = loop.create_future()
 
@@ -421,7 +427,7 @@ class Aside:
 
         def whole() -> None:
             run()
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: there is no waiter left
                 loop.call_soon_threadsafe(ended)
 
         threading.Thread(target=whole, name="aside", daemon=True).start()
@@ -432,14 +438,17 @@ TYPES = {"error": "failure", "warn": "warning", "info": "success"}
 
 
 class Apprise(_Described):
-    """One or more of Apprise's addresses, a line each. Its calls block, some without end, so they run in a thread."""
+    """One or more Apprise addresses, one per line.
+
+    Its calls block, some forever, so they run in a thread.
+    """
 
     def __init__(self, settings: SinkSettings, env: Mapping[str, str]) -> None:
         super().__init__(settings, env)
         self._aside = Aside()
 
     async def send(self, event: AlertEvent) -> None:
-        """Notify all of the addresses; see `Sink.send`."""
+        """Notify all addresses; see `Sink.send`."""
         addresses = address(self._settings, self._env)
         seconds = self._settings.timeout_s
         try:
@@ -464,7 +473,7 @@ def _notify(addresses: Secret, event: AlertEvent) -> None:
         done = notifier.notify(
             body=words_of(event), title=event.title, notify_type=TYPES[event.level]
         )
-    except Exception as error:  # whatever a plug-in raises: its words may hold the address
+    except Exception as error:  # plug-ins raise anything, and the text may contain the address
         raise SinkError(f"Apprise failed ({type(error).__name__})") from None
     if not done:
         raise SinkError(f"Apprise could not deliver to all of its {len(notifier)} addresses")
@@ -481,5 +490,5 @@ MAKERS: dict[str, Callable[[SinkSettings, Mapping[str, str]], Sink]] = {
 
 
 def build_sink(settings: SinkSettings, env: Mapping[str, str]) -> Sink:
-    """Return the sink; nothing is sent, and no secret is looked up yet."""
+    """Return the sink. Nothing is sent, and no secret is read yet."""
     return MAKERS[settings.kind](settings, env)

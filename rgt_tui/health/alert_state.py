@@ -1,4 +1,7 @@
-"""The state of a box's alerts: a condition must hold for a while to raise one, and be over for a while to clear it."""
+"""The state of a box's alerts.
+
+An alert is raised and cleared only after its condition has lasted.
+"""
 
 from __future__ import annotations
 
@@ -17,28 +20,31 @@ from rgt_tui.health.rows.conditions_queue import finding_key
 from rgt_tui.model import Alert, BoxState, Event, Finding, clean
 
 GONE = Reading("", -math.inf)
-"""The resource is there no more."""
+"""The reading of a resource that no longer exists."""
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """One alert of one resource. Time is counted in known seconds: those without a reading count for nothing."""
+    """One alert of one resource.
+
+    Durations count known seconds only: time without a reading is ignored.
+    """
 
     rung: int = 0
-    """0 = not raised, else the place of the kind's rung, from 1."""
+    """0 = not raised, else the number of the condition's rung, from 1."""
     up_s: float | None = None
     """For how long it has been bad enough for a higher rung; None = it is not."""
     down_s: float = 0.0
     """For how long it has been good enough for a lower rung."""
     count: float | None = None
-    """The last value of a kind that counts."""
+    """The last value of a condition that counts."""
     alert: Alert | None = None
-    """What is shown while it is raised."""
+    """Shown while it is raised."""
     fading: bool = False
-    """The reading is good by now; it clears once that has lasted."""
+    """The reading is good again; the alert clears once that has lasted."""
 
     @property
     def idle(self) -> bool:
-        """Nothing is to be remembered."""
+        """Whether there is nothing to remember."""
         return self.rung == 0 and self.up_s is None and self.count is None
 
 
@@ -46,12 +52,12 @@ REST = Machine()
 
 
 def known(reading: Reading) -> bool:
-    """Say whether there is a value."""
+    """Return whether there is a value."""
     return reading.value is not None and reading.value == reading.value
 
 
 def advance(kind: Condition, machine: Machine, reading: Reading, dt: float) -> Machine:
-    """Return the machine after a known `reading`; its `alert` is left as it was.
+    """Return the machine after a known `reading`, with an unchanged `alert`.
 
     Args:
         kind: The row of the table.
@@ -91,7 +97,7 @@ def advance(kind: Condition, machine: Machine, reading: Reading, dt: float) -> M
 def _count(kind: Condition, machine: Machine, reading: Reading, value: float, dt: float) -> Machine:
     if reading is GONE:
         if machine.rung == 0:
-            return REST  # what is counted after that begins anew, such as after a reboot
+            return REST  # counting restarts after that, e.g. after a reboot
         value = machine.count if machine.count is not None else 0.0
     if machine.rung == 0 and (machine.count is None or value < machine.count):
         if reading.age_s is None or reading.age_s > kind.quiet_s:
@@ -110,7 +116,7 @@ def _count(kind: Condition, machine: Machine, reading: Reading, value: float, dt
 
 
 LONGEST_STEP_S = 60.0
-"""More time between two steps is not believed: the laptop slept, or its clock was set."""
+"""A longer time between two steps is cut to this: the laptop slept, or its clock was set."""
 LEVELS = {"error": 0, "warn": 1}
 _NONE: frozenset[str] = frozenset()
 
@@ -121,11 +127,11 @@ SOURCES = (
     "account", "autostop", "clock_skew", "findings", "hello", "lease", "link", "meter", "news", "off", "open_action",
     "past", "peer", "queues", "self_stop", "spec",
 )  # fmt: skip
-"""What changes seldom, as `Condition.of` calls it."""
+"""The sources that change seldom, by the names used in `Condition.of`."""
 
 
 def sources(view: Facts) -> tuple[object, ...]:
-    """Return the `SOURCES` of a box, in their order."""
+    """Return the values of `SOURCES` for a box, in that order."""
     box, sample = view.box, view.box.sample
     autostop, lease = (sample.autostop, sample.lease) if sample is not None else (None, None)
     return (
@@ -135,19 +141,19 @@ def sources(view: Facts) -> tuple[object, ...]:
 
 
 def _changed(before: tuple[object, ...], now: tuple[object, ...]) -> Collection[str]:
-    """Return which of the `SOURCES` are another object than they were."""
+    """Return the `SOURCES` that are no longer the same object."""
     if not before:
         return SOURCES
     if all(map(is_, before, now)):
-        return ()  # nearly always
+        return ()  # the usual case
     return {name for name, old, new in zip(SOURCES, before, now, strict=True) if old is not new}
 
 
 class AlertState(msgspec.Struct, frozen=True):
-    """Every alert of one box, and what is remembered of it. Nothing in it is ever changed."""
+    """All alerts of one box, and the memory that they need. Immutable."""
 
     machines: dict[str, dict[str, Machine]] = {}
-    """Kind → resource → machine; those at rest are left out."""
+    """Kind → resource → machine; machines at rest are left out."""
     memory: Memory = Memory()
     at: float | None = None
     """Client clock of the last step."""
@@ -155,24 +161,25 @@ class AlertState(msgspec.Struct, frozen=True):
     """Known seconds so far, for the trends."""
     events: tuple[Event, ...] = ()
     news: News = News()
-    """What `events` tell."""
+    """What `events` report."""
     live: bool = False
-    """The last step had figures of now."""
+    """The last step had current figures."""
     sources: tuple[object, ...] = ()
-    """What `sources` were at the last step."""
+    """The result of `sources` at the last step."""
     hushed: frozenset[str] = frozenset()
-    """Ids of alerts that hold and that a finding has told: when it ends they have not begun, and nobody is paged.
-    One that becomes worse is told like any other."""
+    """Ids of active alerts that a finding replaces. When the finding ends they are not reported as
+    new, so nobody is paged; one that becomes worse is reported as usual.
+    """
 
 
 class Step(NamedTuple):
-    """What a step has led to."""
+    """The result of a step."""
 
     book: AlertState
     raised: tuple[Alert, ...]
-    """Began, or became worse."""
+    """Alerts that began or became worse."""
     cleared: tuple[Alert, ...]
-    """Are over: as they were last."""
+    """Alerts that ended, in their last state."""
 
 
 def step_alerts(
@@ -183,15 +190,15 @@ def step_alerts(
     elsewhere: frozenset[str] = frozenset(),
     like: Facts | None = None,
 ) -> Step:
-    """Return the state of the alerts after `box` was looked at. Pure.
+    """Return the state of the alerts after a new view of `box`. Pure.
 
     Args:
         book: The state so far.
         box: The state now.
         now: Client clock.
         kinds: The rows that count, with their limits.
-        elsewhere: Ids of alerts that another box tells.
-        like: What `facts_of` has made of the same box at the same moment, where that is known already.
+        elsewhere: Ids of alerts that are reported for another box.
+        like: The result of `facts_of` for the same box and time, if already computed.
     """
     dt = 0.0 if book.at is None else min(max(now - book.at, 0.0), LONGEST_STEP_S)
     news = book.news if box.events is book.events else news_of(box.events)
@@ -208,7 +215,7 @@ def step_alerts(
     for kind in kinds:
         held = machines.get(kind.id)
         if held is None and kind.of and kind.of.isdisjoint(others) and (book.live or not kind.live):
-            continue  # it was read before, and was at rest
+            continue  # none of its sources changed since it was last read and found at rest
         if held is None and signs.lack(kind.needs):
             continue  # there is nothing to read
         if seen.live or not kind.live:
@@ -263,14 +270,14 @@ def _stepped(
     raised: list[Alert],
     cleared: list[Alert],
 ) -> dict[str, Machine]:
-    """Step the machines of one kind; return the same dictionary where nothing changed."""
+    """Step the machines of one kind. Return the same dictionary if nothing changed."""
     made = held
     left = dict(held) if held else None
     first = math.inf if kind.rises else kind.rungs[0].at
     for reading in readings:
         value = reading.value
         if left is None:
-            # Nearly always: nothing is raised, and nothing is bad.
+            # The usual case: nothing is raised, and nothing is bad.
             if value is None or (value > first if kind.below else value < first and not kind.rises):
                 continue
             machine = None
@@ -317,7 +324,7 @@ def _worded(
     after: Machine,
     raised: list[Alert],
 ) -> Machine:
-    """Put the newest reading into words; note a beginning, or that it became worse."""
+    """Build the alert's text from the newest reading, and add a new or worse alert to `raised`."""
     old = before.alert
     since = seen.now - (after.up_s or 0.0) if old is None else (old.since or seen.now)
     level = reading.level or kind.rungs[after.rung - 1].level
@@ -339,7 +346,7 @@ def _worded(
 
 
 def holding(book: AlertState) -> tuple[Alert, ...]:
-    """Return all that holds, in no order."""
+    """Return all active alerts, in no order."""
     if not book.machines:
         return ()
     return tuple(
@@ -353,9 +360,10 @@ def holding(book: AlertState) -> tuple[Alert, ...]:
 def listed(
     book: AlertState, findings: tuple[Finding, ...], elsewhere: frozenset[str] = frozenset()
 ) -> tuple[Alert, ...]:
-    """Return what is shown, worst first, then as in the table, and findings in their order.
+    """Return the alerts to show: worst first, then in table order, findings in their own order.
 
-    Left out is what a finding or another box tells, and a gauge whose number is good by now.
+    Left out are alerts that a finding or another box reports, and a gauge whose number is good
+    again.
     """
     found = [
         machine.alert
@@ -375,7 +383,8 @@ def listed(
 def ordered(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
     """Return alerts worst first, muted ones last, and otherwise in the order of the table.
 
-    Of errors, a run that holds is first: it gives up at a known time, and what ran out is only why.
+    Among errors, a run waiting with unsaved work comes first: it gives up at a known time, and the
+    full disk is only the reason.
     """
 
     def urgency(alert: Alert) -> tuple[bool, int, bool, int]:
@@ -392,10 +401,10 @@ _PLACE = {kind.id: place for place, kind in enumerate(ALERTS)}
 
 
 def instant(box: BoxState, now: float) -> tuple[Facts, tuple[Alert, ...]]:
-    """Judge a box that nobody has watched: a condition counts if the box's own evidence says that it has lasted.
+    """Judge a box without history: a condition counts if the box's own evidence says it has lasted.
 
     Returns:
-        The view, and the alerts, worst first; nobody can say since when.
+        The view, and the alerts, worst first, without a start time.
     """
     seen = facts_of(box, now)
     raised: list[Alert] = []
@@ -412,12 +421,7 @@ def instant(box: BoxState, now: float) -> tuple[Facts, tuple[Alert, ...]]:
 
 
 def clock_set(book: AlertState, seconds: float) -> AlertState:
-    """Return the state adjusted to a client clock that was set: how long each alert has held stays the same.
-
-    Args:
-        book: The state so far.
-        seconds: By how much the clock was set, positive = ahead.
-    """
+    """Return the state adjusted to a client clock that was set: each alert keeps its duration."""
 
     def later(machine: Machine) -> Machine:
         alert = machine.alert
@@ -439,13 +443,13 @@ def resumed(
 ) -> AlertState:
     """Restore the state of an earlier rgt: its alerts continue and are not raised again.
 
-    Nobody has looked meanwhile, so the first reading that is good enough ends one at once.
+    The box was not watched in between, so the first good reading ends an alert at once.
 
     Args:
-        alerts: What it showed last.
-        memory: What it remembered.
+        alerts: The alerts that were shown last.
+        memory: The remembered memory.
         now: Client clock.
-        told: Ids of those that a finding told in their place.
+        told: Ids of alerts that a finding replaced.
     """
     machines: dict[str, dict[str, Machine]] = {}
     for alert in alerts:

@@ -1,4 +1,4 @@
-"""A box's state summed up: one word, one line, its rank, its alerts and the checks of its phases."""
+"""The summary of a box's state: one word, one line, its rank, its alerts and its checks."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from rgt_tui.model import (
 from rgt_tui.profiles import advised, age, how_many
 
 KEPT_S = 1800.0
-"""So long what is over is still shown, ticked."""
+"""Seconds for which a remedy that is over is still shown, ticked."""
 MOST_KEPT = 40
-"""Remedies that are remembered of a box."""
+"""Maximum number of remedies remembered per box."""
 READING_SOURCES = frozenset(("sample", "scalars"))
-"""Where a finding's evidence stands if it is a reading rather than a line of a log."""
+"""Values of a finding's `where` if its evidence is a reading and not a line of a log."""
 
 
 class Assessment(msgspec.Struct, frozen=True):
@@ -41,13 +41,13 @@ class Assessment(msgspec.Struct, frozen=True):
 
     health: Health
     word: str
-    """For the row: the worst alert's word, else what the box is doing."""
+    """Shown in the row: the worst alert's word, else what the box is doing."""
     why: str
-    """One line: why the box is where it is, with the source that says so."""
+    """One line: the reason for the state, with its source."""
     alerts: tuple[Alert, ...]
     """Worst first, muted ones at the end."""
     progress_age: float | None
-    """Seconds since a running cell's step last advanced, the slowest cell's where there are several."""
+    """Seconds since a running cell's step last advanced; with several cells, the slowest one's."""
     sample_age: float | None
     """Seconds since the newest sample arrived."""
     stale: bool
@@ -55,7 +55,9 @@ class Assessment(msgspec.Struct, frozen=True):
     rank: tuple[int, int, int, float, str]
     """Sorts boxes worst first."""
     beneath: Health | None = None
-    """What it is without its alerts: a warning must not hide that nobody knows what runs. None = the same."""
+    """The state without alerts, so that a warning does not hide an unknown state. None = the same
+    as `health`.
+    """
 
 
 _ORDER = {health: place for place, health in enumerate(Health)}
@@ -73,11 +75,11 @@ _LINKS = {
 def assess(box: BoxState, now: float) -> Assessment:
     """Judge `box` at `now` (client clock). Pure, and well below a millisecond.
 
-    The provider's *stopped* and *gone* outrank what SSH says, because a refused connection proves nothing. A box that
-    answers outranks what its provider said well before the connection stood; where the provider says so now, the word
-    names the doubt, and the line both sources. Alerts are those that the fleet keeps; for a state
-    that nobody has watched (a test, a single look) the same rules are asked once. Muted alerts stay in the list, and
-    neither colour a box nor move it up.
+    The provider's *stopped* and *gone* outrank SSH, because a refused connection proves nothing. A
+    box that answers outranks an older status of the provider; if the provider says so now, the word
+    shows the doubt, and the line names both sources. Alerts are those that the fleet keeps; for a
+    state without history (a test, a one-off check) the same rules are evaluated once. Muted alerts
+    stay in the list, but neither colour a box nor raise its rank.
     """
     if box.alerts_kept:
         seen, alerts = facts_of(box, now), box.alerts
@@ -91,7 +93,7 @@ def assess(box: BoxState, now: float) -> Assessment:
             if len(unread) == 1
             else "; their curves are still being read"
         )
-    # Of a box that answers although it is called stopped nobody knows what it is, nor what it costs.
+    # The state and the price of a box that answers although it is called stopped are unknown.
     doubted = health is Health.WARN or (unread and health is Health.RUNNING)
     beneath = Health.UNKNOWN if doubted else health
     loud = [alert for alert in alerts if not alert.muted]
@@ -102,7 +104,8 @@ def assess(box: BoxState, now: float) -> Assessment:
             blind = f"; {why}" if health is Health.UNKNOWN else ""
             health, word, why = raised, worst.word, f"{worst.text}{blind}"
             if worst.kind == HOLDING and len(loud) > 1:
-                why = f"{worst.text}; {loud[1].text}{blind}"  # what it waits for is what to repair
+                # name the cause of the wait: that is what to repair
+                why = f"{worst.text}; {loud[1].text}{blind}"
     elif health is Health.UNREACHABLE and box.link is Link.REFUSED_KEY:
         health = Health.TROUBLE
     return Assessment(
@@ -119,7 +122,7 @@ def assess(box: BoxState, now: float) -> Assessment:
 
 
 def _base(seen: Facts) -> tuple[Health, str, str]:
-    """What the box is doing, before any alert."""
+    """Return what the box is doing, ignoring alerts."""
     box = seen.box
     meter = box.meter
     if seen.provider_word in (Lifecycle.STOPPED, Lifecycle.GONE):
@@ -149,7 +152,7 @@ def _base(seen: Facts) -> tuple[Health, str, str]:
 
 
 def _doing(seen: Facts) -> tuple[Health, str, str]:
-    """What a box with figures of now is doing."""
+    """Return what a box with current figures is doing."""
     if seen.running:
         _, cell, run = seen.running[0]
         if run is None or run.step is None:
@@ -174,7 +177,7 @@ def _doing(seen: Facts) -> tuple[Health, str, str]:
 
 
 def _unseen(seen: Facts, why: str) -> str:
-    """Say why nobody knows what runs, and what speaks for a training all the same."""
+    """Return why it is unknown what runs, and any sign of a training."""
     gpus = seen.box.sample.gpus if seen.box.sample is not None else ()
     busy = max((gpu.util for gpu in gpus if gpu.util is not None), default=0.0)
     if busy >= BUSY_PCT:
@@ -188,7 +191,10 @@ def _rank(health: Health, alerts: list[Alert], seen: Facts) -> tuple[int, int, i
 
 
 def advice(alert: Alert) -> str:
-    """Return what to do about an alert, in one line; empty for one that the table does not have."""
+    """Return what to do about an alert, in one line.
+
+    Empty for an alert that is not in the table.
+    """
     kind = BY_ID.get(alert.kind)
     if kind is not None:
         return kind.advice
@@ -196,20 +202,23 @@ def advice(alert: Alert) -> str:
 
 
 def calls(alert: Alert) -> bool:
-    """Say whether an alert calls for a person."""
+    """Return whether an alert calls for a person."""
     kind = BY_ID.get(alert.kind)
     return not alert.muted and (alert.level == "error" or (kind is not None and kind.escalates))
 
 
 def alert_began(box: str, alert: Alert, now: float) -> FleetEvent | None:
-    """Return the event that an alert began; None where the fleet's other events tell it."""
+    """Return the event that an alert began; None if the fleet's other events report it."""
     if BY_ID[alert.kind].told:
         return None
     return FleetEvent(at=now, box=box, text=alert.text, level=alert.level, about=alert.id)
 
 
 def alert_ended(box: str, alert: Alert, now: float) -> FleetEvent | None:
-    """Return the event that an alert has ended, and how long it lasted."""
+    """Return the event that an alert has ended, and how long it lasted.
+
+    None as in `alert_began`.
+    """
     if BY_ID[alert.kind].told:
         return None
     text = ended_text(alert.id)
@@ -236,7 +245,7 @@ def alert_message(box: str, alert: Alert, now: float) -> AlertEvent:
 
 
 def calls_once(alert: Alert) -> bool:
-    """Tell whether an alert calls for a person once, and not for as long as it holds."""
+    """Return whether an alert calls for a person only once, and not for as long as it is active."""
     kind = BY_ID.get(alert.kind)
     return alert.level != "error" and kind is not None and kind.escalates and kind.once
 
@@ -246,14 +255,14 @@ def evaluate(
 ) -> tuple[CheckResult, ...]:
     """Return the result of every check, in order of their ids. Pure.
 
-    Passed means proved *now*: where the evidence of a live check is of a box that no longer reports, the check waits
-    again and says how old the proof is.
+    Passed means proved *now*: if a live check's box no longer reports, the check waits again and
+    states the age of its proof.
 
     Args:
         box: The state.
         profile: Platform of the box.
         now: Client clock.
-        page_seen: A person was shown the platform's page as it is now, see `rgt_tui.profiles.seen_at`.
+        page_seen: A person has seen the current platform page, see `rgt_tui.profiles.seen_at`.
     """
     seen = facts_of(box, now, profile=profile, page_seen=page_seen)
     told: dict[str, list[str]] = {}
@@ -270,7 +279,7 @@ ADVISED_AT = {
     "workers": "4.2",
     "memory": "4.2",
 }
-"""What an advice is about → the check at which it stands."""
+"""Subject of an advice → the check that shows it."""
 
 
 def _result(check: Check, seen: Facts, told: str) -> CheckResult:
@@ -289,26 +298,28 @@ def _result(check: Check, seen: Facts, told: str) -> CheckResult:
 PHASES = ("consult", "launch", "smoke", "queue", "babysit", "collect")
 
 
-# The fix for a box as a checklist whose steps are ticked by its samples alone. Pure: from one state to the
-# next.
+# Fixes for a box as a checklist whose steps are ticked by the box's samples alone. Pure.
 #
-# A step is ticked when the very condition that proposed it is known to be over. A line that has only scrolled
-# out of a log, and a box that tells nothing, prove nothing: then the step stays as it is.
+# A step is ticked once the condition that proposed it is known to be over. A line that has merely
+# scrolled out of a log, or a box that reports nothing, proves nothing: the step then stays as it
+# is.
 
 
 class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     """The steps that one condition proposes."""
 
     key: str
-    """Which condition, of which resource."""
+    """Identifies the condition and its resource."""
     title: str
     steps: tuple[Fix, ...]
     finding: Finding | None = None
-    """What proposed it; None = an alert."""
+    """The finding that proposed it; None = an alert did."""
     over_at: float | None = None
-    """Client clock at which the readings showed that the condition no longer holds; None = it holds, or who knows."""
+    """Client clock at which the readings showed that the condition is over; None = it is active or
+    unknown.
+    """
     doubt: str = ""
-    """Why nobody can say whether it still holds; empty = that is known."""
+    """Why it is unknown whether the condition is active; empty = it is known."""
 
     @property
     def done(self) -> bool:
@@ -317,10 +328,10 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def standing_remedies(before: tuple[Remedy, ...], box: BoxState, now: float) -> tuple[Remedy, ...]:
-    """Return what is proposed now, and after it what was proposed before and is over or no longer seen.
+    """Return the current remedies, followed by earlier ones that are over or no longer seen.
 
     Args:
-        before: What the last call returned for this box; empty at first.
+        before: The result of the last call for this box; empty at first.
         box: Its state.
         now: Client clock.
     """
@@ -332,7 +343,7 @@ def standing_remedies(before: tuple[Remedy, ...], box: BoxState, now: float) -> 
     known = {one.key: one for one in before}
     found = [_of_finding(finding, known, now) for finding in box.findings if finding.fixes]
     found += [_of_alert(alert) for alert in alerts if not alert.muted and alert.id not in told]
-    # What is muted, told by a finding, or found anew under another name is not over.
+    # An alert that is muted, replaced by a finding, or found again under another key is not over.
     here = {one.key for one in found} | {alert.id for alert in alerts} | covered(box.findings)
     broken = {finding.resource for finding in box.findings}
     seen = facts_of(box, now)
@@ -366,7 +377,7 @@ def _of_alert(alert: Alert) -> Remedy:
 
 
 def _gone(one: Remedy, seen: Facts) -> Remedy:
-    """Return what is proposed no more: over, if the readings say so."""
+    """Return a remedy that is no longer proposed: ticked if the readings prove that it is over."""
     if one.done:
         return one
     if not seen.live or seen.blind:
@@ -379,7 +390,10 @@ def _gone(one: Remedy, seen: Facts) -> Remedy:
 
 
 def _went_on(finding: Finding, seen: Facts) -> bool:
-    """Say whether the run got past what the log told: it has logged a later step, or its cell has ended well."""
+    """Return whether the run got past the failure.
+
+    It logged a later step, or its cell ended well.
+    """
     cell = next((cell for cell in seen.cells if cell.name == finding.run), None)
     if cell is not None and cell.state == "done" and cell.exit_code == 0:
         return True

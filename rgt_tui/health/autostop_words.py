@@ -1,4 +1,4 @@
-"""How a box's autostop is described, on every screen and in every command. Pure."""
+"""Texts that describe a box's autostop, used by every screen and command. Pure."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rgt_tui.profiles import age, money
 
 POWER = "⏻"
 SLACK_S = 60.0
-"""The two clocks, and the provider's, may differ by so much."""
+"""Allowed difference between the clocks of box, client and provider, in seconds."""
 LEAST_SAVED = 0.01
-"""In any currency; less is not worth the words."""
+"""Smallest saving that is mentioned, in any currency."""
 SHOWN_S = 86_400.0
-"""What a box told of its own stop is shown for so long."""
+"""Seconds for which a box's report of its own stop is shown."""
 UNDONE = ("failed", "refused", "withdrawn")
-"""How a stop ends that did not come to be."""
+"""Last events of a stop that did not happen."""
 
 
 def clock_words(reading: AutostopReading) -> str:
@@ -56,14 +56,14 @@ def clock_words(reading: AutostopReading) -> str:
 
 
 def of_box(box: BoxState) -> tuple[AutostopReading, ...]:
-    """Return what the newest sample says of the box's own stop: that of the idle clock, then the lease."""
+    """Return the newest sample's autostop readings: the idle clock, then the lease."""
     if box.sample is None or box.link is not Link.LIVE:
         return ()
     return tuple(one for one in (box.sample.autostop, box.sample.lease) if one is not None)
 
 
 def box_words(box: BoxState, now: float) -> str:
-    """Describe a box's own stop, or what became of it, in one line; empty where it has none.
+    """Describe a box's own stop, or its outcome, in one line; empty if it has none.
 
     Args:
         box: The state.
@@ -85,7 +85,10 @@ def box_words(box: BoxState, now: float) -> str:
 
 
 def may_have_parked(known: SelfStop) -> bool:
-    """Tell whether a machine that is off may have stopped itself: one that went off before its limit was stopped."""
+    """Return whether a machine that is off may have stopped itself.
+
+    If off before its limit, it did not.
+    """
     if known.off_at is None:
         return False
     parks = [one for one in known.armed if one.action is EndsBy.PARK]
@@ -95,7 +98,10 @@ def may_have_parked(known: SelfStop) -> bool:
 
 
 def off_words(known: SelfStop, source: str) -> str:
-    """Say that an armed machine is off. That it did it itself is known where it was heard to say so."""
+    """Describe an armed machine that is off.
+
+    Claim that it parked itself only if it announced that.
+    """
     armed = known.armed[-1]
     at = "" if known.off_at is None else time_of_day(known.off_at)
     heard = known.stopping_at is not None
@@ -110,7 +116,10 @@ def off_words(known: SelfStop, source: str) -> str:
 
 
 def told_words(known: SelfStop) -> str:
-    """Say when, why and with what a box parked itself, as it told once it was back; or that it did not."""
+    """Say when, why and with what a box parked itself, as reported after its restart.
+
+    Or that it did not.
+    """
     armed = known.armed[-1]
     mine = [event for event in known.story if event.boot in ("", armed.boot)]
     sent = next((event for event in reversed(mine) if event.event == "intent"), None)
@@ -132,5 +141,5 @@ def told_words(known: SelfStop) -> str:
 
 
 def story_lines(story: tuple[StopEvent, ...]) -> tuple[str, ...]:
-    """Return a box's story of its own stop, a line each, oldest first."""
+    """Return the recorded events of a box's own stop, a line each, oldest first."""
     return tuple(f"{moment(event.at)}  {event.event:<10} {event.text}" for event in story)

@@ -1,4 +1,4 @@
-"""What a condition is: one thing that can go wrong, with its three views (alert, finding, check)."""
+"""What a condition is: one thing that can go wrong, with its alert, finding and check."""
 
 from __future__ import annotations
 
@@ -13,118 +13,126 @@ from rgt_tui.model import BoxState, CheckStatus, Finding, Fix, Link, Proc, Sever
 from rgt_tui.profiles.readings import STALL_MIN_S
 
 Sign = Callable[[Facts], object]
-"""Tells, by something that is true or false, whether it is there."""
+"""A cheap test of a view: a true result means the thing it looks for is present."""
 
 LEAST_STAND_S = min(STANDS * STALL_MIN_S, NO_QUEUE_STALL_S)
 
 
 class Reading(NamedTuple):
-    """What a rule reads of one resource."""
+    """What a rule read of one resource."""
 
     key: str
-    """Which resource, e.g. a mount point; empty where a box has just one."""
+    """The resource, e.g. a mount point; empty if a box has just one."""
     value: float | None
-    """None or NaN = not known now: it neither raises nor clears."""
+    """None or NaN = unknown now: it neither raises nor clears."""
     about: Any = None
-    """What the words are made of."""
+    """Data for the alert's text."""
     age_s: float | None = None
-    """For how long it has been so by the box's own evidence. Only counted when it is seen for the first time:
-    later the client counts itself, so that a clock that is set on the box changes nothing."""
+    """How many seconds it has lasted by the box's own evidence. Used only when it is first seen:
+    later the client measures the time itself, so setting the box's clock changes nothing.
+    """
     level: str | None = None
-    """In place of the rung's."""
+    """Replaces the rung's level."""
     word: str | None = None
-    """In place of the kind's."""
+    """Replaces the condition's short word."""
 
 
 class Rung(NamedTuple):
-    """One level of an alert and its two limits: between them the alert stays as it is."""
+    """One level of an alert and its two limits; between them the alert keeps its state."""
 
     level: str
     at: float
-    """Raised from here on."""
+    """Raised from this value on."""
     clear: float
-    """Still raised up to here."""
+    """Still raised up to this value."""
 
 
 Read = Callable[[Facts], Sequence[Reading] | None]
-"""All resources that the kind is about, or None where nothing can be said. What is left out is over."""
+"""Returns a reading per resource, or None if nothing can be decided. A resource left out has
+cleared.
+"""
 Covered = Callable[[Finding], str | None]
 Say = Callable[[Facts, Reading, float], str]
-"""One line with the reading that proves it; the number is the client clock of the beginning."""
+"""Returns one line with the reading that proves it; the number is the client clock of its start."""
 
 
 class Proof(NamedTuple):
-    """What proves an entry of the handbook without any line of a log."""
+    """Proof of a handbook entry that needs no line of a log."""
 
     evidence: str
     where: str = "sample"
     """Path, or ``sample`` or ``scalars``."""
     resource: str | None = None
-    """In place of the entry's."""
+    """Replaces the entry's resource."""
     run: str | None = None
     step: int | None = None
     durable: str | None = None
-    """Where the run's results are copied to, for the commands that want it."""
+    """Where the run's results are copied to, for the commands that need it."""
     fixes: tuple[Fix, ...] = ()
-    """In place of the entry's: the steps with what this box really has."""
+    """Replaces the entry's fixes: the steps with this box's real values."""
     confidence: float | None = None
-    """How sure it is; None = as sure as a reading that says it."""
+    """Confidence, 0 to 1; None = that of a reading that shows it directly."""
     line_no: int | None = None
-    """Which line of its log it is; None = it is none, or nobody knows."""
+    """Line number in its log; None = not from a log, or unknown."""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A known way for training to go wrong, how it is proved, and the way out: a row of the handbook."""
+    """A row of the handbook: a known failure of a training, its proof, and its fixes."""
 
     id: str
-    """Stable for ever."""
+    """Stable: never renamed."""
     title: str
     severity: Severity
     action: str
-    """What to do now, of a closed set (`rgt_tui.handbook.Action`)."""
+    """What to do now, one of `rgt_tui.handbook.Action`."""
     resource: str
-    """What ran out or broke; ``{name}`` is filled with the first group of the pattern, where there is one."""
+    """What ran out or broke; ``{name}`` is replaced with the first group of the pattern, if any."""
     fixes: tuple[Fix, ...]
-    """In the order in which to try them; every command is shown, never run."""
+    """In the order in which to try them; commands are shown, never run."""
     never: str
     prove: Callable[[Facts], Iterable[Proof]] | None = None
-    """What the live readings prove."""
+    """Finds proofs in the live readings."""
     needs: Sign | None = None
-    """Where this is not there, `prove` has nothing to tell, and is not asked."""
+    """`prove` is skipped if this is false, because it would find nothing."""
     gives_way: str = ""
-    """What of the same run makes `prove` superfluous: ``log``, a finding in its log; ``any``, also a full disk."""
+    """Other evidence about the same run that makes `prove` superfluous: ``log``, a finding in its
+    log; ``any``, also a full disk.
+    """
     reading: Callable[[BoxState], str | None] | None = None
-    """The live figures that belong beside the line."""
+    """The live figures shown next to the line."""
     cleared_by: str = "step"
-    """What a run that goes on shows when it is over: a finite ``step``, or a checkpoint ``saved``."""
+    """What an active run shows once it is over: a finite ``step``, or a checkpoint ``saved``."""
     beats: tuple[str, ...] = ()
-    """More general entries that this one explains away."""
+    """More general entries that this one replaces."""
     confidence: float = 0.0
-    """How sure a line alone is, 0 to 1."""
+    """Confidence if there is only a log line, 0 to 1."""
     symptom: bool = False
-    """It only follows from something else: it gives way to any other finding of the box."""
+    """A consequence of something else: any other finding of the box replaces it."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What an evaluator found."""
+    """The result of an evaluator."""
 
     status: CheckStatus
     evidence: str
     at: float | None = None
-    """Client clock of the evidence; None where it has none, e.g. a fact of the profile."""
+    """Client clock of the evidence; None if it has no time, e.g. a fact of the profile."""
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One item of the lifecycle."""
+    """One item of the lifecycle checklist."""
 
     id: str
-    """e.g. ``4.3``; the figure before the point is the phase."""
+    """E.g. ``4.3``; the digit before the point is the phase."""
     title: str
     evaluator: Callable[[Facts], Verdict]
     live: bool = True
-    """Proved only while the evidence is of now; False for facts that stay true (a finished cell, a profile)."""
+    """Passes only while the evidence is current; False for lasting facts (a finished cell, a
+    profile).
+    """
     command: str = ""
-    """What to type to check it anew, or to bring it about, with ``{box}`` for the name; empty = there is nothing."""
+    """The command that repeats the check or achieves it, with ``{box}`` for the name; empty = none.
+    """
 
     @property
     def phase(self) -> int:
@@ -133,56 +141,60 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """One thing that can be wrong: a row of the table. Alert, finding and check are three views of it."""
+    """One thing that can be wrong, with its alert, finding and check: a row of the table."""
 
     id: str
-    """Of the alert; for what is only found in logs that of the entry."""
+    """Id of the alert; for a condition only found in logs, that of the handbook entry."""
     title: str
     word: str = ""
-    """What the box's row shows."""
+    """Shown in the box's row."""
     read: Read = lambda view: None
     say: Say = lambda view, reading, since: ""
     rungs: tuple[Rung, ...] = ()
-    """Mildest first; none = it is no alert."""
+    """Mildest first; empty = not an alert."""
     unit: str = "yes"
-    """Of the limits; ``yes`` where it either is so or not."""
+    """Unit of the limits; ``yes`` for a condition that is either true or false."""
     advice: str = ""
     """What to do, in one line."""
     hold_s: float = 0.0
-    """Known seconds for which it must be so before it rises."""
+    """Known seconds for which it must hold before it is raised."""
     quiet_s: float = 0.0
-    """Known seconds for which it must be over before it clears."""
+    """Known seconds for which it must be over before it is cleared."""
     below: bool = False
-    """True where small values are the bad ones."""
+    """True if small values are bad."""
     rises: bool = False
-    """The value is a count: raised when it grows, cleared when it has not grown for `quiet_s`."""
+    """The value is a count: raised when it grows, cleared after `quiet_s` without growth."""
     live: bool = True
-    """Needs figures of now: without them it stays as it is."""
+    """Needs current figures: without them it keeps its state."""
     of: frozenset[str] = frozenset()
-    """All that its readings are made of, as `rgt_tui.health.alert_state.SOURCES` calls it. As long as none of it is
-    another object, what was at rest is so still and is not read again. Empty = it is read at every look: what is made
-    of the time, or of a sample, has to be."""
+    """All sources of its readings, by their names in `rgt_tui.health.alert_state.SOURCES`. A
+    condition at rest is not read again until one of them is replaced by another object. Empty =
+    read every time, which conditions that depend on the time or on a sample need.
+    """
     needs: Sign | None = None
-    """Where this is not there, no resource is read at all: what is at rest is so still, and is not read then."""
+    """If false, no resource is read, so that an idle resource stays idle."""
     told: bool = False
-    """The fleet's events tell of it anyway."""
+    """The fleet's events report it anyway."""
     gauge: bool = False
-    """Its number alone says whether it is so: as soon as that is good it is shown no more, while it is over for
-    the sinks only after `quiet_s`."""
+    """The number alone decides: once it is good the alert is no longer shown, but it ends for the
+    sinks only after `quiet_s`.
+    """
     over: str = ""
-    """What is true once it has ended; ``{key}`` is filled with the resource. Empty = the fleet's events say it."""
+    """The sentence for its end; ``{key}`` is replaced with the resource. Empty = the fleet's events
+    report it.
+    """
     escalates: bool = False
-    """Also as a warning it calls for a person."""
+    """Needs a person even as a warning."""
     once: bool = False
-    """As a warning it does so once: it is about something that is over, and that nothing will change any more."""
+    """As a warning it notifies once, because it reports something finished that will not change."""
     findings: tuple[str, ...] = ()
-    """Entries of the handbook that are its causes, with proof and way out."""
+    """Handbook entries that can be its cause, with proof and fixes."""
     covered: Covered | None = None
-    """For which resource one of `findings` stands in the alert's place; None = they are told beside each other."""
+    """The resource for which one of `findings` replaces the alert; None = both are reported."""
     checks: tuple[Check, ...] = ()
-    """Its place in the phases."""
+    """Its checks in the phases."""
     see: str = ""
-    """Further ids, of checks, of the handbook, and of the notes that its ids come from."""
+    """More ids: of checks, of the handbook, and of the notes that its ids refer to."""
 
     @property
     def more(self) -> str:
@@ -192,49 +204,52 @@ class Condition(msgspec.Struct, frozen=True):
 
 YES = (Rung("warn", 1.0, 1.0),)
 YES_ERROR = (Rung("error", 1.0, 1.0),)
-"""Limits of what either is so or not."""
+"""Limits of a condition that is either true or false."""
 NOTHING: tuple[Reading, ...] = ()
 SO = (Reading("", 1.0),)
-"""It is so, of the one resource there is."""
+"""The reading of a condition that is true of the box's only resource."""
 
 
 def say_text(view: Facts, reading: Reading, since: float) -> str:
-    """Give the words that were read."""
+    """Return the text that was read."""
     return str(reading.about)
 
 
 def level(rungs: Sequence[Rung], value: float) -> str | None:
-    """Return the level of a value where large ones are bad, without any memory; None = below all rungs."""
+    """Return the level of a value for which large is bad; None = below all rungs.
+
+    Without hysteresis.
+    """
     return next((rung.level for rung in reversed(rungs) if value >= rung.at), None)
 
 
 def passed(evidence: str, at: float | None = None) -> Verdict:
-    """Proved."""
+    """Return the verdict *passed*."""
     return Verdict(CheckStatus.PASSED, evidence, at)
 
 
 def failed(evidence: str, at: float | None = None) -> Verdict:
-    """Disproved."""
+    """Return the verdict *failed*."""
     return Verdict(CheckStatus.FAILED, evidence, at)
 
 
 def warn(evidence: str, at: float | None = None) -> Verdict:
-    """Neither proved nor disproved, and worth a look."""
+    """Return the verdict *warn*: neither proved nor disproved, and worth checking."""
     return Verdict(CheckStatus.WARN, evidence, at)
 
 
 def waiting(evidence: str, at: float | None = None) -> Verdict:
-    """Nothing to evaluate yet."""
+    """Return the verdict *waiting*: nothing to evaluate yet."""
     return Verdict(CheckStatus.WAITING, evidence, at)
 
 
 def absent(seen: Facts, evidence: str, at: float | None = None) -> Verdict:
-    """There is nothing to check yet, or it could not be checked, which is not the same."""
+    """Return *waiting*, with the reason if the box could not be read at all."""
     return Verdict(CheckStatus.WAITING, seen.untold or evidence, at)
 
 
 def person(evidence: str) -> Verdict:
-    """Only a person can say."""
+    """Return *person*: only a person can decide."""
     return Verdict(CheckStatus.PERSON, evidence)
 
 
@@ -243,14 +258,14 @@ def graded(evidence: str, found: str | None, at: float | None = None) -> Verdict
     return {"error": failed, "warn": warn}.get(found or "", passed)(evidence, at)
 
 
-# What a box must have before a condition or a handbook page has anything to check.
+# Cheap tests for the things a condition or handbook page needs before it has anything to check.
 #
-# Each costs a fraction of what it spares, and several ask for the same: of a box that is well, most need not
-# be read.
+# Each costs a fraction of the reading that it saves, and several conditions share one: on a healthy
+# box, most conditions need not be read.
 
 
 class Signs:
-    """The signs of one view, each asked for once."""
+    """The tests of one view, each evaluated once."""
 
     __slots__ = ("_known", "_view")
 
@@ -259,7 +274,7 @@ class Signs:
         self._known: dict[Sign, bool] = {}
 
     def lack(self, sign: Sign | None) -> bool:
-        """Tell whether a sign is not there; where nothing is needed, nothing lacks."""
+        """Return whether a needed sign is absent; False if no sign is needed."""
         if sign is None:
             return False
         there = self._known.get(sign)
@@ -269,78 +284,78 @@ class Signs:
 
 
 def unreachable(view: Facts) -> object:
-    """The box does not answer."""
+    """Return whether the box does not answer."""
     return view.box.link is Link.UNREACHABLE
 
 
 def stale(view: Facts) -> object:
-    """There is no figure of now."""
+    """Return whether there are no current figures."""
     return view.stale
 
 
 def queued(view: Facts) -> object:
-    """A queue."""
+    """Return the queues."""
     return view.box.queues
 
 
 def work(view: Facts) -> object:
-    """A queue, or a training that was found."""
+    """Return the queues, or the trainings found outside of them."""
     return view.box.queues or view.box.found
 
 
 def named_work(view: Facts) -> object:
-    """A running cell, or a training that was found."""
+    """Return the running cells, or the trainings found outside of the queues."""
     return view.running or view.box.found
 
 
 def running(view: Facts) -> object:
-    """A running cell."""
+    """Return the running cells."""
     return view.running
 
 
 def going_on(view: Facts) -> object:
-    """An active run."""
+    """Return the active runs."""
     return view.running or view.beside
 
 
 def standing(view: Facts) -> object:
-    """A run that has not advanced for so long that something may hang."""
+    """Return whether a run has not advanced for long enough that something may hang."""
     return view.progress_age is not None and view.progress_age >= LEAST_STAND_S
 
 
 def resumed(view: Facts) -> object:
-    """A run that resumed from a checkpoint."""
+    """Return whether a run resumed from a checkpoint."""
     return any(run.resumes for run in view.box.runs)
 
 
 def odd_loss(view: Facts) -> object:
-    """A loss that is no number."""
+    """Return whether a loss is not a finite number."""
     return any(run.loss is not None and not math.isfinite(run.loss) for run in view.box.runs)
 
 
 def waiting_run(view: Facts) -> object:
-    """A run that waits with unsaved work in memory."""
+    """Return whether a run waits with unsaved work in memory."""
     return any(run.wait is not None for run in view.box.runs)
 
 
 def over(view: Facts) -> object:
-    """A found training whose processes are gone."""
+    """Return whether the processes of a found training are gone."""
     return any(not run.alive for run in view.box.found)
 
 
 def armed(view: Facts) -> object:
-    """This computer has armed it to stop itself."""
+    """Return what this computer armed the box with to stop itself, if anything."""
     return view.box.self_stop
 
 
 def unread_mount(view: Facts) -> object:
-    """A mount that could not be read."""
+    """Return whether a mount could not be read."""
     sample = view.box.sample
     return sample is not None and any(disk.error is not None for disk in sample.disks)
 
 
 def ailing_card(view: Facts) -> object:
-    """A card that does not answer, is throttled, or has reported errors."""
+    """Return whether a GPU does not answer, is throttled, or has reported errors."""
     sample = view.box.sample
     return view.news.hard or (
         sample is not None
@@ -352,12 +367,12 @@ def ailing_card(view: Facts) -> object:
 
 
 def stopped_process(view: Facts) -> object:
-    """A process that a signal has stopped."""
+    """Return whether a process is stopped by a signal."""
     return any(proc.state == "T" for proc in _procs(view))
 
 
 def ranks(view: Facts) -> object:
-    """A process that is a rank of a distributed training."""
+    """Return whether a process is a rank of a distributed training."""
     return any(proc.dist is not None for proc in _procs(view))
 
 

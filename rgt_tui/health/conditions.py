@@ -1,4 +1,4 @@
-"""The table of all conditions. A new one is a row here and two functions next to similar ones."""
+"""The table of all conditions. To add one, add a row and two functions next to similar ones."""
 
 from __future__ import annotations
 
@@ -570,7 +570,7 @@ _NAMED = frozenset(id_ for row in _ROWS for id_ in row.findings)
 
 @functools.cache
 def all_conditions() -> tuple[Condition, ...]:
-    """Return all that can be wrong, alerts first and in the order in which those of one level are shown."""
+    """Return every condition: alerts first, in the order in which those of one level are shown."""
     by_log = (
         Condition(entry.id, entry.title, findings=(entry.id,))
         for entry in HANDBOOK.values()
@@ -585,7 +585,7 @@ CHECKS = tuple(sorted((check for row in _ROWS for check in row.checks), key=lamb
 
 
 def ended_text(alert_id: str) -> str:
-    """Return what is true once an alert has ended, from its id (``KIND`` or ``KIND:RESOURCE``)."""
+    """Return the sentence for an alert that has ended, from its id (``KIND`` or ``KIND:KEY``)."""
     kind, _, key = clean(alert_id).partition(":")
     row = BY_ID.get(kind)
     if row is None or not row.over:
@@ -599,14 +599,14 @@ def ended_text(alert_id: str) -> str:
 
 
 def told_by(page: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the alerts and the checks, by their ids, that send a person to a page of the handbook."""
+    """Return the ids of the alerts and of the checks that refer to a page of the handbook."""
     rows = [row for row in _ROWS if page in row.more.split()]
     checks = {id_ for row in rows for id_ in row.more.split() if id_[0].isdigit()}
     return tuple(row.id for row in rows if row.rungs), tuple(sorted(checks))
 
 
 def covered(findings: Iterable[Finding]) -> frozenset[str]:
-    """Return the ids of alerts that a finding replaces: it says the same, and more."""
+    """Return the ids of alerts that a finding replaces because it says the same and more."""
     return frozenset(
         f"{row.id}:{key}"
         for finding in findings

@@ -1,10 +1,10 @@
-"""Danger clocks: the deadlines of a box's platform that count now, and how much time each leaves. Pure.
+"""Danger clocks: the deadlines of a box's platform that apply now, and the time each leaves. Pure.
 
-There is one reading: the alert, the screens, the commands and the worst case all ask `clock_readings`.
+The alert, the screens, the commands and the worst case all use `clock_readings`, so they agree.
 
-When a machine stopped is seldom known to the second. It had not stopped when it was last seen running, and it had
-stopped when its provider first said so: the time that is shown counts from the earlier of the two, so that it is never
-too long.
+The second at which a machine stopped is seldom known, only an interval: from when it was last seen
+running to when its provider first reported the stop. The time shown counts from the earlier end, so
+it is never too long.
 """
 
 from __future__ import annotations
@@ -42,58 +42,58 @@ from rgt_tui.model import (
 from rgt_tui.profiles import age, held_runs, money, wait_left, wait_text
 
 COUNTING = (ClockMode.COUNTDOWN, ClockMode.CHARGE)
-"""The modes of which there is a reading."""
+"""The modes that have a reading."""
 SAME_S = 900.0
-"""Where a beginning is known to within so long, the time left counts as exact."""
+"""Seconds of uncertainty about the start up to which the time left counts as exact."""
 
 
 class Bound(enum.StrEnum):
-    """How far the time that a clock leaves can be relied on."""
+    """How far a clock's remaining time can be relied on."""
 
     EXACT = "exact"
     AT_LEAST = "at least"
-    """Counted from the earliest moment at which it may have begun: it can be longer."""
+    """Counted from the earliest possible start: it can be longer."""
     AT_MOST = "at most"
-    """Counted from the latest: when it began nobody saw."""
+    """Counted from the latest possible start, because the start was not observed."""
     NONE = "none"
     """No time is known, or there is none."""
 
 
 class ClockReading(msgspec.Struct, frozen=True, kw_only=True):
-    """One danger clock of a box that counts now, or that a stop would start."""
+    """One danger clock of a box that is running, or that a stop would start."""
 
     what: str
     mode: ClockMode
     seconds_left: float | None
-    """The least that may be left; None = it runs without an end (a charge), or nobody saw when it began."""
+    """The minimum left; None = it has no end (a charge), or its start is unknown."""
     most_left: float | None = None
-    """The most that may be left; None = nobody can say."""
+    """The maximum left; None = unknown."""
     bound: Bound = Bound.NONE
     consequence: str
     level: str
-    """info, warn or error."""
+    """``info``, ``warn`` or ``error``."""
     text: str
-    """All of it in one line, the consequence too."""
+    """The whole reading in one line, including the consequence."""
     source: str = ""
-    """Who says when it began: the provider, a park through rgt, the last sample."""
+    """Where its start is known from: the provider, a park through rgt, the last sample."""
     counts_from: ClockStart | None = None
     approx: bool = False
     counting: bool = True
-    """False = would begin with a stop."""
+    """False = it would begin with a stop."""
     sure: bool = True
-    """False = it counts only if the machine has stopped, which nobody can see."""
+    """False = it counts only if the machine has stopped, which is unknown."""
     whole_s: float | None = None
-    """Seconds from its beginning to its end; None = it has none."""
+    """Seconds from its start to its end; None = it has no end."""
     dispute: str | None = None
-    """What the sources say where they disagree."""
+    """The conflicting claims, if the sources disagree."""
     per_hour: float | None = None
-    """Of a charge: what an hour costs; None = not known, which is not nothing."""
+    """For a charge, the price per hour; None = unknown, which is not zero."""
     of_run: bool = False
-    """A run ends, and not the machine: it bills on."""
+    """It ends a run, not the machine, which keeps billing."""
 
 
 class Span(NamedTuple):
-    """The moments between which something began, client clock, and who says so."""
+    """The interval in which something began (client clock), and the source."""
 
     earliest: float | None
     latest: float | None
@@ -106,13 +106,13 @@ def clock_readings(
 ) -> tuple[ClockReading, ...]:
     """Return every clock that counts for `box` now: those with a time first, the soonest first.
 
-    They are the platform's, and those of runs that give up if they cannot save.
+    They are the platform's clocks, and those of runs that give up if they cannot save.
 
     Args:
         profile: Platform of the box.
         box: Its state.
-        now: Client clock. A time that lies in the future, because a clock was set, counts as now.
-        charges: With those that cost money and have no end.
+        now: Client clock. A time in the future, because a clock was set, counts as now.
+        charges: Include charges, which have no end.
     """
     modes = COUNTING if charges else COUNTING[:1]
     clocks = [clock for clock in profile.clocks if clock.mode in modes]
@@ -152,7 +152,7 @@ def _of_wait(box: BoxState, name: str, wait: Wait, now: float) -> ClockReading:
 
 
 def pending_readings(profile: Profile) -> tuple[ClockReading, ...]:
-    """Return what a stop of a box of this platform would start, the soonest first."""
+    """Return the clocks that a stop of a box on this platform would start, the soonest first."""
     starts = [
         clock
         for clock in profile.clocks
@@ -185,12 +185,18 @@ def pending_readings(profile: Profile) -> tuple[ClockReading, ...]:
 
 
 def notices(profile: Profile) -> tuple[str, ...]:
-    """Return what to say about a platform at first contact: its worst danger, and what cannot be watched."""
+    """Return what to say about a platform at first contact.
+
+    That is its worst danger, and what cannot be watched.
+    """
     return (profile.top_danger, *_noticed(profile, scripts=True))
 
 
 def dangers(profile: Profile, verb: Verb) -> tuple[str, ...]:
-    """Return what to say before a billing action: the deadlines a park starts, and what cannot be watched."""
+    """Return the warnings before a billing action.
+
+    They are the deadlines that a park starts, and what cannot be watched.
+    """
     started = [one.text for one in pending_readings(profile)] if verb is Verb.PARK else []
     return (*started, *_noticed(profile, scripts=False))
 
@@ -204,7 +210,10 @@ def _noticed(profile: Profile, *, scripts: bool) -> list[str]:
 
 
 def countdowns(readings: Iterable[ClockReading]) -> tuple[ClockReading, ...]:
-    """Return the readings that end: what the `clock` alert tells. The balance has an alert of its own."""
+    """Return the countdowns for the `clock` alert.
+
+    The balance is left out: it has an alert of its own.
+    """
     return tuple(
         one
         for one in readings
@@ -213,7 +222,7 @@ def countdowns(readings: Iterable[ClockReading]) -> tuple[ClockReading, ...]:
 
 
 def balance_left(meter: Meter, now: float) -> float | None:
-    """Return the seconds for which the account's balance lasts; None = not told, or nothing burns."""
+    """Return the seconds until the account's balance is used up; None = unknown, or no charges."""
     balance, burn, at = meter.balance, meter.burn_per_hour, _last(now, meter.at)
     if balance is None or burn is None or not math.isfinite(balance) or not burn > 0:
         return None
@@ -221,10 +230,12 @@ def balance_left(meter: Meter, now: float) -> float | None:
 
 
 def stopped(box: BoxState, now: float) -> Span | None:
-    """Return the two times between which the machine stopped; None while it runs, or was never seen.
+    """Return the interval in which the machine stopped.
 
-    Its provider says so; where there is none (or it cannot be read), a park through rgt does. Else a machine of which
-    nothing is heard may have stopped right after it was last seen.
+    None while it runs, or if it was never seen.
+
+    Sources in order: the provider; if there is none or it cannot be read, a park through rgt; else
+    a silent machine may have stopped right after it was last seen.
     """
     life, meter = box.life, box.meter
     seen = _last(
@@ -232,7 +243,7 @@ def stopped(box: BoxState, now: float) -> Span | None:
     )
     parked = _last(now, life.parked_at)
     if parked is not None and seen is not None and seen > parked + LOST_S:
-        parked = None  # it has run since
+        parked = None  # it has run since then
     word = provider_word(box, now)
     if word is Lifecycle.STOPPED:
         if parked is not None:
@@ -246,7 +257,7 @@ def stopped(box: BoxState, now: float) -> Span | None:
         return Span(parked, parked, "parked through rgt")
     told = _last(now, life.stopped_at) if life.rested else None
     if told is not None and word is Lifecycle.UNKNOWN and (box.sample_at or 0.0) <= told + LOST_S:
-        # Its provider has not been read again since an earlier rgt ended.
+        # The provider has not been read again since an earlier rgt ended.
         return Span(told if seen is None else min(seen, told), told, "the provider, as remembered")
     if seen is None or now - seen <= LOST_S:
         return None
@@ -258,7 +269,7 @@ def _is_read(meter: Meter, now: float) -> bool:
 
 
 def _last(now: float, *times: float | None) -> float | None:
-    """Return the latest of the times that are known, and not later than now."""
+    """Return the latest known time, at most `now`."""
     known = [
         min(time, now) for time in times if time is not None and math.isfinite(time) and time > 0
     ]
@@ -282,12 +293,12 @@ def _from_start(
     if started is None:
         return None
     if seen is not None and seen > started + (clock.after_s or 0.0) + LOST_S:
-        return None  # it runs on: the limit is not one of this machine
+        return None  # it is still running: the limit does not apply to this machine
     return _spanned(clock, Span(None, started, "first seen"), now)
 
 
 def _spanned(clock: DangerClock, span: Span, now: float) -> ClockReading:
-    """Read a clock that began between two moments."""
+    """Read a clock that began within an interval."""
     whole = clock.after_s or 0.0
     least = None if span.earliest is None else max(0.0, span.earliest + whole - now)
     most = None if span.latest is None else max(0.0, span.latest + whole - now)
@@ -323,7 +334,7 @@ def _from_end_date(
     whole = clock.after_s or 0.0
     left = ends + whole - now
     if not whole and left <= 0.0 and provider_word(box, now) is Lifecycle.STOPPED:
-        return None  # it has come about
+        return None  # it has already happened
     left = max(0.0, left)
     return _counted(
         clock, left, left, Bound.EXACT, f"{_about(clock)}{age(left)} left", box.meter.source
@@ -359,7 +370,7 @@ def _from_walltime(
 def _from_quota(
     clock: DangerClock, box: BoxState, stop: Span | None, now: float
 ) -> ClockReading | None:
-    return None  # no control plane of today tells what is left of it
+    return None  # no provider's API reports the remaining quota
 
 
 Count = Callable[[DangerClock, BoxState, "Span | None", float], "ClockReading | None"]
@@ -374,21 +385,21 @@ _COUNTS: dict[ClockStart, Count] = {
 
 
 SESSIONS = (ClockStart.START, ClockStart.WALLTIME)
-"""What ends a machine that runs."""
+"""Clocks that end a running machine."""
 
 
 def is_over(reading: ClockReading) -> bool:
-    """Tell whether a countdown has surely run down."""
+    """Return whether a countdown has certainly run down."""
     return reading.sure and reading.most_left is not None and reading.most_left <= 0.0
 
 
 def soonest(readings: Iterable[ClockReading]) -> ClockReading | None:
-    """Return the countdown that the `clock` alert tells: the most urgent of those to come, else one that is over."""
+    """Return the countdown for the `clock` alert. Those that are over come last."""
     return min(countdowns(readings), key=lambda one: (is_over(one), urgency(one)), default=None)
 
 
 def urgency(reading: ClockReading) -> float:
-    """Return the seconds left, made comparable between sessions and days; 0 = unknown."""
+    """Return the seconds left, scaled so that sessions and days are comparable; 0 = unknown."""
     if reading.seconds_left is None or (reading.bound is Bound.AT_MOST and reading.level != "info"):
         return 0.0
     return reading.seconds_left / (SESSION_PART if reading.counts_from in SESSIONS else 1.0)
@@ -441,9 +452,10 @@ def _counted(
 def _charge(
     clock: DangerClock, box: BoxState, stop: Span | None, now: float
 ) -> ClockReading | None:
-    """Read a charge that goes on. Of a machine that may have stopped, nobody knows whether it runs.
+    """Read a charge without an end; None if it may not be running.
 
-    What runs in every state is storage: of a machine that runs, the rest of its price is no part of it.
+    Charges in every state are storage: for a running machine, the rest of its price is not part of
+    them.
     """
     meter = box.meter
     if clock.runs == "stopped" and (stop is None or not stop.sure):
@@ -486,7 +498,10 @@ def _joined(said: str, clock: DangerClock) -> str:
 
 
 def _place(reading: ClockReading) -> tuple[int, float]:
-    """Order readings: the soonest first; what is surely over must not hide what is to come."""
+    """Order readings by time left.
+
+    Those certainly over come later, so as not to hide what is to come.
+    """
     if reading.seconds_left is not None:
         return (1 if is_over(reading) else 0), reading.seconds_left
     return (2 if reading.mode is ClockMode.COUNTDOWN else 3), 0.0

@@ -1,4 +1,7 @@
-"""Delivers alerts to one sink: rather late than twice, retried until it works, and never blocking anything else."""
+"""Delivers alerts to one sink.
+
+Never twice if avoidable, retried until it works, without blocking others.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +37,19 @@ SINKS: dict[str, tuple[str, ...]] = {
     "apprise": ("url",),
     "command": ("argv",),
 }
-"""Kind of sink → what it cannot do without."""
+"""Kind of sink → its required settings."""
 RUNG_LEVELS = ("info", "warn", "error")
-"""Every alert is a warning or an error: ``info`` is as much as ``warn``."""
+"""Levels of alerts. Every alert is a warning or an error, so ``info`` means the same as ``warn``.
+"""
 _OWN = {"url": ("url_env", "url_file", "token_env"), "argv": ("argv",)}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def window(text: str) -> tuple[int, int] | None:
-    """Return ``22:00-07:00`` as minutes of the day (1320, 420); None when it is no such stretch."""
+    """Return ``22:00-07:00`` as minutes of the day (1320, 420).
+
+    None if the text is not such a range.
+    """
     match = _TIMES.fullmatch(text.strip())
     if match is None:
         return None
@@ -67,19 +74,20 @@ def minutes_left(text: str | None, minute: int) -> int:
 
 LEVELS = {"error": 0, "warn": 1, "info": 2}
 MAX_DIGEST_BYTES = 3500
-"""Of a digest's text. ntfy makes an attachment of what is above 4,096 bytes (https://docs.ntfy.sh/publish/#limitations),
-and the advice of a message still comes behind it."""
+"""Limit of a digest's text. ntfy turns a message above 4,096 bytes into an attachment
+(https://docs.ntfy.sh/publish/#limitations), and the advice is still appended to the text.
+"""
 
 
 class Plan(NamedTuple):
     """What to do now."""
 
     send: tuple[tuple[str, AlertEvent], ...]
-    """By key, in the order of the fleet."""
+    """Messages by key, in the order of the fleet."""
     forget: tuple[str, ...]
-    """Over, and nobody needs to be told."""
+    """Keys that are over and need no message."""
     again_in: float | None
-    """Seconds until something that waits becomes due; None = nothing waits."""
+    """Seconds until a waiting message becomes due; None = nothing waits."""
 
 
 def plan(
@@ -91,19 +99,20 @@ def plan(
     ours: Iterable[str],
     held: Container[str] = (),
 ) -> Plan:
-    """Compare what holds with what was told. Pure.
+    """Compare the active alerts with those already sent. Pure.
 
-    What came and went while it could not be told is never told: it is over.
+    An alert that began and ended while it could not be sent is never sent.
 
     Args:
-        active: Key → the alert that holds, unmuted, as it would be told.
-        told: Key → what the sink was told last.
+        active: Key → the message of an active, unmuted alert.
+        told: Key → what the sink was sent last.
         settings: Its table in the fleet file.
         now: Client clock.
         minute: Minute of the local day.
-        ours: The beginnings of the keys of the boxes that this rgt watches; what is told of others is not ours.
-        held: Keys of what holds as well and is not to be told: it is muted, or something else stands for it.
-            It is not over.
+        ours: Key prefixes of the boxes that this rgt watches; sent messages about others are
+            ignored.
+        held: Keys of other active alerts that are not sent: muted, or replaced by something else.
+            They are not over.
     """
     send: list[tuple[str, AlertEvent]] = []
     waits: list[float] = []
@@ -143,7 +152,7 @@ def plan(
 
 
 def wanted(event: AlertEvent, settings: SinkSettings) -> bool:
-    """Say whether the sink wants to hear of this alert at all."""
+    """Return whether the sink's settings include this alert."""
     return (
         LEVELS[event.level] <= LEVELS[settings.min_level]
         and (not settings.kinds or event.kind in settings.kinds)
@@ -152,7 +161,10 @@ def wanted(event: AlertEvent, settings: SinkSettings) -> bool:
 
 
 def hears_findings(settings: SinkSettings) -> bool:
-    """Say whether the sink also gets findings: a finding then replaces the alerts that it covers."""
+    """Return whether the sink also gets findings.
+
+    A finding then replaces the alerts that it covers.
+    """
     return not settings.kinds or "finding" in settings.kinds
 
 
@@ -180,7 +192,7 @@ def digest(events: Sequence[AlertEvent], now: float) -> AlertEvent:
 
 
 def _fitting(lines: Sequence[str]) -> list[str]:
-    """Return the first lines that fit into a message, and how many more there are."""
+    """Return the lines that fit into a message, and a last line with the number left out."""
     room = MAX_DIGEST_BYTES
     kept: list[str] = []
     for line in lines:
@@ -192,27 +204,30 @@ def _fitting(lines: Sequence[str]) -> list[str]:
 
 
 GATHER_S = (2.0, 5.0)
-"""Wait so long for more of the same: what breaks on ten boxes at once is one message. Drawn anew each time, so
-that of two rgt on one machine one is first, and the other sees what it has written."""
+"""Shortest and longest wait for more messages, in seconds: a failure on ten boxes at once becomes
+one message. Random each time, so that of two rgt on one machine one is first and the other sees
+what it has sent.
+"""
 FIRST_RETRY_S, LONGEST_RETRY_S = 5.0, 900.0
 MARGIN_S = 2.0
-"""Beyond the sink's own time limit: what hangs all the same is given up."""
+"""Seconds beyond the sink's own time limit after which a hanging delivery is cancelled."""
 
 Read = Callable[[], Awaitable[Mapping[str, Told]]]
 Note = Callable[[Mapping[str, Told | None]], Awaitable[None]]
 
 
 class Delivery:
-    """One sink. What holds is set by `want`; the rest happens in `run`.
+    """The delivery to one sink. `want` sets the active alerts; `run` sends them.
 
     Args:
-        sink: Where to.
+        sink: The destination.
         settings: Its table.
-        read: Returns what it was told, also by another rgt on this machine.
-        note: Writes down what it was told now; None forgets.
-        trouble: Called with the reason when it fails, and with None when it works again.
-        is_muted: Says of a key whether somebody muted it meanwhile, perhaps in another rgt; asked after `read`.
-        clock: Epoch seconds.
+        read: Returns what it was sent, also by another rgt on this machine.
+        note: Records what it was sent now; None forgets the key.
+        trouble: Called with the reason when delivery fails, and with None when it works again.
+        is_muted: Returns whether a key was muted meanwhile, perhaps in another rgt; called after
+            `read`.
+        clock: Returns Unix time.
         gather_s: Shortest and longest wait for more.
         rng: For that wait and the retries.
     """
@@ -251,9 +266,9 @@ class Delivery:
         ours: tuple[str, ...],
         held: frozenset[str] = frozenset(),
     ) -> None:
-        """Set what to send about the boxes whose keys begin with `ours`, and what else holds.
+        """Set the messages for the boxes whose keys begin with `ours`, and the other active keys.
 
-        Returns at once; the mapping is not kept.
+        Returns at once; the mapping is copied.
         """
         self._active, self._ours, self._held = dict(active), ours, held
         self._poke.set()
@@ -270,15 +285,15 @@ class Delivery:
             self._poke.clear()
             wait = await self._round()
             if self.failures:
-                # Whatever comes meanwhile waits with the rest.
+                # Messages that arrive meanwhile wait for the same retry.
                 await asyncio.sleep(wait or 0.0)
                 self._poke.set()
 
     async def _round(self) -> float | None:
-        """Tell what is due; return when to look again."""
+        """Send all due alerts; return the seconds until the next round."""
         try:
             again = await self._tell()
-        except Exception as error:  # a sink's mistake, too, must not end its delivery
+        except Exception as error:  # not even a sink's bug may end its delivery
             self.failures += 1
             self._trouble(failure_reason(error))
             pause = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0 ** (self.failures - 1))
@@ -319,7 +334,10 @@ class Delivery:
 
 
 def failure_reason(error: Exception) -> str:
-    """Say why, in words that hold no address: those of our own errors alone are known to."""
+    """Return the reason of a failure without any address.
+
+    Only our own errors are known to contain none.
+    """
     if isinstance(error, TimeoutError):
         return "it does not answer in time"
     if isinstance(error, SinkError):
@@ -335,7 +353,7 @@ def _told(event: AlertEvent, now: float) -> Told:
 
 
 class SettingsError(ValueError):
-    """A table is wrong; `where` is the path of the key in the file. The words repeat no value of a secret."""
+    """A table is wrong; `where` is the path of the key in the file. The text repeats no secret."""
 
     def __init__(self, where: Where, words: str) -> None:
         super().__init__(words)
@@ -344,10 +362,10 @@ class SettingsError(ValueError):
 
 
 def parse_alerts(alerts: Any, sinks: Any) -> AlertSettings:
-    """Check the two tables as TOML gives them (None where the file has none).
+    """Check the two tables as TOML returns them (None if the file lacks one).
 
     Raises:
-        SettingsError: with the key, what is wrong with it, and the nearest known word.
+        SettingsError: with the key, what is wrong with it, and the closest known name.
     """
     tables = {} if alerts is None else _table(("alerts",), alerts)
     _known(("alerts",), tables, tuple(BY_ID), "kind of alert")
@@ -367,7 +385,7 @@ def parse_alerts(alerts: Any, sinks: Any) -> AlertSettings:
 
 
 def alert_rows(settings: AlertSettings) -> tuple[Condition, ...]:
-    """Return the rows of the table that count, with the limits that are set."""
+    """Return the enabled rows of the table, with the limits that are set."""
     found = []
     for kind in ALERTS:
         own = settings.kinds.get(kind.id)
@@ -427,7 +445,7 @@ def _kind(id_: str, table: dict[str, Any]) -> KindSettings:
 
 
 def _sound(where: Where, kind: Condition) -> None:
-    """Refuse limits the wrong way round: such an alert would flicker or never end."""
+    """Refuse limits in the wrong order: such an alert would flicker or never end."""
     side, sign = ("below", 1.0) if not kind.below else ("above", -1.0)
     for rung in kind.rungs:
         if sign * rung.clear > sign * rung.at:

@@ -1,4 +1,4 @@
-"""The findings of a box from all sources: one per cause, worst first, each with when it began."""
+"""The findings of a box from all sources: one per cause, worst first, each with its start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rgt_tui.model import BoxState, Finding, Fix, Severity
 from rgt_tui.profiles import memory_pct
 
 MOST_JUDGED = 256
-"""Logs with trouble whose judgement is remembered, the last judged ones."""
+"""How many logs with trouble keep their judgement in the cache, the most recently judged ones."""
 
 
 @functools.lru_cache(MOST_JUDGED)
@@ -28,11 +28,12 @@ def _told(hits: tuple[LineHit, ...], newest: int) -> tuple[Told, ...]:
 
 
 def _held(case: Case, full: Finding | None) -> tuple[Hit, ...]:
-    """Return the hits of a log that still hold.
+    """Return the hits of a log that still apply.
 
-    What stands before the newest resume belongs to an earlier attempt. While the run goes on, a later finite
-    step proves that it got past the line; once it has ended nothing does, because a traceback (unbuffered)
-    often stands before losses that were printed earlier (buffered). Of a full disk the readings say whether it is over.
+    Hits before the newest resume belong to an earlier attempt. While the run is active, a later
+    finite step proves that it got past the line. Once it has ended nothing does, because a
+    traceback (unbuffered) often precedes losses that were printed earlier (buffered). For a full
+    disk, the readings decide.
     """
     return tuple(
         hit
@@ -49,7 +50,7 @@ def _floor(case: Case, hit: Hit) -> int:
 
 
 def _from_log(case: Case, full: Finding | None) -> list[Finding]:
-    """Return what a log shows, the best first, with its full disk, if it has one, in its place."""
+    """Return the findings from a log, the best first; `full` replaces those about a full disk."""
     told = _told(_held(case, full), case.scan.went_on) if case.scan.hits else ()
     if not told and full is None and not case.goes_on and case.scan.resume < 0:
         text = "\n".join(window(case.view.lines))
@@ -77,7 +78,7 @@ def _of_told(case: Case, one: Told) -> Finding:
         run=case.name,
         step=case.run.step if case.run is not None else None,
         durable=case.cell.durable_path if case.cell is not None else None,
-        # A kill that the kernel has counted is as good as read.
+        # A kill counted by the kernel is as certain as a reading.
         confidence=SPECIFIC if page == KERNEL and kills else sure,
         line_no=case.line_no(one.hit),
     )
@@ -109,7 +110,10 @@ def _finding(box: BoxState, entry: Entry, proof: Proof) -> Finding:
 
 
 def filled(fixes: tuple[Fix, ...], durable: str | None) -> tuple[Fix, ...]:
-    """Put the durable path into the commands that want one; without a path to go by they show no command."""
+    """Insert the durable path into commands that need it.
+
+    Without a path, those commands are dropped.
+    """
     return tuple(
         Fix(fix.text, command(fix.command, durable))
         if fix.command is not None and "{}" in fix.command
@@ -119,7 +123,7 @@ def filled(fixes: tuple[Fix, ...], durable: str | None) -> tuple[Fix, ...]:
 
 
 def log_finding(lines: tuple[str, ...]) -> Finding | None:
-    """Return what the handbook makes of a log's last lines alone, oldest first; None = it knows none of them."""
+    """Return what the handbook finds in a log's last lines alone, oldest first; None = no match."""
     seen = scan(window(lines))
     told = judge().told(seen.hits, seen.went_on)
     if not told:
@@ -141,14 +145,14 @@ def log_finding(lines: tuple[str, ...]) -> Finding | None:
 
 @functools.cache
 def _proved() -> tuple[tuple[Entry, Sign | None, Callable[[Facts], Iterable[Proof]]], ...]:
-    """Return the entries that readings alone can prove, and what each needs for it."""
+    """Return the entries that readings alone can prove, with the sign that each needs."""
     return tuple(
         (entry, entry.needs, entry.prove) for entry in HANDBOOK.values() if entry.prove is not None
     )
 
 
 def from_readings(seen: Facts, explained: Mapping[str, set[str | None]]) -> Iterator[Finding]:
-    """Yield a finding for all that the live samples prove, unless a run's log explains it already."""
+    """Yield a finding for each proof in the live samples, unless a log explains the run already."""
     there = Signs(seen)
     for entry, needs, prove in _proved():
         for proof in () if there.lack(needs) else prove(seen):
@@ -162,14 +166,14 @@ _ORDER = {severity: place for place, severity in enumerate(Severity)}
 def diagnose(
     box: BoxState, now: float, previous: tuple[Finding, ...], seen: Facts | None = None
 ) -> tuple[Finding, ...]:
-    """Return the findings that hold now, worst first. Pure; unchanged logs are not searched again.
+    """Return the current findings, worst first. Pure; unchanged logs are not searched again.
 
     Args:
-        box: The state to explain; its own `findings` are not trusted, `previous` is.
+        box: The state to explain; `previous` is used instead of its own `findings`.
         now: Client clock.
-        previous: What the last call returned: a finding keeps its `since` while it holds; a full disk that
-            has room again stays, marked `cleared`, until its run has saved.
-        seen: What `facts_of` has made of the same box at the same moment; None = it is worked out.
+        previous: The result of the last call: a finding keeps its `since` while it lasts; a full
+            disk that has room again stays, marked `cleared`, until its run has saved.
+        seen: The result of `facts_of` for the same box and time; None = it is computed.
     """
     logs = list(cases(box))
     full = list(fulldisk.from_logs(logs, previous))
@@ -198,7 +202,7 @@ def diagnose(
 
 
 def _weight(group: list[Finding]) -> tuple[int, float, str]:
-    """Return by what the groups are ordered: the worst first, the newest of those alike."""
+    """Return the sort key of groups: the worst first, the newest among equals."""
     standing = [one for one in group if not one.cleared] or group
     return (
         min(_ORDER[one.severity] for one in standing),
@@ -208,7 +212,7 @@ def _weight(group: list[Finding]) -> tuple[int, float, str]:
 
 
 def _one_per_resource(findings: list[Finding]) -> list[Finding]:
-    """Of several runs that hit the same full mount, keep the one not cleared, else the last queued."""
+    """Of several runs that hit the same full mount, keep one not cleared, else the last queued."""
     best: dict[str, Finding] = {}
     for finding in findings:
         held = best.get(finding.resource)
@@ -218,9 +222,9 @@ def _one_per_resource(findings: list[Finding]) -> list[Finding]:
 
 
 def _unexplained(group: list[Finding], groups: list[list[Finding]]) -> list[Finding]:
-    """Leave out symptoms (a collective that timed out) where something else explains them.
+    """Drop a group of symptoms (a collective that timed out) if another finding explains it.
 
-    What another run's log shows does not.
+    A finding of another run explains nothing.
     """
     if not all(_is_symptom(one) for one in group):
         return group
@@ -236,7 +240,7 @@ def _is_symptom(finding: Finding) -> bool:
 
 
 def _unique(groups: Iterable[list[Finding]]) -> Iterator[list[Finding]]:
-    """Yield the groups with each finding where it stands first."""
+    """Yield the groups, keeping each finding only in the first group that has it."""
     seen: set[tuple[str, str, str | None]] = set()
     for group in groups:
         own = {(one.gotcha, one.resource, one.run): one for one in group}

@@ -1,6 +1,6 @@
-"""One immutable view of a box, and every threshold, defined once.
+"""An immutable view of a box, and every threshold, defined once.
 
-The alerts, the findings, the checklist and the gate all ask here, so that two of them cannot disagree.
+Alerts, findings, the checklist and the gate all use this module, so they cannot disagree.
 """
 
 from __future__ import annotations
@@ -38,108 +38,129 @@ from rgt_tui.profiles import (
 
 # Space and memory, in percent.
 DISK_WARN_PCT, DISK_ERROR_PCT = 80.0, 95.0
-"""Of bytes and of inodes alike."""
+"""Limits for bytes and for inodes."""
 DISK_MARGIN_PCT = 3.0
-"""What was short of something has room again only this far below its limit."""
+"""Percentage points below its limit that usage must fall before there is room again."""
 MEMORY_WARN_PCT, MEMORY_ERROR_PCT = 90.0, 97.0
 MEMORY_MARGIN_PCT = 3.0
 CHECKPOINTS_AHEAD = 3
-"""Room for that many more: one being written, one kept, one best."""
+"""How many more checkpoints must fit: one being written, one kept, one best."""
 FILES_PER_CHECKPOINT = 64
 
-# The cards.
+# GPUs.
 BUSY_PCT = 20.0
-"""GPU utilisation from which something computes, even if no training process is recognised."""
+"""GPU utilisation from which the GPU counts as computing, even if no training process is
+recognised.
+"""
 
 HELD_BYTES = 1 << 30
-"""Video memory in use from which somebody holds it; less is taken by the driver itself."""
+"""Video memory in use from which a process counts as holding the GPU; the driver itself uses less.
+"""
 TYPED_S = 300.0
-"""Whoever has typed at a terminal of the box within so many seconds is still there."""
+"""Seconds since the last keystroke at a terminal of the box for which its user counts as present.
+"""
 
 # Progress, in seconds.
 MOVING_S = 10.0
-"""A run that advanced within so many seconds is alive, whatever the list of processes says."""
+"""A run that advanced within this many seconds is alive, even if the process list disagrees."""
 NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S = 60.0, 600.0
-"""The same, and when it counts as stalled, for a run of which no queue tells when it was started."""
+"""The same, and the stall limit, for a run without a queue that records when it started."""
 STANDS = 3.0
-"""Times the usual stall after which a card that is busy without any progress is told."""
+"""A GPU that is busy without progress is reported after this many times the usual stall limit."""
 READ_ANEW_S = 60.0
-"""So long after a connection a curve of which nothing new came may still be on its way."""
+"""Seconds after connecting during which new points of a curve may not have arrived yet."""
 FIRST_STEP_S = 600.0
-"""A cell that has not logged a step by then is worth a look; loading weights and data takes its time."""
+"""Seconds without a logged first step after which a cell is reported. Loading weights and data
+takes time.
+"""
 HOPELESS_STALL = 10.0
-"""A cell that stands that many times longer than a stall does not come back by itself."""
+"""A cell that has made no progress for this many stall limits will not recover without help."""
 TOGETHER_S = 600.0
-"""Of several curves of one training, those that advanced within so many seconds of the newest are still written."""
+"""Of several curves of one training, those within this many seconds of the newest are still being
+written.
+"""
 CHECKPOINT_OLD_S = 1800.0
-"""Work of that long would be lost on a box that can go away at any time."""
+"""Seconds of unsaved work that count as too much on a box that can disappear at any time."""
 LAYER_OLD_S = 120.0
-"""A log, a curve or a session that has told nothing for so long is silent."""
+"""Seconds without news after which a log, a curve or a session counts as silent."""
 OOM_RECENT_S = 600.0
-"""A kill by the kernel is an alert for this long."""
+"""Seconds for which a kill by the kernel's OOM killer stays an alert."""
 PREEMPTED = 75
-"""Exit status of a trainer that was asked to stop by a signal, saved, and left."""
+"""Exit status of a trainer that received a stop signal, saved, and exited."""
 
 # The connection and the clock, in seconds.
 LOST_S = 120.0
-"""A box may drop out for this long before anyone is told."""
+"""Seconds without a connection before an alert is raised."""
 SKEW_NOTED_S, SKEW_WARN_S, SKEW_CLEAR_S = 2.0, 30.0, 15.0
 
 # Money.
 METER_OLD_S = 120.0
-"""What the provider was last read to say is not *now* after so long."""
+"""Age in seconds from which the provider's last status no longer counts as current."""
 ANSWERS_S = 30.0
-"""A box that reports over a connection that stands answers for so long after its last sample, at least."""
+"""Minimum seconds since its last sample for which a box with a live connection still counts as
+answering.
+"""
 METER_LOST_S = 600.0
-"""A provider that could not be read for this long is an alert."""
+"""Seconds without a readable provider status before an alert is raised."""
 DANGER_WARN_S, DANGER_ERROR_S = 5 * 86400.0, 2 * 86400.0
-"""Time left on a danger clock."""
+"""Seconds left on a danger clock that raise a warning and an error."""
 SESSION_PART = 1.0 / 120.0
-"""So much of that for what ends a machine that runs (a session, a walltime), which is known and often within a day: 1 h
-and 24 min."""
+"""Fraction of the limits above for the end of a running machine (session, walltime). That end is
+known and often within a day, so its limits are 1 h and 24 min.
+"""
 BALANCE_WARN_S, BALANCE_ERROR_S = 24 * 3600.0, 6 * 3600.0
-"""For so long the account's balance lasts."""
+"""Seconds until the account's balance is used up that raise a warning and an error."""
 
 RUNNER_GONE = (Lifecycle.STOPPED, Lifecycle.GONE)
 Running = tuple[QueueState, Cell, RunState | None]
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """A box at one moment, with what several conditions need worked out once."""
+    """A box at one moment, with the values that several conditions need, computed once."""
 
     box: BoxState
     now: float
-    """Client clock."""
+    """Client clock, Unix time."""
     sample_age: float | None
     stale: bool
     marked_running: tuple[Running, ...]
-    """Cells that their queue calls running, with their metrics, also where nobody can look."""
+    """Cells that their queue calls running, with their metrics, even if the processes cannot be
+    seen.
+    """
     beside: tuple[tuple[RunState, ...], ...]
-    """Trainings that go on outside of the queues: per training its runs that are still written, the newest first."""
+    """Trainings running outside of the queues: per training the runs still being written, newest
+    first.
+    """
     progress_age: float | None
     live: bool
-    """The figures are of now."""
+    """The figures are current."""
     trains: bool
-    """A process that trains is there."""
+    """A training process exists."""
     unseen: str | None
-    """Why others may train that nobody sees; nor are queues and curves read then. None = all is seen."""
+    """Why trainings may run unseen; then queues and curves are not read either. None = everything
+    is seen.
+    """
     off: bool
-    """The provider says that the machine is stopped or gone, and nothing newer speaks against it."""
+    """The provider says that the machine is stopped or gone, and no newer evidence contradicts it.
+    """
     memory: Memory
     """What earlier views have shown."""
     news: News
-    """What the box's events tell."""
+    """What the box's events report."""
     given_profile: Profile | None = None
     page_seen: bool = False
-    """A person was shown the platform's page as it is now."""
+    """A person has seen the current version of the platform's page."""
 
     @property
     def blind(self) -> bool:
-        """There may be trainings that cannot be seen."""
+        """Whether there may be trainings that cannot be seen."""
         return self.unseen is not None
 
     def unread(self, run: RunState) -> bool:
-        """Say whether a run may be further than is known: its curve is read for the first time since the connection."""
+        """Return whether a run may be further than known.
+
+        Its curve has not been read since the connection.
+        """
         box, moved = self.box, run.progressed_at
         if box.looked or moved is None:
             return False
@@ -147,7 +168,10 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def running(self) -> tuple[Running, ...]:
-        """Cells that are known to be run. What no agent reads any more, another one told before."""
+        """Cells known to be running.
+
+        None while trainings are unseen, since the marks may be out of date.
+        """
         if self.blind:
             return ()
         return self.marked_running
@@ -159,35 +183,35 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def newest(self) -> tuple[str, Checkpoint] | None:
-        """Run and checkpoint that was published last."""
+        """Run and checkpoint that was published last, or None."""
         points = [(entry.run, entry.items[-1]) for entry in self.box.checkpoints if entry.items]
         return max(points, key=lambda pair: pair[1].at, default=None)
 
     @property
     def profile(self) -> Profile:
-        """The platform."""
+        """The platform's profile."""
         if self.given_profile is not None:
             return self.given_profile
         return load_profile(self.box.spec.profile)
 
     def storage(self, verb: Verb) -> Storage:
-        """Return which tier each mount is on, and where fleet file, provider and box disagree about it."""
+        """Return each mount's tier, and where fleet file, provider and box disagree about it."""
         return storage_of(self.box, self.profile, verb)
 
     @property
     def box_now(self) -> float:
-        """The box's own clock now, as far as the skew is known."""
+        """The box's own clock now, corrected by the skew if known."""
         return self.now + (self.box.clock_skew or 0.0)
 
     def client(self, box_time: float | None) -> float | None:
-        """Return a time of the box's clock by the client's."""
+        """Convert a time of the box's clock to the client's clock."""
         if box_time is None:
             return None
         return box_time - (self.box.clock_skew or 0.0)
 
     @property
     def meter_unread(self) -> bool:
-        """The box has a provider that has not been read yet: right after the start of rgt."""
+        """The box's provider has not been read yet, as right after the start of rgt."""
         meter = self.box.meter
         return (
             self.box.spec.provider is not None
@@ -197,7 +221,7 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def untold(self) -> str | None:
-        """Why nothing is known of queues, runs and logs; None where they were read."""
+        """Why nothing is known of queues, runs and logs; None if they were read."""
         box = self.box
         if box.queues or box.runs or box.checkpoints:
             return None
@@ -211,17 +235,17 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def queue_done(self) -> bool:
-        """Every queue of the box is through, as its runner wrote."""
+        """Whether every queue of the box is done, according to its runner."""
         return bool(self.box.queues) and all(queue.done for queue in self.box.queues)
 
     @property
     def provider_word(self) -> Lifecycle:
-        """The provider's word where it is to be believed: *stopped* is not, of a box that answers."""
+        """The provider's status; unknown if it is *stopped* and the box answers."""
         return provider_word(self.box, self.now)
 
     @property
     def contested(self) -> bool:
-        """The provider calls the machine stopped or gone, and it answers."""
+        """Whether the provider calls the machine stopped or gone although it answers."""
         return contested(self.box, self.now)
 
 
@@ -239,10 +263,10 @@ def facts_of(
     Args:
         box: The state.
         now: Client clock.
-        memory: What the alert state remembers; None = nobody has watched.
-        news: What `news_of` made of the same events, where that is known already.
+        memory: What the alert state remembers; None = the box was not watched before.
+        news: The result of `news_of` for the same events, if already computed.
         profile: Platform of the box; None = the one that its spec names.
-        page_seen: A person was shown the platform's page as it is now.
+        page_seen: A person has seen the current version of the platform's page.
     """
     sample_age = None if box.sample_at is None else max(0.0, now - box.sample_at)
     stale = sample_age is None or sample_age > stale_after(box)
@@ -258,7 +282,7 @@ def facts_of(
     ]
     moved += [runs[0].progressed_at or 0.0 for runs in beside]
     if not moved and not box.queues:
-        # Nothing goes on: for how long is worth showing.
+        # No run is active: show how long ago the last one advanced.
         last = max((run.progressed_at or 0.0 for run in box.runs), default=0.0)
         moved = [last] if last else []
     return Facts(
@@ -281,9 +305,9 @@ def facts_of(
 
 
 def alike(like: Facts, box: BoxState, now: float, memory: Memory, news: News) -> Facts:
-    """Return what `facts_of` returns, from what it made of the same box, whose findings and past may be others by now.
+    """Return the result of `facts_of`, reusing `like` of the same box at the same time.
 
-    Where anything else is another, it is worked out anew.
+    Only findings and history may differ; if anything else has changed, everything is recomputed.
     """
     if like.now != now or not all(map(is_, _read(like.box), _read(box))):
         return facts_of(box, now, memory, news)
@@ -302,26 +326,32 @@ _READ = (
     "hello",
     "spec",
 )
-"""Of a box all that `facts_of` works with itself."""
+"""All fields of a box that `facts_of` itself reads."""
 _read = attrgetter(*_READ)
 
 
 def trainers(sample: Sample | None) -> tuple[Proc, ...]:
-    """Return the processes that train. A zombie (Z) computes nothing: its exit code just has not been fetched."""
+    """Return the training processes.
+
+    Zombies (Z) are left out: they compute nothing and only await reaping.
+    """
     if sample is None or not sample.procs:
         return ()
     return tuple(proc for proc in sample.procs if proc.state != "Z")
 
 
 def unseen(sample: Sample | None) -> str | None:
-    """Say why there may be trainings that cannot be seen; None where every process is seen, or nothing was read yet."""
+    """Return why there may be unseen trainings.
+
+    None if every process is seen, or nothing was read yet.
+    """
     if sample is not None:
         return sample.unseen
     return None
 
 
 def computing(sample: Sample | None) -> tuple[Gpu, ...]:
-    """Return the real cards that are computing, whoever started it."""
+    """Return the real GPUs that are computing, for any process."""
     gpus = sample.gpus if sample is not None else ()
     return tuple(
         gpu for gpu in gpus if not gpu.sim and gpu.util is not None and gpu.util >= BUSY_PCT
@@ -329,7 +359,7 @@ def computing(sample: Sample | None) -> tuple[Gpu, ...]:
 
 
 def holding(sample: Sample | None) -> tuple[Gpu, ...]:
-    """Return the real cards whose memory is in use, computing or not."""
+    """Return the real GPUs whose memory is in use, computing or not."""
     gpus = sample.gpus if sample is not None else ()
     return tuple(gpu for gpu in gpus if not gpu.sim and _held(gpu))
 
@@ -341,12 +371,15 @@ def _held(gpu: Gpu) -> bool:
 
 
 def short_of(disk: Disk, margin: float = 0.0, need: int | None = None) -> str | None:
-    """Return what `disk` is short of, ``inodes`` or ``bytes``, or None. Inodes win: bytes then look fine.
+    """Return what `disk` is short of, ``inodes`` or ``bytes``, or None.
+
+    Inodes are checked first, because bytes look fine when inodes run out.
 
     Args:
         disk: A reading.
         margin: Percentage points by which the limit is lowered.
-        need: Bytes of one more checkpoint, where known and wanted: less room than that is short, too.
+        need: Bytes of the next checkpoint, if it should fit; less free space than that is short,
+            too.
     """
     if disk.read_only:
         return None
@@ -359,17 +392,21 @@ def short_of(disk: Disk, margin: float = 0.0, need: int | None = None) -> str | 
 
 
 def provider_word(box: BoxState, now: float) -> Lifecycle:
-    """Return what the provider says of the machine; *unknown* where the machine itself speaks against it."""
+    """Return the provider's status of the machine.
+
+    *Unknown* if the machine's own samples contradict it.
+    """
     if contested(box, now):
         return Lifecycle.UNKNOWN
     return box.meter.lifecycle
 
 
 def contested(box: BoxState, now: float) -> bool:
-    """Tell whether the provider calls the machine stopped or gone, and it answers.
+    """Return whether the provider calls the machine stopped or gone although it answers.
 
-    Which of the two was read last does not count: a sample comes every few seconds, and a word of the provider every
-    minute or so, and one that took turns with the other would begin and end clocks and alerts each time.
+    The order of the two readings does not matter: samples arrive every few seconds and the
+    provider's status about once a minute, so comparing their times would start and end clocks and
+    alerts each time.
     """
     if box.meter.lifecycle not in RUNNER_GONE or box.link is not Link.LIVE or box.sample_at is None:
         return False
@@ -389,9 +426,10 @@ def _marked(box: BoxState) -> tuple[Running, ...]:
 def _beside(
     box: BoxState, running: tuple[Running, ...], trains: bool
 ) -> tuple[tuple[RunState, ...], ...]:
-    """Gather the runs that go on and are no cell's: those of found trainings that live, each training by itself.
+    """Return the active runs that belong to no cell, grouped by training.
 
-    Of runs whose processes nobody looks for (named directories), the newest goes on while something trains.
+    They are the runs of live found trainings. Runs in named directories have no known process; the
+    newest counts as active while a training process exists.
     """
     cells = {cell.name for _, cell, _ in running}
     trainings = {found.name for found in box.found}

@@ -1,4 +1,4 @@
-"""Full disks: the log says "no space", the live sample says which disk, and a later save says that it is over."""
+"""Full disks: found in a log ("no space"), located by the live sample, ended by a later save."""
 
 from __future__ import annotations
 
@@ -41,17 +41,19 @@ REMAKEABLE = frozenset(
         "temp",
     }
 )
-"""Names of directories whose content can be made again, by wide convention."""
+"""Directory names whose content can be recreated, by wide convention."""
 _REMOVE = "rm -rf -- {}"
 _PATTERN = frozenset("*?[")
 
 
 def command(words: str, path: str | None) -> str | None:
-    """Return a command for a person to run on the box, or None where it might name another file than was judged.
+    """Return a command for a person to run on the box.
+
+    None if it might name another file than intended.
 
     Args:
         words: The command, with ``{}`` for the path.
-        path: As the box has sent it. Always put in quotes, so that the eye sees where it ends.
+        path: As the box has sent it. Always quoted, so that its end is visible.
     """
     if path is None or not path.startswith("/") or not exact(path):
         return None
@@ -59,12 +61,12 @@ def command(words: str, path: str | None) -> str | None:
 
 
 def afterwards(box: BoxState, run: str | None, last_good: int | None) -> str:
-    """Say what a run does once there is room again.
+    """Return what a run does once there is room again.
 
     Args:
         box: Its state.
         run: The run that could not save; None = the disk is full by its reading alone.
-        last_good: Step of its newest good checkpoint; None = it has none, or nobody knows of one.
+        last_good: Step of its newest good checkpoint; None = none, or unknown.
     """
     if run is None:
         return "saves then succeed again"
@@ -80,7 +82,7 @@ def afterwards(box: BoxState, run: str | None, last_good: int | None) -> str:
 
 
 def inode_fixes(box: BoxState, disk: Disk, goes_on: str) -> tuple[Fix, ...]:
-    """Return the steps out of used-up inodes: check, look, remove what can be made again."""
+    """Return the steps against used-up inodes: check, inspect, remove what can be recreated."""
     fixes = [Fix("Check: it is the inodes, not the bytes", command("df -i -- {}", disk.mount))]
     for hog in sorted(disk.hogs, key=lambda hog: -hog.inodes)[:2]:
         if not exact(hog.path):
@@ -105,7 +107,7 @@ def inode_fixes(box: BoxState, disk: Disk, goes_on: str) -> tuple[Fix, ...]:
 
 
 def byte_fixes(disk: Disk, goes_on: str) -> tuple[Fix, ...]:
-    """Return the steps out of a disk without bytes."""
+    """Return the steps against a disk without free bytes."""
     return (
         Fix("Check: it is the bytes", command("df -h -- {}", disk.mount)),
         Fix(
@@ -120,7 +122,10 @@ def byte_fixes(disk: Disk, goes_on: str) -> tuple[Fix, ...]:
 
 
 def _unnameable(hog: InodeHog) -> tuple[Fix, Fix]:
-    """Return the steps for a directory whose name cannot be shown: it is listed escaped, and nothing is removed."""
+    """Return the steps for a directory whose name cannot be shown. It is listed escaped.
+
+    Nothing is removed.
+    """
     above = posixpath.dirname(hog.path)
     inside = f" in {above}" if exact(above) else ""
     return (
@@ -136,12 +141,13 @@ def _unnameable(hog: InodeHog) -> tuple[Fix, Fix]:
 
 
 def removable(box: BoxState, mount: str, hog: InodeHog) -> bool:
-    """Say whether `hog` may be offered for removal: its name says cache, and it holds nothing worth keeping.
+    """Return whether removal of `hog` may be offered: a cache by its name, with nothing of value.
 
-    Refused are a mount point itself, what another mount lies in, a relative or crooked path, and every directory
-    that holds or is held by a run, a checkpoint, a durable copy, a job, a followed log or a directory that the fleet
-    file names for runs or results. Of a training that was found there may be results beside the files that it is known
-    to write: where it works and writes, only what says cache by a name of its own is offered.
+    Refused are a mount point, a directory that contains another mount, a relative or non-normal
+    path, and every directory that contains or is inside a run, a checkpoint, a durable copy, a job,
+    a followed log or a directory that the fleet file names for runs or results. A found training
+    may write results next to the files that are known: in the folders where it works, only a
+    subdirectory with a cache name is offered.
     """
     path = hog.path
     if not path.startswith("/") or posixpath.normpath(path) != path or not exact(path):
@@ -175,14 +181,17 @@ def _kept(box: BoxState) -> set[str]:
 
 
 def _folders_of_found(box: BoxState) -> set[str]:
-    """Return where the found trainings work, and where they write their curves and logs."""
+    """Return where the found trainings work, and the folders of their curves and logs."""
     files = [path for run in box.found for path in (*run.sources, *run.logs, run.log)]
     folders = {posixpath.dirname(path) for path in files if path and path.startswith("/")}
     return folders | {run.cwd for run in box.found if run.cwd and run.cwd.startswith("/")}
 
 
 def _named(box: BoxState) -> Iterator[str]:
-    """Yield the directories that the fleet file names, each up to its first pattern; ``~`` is every likely home."""
+    """Yield the directories that the fleet file names, each up to its first pattern.
+
+    ``~`` is replaced with every likely home directory.
+    """
     user = box.spec.user
     homes = ["/root", f"/home/{user}"] if user else ["/root"]
     for path in (*box.spec.results, *box.spec.runs, *box.spec.jobs, box.spec.durable or ""):
@@ -197,7 +206,7 @@ def _holds(path: str, folder: str) -> bool:
 
 
 def _works_on(path: str, folder: str) -> bool:
-    """Say whether `path` lies in `folder`, with no name on the way that says cache."""
+    """Return whether `path` is inside `folder` without a cache name in between."""
     above = f"{folder.rstrip('/')}/"
     return path.startswith(above) and not REMAKEABLE & set(path[len(above) :].split("/"))
 
@@ -216,7 +225,7 @@ NEARLY = {
     "inodes": "Nearly all inodes are used: soon no file can be made",
     "bytes": "The disk is nearly full",
 }
-"""Titles of what a reading alone says while there is something left."""
+"""Titles for a reading alone, while there is still some room."""
 
 
 def reading(disk: Disk, what: str) -> str:
@@ -229,13 +238,13 @@ def reading(disk: Disk, what: str) -> str:
 
 
 NEAR = 4
-"""Lines that far apart speak of the same failure."""
+"""Lines at most this far apart are about the same failure."""
 KEPT_PART = 0.5
-"""Of a disk's bytes: where checkpoints hold more of them, little can be removed."""
+"""Share of a disk's used bytes; if checkpoints use more, little can be removed."""
 
 
 def action(box: BoxState, entry: Entry, what: str, disk: Disk | None) -> str:
-    """Return what to do now: a disk that results fill has to grow, else there is something to remove."""
+    """Return what to do now: enlarge a disk filled by results, else the entry's own action."""
     if disk is None or what != "bytes" or not disk.bytes_used:
         return entry.action
     disks = box.sample.disks if box.sample is not None else ()
@@ -249,7 +258,7 @@ def action(box: BoxState, entry: Entry, what: str, disk: Disk | None) -> str:
 def fixes(
     box: BoxState, what: str, disk: Disk | None, run: str | None, last_good: int | None
 ) -> tuple[Fix, ...]:
-    """Return the steps out of it."""
+    """Return the steps that fix it."""
     if disk is None:
         return (Fix("Check both, bytes and inodes", "df -h; df -i"),)
     goes_on = afterwards(box, run, last_good)
@@ -261,7 +270,7 @@ def fixes(
 def from_readings(
     box: BoxState, named: set[str], previous: tuple[Finding, ...]
 ) -> Iterator[Finding]:
-    """Yield a finding for each mount that is full by its reading alone, but for the `named` resources."""
+    """Yield a finding for each mount full by its reading alone, except the `named` resources."""
     standing = {finding.resource for finding in previous if not finding.cleared}
     for disk in box.sample.disks if box.sample is not None else ():
         what = short_of(disk)
@@ -293,7 +302,10 @@ def from_readings(
 
 
 def _saved_since(box: BoxState, disk: Disk, before: Finding | None) -> Checkpoint | None:
-    """Return the newest checkpoint that was saved on a disk since that was found to be full: it still takes files."""
+    """Return the newest checkpoint saved on a disk after it was found to be full.
+
+    None = there is none.
+    """
     disks = box.sample.disks if box.sample is not None else ()
     points = [entry.items[-1] for entry in box.checkpoints if entry.items]
     here = [point for point in points if disk_of(disks, point.path) == disk]
@@ -306,7 +318,7 @@ def _saved_since(box: BoxState, disk: Disk, before: Finding | None) -> Checkpoin
 
 
 def _left(disk: Disk, what: str) -> bool:
-    """Say whether anything is left of it."""
+    """Return whether any of it is left."""
     share = inode_pct(disk) if what == "inodes" else byte_pct(disk)
     return share is not None and share < 100
 
@@ -321,26 +333,27 @@ class Cause(msgspec.Struct, frozen=True):
     """What a mount is short of, by the live reading."""
 
     what: str
-    """inodes, bytes, quota, or space where nothing tells."""
+    """``inodes``, ``bytes`` or ``quota``; ``space`` if it is unknown which."""
     disk: Disk | None
     short: bool | None
-    """None = no reading can tell."""
+    """None = there is no reading."""
 
 
 def from_logs(cases: list[Case], previous: tuple[Finding, ...]) -> Iterator[Finding]:
-    """Yield a finding for each run whose log shows a full disk and that has not recovered from it."""
+    """Yield a finding for each run whose log shows a full disk that it has not recovered from."""
     for case in cases:
         hits = [
             hit for hit in case.scan.hits if hit.id in STORAGE_IDS and not _explained(hit, case)
         ]
         if not hits:
             continue
-        # The OSError line names the file; the trainer's own sentence is the next best.
+        # The OSError line names the file; the trainer's own message is the next best.
         hit = max(hits, key=lambda hit: ("Errno" in hit.line, hit.id == "U6", hit.row))
         before = before_of(case, previous)
         cause = _cause(case, hit, before)
         last = max(hit.row for hit in hits)
-        # Of a disk that stays short, only a save proves that it takes files again; `from_readings` then says so.
+        # While a disk stays short, only a save proves that it takes files again; `from_readings`
+        # then says so.
         if _saves_again(case, last, before) or (not cause.short and _recovered(case, last, before)):
             continue
         yield _finding(case, hit, cause, before)
@@ -349,7 +362,7 @@ def from_logs(cases: list[Case], previous: tuple[Finding, ...]) -> Iterator[Find
 def kept(
     cases: list[Case], named: set[str | None], previous: tuple[Finding, ...]
 ) -> Iterator[Finding]:
-    """Yield findings whose line has scrolled away again, until their run saves again or is done.
+    """Yield findings whose line has left the window, until their run saves again or is done.
 
     Args:
         cases: The logs that count.
@@ -367,7 +380,7 @@ def kept(
             short = short_of(disk, 0.0 if before.cleared else DISK_MARGIN_PCT)
         else:
             short = None
-        # The line is gone from the window, so whatever the window shows came after it.
+        # The line has left the window, so everything in the window came later.
         if _saves_again(case, -1, before) or (
             short is None and _past_save(case, _start(case, before, -1))
         ):
@@ -386,10 +399,10 @@ def before_of(case: Case, previous: tuple[Finding, ...]) -> Finding | None:
 
 
 def _explained(hit: Hit, case: Case) -> bool:
-    """Say whether a more exact entry, near it, explains the line.
+    """Return whether a more exact entry near the line explains it.
 
-    That is a copy right after it which then claimed success, or, for a run that holds, a save that failed for
-    another reason than space.
+    That is a failed copy right after it that claimed success, or, for a run that waits with unsaved
+    work, a save that failed for another reason than space.
     """
     if hit.line.startswith(("holding at", "giving up at")):
         return any(other.id == "CKPT1" for other in case.scan.hits)
@@ -432,26 +445,26 @@ def _cause(case: Case, hit: Hit, before: Finding | None) -> Cause:
 
 
 def _saves_again(case: Case, index: int, before: Finding | None) -> bool:
-    """Say whether a checkpoint was saved after the line at `index` of the window."""
+    """Return whether a checkpoint was saved after the line at `index` of the window."""
     start, step = _start(case, before, index), _newest_step(case)
     listed = start is not None and step is not None and step > start
     return case.scan.saved > index or (case.goes_on and listed)
 
 
 def _recovered(case: Case, index: int, before: Finding | None) -> bool:
-    """Say whether the run has shown that it saves again after the line at `index` of the window."""
+    """Return whether the run has shown that it saves again after row `index` of the window."""
     if case.scan.saved > index:
         return True
     if not case.goes_on:
         return False
     start = _start(case, before, index)
-    if start is None:  # an old line, first seen now: steps after it are all there is to go by
+    if start is None:  # an old line seen for the first time: later steps are the only evidence
         return case.scan.step > index
     return _past_save(case, start)
 
 
 def _start(case: Case, before: Finding | None, index: int) -> int | None:
-    """Return the step beyond which a save counts: where a new attempt took up, else where the save failed."""
+    """Return the step after which a save counts: a newer resume, else the failed save's step."""
     if case.scan.resume > index and case.run is not None and case.run.resumes:
         return case.run.resumes[-1].step
     if case.scan.failed_step is not None:
@@ -468,7 +481,10 @@ def _newest_step(case: Case) -> int | None:
 
 
 def _past_save(case: Case, start: int | None) -> bool:
-    """Say whether a checkpoint after `start` stands; where none can be seen, whether the run has gone on."""
+    """Return whether a checkpoint after `start` exists.
+
+    Without checkpoints, whether the run has advanced.
+    """
     if start is None:
         return False
     step = _newest_step(case)
@@ -501,7 +517,7 @@ def _finding(case: Case, hit: Hit, cause: Cause, before: Finding | None) -> Find
 
 
 def _step(case: Case, hit: Hit, before: Finding | None) -> int | None:
-    """Return the step of the failed save: as the log says, else as it was first seen, so that it stands still."""
+    """Return the step of the failed save: as logged, else as first seen, so that it is stable."""
     if case.scan.failed_step is not None:
         return case.scan.failed_step
     if in_path := _STEP_IN_PATH.search(hit.line):

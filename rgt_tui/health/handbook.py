@@ -1,4 +1,4 @@
-"""The handbook as applied to live boxes: its pages, and what samples prove about some of them."""
+"""The handbook applied to live boxes: its pages, and what samples prove about some of them."""
 
 from __future__ import annotations
 
@@ -22,47 +22,49 @@ from rgt_tui.health.rows.conditions_runs import TO_SIGMA, runs_of
 from rgt_tui.model import BoxState, RunState
 
 LIKELY = 0.7
-"""A figure may be odd on purpose: another reward, another scale."""
+"""Confidence: a figure may be odd on purpose, e.g. because of another reward or scale."""
 NEWEST, WINDOW, LEAST = 3, 20, 60
-"""Values in a row that must be odd, those that count as now, and those that say what is usual."""
+"""Number of odd values in a row that are needed, of values that count as current, and of earlier
+values that define the usual range.
+"""
 
 
-# Conditions of a field's own metrics: perplexity, preference margins, mAP, mIoU, rare classes, latents,
-# reward, KL.
+# Conditions of a field's own metrics: perplexity, preference margins, mAP, mIoU, rare classes,
+# latents, reward, KL.
 #
-# Only what a run logs under a name that is known here is judged; a figure that is not logged proves nothing.
-# The limits are those of https://github.com/Hanyuyuan6/remote-gpu-trainer (2026-08).
+# Only metrics logged under a known name are judged; a metric that is not logged proves nothing. The
+# limits are those of https://github.com/Hanyuyuan6/remote-gpu-trainer (2026-08).
 
 
 class Figures(NamedTuple):
-    """The values of one metric in the present attempt."""
+    """The values of one metric in the current attempt."""
 
     name: str
     values: Sequence[float]
     step: int
     run: RunState
     resumed_at: int
-    """Values that stand before the newest resume; 0 where there was none."""
+    """Number of values before the newest resume; 0 if there was none."""
 
     def now(self) -> float:
-        """Return the level of now."""
+        """Return the current level: the median of the last `WINDOW` values."""
         return median(self.values[-WINDOW:])
 
     def usual(self) -> Sequence[float]:
-        """Return the values before those of now."""
+        """Return up to 200 values before the current window."""
         return self.values[-WINDOW - 200 : -WINDOW]
 
 
 class Rule(NamedTuple):
-    """One way in which a figure shows that something is wrong."""
+    """One way in which a metric shows that something is wrong."""
 
     page: str
     names: tuple[str, ...]
-    """Of the metric, in lower case, without what stands before its last slash."""
+    """Names of the metric in lower case, without the prefix up to the last slash."""
     wrong: Callable[[Figures], str | None]
-    """Why it is wrong, with the figures that prove it."""
+    """Returns why it is wrong, with the figures that prove it; None = it is not."""
     gaps: bool = False
-    """What is no number is what it is about; elsewhere it proves nothing."""
+    """The rule is about NaN values; for other rules they prove nothing."""
 
 
 def _latest(figures: Figures, odd: Callable[[float], bool], why: str) -> str | None:
@@ -128,7 +130,7 @@ def _preferences(figures: Figures) -> str | None:
 
 
 def _fallen(figures: Figures) -> str | None:
-    """Below half of what was usual, by more than its scatter."""
+    """Report a level below half of the usual one, by more than four times its scatter."""
     usual = figures.usual()
     if len(usual) < LEAST or figures.resumed_at > len(figures.values) - WINDOW - LEAST:
         return None
@@ -199,7 +201,7 @@ def _field(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _judged_by(name: str) -> frozenset[str]:
-    """Return the pages that judge a metric: nearly always none, which has to cost next to nothing."""
+    """Return the pages that judge a metric. Usually none, so the lookup is cached."""
     return frozenset(rule.page for rule in RULES if _field(name) in rule.names)
 
 
@@ -220,16 +222,16 @@ def _of(run: RunState, names: Sequence[str]) -> Iterator[Figures]:
 
 
 def proves(page: str) -> Callable[[Facts], Iterable[Proof]]:
-    """Return what gives the runs whose figures show what a page is about."""
+    """Return a function that yields the runs whose metrics prove the page."""
     return lambda view: judged(view).get(page, ())
 
 
 _JUDGED: list[tuple[Facts, dict[str, list[Proof]]]] = []
-"""The view that was judged last: every page asks for the same one."""
+"""The view that was judged last, because every page asks for the same one."""
 
 
 def judged(view: Facts) -> dict[str, list[Proof]]:
-    """Return the proofs by page, from one walk over the runs."""
+    """Return the proofs by page, from one pass over the runs."""
     for last, found in _JUDGED:
         if last is view:
             return found
@@ -261,7 +263,7 @@ class Live(NamedTuple):
     reading: Callable[[BoxState], str | None] | None = None
     cleared_by: str = "step"
     fixes: bool = True
-    """The page's own steps are shown; else they are made from the reading."""
+    """True = show the page's own steps; False = they are made from the reading."""
 
 
 LIVE = {
@@ -298,9 +300,9 @@ LIVE = {
     "D20": Live(prove=stuck_ranks.prove_gone, needs=condition.ranks, gives_way="log"),
     **{rule.page: Live(prove=proves(rule.page), needs=judged, gives_way="log") for rule in RULES},
 }
-"""By id."""
+"""By page id."""
 STORAGE_IDS = ("U6", "U7")
-"""Which of them it is, and whether it is over, the live reading says."""
+"""Pages about a full disk: the live reading decides which one it is, and whether it is over."""
 
 
 def _entry(page: Page) -> Entry:
@@ -349,7 +351,7 @@ def _entries() -> dict[str, Entry]:
 
 
 class _Handbook(Mapping[str, Entry]):
-    """Read when it is first asked for: 230 KB of TOML are not to delay the first frame."""
+    """Loads the pages on first use: parsing 230 KB of TOML must not delay the first frame."""
 
     def __getitem__(self, id_: str) -> Entry:
         return _entries()[id_]
@@ -362,4 +364,4 @@ class _Handbook(Mapping[str, Entry]):
 
 
 HANDBOOK: Mapping[str, Entry] = _Handbook()
-"""All that can be found on a box: what logs show, then what readings alone prove."""
+"""Everything that can be found on a box: first by logs, then by readings alone."""

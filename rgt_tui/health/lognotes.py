@@ -1,4 +1,4 @@
-"""Which handbook pages a run's log shows, and which of its lines show that the run continued."""
+"""Searches a run's log for handbook pages, and for lines that show that the run continued."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rgt_tui.profiles import cells_made_good
 WINDOW = 60
 """Lines from the end of a log that are searched."""
 MAX_LINE = 1000
-"""Characters of a line that are searched; longer ones are cut, so that no line costs without bound."""
+"""Characters of a line that are searched; longer lines are cut, to bound the cost."""
 MOST_STATES = 40
-"""Of a line that rewrites itself, the newest that are searched."""
+"""Newest states that are searched of a line that rewrites itself with carriage returns."""
 
 _SAVED = re.compile(
     r"(?i)\bcheckpoint (?:saved|published|recovered|written)\b|\bsaved (?:the )?(?:checkpoint|ckpt)\b"
@@ -40,29 +40,29 @@ _WORDS = (
     (" at step ",),
     ("last good checkpoint",),
 )
-"""Of each of `_MARKS`, what stands in every line that it is in, in small letters."""
+"""Per pattern of `_MARKS`, lower-case words of which one occurs in every match."""
 
 
 class Hit(LineHit, frozen=True, kw_only=True):
-    """An entry that matched; its line is numbered within the window, from 0."""
+    """An entry that matched; `line_no` counts lines within the window, from 0."""
 
     row: int
-    """Its place among the rows of the window: a line that rewrites itself has several."""
+    """Its index among the rows of the window: a line that rewrites itself has several rows."""
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """What a window shows. Places are those of rows, -1 where there is none."""
+    """What a window shows. Positions are row numbers, -1 = none."""
 
     hits: tuple[Hit, ...] = ()
-    """All that match, by entry."""
+    """All matches, by entry."""
     went_on: int = -1
-    """Newest line that shows that what may be tried again by itself was tried again with success."""
+    """Newest line that shows that an operation retried automatically has succeeded."""
     saved: int = -1
     """Newest line that reports a saved checkpoint."""
     step: int = -1
     """Newest line with a finite loss, or a progress bar."""
     resume: int = -1
-    """Newest line that reports a resume: what stands before it belongs to an earlier attempt."""
+    """Newest line that reports a resume: earlier lines belong to an earlier attempt."""
     failed_step: int | None = None
     last_good: int | None = None
 
@@ -77,8 +77,8 @@ def scan(lines: tuple[str, ...], owner: Hashable = None) -> Scan:
 
     Args:
         lines: The window.
-        owner: Whose lines they are, such as box and path: what was searched for this owner before is not searched
-            again. None = nobody's, nothing is remembered.
+        owner: Identifies the log, such as box and path: lines searched for this owner before are
+            not searched again. None = nothing is remembered.
     """
     known = _SEARCHED.get(owner) if owner is not None else None
     if known is None:
@@ -95,30 +95,31 @@ def scan(lines: tuple[str, ...], owner: Hashable = None) -> Scan:
 
 
 Report = tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
-"""What a line says. Per row, because one that rewrites itself has several: its marks, as places in
-`_MARKS`, and the entries that it may belong to."""
+"""The matches of one line, per row because a line that rewrites itself has several: its marks, as
+indexes of `_MARKS`, and the ids of entries that it may match.
+"""
 
 
 class _Searched(msgspec.Struct, frozen=True):
-    """The window of a log, as it was searched last."""
+    """The window of a log at its last search."""
 
     lines: tuple[str, ...] = ()
     reports: tuple[Report, ...] = ()
     scan: Scan = Scan()
     calm: bool = False
-    """No line of it may belong to an entry, or tells of a step: there are marks, and nothing else to find."""
+    """No line may match an entry or names a step: the window has marks and nothing else."""
 
 
 _SEARCHED: dict[Hashable, _Searched] = {}
 MOST_OWNERS = 4096
-"""The logs that are remembered, the last searched ones."""
+"""How many logs are remembered, the most recently searched ones."""
 _SAME: dict[Report, Report] = {}
-"""The same object for the same report: nearly all lines of all logs say one of a handful of things."""
+"""Interns equal reports: nearly all lines of all logs have one of a handful of reports."""
 MOST_REPORTS = 1000
 
 
 def _anew(known: _Searched, lines: tuple[str, ...]) -> _Searched:
-    """Search a window; a line that was searched before is not searched again."""
+    """Search a window, except lines that were searched before."""
     before = {id(line): said for line, said in zip(known.lines, known.reports, strict=True)}
     new = iter(_reports([line for line in lines if id(line) not in before]))
     reports = tuple(before.get(id(line)) or next(new) for line in lines)
@@ -132,9 +133,9 @@ def _anew(known: _Searched, lines: tuple[str, ...]) -> _Searched:
 
 
 def _gone_on(known: _Searched, lines: tuple[str, ...]) -> _Searched | None:
-    """Search what came behind a calm window, from which as many lines went; None where it is not that.
+    """Search the lines appended to a calm window; None if the window is not such a continuation.
 
-    Nearly always it is: then all that was found before has moved up by so many rows.
+    This is the usual case: everything found before has moved up by as many rows as were dropped.
     """
     if not known.calm or not lines or lines[0] not in known.lines:
         return None
@@ -156,7 +157,10 @@ def _gone_on(known: _Searched, lines: tuple[str, ...]) -> _Searched | None:
 
 
 def _reports(lines: Sequence[str]) -> tuple[Report, ...]:
-    """Return what each line says; what stands in none of them is not looked for in each."""
+    """Return the report of each line.
+
+    Patterns that match nowhere in the text are not tried per line.
+    """
     found = [_texts(line) for line in lines]
     rows = list(itertools.chain.from_iterable(found))
     low = "\n".join(rows).lower()
@@ -184,12 +188,12 @@ def _marked(row: str, marks: Iterable[int]) -> tuple[int, ...]:
 
 
 def _may_have(low: str, mark: int) -> bool:
-    # A letter that is none of ASCII may stand for one to a pattern, such as the Kelvin sign.
+    # A non-ASCII letter may match an ASCII one in a pattern, such as the Kelvin sign.
     return not low.isascii() or any(word in low for word in _WORDS[mark])
 
 
 def _newest(reports: tuple[Report, ...]) -> tuple[list[int], set[str]]:
-    """Return the row in which each of the marks stands last, and the entries that some row may belong to."""
+    """Return the last row of each mark, and the ids of the entries that some row may match."""
     newest = [-1] * len(_MARKS)
     suspects: set[str] = set()
     for i, (marks, ids) in enumerate(row for report in reports for row in report):
@@ -211,7 +215,7 @@ def _summed(lines: tuple[str, ...], newest: list[int], suspects: set[str]) -> Sc
     line_of = [number for number, states in enumerate(texts) for _ in states]
     pages = [page for page in run_pages() if page.id in suspects]
     hits = tuple(
-        # The line as it is kept already, where there is no blank around it.
+        # Reuse the stored string if there is no blank around it.
         Hit(
             id=hit.id,
             line=rows[at].strip(),
@@ -248,7 +252,7 @@ def _last_number(pattern: re.Pattern[str], rows: list[str], at: int) -> int | No
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One log to look at, with the cell and the run that wrote it."""
+    """One log to inspect, with the cell and the run that wrote it."""
 
     box: BoxState
     view: LogView
@@ -258,7 +262,8 @@ class Case(msgspec.Struct, frozen=True):
     checkpoints: tuple[Checkpoint, ...]
     """Newest last."""
     name: str | None = None
-    """Name of the run: the cell, or the training that was found to print there; None for a log of neither."""
+    """Name of the run: the cell, or the found training that prints there; None = a log of neither.
+    """
 
     @property
     def log(self) -> str:
@@ -266,19 +271,22 @@ class Case(msgspec.Struct, frozen=True):
         return self.view.path
 
     def line_no(self, hit: LineHit) -> int | None:
-        """Return which line of the log a hit is, from 1; None where the lines before it were not counted."""
+        """Return the line number of a hit in the log, from 1.
+
+        None if earlier lines were not counted.
+        """
         if not self.view.counted:
             return None
         return self.view.dropped + max(0, len(self.view.lines) - WINDOW) + hit.line_no + 1
 
     @property
     def goes_on(self) -> bool:
-        """The run may still be going: nothing says that it has ended."""
+        """Whether the run may still be active: nothing shows that it has ended."""
         return self.cell is None or self.cell.state == "running"
 
     @property
     def last_good(self) -> int | None:
-        """Step of the newest good checkpoint, by what is published, else by what the log says."""
+        """Step of the newest good checkpoint, as published, else as logged."""
         step = self.checkpoints[-1].step if self.checkpoints else None
         if step is None:
             return self.scan.last_good
@@ -286,10 +294,10 @@ class Case(msgspec.Struct, frozen=True):
 
 
 def cases(box: BoxState) -> Iterator[Case]:
-    """Yield the logs of `box` that can say something about work that is not done.
+    """Yield the logs of `box` that can reveal something about unfinished work.
 
-    A log that neither a cell nor a found training owns counts only on a box without any queue: elsewhere it is history
-    (``master.log``), and an old line in it must not look like news.
+    A log that belongs to neither a cell nor a found training counts only on a box without a queue.
+    Elsewhere it is history (``master.log``), and an old line in it must not look new.
     """
     cells = [cell for queue in box.queues for cell in queue.cells]
     over = cells_made_good(box)

@@ -13,21 +13,23 @@ from rgt_tui.model import Alert, BoxSpec, FleetEvent, Life, clean, time_of_day
 
 DAY_S = 86400.0
 EVERYTHING = "*"
-"""In place of an alert or a kind: whatever a box raises."""
+"""Instead of an alert or a kind: every alert of a box."""
 LONGEST_S = {"done-billing": DAY_S, EVERYTHING: DAY_S}
-"""What costs money every hour speaks again after so long, whatever was asked for; *everything* includes it."""
+"""Maximum duration of a mute, even if a longer one was requested: what costs money every hour must
+be reported again. *Everything* includes it.
+"""
 
 
 class Mute(msgspec.Struct, frozen=True):
-    """An alert, or all alerts, that a person does not want to hear about for a while."""
+    """One alert, or all alerts, that a person has muted for a while."""
 
     box: str
     what: str
     """Id of an alert, a kind, or `EVERYTHING`."""
     until: float | None
-    """Client clock; None = until it is over."""
+    """Client clock; None = until the alert is over."""
     at: float
-    """Client clock at which it was said."""
+    """Client clock at which it was muted."""
 
 
 def put_mute(
@@ -36,7 +38,8 @@ def put_mute(
     """Return the mutes with one more; 0 seconds unmutes, None lasts until the alert is over."""
     kept = tuple(mute for mute in mutes if (mute.box, mute.what) != (box, what))
     if seconds is not None and not seconds > 0:
-        # Speaking again about an alert must not be in vain because its kind is muted, and the other way round.
+        # Unmuting an alert also removes a mute of its kind, and the other way round; else it had no
+        # effect.
         kind = what.partition(":")[0]
         if what == EVERYTHING:
             return tuple(mute for mute in kept if mute.box != box)
@@ -55,12 +58,12 @@ def put_mute(
 def mute_changes(
     before: Sequence[Mute], after: Sequence[Mute], since: float, now: float
 ) -> list[tuple[str, float, str, str]]:
-    """Return what has changed between two lists of mutes: whose (`Mute.box`), when, about what, in words.
+    """Return the changes between two lists of mutes: box (`Mute.box`), time, subject, text.
 
     Args:
-        before: As they were.
-        after: As they are.
-        since: A mute that was said before is no change.
+        before: The earlier mutes.
+        after: The current mutes.
+        since: A mute made before this time is no change.
         now: Client clock, as all times.
     """
     said = [mute for mute in after if mute not in before and mute.at >= since]
@@ -81,7 +84,7 @@ def mute_changes(
 
 
 def mute_event(box: str, at: float, what: str, text: str) -> FleetEvent:
-    """Return the event that something is muted, or no longer; see `mute_changes`."""
+    """Return the event that something was muted or unmuted; see `mute_changes`."""
     return FleetEvent(at=at, box=box, text=clean(text), about=f"mute:{what}")
 
 
@@ -98,12 +101,12 @@ def _until(until: float | None, now: float) -> str:
 
 
 def mute_covers(mute: Mute, alert: Alert) -> bool:
-    """Say whether a mute is about this alert."""
+    """Return whether a mute is about this alert."""
     return mute.what in (alert.id, alert.kind, EVERYTHING)
 
 
 def silences(mutes: Iterable[Mute], box: str, id_: str, now: float) -> bool:
-    """Say whether the alert `id_` of `box` is muted at `now`."""
+    """Return whether the alert `id_` of `box` is muted at `now`."""
     what = (id_, id_.partition(":")[0], EVERYTHING)
     return any(
         m.box == box and m.what in what and (m.until is None or now < m.until) for m in mutes
@@ -113,7 +116,7 @@ def silences(mutes: Iterable[Mute], box: str, id_: str, now: float) -> bool:
 def mark_muted(
     mutes: Iterable[Mute], box: str, alerts: tuple[Alert, ...], now: float
 ) -> tuple[Alert, ...]:
-    """Return the alerts of `box`, those that are muted at `now` marked."""
+    """Return the alerts of `box` with the muted ones marked."""
     own = [mute for mute in mutes if mute.box == box and (mute.until is None or now < mute.until)]
     if not own:
         return alerts
@@ -126,18 +129,19 @@ def mark_muted(
 
 
 UNSEEN_S = 900.0
-"""What is muted until it is over, and has not been seen to hold for so long after that, is over. It is longer than any
-kind has to last before it rises: another rgt may have seen it first."""
+"""Seconds without its alert after which a mute until the end is over. Longer than the `hold_s` of
+every kind, because another rgt may have seen the alert first.
+"""
 
 
 def mute_is_over(mute: Mute, alerts: Iterable[Alert], now: float, *, met: bool, live: bool) -> bool:
-    """Say whether a mute has ended: its time is up, or what it was about is no more.
+    """Return whether a mute has ended: its time is up, or its alert is over.
 
     Args:
         mute: One of the box.
-        alerts: All that holds on it, shown or not.
+        alerts: All active alerts of the box, shown or not.
         now: Client clock.
-        met: This rgt has seen what it is about.
+        met: This rgt has seen the alert.
         live: This rgt sees the box now.
     """
     if mute.until is not None:
@@ -148,7 +152,7 @@ def mute_is_over(mute: Mute, alerts: Iterable[Alert], now: float, *, met: bool, 
 
 
 KEEP_S = 90 * 86400.0
-"""What was not touched for so long belongs to boxes that are no more."""
+"""Entries untouched for this long belong to boxes that no longer exist."""
 MAX_BYTES = 16 << 20
 VERSION = 1
 
@@ -159,17 +163,17 @@ class Told(msgspec.Struct, frozen=True):
     level: str
     at: float
     over: bool = False
-    """It was told that it is over, or need not be."""
+    """Its end was sent, or need not be."""
 
 
 class Notes(msgspec.Struct, frozen=True):
-    """What held on one box."""
+    """The alerts that were active on one box."""
 
     alerts: tuple[Alert, ...] = ()
     past: Life = Life()
     at: float = 0.0
     covered: tuple[str, ...] = ()
-    """Ids of alerts that held as well, and in whose place something else was shown or had been told."""
+    """Ids of active alerts that were replaced by something else, shown or sent."""
 
 
 class _Version(msgspec.Struct):
@@ -177,32 +181,35 @@ class _Version(msgspec.Struct):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """The whole file."""
+    """The content of the file."""
 
     version: int = VERSION
     mutes: tuple[Mute, ...] = ()
     boxes: dict[str, Notes] = {}
     told: dict[str, dict[str, Told]] = {}
-    """Sink → ``BOX ALERT`` → what."""
+    """Sink → ``BOX ALERT`` → the last message."""
     met: dict[str, float] = {}
-    """Platform → when its dangers were said for the first time; they are not said again."""
+    """Platform → when its dangers were first shown; they are shown once."""
 
 
 def alerts_path(env: Mapping[str, str]) -> Path:
-    """Return ``$XDG_STATE_HOME/rgt/alerts.json``, by default below ``~/.local/state``; a relative value is ignored."""
+    """Return ``$XDG_STATE_HOME/rgt/alerts.json``, by default below ``~/.local/state``.
+
+    A relative value is ignored.
+    """
     return state_directory(env) / "alerts.json"
 
 
 def key_of(spec: BoxSpec) -> str:
-    """Return what a box is called here: of two fleets, both may have a box of one name."""
+    """Return the key of a box: name and host, because two fleets may use the same name."""
     return f"{spec.name}@{spec.host}"
 
 
 def load_alerts(path: Path) -> Stored:
-    """Read the file. A damaged one is set aside, so that nothing is lost, and replaced by an empty state.
+    """Read the file. A damaged one is renamed, so that nothing is lost; the result is then empty.
 
     Raises:
-        OSError: it is there and cannot be read, or a newer rgt has written it.
+        OSError: it exists but cannot be read, or a newer rgt has written it.
     """
     try:
         with path.open("rb") as file:
@@ -220,10 +227,10 @@ def load_alerts(path: Path) -> Stored:
 
 
 def update_alerts(path: Path, change: Callable[[Stored], Stored], now: float) -> Stored:
-    """Apply `change` to what is in the file now, whoever wrote it, and return the result. Blocks for a moment.
+    """Apply `change` to the current content of the file and return the result. Blocks briefly.
 
     Raises:
-        OSError: it cannot be written, or its lock is not let go of; the file is then as it was.
+        OSError: the file cannot be written, or its lock is not released; it is then unchanged.
     """
     with alone(path):
         old = load_alerts(path)
@@ -243,10 +250,10 @@ def _kept(stored: Stored, now: float) -> Stored:
 
 
 def alerts_stamp(path: Path) -> tuple[int, int]:
-    """Return a value that changes whenever the file is written; (0, 0) where there is none.
+    """Return a value that changes whenever the file is written; (0, 0) if there is no file.
 
     Raises:
-        OSError: it cannot be looked at.
+        OSError: its status cannot be read.
     """
     try:
         found = path.stat()

@@ -1,4 +1,4 @@
-"""What is remembered of a box besides its alerts: growth rates, what the machine was doing, what its events said."""
+"""What is remembered of a box besides its alerts: trends, the machine's life, and its events."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from rgt_tui.model import BoxState, Event, Life, Lifecycle, Link
 
 replace = msgspec.structs.replace
 
-# Xid numbers by class. The agent has the same table with the meanings (``remote/rgt_box/sampling/xid.py``, from
-# https://docs.nvidia.com/deploy/xid-errors/); a test keeps the two equal.
+# Xid numbers by class. The agent has the same table with the meanings
+# (``remote/rgt_box/sampling/xid.py``, from https://docs.nvidia.com/deploy/xid-errors/); a test
+# keeps the two equal.
 HARDWARE, SOFTWARE, NOTE = "error", "warn", "info"
 
 _HARDWARE = (32, 38, 46, 48, 54, 61, 62, 64, 74, 79, 94, 95, 109, 110, 119, 120, 140, 143, 149)
@@ -20,7 +21,7 @@ _NOTE = (45,)
 
 
 def xid_level(number: int) -> str:
-    """Return the level of an Xid; an unknown number may be anything, so it is a warning."""
+    """Return the level of an Xid. An unknown number may mean anything, so it is a warning."""
     if number in _HARDWARE:
         return HARDWARE
     if number in _NOTE:
@@ -32,32 +33,33 @@ TREND_EVERY_S = 60.0
 """Seconds between two points."""
 TREND_POINTS = 30
 TREND_LEAST = 10
-"""Points before anything is said: a burst of a few minutes is a download or a checkpoint, and ends by itself."""
+"""Points needed for a slope: a burst of a few minutes is a download or a checkpoint, and ends soon.
+"""
 
 
 class Trend(msgspec.Struct, frozen=True):
-    """The last half hour of one figure. There are some of them per box, so the points are kept packed."""
+    """The last half hour of one figure. The points are packed, because a box has several trends."""
 
     points: array[float] = msgspec.field(default_factory=lambda: array("d"))
-    """Known seconds, value, known seconds, value …, oldest first; never changed."""
+    """Known seconds, value, known seconds, value …, oldest first; never modified."""
     slope: float | None = None
-    """Growth per second; None = too early to tell."""
+    """Growth per second; None = too early to know."""
 
     def fed(self, at: float, value: float) -> Trend:
-        """Return the trend with one more point at `at`, known seconds."""
+        """Return the trend with one more point at `at` known seconds."""
         points = self.points[-2 * (TREND_POINTS - 1) :]
         points.extend((at, value))
         return Trend(points, _slope(points) if len(points) >= 2 * TREND_LEAST else None)
 
 
 def _slope(points: array[float]) -> float:
-    """Return the Theil-Sen estimate, which up to 29% of wild points cannot move far.
+    """Return the Theil-Sen estimate, which tolerates up to 29% outliers.
 
     https://en.wikipedia.org/wiki/Theil%E2%80%93Sen_estimator
     """
     times, values = points[::2], points[1::2]
     if min(values) == max(values):
-        return 0.0  # nearly always
+        return 0.0  # the usual case
     from statistics import median
 
     slopes = [
@@ -79,26 +81,26 @@ class Memory(msgspec.Struct, frozen=True):
 
     past: Life = Life()
     trends: dict[str, Trend] = {}
-    """``bytes:MOUNT`` and ``inodes:MOUNT``."""
+    """By ``bytes:MOUNT`` and ``inodes:MOUNT``."""
 
 
 class News(msgspec.Struct, frozen=True):
-    """What a box's events tell, gathered in one pass."""
+    """What a box's events report, gathered in one pass."""
 
     oom_seq: int = 0
-    """Number of the newest kill; 0 = none."""
+    """Sequence number of the newest OOM kill; 0 = none."""
     oom_at: float | None = None
     """Box clock."""
     soft_seq: int = 0
-    """Number of the newest Xid that is no fault of the hardware."""
+    """Sequence number of the newest Xid that is not a hardware fault."""
     soft_at: float | None = None
     soft_text: str = ""
     hard: dict[str, str] = {}
-    """GPU → text of its newest Xid that tells of broken hardware."""
+    """GPU → text of its newest Xid that reports broken hardware."""
 
 
 def news_of(events: tuple[Event, ...]) -> News:
-    """Gather what the rules want to know of `events`; those before the newest boot are history."""
+    """Gather the OOM kills and Xids of `events`. Those before the newest boot are ignored."""
     if not events:
         return _NONE
     boot = events[-1].boot
@@ -124,16 +126,16 @@ _NONE = News()
 
 
 SEEN_EVERY_S = 600.0
-"""That a machine runs is noted this often: each note is written to the disk."""
+"""Seconds between two records that a machine runs: each one is written to disk."""
 
 
 def lived(past: Life, box: BoxState, word: Lifecycle) -> Life:
-    """Return what is known of the machine's life after the newest word of its provider, or of itself.
+    """Return what is known of the machine's life after the newest provider status and sample.
 
     Args:
-        past: Before.
+        past: The earlier life.
         box: Its state.
-        word: Of its provider, where it is to be believed (`facts.provider_word`).
+        word: The provider's status, as `facts.provider_word` returns it.
     """
     meter = box.meter
     if word is not Lifecycle.RUNNING:
@@ -165,19 +167,27 @@ def lived(past: Life, box: BoxState, word: Lifecycle) -> Life:
 
 
 def _moves(before: float | None, seen: float, *, live: bool) -> bool:
-    """Say whether a newer sight is to be noted; one that lies before the last is where the clock was set back."""
+    """Return whether to record a newer sighting.
+
+    One before the last means that the clock was set back.
+    """
     if before is None:
         return True
     return seen - before >= SEEN_EVERY_S or (live and before - seen >= SEEN_EVERY_S)
 
 
 def stop_asked(past: Life, verb: str) -> Life:
-    """Return the past after `verb` (park or destroy) was asked for through rgt."""
+    """Return the past after `verb` (park or destroy) was requested through rgt."""
     return replace(past, asked=verb)
 
 
 def park_confirmed(past: Life, at: float) -> Life:
-    """Return the past after a park through rgt was confirmed at `at` (client clock), unless it has run since."""
+    """Return the past after a park through rgt was confirmed, unless the machine has run since.
+
+    Args:
+        past: The earlier life.
+        at: Client clock of the confirmation.
+    """
     if past.seen_at is not None and past.seen_at > at + SEEN_EVERY_S:
         return past
     if past.parked_at is not None and past.parked_at >= at:

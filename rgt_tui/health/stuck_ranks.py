@@ -1,12 +1,14 @@
-"""Which rank of a distributed training holds up the others: dead, stopped, asleep, or busy elsewhere. Pure.
+"""Finds the rank that blocks a distributed training: dead, stopped, asleep, or busy elsewhere.
 
-A rank that waits in a collective does not run at all (gloo sleeps in a futex) or runs all the time (NCCL spins in the
-synchronisation of its stream). While a rank evaluates, loads or saves, it runs now and then, however long the others
-wait: so only one that has not run for a while is named soon, and any other after `PATIENT_S` without a sign of life.
+Pure.
 
-Ranks of our own trainer, or with our callback, say by a heartbeat what they are at: then whoever is behind is named
-soon, whatever it does. Where torch's flight recorder has written, it tells who did not come to which collective,
-whatever the kernel says.
+A rank that waits in a collective either does not run at all (gloo sleeps in a futex) or runs all
+the time (NCCL spins in the synchronisation of its stream). A rank that evaluates, loads or saves
+runs now and then, however long the others wait. So only a rank that has not run for a while is
+named soon, any other after `PATIENT_S` without progress. Ranks of our own trainer, or with our
+callback, report their phase in a heartbeat: the ones behind are named soon, whatever they do. If
+torch's flight recorder has written a dump, it shows which rank did not join which collective,
+regardless of the kernel's view.
 """
 
 from __future__ import annotations
@@ -23,22 +25,29 @@ from rgt_tui.health.facts import Facts
 from rgt_tui.model import Finding, Fix, Heartbeat, Proc, exact, noun, training_of
 
 WAITED_S = 20.0
-"""For so long the others wait at least before one that is dead, stopped or asleep is named."""
+"""Seconds the others must wait before a rank that is dead, stopped or asleep is named."""
 ASLEEP_S = 30.0
-"""So long nothing that still works for the training sleeps by itself: what polls wakes up in between."""
+"""Seconds of sleep after which a rank no longer works for the training: code that polls wakes up in
+between.
+"""
 PATIENT_S = 300.0
-"""The same where it may be an evaluation, a slow disk or a slow loader, and nothing else speaks for a hang."""
+"""Limit without further evidence of a hang: it may be an evaluation, a slow disk or a slow loader.
+"""
 ALONE_S = 40.0
-"""So long the others wait at least before one is named that is in its own code, and no rank but 0 has work alone."""
+"""Seconds the others must wait before a rank in the user's own code is named, unless it is rank 0,
+which may have work of its own.
+"""
 SLACK_S = 15.0
-"""By so much a curve may come later than what it is about: it is written, read and sent."""
+"""How much later than the event a curve may arrive: it is written, read and sent first."""
 OPEN_S, FRESH_S = 40.0, 300.0
-"""Where nothing else tells whether ranks that compute all the time go on: so long a collective was open when the dump
-was written, and so old it is at most."""
+"""If only the dump shows whether constantly computing ranks advance: how long a collective must
+have been open when it was written, and how old it may be.
+"""
 MOST_NAMED = 4
 
 COLLECTIVE = ("futex", "do_futex")
-"""Where a thread of PyTorch sleeps that waits for another one's work, so also for a collective."""
+"""Where a PyTorch thread sleeps that waits for another thread's work, and so also for a collective.
+"""
 ELSEWHERE = (
     (("hrtimer_nanosleep", "do_nanosleep", "common_nsleep"), "sleeps by itself (time.sleep or the like)"),
     (("do_wait", "kernel_wait4"), "waits for a program that it has started"),
@@ -51,27 +60,29 @@ ELSEWHERE = (
     (("n_tty", "tty_"), "waits for somebody to type"),
     (("flock", "locks_", "fcntl_setlk"), "waits for a file that another has locked"),
 )  # fmt: skip
-"""Names of functions of the kernel by their beginnings, and what a thread does there."""
+"""Prefixes of kernel function names, and what a thread does there."""
 SLEEPS = ELSEWHERE[0][0]
 
 STOPPED, GONE, AWAY, ALL = "HANG1", "D20", "HANG2", "D19"
 """Pages of the handbook."""
 SURE, LIKELY, MAYBE = 0.95, 0.8, 0.6
 SOON_S = 20.0
-"""For so long nothing may move before it is looked at who is behind."""
+"""Seconds without progress before the ranks are compared."""
 FACTOR, OVER_SLOWEST = 5.0, 1.5
-"""Times a usual step, and the slowest so far, that one may take."""
+"""How many usual steps, and how many of the slowest so far, one step may take."""
 MEASURED = 3
-"""Steps from which on it is known how long one takes."""
+"""Steps after which the duration of a step is known."""
 UNMEASURED_S = 300.0
-"""The same before: the first step compiles, loads and fills caches."""
+"""Time limit before that: the first step compiles, loads and fills caches."""
 ASIDE_S = 1800.0
-"""For so long a rank may evaluate, save, begin or end: the others wait, and it is no hang."""
+"""Seconds for which a rank may evaluate, save, start or end while the others wait, without being a
+hang.
+"""
 
 ORDER = {"data": 0, "loop": 1, "forward": 2, "backward": 3, "collective": 4, "optimizer": 5}
-"""The phases of a step, the earlier first."""
+"""The phases of a step in order."""
 EXACT = frozenset(("data", "forward", "backward", "optimizer"))
-"""Phases of which it is known what belongs in them: of ``loop``, the person's own code, it is not."""
+"""Phases with known content; ``loop`` is the user's own code, where anything can happen."""
 WORDS = {
     "loop": "in the code of its loop",
     "data": "waiting for its data",
@@ -92,17 +103,18 @@ class Stuck(NamedTuple):
     page: str
     run: str | None
     away: tuple[tuple[int, int | None, str], ...]
-    """Rank, pid (None = not known) and why, of those that the others wait for; () = all wait."""
+    """Rank, pid (None = unknown) and reason of the ranks that the others wait for; () = all wait.
+    """
     wait: tuple[Proc, ...]
     confidence: float
     age: float = PATIENT_S
-    """For so long, at least, nothing has gone on."""
+    """Minimum seconds without progress."""
     told: str = ""
     """What the flight recorders, or NCCL, show."""
 
 
 def stuck(view: Facts) -> list[Stuck]:
-    """Return the trainings of a box that are held up by some of their ranks."""
+    """Return the trainings of a box that are blocked by some of their ranks."""
     groups: dict[str, list[Proc]] = {}
     for proc in view.box.sample.procs if view.box.sample is not None else ():
         if proc.dist is not None:
@@ -118,14 +130,15 @@ def _judged(view: Facts, ranks: list[Proc]) -> Stuck | None:
     stopped = [proc for proc in there if proc.state in ("T", "t") and _still(proc) >= SLACK_S]
     rest = [proc for proc in there if proc not in stopped and proc.state not in ("Z", "X")]
     if not rest:
-        return None  # all are stopped: the run was paused as a whole, and `halted` tells of it
+        # all are stopped: the run was paused as a whole, which the `halted` alert reports
+        return None
     quiet = _quiet(view, there[0].run, logs=False)
     written = any(proc.dist is not None and (proc.dist.flight or proc.dist.ras) for proc in rest)
     shown = _recorded(rest, quiet, _quiet(view, there[0].run, logs=True)) if written else None
     told = shown.text if shown is not None else ""
     if away or stopped:
         waited = min(_waits(proc, quiet) for proc in rest)
-        # The last one there may as well be at the end of its work: it uploads, say, while the others have left.
+        # A single remaining rank may be finishing, e.g. uploading, while the others have exited.
         if waited < (PATIENT_S if away and len(rest) == 1 else WAITED_S) or (
             quiet is not None and quiet < waited - SLACK_S
         ):
@@ -154,7 +167,7 @@ def _judged(view: Facts, ranks: list[Proc]) -> Stuck | None:
 
 
 def _by_record(shown: Verdict, ranks: Sequence[Proc]) -> Stuck:
-    """Name those that the flight recorders name; all wait where they name none, or everybody."""
+    """Name the ranks that the flight recorders name. If they name none or all, all ranks wait."""
     here = {_rank(proc): proc for proc in ranks}
     wait = tuple(proc for rank, proc in here.items() if rank not in shown.ranks)
     if not shown.ranks or not wait:
@@ -173,10 +186,10 @@ def _age(ranks: Sequence[Proc]) -> float:
 
 
 def _behind(place: Standing) -> Stuck | None:
-    """Name those that are less far than the others."""
+    """Name the ranks that are less advanced than the others."""
     if place.exact:
         return _named(AWAY, place.behind, place.ahead, LIKELY)
-    if place.phases == {"collective"}:  # the others got past it: they are not in the same one
+    if place.phases == {"collective"}:  # the others got past it, so they are not in the same one
         if place.age >= ALONE_S:
             return _all_wait(place)
         return None
@@ -184,7 +197,10 @@ def _behind(place: Standing) -> Stuck | None:
 
 
 def _level(view: Facts, place: Standing) -> Stuck | None:
-    """Judge ranks that are all at the same place of a step: the kernel tells who waits there for the others."""
+    """Judge ranks that are all at the same point of a step.
+
+    The kernel shows which ones wait there.
+    """
     ranks = place.behind
     together = _together(ranks)
     away = [proc for proc in ranks if proc not in together]
@@ -204,7 +220,10 @@ def _level(view: Facts, place: Standing) -> Stuck | None:
 
 
 def _in_its_loop(place: Standing, away: Sequence[Proc], wait: Sequence[Proc]) -> Stuck | None:
-    """Name ranks that are in code of the person's own: rank 0 may well have work there that the others have not."""
+    """Name ranks that are in the user's own code.
+
+    Rank 0 gets more time, as it may have work of its own.
+    """
     if all(_still(proc) >= ASLEEP_S and _in(proc, SLEEPS) for proc in away):
         return _named(AWAY, away, wait, LIKELY)
     patience = PATIENT_S if any(_rank(proc) == 0 for proc in away) else ALONE_S
@@ -219,7 +238,7 @@ def _all_wait(place: Standing) -> Stuck:
 
 
 def _together(ranks: Sequence[Proc]) -> list[Proc]:
-    """Return those that are in a collective; where most ranks spin, spinning is the collective."""
+    """Return the ranks in a collective. If most ranks spin, spinning is the collective."""
     spinning = [proc for proc in ranks if _spins(proc) >= WAITED_S]
     blocked = [proc for proc in ranks if _still(proc) >= WAITED_S and _in(proc, COLLECTIVE)]
     if len(spinning) > len(blocked):
@@ -228,7 +247,7 @@ def _together(ranks: Sequence[Proc]) -> list[Proc]:
 
 
 def _elsewhere(view: Facts, ranks: Sequence[Proc], quiet: float | None) -> Stuck | None:
-    """Tell those in a collective from those elsewhere, by what the kernel says alone."""
+    """Separate the ranks in a collective from those elsewhere, using only the kernel's view."""
     together = _together(ranks)
     away = [proc for proc in ranks if proc not in together]
     if not together:
@@ -255,7 +274,7 @@ def _named(page: str, away: Sequence[Proc], wait: Iterable[Proc], confidence: fl
 
 
 def _at(proc: Proc) -> str:
-    """Return what a rank itself says that it is at."""
+    """Return what a rank itself reports that it is doing."""
     told = in_words(proc)
     return told and f", {told}"
 
@@ -301,7 +320,7 @@ def _in(proc: Proc, names: Sequence[str]) -> bool:
 
 
 def _waits(proc: Proc, quiet: float | None) -> float:
-    """Return for how long a rank has waited; spinning is work, too, as long as the curve advances."""
+    """Return for how long a rank has waited. Spinning counts as work while the curve advances."""
     spun = min(_spins(proc), quiet - WAITED_S) if quiet is not None else 0.0
     return max(
         _still(proc) if proc.dist is None or not proc.dist.wait or _in(proc, COLLECTIVE) else 0.0,
@@ -310,7 +329,13 @@ def _waits(proc: Proc, quiet: float | None) -> float:
 
 
 def _quiet(view: Facts, name: str | None, *, logs: bool) -> float | None:
-    """Return the age of the newest point of a training's curves, or line of its logs, when the sample came."""
+    """Return the age of a training's newest curve point or log line at the time of the sample.
+
+    Args:
+        view: The facts.
+        name: The training; None = any run.
+        logs: Use the logs instead of the curves.
+    """
     box = view.box
     if logs:
         paths = {cell.log for cell in view.cells if cell.name == name}
@@ -366,7 +391,7 @@ def _proved(found: Stuck) -> Proof:
 
 
 def _since(found: Stuck) -> str:
-    """Say for how long nothing has gone on where all wait, and where each does."""
+    """Return for how long nothing has advanced while all ranks wait, and where each waits."""
     told: dict[str, list[int]] = {}
     for proc in found.wait:
         told.setdefault(in_words(proc), []).append(_rank(proc))
@@ -383,8 +408,8 @@ def _since(found: Stuck) -> str:
 
 
 def _steps(found: Stuck) -> tuple[Fix, ...]:
-    """Return the way out, with the pids of this box: what looks comes before what changes."""
-    # A box may say any number: -1 is no process, but all of them.
+    """Return the steps that fix it, with the pids of this box. Inspecting comes before changing."""
+    # A box may report any number as a pid, and to ``kill`` -1 means all processes.
     pids = [pid for _, pid, _ in found.away if pid is not None and pid > 1]
     others = [proc.pid for proc in found.wait if proc.pid > 1]
     keep = [
@@ -445,7 +470,7 @@ def prove_away(view: Facts) -> Iterator[Proof]:
 
 
 def prove_all_wait(view: Facts) -> Iterator[Proof]:
-    """Yield the trainings of which all ranks wait and none makes progress."""
+    """Yield the trainings whose ranks all wait without progress."""
     return _proofs(view, ALL)
 
 
@@ -462,14 +487,14 @@ def pid_of(finding: Finding) -> str | None:
 
 
 def _recorded(ranks: Sequence[Proc], quiet: float | None, silent: float | None) -> Verdict | None:
-    """Return what flight recorders' dumps and NCCL show, the surest; None where they show nothing, or are of earlier.
+    """Return the surest verdict of flight recorder dumps and NCCL; None = no verdict, or outdated.
 
-    A dump is of one moment: it counts only as long as the launch has not gone on since.
+    A dump shows one moment: it counts only until the launch advances.
 
     Args:
-        ranks: The ranks of a launch that are there.
-        quiet: Seconds since its curve went on; None = not known.
-        silent: Seconds since its log went on.
+        ranks: The ranks of a launch that exist.
+        quiet: Seconds since its curve advanced; None = unknown.
+        silent: Seconds since its log advanced.
     """
     dumps = []
     stands = False
@@ -501,7 +526,7 @@ def _recorded(ranks: Sequence[Proc], quiet: float | None, silent: float | None) 
 
 
 def _stands_since_dump(proc: Proc, quiet: float | None, silent: float | None) -> bool:
-    """Tell whether a rank has not gone on since its dump was written."""
+    """Return whether a rank has not advanced since its dump was written."""
     assert proc.dist is not None and proc.dist.flight is not None
     age, opened = _seconds(proc.dist.flight.get("age_s")), _seconds(proc.dist.flight.get("open_s"))
     since = max(age - SLACK_S, WAITED_S)
@@ -534,11 +559,11 @@ class Standing(NamedTuple):
     """How the ranks of a training compare with each other.
 
     Attributes:
-        age: Seconds since when none of them has gone on to anything else.
-        limit: Seconds that this may take.
-        behind: Those that are least far.
-        ahead: The others; () = all are at the same place.
-        aside: One of them evaluates, saves, begins or ends.
+        age: Seconds since any of them last advanced.
+        limit: Seconds without progress that are acceptable.
+        behind: The ranks that are least advanced.
+        ahead: The others; () = all are at the same point.
+        aside: One of them evaluates, saves, starts or ends.
     """
 
     age: float
@@ -549,17 +574,17 @@ class Standing(NamedTuple):
 
     @property
     def phases(self) -> frozenset[str]:
-        """The phases of those behind."""
+        """The phases of the ranks that are behind."""
         return frozenset(beat.phase for proc in self.behind if (beat := beat_of(proc)) is not None)
 
     @property
     def exact(self) -> bool:
-        """Whether it is known what those behind are at."""
+        """Whether it is known what the ranks behind are doing."""
         return self.phases <= EXACT
 
 
 def standing(ranks: Sequence[Proc]) -> Standing | None:
-    """Compare the ranks; None where one of them has no heartbeat, or is in an unknown phase."""
+    """Compare the ranks; None if one of them has no heartbeat, or is in an unknown phase."""
     beats = [beat for proc in ranks if (beat := beat_of(proc)) is not None and beat.phase in WORDS]
     if not ranks or len(beats) < len(ranks):
         return None
@@ -579,14 +604,17 @@ def standing(ranks: Sequence[Proc]) -> Standing | None:
 
 
 def beat_of(proc: Proc) -> Heartbeat | None:
-    """Return the heartbeat of a rank."""
+    """Return the heartbeat of a rank, if it has one."""
     if proc.dist is not None:
         return proc.dist.beat
     return None
 
 
 def in_words(proc: Proc) -> str:
-    """Say what a rank is doing, such as ``in the forward pass of step 41 for 32 s``; "" = unknown."""
+    """Return what a rank is doing, such as ``in the forward pass of step 41 for 32 s``.
+
+    "" = unknown.
+    """
     beat = beat_of(proc)
     if beat is None or beat.phase not in WORDS:
         return ""

@@ -1,4 +1,4 @@
-"""The most that a box can cost until its next deadline ends it or changes its rate. Pure."""
+"""The maximum that a box can cost until its next deadline ends it or changes its rate. Pure."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ class WorstCase(msgspec.Struct, frozen=True, kw_only=True):
     """What one box can still cost."""
 
     amount: float | None
-    """At most; where `at_least`, only the part that is known. None = nothing of it is known, or it has no end."""
+    """The maximum; with `at_least`, only the known part. None = unknown, or without an end."""
     at_least: bool
-    """More is possible: the rate is not known in full, or nothing ends it."""
+    """It can cost more: the rate is not fully known, or nothing ends it."""
     currency: str
     per_hour: float | None
     seconds: float | None
-    """Until the clock; None = nothing ends it by itself."""
+    """Seconds until the clock ends; None = nothing ends it automatically."""
     until: str | None
-    """The clock."""
+    """Name of the clock."""
     text: str
-    """In one line."""
+    """The whole case in one line."""
 
 
 def worst_case_of(box: BoxState, readings: Sequence[ClockReading], now: float) -> WorstCase:
-    """Return what `box` can cost until the next of its clocks (`danger_clocks.clock_readings`) ends.
+    """Return what `box` can cost until the next of its clocks (`clock_readings`) ends.
 
-    A machine whose state nobody has read for long may run: what it cost when it was last known is then too little.
+    If the state of a machine has not been read for long, it may be running, and its last known
+    price may be too low.
     """
     meter = box.meter
     if meter.kind is MeterKind.NONE and meter.at is not None:
@@ -88,9 +89,9 @@ def _say(amount: Amount) -> str:
 
 
 def _next(readings: Sequence[ClockReading]) -> ClockReading | None:
-    """Return the clock that certainly ends first: only one with a latest end bounds what is spent.
+    """Return the clock that certainly ends first: only one with a latest end limits the cost.
 
-    One that is over, and has not ended what the box costs, bounds nothing.
+    A clock that is over without having ended the charge limits nothing.
     """
     ending = [
         one for one in readings if one.mode is ClockMode.COUNTDOWN and one.sure and one.most_left
@@ -99,7 +100,7 @@ def _next(readings: Sequence[ClockReading]) -> ClockReading | None:
 
 
 def _doubt(box: BoxState, now: float) -> str | None:
-    """Say why the rate may be more than what is known of it; None where it is known in full."""
+    """Return why the rate may be higher than known; None if it is fully known."""
     meter = box.meter
     if contested(box, now):
         return f"{meter.source} says {meter.lifecycle.value}, and it answers"
@@ -120,13 +121,15 @@ class Worst(msgspec.Struct, frozen=True, kw_only=True):
     """The worst cases of a fleet."""
 
     amounts: tuple[Amount, ...]
-    """The sum of what is known, one a currency; lower bounds where a box is not (wholly) in it."""
+    """The sum of the known amounts, one per currency; lower bounds if a box is not or only partly
+    in it.
+    """
     open: int
-    """Boxes that can cost more: without an end, or at a rate that is not known in full."""
+    """Boxes that can cost more: without an end, or at a rate that is not fully known."""
 
 
 def worst_of(cases: Iterable[WorstCase]) -> Worst:
-    """Return the sum per currency, and how many boxes are not (wholly) in it."""
+    """Return the sum per currency, and how many boxes are not or only partly in it."""
     given = list(cases)
     sums = total(
         None if case.amount is None else Amount(case.amount, case.currency, case.at_least)

@@ -1,4 +1,4 @@
-"""Platform profiles: the data of ``profiles/*.toml``, checked and typed, and what can be derived from it."""
+"""Platform profiles: the validated data of ``profiles/*.toml``, and what is derived from it."""
 
 from __future__ import annotations
 

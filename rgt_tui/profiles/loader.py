@@ -1,7 +1,7 @@
-"""Reads ``profiles/*.toml`` into `Profile` and ``profiles/api/*.toml`` into `ApiTable`: strict, and cached.
+"""Reads ``profiles/*.toml`` into `Profile` and ``profiles/api/*.toml`` into `ApiTable`, cached.
 
-A person's own file in ``$XDG_CONFIG_HOME/rgt/profiles`` takes the place of the shipped one of its name. Nothing else
-brings profiles: a fleet file, which may be a stranger's, only names them.
+A person's own file in ``$XDG_CONFIG_HOME/rgt/profiles`` replaces the shipped one with the same
+name. There is no other source of profiles: a fleet file, which may be untrusted, only names them.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ __all__ = [
 
 MOST_BYTES = 4 << 20
 OLD_DAYS = 120
-"""Days after which a table has to be compared with its source again, counted from the first of its month."""
+"""Days after which a table must be compared with its source again, from the first of its month."""
 SCALARS = ("string", "integer", "number", "boolean", "time", "any")
-"""``time`` is a string by ISO 8601; ``any`` is not looked into."""
+"""``time`` is an ISO 8601 string; ``any`` is not checked."""
 NOTHING = "nothing"
-"""Of an answer: it has no body."""
+"""The type of an answer without a body."""
 
 
 class ProfileError(Exception):
-    """A profile that is missing or broken; says file, key and the nearest known name."""
+    """A missing or broken profile; the message has the file, the key and the closest known name."""
 
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -46,10 +46,10 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 @functools.cache
 def data_dir() -> Path:
-    """Return the directory of the profile files: inside an installed wheel, else the source tree's own.
+    """Return the directory of the profile files: in an installed wheel, else in the source tree.
 
     Raises:
-        ProfileError: when neither is there.
+        ProfileError: neither exists.
     """
     candidates = (_PACKAGE / "_data" / "profiles", _PACKAGE.parent / "profiles")
     for path in candidates:
@@ -62,7 +62,7 @@ def read_profile(path: Path) -> Profile:
     """Read and check one shipped profile.
 
     Raises:
-        ProfileError: when it cannot be read, is not TOML, or breaks the schema; names file and key.
+        ProfileError: it cannot be read, is not TOML, or violates the schema; with file and key.
     """
     try:
         data = path.read_bytes()
@@ -72,7 +72,7 @@ def read_profile(path: Path) -> Profile:
 
 
 def _checked(data: bytes, stem: str, shown: str) -> Profile:
-    import tomllib  # the first frame does not wait for it
+    import tomllib  # imported here so that the first frame does not wait
 
     tables: dict[str, object] = {}
     try:
@@ -91,7 +91,7 @@ def _checked(data: bytes, stem: str, shown: str) -> Profile:
 
 
 def _explain(message: str, tables: dict[str, object]) -> str:
-    """Turn msgspec's message into ``key: what`` with the nearest known name, or all keys that are missing."""
+    """Turn msgspec's message into ``key: what``, with the closest known name or missing keys."""
     where = re.search(r" - at `\$\.?(.*)`$", message)
     key = where.group(1) if where else ""
     text = message[: where.start()] if where else message
@@ -111,7 +111,7 @@ def _explain(message: str, tables: dict[str, object]) -> str:
 
 
 def _missing(value: object, kind: msgspec.inspect.Type, key: str) -> Iterator[str]:
-    """Yield every required key that a value of a profile lacks; msgspec names the first alone."""
+    """Yield every required key missing in a profile's value; msgspec names only the first."""
     if isinstance(kind, msgspec.inspect.UnionType):
         kind = _inner(kind)
     if isinstance(kind, msgspec.inspect.VarTupleType) and isinstance(value, list):
@@ -123,12 +123,12 @@ def _missing(value: object, kind: msgspec.inspect.Type, key: str) -> Iterator[st
         name = f"{key}.{field.encode_name}" if key else field.encode_name
         if field.encode_name in value:
             yield from _missing(value[field.encode_name], field.type, name)
-        elif field.required:  # of a table that is not there its keys are named
+        elif field.required:  # for a missing table, its keys are named
             yield from list(_missing({}, field.type, name)) or [name]
 
 
 def _known(key: str) -> tuple[str, ...]:
-    """Return what may stand at a key such as ``tiers[0].prices[1]``: names of fields, or values of an enum."""
+    """Return the valid field names or enum values at a key such as ``tiers[0].prices[1]``."""
     kind: msgspec.inspect.Type = msgspec.inspect.type_info(Profile)
     for name in re.findall(r"\w+", re.sub(r"\[.*?\]", "", key)):
         fields = kind.fields if isinstance(kind, msgspec.inspect.StructType) else ()
@@ -152,15 +152,15 @@ def _inner(kind: msgspec.inspect.Type) -> msgspec.inspect.Type:
 
 
 def own_directory() -> Path:
-    """Return the directory of a person's own profiles: one replaces the shipped one of the same name."""
+    """Return the directory of a person's own profiles, which replace shipped ones by name."""
     return config_directory(os.environ) / "profiles"
 
 
 def own_profile(id: str) -> Path | None:  # noqa: A002
-    """Return the person's own file for a platform; None = the shipped one counts.
+    """Return the person's own file for a platform; None = the shipped one is used.
 
     Raises:
-        ProfileError: the directory is there and cannot be read.
+        ProfileError: the directory exists and cannot be read.
     """
     return _own_files(own_directory()).get(id)
 
@@ -176,7 +176,10 @@ def _own_files(directory: Path) -> dict[str, Path]:
 
 
 def _read_own(path: Path) -> Profile:
-    """Read a profile of the person's own; one that others may write is refused: it decides about data and money."""
+    """Read a person's own profile.
+
+    One that others can write is refused: it affects data and money.
+    """
     try:
         data = read_own(path, MOST_BYTES)
     except NotOurs as error:
@@ -188,7 +191,10 @@ def _read_own(path: Path) -> Profile:
 
 @functools.cache
 def _load(id: str, config: str | None, home: str | None) -> Profile:  # noqa: A002
-    """Load a profile. The variables say where a person's own stand: with another value it is looked for anew."""
+    """Load a profile.
+
+    The variables, which determine the own directory, are part of the cache key.
+    """
     shipped, mine = data_dir(), _own_files(own_directory())
     known = sorted({*mine, *(file.stem for file in shipped.glob("*.toml"))})
     if id not in known:
@@ -201,52 +207,52 @@ def _load(id: str, config: str | None, home: str | None) -> Profile:  # noqa: A0
 
 
 def all_profiles() -> dict[str, Profile]:
-    """Return every profile by its id, sorted by id; read once per process.
+    """Return every profile by id, sorted; read once per process.
 
     Raises:
-        ProfileError: when one of the files is broken.
+        ProfileError: one of the files is broken.
     """
     names = {file.stem for file in data_dir().glob("*.toml")} | set(_own_files(own_directory()))
     return {name: load_profile(name) for name in sorted(names)}
 
 
 def load_profile(id: str) -> Profile:  # noqa: A002
-    """Return the profile called `id`, the person's own where there is one; read once per process.
+    """Return the profile called `id`, preferring the person's own; read once per process.
 
     Raises:
-        ProfileError: when there is none of that name (the nearest is named) or its file is broken.
+        ProfileError: there is none of that name (the closest is named), or its file is broken.
     """
-    # Asked for at every look at every box: no path is put together for it.
+    # Called for every box at every poll, so no path is built here.
     return _load(id, os.environ.get("XDG_CONFIG_HOME"), os.environ.get("HOME"))
 
 
 CLUSTERS = ("slurm", "kubernetes")
-"""Kinds of platforms whose lists hold what other people run, or what nobody charges by the hour."""
+"""Kinds of platforms whose lists contain other people's jobs, or have no hourly price."""
 
 
 def is_cluster(platform: str) -> bool:
-    """Tell whether nobody is billed per machine on a platform; an unknown platform is not a cluster."""
+    """Return whether a platform bills nobody per machine. An unknown platform is not a cluster."""
     try:
         return load_profile(platform).kind in CLUSTERS
     except ProfileError:
         return False
 
 
-# Tables of a platform's API in ``profiles/api/*.toml``: calls, parameters and fields, each with source and
-# month.
+# Tables of a platform's API in ``profiles/api/*.toml``: calls, parameters and fields, each with
+# source and month.
 #
-# They are ours, written from the vendor's own description: local servers, adapters and recordings are
-# compared with them, so that an adapter and a server that were written from the same assumption do not merely
-# agree with each other.
+# They are written independently from the vendor's own description: local servers, adapters and
+# recordings are compared with them, because an adapter and a server based on the same wrong
+# assumption would agree with each other.
 
 
 class ApiField(msgspec.Struct, frozen=True):
-    """One field, parameter or body: ``list of TYPE``, ``map of TYPE``, ``one of A|B``, a scalar or a named type."""
+    """One field, parameter or body: ``list of TYPE``, ``one of A|B``, a scalar or a type name."""
 
     kind: str
     """A scalar, ``list``, ``map``, ``one of``, ``nothing``, or the name of a type of the table."""
     of: ApiField | None = None
-    """What a list or a map holds."""
+    """Element type of a list or map."""
     choices: tuple[str, ...] = ()
     unit: str | None = None
     required: bool = True
@@ -264,18 +270,18 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     answers: dict[str, str]
     """Status, or ``default`` → body."""
     source: str | None = None
-    """Where it differs from the table's."""
+    """Set if it differs from the table's source."""
     verified: str | None = None
     note: str | None = None
 
     def matches(self, method: str, path: str) -> bool:
-        """Tell whether a request is this call."""
+        """Return whether a request is this call."""
         pattern = "[^/]+".join(re.escape(part) for part in re.split(r"\{\w+\}", self.path))
         return method == self.method and re.fullmatch(pattern, path) is not None
 
 
 class ApiTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a platform's API takes and answers."""
+    """The requests and answers of a platform's API."""
 
     platform: str
     source: str
@@ -283,13 +289,13 @@ class ApiTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Month in which it was compared with the source."""
     note: str | None = None
     any_slash: bool = False
-    """Whether a path is the same with a slash at its end."""
+    """Whether a trailing slash in a path is ignored."""
     calls: tuple[ApiCall, ...]
     types: dict[str, dict[str, str]] = {}
-    """Name → field → its type in words, see `parse_field`."""
+    """Name → field → its type as text, see `parse_field`."""
 
     def call(self, method: str, path: str) -> ApiCall | None:
-        """Return the call that a request is; one with fewer variable parts counts first."""
+        """Return the call of a request; calls with fewer variable parts take precedence."""
         path = path.rstrip("/") if self.any_slash else path
         found = [one for one in self.calls if one.matches(method, path)]
         return min(found, key=lambda one: one.path.count("{"), default=None)
@@ -306,10 +312,10 @@ class ApiTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @functools.cache
 def parse_field(text: str) -> ApiField:
-    """Read ``TYPE [in UNIT] [or null] [, optional]``.
+    """Parse ``TYPE [in UNIT] [or null] [, optional]``.
 
     Raises:
-        ValueError: the words are not of this form.
+        ValueError: the text has another form.
     """
     match = re.fullmatch(r"(.+?)(?: in ([^,]+?))?( or null)?(, optional)?", text)
     if match is None:
@@ -359,12 +365,12 @@ def _faults(table: ApiTable, stem: str) -> Iterator[str]:
 
 
 def parse_table(data: bytes, stem: str) -> ApiTable:
-    """Read a table.
+    """Parse a table.
 
     Raises:
-        ProfileError: it is not TOML, or breaks the form; names file and key.
+        ProfileError: it is not TOML, or violates the schema; with file and key.
     """
-    import tomllib  # the first frame does not wait for it
+    import tomllib  # imported here so that the first frame does not wait
 
     shown = f"api/{stem}.toml"
     try:
@@ -388,7 +394,7 @@ def load_api_tables() -> Mapping[str, ApiTable]:
 
 
 def old_tables(platforms: Iterable[str], as_of: date) -> Iterator[Shortfall]:
-    """Yield the tables whose calls were compared with their source too long ago."""
+    """Yield the tables whose last comparison with their source is too old."""
     tables = load_api_tables()
     for platform in platforms:
         if platform not in tables:

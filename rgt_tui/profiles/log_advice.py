@@ -1,6 +1,6 @@
-"""Advice from a log of any origin: how often it saves, what its attempts lost, which versions it names.
+"""Advice from a log of any origin: its save interval, lost work, and the versions it names.
 
-Pure. What a log does not say is not guessed: then there is no advice.
+Pure. Without evidence in the log there is no advice.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ from rgt_tui.profiles.run_advice import (
 )
 
 FIRST_BYTES, LAST_BYTES = 1 << 20, 2 << 20
-"""So much of both ends of a log is looked at: versions stand at the beginning, what it does now at the end."""
+"""Bytes read from both ends of a log: versions are at the beginning, current activity at the end.
+"""
 LONGEST, MOST_TELLING = 1000, 20_000
-"""Characters of a line, and lines that may say something, that are looked at."""
+"""Maximum characters of a line, and relevant lines, that are read."""
 NAME = "this run"
 
 
 class Ends:
-    """Keeps both ends of what is fed to it, however much that is."""
+    """Keeps both ends of its input, with bounded memory."""
 
     def __init__(self) -> None:
         self._first = bytearray()
         self._last = bytearray()
         self.cut = False
-        """What stood between the two ends is missing."""
+        """Data between the two ends is missing."""
 
     def feed(self, data: bytes) -> None:
-        """Take the next piece."""
+        """Add the next piece."""
         room = FIRST_BYTES - len(self._first)
         self._first += data[:room]
         self._last += data[max(0, room) :]
@@ -52,14 +53,14 @@ class Ends:
 
     @property
     def rows(self) -> list[str]:
-        """The lines of both ends; of one that rewrites itself the last state."""
+        """The lines of both ends; a line that rewrites itself has its last state."""
         text = bytes(self._first) + bytes(self._last[-LAST_BYTES:])
         lines = text.decode("utf-8", "replace").split("\n")
         return [line.rstrip("\r").rpartition("\r")[2] for line in lines]
 
     @property
     def lines(self) -> list[str]:
-        """The lines of both ends; each state of one that rewrites itself is a line."""
+        """The lines of both ends; each state of a line that rewrites itself is a line."""
         text = bytes(self._first) + bytes(self._last[-LAST_BYTES:])
         return [
             line[:LONGEST]
@@ -106,28 +107,29 @@ _NEEDLES = (
     "world_size", "total train batch", "worker", "transformers", "trl", "accelerate", "lightning", "torchdata",
     "deepspeed", "save_total_limit", "statefuldataloader", "batchnorm",
 )  # fmt: skip
-"""In lower case, of which each line that says something holds one; progress bars are looked at by themselves."""
+"""Lower-case words, one of which is in every relevant line; progress bars are handled separately.
+"""
 DAY_S = 86400.0
 
 
 class Attempt(msgspec.Struct):
-    """What a log says between one start of the training and the next."""
+    """The part of a log between two starts of the training."""
 
     saves: list[tuple[int | None, float | None]] = []
-    """Step and time of each save; None = it says none."""
+    """Step and time of each save; None = not logged."""
     costs: list[float] = []
-    """Seconds that saves took from the training."""
+    """Seconds of training time taken by each save."""
     step_s: float | None = None
-    """Seconds a step, by its progress bar."""
+    """Seconds per step, by its progress bar."""
     ran_s: float = 0.0
-    """For how long it ran at least."""
+    """Minimum duration in seconds."""
     resumed: bool = False
     ranks: int | None = None
     batch: int | None = None
 
 
 class _Log(msgspec.Struct):
-    """What is gathered of a log."""
+    """The data gathered from a log."""
 
     attempts: list[Attempt] = []
     uses: dict[str, str] = {}
@@ -135,17 +137,18 @@ class _Log(msgspec.Struct):
     workers: int | None = None
     batch_norm: bool = False
     since: float | None = None
-    """Time of the present attempt's first line that has one."""
+    """Time of the current attempt's first line with a time."""
 
 
 def log_advice(
     lines: Sequence[str], samples: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[Advice, ...]:
-    """Return what a log's own figures advise.
+    """Return the advice that follows from a log's own numbers.
 
     Args:
-        lines: Of the log, in its order.
-        samples: Readings of the box from that time; none = nothing is said that needs them.
+        lines: The log's lines in order.
+        samples: Readings of the box from that time; without them, advice that needs them is
+            omitted.
     """
     seen = _read(lines)
     return (
@@ -213,7 +216,7 @@ def _read_line(seen: _Log, here: Attempt, line: str, time: float | None) -> None
 
 
 def _read_bar(here: Attempt, line: str) -> None:
-    """Take in a progress bar: the last one before a line that says something is all that is needed."""
+    """Read a progress bar; only the last one before a relevant line is needed."""
     if match := _BAR.search(line):
         done, hours, minutes, seconds = (
             int(match[1]),
@@ -231,7 +234,10 @@ def _number(text: str) -> float:
 
 
 def _time_of(line: str, before: float) -> float | None:
-    """Return the seconds of a line's clock; one without a date goes on from the time before, over midnight, too."""
+    """Return the time of a line in seconds.
+
+    Without a date, the day continues from the line before.
+    """
     match = _CLOCK.match(line)
     if match is None:
         return None
@@ -247,7 +253,7 @@ def _time_of(line: str, before: float) -> float | None:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Return days since a beginning that is the same for all dates; an impossible date is a number, too."""
+    """Return a day count from a fixed epoch; impossible dates also give a number."""
     year -= month <= 2
     month += 9 if month <= 2 else -3
     return 365 * year + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day
@@ -264,7 +270,7 @@ def _saves(seen: _Log) -> Iterator[Advice]:
 
 
 def _interval(attempts: Sequence[Attempt]) -> float | None:
-    """Return the usual seconds between two saves, by their times, else by their steps and what a step takes."""
+    """Return the usual seconds between two saves, by times, else by steps and step duration."""
     timed: list[float] = []
     stepped: list[float] = []
     for one in attempts:
@@ -280,7 +286,7 @@ def _interval(attempts: Sequence[Attempt]) -> float | None:
 
 
 def _resumes(seen: _Log) -> Iterator[Advice]:
-    """Yield what the frameworks that a log names lose; without a script only what its own lines show."""
+    """Yield what the frameworks named in a log lose, as far as its lines show their use."""
     again = len(seen.attempts) > 1 and any(one.saves for one in seen.attempts[:-1])
     marks = list(seen.marks)
     if again and not any(one.resumed for one in seen.attempts[1:]):

@@ -1,6 +1,6 @@
-"""Everything a profile knows, as one page in sections: the dashboard's platform page and `rgt profiles show`.
+"""All data of a profile as one page in sections, for the dashboard and `rgt profiles show`.
 
-What the sources leave open reads *unknown*: never "no", free or safe.
+What the sources leave open is shown as *unknown*: never as "no", free or safe.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from rgt_tui.profiles.readings import age
 
 
 class Weight(enum.StrEnum):
-    """How much a row matters; a screen chooses the colour."""
+    """How important a row is; a screen chooses the colour."""
 
     PLAIN = "plain"
     ASIDE = "aside"
     STRONG = "strong"
     GOOD = "good"
-    """A promise: it stays, it costs nothing."""
+    """A guarantee: it is kept, or it is free."""
     WARN = "warn"
     BAD = "bad"
-    """It is lost, or costs money by itself."""
+    """It is lost, or causes costs automatically."""
 
 
 class PageRow(msgspec.Struct, frozen=True):
-    """One thing that is known."""
+    """One fact."""
 
     label: str
     text: str
@@ -48,7 +48,7 @@ class PageRow(msgspec.Struct, frozen=True):
 
 
 class PageSection(msgspec.Struct, frozen=True):
-    """Rows under one title."""
+    """Rows with a title."""
 
     title: str
     rows: tuple[PageRow, ...]
@@ -57,7 +57,7 @@ class PageSection(msgspec.Struct, frozen=True):
 def platform_page(
     profile: Profile, alert_title: Callable[[str], str | None] = lambda alert: None
 ) -> tuple[PageSection, ...]:
-    """Return the page of a platform; sections of which nothing is known are left out.
+    """Return the page of a platform, without empty sections.
 
     Args:
         profile: The platform.
@@ -91,7 +91,7 @@ FIRST_CONTACT = (
     "network",
     "conveniences",
 )
-"""What a tenant reads before money runs; the whole page stands behind it."""
+"""Sections that a user should read before any costs; the complete page has more."""
 
 KNOWN = {"battle-tested": "used daily", "from-docs": "from the vendor's pages, not tried"}
 """How well a platform is known, in a few words."""
@@ -253,7 +253,7 @@ def _clocks(profile: Profile, alert_title: Callable[[str], str | None]) -> Itera
 
 
 def clock_rows(clock: DangerClock, alert_title: Callable[[str], str | None]) -> Iterator[PageRow]:
-    """Yield a clock in words: its mode, what happens, when, and who says so."""
+    """Yield the rows of a clock: its mode, what happens, when, and the source."""
     weight = Weight.WARN if clock.mode in (ClockMode.COUNTDOWN, ClockMode.CHARGE) else Weight.PLAIN
     yield PageRow(clock.mode.value, f"{clock.what}: {clock_manner(clock, alert_title)}", weight)
     where = " (only in scripts)" if clock.in_scripts else ""
@@ -276,11 +276,11 @@ _BEGINNINGS: dict[ClockStart, tuple[str, str]] = {
     ),
     ClockStart.QUOTA: ("the moment at which the quota is used up", "when the quota is used up"),
 }
-"""What a countdown counts from, with a time after it and without one."""
+"""The start of a countdown, as text with and without a time after it."""
 
 
 def clock_manner(clock: DangerClock, alert_title: Callable[[str], str | None]) -> str:
-    """Say how a danger makes itself felt: from when it counts, while what it runs, or who watches for it."""
+    """Return when a danger applies: its start, the state in which it runs, or what watches it."""
     about = "about " if clock.approx else ""
     after = "" if not clock.after_s else f"{about}{age(clock.after_s)}"
     if clock.counts_from is not None:
@@ -303,13 +303,13 @@ def clock_manner(clock: DangerClock, alert_title: Callable[[str], str | None]) -
 
 
 def claim_source(claim: Claim) -> str:
-    """Name the source of a claim and its month, and what it says where a figure alone does not tell it."""
+    """Return the source of a claim with its month, and its text if the figure is not enough."""
     where = ", ".join(part for part in (claim.url, claim.cited_as) if part)
     return f"{where} ({claim.verified or 'not dated'}){f': {claim.says}' if claim.says else ''}"
 
 
 def cited(profile: Profile, ids: Iterable[str]) -> str:
-    """Return ``  (docs.runpod.io 2026-06)``: who says so, and when that was checked; nothing without a source."""
+    """Return `` (docs.runpod.io 2026-06)``: sources and their months; empty without a source."""
     by_id = {source.id: source for source in profile.sources if source.id}
     told = dict.fromkeys(_brief(by_id[one]) for one in ids if one in by_id)
     if told:

@@ -1,6 +1,7 @@
-"""Money: prices and sums with their currency and whether they are a lower bound, added, projected, and written out.
+"""Money: prices and sums with currency and lower-bound flag; adding, projecting, formatting.
 
-What is not known in full is a lower bound and is written as one (``≥ $0.50``). Currencies are never added together.
+An amount that is not fully known is a lower bound and shown as one (``≥ $0.50``). Amounts of
+different currencies are never added.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from rgt_tui.model import MACHINE, Amount, Meter, MeterKind, Price, Profile, Tie
 from rgt_tui.profiles.readings import size
 
 HOURS = {"GB-month": 730.0, "GiB-month": 730.0, "GB-day": 24.0, "GB-hour": 1.0}
-"""Hours in what a price is said for; a month is taken as 365 days / 12."""
+"""Hours per unit of a price; a month is 365 days / 12."""
 UNITS = {
     "GB-month": "GB and month",
     "GiB-month": "GiB and month",
@@ -23,14 +24,14 @@ UNITS = {
     "GB-hour": "GB and hour",
 }
 GIB = 1e9 / 2**30
-"""GiB in a GB."""
+"""GiB per GB."""
 STATES = ("running", "stopped", "always")
 SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "CNY": "¥", "JPY": "¥"}
 LEAST = "≥ "
 
 
 def rate(meter: Meter) -> Amount | None:
-    """Return what an hour costs now, as far as known; None = unknown."""
+    """Return the current hourly cost, as far as known; None = unknown."""
     return _amount(meter.per_hour, meter.currency, meter.at_least)
 
 
@@ -48,10 +49,11 @@ def _amount(
 
 
 def total(amounts: Iterable[Amount | None]) -> tuple[Amount, ...]:
-    """Add amounts up, one sum a currency, in the order in which the currencies come.
+    """Return one sum per currency, in order of first appearance.
 
-    A sum with a lower bound in it is one, and one with an estimate in it is one. An unknown amount (None) may be of any
-    currency: it makes all of them lower bounds. Nothing known gives no sum at all, never zero.
+    A sum containing a lower bound or an estimate is one itself. An unknown amount (None) may be of
+    any currency, so it makes all sums lower bounds. If nothing is known there is no sum at all,
+    never zero.
     """
     given = list(amounts)
     unknown = any(each is None for each in given)
@@ -68,7 +70,7 @@ def total(amounts: Iterable[Amount | None]) -> tuple[Amount, ...]:
 
 
 def thing_price(thing: Unlisted) -> str:
-    """Say what an unlisted thing costs: an hour of a machine, or a month of what stays for long."""
+    """Return the price of an unlisted thing: per hour for a machine, else also per month."""
     if thing.per_hour is None or not math.isfinite(thing.per_hour):
         return "price unknown"
     hour = f"{money(thing.per_hour, thing.currency, thing.at_least)}/h"
@@ -79,7 +81,7 @@ def thing_price(thing: Unlisted) -> str:
 
 
 def thing_words(thing: Unlisted) -> str:
-    """Say in a few words what it is that no box names: its kind, name, id, size, state."""
+    """Return a short description of a thing that no box names: kind, name, id, size, state."""
     cards = f"{thing.gpu_count} × " if thing.gpu_count and thing.gpu_count > 1 else ""
     details = (
         f"{cards}{thing.gpu}" if thing.gpu else "",
@@ -93,7 +95,7 @@ def thing_words(thing: Unlisted) -> str:
 
 
 def fleet_rate(meters: Iterable[Meter]) -> tuple[Amount, ...]:
-    """Return what an hour of all boxes costs; a box that is known to bill nothing takes no part in the doubt."""
+    """Return the hourly cost of all boxes. A box known to bill nothing adds no uncertainty."""
     return total(rate(meter) for meter in meters if not (meter.per_hour is None and _is_off(meter)))
 
 
@@ -107,21 +109,21 @@ def _is_off(meter: Meter) -> bool:
 
 
 def projected(per_hour: Amount, seconds: float) -> Amount:
-    """Return what so many seconds cost at a price; a lower bound remains one."""
+    """Return the cost of a duration at a price. A lower bound remains one."""
     return Amount(per_hour.value * max(0.0, seconds) / 3600.0, per_hour.currency, per_hour.at_least)
 
 
 def storage_per_hour(
     profile: Profile, tier: str, gigabytes: float, *, running: bool, grade: str | None = None
 ) -> Amount | None:
-    """Return what an hour of a tier of that size costs by the profile; None = it has no price for it.
+    """Return the hourly cost of a storage tier by the profile; None = it has no price.
 
     Args:
         profile: The platform.
         tier: Name of its tier.
-        gigabytes: Its size as it is billed.
+        gigabytes: The billed size.
         running: The state of the box: some platforms charge more while it is stopped.
-        grade: The platform's word for the kind of storage; one that the profile does not know has no price.
+        grade: The platform's name for the kind of storage; an unknown one has no price.
     """
     found = next((one for one in profile.tiers if one.name == tier), None)
     bands = _bands(found, running, grade) if found is not None else []
@@ -136,7 +138,7 @@ def storage_per_hour(
 
 
 def _unit(price: Price) -> float:
-    """Return how many units of a price make a GB."""
+    """Return the number of a price's units per GB."""
     if price.per.startswith("GiB"):
         return GIB
     return 1.0
@@ -151,7 +153,7 @@ def _bands(tier: Tier, running: bool, grade: str | None) -> list[Price]:
 
 
 def price_words(tier: Tier, *, running: bool) -> str:
-    """Return a tier's prices, e.g. ``$0.20 per GB and month (2026-08)``; without any: that none is known."""
+    """Return a tier's prices, e.g. ``$0.20 per GB and month (2026-08)``, or that none is known."""
     grades = dict.fromkeys(price.grade for price in tier.prices)
     said = [
         (f"{grade} " if grade else "") + _bands_in_words(bands)
@@ -175,19 +177,19 @@ def _bands_in_words(bands: Sequence[Price]) -> str:
 
 
 def tariff(price: Price) -> str:
-    """Return the figure of a price; one of less than a hundredth keeps its digits, for it is not free."""
+    """Return the amount of a price; below a hundredth it keeps its digits, as it is not free."""
     return exact(price.amount, price.currency)
 
 
 def exact(amount: float, currency: str) -> str:
-    """Return the figure of what one of something costs; see `tariff`."""
+    """Return a unit price as text; see `tariff`."""
     if 0 < amount < 0.01:
         return _with(f"{amount:.3g}", currency)
     return figure(amount, currency)
 
 
 def caveats(meter: Meter) -> tuple[str, ...]:
-    """Say what is not known of a meter's figures, a line each: parts without a price, doubts, books that differ."""
+    """Return what is uncertain about a meter, a line each: unpriced parts, doubts, the books."""
     said = []
     if meter.unpriced:
         said.append(f"without a price that is known: {', '.join(meter.unpriced)}")
@@ -200,12 +202,12 @@ def caveats(meter: Meter) -> tuple[str, ...]:
 
 
 def books_differ(by: float | None, since: float | None, currency: str) -> str | None:
-    """Say by how much a provider's books and rgt's own count differ, and since when; None = they do not.
+    """Return the difference between a provider's books and rgt's count; None = no difference.
 
     Args:
-        by: The books less the own count.
-        since: Client clock from which on they were compared.
-        currency: Of both.
+        by: The books minus rgt's count.
+        since: Client clock of the start of the comparison.
+        currency: Currency of both.
     """
     if by is None or since is None:
         return None
@@ -224,10 +226,10 @@ def money(
     estimated: bool = False,
     none: str = "?",
 ) -> str:
-    """Return an amount with its currency: ``$0.42``, ``¥1.98``, ``7.00 PLN``, ``≥ $0.50``; `none` when unknown.
+    """Return an amount with its currency: ``$0.42``, ``7.00 PLN``, ``≥ $0.50``; `none` if unknown.
 
-    A little is written ``<$0.01``, for it is not free; a lower bound is rounded down, for it must hold. An estimate is
-    written ``~$0.42`` and is no lower bound: it may be less as well.
+    A small amount is written ``<$0.01``, as it is not free; a lower bound is rounded down, so that
+    it holds. An estimate is written ``~$0.42`` and is no lower bound: the real amount may be lower.
     """
     if amount is None or not math.isfinite(amount):
         return none
@@ -244,7 +246,7 @@ def money(
 
 
 def figure(amount: float, currency: str) -> str:
-    """Return an amount with two decimals, none from a thousand on."""
+    """Return an amount with two decimals, or none from a thousand on."""
     return _with(f"{amount:,.2f}" if abs(amount) < 1000 else f"{amount:,.0f}", currency)
 
 
@@ -256,7 +258,7 @@ def _with(digits: str, currency: str) -> str:
 
 
 def written(amounts: Iterable[Amount], none: str = "?") -> str:
-    """Return sums side by side, never added: ``$1.11 + ≥ ¥1.98``; `none` where there is not one."""
+    """Return sums joined, never added: ``$1.11 + ≥ ¥1.98``; `none` if there are none."""
     texts = (
         money(each.value, each.currency, each.at_least, estimated=each.estimated)
         for each in amounts
@@ -265,16 +267,16 @@ def written(amounts: Iterable[Amount], none: str = "?") -> str:
 
 
 class Toll(msgspec.Struct, frozen=True, kw_only=True):
-    """What it costs to transfer some bytes out of a box."""
+    """The cost of transferring some bytes out of a box."""
 
     bytes: int
-    """At most: what has come in part already is counted whole."""
+    """Upper limit: partially transferred files count in full."""
     free: bool
-    """A source says that nothing is charged. What nobody says is not free."""
+    """A source states that it is free. An unknown price is not free."""
     price: Amount | None = None
-    """Of these bytes, at most; None = nobody says."""
+    """Maximum price for these bytes; None = unknown."""
     words: str
-    """Both, with the source."""
+    """Both as text, with the source."""
 
     @property
     def short(self) -> str:
@@ -284,7 +286,7 @@ class Toll(msgspec.Struct, frozen=True, kw_only=True):
         return f"{size(self.bytes)} for {_at_most(self.price)}"
 
     def covers(self, other: Toll) -> bool:
-        """Say whether who has agreed to this one need not be asked about another."""
+        """Return whether consent to this toll also covers another one."""
         if other.bytes > self.bytes:
             return False
         if self.price is None or other.price is None:
@@ -294,12 +296,12 @@ class Toll(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def toll(profile: Profile, count: int, meter: Meter | None = None) -> Toll:
-    """Return what it costs that bytes leave a box.
+    """Return the cost of transferring bytes out of a box.
 
     Args:
-        profile: Of its platform.
-        count: How many, at most.
-        meter: The provider's newest word on the machine, which may have a price of its own.
+        profile: Profile of its platform.
+        count: Maximum number of bytes.
+        meter: The provider's newest reading, which may have the machine's own price.
     """
     leaving = f"{size(count)} will leave the box"
     own = meter.out_per_gb if meter is not None and meter.error is None else None

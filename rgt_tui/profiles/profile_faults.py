@@ -1,4 +1,4 @@
-"""Mistakes in a platform profile that decodes: its words, names, figures, signatures, paths and sources."""
+"""Finds mistakes in a decoded platform profile: words, names, numbers, patterns and sources."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS = ("ssh", "ssh-rental", "cloud-api", "slurm", "kubernetes", "notebook", "w
 CONFIDENCE = ("battle-tested", "from-docs")
 ACTIONS = ("park", "destroy", "other")
 RUNS = ("stopped", "running", "always")
-"""States of the machine in which a charge runs."""
+"""States of the machine in which a charge applies."""
 ROLES = ("system", "data", "durable")
 CURRENCY = re.compile(r"[A-Z]{3}")
 MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
@@ -38,11 +38,12 @@ URL = re.compile(r"https?://[^\s/]+\S*")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DOMAIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 NOT_RE2 = re.compile(r"\(\?(=|!|<=|<!|>|P=|\()|\\[1-9]|[*+?}]\+|\\Z")
-"""Look-around, back-references, atomic groups, conditions, possessive repeats: RE2 has none of them."""
+"""Look-around, back-references, atomic groups, conditions, possessive repeats: unsupported by RE2.
+"""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'x'?`` for the known name closest to `word`, or nothing."""
+    """Return ``; did you mean 'x'?`` for the known name closest to `word`, or ""."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     if close:
         return f"; did you mean '{close[0]}'?"
@@ -50,13 +51,16 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def none_of(word: str, known: Iterable[str]) -> str:
-    """Say that `word` is none of the known ones, and which is nearest."""
+    """Return the message that `word` is not a known name, with the closest one."""
     listed = tuple(known)
     return f"'{word}' is not one of {', '.join(listed)}{nearest(word, listed)}"
 
 
 def faults(profile: Profile, stem: str) -> Iterator[str]:
-    """Yield each fault of `profile` as ``key: what is wrong``; `stem` is the file's name, suffix off."""
+    """Yield each fault of `profile` as ``key: what is wrong``.
+
+    `stem` is the file name without suffix.
+    """
     if profile.id != stem:
         yield f"id: '{profile.id}' is not the file's name '{stem}'"
     if profile.kind not in KINDS:
@@ -142,7 +146,7 @@ def _action_faults(action: BillingAction, tiers: list[str]) -> Iterator[str]:
 
 
 def _clock_faults(clock: DangerClock) -> Iterator[str]:
-    """Yield each fault of a danger clock as ``.key: what is wrong``: a mode without what it needs says nothing."""
+    """Yield each fault of a danger clock as ``.key: what is wrong``, e.g. a missing field."""
     for mode, key, why in (
         (ClockMode.COUNTDOWN, "counts_from", "needs its beginning"),
         (ClockMode.CHARGE, "runs", "needs the state in which it runs"),
@@ -251,40 +255,40 @@ def _seconds(key: str, seconds: float | None) -> Iterator[str]:
 
 
 OLD_MONTHS = 6
-"""A fact that was not looked at for longer is said."""
+"""Months after which an unchecked fact is reported."""
 
 
 class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with the source of one fact."""
+    """A problem with the source of one fact."""
 
     profile: str
     key: str
-    """Where the fact stands, such as ``tiers.data``."""
+    """Key of the fact, such as ``tiers.data``."""
     words: str
     fails: bool
     """False = a warning."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check of the sources found."""
+    """The result of checking the sources."""
 
     facts: int
-    """How many facts about money or data were looked at."""
+    """Number of checked facts about money or data."""
     shortfalls: tuple[Shortfall, ...]
 
     @property
     def fails(self) -> bool:
-        """One of them is more than a warning."""
+        """Whether any of them is more than a warning."""
         return any(one.fails for one in self.shortfalls)
 
 
 def check_sources(profiles: Iterable[Profile], as_of: date, max_age: int | None = None) -> Outcome:
-    """Look at every fact about money or data: survival, prices, billing actions, clocks, traffic, spot grace.
+    """Check every fact about money or data: survival, prices, actions, clocks, traffic, spot grace.
 
     Args:
         profiles: The platforms.
-        as_of: The day from which the age is counted.
-        max_age: Months after which a fact fails; so does one that was never dated. None = it only warns.
+        as_of: The date from which ages are computed.
+        max_age: Months after which a fact fails, as does one without a date. None = it only warns.
     """
     facts, found = 0, []
     for profile in profiles:
@@ -301,7 +305,7 @@ Cited = Source | Claim | Price | Traffic
 
 
 def _facts(profile: Profile) -> Iterator[tuple[str, tuple[Cited, ...]]]:
-    """Yield each fact about money or data: where it stands, and what is cited for it."""
+    """Yield each fact about money or data: its key, and its citations."""
     rows = {source.id: source for source in profile.sources if source.id is not None}
 
     def named(ids: tuple[str, ...]) -> tuple[Cited, ...]:
@@ -314,7 +318,7 @@ def _facts(profile: Profile) -> Iterator[tuple[str, tuple[Cited, ...]]]:
     for action in profile.billing:
         yield f"billing.{action.verb}", named(action.sources)
     for clock in profile.clocks:
-        # Each on its own: where sources disagree, one of them may have been looked at long ago.
+        # Separately, because of conflicting sources one may be outdated.
         for number, claim in enumerate(clock.claims):
             yield f"clocks.{clock.what}.claims[{number}]", (claim,)
     if profile.network.traffic is not None:
@@ -324,7 +328,7 @@ def _facts(profile: Profile) -> Iterator[tuple[str, tuple[Cited, ...]]]:
 
 
 def _wrong(cited: tuple[Cited, ...], as_of: date, max_age: int | None) -> tuple[str, bool] | None:
-    """Say what is wrong with the sources of a fact, and whether it fails; None = nothing."""
+    """Return what is wrong with the sources of a fact, and whether it fails; None = nothing."""
     real = [one for one in cited if one.url or getattr(one, "cited_as", None)]
     if not real:
         return "no source", True

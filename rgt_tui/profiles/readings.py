@@ -1,4 +1,4 @@
-"""A sample in plain figures and words: percentages, ages, sizes, and how fast a run usually goes."""
+"""Formats a sample: percentages, ages, sizes, and the usual speed of a run."""
 
 from __future__ import annotations
 
@@ -30,20 +30,28 @@ _MIN_INTERVAL = 1.0
 
 
 def percent(used: float | None, total: float | None) -> float | None:
-    """Return ``used`` in percent of ``total``; None when either is unknown, or the total is not positive."""
+    """Return ``used`` in percent of ``total``.
+
+    None if either is unknown, or the total is not positive.
+    """
     if used is None or total is None or total <= 0:
         return None
     return 100.0 * used / total
 
 
 MOST_CARDS = 8
-"""So many cards of a box have a history of their own."""
+"""Maximum number of GPUs per box with a history of their own."""
 CARD_FIGURES = ("util", "vram", "temp", "power")
-"""Kept of each card of a box that has several, as ``util:0``: percent, of the limit for ``power``; °C for ``temp``."""
+"""Recorded per GPU on a box with several, as ``util:0``: percent, of the limit for ``power``; °C
+for ``temp``.
+"""
 
 
 def card_figures(gpus: Sequence[Gpu]) -> dict[str, float]:
-    """Return what of each card is kept over hours; of a box with one card its own figures say as much."""
+    """Return the recorded figures of each GPU.
+
+    Empty for one GPU, whose box has the same figures.
+    """
     found: dict[str, float] = {}
     for gpu in gpus[:MOST_CARDS] if len(gpus) > 1 else ():
         util, vram, temp, power = _card_names(gpu.index)
@@ -64,17 +72,17 @@ def _card_names(index: int) -> tuple[str, ...]:
 
 
 def is_of_card(name: str) -> bool:
-    """Tell whether a figure of `rgt_tui.model.box.Past` is of one card."""
+    """Return whether a figure of `rgt_tui.model.box.Past` belongs to one GPU."""
     return name.partition(":")[0] in CARD_FIGURES and ":" in name
 
 
 def inode_pct(disk: Disk) -> float | None:
-    """Return the share of inodes in use; None where the file system has no fixed number."""
+    """Return the percentage of inodes in use; None if the file system has no fixed number."""
     return percent(disk.inodes_used, disk.inodes_total)
 
 
 def byte_pct(disk: Disk) -> float | None:
-    """Return the share of bytes in use as ``df`` counts it, root's reserve left out."""
+    """Return the percentage of bytes in use as computed by ``df``, without root's reserve."""
     if disk.bytes_used is None:
         return None
     if disk.bytes_free is not None:
@@ -83,14 +91,14 @@ def byte_pct(disk: Disk) -> float | None:
 
 
 def memory_pct(mem: Memory) -> float | None:
-    """Return the memory that the kernel cannot simply take back, in percent of the cgroup's limit."""
+    """Return the non-reclaimable memory in percent of the cgroup's limit."""
     if mem.used is None:
         return None
     return percent(max(0, mem.used - (mem.cache or 0)), mem.limit)
 
 
 def disk_of(disks: tuple[Disk, ...], path: str) -> Disk | None:
-    """Return the disk that holds `path`: the longest mount point above it."""
+    """Return the disk that contains `path`: the one with the longest mount point above it."""
     target = path.rstrip("/") + "/"
     above = [disk for disk in disks if target.startswith(disk.mount.rstrip("/") + "/")]
     return max(above, key=lambda disk: len(disk.mount), default=None)
@@ -100,12 +108,12 @@ MISSING = os.strerror(errno.ENOENT)
 
 
 def is_absent(disk: Disk, box: BoxState) -> bool:
-    """Tell whether a mount is not there that no person named, but the platform's profile."""
+    """Return whether a mount of the platform's profile, not named by a person, is missing."""
     return disk.error == MISSING and disk.mount not in box.spec.mounts
 
 
 def no_agent(box: BoxState) -> str:
-    """Return why neither a log nor a run nor a queue can come from a box; empty where an agent runs there."""
+    """Return why a box has no logs, runs and queues; empty if an agent runs there."""
     plain = box.hello is not None and box.hello.agent == "sh"
     if plain and box.limited:
         return box.limited[0]
@@ -113,7 +121,7 @@ def no_agent(box: BoxState) -> str:
 
 
 def interval(box: BoxState) -> float:
-    """Return the seconds between samples that may be expected of `box`: what was asked for last, if anything was."""
+    """Return the expected seconds between samples of `box`: the last requested interval, if any."""
     if box.interval is not None:
         return max(box.interval, _MIN_INTERVAL)
     agreed = box.hello.interval if box.hello is not None else 0.0
@@ -126,7 +134,7 @@ def stale_after(box: BoxState) -> float:
 
 
 def saved_point(point: Checkpoint) -> str:
-    """Return what a checkpoint is known by: its step, else its epoch, else its name."""
+    """Return the name of a checkpoint: its step, else its epoch, else its file name."""
     if point.step is not None:
         return f"step {point.step:,}"
     if point.epoch is not None:
@@ -143,7 +151,7 @@ def how_ended(run: FoundRun) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """Return a span as the screens write it: ``0s 42s 2m14 3h07 14d 6h``; ``?`` when unknown."""
+    """Return a duration as text: ``0s 42s 2m14 3h07 14d 6h``; ``?`` if unknown."""
     if seconds is None or not math.isfinite(seconds):
         return "?"
     whole = max(0, int(seconds))
@@ -164,10 +172,10 @@ STALL_STEPS = 10.0
 
 
 def step_time(cell: Cell, run: RunState) -> float | None:
-    """Return the usual seconds per logged point of `run` in the cell's present attempt; None when not known.
+    """Return the usual seconds per logged point in the cell's current attempt; None = unknown.
 
-    The curve carries no times, so this is the mean over the attempt, its start-up included: too long rather than
-    too short, which makes an alarm late rather than wrong.
+    The curve has no times, so this is the mean over the attempt, including start-up: rather too
+    long than too short, which makes an alarm late rather than wrong.
     """
     loss = run.series.get("loss")
     if loss is None or run.last_at is None or cell.started is None:
@@ -180,12 +188,12 @@ def step_time(cell: Cell, run: RunState) -> float | None:
 
 
 def stall_after(cell: Cell, run: RunState) -> float:
-    """Return the seconds without progress from which `run` counts as stalled: 30, or ten usual steps."""
+    """Return the seconds without progress from which `run` is stalled: 30, or ten usual steps."""
     return max(STALL_MIN_S, STALL_STEPS * (step_time(cell, run) or 0.0))
 
 
 def cells_made_good(box: BoxState) -> frozenset[tuple[str, str]]:
-    """Return the cells, by queue and name, that did not end well, and whose command a later job has run to its end."""
+    """Return the failed cells, by queue and name, whose command a later job has completed."""
     good = [
         queue
         for queue in box.queues
@@ -209,12 +217,12 @@ _STOPPED_BY_PERSON = "the queue was stopped by rgt stop;"
 
 
 def stopped_by_person(cell: Cell) -> bool:
-    """Tell whether a person ended the cell with ``rgt stop``, as its runner wrote down."""
+    """Return whether a person ended the cell with ``rgt stop``, as recorded by its runner."""
     return cell.state == "interrupted" and (cell.reason or "").startswith(_STOPPED_BY_PERSON)
 
 
 def held_runs(box: BoxState) -> tuple[RunState, ...]:
-    """Return the runs that stand still with unsaved work in memory, until they can save or give up."""
+    """Return the runs that wait with unsaved work in memory, until they can save or give up."""
     states = {cell.name: cell.state for queue in box.queues for cell in queue.cells}
     return tuple(
         run
@@ -226,16 +234,16 @@ def held_runs(box: BoxState) -> tuple[RunState, ...]:
 
 
 def wait_left(box: BoxState, wait: Wait, now: float) -> float | None:
-    """Return the seconds until a run that waits gives up; None = not known."""
+    """Return the seconds until a waiting run gives up; None = unknown."""
     if wait.until is None:
         return None
     return max(0.0, wait.until - (now + (box.clock_skew or 0.0)))
 
 
 def wait_text(wait: Wait, skew: float | None, now: float) -> str:
-    """Say what a run waits for, what it would lose, and at what time of this computer's clock it gives up.
+    """Return what a run waits for, what it would lose, and when it gives up (client clock).
 
-    Events keep the text, so that it names the time and not the minutes left.
+    Events keep the text, so it has the time instead of the minutes left.
     """
     what = "waits for the mirror" if wait.what == "mirror" else "waits for room to save"
     unsaved = "" if wait.unsaved is None else f", {how_many(wait.unsaved, 'step')} not saved"
@@ -255,7 +263,7 @@ def ago(then: float | None, now: float) -> str:
 
 
 def quoted(text: str, limit: int = 120) -> str:
-    """Return a name or path from a box without characters that do something on a terminal."""
+    """Return a name or path from a box without terminal control characters."""
     shown = "".join(char if char.isprintable() else "·" for char in text[: limit + 1])
     if len(shown) <= limit:
         return shown

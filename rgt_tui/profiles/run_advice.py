@@ -1,6 +1,6 @@
-"""Advice from measurements: how often to save, how many loader workers, room for a larger batch. Never an alarm.
+"""Advice from measurements: save interval, loader workers, room for a larger batch. Never an alarm.
 
-Pure. Where a figure is not known nothing is said: nothing here is guessed.
+Pure. Without a measurement there is no advice.
 """
 
 from __future__ import annotations
@@ -32,40 +32,45 @@ from rgt_tui.profiles.readings import age, disk_of, how_many, pct, size
 from rgt_tui.profiles.survival import IN_MEMORY
 
 LEAST_SEEN_S = 3600.0
-"""A run that was watched for less says nothing of how often its machine fails."""
+"""Minimum seconds of observation for estimating how often a machine fails."""
 LEAST_SAVES = 3
 FAR = 2.0
-"""Times off the optimum from which on it is worth a word: within that the waste differs by a quarter at most."""
+"""Factor off the optimum from which advice is given: below it, the loss differs by a quarter at
+most.
+"""
 LONG_S = 1800.0
-"""A longer stretch of work is a loss that is worth a word, whatever a save costs."""
+"""Seconds of work whose loss is worth mentioning, whatever a save costs."""
 ROOM_PCT, LEAST_POINTS = 60.0, 30
-"""A card that was never fuller than this, over so many samples, has room."""
+"""A GPU never fuller than this percentage, over this many samples, has room."""
 SPARE = 2
-"""Processes of a training that are neither ranks nor loader workers, at most (a shell, a launcher)."""
+"""Maximum processes of a training that are neither ranks nor loader workers (a shell, a launcher).
+"""
 _COST = re.compile(r"^(?:\S+ )?checkpoint \d[\d,]* .* stalled ([\d,]+) ms")
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """One word of advice about a run."""
+    """One piece of advice about a run."""
 
     run: str
     about: str
     """``save``, ``resume``, ``cache``, ``workers``, ``memory`` or ``batch``."""
     text: str
     page: str | None = None
-    """Of the handbook."""
+    """Page of the handbook."""
     seconds: float | None = None
-    """Of ``save``: the interval that would lose the least; None where what a save costs is not known."""
+    """For ``save``: the interval that would lose the least; None if the cost of a save is unknown.
+    """
 
 
 def daly(cost_s: float, mtbf_s: float) -> float:
     """Return the seconds of work between two saves that lose the least.
 
     J. T. Daly, *A higher order estimate of the optimum checkpoint interval for restart dumps*, 2006
-    (https://doi.org/10.1016/j.future.2004.11.016); its first order is Young's √(2·cost·mtbf) of 1974.
+    (https://doi.org/10.1016/j.future.2004.11.016); its first order is Young's √(2·cost·mtbf) of
+    1974.
 
     Args:
-        cost_s: Seconds that a save takes from the training, above 0.
+        cost_s: Seconds of training time taken by a save, above 0.
         mtbf_s: Mean seconds between failures, above 0.
     """
     if cost_s >= 2.0 * mtbf_s:
@@ -121,15 +126,15 @@ def saving(
     cost: float | None,
     price: Callable[[float], str],
 ) -> Iterator[Advice]:
-    """Yield what the interval between saves is worth a word for.
+    """Yield advice about the interval between saves.
 
     Args:
-        name: Of the run.
+        name: Name of the run.
         every: Seconds between two saves.
-        watched: Seconds that it was watched for.
+        watched: Seconds of observation.
         fails: Failures in that time.
-        cost: Seconds that a save takes from the training; None = not known.
-        price: From seconds of work to what they cost, in words.
+        cost: Seconds of training time taken by a save; None = unknown.
+        price: Returns the text for the cost of some seconds of work.
     """
     if watched < LEAST_SEEN_S:
         return
@@ -162,7 +167,7 @@ def _price(amount: Amount) -> str:
 
 
 def _interval(items: tuple[Checkpoint, ...]) -> float | None:
-    """Return the usual seconds between two saves; the gaps that retention leaves are passed over by the median."""
+    """Return the usual seconds between two saves; the median ignores gaps left by retention."""
     times = sorted(item.at for item in items)
     gaps = [later - before for before, later in itertools.pairwise(times) if later > before]
     if len(gaps) >= LEAST_SAVES - 1:
@@ -171,7 +176,7 @@ def _interval(items: tuple[Checkpoint, ...]) -> float | None:
 
 
 def _begun(box: BoxState, name: str, items: tuple[Checkpoint, ...]) -> float | None:
-    """Return since when the run is known to have been at work, box clock."""
+    """Return since when the run is known to be active, by the box's clock."""
     known = [cell.started for queue in box.queues for cell in queue.cells if cell.name == name]
     known += [found.started for found in box.found if found.name == name]
     return min(
@@ -186,7 +191,10 @@ def _failures(run: RunState | None) -> int:
 
 
 def _save_cost(box: BoxState, name: str) -> float | None:
-    """Return what a save takes from the training by its own words, in seconds; None where it says nothing."""
+    """Return the seconds of training time that a save takes, as logged.
+
+    None if it is not logged.
+    """
     logs = _logs(box, name)
     told = [
         match.group(1) for log in logs for line in log.lines[-200:] if (match := _COST.match(line))
@@ -218,7 +226,7 @@ def _found(box: BoxState, name: str) -> FoundRun | None:
 
 
 def _cache(box: BoxState, name: str) -> Iterator[Advice]:
-    """Models of some hundred gigabytes on a small system disk, beside an empty data disk."""
+    """Report a large model cache on a small system disk next to an emptier data disk."""
     found, sample = _found(box, name), box.sample
     if found is None or found.cache is None or sample is None:
         return
@@ -288,13 +296,13 @@ def _batch(box: BoxState, name: str) -> Iterator[Advice]:
 
 
 def ranks_changed(name: str, before: int, now: int, *, batch_norm: bool) -> Iterator[Advice]:
-    """Yield how another number of ranks affects a training that resumes with its old settings.
+    """Yield how a different number of ranks affects a training resumed with its old settings.
 
     Args:
-        name: Of the run.
-        before: Ranks of the attempt before.
+        name: Name of the run.
+        before: Ranks of the previous attempt.
         now: Ranks of this one.
-        batch_norm: The model normalises over the batch of each rank alone.
+        batch_norm: The model normalises over each rank's batch separately.
     """
     text = (
         f"{now} ranks now, {before} before: the effective batch is {now / before:.3g} times what it was, "
@@ -307,7 +315,7 @@ def ranks_changed(name: str, before: int, now: int, *, batch_norm: bool) -> Iter
 
 
 MOST_OFF = 2
-"""A curve that counts from 0 begins within so many of its own intervals."""
+"""A curve that starts at 0 begins within this many of its own intervals."""
 
 
 class RunCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -315,9 +323,9 @@ class RunCost(msgspec.Struct, frozen=True, kw_only=True):
 
     per_1000_steps: Amount
     left_s: float | None = None
-    """Seconds to its last step at the pace that it has had; None = how many steps it will make is not known."""
+    """Seconds to its last step at the current pace; None = the number of steps is unknown."""
     to_end: Amount | None = None
-    """What the box costs for `left_s`."""
+    """Cost of the box for `left_s`."""
 
     @property
     def words(self) -> str:
@@ -331,14 +339,14 @@ class RunCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
-    """Return what an active run costs; None where price, pace or start is unknown: never free.
+    """Return what an active run costs; None if price, pace or start is unknown: never free.
 
-    The pace is that of the whole present attempt, its start-up included, for that is paid as well. The time that the
-    run held for room is left out: it says nothing of the steps to come.
+    The pace is that of the whole current attempt, including start-up, which is paid as well. Time
+    spent waiting for room is left out, as it says nothing about the remaining steps.
 
     Args:
         box: Its state.
-        name: Of the run.
+        name: Name of the run.
         now: Client clock.
     """
     meter = box.meter
@@ -360,9 +368,9 @@ def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
 
 
 def seconds_per_step(box: BoxState, name: str, now: float) -> float | None:
-    """Return how many seconds a step of an active run has taken so far, without the time that the run held for room.
+    """Return the seconds per step of an active run, without time spent waiting for room.
 
-    None where that is unknown, and while the run holds.
+    None if that is unknown, and while the run waits.
     """
     run = next((run for run in box.runs if run.name == name), None)
     if run is None or run.step is None or run.wait is not None:
@@ -378,7 +386,7 @@ def seconds_per_step(box: BoxState, name: str, now: float) -> float | None:
 
 
 def _attempt_began(box: BoxState, run: RunState) -> tuple[float, int] | None:
-    """Return when the present attempt of a run began (box clock), and at which step."""
+    """Return when the current attempt of a run began (box clock), and at which step."""
     cells: dict[str, Cell] = {cell.name: cell for queue in box.queues for cell in queue.cells}
     cell = cells.get(run.name)
     if cell is not None:
@@ -392,7 +400,7 @@ def _attempt_began(box: BoxState, run: RunState) -> tuple[float, int] | None:
 
 
 def from_its_start(run: RunState) -> bool:
-    """Tell whether a training's steps are those of the process that runs: one that resumed made some of them before."""
+    """Return whether all steps were made by the current process; a resumed one made some before."""
     loss = run.series.get("loss")
     if run.resumes or loss is None or loss.dropped or len(loss) < MOST_OFF:
         return False
@@ -405,19 +413,19 @@ class Fault(NamedTuple):
 
     frameworks: tuple[str, ...]
     has: tuple[str, ...]
-    """Marks that the script has, all of them (`FoundRun.marks`)."""
+    """Marks that the script must have, all of them (`FoundRun.marks`)."""
     lacks: str
-    """A mark that it does not have; empty = none is asked for."""
+    """A mark that it must not have; empty = none."""
     page: str
     text: str
     source: str
-    """Where it is known from."""
+    """Where it is documented."""
     verified: str
-    """Month in which that was looked at."""
+    """Month of the check."""
     first: str = ""
-    """Oldest version on which it was seen; empty = it is said of every version."""
+    """Oldest version with the fault; empty = all versions."""
     last: str = ""
-    """Newest version on which it was seen."""
+    """Newest version with the fault."""
 
 
 HUGGING, LIGHTNING = ("transformers", "trl"), ("lightning", "pytorch-lightning")
@@ -454,15 +462,15 @@ FAULTS = (
           "a ZeRO checkpoint is refused by another number of ranks: rent the same number to resume",
           "https://github.com/deepspeedai/DeepSpeed/issues/2898", "2026-11"),
 )  # fmt: skip
-"""By framework. Nothing is told that no source says."""
+"""By framework. Each has a source."""
 
 
 def faults_of(uses: Iterable[str], marks: Collection[str]) -> Iterator[tuple[str, Fault]]:
-    """Yield which framework of a script loses work in which way, with what its version says of that.
+    """Yield how a script's frameworks lose work, with what is known about their versions.
 
     Args:
-        uses: Frameworks with their versions, as ``transformers 5.23.0``; without one where nobody knows.
-        marks: What the script says of saving and resuming.
+        uses: Frameworks with versions, as ``transformers 5.23.0``; without one if unknown.
+        marks: The script's marks about saving and resuming.
     """
     known = list(uses)
     for fault in FAULTS:
@@ -477,7 +485,7 @@ def faults_of(uses: Iterable[str], marks: Collection[str]) -> Iterator[tuple[str
 
 
 def _doubt(version: str, fault: Fault) -> str:
-    """Say what is not known of a version: what was seen on another one may have been mended, or not yet be there."""
+    """Return what is unknown about a version: the fault may be fixed, or not exist yet."""
     if not fault.first:
         return ""
     seen = fault.first if fault.first == fault.last else f"{fault.first} to {fault.last}"
@@ -489,7 +497,10 @@ def _doubt(version: str, fault: Fault) -> str:
 
 
 def within(version: str, first: str, last: str) -> bool:
-    """Say whether a version is in a range; what an end leaves open (``1.15``: which patch) counts as in it."""
+    """Return whether a version is in a range.
+
+    Parts that a limit omits (``1.15``) match any value.
+    """
     here, low, high = numbers(version), numbers(first), numbers(last)
     if here is None or low is None or high is None:
         return False
@@ -497,7 +508,7 @@ def within(version: str, first: str, last: str) -> bool:
 
 
 def numbers(version: str) -> tuple[int, ...] | None:
-    """Return the numbers of a version; None where it has none, or is one before a release (``5.0.0rc1``)."""
+    """Return the numbers of a version; None for none, or a pre-release (``5.0.0rc1``)."""
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6}){0,4})(?:\.post\d+)?(?:\+[\w.]*)?", version.strip())
     if match:
         return tuple(int(part) for part in match.group(1).split("."))

@@ -1,7 +1,7 @@
-"""What a person should know of a platform before paying for it, and whether they have been shown it.
+"""Facts that a person should know about a platform before paying, and whether they were shown.
 
-``$XDG_STATE_HOME/rgt/platforms.json`` holds, by platform, a digest of the page that was shown: facts that have changed
-since have not been seen.
+``$XDG_STATE_HOME/rgt/platforms.json`` has, per platform, a digest of the page that was shown: facts
+that have changed since count as unseen.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ class Page(msgspec.Struct, frozen=True):
 
     digest: str
     at: float
-    """Client clock."""
+    """Client clock, Unix time."""
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """The whole file."""
+    """The content of the file."""
 
     version: int = VERSION
     pages: dict[str, Page] = {}
 
 
 def shown_path(env: Mapping[str, str]) -> Path:
-    """Return the file that it is kept in."""
+    """Return the path of the file."""
     return state_directory(env) / "platforms.json"
 
 
 def page_digest(profile: Profile) -> str:
-    """Return what changes whenever a fact of the platform does."""
-    import hashlib  # the first frame does not wait for it
+    """Return a digest that changes with any fact of the platform."""
+    import hashlib  # imported here so that the first frame does not wait
 
     return hashlib.sha256(msgspec.json.encode(profile, order="sorted")).hexdigest()[:32]
 
 
 def mark_seen(profile: Profile, now: float, env: Mapping[str, str] = os.environ) -> None:
-    """Remember that a person was shown the platform's page. Blocks for a moment.
+    """Record that a person was shown the platform's page. Blocks briefly.
 
     Raises:
-        OSError: it cannot be written; then it has not been seen.
+        OSError: it cannot be written; the page then counts as unseen.
     """
     path = shown_path(env)
     with alone(path):
@@ -62,7 +62,7 @@ def mark_seen(profile: Profile, now: float, env: Mapping[str, str] = os.environ)
 
 
 def seen_at(profile: Profile, env: Mapping[str, str] = os.environ) -> float | None:
-    """Return when a person was shown the platform's page as it is now (client clock); None = never or unknown."""
+    """Return when a person was shown the current page (client clock); None = never, or unknown."""
     path = shown_path(env)
     try:
         found = path.stat()
@@ -80,7 +80,7 @@ def _remembered(path: Path, changed: int, length: int) -> Shown:
 
 
 def _read(path: Path) -> Shown:
-    """Read the file; one that is damaged or of a newer rgt counts as nothing shown."""
+    """Read the file. A damaged one, or one of a newer rgt, counts as empty."""
     try:
         with path.open("rb") as file:
             known = msgspec.json.decode(file.read(MOST_BYTES), type=Shown)
@@ -92,7 +92,7 @@ def _read(path: Path) -> Shown:
 
 
 def before_renting(profile: Profile) -> tuple[str, ...]:
-    """Return the sentences to say before anything is rented there or a volume is chosen, the worst danger first."""
+    """Return the warnings before renting or choosing a volume there, the worst danger first."""
     said = [profile.top_danger]
     for tier in profile.tiers:
         if tier.region_lock:

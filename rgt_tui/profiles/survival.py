@@ -1,4 +1,4 @@
-"""Which storage tier a path or mount of a box is on, what survives a stop or destroy, and what keeps billing."""
+"""Which storage tier a path or mount is on, what survives a stop or destroy, what keeps billing."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from rgt_tui.profiles.readings import age, quoted
 IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 OF_IMAGE = ("overlay", "aufs")
 NETWORK = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "fuse.")
-"""How the types of file systems begin that other machines hold."""
+"""Prefixes of file system types that are stored on other machines."""
 NOT_MOUNTED = "nothing is mounted there"
 ON_ROOT = "it is on the device of the root"
 _WORTH = {False: 0, None: 1, True: 2}
 
 
 def survival(profile: Profile, path: str, known: Mapping[str, str] | None = None) -> Tier | None:
-    """Return the tier that an absolute path on the box belongs to; None = not known.
+    """Return the tier of an absolute path on the box; None = unknown.
 
-    Where two tiers share the longest mount point (RunPod's ``/workspace`` is the volume disk or a network volume),
-    the one that survives less is assumed.
+    If two tiers share the longest mount point (RunPod's ``/workspace`` is the volume disk or a
+    network volume), the one that survives less is assumed.
 
     Args:
         profile: The platform.
         path: A mount point, or any path below one.
-        known: Mount point → tier name, where the fleet file says which one it is.
+        known: Mount point → tier name, if the fleet file gives it.
     """
     return min(
         tiers_of(path, profile, known or {}),
@@ -53,15 +53,15 @@ def survival(profile: Profile, path: str, known: Mapping[str, str] | None = None
 
 
 EVERY_DATA_MOUNT = "*"
-"""In a list of mount points for the agent: every file system of the box that may hold data."""
+"""In the agent's list of mount points: every file system of the box that may contain data."""
 
 
 def watched_mounts(named: Sequence[str], profile: Profile) -> tuple[str, ...]:
     """Return the mount points that the agent watches.
 
     Args:
-        named: Those of the fleet file. Empty = those of the profile and, where a tier may be mounted anywhere, every
-            data mount that the box has: it is watched before a run writes to it.
+        named: Those of the fleet file. Empty = those of the profile and, if a tier may be mounted
+            anywhere, every data mount of the box, so that it is watched before a run writes to it.
         profile: The platform.
     """
     if named:
@@ -73,16 +73,16 @@ def watched_mounts(named: Sequence[str], profile: Profile) -> tuple[str, ...]:
 
 
 def tiers_of(path: str, profile: Profile, known: Mapping[str, str]) -> tuple[Tier, ...]:
-    """Return the tiers that may hold `path`: those of the longest mount point that contains it.
+    """Return the tiers that may contain `path`: those of the longest mount point above it.
 
     Args:
         path: Absolute path on the box.
         profile: The platform; several of its tiers may share a mount point.
-        known: Mount point → tier name, where something else (the provider) says which one it is.
+        known: Mount point → tier name, if another source (the provider) gives it.
 
     Returns:
-        One tier normally; several where it cannot be told which it is; none for a path that is not absolute
-        and plain, or lies nowhere that the profile knows.
+        Normally one tier; several if it is unclear which one; none for a path that is not absolute
+        and normal, or is outside of all known mounts.
     """
     wanted = PurePosixPath(path)
     if not wanted.is_absolute() or ".." in wanted.parts or path.startswith("//"):
@@ -103,17 +103,18 @@ def tiers_of(path: str, profile: Profile, known: Mapping[str, str]) -> tuple[Tie
 
 
 def unmounted(profile: Profile, disks: Iterable[Disk], known: Mapping[str, str]) -> dict[str, str]:
-    """Return the profile's mount points that are not mounted on this box, each with the tier it is on instead.
+    """Return the profile's mount points that are not mounted on this box, with their actual tier.
 
-    Not every machine of a platform has all of its storage: without it, the path is a directory of the root disk.
+    Not every machine of a platform has all of its storage: without it, the path is a directory of
+    the root disk.
 
     Args:
         profile: The platform.
-        disks: What the box says of its mounts.
-        known: Mount point → tier name, where somebody says it; those are left out.
+        disks: The box's mounts.
+        known: Mount point → tier name from other sources; those are left out.
 
     Returns:
-        As `known`; an empty name where nobody knows the disk around it.
+        As `known`; an empty name if the surrounding disk is unknown.
     """
     found: dict[str, str] = {}
     for disk in disks:
@@ -121,7 +122,7 @@ def unmounted(profile: Profile, disks: Iterable[Disk], known: Mapping[str, str])
         if not own or disk.mount in known or disk.on is None or disk.error is not None:
             continue
         if disk.on != "/" and not any(disk.on in tier.mounts for tier in profile.tiers):
-            continue  # a link to a mount of its own
+            continue  # a link to a separate mount
         around = survival(profile, disk.on, known)
         if around is None or around.name not in own:
             found[disk.mount] = "" if around is None else around.name
@@ -129,15 +130,15 @@ def unmounted(profile: Profile, disks: Iterable[Disk], known: Mapping[str, str])
 
 
 def missing_storage(mount: str, mounts: Iterable[Mounted], *, at_root: bool = False) -> str:
-    """Say why a directory cannot be storage of its own, by the box's mount table; empty = it can.
+    """Return why a directory cannot be separate storage by the box's mount table; empty = it can.
 
-    A provider's word for what is mounted may be wrong or old, and a person may have written to the directory before
-    anything was mounted there.
+    A provider's data about mounts may be wrong or old, and a person may have written to the
+    directory before anything was mounted there.
 
     Args:
-        mount: Where it is said to be.
+        mount: The directory.
         mounts: The table.
-        at_root: It is said that the root itself is such storage.
+        at_root: The root itself is said to be such storage.
     """
     table = {row.path: row for row in mounts}
     found, root = table.get(mount), table.get("/")
@@ -157,7 +158,10 @@ def missing_storage(mount: str, mounts: Iterable[Mounted], *, at_root: bool = Fa
 
 
 def worse(profile: Profile, verb: Verb, one: str, other: str) -> str:
-    """Return which of two tiers, by name, is the less safe one for a verb; one that the profile lacks is unknown."""
+    """Return the tier, by name, that is less safe for a verb.
+
+    One missing in the profile is unknown.
+    """
     action = action_for(profile, verb)
     by_name = {tier.name: tier for tier in profile.tiers}
 
@@ -168,10 +172,10 @@ def worse(profile: Profile, verb: Verb, one: str, other: str) -> str:
 
 
 def survives(tier: Tier, verb: Verb, action: BillingAction | None = None) -> bool | None:
-    """Tell whether the tier outlives the verb; None = the profile does not say.
+    """Return whether the tier survives the verb; None = the profile does not say.
 
-    Where the action and the tier contradict each other, the worse one counts; what it outlives for some hours only, it
-    does not outlive.
+    If the action and the tier contradict each other, the worse one counts; a tier that survives
+    only for some hours does not survive.
     """
     says = tier.survives_stop if verb is Verb.PARK else tier.survives_destroy
     if action is not None and (tier.name in action.loses or tier.name in action.keeps_for_s):
@@ -186,7 +190,7 @@ def survives(tier: Tier, verb: Verb, action: BillingAction | None = None) -> boo
 
 
 def path_survives(path: str, profile: Profile, known: Mapping[str, str], verb: Verb) -> bool | None:
-    """Tell whether a path survives the verb: only if every tier that it may be on does."""
+    """Return whether a path survives the verb: only if all tiers that it may be on do."""
     action = action_for(profile, verb)
     answers = {survives(tier, verb, action) for tier in tiers_of(path, profile, known)}
     if False in answers:
@@ -197,7 +201,10 @@ def path_survives(path: str, profile: Profile, known: Mapping[str, str], verb: V
 
 
 def action_for(profile: Profile, verb: Verb) -> BillingAction | None:
-    """Return the profile's billing action for the verb: of several, the one that stops the GPU meter."""
+    """Return the profile's billing action for the verb.
+
+    Of several, the one that stops the GPU meter.
+    """
     fitting = [action for action in profile.billing if action.kind == verb.value]
     return next(
         (action for action in fitting if action.stops_gpu_meter), fitting[0] if fitting else None
@@ -205,9 +212,9 @@ def action_for(profile: Profile, verb: Verb) -> BillingAction | None:
 
 
 def keeps_billing(profile: Profile | None, verb: Verb) -> tuple[str, ...]:
-    """Return what keeps costing money after the verb, a line each, with the platform's prices and their month.
+    """Return what keeps costing money after the verb, a line each, with prices and their month.
 
-    What the profile leaves open is there as well: unknown is never free.
+    Parts that the profile leaves open are included: unknown is never free.
     """
     if profile is None:
         return ("unknown: the platform has no profile",)
@@ -236,7 +243,7 @@ def stop_clock(profile: Profile) -> DangerClock | None:
 
 
 def until_clock(profile: Profile, per_hour: Amount) -> str:
-    """Return what a price adds up to until the clock that a stop starts has run down; empty where there is none."""
+    """Return a price's total until the clock started by a stop has run down; empty without one."""
     clock = stop_clock(profile)
     if clock is None or not clock.after_s:
         return ""
@@ -247,7 +254,7 @@ def until_clock(profile: Profile, per_hour: Amount) -> str:
 
 
 def in_both(action: BillingAction) -> str:
-    """Return the platform's own word for a verb, followed by ours if it is not English: ``关机 (stop)``."""
+    """Return the platform's own word for a verb, with a translation if needed: ``关机 (stop)``."""
     word = action.native_label
     if word.isascii():
         return word
@@ -255,7 +262,7 @@ def in_both(action: BillingAction) -> str:
 
 
 def by_hand(action: BillingAction | None) -> tuple[tuple[str, str], ...]:
-    """Return how a person stops the meter without rgt, as (label, text): what comes first, the ways, what is told."""
+    """Return how a person stops the meter without rgt, as (label, text) rows."""
     if action is None:
         return ()
     ways = action.how or (in_both(action),)
@@ -265,7 +272,7 @@ def by_hand(action: BillingAction | None) -> tuple[tuple[str, str], ...]:
 
 
 def lacking(profile: Profile, verb: Verb) -> str:
-    """Say that a platform lacks a verb, and what it has instead; empty where it has one."""
+    """Return that a platform lacks a verb, and its alternative; empty if it has the verb."""
     if action_for(profile, verb) is not None:
         return ""
     other = action_for(profile, Verb.DESTROY if verb is Verb.PARK else Verb.PARK)
@@ -287,30 +294,30 @@ def lacking(profile: Profile, verb: Verb) -> str:
     )
 
 
-# Which storage tier each mount of a box is on: the one answer for screens, checks, the teardown and the gate.
+# The storage tier of each mount of a box, shared by screens, checks, the teardown and the gate.
 #
-# Three sources say it: the fleet file (`tiers`), the provider, and the box's own mounts. Where they disagree,
-# the tier that is less safe for the verb counts, and the disagreement is reported as a `Doubt`. No storage
-# outlives the box by somebody's word alone: the box's mount table has to show that it is no part of the root,
-# and not in memory.
+# Sources are the fleet file (`tiers`), the provider, and the box's own mounts. If they disagree,
+# the tier that is less safe for the verb counts, and the disagreement is reported as a `Doubt`. No
+# storage counts as surviving by a claim alone: the box's mount table must show that it is separate
+# from the root, and not in memory.
 
 
 class Doubt(NamedTuple):
-    """Two sources that disagree about one mount."""
+    """A disagreement of two sources about one mount."""
 
     mount: str
     text: str
     by_box: bool = False
     """The box's own mounts contradict the profile; else the fleet file and the provider differ."""
     if_used: bool = False
-    """It matters only where results lie: of the many mounts below the root, most hold none."""
+    """It matters only if results are there: most of the many mounts below the root have none."""
 
 
 class Storage(NamedTuple):
     """The storage of a box, judged for one verb."""
 
     known: dict[str, str]
-    """Mount point → tier name; an empty name where nobody knows the disk."""
+    """Mount point → tier name; an empty name = unknown."""
     doubts: tuple[Doubt, ...] = ()
 
     def doubts_at(self, path: str) -> tuple[Doubt, ...]:
@@ -325,17 +332,18 @@ def storage_of(
     """Return the storage tier of each mount point of a box.
 
     Args:
-        box: Its fleet-file description, the provider's newest reading and its mounts.
-        profile: Its platform; None = unknown: then nobody but the fleet file says anything.
-        verb: What the storage would have to outlive; the worse of two tiers depends on it.
-        mounts: The box's mount table, for a billing action: what is not in it is no storage. None = judge only the
-            mounts that the box samples.
+        box: Its fleet file entry, the provider's newest reading and its mounts.
+        profile: Its platform; None = unknown, so only the fleet file counts.
+        verb: What the storage would have to survive; the worse of two tiers depends on it.
+        mounts: The box's mount table, for a billing action: paths missing in it are no storage.
+            None = judge only the mounts that the box samples.
     """
     said = box.spec.tiers
     if profile is None:
         return Storage(dict(said))
     names = {tier.name for tier in profile.tiers}
-    # The provider's name for a tier that this profile lacks is of another platform, and says nothing here.
+    # A tier name from the provider that this profile lacks belongs to another platform, and is
+    # ignored.
     provided = {mount: name for mount, name in box.meter.tiers.items() if name in names}
     found, doubts = dict(provided), []
     bare = msgspec.structs.replace(profile, tiers=_without_mounts(profile))
@@ -363,7 +371,7 @@ def storage_of(
 
 
 def sampled_mounts(box: BoxState) -> tuple[Mounted, ...]:
-    """Return what a box samples of its mount table."""
+    """Return the part of the mount table that a box samples."""
     disks = box.sample.disks if box.sample is not None else ()
     return tuple(
         Mounted(path=disk.on or disk.mount, kind=disk.kind or "")
@@ -379,7 +387,7 @@ def _without_witness(
     found: dict[str, str],
     mounts: Sequence[Mounted] | None,
 ) -> Iterator[Doubt]:
-    """Take out of `found` all storage that outlives the box by somebody's word, but not by its mount table."""
+    """Remove storage that would survive by a claim, but not by the box's mount table."""
     disks = {disk.mount: disk for disk in (box.sample.disks if box.sample is not None else ())}
     table = sampled_mounts(box) if mounts is None else mounts
     own_root = {tier.name for tier in profile.tiers if "/" in tier.mounts}
@@ -404,7 +412,7 @@ def _without_witness(
         else:
             is_directory = why in (NOT_MOUNTED, ON_ROOT) and len(around) == 1
             if is_directory and claimants == around:
-                continue  # a directory of the root by the profile, too
+                continue  # a directory of the root, according to the profile as well
             found[mount] = around[0].name if is_directory else ""
         text = f"{quoted(mount)} is said to be {quoted(claimed)}, but by the box's mount table {why}: it does not count"
         yield Doubt(mount, text, by_box=True)
@@ -413,9 +421,9 @@ def _without_witness(
 def _within_storage(
     profile: Profile, verb: Verb, found: dict[str, str], table: Sequence[Mounted]
 ) -> Iterator[Doubt]:
-    """Take mounts within storage that outlives the box for storage of their own, of which nobody says anything.
+    """Treat mounts inside surviving storage as separate, unknown storage.
 
-    The root itself may be such storage, with memory or another disk mounted below it.
+    The root itself may survive, with memory or another disk mounted below it.
     """
     rows = {row.path: row for row in table}
     named = {*found, *(mount for tier in profile.tiers for mount in tier.mounts)}
@@ -442,7 +450,7 @@ def _within_storage(
 def copy_survives(
     cell: Cell, profile: Profile, known: Mapping[str, str], verb: Verb
 ) -> bool | None:
-    """Tell whether a done cell has a copy that the runner verified and that outlives the verb; None = unknown."""
+    """Return whether a done cell has a verified copy that survives the verb; None = unknown."""
     if cell.state != "done" or cell.durable != "verified":
         return False
     if not cell.durable_path:
@@ -451,7 +459,7 @@ def copy_survives(
 
 
 def copies_of(box: BoxState, verb: Verb = Verb.DESTROY) -> Callable[[Cell], bool | None]:
-    """Return what answers `copy_survives` for the cells of one box: for screens and events, which have no profile."""
+    """Return a `copy_survives` for the cells of one box, for callers without a profile."""
     try:
         profile = load_profile(box.spec.profile)
     except ProfileError:
@@ -465,5 +473,5 @@ def _without_mounts(profile: Profile) -> tuple[Tier, ...]:
 
 
 def holds(mount: str, path: str) -> bool:
-    """Tell whether a path is a directory, or below it."""
+    """Return whether a path is a directory, or below it."""
     return path == mount or path.startswith(mount.rstrip("/") + "/")

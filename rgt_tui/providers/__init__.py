@@ -1,6 +1,6 @@
 """Control planes: who owns a box, what it costs now, and the calls that stop the meter.
 
-The HTTP client is loaded with the first account that is opened.
+The HTTP client is imported when the first account is opened.
 """
 
 from rgt_tui.providers.answers import Proof, creation_proof

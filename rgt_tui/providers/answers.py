@@ -1,8 +1,8 @@
-"""Reads a provider's answers field by field, and decides what they prove.
+"""Parses a provider's answers field by field, and decides what they prove.
 
-``ANSWERS`` of a provider's module has a row per verb, which holds what the vendor documents and nothing else. Whatever
-no row names was sent, and its outcome is unknown: a 2xx whose body cannot be read, a redirect, a time-out, a
-server error, a connection that was cut.
+``ANSWERS`` of a provider's module has a row per verb, with only what the vendor documents. Anything
+without a row counts as sent with an unknown outcome: a 2xx with an unreadable body, a redirect, a
+timeout, a server error, a cut connection.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ NEXT_NAMES = frozenset(
         "hasnextpage",
     )
 )
-"""Keys by which a page says that there is another one, in small letters and without underscores."""
+"""Keys that announce a next page, in lower case without underscores."""
 ENVELOPES = frozenset(("pagination", "page", "pages", "paging", "meta", "metadata", "links"))
 """Keys of objects in which platforms put such a key."""
 
 
 class Proof(enum.StrEnum):
-    """What follows from an answer that is not the documented success."""
+    """What an answer other than the documented success proves."""
 
     NOTHING = "nothing"
-    """The machine is as it was."""
+    """The machine is unchanged."""
     ASK = "ask"
-    """The machine's state did not allow it, or it is not there: reading it and the list settle what is so."""
+    """The machine's state did not allow it, or it does not exist: reading it and the list decides.
+    """
     MAYBE = "maybe"
     """It may have been done."""
 
@@ -54,20 +55,20 @@ class Proof(enum.StrEnum):
 Answers = Mapping[Verb, Mapping[int | str, Proof]]
 """Verb → HTTP status, or the error's own code in the body → what it proves."""
 ANYWHERE: dict[int | str, Proof] = {404: Proof.ASK, 409: Proof.ASK}
-"""Where a row says nothing of these: not there, and a state that does not allow it."""
+"""Defaults for rows without these: not found, and a state that does not allow the action."""
 _RUNPOD_CREATION: dict[int | str, Proof] = dict.fromkeys(
     (400, 401, 402, 403, 404, 422, 429), Proof.NOTHING
 )
-"""400: a rule broken or no capacity, 402: the balance; a 5xx may come after the pod was made, and billed.
-
-https://docs.runpod.io/api-reference-v2/pods/create-a-pod (verified 2026-08),
+"""400: an invalid request or no capacity, 402: the balance; a 5xx may arrive after the pod was
+made, and billed. https://docs.runpod.io/api-reference-v2/pods/create-a-pod (verified 2026-08),
 https://github.com/transformerlab/transformerlab-app/issues/2305 (verified 2026-06)
 """
 CREATIONS: dict[str, dict[int | str, Proof]] = {
-    # 422: no such size now, or the limit of droplets: https://docs.digitalocean.com/reference/api/ (verified 2026-08).
+    # 422: no such size now, or the droplet limit: https://docs.digitalocean.com/reference/api/
+    # (verified 2026-08).
     "digitalocean": dict.fromkeys((401, 403, 422, 429), Proof.NOTHING),
-    # https://docs.lambda.ai/api/cloud (verified 2026-08); what the provider behind Lambda says (``provider/…``) proves
-    # nothing.
+    # https://docs.lambda.ai/api/cloud (verified 2026-08); errors of Lambda's own provider
+    # (``provider/…``) prove nothing.
     "lambda": dict.fromkeys(
         (
             "instance-operations/launch/insufficient-capacity",
@@ -84,14 +85,15 @@ CREATIONS: dict[str, dict[int | str, Proof]] = {
         ),
         Proof.NOTHING,
     ),
-    # What a lack of capacity is answered with is not documented: it can be a 200 and a machine that stays off.
+    # The answer for lack of capacity is undocumented: it can be a 200 with a machine that stays
+    # off.
     "paperspace-core": dict.fromkeys(
         ("BAD_REQUEST", "UNAUTHORIZED", "FORBIDDEN", "TOO_MANY_REQUESTS", 401, 403, 429),
         Proof.NOTHING,
     ),
     "runpod": _RUNPOD_CREATION,
-    # https://docs.vast.ai/api-reference/instances/create-instance (verified 2026-08); an error that names a new
-    # contract has made one, and is no error (`rgt_tui.providers.rented_market`).
+    # https://docs.vast.ai/api-reference/instances/create-instance (verified 2026-08); an error that
+    # names a new contract has made one, and is no error (`rgt_tui.providers.rented_market`).
     "vastai": {
         "auth_error": Proof.NOTHING,
         "invalid_args": Proof.NOTHING,
@@ -103,49 +105,54 @@ CREATIONS: dict[str, dict[int | str, Proof]] = {
         429: Proof.NOTHING,
     },
 }
-"""``kind`` of the provider → status or code of the answer to a creation → what it proves. `Proof.ASK`: look for it."""
+"""``kind`` of the provider → status or code of the answer to a creation → what it proves.
+`Proof.ASK`: search for the machine.
+"""
 
 
 def answers_of(kind: str) -> Answers:
-    """Return what a provider's answers prove: the ``ANSWERS`` of its module; nothing for an unknown kind."""
+    """Return what a provider's answers prove: the ``ANSWERS`` of its module.
+
+    Empty for an unknown kind.
+    """
     found: Answers = getattr(module_of(kind), "ANSWERS", {})
     return found
 
 
 def proof(kind: str, verb: Verb, error: ProviderError | PermitRefused) -> Proof:
-    """Return what follows from the trouble with a call."""
+    """Return what an error of a call proves."""
     return _proof({**ANYWHERE, **answers_of(kind).get(verb, {})}, error)
 
 
 def creation_proof(kind: str, error: ProviderError | PermitRefused) -> Proof:
-    """Return what an error of a creation proves; without a row the machine may exist, and bill."""
+    """Return what an error of a creation proves. Without a row, the machine may exist, and bill."""
     return _proof(CREATIONS.get(kind, {}), error)
 
 
 def _proof(row: dict[int | str, Proof], error: ProviderError | PermitRefused) -> Proof:
     if isinstance(error, PermitRefused) or not error.sent:
         return Proof.NOTHING
-    # The code in the body says more than the status, which some platforms leave at 200.
+    # The code in the body is more specific than the status, which some platforms leave at 200.
     return row.get(error.code) or row.get(error.status or 0, Proof.MAYBE)
 
 
 Parts = tuple[tuple[str, float | None], ...]
-"""What is billed: its name, and its price an hour; None = at a price that nobody said."""
+"""Billed parts: name, and price per hour; None = unknown price."""
 
 
 def known_sum(parts: Parts) -> tuple[float | None, tuple[str, ...]]:
-    """Return what the parts cost as far as known, and which have no known price; None: not one is known."""
+    """Return the known sum of the parts (None if nothing is known), and the unpriced parts."""
     rates = [rate for _, rate in parts if rate is not None]
     unpriced = tuple(name for name, rate in parts if rate is None)
     return (None if unpriced and not sum(rates) else sum(rates)), unpriced
 
 
 MOST = 1e18
-"""No price or size is beyond it; sums of such numbers stay finite."""
+"""Maximum of any price or size; sums of such numbers stay finite."""
 
 
 def number(value: object) -> float | None:
-    """Return a price or size that comes as number or string; None for what is below 0, or beyond `MOST`."""
+    """Return a price or size given as number or string; None if it is below 0 or above `MOST`."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -158,7 +165,10 @@ def number(value: object) -> float | None:
 
 
 def signed(value: object) -> float | None:
-    """Return a sum of money, which may be below zero; None for what is no number, or beyond `MOST`."""
+    """Return a sum of money, which may be negative.
+
+    None if it is not a number, or beyond `MOST`.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if abs(value) <= MOST:
@@ -174,7 +184,7 @@ def whole(value: object) -> int | None:
 
 
 def port(value: object) -> int | None:
-    """Return a port that comes as number or string; None for anything else."""
+    """Return a port given as number or string; None for anything else."""
     found = number(value)
     if found is not None and found.is_integer() and 0 < found < 65536:
         return int(found)
@@ -182,26 +192,26 @@ def port(value: object) -> int | None:
 
 
 def said(value: object) -> bool | None:
-    """Return true or false; None for anything else."""
+    """Return a boolean; None for anything else."""
     if isinstance(value, bool):
         return value
     return None
 
 
 def text(value: object, limit: int = 120) -> str | None:
-    """Return printable words; None for what is no text, and for an empty one."""
+    """Return printable text; None if it is not text, or empty."""
     if isinstance(value, str):
         return printable(value, limit) or None
     return None
 
 
 def when(value: object, zone: tzinfo | None = None) -> float | None:
-    """Return the epoch seconds of an ISO 8601 time; None for anything else.
+    """Return the Unix time of an ISO 8601 time; None for anything else.
 
     Args:
-        value: Of the answer.
-        zone: Of a time that names none. None = such a time is unknown: hours too late, it would take the results of
-            these hours for files of the image.
+        value: Value of the answer.
+        zone: Time zone of a time without one. None = such a time is unknown: if it were hours too
+            late, results of those hours would be mistaken for files of the image.
     """
     if not isinstance(value, str):
         return None
@@ -216,9 +226,9 @@ def when(value: object, zone: tzinfo | None = None) -> float | None:
 
 
 def moment_of(value: object) -> float | None:
-    """Return epoch seconds that can be a machine's time; None for anything else.
+    """Return a Unix time that can be a machine's; None for anything else.
 
-    Years in which no machine was made are nonsense, and some cannot be turned back into a date.
+    Times before 1970 or far in the future are invalid, and some cannot be converted to a date.
     """
     found = number(value)
     if found is not None and 0 < found < 2**33:
@@ -227,47 +237,49 @@ def moment_of(value: object) -> float | None:
 
 
 def table(value: object) -> dict[str, object]:
-    """Return a JSON object; an empty one for anything else, null included."""
+    """Return a JSON object; an empty one for anything else, including null."""
     if isinstance(value, dict):
         return value
     return {}
 
 
 def array(value: object) -> list[object]:
-    """Return a JSON array; an empty one for anything else, null included."""
+    """Return a JSON array; an empty one for anything else, including null."""
     if isinstance(value, list):
         return value
     return []
 
 
-# Reads a platform's list page by page, and never takes a part of it for the complete list.
+# Reads a platform's list page by page, and never mistakes a part for the complete list.
 #
-# A machine that a list lacks may be called gone, and a creation whose answer was lost may be called not done:
-# both need the complete list. So every doubt is an error: a next page that cannot be requested, a cursor that
-# repeats, fewer things than the list says that it has.
+# A machine missing in a list may be reported gone, and a creation without an answer reported not
+# done: both need the complete list. So every doubt is an error: a next page that cannot be
+# requested, a repeated cursor, fewer items than the list announces.
 
 
 class Page(msgspec.Struct, frozen=True):
     """One page of a list."""
 
     items: object
-    """What the answer has where the things of the list belong."""
+    """The answer's value in place of the list's items."""
     following: str | None
-    """Cursor of the next page; None = this is the last one; empty = there is one, and it cannot be requested."""
+    """Cursor of the next page; None = this is the last; empty = there is one that cannot be
+    requested.
+    """
     answer: Answer
     total: float | None = None
-    """How many things the list has by its own count; None = not said, or another count than that of this list."""
+    """The list's own item count; None = not given, or a count of something else."""
 
 
 async def read_pages(
     read: Callable[[str | None], Awaitable[Page]], what: str, odd: Callable[[str], ProviderError]
 ) -> tuple[object, ...]:
-    """Return everything that a list has.
+    """Return all items of a list.
 
     Args:
         read: Requests the page of a cursor; None = the first page.
-        what: Name of the things in the list, for messages.
-        odd: Makes the error for an answer that is not what the platform documents.
+        what: Name of the items, for messages.
+        odd: Makes the error for an undocumented answer.
 
     Raises:
         ProviderError: it is not certain that this is the complete list.
@@ -296,10 +308,10 @@ async def read_pages(
 async def read_optional(
     lists: Mapping[str, Callable[[], Awaitable[Iterable[Leftover]]]],
 ) -> tuple[tuple[Leftover, ...], tuple[str, ...]]:
-    """Return the things of lists that a key may lack the right for, and which of the lists it may not read.
+    """Return the items of lists that a key may lack the right for, and which lists are unreadable.
 
     Args:
-        lists: Name of the things → what reads their list.
+        lists: Name of the items → function that reads the list.
 
     Raises:
         ProviderError: a list could not be read for another reason.
@@ -310,7 +322,7 @@ async def read_optional(
         try:
             found += await read()
         except AuthError as error:
-            # 401 is a wrong key; a right one without this right gets a 403.
+            # A wrong key gets 401; a valid one without this right gets 403.
             if error.status != 403:
                 raise
             gaps.append(f"{name} (the key may not list them)")
@@ -320,10 +332,10 @@ async def read_optional(
 def read_single_page(
     answer: Answer, items: object, what: str, odd: Callable[[str], ProviderError]
 ) -> list[object]:
-    """Return the things of a list that has no pages by the platform's documentation.
+    """Return the items of a list that has no pages according to the platform's documentation.
 
     Raises:
-        ProviderError: it has no such list, or names a next page.
+        ProviderError: the list is missing, or names a next page.
     """
     if not isinstance(items, list):
         raise odd(f"a list of {what} without the {what}")
@@ -333,7 +345,7 @@ def read_single_page(
 
 
 def names_next_page(answer: Answer) -> bool:
-    """Return whether an answer says by any usual key, or by a header, that it is not the last page."""
+    """Return whether an answer announces a next page, by a usual key or a header."""
     return answer.more or any(_next_values(answer.data))
 
 

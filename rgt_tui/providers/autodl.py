@@ -1,8 +1,8 @@
-"""AutoDL's Pro instances (容器实例Pro) through its developer API (https://www.autodl.com/docs/instance_pro_api/).
+"""AutoDL's Pro instances (容器实例Pro): https://www.autodl.com/docs/instance_pro_api/.
 
-Every answer has status 200 and says in ``code`` what it is. The list has no prices: they stand in the snapshot of an
-instance that runs, beside its address, which is another after every start, and its password, which is not kept. An
-ordinary instance has no API: see docs/profiles.md.
+Every answer has status 200 and an error code in ``code``. The list has no prices: they are in the
+snapshot of a running instance, next to its address, which changes with every start, and its
+password, which is not kept. An ordinary instance has no API: see docs/profiles.md.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ KEY_ENV = "AUTODL_TOKEN"
 PRO = "/api/v1/dev/instance/pro"
 PAGE = 50
 SNAPSHOT_AGE = 600.0
-"""Seconds for which a snapshot is good, within one run of the instance."""
+"""Seconds for which a snapshot is valid, within one run of the instance."""
 MEANS = {"AuthorizeFailed": 401, "PermissionDenied": 403}
-"""``code`` → the status that others would have answered with; AutoDL publishes no list of its codes."""
+"""``code`` → the equivalent HTTP status; AutoDL publishes no list of its codes."""
 STATES = {
     "creating": (Lifecycle.STARTING, MeterKind.UNKNOWN),
     "starting": (Lifecycle.STARTING, MeterKind.UNKNOWN),
@@ -51,22 +51,25 @@ STATES = {
     "released": (Lifecycle.GONE, MeterKind.NONE),
     "failed": (Lifecycle.ERROR, MeterKind.UNKNOWN),
 }
-"""``status`` → what it is and what is charged: an instance is charged by its power (https://www.autodl.com/docs/price/)."""
+"""``status`` → state, and what is charged: by its power state (https://www.autodl.com/docs/price/).
+"""
 ACTIONS = {
     "running": ("power_off",),
     "shutdown": ("power_on", "release"),
     "failed": ("power_off", "release"),
 }
-"""``status`` → what is taken then. While it boots, ``power_off`` is answered with Success, and does nothing."""
+"""``status`` → accepted actions. While it boots, ``power_off`` returns Success without any effect.
+"""
 RESTING_DISK = "data disk of a stopped instance"
-"""Charged at a small rate that is published nowhere; its sources disagree whether without an expansion, too."""
+"""Charged at an unpublished small rate; sources disagree whether a disk without expansion is
+charged.
+"""
 REFUSALS: dict[int | str, Proof] = {
     "AuthorizeFailed": Proof.NOTHING,
     "PermissionDenied": Proof.NOTHING,
 }
-"""The two codes that say of themselves that nothing was done; AutoDL documents neither a list of them nor a status.
-
-https://www.autodl.com/docs/instance_pro_api/ (verified 2026-08)
+"""The two codes that clearly mean that nothing was done; AutoDL documents neither its codes nor
+statuses. https://www.autodl.com/docs/instance_pro_api/ (verified 2026-08)
 """
 ANSWERS = dict.fromkeys(Verb, REFUSALS)
 
@@ -80,7 +83,7 @@ def open_account(ref: ProviderRef, context: Context) -> AutodlAccount:
 
 
 def wrong(data: object) -> Wrong | None:
-    """Tell what a body says that went wrong, whatever the status."""
+    """Return the error in a body, regardless of the HTTP status; None = no error."""
     code = table(data).get("code")
     if code is None or code == "Success":
         return None
@@ -90,18 +93,18 @@ def wrong(data: object) -> Wrong | None:
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What is used of the snapshot of an instance that runs; None = not said."""
+    """The used fields of a running instance's snapshot; None = not given."""
 
     at: float
     started: float | None
-    """Of which run it is."""
+    """Start time of the run it belongs to."""
     per_hour: float | None
-    """¥."""
+    """In ¥."""
     host: str | None
     port: int | None
     gpu: str | None
     expanded: float | None
-    """Bytes that the system disk was enlarged by."""
+    """Bytes by which the system disk was enlarged."""
 
 
 class AutodlAccount(RentedAccount):
@@ -119,7 +122,7 @@ class AutodlAccount(RentedAccount):
         self._snapshots: dict[str, Snapshot] = {}
 
     async def fetch(self, instance: str) -> Machine:
-        """Find one instance in the whole list: no call about a single one tells as much as the list."""
+        """Find one instance in the complete list, which has more data than single reads."""
         rows = await self._rows()
         found = next((row for row in rows if row.get("uuid") == instance), None)
         if found is None:
@@ -129,7 +132,7 @@ class AutodlAccount(RentedAccount):
         return await self._machine(found)
 
     async def fetch_all(self) -> tuple[Machine, ...]:
-        """Ask for all instances, page by page, and for the snapshots of those that run."""
+        """Request all instances, page by page, and the snapshots of running ones."""
         return tuple([await self._machine(row) for row in await self._rows()])
 
     async def _rows(self) -> tuple[Mapping[str, object], ...]:
@@ -140,7 +143,7 @@ class AutodlAccount(RentedAccount):
             )
             data = table(self._data(answer.data))
             rows, last = data.get("list"), number(data.get("max_page")) or 1
-            # A page without rows and others after it is a list that was cut.
+            # An empty page followed by others is a truncated list.
             if index >= last:
                 following = None
             elif rows:
@@ -152,23 +155,23 @@ class AutodlAccount(RentedAccount):
         return tuple(map(table, await read_pages(read, "instances", self.odd)))
 
     def _data(self, answer: object) -> object:
-        """Return what an answer holds; one without ``Success`` is none."""
+        """Return the data of an answer, which must have the code ``Success``."""
         if table(answer).get("code") != "Success":
             raise self.odd("an answer without a code")
         return table(answer).get("data")
 
     async def _machine(self, row: Mapping[str, object]) -> Machine:
-        """Read one row of the list, with the snapshot where it runs."""
+        """Parse one row of the list, with the snapshot if it is running."""
         found = self.parse(row, None)
         if found.lifecycle is not Lifecycle.RUNNING:
             return found
         return self.parse(row, await self._snapshot(found.id, found.started))
 
     def parse(self, row: Mapping[str, object], snapshot: Snapshot | None) -> Machine:
-        """Read one row of the list.
+        """Parse one row of the list.
 
         Raises:
-            BadAnswer: it has no id; anything else that is odd becomes None.
+            BadAnswer: it has no id; any other invalid field becomes None.
         """
         identifier = self.known_id(row.get("uuid"), "an instance without an id")
         status = row.get("status")
@@ -206,7 +209,10 @@ class AutodlAccount(RentedAccount):
         )
 
     async def _snapshot(self, instance: str, started: float | None) -> Snapshot | None:
-        """Return the snapshot of an instance that runs; one that cannot be had leaves the last one of this run."""
+        """Return the snapshot of a running instance.
+
+        After a failure, the last one of the same run.
+        """
         known = self._snapshots.get(instance)
         if known is not None and known.started != started:
             known = None
@@ -221,7 +227,7 @@ class AutodlAccount(RentedAccount):
             known = self._snapshots[instance] = Snapshot(
                 at=now,
                 started=started,
-                # A thousandth of a yuan an hour.
+                # In thousandths of a yuan per hour.
                 per_hour=None if price is None else price / 1000.0,
                 host=text(data.get("proxy_host"), 200),
                 port=port(data.get("ssh_port")),
@@ -231,11 +237,11 @@ class AutodlAccount(RentedAccount):
         return known
 
     def tiers(self, machine: Machine) -> dict[str, str]:
-        """Return the two disks; whether the file storage is mounted the API does not say."""
+        """Return the two disks; the API does not report whether the file storage is mounted."""
         return {"/": "system", "/root/autodl-tmp": "data"}
 
     def bills_apart(self, verb: Verb) -> tuple[str, ...]:
-        """Say that the file storage is a quota of its own."""
+        """Return a line about the file storage, which is a separate quota."""
         tier = next((one for one in load_profile("autodl").tiers if one.name == "shared-fs"), None)
         if tier is None:
             return ()
@@ -250,12 +256,15 @@ class AutodlAccount(RentedAccount):
         return Call("POST", f"{PRO}/{self.words[Verb(what)]}", {"instance_uuid": instance})
 
     def judge(self, what: str, data: object) -> str:
-        """Insist on ``Success``, which means that the call was taken, not that it is done."""
+        """Require ``Success``, which means that the call was accepted, not that it is done."""
         self._data(data)
         return "Success"
 
     async def read_purse(self) -> Purse | None:
-        """Ask for the balance, in thousandths of a yuan; vouchers, which pay only for some things, do not count."""
+        """Request the balance, in thousandths of a yuan.
+
+        Vouchers, valid only for some things, are ignored.
+        """
         data = table(
             self._data((await self.http.ask("POST", "/api/v1/dev/wallet/balance", {})).data)
         )
@@ -266,7 +275,7 @@ class AutodlAccount(RentedAccount):
 
 
 def _moment(value: object) -> float | None:
-    """Return a time that comes as text, or as an object that says whether it is one."""
+    """Return a time given as text, or as an object with a validity flag."""
     if isinstance(value, dict):
         if value.get("Valid") is True:
             return when(value.get("Time"))

@@ -1,7 +1,7 @@
-"""A platform's own command as a control plane: run without a shell, with limits on its time and output.
+"""A platform's own command as a control plane: run without a shell, with time and output limits.
 
-Where a platform is asked through its own tool (Slurm's, kubectl), that tool brings its logins and plugins along. A
-command that was not found was not sent; whatever came after its start is unknown until a reading tells.
+Platforms with a tool of their own (Slurm, kubectl) get their logins and plugins from it. A missing
+command was not sent; once it has started, the outcome is unknown until a reading shows it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import msgspec
 from rgt_tui.providers.control_plane import BadAnswer, Unreachable, printable
 
 MOST = 16 << 20
-"""Bytes of output: a large cluster's list of one person's jobs or pods is some MiB."""
+"""Maximum bytes of output: a large cluster's list of one person's jobs or pods is some MiB."""
 SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=8", "-o", "ForwardAgent=no")
-"""How another machine is reached: with the login that needs no question, as ssh_config says for everything else."""
+"""Connects to another machine, without prompts, using ssh_config for everything else."""
 LOST = 255
-"""What ssh itself ends with when it could not connect, or lost the line."""
+"""ssh's own exit status if it could not connect, or lost the connection."""
 
 
 class Said(msgspec.Struct, frozen=True):
-    """How a command ended."""
+    """The result of a command."""
 
     status: int
     out: str
     err: str
-    """The last line of what it said of an error, printable: tools warn first, and say what it is at the end."""
+    """The last line of its stderr, printable: tools print warnings first and the error last."""
 
 
 class CommandLine:
@@ -38,8 +38,8 @@ class CommandLine:
 
     Args:
         via: A host of ssh_config on which they run; None = here.
-        env: The environment in which they run.
-        timeout_s: For each of them.
+        env: Their environment.
+        timeout_s: Time limit for each.
     """
 
     def __init__(self, via: str | None, env: Mapping[str, str], *, timeout_s: float) -> None:
@@ -49,7 +49,7 @@ class CommandLine:
 
     @property
     def where(self) -> str:
-        """Where they run, for a person."""
+        """Where they run, as text."""
         if self._via is None:
             return "this machine"
         return printable(self._via, 80)
@@ -64,10 +64,11 @@ class CommandLine:
         return (*SSH, "--", self._via, shlex.join(words))
 
     async def run(self, *words: str) -> Said:
-        """Run one command to its end.
+        """Run one command until it ends.
 
         Raises:
-            Unreachable: it is not there (`sent` False), took too long, or the line to the other machine was lost.
+            Unreachable: it does not exist (`sent` False), took too long, or the connection was
+                lost.
             BadAnswer: it printed too much.
         """
         full = self._words(words)
@@ -108,7 +109,7 @@ class CommandLine:
 
 
 async def _bounded(stream: asyncio.StreamReader | None) -> bytes | None:
-    """Return all that a stream says; None where it is too much."""
+    """Return all output of a stream; None if it is too much."""
     assert stream is not None
     parts: list[bytes] = []
     size = 0

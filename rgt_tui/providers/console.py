@@ -1,7 +1,7 @@
-"""Platforms without an API: the gate judges as usual, a person acts in the web console, and says when it is done.
+"""Platforms without an API: the gate judges, and a person acts in the web console and confirms it.
 
-Nothing is sent from here, and nothing here can say that a meter is off: a box that no longer answers has *probably*
-been stopped. What to click stands in the platform's profile.
+rgt sends nothing and cannot know whether a meter is off: a box that no longer answers has
+*probably* been stopped. The platform's profile says what to click.
 """
 
 from __future__ import annotations
@@ -36,19 +36,24 @@ from rgt_tui.providers.control_plane import (
 from rgt_tui.providers.registry import IN_BOX
 
 SILENT_S = 60.0
-"""Seconds without a word, and several tries, before a box is called silent; a line that breaks is back by then."""
+"""Seconds of silence, after several attempts, until a box counts as silent; short outages are over
+by then.
+"""
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """What is seen of a box from here, over SSH."""
+    """What rgt sees of a box, over SSH."""
 
     answers: bool
     heard: float | None = None
-    """When it was heard of last, client clock; None = never."""
+    """Client clock of its last answer; None = never."""
 
 
 def seen(sight: Sight | None, now: float) -> tuple[Lifecycle, str]:
-    """Return what follows from the sight of a box, and the words for it; that it is off never does."""
+    """Return the state that follows from a sighting, and its text.
+
+    Silence never means *stopped*.
+    """
     if sight is None:
         return Lifecycle.UNKNOWN, "rgt does not check whether it answers"
     if sight.answers:
@@ -62,7 +67,7 @@ def seen(sight: Sight | None, now: float) -> tuple[Lifecycle, str]:
 
 
 ANSWERS: Answers = {verb: {} for verb in Verb}
-"""A person acts: nothing is sent."""
+"""Empty, because a person acts and nothing is sent."""
 
 
 def open_account(ref: ProviderRef, context: Context) -> ConsoleAccount:
@@ -85,7 +90,7 @@ class ConsoleAccount:
         )
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """Say that nothing tells."""
+        """Raise the error that no API reports leftovers."""
         raise self.untold("what is billed besides machines")
 
     def untold(self, what: str) -> ProviderError:
@@ -101,23 +106,23 @@ class ConsoleAccount:
         return None
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there are no connections."""
 
 
 class ConsoleBox:
     """One box of a platform without an API; see `Provider`."""
 
     def __init__(self, ref: ProviderRef, profile: Profile, clock: Callable[[], float]) -> None:
-        """Stand for a machine.
+        """Create the stand-in for a machine's control plane.
 
         Args:
             ref: The machine.
-            profile: Of its platform.
-            clock: Epoch seconds.
+            profile: Profile of its platform.
+            clock: Returns Unix time.
         """
         self._ref, self._profile, self._clock = ref, profile, clock
         self.sight: Callable[[], Sight | None] = lambda: None
-        """What is seen of the box now; None = rgt does not check."""
+        """Returns the current sighting of the box; None = rgt does not check."""
 
     @property
     def ref(self) -> ProviderRef:
@@ -126,17 +131,17 @@ class ConsoleBox:
 
     @property
     def instance(self) -> str:
-        """How its console calls it."""
+        """The machine's name on its console."""
         return self._ref.instance
 
     @property
     def console_url(self) -> str:
-        """Where a person acts."""
+        """The page on which a person acts."""
         whose = "your provider" if self._ref.kind == BY_HAND else self._profile.name
         return self._profile.home_url or f"the console of {whose}"
 
     async def read(self, instance: str) -> Meter:
-        """Say what is seen of the box; of the meter nothing is known."""
+        """Return what is seen of the box; nothing is known about its meter."""
         now = self._clock()
         life, status = seen(self.sight(), now)
         return Meter(
@@ -151,7 +156,7 @@ class ConsoleBox:
         return (CLICK,)
 
     async def list(self) -> tuple[Instance, ...]:
-        """Say that nothing tells."""
+        """Raise the error that no API lists machines."""
         raise ProviderError(
             f"{self._profile.name} has no API that lists machines: check its console",
             console=self.console_url,
@@ -159,7 +164,7 @@ class ConsoleBox:
         )
 
     async def start(self) -> str:
-        """Say that a person does it."""
+        """Raise the error that a person must start it."""
         raise ProviderError(
             f"{self._profile.name} starts machines on its console alone; nothing was sent",
             console=self.console_url,
@@ -167,11 +172,11 @@ class ConsoleBox:
         )
 
     async def stop(self, permit: Permit) -> str:
-        """Say what to click; nothing is sent."""
+        """Return what to click; nothing is sent."""
         return self._yours(permit, Verb.PARK)
 
     async def destroy(self, permit: Permit) -> str:
-        """Say what to click; nothing is sent."""
+        """Return what to click; nothing is sent."""
         return self._yours(permit, Verb.DESTROY)
 
     def _yours(self, permit: Permit, verb: Verb) -> str:
@@ -188,11 +193,11 @@ class ConsoleBox:
         return f"{' · '.join(ways)} ({printable(self.instance, 80)}, {self.console_url})"
 
     def describe(self, verb: Verb, instance: str) -> str:
-        """Say that nothing is sent, and what is to be clicked."""
+        """Return the text that nothing is sent, and what to click."""
         return f"nothing; you do it: {self._ways(verb)}"
 
     def native_label(self, verb: Verb) -> str:
-        """Return the word on the console's button."""
+        """Return the label of the console's button."""
         action = action_for(self._profile, verb)
         if action is None:
             return ""
@@ -203,18 +208,22 @@ class ConsoleBox:
         return CLICK
 
     def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
-        """Say what the profile says that bills on."""
+        """Return what keeps billing according to the profile."""
         return keeps_billing(self._profile, verb)
 
     def tiers(self, instance: str) -> dict[str, str]:
-        """Leave it to the profile."""
+        """Return nothing: the profile decides."""
         return {}
 
 
 COMMANDS = {"autodl-inbox": "/usr/bin/shutdown"}
-"""``kind`` → what a box of it is switched off with; the full path, since a shell may have another of that name."""
+"""``kind`` → the command that switches off a box of it; a full path, in case the shell has another
+one.
+"""
 NEVER_RAN = frozenset({126, 127})
-"""What a shell ends with where the command cannot be run, or is not there (POSIX, *Exit Status for Commands*)."""
+"""Exit statuses of a shell for a command that cannot run or is missing (POSIX, *Exit Status for
+Commands*).
+"""
 
 
 class InBoxAccount(ConsoleAccount):
@@ -226,16 +235,21 @@ class InBoxAccount(ConsoleAccount):
 
 
 class InBox(ConsoleBox):
-    """One such box: a park is a command on it, a destroy is yours to click."""
+    """A box that is parked by a command on it, and destroyed by a person on the console."""
 
     def __init__(self, ref: ProviderRef, profile: Profile, clock: Callable[[], float]) -> None:
         super().__init__(ref, profile, clock)
         self.command = COMMANDS[ref.kind]
         self.run: Callable[[str], Awaitable[int | None]] | None = None
-        """Runs a command on the box and returns its exit status; None of it = the line was lost. Set by the fleet."""
+        """Runs a command on the box and returns its exit status; None = the connection was lost.
+        Set by the fleet.
+        """
 
     async def stop(self, permit: Permit) -> str:
-        """Switch the box off; see `Provider.stop`. The line is lost on the way, as it should be."""
+        """Switch the box off; see `Provider.stop`.
+
+        The connection is lost in the process, as expected.
+        """
         use_permit(permit, Verb.PARK, self.ref, steady())
         if self.run is None:
             raise ProviderError(
@@ -264,7 +278,7 @@ class InBox(ConsoleBox):
         return f"{self.command} was run on the box, {what}"
 
     def describe(self, verb: Verb, instance: str) -> str:
-        """Return the command, and that its outcome cannot be asked for."""
+        """Return the command, and that its outcome cannot be queried."""
         if verb is not Verb.PARK:
             return super().describe(verb, instance)
         return f"on the box, over the open connection: {self.command} (only the console shows its outcome)"
@@ -276,7 +290,7 @@ class InBox(ConsoleBox):
         return super().action(verb)
 
     def _accepts(self) -> tuple[str, ...]:
-        """A box that nobody reaches cannot be told to switch itself off."""
+        """Return the accepted actions. The command needs a box that answers."""
         sight = self.sight()
         if sight is not None and sight.answers:
             return (self.command, *super()._accepts())

@@ -1,6 +1,6 @@
-"""What every control plane can do, and the errors by which it says that it could not.
+"""The interface of every control plane, and its errors.
 
-Nothing here talks to a network, so that importing it costs nothing.
+Nothing here uses a network, so importing it is cheap.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from rgt_tui.model import Bid, Leftover, Meter, Offer, Permit, ProviderRef, Rent
 
 
 class ProviderError(Exception):
-    """A control plane did not do or say what was asked. The message says what to do next; it holds no key.
+    """A control plane failed. The message says what to do next, and contains no key.
 
-    `console` is the web page on which a person can look and act: it stands in the message.
+    `console` is the web page on which a person can check and act; it is part of the message.
     """
 
     def __init__(
@@ -32,17 +32,18 @@ class ProviderError(Exception):
     ) -> None:
         super().__init__(f"{message} ({console})" if console else message)
         self.status = status
-        """Of the HTTP answer; None = there was none. What it proves says `rgt_tui.providers.answers`."""
+        """HTTP status; None = there was no answer. `rgt_tui.providers.answers` says what it proves.
+        """
         self.sent = sent
-        """False only where it is certain that the request never left: then nothing can have been done."""
+        """False only if the request certainly never left, so nothing can have been done."""
         self.code = code
-        """The platform's own word for the error, where its body has one: some say it with a status of 200."""
+        """The platform's own error code, if its body has one: some send errors with status 200."""
         self.made = ""
         """Id of the machine that was made although the platform answered an error."""
 
 
 class AuthError(ProviderError):
-    """The key is missing, wrong, or may not do this (401, 403)."""
+    """The key is missing, wrong, or lacks the permission (401, 403)."""
 
 
 class ListRefused(AuthError):
@@ -62,53 +63,62 @@ class RateLimited(ProviderError):
     ) -> None:
         super().__init__(message, console=console, status=status)
         self.retry_after = retry_after
-        """Seconds to wait, where the provider says so."""
+        """Seconds to wait, if the provider gives them."""
 
 
 class NotFound(ProviderError):
-    """The provider does not know this id (404). That alone does not prove that the machine is gone."""
+    """The provider does not know this id (404).
+
+    That alone does not prove that the machine is gone.
+    """
 
 
 class Conflict(ProviderError):
-    """The machine's present state does not allow the action (409)."""
+    """The machine's current state does not allow the action (409)."""
 
 
 class Unreachable(ProviderError):
-    """No usable answer: no connection, a timeout, or a server error. The state of the machine is unknown."""
+    """No usable answer: no connection, a timeout, or a server error.
+
+    The state of the machine is unknown.
+    """
 
 
 class BadAnswer(ProviderError):
-    """An answer that is not what the provider documents."""
+    """An answer that differs from the provider's documentation."""
 
 
 class PermitRefused(Exception):
-    """A billing action was asked for without a permit that covers it. Nothing was sent."""
+    """A billing action was requested without a permit that covers it. Nothing was sent."""
 
 
 class Instance(msgspec.Struct, frozen=True):
-    """One machine as the provider's list shows it."""
+    """One machine as shown in the provider's list."""
 
     id: str
     name: str
     meter: Meter
     host: str | None = None
-    """Where SSH answers, if the provider says so."""
+    """Host for SSH, if the provider reports it."""
     port: int | None = None
     user: str | None = None
     gpu: str | None = None
-    """The platform's own word."""
+    """The platform's own name of the model."""
     gpu_count: int | None = None
     region: str | None = None
     below: str | None = None
-    """The id by which another platform knows the very machine, where this one rents it there."""
+    """Id of the machine at the underlying platform, if this one rents it there."""
 
 
 class Provider(Protocol):
-    """One box's control plane. It acts on the instance it was opened for, and reads any of the account."""
+    """One box's control plane.
+
+    It acts on its own instance, and reads any instance of the account.
+    """
 
     @property
     def ref(self) -> ProviderRef:
-        """The machine that this object may stop or destroy, and whose it is."""
+        """The machine that this object may stop or destroy, and its account."""
         ...
 
     @property
@@ -118,15 +128,15 @@ class Provider(Protocol):
 
     @property
     def console_url(self) -> str:
-        """Where a person can see and end the machine without this program."""
+        """The page on which a person can see and end the machine without this program."""
         ...
 
     async def read(self, instance: str) -> Meter:
-        """Ask for the present state of one machine.
+        """Read the current state of one machine.
 
-        Trouble is an answer, too: it comes back as a meter of kind ``unknown`` whose `error` says why, so
-        that the caller can keep the last good values (see `keep_last_good`). Only a 404 on the machine *and*
-        its absence from a complete list make it ``gone``.
+        Errors are returned as a meter of kind ``unknown`` with `error` set, so that the caller can
+        keep the last good values (see `keep_last_good`). Only a 404 on the machine *and* its
+        absence from a complete list make it ``gone``.
         """
         ...
 
@@ -134,41 +144,44 @@ class Provider(Protocol):
         """List the account's machines.
 
         Raises:
-            ProviderError: the list could not be had whole. A part is never returned as if it were all.
+            ProviderError: the list is incomplete. A part is never returned as the whole.
         """
         ...
 
     async def start(self) -> str:
-        """Send the call that starts the machine again, once; return the provider's answer in words.
+        """Send the call that starts the machine again, once; return the provider's answer as text.
 
-        It begins a meter: the caller has the person's word for it, and sends it never again by itself.
+        It starts a meter: the caller has a person's confirmation, and never repeats it
+        automatically.
 
         Raises:
-            ProviderError: what the provider, or the way to it, said instead. A platform without the verb says so with
-                `sent` False.
+            ProviderError: the error of the provider or the connection. A platform without the verb
+                raises it with `sent` False.
         """
         ...
 
     async def stop(self, permit: Permit) -> str:
-        """Send the park call once; return the provider's answer in words. It says *requested*, not *stopped*.
+        """Send the park call once.
+
+        Return the provider's answer as text: *requested*, not *stopped*.
 
         Raises:
-            PermitRefused: the permit is for another verb, machine or account, was used, or has expired. Nothing was
-                sent.
-            ProviderError: what the provider, or the way to it, said instead.
+            PermitRefused: the permit is for another verb, machine or account, was used, or has
+                expired. Nothing was sent.
+            ProviderError: the error of the provider or the connection.
         """
         ...
 
     async def destroy(self, permit: Permit) -> str:
-        """Send the destroy call once; as `stop`."""
+        """Send the destroy call once; see `stop`."""
         ...
 
     def describe(self, verb: Verb, instance: str) -> str:
-        """Return the exact call that would be sent, for a person to read before it is."""
+        """Return the exact call that would be sent, for a person to read first."""
         ...
 
     def native_label(self, verb: Verb) -> str:
-        """Return the platform's own word for the verb, as its console shows it."""
+        """Return the platform's own word for the verb, as on its console."""
         ...
 
     def action(self, verb: Verb) -> str:
@@ -176,26 +189,26 @@ class Provider(Protocol):
         ...
 
     def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
-        """Say what would keep costing money after the verb, a line each, by the last reading."""
+        """Return what would keep billing after the verb, one line each, by the last reading."""
         ...
 
     def tiers(self, instance: str) -> dict[str, str]:
-        """Return mount point → name of the profile's storage tier, as far as the last reading says."""
+        """Return mount point → name of the profile's storage tier, by the last reading."""
         ...
 
 
 class Owner(Protocol):
-    """What an account knows of itself."""
+    """The common data of an account."""
 
     ref: ProviderRef
-    """Any machine of it."""
+    """Any machine of the account."""
 
 
 OwnerT = TypeVar("OwnerT", bound=Owner)
 
 
 class OneMachine(Generic[OwnerT]):
-    """What every adapter's control plane of one machine begins with: the account, and which machine of it."""
+    """Base class for the control plane of one machine: the account, and the machine's id."""
 
     def __init__(self, account: OwnerT, instance: str) -> None:
         self._account = account
@@ -213,22 +226,29 @@ class OneMachine(Generic[OwnerT]):
 
 
 class Account(Protocol):
-    """One account at a control plane. Its boxes share its connections, its key and its rate limit."""
+    """One account at a control plane.
+
+    Its boxes share its connections, its key and its rate limit.
+    """
 
     def box(self, instance: str) -> Provider:
         """Return the control plane of one box. Nothing is sent."""
         ...
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """List what the account is billed for that is no machine, e.g. volumes, addresses and snapshots.
+        """List what the account is billed for besides machines, e.g. volumes and addresses.
 
         Raises:
-            ProviderError: the list could not be had whole, or this platform has no call for it (`sent` False).
+            ProviderError: the list is incomplete, or this platform has no call for it (`sent`
+                False).
         """
         ...
 
     def market(self) -> Market | None:
-        """Return what rents machines here; None = a person does that on the platform's console."""
+        """Return the market that rents machines.
+
+        None = a person rents them on the platform's console.
+        """
         ...
 
     async def close(self) -> None:
@@ -237,42 +257,44 @@ class Account(Protocol):
 
 
 class Market(Protocol):
-    """Where machines of an account are rented. No platform has an idempotency key: a creation is sent once."""
+    """Rents machines of an account. No platform has idempotency keys: a creation is sent once."""
 
     async def offers(self, wish: Wish) -> tuple[Offer, ...]:
-        """Return what matches the request now, the cheapest first; empty = nothing is available.
+        """Return the current offers for a wish, the cheapest first; empty = nothing is available.
 
         Raises:
-            ProviderError: the platform could not be asked, or the wish names what it does not know.
+            ProviderError: the platform could not be read, or does not know something in the wish.
         """
         ...
 
     def describe_creation(self, offer: Offer, wish: Wish, token: str) -> str:
-        """Return the exact call that `create` would send, without secrets, for a person to read before it is."""
+        """Return the exact call of `create`, without secrets, for a person to read first."""
         ...
 
     async def create(self, offer: Offer, wish: Wish, token: str, permit: RentPermit) -> Instance:
-        """Send the one creation call; return the machine as far as the answer tells it.
+        """Send the one creation call; return the machine as far as the answer describes it.
 
         Args:
             offer: One of `offers`.
-            wish: What it was found by.
-            token: Random, up to 40 characters of ``a-z0-9-``; it becomes (a part of) the machine's name or label, which
-                is all by which a machine can be found whose answer was lost.
-            permit: The person's word, good once, for this offer at this price.
+            wish: The wish it was found for.
+            token: Random, up to 40 characters of ``a-z0-9-``; it becomes (part of) the machine's
+                name or label, the only way to find a machine whose answer was lost.
+            permit: A person's confirmation, valid once, for this offer at this price.
 
         Raises:
             PermitRefused: the permit covers something else, was used, or has expired. Nothing was sent.
-            ProviderError: see `rgt_tui.providers.answers.creation_proof` for what it proves; without a row there the
-                machine may exist and bill.
+            ProviderError: `rgt_tui.providers.answers.creation_proof` says what it proves; without a
+                row there, the machine may exist and bill.
         """
         ...
 
     async def find(self, token: str) -> tuple[Instance, ...]:
-        """Return the machines whose name or label holds the token. Lists lag: none is not yet a proof.
+        """Return the machines whose name or label has the token.
+
+        Lists lag, so none is no proof yet.
 
         Raises:
-            ProviderError: the list could not be had whole.
+            ProviderError: the list is incomplete.
         """
         ...
 
@@ -284,15 +306,15 @@ def leftover_gaps(account: Account) -> tuple[str, ...]:
 
 
 class Bidder(Protocol):
-    """Reads and changes what is bid for machines of an account."""
+    """Reads and changes the bids for an account's machines."""
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The least and the most that can be bid, an hour."""
+        """The minimum and maximum bid per hour."""
         ...
 
     async def read_bid(self, instance: str) -> Bid:
-        """Read what is bid for a machine now.
+        """Read the current bid for a machine.
 
         Raises:
             ProviderError: it could not be read.
@@ -304,57 +326,57 @@ class Bidder(Protocol):
         ...
 
     async def change_bid(self, offer: Offer, token: str, permit: RentPermit) -> str:
-        """Send the one call; return the platform's answer in words.
+        """Send the one call; return the platform's answer as text.
 
         Args:
             offer: The machine at the new price; its id is the instance.
-            token: That of the permit.
-            permit: The person's word, good once, for this machine at this price.
+            token: Token of the permit.
+            permit: A person's confirmation, valid once, for this machine at this price.
 
         Raises:
             PermitRefused: the permit covers something else, was used, or has expired. Nothing was sent.
-            ProviderError: see `is_refused` for what it proves.
+            ProviderError: `is_refused` says what it proves.
         """
         ...
 
     def is_refused(self, error: ProviderError) -> bool:
-        """Return whether an error proves that the bid is as it was."""
+        """Return whether an error proves that the bid is unchanged."""
         ...
 
 
 def bidder_of(account: Account) -> Bidder | None:
-    """Return what changes the bids of an account's machines; None = its platform has none."""
+    """Return the bidder of an account; None = its platform has no bids."""
     found: Bidder | None = getattr(account, "bidder", None)
     return found
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What every account is opened with."""
+    """The parameters for opening any account."""
 
     clock: Callable[[], float]
-    """Epoch seconds."""
+    """Returns Unix time."""
     env: Mapping[str, str]
-    """Where keys are looked for."""
+    """Environment with the keys."""
     home: Path
-    """Where the vendors' own files with keys are."""
+    """Home directory with the vendors' own key files."""
     timeout_s: float
 
 
 Open = Callable[[ProviderRef, Context], Account]
-"""Opens the account that a box belongs to. Nothing is sent; a missing key shows in the first reading."""
+"""Opens the account of a box. Nothing is sent; a missing key shows in the first reading."""
 
 
 _used: dict[str, float] = {}
-"""The permits of this process that were used, and when each expires; an expired one is refused for that."""
+"""The used permits of this process with their expiry; expired ones are refused for that reason."""
 
 
 def use_permit(permit: Permit, verb: Verb, ref: ProviderRef, now: float) -> None:
-    """Use a permit up, right before the one call that it is for; refuse one that does not cover exactly this now.
+    """Use a permit right before its one call; refuse one that does not cover exactly this.
 
     Args:
-        permit: What the gate gave out.
+        permit: The gate's permit.
         verb: The action about to be sent.
-        ref: The machine this provider was opened for, and whose it is.
+        ref: The machine this provider was opened for, and its account.
         now: `rgt_tui.model.evidence.steady`.
 
     Raises:
@@ -370,7 +392,7 @@ def use_permit(permit: Permit, verb: Verb, ref: ProviderRef, now: float) -> None
         )
         if given != wanted or not wanted
     ]
-    # `not <` rather than `>=`: an expiry that is not a number must refuse, too.
+    # `not <` instead of `>=`: NaN must refuse, too.
     if not now < permit.expires:
         reasons.append(
             f"the permit expired {max(0.0, now - permit.expires):.0f} s ago; review the box again"
@@ -389,12 +411,12 @@ def use_permit(permit: Permit, verb: Verb, ref: ProviderRef, now: float) -> None
 def use_rent_permit(
     permit: RentPermit, offer: Offer, token: str, ref: ProviderRef, now: float
 ) -> None:
-    """Use a permit to rent up, right before the one creation call; refuse one that does not cover exactly this now.
+    """Use a rent permit right before the one creation call; refuse one that does not cover it.
 
     Args:
-        permit: What the gate gave out.
-        offer: What is about to be taken.
-        token: What the machine's name or label will hold.
+        permit: The gate's permit.
+        offer: The offer about to be taken.
+        token: Becomes part of the machine's name or label.
         ref: Any machine of the account that would pay.
         now: `rgt_tui.model.evidence.steady`.
 
@@ -435,26 +457,26 @@ def use_rent_permit(
 
 
 class Pause:
-    """A while for which something is not asked for; over as well once the clock was set to before it began."""
+    """A pause between requests; it also ends if the clock is set to before its beginning."""
 
     def __init__(self) -> None:
         self._begun = self._ends = 0.0
 
     def begin(self, now: float, seconds: float) -> None:
-        """Start over; `now` by the client's clock."""
+        """Start the pause at `now` (client clock)."""
         self._begun, self._ends = now, now + seconds
 
     def left(self, now: float) -> float:
-        """Return the seconds that are left of it; 0 = it is over."""
+        """Return the seconds that remain; 0 = it is over."""
         if self._begun <= now < self._ends:
             return self._ends - now
         return 0.0
 
 
 def keep_last_good(last: Meter, fresh: Meter) -> Meter:
-    """Return what a row should show after a reading: that one, or the last good one with the fresh error.
+    """Return what to show after a reading: it, or the last good one with the new error.
 
-    The time stays that of the last good reading, so that the age of the numbers is seen to grow.
+    The time remains that of the last good reading, so that the displayed age grows.
     """
     if fresh.error is None or last.at is None:
         return fresh
@@ -462,9 +484,9 @@ def keep_last_good(last: Meter, fresh: Meter) -> Meter:
 
 
 def printable(text: object, limit: int = 300) -> str:
-    """Return `text` without control, escape or direction-changing characters, cut to `limit` characters.
+    """Return `text` without control, escape or bidi characters, cut to `limit` characters.
 
-    A provider's strings end up on a terminal; they are not trusted more than a box's log.
+    A provider's strings are shown on a terminal, and are trusted no more than a box's log.
     """
     kept = "".join(char if char.isprintable() else " " for char in str(text)[: 4 * limit])
     kept = " ".join(kept.split())

@@ -1,8 +1,8 @@
-"""DigitalOcean's GPU droplets by its API v2 (https://docs.digitalocean.com/reference/api/, OpenAPI of 2026-08).
+"""DigitalOcean's GPU droplets, API v2 (https://docs.digitalocean.com/reference/api/, 2026-08).
 
-A droplet that is off bills as if it were on: there is no park here, and a destroy alone ends its meter. What hangs on a
-droplet (volumes, snapshots, reserved addresses) outlives it; the API tells what that costs a month. The call that
-destroys a droplet *with* all of it is never sent.
+A droplet that is off bills like a running one: there is no park, and only a destroy ends its meter.
+Resources attached to a droplet (volumes, snapshots, reserved addresses) outlive it; the API reports
+their monthly cost. The call that destroys a droplet *with* all of them is never sent.
 """
 
 from __future__ import annotations
@@ -52,21 +52,24 @@ from rgt_tui.providers.rented_market import RentedMarket, check_wish, in_order, 
 VENDOR = "https://api.digitalocean.com"
 CONSOLE = "https://cloud.digitalocean.com/droplets"
 KEY_ENV = "DIGITALOCEAN_ACCESS_TOKEN"
-"""doctl's own: https://docs.digitalocean.com/reference/doctl/ (verified 2026-11)."""
+"""doctl's own variable: https://docs.digitalocean.com/reference/doctl/ (verified 2026-11)."""
 KEY_FILES = (".config/doctl/config.yaml", "Library/Application Support/doctl/config.yaml")
 PER_PAGE = 200
 HANGING_AGE = 600.0
-"""Seconds for which it is good what hangs on a droplet; a reading of one droplet asks for it after `FRESH` already."""
+"""Seconds for which a droplet's list of attached resources is valid in a list; for one droplet,
+`FRESH`.
+"""
 FRESH = 60.0
 ASKED_AT_ONCE = 20
-"""Of how many droplets of a list that is asked at most, so that a large account stays within its limit."""
+"""Maximum number of droplets per list whose resources are queried, to stay within the rate limit.
+"""
 STATES = {
     "new": (Lifecycle.STARTING, MeterKind.COMPUTE_AND_STORAGE),
     "active": (Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
     "off": (Lifecycle.STOPPED, MeterKind.COMPUTE_AND_STORAGE),
     "archive": (Lifecycle.UNKNOWN, MeterKind.UNKNOWN),
 }
-"""``status`` → what it is, and what it bills: from creation to destroy, also while it is off."""
+"""``status`` → state, and what it bills: from creation to destroy, even while it is off."""
 OFF_BILLS = "DigitalOcean bills a droplet in full while it is off, so that no stop saves money: destroy it instead"
 """https://docs.digitalocean.com/reference/api/ (verified 2026-08)."""
 HANGING = (
@@ -75,22 +78,20 @@ HANGING = (
     ("volume_snapshots", "volume snapshot", True),
     ("reserved_ips", "reserved address", False),
 )
-"""Key of the answer, what it is, and whether it bills while the droplet is there.
-
-A reserved address is free while it is assigned, and is not once it hangs on nothing:
+"""Key of the answer, name, and whether it bills while the droplet exists. A reserved address is
+free while assigned, but not once it is unassigned:
 https://docs.digitalocean.com/products/networking/reserved-ips/how-to/modify/ (verified 2025-06).
 """
 REFUSALS: dict[int | str, Proof] = {401: Proof.NOTHING, 404: Proof.ASK, 429: Proof.NOTHING}
-"""Of a deletion: https://docs.digitalocean.com/reference/api/ (OpenAPI, verified 2026-08)."""
+"""For a deletion: https://docs.digitalocean.com/reference/api/ (OpenAPI, verified 2026-08)."""
 ANSWERS = dict.fromkeys(Verb, REFUSALS)
 Pages = Callable[[str, str], Awaitable[tuple[object, ...]]]
 IMAGES = {"nvidia": ("gpu-h100x1-base", "gpu-h100x8-base"), "amd": ("gpu-amd-base", "gpu-amd-base")}
-"""Maker → DigitalOcean's own images with drivers, for one GPU and for several.
-
+"""Vendor → DigitalOcean's own images with drivers, for one GPU and for several.
 https://github.com/dstackai/dstack (its DigitalOcean backend, verified 2026-08).
 """
 OUT_PER_GB = 0.01
-"""USD, above what the size includes: https://docs.digitalocean.com (verified 2026-08)."""
+"""USD, above the included traffic: https://docs.digitalocean.com (verified 2026-08)."""
 NOTES = (
     "powered off it bills in full: only its destruction ends the bill",
     "a scratch disk is not kept while it is off",
@@ -112,10 +113,11 @@ def open_account(ref: ProviderRef, context: Context) -> DigitalOceanAccount:
 
 
 def key_of_doctl(path: Path) -> str:
-    """Read the token of doctl's present context; empty where there is none.
+    """Return the token of doctl's current context; empty if there is none.
 
-    ``access-token`` is that of the context ``default``; those of others stand under ``auth-contexts``, and ``context``
-    names the present one: https://docs.digitalocean.com/reference/doctl/reference/auth/ (verified 2025-10).
+    ``access-token`` belongs to the context ``default``; other contexts are in ``auth-contexts``,
+    and ``context`` is the current one:
+    https://docs.digitalocean.com/reference/doctl/reference/auth/ (verified 2025-10).
     """
     try:
         lines = path.read_text(encoding="utf-8")[:65536].splitlines()
@@ -136,14 +138,17 @@ def key_of_doctl(path: Path) -> str:
 
 
 def wrong(data: object) -> Wrong | None:
-    """Tell an error body, ``{"id": "not_found", "message": …}``, from what was asked for; the id becomes the code."""
+    """Return the error of a body like ``{"id": "not_found", "message": …}``.
+
+    The id becomes the code.
+    """
     if not isinstance(data, dict) or not isinstance(data.get("id"), str) or "message" not in data:
         return None
     return Wrong(printable(data["id"], 80), text(data["message"], 200) or "")
 
 
 class Hanging(msgspec.Struct, frozen=True):
-    """What hangs on a droplet, as it was asked for at `at`; `parts`: those that bill now, and those that will."""
+    """Resources attached to a droplet, read at `at`: those that bill now, and after a destroy."""
 
     at: float
     now: Parts
@@ -167,20 +172,23 @@ class DigitalOceanAccount(RentedAccount):
     )
 
     def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
-        """Wrap an account; see `RentedAccount`."""
+        """Create an account; see `RentedAccount`."""
         super().__init__(ref, http, clock)
         self._hanging: dict[str, Hanging] = {}
         self._asked: dict[str, float] = {}
         self._market = DigitalOceanMarket(self, self.pages, self.parse)
 
     async def fetch(self, instance: str) -> Machine:
-        """Ask for one droplet, and for what hangs on it."""
+        """Request one droplet, and its attached resources."""
         raw = table((await self.http.get(f"/v2/droplets/{instance}")).data).get("droplet")
         await self._learn_hanging(instance, FRESH)
         return self.parse(raw)
 
     async def fetch_all(self) -> tuple[Machine, ...]:
-        """Ask for all GPU droplets, which the plain list leaves out; for the others only once one of them is a box."""
+        """Request all GPU droplets, which the plain list omits.
+
+        Others only if one of them is a box.
+        """
         others = any(one.gpu is None for one in self._seen.values())
         raw = list(await self.pages("/v2/droplets?type=gpus", "droplets"))
         if others:
@@ -191,10 +199,10 @@ class DigitalOceanAccount(RentedAccount):
         return tuple(self.parse(one) for one in raw)
 
     async def pages(self, path: str, key: str) -> tuple[object, ...]:
-        """Ask for all pages of a list.
+        """Request all pages of a list.
 
         Raises:
-            ProviderError: among others when the pages are not as many things as the list says that it has.
+            ProviderError: among others, if the number of items differs from the announced one.
         """
 
         async def read(cursor: str | None) -> Page:
@@ -205,7 +213,7 @@ class DigitalOceanAccount(RentedAccount):
             items, total = data.get(key), table(data.get("meta")).get("total")
             address = table(table(data.get("links")).get("pages")).get("next")
             following = _next_page(address, after=number_of) if address else None
-            # An empty page between others may be one that was cut.
+            # An empty page between others may be truncated.
             return Page(
                 items,
                 None if following is None else following if items else "",
@@ -216,7 +224,10 @@ class DigitalOceanAccount(RentedAccount):
         return await read_pages(read, key, self.odd)
 
     async def _learn_hanging(self, instance: str, age: float) -> None:
-        """Learn what hangs on a droplet, unless that was asked for lately; a failure leaves the last answer."""
+        """Read a droplet's attached resources unless done recently.
+
+        A failure keeps the last answer.
+        """
         now = self.clock()
         if 0 <= now - self._asked.get(instance, -HANGING_AGE) < age or not self.ids.fullmatch(
             instance
@@ -231,10 +242,10 @@ class DigitalOceanAccount(RentedAccount):
             )
 
     def parse(self, raw: object) -> Machine:
-        """Read a droplet.
+        """Parse a droplet.
 
         Raises:
-            BadAnswer: it is not an object with an id; anything else that is odd becomes None.
+            BadAnswer: it is not an object with an id; any other invalid field becomes None.
         """
         droplet = table(raw)
         number_of = droplet.get("id")
@@ -271,13 +282,13 @@ class DigitalOceanAccount(RentedAccount):
             gpu_count=whole(gpu.get("count")),
             region=text(table(droplet.get("region")).get("slug"), 40),
             created=when(droplet.get("created_at")),
-            # From the creation to the end, whatever it did between.
+            # From the creation to the end, whatever its state in between.
             billed_since=when(droplet.get("created_at")),
             spot=False,
         )
 
     def call(self, what: str, instance: str) -> Call | None:
-        """Return the call; there is none that parks."""
+        """Return the call; there is none for a park."""
         if what == START:
             return Call("POST", f"/v2/droplets/{instance}/actions", {"type": "power_on"})
         if what == Verb.DESTROY:
@@ -285,10 +296,10 @@ class DigitalOceanAccount(RentedAccount):
         return None
 
     async def read_purse(self) -> Purse | None:
-        """Ask for the balance: what is owed. Only credit is something that is left.
+        """Request the balance, which is the amount owed. Only a credit is a positive balance.
 
-        https://docs.digitalocean.com/reference/api/ (billing, verified 2026-08): amounts are strings, and usage adds to
-        them.
+        https://docs.digitalocean.com/reference/api/ (billing, verified 2026-08): amounts are
+        strings, and usage adds to them.
         """
         data = table((await self.http.get("/v2/customers/my/balance")).data)
         owed = _amount(data.get("month_to_date_balance"))
@@ -297,7 +308,7 @@ class DigitalOceanAccount(RentedAccount):
         return None
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """List volumes, snapshots, reserved addresses and clusters, those of droplets that rgt does not know included.
+        """List volumes, snapshots, reserved addresses and clusters, also of unknown droplets.
 
         A token has scopes: https://docs.digitalocean.com/reference/api/scopes/ (verified 2026-11).
         """
@@ -312,7 +323,10 @@ class DigitalOceanAccount(RentedAccount):
         return (*(self._leftover(path, raw) for path, raw in found), *clusters)
 
     async def _clusters(self) -> list[Leftover]:
-        """List the Kubernetes clusters; the API tells no price of the control plane, nodes are droplets."""
+        """List the Kubernetes clusters. The API has no price of the control plane.
+
+        Nodes are droplets.
+        """
         found = []
         for raw in map(table, await self.pages("/v2/kubernetes/clusters", "kubernetes_clusters")):
             identifier = text(raw.get("id"), 80)
@@ -344,7 +358,7 @@ class DigitalOceanAccount(RentedAccount):
             raise self.odd(f"a {what} without an id")
         size = number(raw.get("size_gigabytes"))
         droplet = table(raw.get("droplet")).get("id")
-        # Free while it is assigned; unassigned it is not, and the API does not tell the price.
+        # Free while assigned; unassigned it is charged, at a price that the API does not report.
         free = what == "address" and type(droplet) is int
         return Leftover(
             what=what,
@@ -361,7 +375,10 @@ class DigitalOceanAccount(RentedAccount):
 
 
 def _next_page(address: object, *, after: int) -> str:
-    """Return the number of the next page; empty = none. The address itself is not followed: it might be anywhere."""
+    """Return the number of the next page; empty = none.
+
+    The URL is not followed, as it is untrusted.
+    """
     try:
         page = int(parse_qs(urlsplit(str(address)).query).get("page", ["0"])[-1])
     except ValueError:
@@ -372,7 +389,10 @@ def _next_page(address: object, *, after: int) -> str:
 
 
 def _hanging(data: object) -> Iterator[tuple[tuple[str, float | None], bool]]:
-    """Read what hangs on a droplet: a part, and whether it bills already. What a key may not see is left out there."""
+    """Yield the attached resources, and whether they bill already.
+
+    Some may be hidden from the key.
+    """
     found = table(data)
     for key, what, bills in HANGING:
         items = found.get(key, found.get("floating_ips") if key == "reserved_ips" else None)
@@ -386,7 +406,7 @@ def _hanging(data: object) -> Iterator[tuple[tuple[str, float | None], bool]]:
 
 
 def _unasked(droplet: Mapping[str, object]) -> Parts:
-    """Return what the droplet itself says that hangs on it, at prices that were not told."""
+    """Return the resources that the droplet itself lists, without prices."""
     known = all(isinstance(droplet.get(key), list) for key in ("volume_ids", "snapshot_ids"))
     if known and not droplet["volume_ids"] and not droplet["snapshot_ids"]:
         return ()
@@ -394,14 +414,14 @@ def _unasked(droplet: Mapping[str, object]) -> Parts:
 
 
 def _backups(droplet: Mapping[str, object]) -> Parts:
-    """Return the backups, which cost extra; the API does not tell how much."""
+    """Return the backups, which cost extra at a price that the API does not report."""
     if "backups" in array(droplet.get("features")):
         return (("backups", None),)
     return ()
 
 
 def _amount(value: object) -> float | None:
-    """Return a sum of money that comes as a string, below zero too; None for what is none."""
+    """Return a sum of money given as a string, which may be negative; None if it is invalid."""
     try:
         found = float(value) if isinstance(value, str) else math.nan
     except ValueError:
@@ -413,9 +433,10 @@ def _amount(value: object) -> float | None:
 
 # Finds and rents GPU droplets: DigitalOcean's sizes, and the one creation call.
 #
-# https://docs.digitalocean.com/reference/api/ (sizes, droplets, SSH keys; OpenAPI of 2026-08). A creation is
-# answered with 202, which says that it was accepted and nothing more. 422 means that the size is not to be
-# had, or that the account may have no more droplets: only its words tell, and nothing was made either way.
+# https://docs.digitalocean.com/reference/api/ (sizes, droplets, SSH keys; OpenAPI of 2026-08). A
+# creation returns 202, which only means accepted. 422 means that the size is unavailable, or that
+# the account has reached its droplet limit: only its message differs, and nothing was made in
+# either case.
 
 
 class DigitalOceanMarket(RentedMarket):
@@ -424,18 +445,18 @@ class DigitalOceanMarket(RentedMarket):
     def __init__(
         self, account: RentedAccount, pages: Pages, parse: Callable[[object], Machine]
     ) -> None:
-        """Wrap an account.
+        """Create the market of an account.
 
         Args:
-            account: That pays.
-            pages: Asks for all pages of a list: its path, and the key of what is in it.
-            parse: Reads a droplet.
+            account: The account that pays.
+            pages: Requests all pages of a list: its path, and the key of its items.
+            parse: Parses a droplet.
         """
         super().__init__(account)
         self._pages, self._parse = pages, parse
 
     async def offers(self, wish: Wish) -> tuple[Offer, ...]:
-        """Return the sizes with that GPU that can be had now; see `Market.offers`."""
+        """Return the available sizes with that GPU; see `Market.offers`."""
         check_wish(
             "DigitalOcean", wish, currency="USD", spot="DigitalOcean rents no droplet as spot"
         )
@@ -469,7 +490,7 @@ class DigitalOceanMarket(RentedMarket):
             gpu=_model(size),
             gpu_count=wish.gpu_count,
             gpu_memory_gb=_memory(size),
-            # The whole droplet with its disks; a price of 0 would be a gift, and is not believed.
+            # The price of the whole droplet with its disks; 0 is not believed.
             compute_per_hour=number(size.get("price_hourly")) or None,
             storage_per_hour=0.0,
             in_per_gb=None,
@@ -517,7 +538,7 @@ class DigitalOceanMarket(RentedMarket):
         return f"{self.told(self.creation(offer, wish, token))} (before it, POST /v2/account/keys if the key is new)"
 
     async def prepare(self, wish: Wish, token: str) -> Mapping[str, object]:
-        """Register the public key, if the account has it not: a droplet takes only such keys."""
+        """Register the public key if it is new. A droplet accepts only registered keys."""
         if not wish.public_key:
             raise ProviderError(
                 "a droplet needs a public key: without one DigitalOcean makes a password, which rgt cannot use",
@@ -533,7 +554,7 @@ class DigitalOceanMarket(RentedMarket):
         return {}
 
     async def find(self, token: str) -> tuple[Instance, ...]:
-        """Look for the name, which DigitalOcean compares whole and without regard to case."""
+        """Find droplets by name, which DigitalOcean compares as a whole, ignoring case."""
         found = await self._pages(
             f"/v2/droplets?type=gpus&name={quote(token, safe='')}", "droplets"
         )
@@ -558,11 +579,11 @@ def _is_wished(wish: Wish, size: Mapping[str, object]) -> bool:
 
 
 ANYWHERE = "any"
-"""In the id of an offer, where the place of a region: wherever there is one."""
+"""Used instead of a region in an offer's id: any region."""
 
 
 def fingerprint(public_key: str) -> str:
-    """Return the MD5 fingerprint of a public key, which is DigitalOcean's name for keys.
+    """Return the MD5 fingerprint of a public key, DigitalOcean's id for keys.
 
     Raises:
         BadAnswer: it is not a public key; nothing was sent.

@@ -1,12 +1,12 @@
-"""dstack through its server's API (https://dstack.ai/docs/reference/api/http/), tested on server 0.22.5 (2026-11).
+"""dstack's server API (https://dstack.ai/docs/reference/api/http/), tested on 0.22.5 (2026-11).
 
-The machine is an *instance* of a fleet, not a run: when a run is stopped its instance turns idle and bills on until its
-idle duration is over, three days unless the fleet says otherwise. So there is no park, and what ends the bill is the
-deletion of the instance, which the server refuses while a run uses it.
+The machine is an *instance* of a fleet, not a run: after a run is stopped, its instance becomes
+idle and keeps billing until its idle duration ends, three days by default. So there is no park, and
+only deleting the instance ends the bill, which the server refuses while a run uses it.
 
-The list is always requested with the terminated instances: ``only_active`` leaves out every state but idle and busy, so
-that a machine that is being created or terminated, and bills, would seem to be gone. A terminated instance stays in the
-list, and its number in the fleet is given to the next one: see `DstackAccount.fetch`.
+The list is always requested with terminated instances: ``only_active`` omits every state but idle
+and busy, so a machine being created or terminated, which bills, would look gone. A terminated
+instance stays in the list, and its number in the fleet is reused: see `DstackAccount.fetch`.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from rgt_tui.providers.rented import START, Call, Machine, RentedAccount, state_
 VENDOR = "https://sky.dstack.ai"
 KEY_ENV = "DSTACK_TOKEN"
 PAGE = 1000
-"""Instances in one answer: https://github.com/dstackai/dstack (schemas/instances.py, 2026-08)."""
+"""Instances per answer: https://github.com/dstackai/dstack (schemas/instances.py, 2026-08)."""
 VOLUME_PAGE = 100
-"""Volumes in one answer, the most that the server accepts (schemas/volumes.py)."""
+"""Volumes per answer, the server's maximum (schemas/volumes.py)."""
 RUNS_AGE = 300.0
-"""Seconds for which it is good which machine of a provider an instance is."""
+"""Seconds for which the mapping from instances to the providers' machines is valid."""
 STATES = {
     "pending": (Lifecycle.STARTING, MeterKind.UNKNOWN),
     "provisioning": (Lifecycle.STARTING, MeterKind.COMPUTE_AND_STORAGE),
@@ -56,7 +56,7 @@ STATES = {
     "terminating": (Lifecycle.RUNNING, MeterKind.UNKNOWN),
     "terminated": (Lifecycle.GONE, MeterKind.NONE),
 }
-"""``status`` → what it is and what is charged: an idle instance is charged as one that works."""
+"""``status`` → state, and what is charged: an idle instance is charged like a busy one."""
 MEANS = {
     "invalid_credentials": 401,
     "not_authenticated": 401,
@@ -72,9 +72,8 @@ REFUSALS: dict[int | str, Proof] = {
     422: Proof.NOTHING,
     429: Proof.NOTHING,
 }
-"""https://dstack.ai/docs/reference/api/http/ (verified on server 0.22.5, 2026-11).
-
-400 is also the answer while a run uses the instance, 403 the one to a wrong token, 422 the one to a malformed body.
+"""https://dstack.ai/docs/reference/api/http/ (verified on server 0.22.5, 2026-11). 400 is also
+returned while a run uses the instance, 403 for a wrong token, 422 for a malformed body.
 """
 ANSWERS = {Verb.PARK: {}, Verb.DESTROY: REFUSALS}
 
@@ -98,7 +97,7 @@ def wrong(data: object) -> Wrong | None:
 
 
 class DstackAccount(RentedAccount):
-    """What one token shows of one server."""
+    """What one token can access on one server."""
 
     platform: ClassVar[str] = "dstack"
     labels: ClassVar[Mapping[Verb, str]] = {Verb.DESTROY: "dstack fleet delete"}
@@ -113,16 +112,17 @@ class DstackAccount(RentedAccount):
     def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
         super().__init__(ref, http, clock)
         self._below: dict[str, str] = {}
-        """Host → the id by which the provider below knows the machine."""
+        """Host → the machine's id at the underlying provider."""
         self._below_pause = Pause()
         self._uuids: dict[str, str] = {}
-        """Id → the server's own identifier of the instance that was first read under it."""
+        """Id → the server's own identifier of the instance first read under it."""
 
     async def fetch(self, instance: str) -> Machine:
-        """Read one instance from the list of its project: the server reads no single one by name.
+        """Find one instance in the list of its project: the server has no call to read one by name.
 
-        A later instance of the fleet gets the number of a terminated one. So the first instance that was read under an
-        id stays the one that the id means: another one must not be taken for it, and be deleted in its place.
+        A later instance of the fleet reuses the number of a terminated one. So an id permanently
+        means the first instance read under it: another one must not be mistaken for it, and deleted
+        instead.
         """
         rows = [
             one for one in await self._listed(instance.partition("/")[0]) if one[1].id == instance
@@ -144,18 +144,21 @@ class DstackAccount(RentedAccount):
         raise NotFound(f"dstack's list lacks {printable(instance, 120)}", console=self.http.console)
 
     async def fetch_all(self) -> tuple[Machine, ...]:
-        """Read the instances of all projects that the token may see, without the terminated ones."""
+        """Read the instances of all projects that the token may see, except terminated ones."""
         rows = await self._listed(None)
         return tuple(machine for _, machine in rows if machine.lifecycle is not Lifecycle.GONE)
 
     async def _listed(self, project: str | None) -> list[tuple[str, Machine]]:
-        """Return every instance, terminated ones included, with the server's own identifier; the newest first."""
+        """Return every instance, including terminated ones, with the server's identifier.
+
+        Newest first.
+        """
         body = {"only_active": False, **({"project_names": [project]} if project else {})}
         found = []
         for raw in await self._pages("instances", body, PAGE, "created"):
             one = table(raw)
             if one.get("status") == "terminated" and not one.get("fleet_name"):
-                continue  # From before fleets existed: no id, and nothing that bills.
+                continue  # From before fleets existed: without an id, and not billed.
             uuid = text(one.get("id"), 80)
             if uuid is None:
                 raise self.odd("an instance without an id")
@@ -165,7 +168,7 @@ class DstackAccount(RentedAccount):
     async def _pages(
         self, what: str, body: Mapping[str, object], limit: int, since: str
     ) -> tuple[object, ...]:
-        """Return a complete list, which the server continues after the time and the id of its last item."""
+        """Return a complete list; the server continues after the last item's time and id."""
 
         async def read(cursor: str | None) -> Page:
             after = dict(zip(("prev_created_at", "prev_id"), (cursor or "").split(), strict=False))
@@ -184,10 +187,10 @@ class DstackAccount(RentedAccount):
         return await read_pages(read, what, self.odd)
 
     def parse(self, raw: object) -> Machine:
-        """Read one instance.
+        """Parse one instance.
 
         Raises:
-            BadAnswer: it has no project, fleet or number; anything else that is odd becomes None.
+            BadAnswer: it has no project, fleet or number; any other invalid field becomes None.
         """
         box = table(raw)
         place = box.get("instance_num")
@@ -219,7 +222,7 @@ class DstackAccount(RentedAccount):
         )
 
     def call(self, what: str, instance: str) -> Call | None:
-        """Return the call that deletes one instance of a fleet: never the whole fleet, and never by force."""
+        """Return the call that deletes one instance of a fleet, never all of it, never forced."""
         if what != Verb.DESTROY:
             return None
         project, fleet, place = instance.split("/")
@@ -227,7 +230,7 @@ class DstackAccount(RentedAccount):
         return Call("POST", f"/api/project/{project}/fleets/delete_instances", body)
 
     async def learn(self, machines: tuple[Machine, ...]) -> None:
-        """Learn which machine of a provider each instance is, seldom: one box must not be counted twice."""
+        """Learn, rarely, which provider machine each instance is, so that no box counts twice."""
         await super().learn(machines)
         if machines and not self._below_pause.left(self.clock()):
             self._below_pause.begin(self.clock(), RUNS_AGE)
@@ -248,11 +251,11 @@ class DstackAccount(RentedAccount):
                 self._below.update((host, below) for host, below in pairs if host and below)
 
     def below(self, machine: Machine) -> str | None:
-        """Return the machine's id at the underlying provider, as far as its run tells."""
+        """Return the machine's id at the underlying provider, if its run reports it."""
         return self._below.get(machine.host or "")
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """List the volumes: they outlive runs and instances. dstack reports what one has cost, not its price."""
+        """List the volumes, which outlive runs. Dstack reports their past cost, not prices."""
         found = await self._pages("volumes", {"only_active": True}, VOLUME_PAGE, "created_at")
         return tuple(map(self._leftover, found))
 
@@ -280,7 +283,7 @@ class DstackAccount(RentedAccount):
         )
 
     def judge(self, what: str, data: object) -> str:
-        """Insist on the empty answer that is documented."""
+        """Require the documented empty answer."""
         if data is not None:
             raise BadAnswer(
                 "dstack did not answer as documented; read the state",

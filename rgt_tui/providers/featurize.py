@@ -1,8 +1,8 @@
-"""Featurize: its one call releases an instance; nothing tells what an instance is or costs.
+"""Featurize: its one call releases an instance; no call reports an instance's state or cost.
 
-As of the vendor's client, featurize 0.0.27 on PyPI (verified 2024-03): no list, no state, no price, no balance; an
-error comes with status 200 and a ``status`` that is not 0. A release leaves nothing but the cloud storage, and whether
-it was done shows the console alone.
+As of the vendor's client, featurize 0.0.27 on PyPI (verified 2024-03): no list, no state, no price,
+no balance; errors have status 200 and a nonzero ``status``. A release keeps only the cloud storage,
+and only the console shows whether it was done.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEY_ENV = "FEATURIZE_API_TOKEN"
 RELEASE = "release"
 _ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
 ANSWERS: Answers = {verb: {} for verb in Verb}
-"""Its codes stand nowhere: featurize 0.0.27 on PyPI (verified 2024-03)."""
+"""Its error codes are undocumented: featurize 0.0.27 on PyPI (verified 2024-03)."""
 
 
 def open_account(ref: ProviderRef, context: Context) -> FeaturizeAccount:
@@ -43,7 +43,7 @@ def open_account(ref: ProviderRef, context: Context) -> FeaturizeAccount:
 
 
 def wrong(data: object) -> Wrong | None:
-    """Tell an error, ``{"status": 40001, "message": …}``, from a success, whose status is 0."""
+    """Return the error of a body like ``{"status": 40001, "message": …}``; 0 means success."""
     if not isinstance(data, dict) or "status" not in data or data["status"] == 0:
         return None
     code = printable(data["status"], 40)
@@ -51,7 +51,7 @@ def wrong(data: object) -> Wrong | None:
 
 
 class FeaturizeAccount(ConsoleAccount):
-    """One account, which can release instances and tells nothing of them."""
+    """One account, which can release instances and reports nothing about them."""
 
     def __init__(
         self, ref: ProviderRef, http: AccountHttp, profile: Profile, clock: Callable[[], float]
@@ -94,7 +94,7 @@ class FeaturizeBox(ConsoleBox):
         return f"POST {self._http.base_url}{printable(_path(instance))}"
 
     async def destroy(self, permit: Permit) -> str:
-        """Release the instance; see `Provider.destroy`. Nothing confirms it but the console."""
+        """Release the instance; see `Provider.destroy`. Only the console confirms it."""
         use_permit(permit, Verb.DESTROY, self.ref, steady())
         if not _ID.fullmatch(self.instance):
             raise PermitRefused(

@@ -1,4 +1,4 @@
-"""HTTP for one account: its key, the hosts that may receive it, and every bad answer as a typed exception."""
+"""HTTP for one account: its key, the hosts that may receive it, and typed exceptions for errors."""
 
 from __future__ import annotations
 
@@ -31,27 +31,31 @@ from rgt_tui.providers.control_plane import (
 )
 
 TIMEOUT_S = 10.0
-"""Seconds without a byte. Long enough for a slow control plane, short enough that a person at a dialog is told."""
+"""Seconds without a byte. Enough for a slow control plane, and short enough for a person in a
+dialog.
+"""
 MAX_BODY = 8 << 20
-"""Bytes; a list of 200 machines is well under one MiB."""
+"""Maximum bytes of an answer; a list of 200 machines is well under one MiB."""
 BACK_OFF = 15.0
-"""Seconds to leave a server alone after a 429 that does not say how long."""
+"""Seconds without requests after a 429 that does not say how long to wait."""
 LONGEST_PAUSE = 900.0
-"""The most of such seconds, whatever the server says: a meter that is not read for days is money that nobody sees."""
+"""Maximum of such seconds, whatever the server says: a meter unread for days hides its cost."""
 SKEW_S = 60.0
-"""A `Date` header has whole seconds, and an answer may come from a queue: less than this is no difference."""
+"""Clock differences below this are ignored: a `Date` header has whole seconds, and answers may be
+queued.
+"""
 
 
 class Wrong(msgspec.Struct, frozen=True):
-    """What a body says that went wrong, whatever the status of the answer: some platforms leave that at 200."""
+    """The error in a body, regardless of the HTTP status, which some platforms leave at 200."""
 
     code: str
-    """The platform's own word; it goes into ``ProviderError.code``."""
+    """The platform's own code; it becomes ``ProviderError.code``."""
     text: str = ""
     means: int | None = None
-    """The status that other platforms would have answered with; None = the answer's own."""
+    """The equivalent HTTP status; None = the answer's own."""
     made: str = ""
-    """Id of what was made all the same; it goes into ``ProviderError.made``."""
+    """Id of a machine made despite the error; it becomes ``ProviderError.made``."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -59,22 +63,22 @@ class Answer(msgspec.Struct, frozen=True):
 
     status: int
     data: object
-    """Decoded JSON; None where the body is empty."""
+    """Decoded JSON; None if the body is empty."""
     more: bool
-    """True when a header says that this is not all of it."""
+    """True if a header announces more data."""
     headers: Mapping[str, str] = {}
-    """Names in small letters."""
+    """Names in lower case."""
 
 
 class RawExchange(msgspec.Struct, frozen=True):
-    """One request and its answer, as they were."""
+    """One request and its answer, unmodified."""
 
     method: str
     path: str
     body: object
     status: int
     headers: dict[str, str]
-    """Those of `RECORDED_HEADERS`."""
+    """Those in `RECORDED_HEADERS`."""
     content: bytes
 
 
@@ -82,7 +86,7 @@ RECORDED_HEADERS = ("content-type", "link", "retry-after", "ratelimit", "x-skypi
 
 
 class AccountHttp:
-    """Requests to one control plane with one key. Nothing is retried here."""
+    """Sends requests to one control plane with one key. Nothing is retried here."""
 
     def __init__(
         self,
@@ -96,17 +100,17 @@ class AccountHttp:
         scheme: str = "Bearer ",
         wrong: Callable[[object], Wrong | None] = lambda _: None,
     ) -> None:
-        """Wrap a server; nothing is sent.
+        """Create a client for a server; nothing is sent.
 
         Args:
-            base_url: Its address.
+            base_url: Its URL.
             key: Returns the key, or raises `AuthError`.
             console: Page on which a person can do the same.
-            clock: Epoch seconds.
-            timeout_s: Without a byte.
-            header: In which the key goes.
-            scheme: What stands before the key there.
-            wrong: Tells of a decoded body, of any status, whether it is an error.
+            clock: Returns Unix time.
+            timeout_s: Limit without a byte.
+            header: Header with the key.
+            scheme: Prefix of the key in it.
+            wrong: Returns the error in a decoded body of any status, or None.
         """
         self.base_url = base_url.rstrip("/")
         self.console = console
@@ -115,30 +119,32 @@ class AccountHttp:
         self._wrong = wrong
         self._clock = clock
         self.skew: float | None = None
-        """Seconds that the client's clock is ahead of the server's, by its last answer; None = they agree."""
+        """Seconds that the client's clock is ahead of the server's, by its last answer; None = no
+        difference.
+        """
         self._quiet = Pause()
         self._timeout_s = timeout_s
         self._on_read: Callable[[RawExchange], None] | None = None
         self._total_s = 3 * timeout_s
-        # A proxy for the loopback would be a mistake, and redirects could carry the key elsewhere.
+        # A proxy for the loopback would be a mistake, and redirects could leak the key.
         self._http = httpx.AsyncClient(
             follow_redirects=False,
-            # Plain http, to the loopback alone, has no certificates to load.
+            # Plain http, used for the loopback only, needs no certificates.
             verify=not base_url.startswith("http://"),
             trust_env=not is_loopback(base_url),
         )
 
     @property
     def host(self) -> str:
-        """Host and port, for a person."""
+        """Host and port, as text."""
         return printable(self.base_url.rpartition("//")[2].rpartition("@")[2].partition("/")[0], 80)
 
     def server_time(self) -> float:
-        """Return epoch seconds by the server's clock: what it says of its machines' times is by that one."""
+        """Return Unix time by the server's clock, which is used for the times of its machines."""
         return self._clock() - (self.skew or 0.0)
 
     def _note_date(self, header: str | None, sent_at: float) -> None:
-        """Compare the clocks: a client's clock that was set by a month would make every price × time a lie.
+        """Compare the clocks. A client clock that is off by a month would falsify all costs.
 
         The header: https://www.rfc-editor.org/rfc/rfc9110#section-6.6.1
         """
@@ -150,27 +156,30 @@ class AccountHttp:
         self.skew = skew if abs(skew) > max(SKEW_S, abs(now - sent_at)) else None
 
     async def get(self, path: str, *, silent_s: float | None = None) -> Answer:
-        """Read something. Waits out a rate limit by refusing at once, so that polling cannot make it worse.
+        """Send a GET request.
+
+        During a rate limit it fails at once, so that polling cannot extend it.
 
         Args:
-            path: With its query.
-            silent_s: Seconds without a byte that are normal for this answer; None = the limit of all others.
+            path: Path with query.
+            silent_s: Seconds without a byte that are normal for this answer; None = the usual
+                limit.
 
         Raises:
-            ProviderError: one of its kinds, by what went wrong.
+            ProviderError: a subclass by kind of error.
         """
         return await self.ask("GET", path, silent_s=silent_s)
 
     async def ask(
         self, method: str, path: str, body: object = None, *, silent_s: float | None = None
     ) -> Answer:
-        """Read something by a method that is not always GET; see `get`."""
+        """Read something with a method other than GET; see `get`."""
         if left := self._quiet.left(self._clock()):
             raise self._limited(left)
         return await self._exchange(method, path, body, silent_s)
 
     def record_reads(self, on_read: Callable[[RawExchange], None]) -> None:
-        """From now on, pass on every answer to a read, and refuse every call that acts."""
+        """Pass every answer to a read to `on_read` from now on, and refuse every call that acts."""
         self._on_read = on_read
 
     async def send(
@@ -179,7 +188,7 @@ class AccountHttp:
         """Send one request that may change something, once; see `get`.
 
         Raises:
-            ProviderError: one of its kinds, by what went wrong.
+            ProviderError: a subclass by kind of error.
         """
         if self._on_read is not None:
             raise ProviderError(
@@ -190,7 +199,8 @@ class AccountHttp:
     async def _exchange(
         self, method: str, path: str, body: object, silent_s: float | None
     ) -> Answer:
-        # Asked for at each use: it also checks, before anything is sent, that this server may have it.
+        # Read at each use: this also checks, before anything is sent, that this server may receive
+        # it.
         try:
             key = self._key().reveal()
         except AuthError as error:
@@ -210,7 +220,7 @@ class AccountHttp:
         sent_at = self._clock()
         timeout = httpx.Timeout(silent_s or self._timeout_s, connect=self._timeout_s / 2)
         try:
-            # The whole exchange is bounded, too: a server may send a byte now and then for ever.
+            # The whole exchange is limited as well: a server could send single bytes forever.
             async with (
                 asyncio.timeout(self._total_s + (silent_s or 0.0)),
                 self._http.stream(
@@ -221,16 +231,15 @@ class AccountHttp:
                 raw = await self._body(response)
                 self._pass_on(method, path, body, response, raw)
                 return self._judge(response, raw, f"{method} {path}")
-        except (
-            httpx.InvalidURL
-        ):  # such as one that goes on with what the server said of the next page
+        except httpx.InvalidURL:  # e.g. a URL containing the server's own next page
             raise BadAnswer(
                 f"{self.host} cannot be asked for {printable(path, 80)}; nothing was sent",
                 console=self.console,
                 sent=False,
             ) from None
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            # `from None` throughout: the chained exception holds the request, and with it the key.
+            # `from None` throughout: the chained exception contains the request, and with it the
+            # key.
             raise Unreachable(
                 f"{self.host} cannot be reached ({type(error).__name__}); nothing was sent; try again",
                 sent=False,
@@ -255,7 +264,7 @@ class AccountHttp:
             self._on_read(RawExchange(method, path, body, response.status_code, headers, content))
 
     async def _body(self, response: httpx.Response) -> bytes:
-        # An answer that is packed several times over unpacks to more than there is memory, from one piece of it.
+        # A body compressed several times could expand beyond memory from one chunk.
         packed = response.headers.get("content-encoding", "identity").strip().lower()
         if packed not in ("identity", "gzip", "x-gzip"):
             raise BadAnswer(
@@ -295,7 +304,7 @@ class AccountHttp:
     def _error(
         self, response: httpx.Response, data: object, what: str, wrong: Wrong
     ) -> ProviderError:
-        """Return the kind of error that an answer is."""
+        """Return the error for an answer."""
         status, console = response.status_code, self.console
         words = (
             printable(wrong.text or wrong.code)
@@ -330,9 +339,10 @@ class AccountHttp:
         )
 
     def _blocked(self, status: int) -> ProviderError:
-        """Return the error for Cloudflare's ban of a program by its User-Agent: the platform has not seen the request.
+        """Return the error for Cloudflare's ban by User-Agent; the platform never saw the request.
 
-        The answer's text: https://github.com/source-cooperative/data.source.coop/issues/134 (2026-05)
+        The answer's text: https://github.com/source-cooperative/data.source.coop/issues/134
+        (2026-05)
         """
         return BadAnswer(
             f"Cloudflare, in front of {self.host}, refused this program ({status}, error code: 1010) before the key "
@@ -353,7 +363,7 @@ class AccountHttp:
         return data
 
     def _note_limits(self, headers: httpx.Headers) -> None:
-        """Leave the server alone when it says that no request is left.
+        """Pause when the server reports that no requests remain.
 
         The header: https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/
         """
@@ -382,7 +392,7 @@ class AccountHttp:
 
 
 def _decoded(raw: bytes) -> object:
-    """Return the JSON of a body; None where it is none."""
+    """Return the JSON of a body; None if it is invalid."""
     try:
         data: object = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -391,10 +401,10 @@ def _decoded(raw: bytes) -> object:
 
 
 def _detail(data: object) -> str:
-    """Return the words of an error's body, cleaned for a terminal.
+    """Return the message of an error's body, cleaned for a terminal.
 
-    RFC 9457 has ``detail`` and ``title``; dstack's ``detail`` holds ``msg``, in an object or a list of them; RunPod
-    answers a start without room with ``error`` alone.
+    RFC 9457 has ``detail`` and ``title``; dstack's ``detail`` has ``msg``, in an object or a list
+    of them; RunPod answers a start without capacity with ``error`` alone.
     """
     if isinstance(data, list) and data:
         return _detail(data[0])
@@ -407,7 +417,7 @@ def _detail(data: object) -> str:
 
 
 def _retry_after(value: str | None, now: float) -> float | None:
-    """Return the seconds of a Retry-After header, which is a number or a date (RFC 9110 section 10.2.3)."""
+    """Return the seconds of a Retry-After header, a number or a date (RFC 9110 section 10.2.3)."""
     if not value:
         return None
     if value.strip().isdecimal():
@@ -419,7 +429,7 @@ def _retry_after(value: str | None, now: float) -> float | None:
 
 
 def _date(value: str | None) -> float | None:
-    """Return the epoch seconds of a date in a header; None where there is none that can be read."""
+    """Return the Unix time of a date header; None if it is missing or unreadable."""
     try:
         if not value:
             return None
@@ -434,13 +444,15 @@ OTHERS = (
     "ANTHROPIC", "WANDB", "VAST", "LAMBDA", "DOCKER", "NPM", "PYPI", "TWINE", "SLACK", "SSH", "KUBE", "VAULT",
     "CLOUDFLARE", "RUNPOD", "AUTODL", "DIGITALOCEAN", "PAPERSPACE", "FEATURIZE", "DSTACK", "SKYPILOT",
 )  # fmt: skip
-"""How the variables of other services begin, before an underscore: a key of theirs is never this provider's."""
+"""Prefixes of other services' variables, before an underscore: their keys never belong to this
+provider.
+"""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-"""Hosts to which plain http is safe: the bytes never leave the machine."""
+"""Hosts for which plain http is safe, because the bytes never leave the machine."""
 
 
 def is_loopback(base_url: str) -> bool:
-    """Tell whether `base_url` names this very machine."""
+    """Return whether `base_url` is this machine."""
     try:
         return (urlsplit(base_url).hostname or "") in LOOPBACK
     except ValueError:
@@ -448,11 +460,11 @@ def is_loopback(base_url: str) -> bool:
 
 
 def check_base_url(base_url: str, vendor: str, key_env: str | None, default_env: str) -> None:
-    """Refuse to send a key where it does not belong.
+    """Refuse to send a key to the wrong server.
 
-    A fleet file can be shared, so its ``base_url`` must not be able to collect the vendor's key: a foreign
-    server, also one on the loopback, gets only a key that the fleet file names for it, and elsewhere only over https.
-    A variable that is known to be another service's goes nowhere.
+    A fleet file can be shared, so its ``base_url`` must not be able to collect the vendor's key:
+    another server, even on the loopback, gets only a key that the fleet file names for it, and
+    elsewhere only over https. A variable known to belong to another service is never sent.
 
     Raises:
         AuthError: with the reason.
@@ -481,14 +493,14 @@ def check_base_url(base_url: str, vendor: str, key_env: str | None, default_env:
 
 SERVICE = "rgt"
 PATIENCE_S = 2.0
-"""Seconds to wait for a keyring at the first question; it goes on in its thread, and counts at a later one."""
+"""Seconds to wait for the keyring's first answer; it continues in its thread, for a later call."""
 
 
 class KeyStore:
-    """Asks the keyring once for each name, in a thread.
+    """Queries the keyring once per name, in a thread.
 
     Args:
-        patience_s: For the first answer.
+        patience_s: Limit for the first answer.
     """
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
@@ -498,11 +510,11 @@ class KeyStore:
 
     @staticmethod
     def there() -> bool:
-        """Tell whether the library is installed."""
+        """Return whether the library is installed."""
         return importlib.util.find_spec("keyring") is not None
 
     def key(self, name: str) -> str:
-        """Return the key stored under the name of a variable; empty = none, or no answer yet."""
+        """Return the key stored under a variable's name; empty = none, or no answer yet."""
         if name not in self._asked:
             if not self.there():
                 return ""
@@ -518,16 +530,14 @@ class KeyStore:
         try:
             read: Callable[[str, str], str | None] = importlib.import_module("keyring").get_password
             found = read(SERVICE, name)
-        except (
-            Exception
-        ):  # a back end without a session, a locked one, a broken one: there is no key then
+        except Exception:  # a keyring without a session, locked or broken: no key
             return
         if isinstance(found, str):
             self._answers[name] = found.strip()
 
 
 STORE = KeyStore()
-"""The process's own: a keyring that asks its person must not do so at every reading."""
+"""The process-wide keyring: one that prompts the user must not do so at every reading."""
 
 
 def find_key(
@@ -539,15 +549,15 @@ def find_key(
     vendor_files: Sequence[tuple[Path, Callable[[Path], str]]] = (),
     store: KeyStore = STORE,
 ) -> Secret:
-    """Find a vendor's key: the environment first, then the file that its own tools write, then the keyring.
+    """Find a vendor's key: in the environment, then the vendor tools' files, then the keyring.
 
     Args:
         env: The environment.
-        key_env: The variable that the fleet file names; it is then the only place looked at.
+        key_env: The variable that the fleet file names; then the only place searched.
         default_env: The vendor's own variable.
-        console: Where keys are made, for the message.
-        vendor_files: Those files in their order, each with what reads a key from it, or an empty text.
-        store: The keyring, in which a key stands under the variable's name.
+        console: Where keys are created, for the message.
+        vendor_files: The files in order, each with a function that returns its key, or "".
+        store: The keyring, with keys stored under the variable's name.
 
     Raises:
         AuthError: no key, or one that cannot be a header.
@@ -586,24 +596,24 @@ def open_http(
     wrong: Callable[[object], Wrong | None] = lambda _: None,
     keyless: bool = False,
 ) -> AccountHttp:
-    """Return the HTTP of the account that a box belongs to: at the vendor, or where the fleet file says.
+    """Return the HTTP client for a box's account, at the vendor or the fleet file's server.
 
     Args:
-        ref: What the fleet file says of the box's provider.
+        ref: The box's provider in the fleet file.
         context: Clock, environment, limits.
-        vendor: The vendor's address.
+        vendor: The vendor's URL.
         console: The vendor's web page.
         key_env: The vendor's own variable for the key.
-        vendor_files: The vendor's own files with the key, below the home directory, each with what reads it. What
-            begins with ``.config/`` is below ``$XDG_CONFIG_HOME`` where that is set.
+        vendor_files: The vendor's key files in the home directory, each with its reader. Paths in
+            ``.config/`` are in ``$XDG_CONFIG_HOME`` if that is set.
         header: As for `AccountHttp`.
         scheme: As for `AccountHttp`.
         wrong: As for `AccountHttp`.
-        keyless: A server on the loopback for which the fleet file names no key is asked without one.
+        keyless: A server on the loopback without a key in the fleet file is used without one.
     """
     base_url = ref.base_url or vendor
     console = console if base_url == vendor else base_url
-    # The vendor's own file holds the vendor's key: it is not for a server on the loopback.
+    # The vendor's file has the vendor's key, which must not be sent to a server on the loopback.
     files = (
         ()
         if is_loopback(base_url)
@@ -640,7 +650,10 @@ def open_http(
 
 
 def _at_home(path: str, context: Context) -> Path:
-    """Return where a vendor's tool keeps a file (https://specifications.freedesktop.org/basedir-spec/latest/)."""
+    """Return the path of a vendor tool's file.
+
+    https://specifications.freedesktop.org/basedir-spec/latest/
+    """
     configured = context.env.get("XDG_CONFIG_HOME", "")
     if path.startswith(".config/") and configured:
         return Path(configured) / path.removeprefix(".config/")

@@ -1,13 +1,13 @@
-"""Kubernetes through kubectl, which handles every way to log in: the machine is a Job or a bare pod.
+"""Kubernetes through kubectl, which handles all logins: the machine is a Job or a bare pod.
 
-A Job is parked by suspending it (its pods end, the Job is kept) and destroyed by deleting it *with* its pods; a pod
-that something owns would only be made anew, so that nothing is done to it: the call goes to its owner. What bills is
-the node, whether a pod runs on it or not, and kubectl does not tell its price.
+A Job is parked by suspending it (its pods end, the Job remains) and destroyed by deleting it *with*
+its pods. A pod with an owner would only be recreated, so it is never deleted: the call is sent to
+its owner. The node bills whether a pod runs on it or not, and kubectl does not report its price.
 
-Rights are often limited to a namespace, and to reading objects by name. So lists are requested for the namespaces of
-the boxes alone, and where a list is refused, each box is read by name.
-https://kubernetes.io/docs/concepts/workloads/controllers/job/, https://kubernetes.io/docs/reference/kubectl/ (verified
-2026-11).
+Permissions are often limited to a namespace, and to reading objects by name. So lists are requested
+only for the namespaces of the boxes, and if a list is refused, each box is read by name.
+https://kubernetes.io/docs/concepts/workloads/controllers/job/,
+https://kubernetes.io/docs/reference/kubectl/ (verified 2026-11).
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ from rgt_tui.providers.control_plane import (
 
 _PART = r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
 _ID = re.compile(rf"({_PART})/(job|pod)/({_PART})")
-"""``namespace/job/name`` or ``namespace/pod/name``: names are those of https://kubernetes.io/docs/concepts/overview/."""
+"""``namespace/job/name`` or ``namespace/pod/name``: names as in
+https://kubernetes.io/docs/concepts/overview/.
+"""
 _REASON = re.compile(r"Error from server(?: \((\w+)\))?:")
 _NO_LOGIN = "error: You must be logged in to the server"
-"""How kubectl prints ``Unauthorized``, whatever the server's own words are."""
+"""kubectl's text for ``Unauthorized``, whatever the server's message is."""
 NODE_BILLS = (
     "the node bills on, whether a pod runs on it or not, until it is removed from the cluster"
 )
@@ -53,7 +55,7 @@ PHASES = {"Pending": Lifecycle.STARTING, "Running": Lifecycle.RUNNING, "Succeede
 
 
 class Controller(msgspec.Struct, frozen=True):
-    """What owns an object."""
+    """The owner of an object."""
 
     kind: str
     name: str
@@ -61,7 +63,7 @@ class Controller(msgspec.Struct, frozen=True):
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """What every object says of itself."""
+    """The metadata of every object."""
 
     name: str
     namespace: str
@@ -72,25 +74,25 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Resources(msgspec.Struct, frozen=True):
-    """What a container may use at most."""
+    """The limits of a container."""
 
     limits: dict[str, str | int] | None = None
 
 
 class ContainerSpec(msgspec.Struct, frozen=True):
-    """One container, as far as it is used."""
+    """The used fields of a container."""
 
     resources: Resources | None = None
 
 
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """What a pod asks for."""
+    """The specification of a pod."""
 
     containers: tuple[ContainerSpec, ...] = ()
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """How a pod is."""
+    """The status of a pod."""
 
     phase: str = "Unknown"
     start_time: datetime | None = None
@@ -105,7 +107,7 @@ class KubePod(msgspec.Struct, frozen=True):
 
     @property
     def gpus(self) -> int:
-        """How many GPUs it holds: https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/."""
+        """Number of GPUs: https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/."""
         limits = [
             container.resources.limits or {}
             for container in self.spec.containers
@@ -118,28 +120,28 @@ class KubePod(msgspec.Struct, frozen=True):
 
 
 class JobSpec(msgspec.Struct, frozen=True):
-    """What a Job asks for."""
+    """The specification of a Job."""
 
     suspend: bool = False
 
 
 class JobCondition(msgspec.Struct, frozen=True):
-    """One thing that is so of a Job."""
+    """One condition of a Job."""
 
     type: str
     status: str
 
 
 class JobStatus(msgspec.Struct, frozen=True):
-    """How a Job is."""
+    """The status of a Job."""
 
     conditions: tuple[JobCondition, ...] | None = None
     active: int = 0
     """Pods that wait or run and are not being deleted."""
     ready: int | None = None
-    """Those of them that run; None = not said."""
+    """Those of them that run; None = not reported."""
     terminating: int | None = None
-    """Pods that are being deleted and have not ended; None = not said, as by servers before 1.28."""
+    """Pods being deleted that have not ended; None = not reported, as by servers before 1.28."""
 
 
 class KubeJob(msgspec.Struct, frozen=True):
@@ -151,7 +153,7 @@ class KubeJob(msgspec.Struct, frozen=True):
 
     @property
     def over(self) -> str | None:
-        """Complete or Failed; None while it may still run pods."""
+        """``Complete`` or ``Failed``; None while it may still run pods."""
         held = [one.type for one in self.status.conditions or () if one.status == "True"]
         return next((word for word in held if word in ("Complete", "Failed")), None)
 
@@ -165,7 +167,9 @@ REFUSALS: dict[int | str, Proof] = {
     "BadRequest": Proof.NOTHING,
     "MethodNotAllowed": Proof.NOTHING,
 }
-"""Reasons of a Status: https://kubernetes.io/docs/reference/using-api/api-concepts/, as kubectl prints them."""
+"""Reasons of a Status: https://kubernetes.io/docs/reference/using-api/api-concepts/, as printed by
+kubectl.
+"""
 ANSWERS = dict.fromkeys(Verb, REFUSALS)
 
 
@@ -181,7 +185,7 @@ class Kubernetes(OneMachine["KubernetesAccount"]):
 
     @property
     def console_url(self) -> str:
-        """There is no page: the command that shows it."""
+        """The command that shows the object, because there is no page."""
         namespace, _, name = self._instance.partition("/")
         return self._account.written("get", name, f"--namespace={namespace}")
 
@@ -190,7 +194,7 @@ class Kubernetes(OneMachine["KubernetesAccount"]):
         return await self._account.read(instance)
 
     async def list(self) -> tuple[Instance, ...]:
-        """List the Jobs that have not ended, and the bare pods, of the namespaces of all boxes."""
+        """List the unfinished Jobs and the bare pods in the namespaces of all boxes."""
         return await self._account.list()
 
     async def start(self) -> str:
@@ -209,7 +213,7 @@ class Kubernetes(OneMachine["KubernetesAccount"]):
         return await self._account.act(*_suspending(namespace, name, True))
 
     async def destroy(self, permit: Permit) -> str:
-        """Delete the Job with its pods, or a pod that nothing owns; see `Provider.destroy`."""
+        """Delete the Job with its pods, or a pod without an owner; see `Provider.destroy`."""
         use_permit(permit, Verb.DESTROY, self.ref, steady())
         namespace, kind, name = _refused_parts(self._instance)
         if kind == "pod":
@@ -244,19 +248,22 @@ class Kubernetes(OneMachine["KubernetesAccount"]):
         return "delete"
 
     def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
-        """Say what keeps costing money."""
+        """Return what keeps billing."""
         return (
             NODE_BILLS,
             "volumes that were claimed (PersistentVolumeClaim), until they are deleted",
         )
 
     def tiers(self, instance: str) -> dict[str, str]:
-        """Return nothing: what a claim is made of, the pod does not say."""
+        """Return nothing: a pod does not report the storage behind a claim."""
         return {}
 
 
 class KubernetesAccount:
-    """One cluster as one person sees it; remembers what was there, which tells *deleted* from *never there*."""
+    """One cluster as one person sees it.
+
+    It remembers the objects it has seen, to distinguish *deleted* from *never existed*.
+    """
 
     def __init__(self, ref: ProviderRef, line: CommandLine, clock: Callable[[], float]) -> None:
         self.ref = ref
@@ -264,7 +271,7 @@ class KubernetesAccount:
         self._clock = clock
         self._seen: set[str] = set()
         self._namespaces: set[str] = set()
-        """Those of the boxes that were opened."""
+        """Namespaces of the opened boxes."""
 
     def box(self, instance: str) -> Kubernetes:
         """Return the control plane of one Job or pod."""
@@ -273,10 +280,10 @@ class KubernetesAccount:
         return Kubernetes(self, instance)
 
     async def _everywhere(self, what: str) -> list[object]:
-        """Return the objects of a kind in the namespaces of the boxes; without a box, in all.
+        """Return the objects of a kind in the namespaces of the boxes; without boxes, in all.
 
         Raises:
-            ProviderError: `ListRefused` where the person may not list them.
+            ProviderError: `ListRefused` if the person may not list them.
         """
         places = [f"--namespace={name}" for name in sorted(self._namespaces)] or [
             "--all-namespaces"
@@ -287,7 +294,10 @@ class KubernetesAccount:
             raise ListRefused(str(error), code=error.code) from None
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """List the claims of volumes: they outlive Jobs and pods. Kubernetes tells no price."""
+        """List the persistent volume claims, which outlive Jobs and pods.
+
+        Their price is unknown.
+        """
         items = await self._everywhere("persistentvolumeclaims")
         found = []
         for item in items:
@@ -312,11 +322,11 @@ class KubernetesAccount:
         return None
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there are no connections."""
 
     @property
     def source(self) -> str:
-        """Who says so."""
+        """The source of the readings."""
         if self.ref.via:
             return f"kubectl, context {printable(self.ref.via, 80)}"
         return "kubectl, current context"
@@ -332,7 +342,7 @@ class KubernetesAccount:
         """Run a command that changes something, once.
 
         Raises:
-            ProviderError: with the reason of the server's Status as its code, where kubectl prints one.
+            ProviderError: its code is the reason of the server's Status, if kubectl prints one.
         """
         return printable((await self._run(*words)).strip(), 200) or "kubectl said nothing"
 
@@ -354,7 +364,7 @@ class KubernetesAccount:
         raise kinds.get(reason, BadAnswer if reason else Unreachable)(told, code=reason)
 
     async def _items(self, what: str, *which: str) -> tuple[object, ...]:
-        """Return a whole list, or fail: kubectl itself asks for page after page."""
+        """Return a complete list, or fail; kubectl itself requests all pages."""
         data = _decoded(await self._run("get", what, *which, "--output=json"))
         items = data.get("items") if isinstance(data, dict) else None
         if not isinstance(items, list):
@@ -373,7 +383,7 @@ class KubernetesAccount:
         return tuple(_converted(item, KubePod) for item in items)
 
     async def owner(self, namespace: str, name: str) -> Controller | None:
-        """Return what would recreate a pod; None = nothing does, or there is no such pod."""
+        """Return the owner that would recreate a pod; None = none, or there is no such pod."""
         try:
             pod = _converted(await self._one(namespace, "pod", name), KubePod)
         except NotFound:
@@ -381,10 +391,10 @@ class KubernetesAccount:
         return next((one for one in pod.metadata.owner_references or () if one.controller), None)
 
     async def list(self) -> tuple[Instance, ...]:
-        """Return Jobs that have not ended, and pods that nothing owns.
+        """Return unfinished Jobs, and pods without an owner.
 
         Raises:
-            ProviderError: one of the two lists could not be had whole.
+            ProviderError: one of the two lists is incomplete.
         """
         jobs = [_converted(item, KubeJob) for item in await self._everywhere("jobs")]
         pods = [_converted(item, KubePod) for item in await self._everywhere("pods")]
@@ -427,7 +437,7 @@ class KubernetesAccount:
         )
 
     async def read(self, instance: str) -> Meter:
-        """Read one Job with its pods, or one pod; trouble is a meter with an error."""
+        """Read one Job with its pods, or one pod. Errors are returned as a meter with an error."""
         try:
             namespace, kind, name = _parts(instance)
             try:
@@ -451,7 +461,7 @@ class KubernetesAccount:
             return Meter(at=self._clock(), source=self.source, error=str(error))
 
     def _of_orphans(self, pods: tuple[KubePod, ...]) -> Meter | None:
-        """Return the meter of what a deleted Job left: its pods hold their GPUs until they have ended."""
+        """Return the meter for a deleted Job's pods, which hold their GPUs until they end."""
         live = [pod for pod in pods if PHASES.get(pod.status.phase) is not Lifecycle.GONE]
         if live:
             return self._meter(
@@ -461,7 +471,7 @@ class KubernetesAccount:
 
     def _absent(self, instance: str) -> Meter:
         if instance not in self._seen:
-            # A wrong name or another cluster looks just like this: so the meter is unknown, not off.
+            # A wrong name or another cluster looks the same, so the meter is unknown, not off.
             return Meter(
                 lifecycle=Lifecycle.GONE,
                 at=self._clock(),
@@ -477,7 +487,7 @@ class KubernetesAccount:
         return self._meter(life, words, (pod,), () if life is Lifecycle.GONE else ("delete",))
 
     def _of_job(self, job: KubeJob, pods: tuple[KubePod, ...]) -> Meter:
-        """Return the meter of a Job: it is stopped, or over, only when no pod of it is left that runs."""
+        """Return the meter of a Job, which is stopped or over only without running pods."""
         live = [pod for pod in pods if PHASES.get(pod.status.phase) is not Lifecycle.GONE]
         if job.over is not None:
             life, words = Lifecycle.GONE, job.over
@@ -500,9 +510,9 @@ class KubernetesAccount:
         return self._meter(life, words, pods, actions)
 
     def _of_job_alone(self, job: KubeJob) -> Meter:
-        """Return the meter of a Job whose pods may not be listed, by its own count of them.
+        """Return the meter of a Job whose pods may not be listed, by its own pod counts.
 
-        The count of those that are being deleted may be missing: then a suspended Job may still hold its GPUs.
+        The count of terminating pods may be missing: a suspended Job may then still hold its GPUs.
         """
         status = job.status
         left = status.active + (status.terminating or 0)
@@ -526,7 +536,7 @@ class KubernetesAccount:
     def _meter(
         self, life: Lifecycle, words: str, pods: tuple[KubePod, ...], actions: tuple[str, ...] = ()
     ) -> Meter:
-        """Return a meter without a price: what bills is the node."""
+        """Return a meter without a price, because the node is what bills."""
         kinds = {
             Lifecycle.RUNNING: MeterKind.COMPUTE_AND_STORAGE,
             Lifecycle.STARTING: MeterKind.UNKNOWN,
@@ -549,7 +559,7 @@ class KubernetesAccount:
 
 
 def _moments(times: Iterable[datetime | None]) -> list[float]:
-    """Return those that are said, and can be a machine's."""
+    """Return the times that are given and valid."""
     aware = (at if at.tzinfo else at.replace(tzinfo=UTC) for at in times if at is not None)
     return [found for at in aware if (found := moment_of(at.timestamp())) is not None]
 
@@ -560,7 +570,7 @@ def _suspending(namespace: str, name: str, on: bool) -> tuple[str, ...]:
 
 
 def _deleting(namespace: str, kind: str, name: str) -> tuple[str, ...]:
-    # A Job that is deleted without a policy may leave its pods behind, and these keep the GPU.
+    # Deleting a Job without a policy may leave its pods behind, which keep the GPU.
     policy = ("--cascade=background",) if kind == "job" else ()
     return ("delete", kind, name, f"--namespace={namespace}", *policy, "--wait=false")
 
@@ -606,7 +616,10 @@ def _converted(item: object, kind: type[T], key: str | None = None) -> T:
 
 
 def _gigabytes(text: object) -> float | None:
-    """Return the size that a quantity names in GB: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/."""
+    """Return a quantity in GB.
+
+    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+    """
     found = (
         re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([KMGTP]i?)?", text)
         if isinstance(text, str)

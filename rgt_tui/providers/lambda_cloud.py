@@ -1,7 +1,7 @@
-"""Lambda Cloud through its API (https://docs.lambda.ai/api/cloud, OpenAPI 1.10.0, verified 2026-08).
+"""Lambda Cloud's API (https://docs.lambda.ai/api/cloud, OpenAPI 1.10.0, verified 2026-08).
 
-There is no stop: an instance is charged until it is terminated, also after a shutdown on it. The API tells no balance,
-no bill, and no time of the launch.
+There is no stop: an instance is charged until it is terminated, even after a shutdown from inside.
+The API reports no balance, no bill, and no launch time.
 """
 
 from __future__ import annotations
@@ -33,18 +33,20 @@ VENDOR = "https://cloud.lambda.ai"
 CONSOLE = "https://cloud.lambda.ai/instances"
 KEY_ENV = "LAMBDA_API_KEY"
 KEY_FILE = ".lambda_cloud/lambda_keys"
-"""Lambda has no tool of its own; SkyPilot keeps the key here: https://docs.skypilot.co (verified 2026-11)."""
+"""Lambda has no tool of its own; SkyPilot stores the key here: https://docs.skypilot.co (verified
+2026-11).
+"""
 FILESYSTEM = "nfs-filesystem"
-"""The profile's tier."""
+"""The tier in the profile."""
 FILESYSTEMS_AGE = 600.0
-"""Seconds for which the sizes of the file systems are good."""
+"""Seconds for which the sizes of the file systems are valid."""
 MEANS = {
     "global/invalid-api-key": 401,
     "global/account-inactive": 403,
     "global/object-does-not-exist": 404,
     "global/conflict": 409,
 }
-"""Error codes → the status that they stand for."""
+"""Error code → the equivalent HTTP status."""
 STATES = {
     "booting": (Lifecycle.STARTING, MeterKind.COMPUTE_AND_STORAGE),
     "active": (Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
@@ -53,7 +55,7 @@ STATES = {
     "terminated": (Lifecycle.GONE, MeterKind.NONE),
     "preempted": (Lifecycle.GONE, MeterKind.NONE),
 }
-"""``status`` → what it is and what is charged."""
+"""``status`` → state, and what is charged."""
 NOT_YET = "charged from the moment at which Lambda's health check passes; counted from now on"
 """https://docs.lambda.ai/public-cloud/billing/ (verified 2026-08)."""
 RESERVED = "the instance is reserved: what it costs by its contract the API does not say"
@@ -95,7 +97,7 @@ def open_account(ref: ProviderRef, context: Context) -> LambdaAccount:
 
 
 def key_in(path: Path) -> str:
-    """Read the line ``api_key = …`` of SkyPilot's file; empty where there is none."""
+    """Return the key from the line ``api_key = …`` of SkyPilot's file; empty if there is none."""
     try:
         lines = path.read_text(encoding="utf-8")[:4096].splitlines()
     except (OSError, UnicodeDecodeError):
@@ -105,7 +107,7 @@ def key_in(path: Path) -> str:
 
 
 def wrong(data: object) -> Wrong | None:
-    """Tell what a body says that went wrong; only the code is meant to be compared."""
+    """Return the error of a body; only its code is meant for comparison."""
     error = table(data).get("error")
     if not error:
         return None
@@ -135,24 +137,24 @@ class LambdaAccount(RentedAccount):
         self._filesystems_pause = Pause()
 
     async def fetch(self, instance: str) -> Machine:
-        """Ask for one instance."""
+        """Request one instance."""
         await self.pace.turn("get")
         return self.parse(
             table((await self.http.get(f"/api/v1/instances/{instance}")).data).get("data")
         )
 
     async def fetch_all(self) -> tuple[Machine, ...]:
-        """Ask for all instances; the list has no pages."""
+        """Request all instances; the list has no pages."""
         await self.pace.turn("list")
         answer = await self.http.get("/api/v1/instances")
         items = read_single_page(answer, table(answer.data).get("data"), "instances", self.odd)
         return tuple(map(self.parse, items))
 
     def parse(self, raw: object) -> Machine:
-        """Read one instance.
+        """Parse one instance.
 
         Raises:
-            BadAnswer: it is not an object with an id; anything else that is odd becomes None.
+            BadAnswer: it is not an object with an id; any other invalid field becomes None.
         """
         box = table(raw)
         identifier = self.known_id(box.get("id"), "an instance without an id")
@@ -189,26 +191,26 @@ class LambdaAccount(RentedAccount):
         )
 
     def _disks(self, names: object) -> Parts | None:
-        """Return the attached file systems; None = not said."""
+        """Return the attached file systems; None = not reported."""
         if not isinstance(names, list):
             return None
         said = [f"file system {printable(one, 80)}" for one in names]
         return tuple((one, self._filesystems.get(one)) for one in said)
 
     def tiers(self, machine: Machine) -> dict[str, str]:
-        """Return where the local disk and the attached file systems are mounted: a launch may choose another path."""
+        """Return the mounts of local disk and file systems; a launch may choose other paths."""
         names = (name.removeprefix("file system ") for name, _ in machine.outlives or ())
         paths = machine.mounts or tuple(f"/lambda/nfs/{name}" for name in names)
         return {"/": "local-nvme", **dict.fromkeys(paths, FILESYSTEM)}
 
     def call(self, what: str, instance: str) -> Call | None:
-        """Return the call for a verb: there is only the one."""
+        """Return the call for a verb: only destroy has one."""
         if what != Verb.DESTROY:
             return None
         return Call("POST", "/api/v1/instance-operations/terminate", {"instance_ids": [instance]})
 
     def judge(self, what: str, data: object) -> str:
-        """Insist on an instance in ``terminated_instances``."""
+        """Require an instance in ``terminated_instances``."""
         ended = array(table(table(data).get("data")).get("terminated_instances"))
         if not ended:
             raise BadAnswer(
@@ -219,7 +221,7 @@ class LambdaAccount(RentedAccount):
         return f"status {printable(table(ended[0]).get('status') or 'not said', 40)}"
 
     async def learn_parts(self, machines: tuple[Machine, ...]) -> None:
-        """Learn what the file systems cost, seldom."""
+        """Learn the prices of the file systems, rarely."""
         if not self._filesystems_pause.left(self.clock()) and any(one.outlives for one in machines):
             self._filesystems_pause.begin(self.clock(), FILESYSTEMS_AGE)
             with contextlib.suppress(ProviderError):
@@ -229,7 +231,7 @@ class LambdaAccount(RentedAccount):
                 self.reprice(self._filesystems)
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """List the file systems: each is charged by what is in it until it is deleted."""
+        """List the file systems, which are charged by content until they are deleted."""
         await self.pace.turn("filesystems")
         answer = await self.http.get("/api/v1/file-systems")
         items = read_single_page(answer, table(answer.data).get("data"), "file systems", self.odd)
@@ -265,8 +267,8 @@ class LambdaAccount(RentedAccount):
 
 # Finds and launches Lambda's instances: their types, and the regions that have capacity now.
 #
-# https://docs.lambda.ai/api/cloud (verified 2026-08). That a region is listed is no promise: a third of the
-# launches of one report was refused all the same.
+# https://docs.lambda.ai/api/cloud (verified 2026-08). A listed region is no guarantee: in one
+# report, a third of the launches were refused.
 
 
 class LambdaMarket(RentedMarket):
@@ -288,7 +290,7 @@ class LambdaMarket(RentedMarket):
         return in_order((offer for entry in entries for offer in self._offers(entry, wish)), wish)
 
     def _offers(self, entry: Mapping[str, object], wish: Wish) -> Iterator[Offer]:
-        """Read one type: an offer for each region that has it."""
+        """Yield an offer of one type for each region that has it."""
         kind = table(entry.get("instance_type"))
         specs, name, gpu = table(kind.get("specs")), text(kind.get("name"), 80), _gpu(kind)
         disk, cents = whole(specs.get("storage_gib")), number(kind.get("price_cents_per_hour"))
@@ -304,9 +306,10 @@ class LambdaMarket(RentedMarket):
                 id=f"{name}/{place}",
                 gpu=gpu,
                 gpu_count=wish.gpu_count,
-                # Cents of the whole instance; 0 of them are no price.
+                # Cents for the whole instance; 0 is not a price.
                 compute_per_hour=cents / 100.0 if cents else None,
-                # The local disk is in the price, traffic costs nothing: https://lambda.ai (verified 2026-06).
+                # The local disk is included and traffic is free: https://lambda.ai (verified
+                # 2026-06).
                 storage_per_hour=0.0,
                 in_per_gb=0.0,
                 out_per_gb=0.0,
@@ -317,7 +320,7 @@ class LambdaMarket(RentedMarket):
             )
 
     def creation(self, offer: Offer, wish: Wish, token: str) -> Call:
-        """Return the launch; the key that it needs is named by `prepare`."""
+        """Return the launch call; `prepare` adds the key's name."""
         name, _, place = offer.id.partition("/")
         if not name or not place:
             raise BadAnswer(f"{offer.id!r} is not an offer from Lambda", sent=False)
@@ -346,7 +349,7 @@ class LambdaMarket(RentedMarket):
         )
 
     async def prepare(self, wish: Wish, token: str) -> Mapping[str, object]:
-        """Return the name of the public key in the account, where it is registered if it is new."""
+        """Return the public key's name in the account, registering it if it is new."""
         if not wish.public_key.strip():
             raise ProviderError("Lambda launches nothing without a public key", sent=False)
         http = self.account.http
@@ -363,7 +366,7 @@ class LambdaMarket(RentedMarket):
 
 
 def _same_key(one: object, other: str) -> bool:
-    """Tell whether two lines are the same key; the comment at their end does not matter."""
+    """Return whether two lines have the same key, ignoring their comments."""
     return isinstance(one, str) and one.split()[:2] == other.split()[:2]
 
 

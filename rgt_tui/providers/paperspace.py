@@ -1,7 +1,8 @@
-"""Paperspace's machines (Core) by its API v1: https://api.paperspace.com/v1/openapi.json, as of Paperspace/cli 2026-02.
+"""Paperspace's machines (Core), API v1: https://api.paperspace.com/v1/openapi.json (2026-02).
 
-A stop ends the charge for compute alone: the disk, a static address and snapshots bill on. The API names rates and not
-their units, has no price list and no balance, and answers each action with an event that may fail afterwards.
+As of Paperspace/cli. A stop ends only the charge for compute: disk, static address and snapshots
+keep billing. The API gives rates without units, has no price list and no balance, and answers each
+action with an event that may fail later.
 """
 
 from __future__ import annotations
@@ -42,14 +43,13 @@ VENDOR = "https://api.paperspace.com/v1"
 CONSOLE = "https://console.paperspace.com"
 KEY_ENV = "PAPERSPACE_API_KEY"
 KEY_FILE = ".paperspace/credentials.toml"
-"""What ``pspace login`` writes: https://github.com/Paperspace/cli (verified 2026-02)."""
+"""Written by ``pspace login``: https://github.com/Paperspace/cli (verified 2026-02)."""
 LIMIT = 120
-"""Things of a page at most."""
+"""Maximum items per page."""
 BESIDE_AGE = 600.0
-"""Seconds for which it is good which snapshots there are, and when a machine was started."""
+"""Seconds for which the snapshots and a machine's start time are valid."""
 STATIC_IP_PER_HOUR = 0.0045
-"""USD of a claimed address, at most $3.00 a month.
-
+"""USD for a claimed address, at most $3.00 a month.
 https://docs.digitalocean.com/products/paperspace/pricing/ (verified 2026-06).
 """
 ON, REST = MeterKind.COMPUTE_AND_STORAGE, MeterKind.STORAGE_ONLY
@@ -63,7 +63,9 @@ STATES = {
     "upgrading": (Lifecycle.UNKNOWN, MeterKind.UNKNOWN),
     "provisioning": (Lifecycle.STARTING, MeterKind.UNKNOWN),
 }
-"""``state`` → what it is and what it bills. Which states before *ready* bill is not documented: none is called free."""
+"""``state`` → state, and what it bills. Which states before *ready* bill is undocumented: none
+counts as free.
+"""
 RATE_UNIT = (
     "Paperspace's API does not say for which time its usageRate is: it is taken as $ an hour"
 )
@@ -78,7 +80,7 @@ MEANS = {
     "PRECONDITION_FAILED": 409,
     "TOO_MANY_REQUESTS": 429,
 }
-"""Code of an error body → what other platforms would have answered with."""
+"""Code of an error body → the equivalent HTTP status."""
 REFUSALS: dict[int | str, Proof] = {
     "BAD_REQUEST": Proof.NOTHING,
     "UNAUTHORIZED": Proof.NOTHING,
@@ -91,14 +93,16 @@ REFUSALS: dict[int | str, Proof] = {
     403: Proof.NOTHING,
     429: Proof.NOTHING,
 }
-"""Codes of its errors: https://api.paperspace.com/v1/openapi.json (verified 2026-02)."""
+"""Its error codes: https://api.paperspace.com/v1/openapi.json (verified 2026-02)."""
 ANSWERS = dict.fromkeys(Verb, REFUSALS)
 REGIONS = {"ny2": "East Coast (NY2)", "ca1": "West Coast (CA1)", "ams1": "Europe (AMS1)"}
-"""Short name → full name; the API takes both, and shows a machine in the full one (``profiles/api``, 2026-03)."""
+"""Short name → full name; the API accepts both, and returns the full one (``profiles/api``,
+2026-03).
+"""
 TEMPLATE = "ML-in-a-Box"
-"""What Paperspace calls its own template with drivers and frameworks."""
+"""Name of Paperspace's own template with drivers and frameworks."""
 DISK_SIZES_GB = (50, 100, 250, 500, 1000, 2000)
-"""The API refuses a disk of another size: ``profiles/api`` (2026-03)."""
+"""The API refuses other disk sizes: ``profiles/api`` (2026-03)."""
 NOTES = (
     "Paperspace tells a machine's price only once it exists: look at it then",
     "without capacity it may come to be and stay off: its disk is charged then",
@@ -123,9 +127,9 @@ def open_account(ref: ProviderRef, context: Context) -> PaperspaceAccount:
 
 
 def key_of_pspace(path: Path) -> str:
-    """Read the key of pspace's current team; empty where there is none.
+    """Return the key of pspace's current team; empty if there is none.
 
-    ``[keys]`` has a key for each team, and ``team`` in the config.toml beside it names the current one:
+    ``[keys]`` has a key per team, and ``team`` in config.toml next to it names the current one:
     https://github.com/Paperspace/cli (config.ts and credentials.ts, verified 2026-02).
     """
     keys = {
@@ -148,7 +152,7 @@ def _toml(path: Path) -> dict[str, object]:
 
 
 def wrong(data: object) -> Wrong | None:
-    """Tell an error body, ``{"code": "NOT_FOUND", "message": …}``, from what was asked for."""
+    """Return the error of a body like ``{"code": "NOT_FOUND", "message": …}``."""
     if not isinstance(data, dict) or not isinstance(data.get("code"), str) or "message" not in data:
         return None
     code = printable(data["code"], 80)
@@ -156,11 +160,11 @@ def wrong(data: object) -> Wrong | None:
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """What was read besides the machines; None = it could not be read."""
+    """Data read in addition to the machines; None = it could not be read."""
 
     at: float
     snapshots: Mapping[str, int] | None
-    """Machine → how many there are of it."""
+    """Machine → number of its snapshots."""
 
 
 class PaperspaceAccount(RentedAccount):
@@ -176,22 +180,22 @@ class PaperspaceAccount(RentedAccount):
     )
 
     def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
-        """Wrap an account; see `RentedAccount`."""
+        """Create an account; see `RentedAccount`."""
         super().__init__(ref, http, clock)
         self._beside: Beside | None = None
         self._started: dict[str, tuple[float, float | None]] = {}
-        """Machine → when it was asked for, and when the machine was started last."""
+        """Machine → when its start time was read, and that time."""
         self._market = PaperspaceMarket(self, self.pages)
 
     async def fetch(self, instance: str) -> Machine:
-        """Ask for one machine."""
+        """Request one machine."""
         raw = (await self.http.get(f"/machines/{instance}")).data
         await self._learn_snapshots()
         await self._learn_start(table(raw))
         return self.parse(raw)
 
     async def fetch_all(self) -> tuple[Machine, ...]:
-        """Ask for all machines."""
+        """Request all machines."""
         raw = await self.pages("/machines")
         await self._learn_snapshots()
         for one in map(table, raw):
@@ -199,10 +203,10 @@ class PaperspaceAccount(RentedAccount):
         return tuple(map(self.parse, raw))
 
     async def pages(self, path: str, **query: str) -> tuple[object, ...]:
-        """Ask for all pages of a list; each names the next by a cursor.
+        """Request all pages of a list; each has a cursor to the next.
 
         Raises:
-            ProviderError: among others when it is not certain that this is all of it.
+            ProviderError: among others, if the list may be incomplete.
         """
 
         async def read(cursor: str | None) -> Page:
@@ -221,7 +225,7 @@ class PaperspaceAccount(RentedAccount):
         return await read_pages(read, path[1:], self.odd)
 
     async def _learn_snapshots(self) -> None:
-        """Learn which machines have snapshots, seldom; a failure leaves it unknown."""
+        """Learn which machines have snapshots, rarely; a failure leaves it unknown."""
         now = self.clock()
         if self._beside is not None and 0 <= now - self._beside.at < BESIDE_AGE:
             return
@@ -234,7 +238,7 @@ class PaperspaceAccount(RentedAccount):
             self._beside = Beside(now, counts)
 
     async def _learn_start(self, machine: Mapping[str, object]) -> None:
-        """Learn from the events when a machine that is on was started; a failure leaves it unknown."""
+        """Learn a running machine's start time from the events; a failure leaves it unknown."""
         instance, now = text(machine.get("id"), 80) or "", self.clock()
         if machine.get("state") == "off" or not self.ids.fullmatch(instance):
             self._started.pop(instance, None)
@@ -257,10 +261,10 @@ class PaperspaceAccount(RentedAccount):
             self._started[instance] = (now, next((at for at in done if at is not None), None))
 
     def parse(self, raw: object) -> Machine:
-        """Read a machine.
+        """Parse a machine.
 
         Raises:
-            BadAnswer: it is not an object with an id; anything else that is odd becomes None.
+            BadAnswer: it is not an object with an id; any other invalid field becomes None.
         """
         machine = table(raw)
         instance = self.known_id(text(machine.get("id"), 80), "a machine without an id")
@@ -295,7 +299,7 @@ class PaperspaceAccount(RentedAccount):
         )
 
     def _kept(self, instance: str, machine: Mapping[str, object]) -> Parts:
-        """Return what bills whether or not the machine is on, or is there at all."""
+        """Return what bills whether the machine is on or off, and after its deletion."""
         kept: list[tuple[str, float | None]] = []
         if machine.get("publicIpType") == "static":
             kept.append(
@@ -321,7 +325,7 @@ class PaperspaceAccount(RentedAccount):
         return Call("PATCH", f"{path}/{'start' if what == START else 'stop'}", {})
 
     def judge(self, what: str, data: object) -> str:
-        """Return what the event of an answer says; one that has failed at once is an error."""
+        """Return the state of an answer's event; an event that has already failed is an error."""
         event = table(table(data).get("event"))
         state = text(event.get("state"), 40)
         if state in ("error", "cancelled") or event.get("error"):
@@ -334,7 +338,7 @@ class PaperspaceAccount(RentedAccount):
         return ""
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """List claimed addresses, snapshots and shared drives. Of the last two the API tells no price."""
+        """List claimed addresses, snapshots and shared drives; the last two have no price."""
         base = self.http.base_url
         found = [
             self._leftover("address", raw, "ip", f"DELETE {base}/public-ips/", STATIC_IP_PER_HOUR)
@@ -370,7 +374,7 @@ class PaperspaceAccount(RentedAccount):
 
 
 def _actions(status: str) -> tuple[str, ...]:
-    """Return what can be asked of a machine in a state; whether it is done then says the event."""
+    """Return the actions possible in a state; the event shows whether one succeeds."""
     if status in ("off", "deleted"):
         if status == "off":
             return ("start", "delete")
@@ -380,47 +384,48 @@ def _actions(status: str) -> tuple[str, ...]:
     return ("stop", "delete")
 
 
-# Finds and rents Paperspace's machines, whose price is only known once they exist.
+# Finds and rents Paperspace's machines, whose price is known only once they exist.
 #
-# https://docs.digitalocean.com/reference/paperspace/api-reference/machine-types/ (availability, verified
-# 2026-08); templates, startup scripts and the creation: https://api.paperspace.com/v1/openapi.json
-# (Paperspace/cli, 2026-02). There is no field for a key: a startup script, registered before, lets it in.
-# Without capacity a machine may come to be, off.
+# https://docs.digitalocean.com/reference/paperspace/api-reference/machine-types/ (availability,
+# verified 2026-08); templates, startup scripts and the creation:
+# https://api.paperspace.com/v1/openapi.json (Paperspace/cli, 2026-02). There is no field for a key:
+# a startup script, registered before, installs it. Without capacity, a machine may be created and
+# stay off.
 
 
 class Pages(Protocol):
-    """Asks for all pages of a list."""
+    """Requests all pages of a list."""
 
     def __call__(self, path: str, **query: str) -> Awaitable[tuple[object, ...]]:
-        """Return all of it, or raise a `ProviderError`."""
+        """Return the complete list, or raise a `ProviderError`."""
         ...
 
 
 class Template(msgspec.Struct, frozen=True):
-    """What we use of an operating system's template."""
+    """The used fields of an operating system template."""
 
     id: str
     name: str
     size_gb: int
     types: tuple[str, ...]
-    """Machine types that it runs on."""
+    """Machine types that it supports."""
 
 
 class PaperspaceMarket(RentedMarket):
     """Rents machines; see `Market`."""
 
     def __init__(self, account: RentedAccount, pages: Pages) -> None:
-        """Wrap an account.
+        """Create the market of an account.
 
         Args:
-            account: That pays.
-            pages: Asks for all pages of a list.
+            account: The account that pays.
+            pages: Requests all pages of a list.
         """
         super().__init__(account)
         self._pages = pages
 
     async def offers(self, wish: Wish) -> tuple[Offer, ...]:
-        """Return the types of machine that have capacity now, without a price; see `Market.offers`."""
+        """Return the machine types that have capacity now, without a price; see `Market.offers`."""
         check_wish("Paperspace", wish, currency="USD", spot="Paperspace rents nothing as spot")
         wanted = (wish.region or "").lower()
         regions = [name for code, name in REGIONS.items() if wanted in ("", code, name.lower())]
@@ -481,7 +486,10 @@ class PaperspaceMarket(RentedMarket):
         )
 
     def creation(self, offer: Offer, wish: Wish, token: str) -> Call:
-        """Return the one creation call; the script that lets the key in is registered before, and named in it."""
+        """Return the one creation call.
+
+        It names the script, registered before, that installs the key.
+        """
         found = _OFFER.fullmatch(offer.id)
         if found is None:
             raise BadAnswer(
@@ -515,7 +523,7 @@ class PaperspaceMarket(RentedMarket):
         return f"{call} (before it, POST /startup-scripts with the key; its id goes in as startupScriptId)"
 
     async def prepare(self, wish: Wish, token: str) -> Mapping[str, object]:
-        """Register the script that lets the key in at the first boot; return its id."""
+        """Register the script that installs the key at the first boot; return its id."""
         if not wish.public_key:
             raise ProviderError(
                 "a machine needs a public key: without one only a password lets in", sent=False
@@ -534,7 +542,7 @@ class PaperspaceMarket(RentedMarket):
 
 
 def script(public_key: str) -> str:
-    """Return what lets a key in for Paperspace's own user."""
+    """Return a script that installs a key for Paperspace's default user."""
     home = "/home/paperspace/.ssh"
     return (
         f"#!/bin/sh\nmkdir -p {home} && printf '%s\\n' {shlex.quote(public_key)} >> {home}/authorized_keys"
@@ -543,7 +551,7 @@ def script(public_key: str) -> str:
 
 
 def _template(raw: object) -> Template | None:
-    """Read a template for machines without a desktop; None for any other."""
+    """Parse a template for machines without a desktop; None for any other."""
     item = table(raw)
     found = text(item.get("id"), 40)
     if found is None or "linux" not in f"{item.get('agentType')}".lower():
@@ -562,7 +570,7 @@ def _template(raw: object) -> Template | None:
 
 
 def _best(templates: list[Template], label: str, wish: Wish) -> Template | None:
-    """Return the template that was asked for by id, else Paperspace's own for learning, else any that fits."""
+    """Return the template requested by id, else Paperspace's ML template, else any that fits."""
     fitting = [one for one in templates if label in one.types and wish.image in (None, one.id)]
     return next(
         (one for one in fitting if TEMPLATE.lower() in one.name.lower()),
@@ -571,7 +579,7 @@ def _best(templates: list[Template], label: str, wish: Wish) -> Template | None:
 
 
 def _count(label: str) -> int:
-    """Return how many GPUs a type has: ``A100-80Gx8`` has eight."""
+    """Return the number of GPUs of a type: ``A100-80Gx8`` has eight."""
     found = _TYPE.fullmatch(label)
     if found is not None and found[2]:
         return int(found[2])

@@ -1,6 +1,7 @@
-"""Records what a provider answers to the reads of an account, with what belongs to a person replaced.
+"""Records a provider's answers to the reads of an account, with personal data replaced.
 
-Only reads go out: while an account records, its HTTP client refuses every call that acts (`AccountHttp.record_reads`).
+Only reads are sent: while recording, the HTTP client refuses every call that acts
+(`AccountHttp.record_reads`).
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from rgt_tui.providers.control_plane import Account, ProviderError
 from rgt_tui.providers.http import AccountHttp, RawExchange
 
 MOST_READ = 2
-"""Machines that are read one by one."""
+"""Number of machines that are read individually."""
 WISH = Wish(gpu="24GB+", disk_gb=20)
-"""What offers are asked for."""
+"""The wish for which offers are requested."""
 KEPT_KEYS = frozenset(
     (
         "status", "state", "actual_status", "intended_status", "cur_state", "next_state", "desiredstatus",
@@ -31,7 +32,7 @@ KEPT_KEYS = frozenset(
         "architecture", "slug", "accelerators", "endpoint_state", "reason_code", "action", "verb",
     )
 )  # fmt: skip
-"""Keys in small letters whose text is the platform's own."""
+"""Lower-case keys whose text is the platform's own."""
 CATALOGUE_KEYS = frozenset(
     (
         "region",
@@ -46,12 +47,12 @@ CATALOGUE_KEYS = frozenset(
         "accelerators",
     )
 )
-"""Keys of objects in which names and descriptions are the platform's own, too."""
+"""Keys of objects whose names and descriptions are the platform's own, too."""
 CATALOGUE_NAMES = frozenset(("name", "description", "displayname", "id"))
 SECRET_NAMES = frozenset(("label_counts", "env", "extra_env", "labels", "tags", "annotations"))
-"""Keys of objects whose own keys a person chose."""
+"""Keys of objects whose own keys were chosen by a person."""
 FILTERS = frozenset(("eq", "neq", "in", "notin", "gt", "gte", "lt", "lte"))
-"""Keys of a search's filter: what they hold is of the kind of the key around them, as in ``type: {in: [...]}``."""
+"""Keys of a search filter: their values belong to the outer key, as in ``type: {in: [...]}``."""
 MONEY = re.compile(r"balance|credit|assets|voucher", re.IGNORECASE)
 ID_KEY = re.compile(r"(^id|_ids?|Ids?|ID|^idx|_idx|[pP]orts?)$")
 PLATFORM_WORD = re.compile(r"[A-Za-z0-9 _./(){}'+,:-]{1,60}")
@@ -60,11 +61,11 @@ WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\d+/(tcp|udp)")
 AROUND_ID = re.compile(
     r"(instance|volume|serverless|endpoint|workergroup|pod|droplet|machine)?[-:/]?"
 )
-"""What may stand around a known id in a text that keeps its form, as in ``instance-1234``."""
+"""Text allowed around a known id in a string that keeps its form, as in ``instance-1234``."""
 ID_PREFIXES = ("pro-",)
-"""How ids of machines begin that an adapter reads by their beginning: AutoDL's."""
+"""Prefixes of machine ids that an adapter recognises: AutoDL's."""
 ID_SEGMENT = re.compile(r"\d{4,}|[0-9a-fA-F-]{12,}|(?=.*\d)[A-Za-z0-9_-]{10,}")
-"""A part of a path that is an id."""
+"""A path segment that is an id."""
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,18 +73,18 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
     method: str
     path: str
-    """With the query."""
+    """Path with query."""
     body: object
     status: int
     headers: dict[str, str]
-    """Those of the answer that an adapter reads."""
+    """Headers that an adapter reads."""
     answer: object
-    """Decoded JSON; text of another kind is left out and named in `note`."""
+    """Decoded JSON; other content is omitted and described in `note`."""
     note: str = ""
 
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider answered to the reads of one account."""
+    """A provider's answers to the reads of one account."""
 
     rgt: str
     """Version."""
@@ -91,24 +92,24 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     month: str
     """``2026-11``."""
     failed: tuple[str, ...]
-    """Reads that ended with an error, with its words."""
+    """Reads that failed, with the kind of error."""
     exchanges: tuple[Recorded, ...]
 
 
 async def record_account(
     account: Account, instance: str, *, rgt: str, kind: str, month: str
 ) -> Recording:
-    """Read everything that rgt reads of an account, once.
+    """Send every read of an account once, and record the answers.
 
     Args:
-        account: Just opened.
+        account: A newly opened account.
         instance: Any machine of it; empty = none is known.
         rgt: Version of this program.
-        kind: Of the provider.
-        month: Of today.
+        kind: Kind of the provider.
+        month: The current month.
 
     Raises:
-        ProviderError: it is not asked over HTTP, or nothing was answered.
+        ProviderError: it does not use HTTP, or nothing was answered.
     """
     http = getattr(account, "http", None)
     if not isinstance(http, AccountHttp):
@@ -170,26 +171,26 @@ def _redacted(redactor: Redactor, raw: RawExchange) -> Recorded:
     )
 
 
-# Replaces what belongs to a person in a provider's answers: ids, names, addresses, keys, balances.
+# Replaces personal data in a provider's answers: ids, names, addresses, keys, balances.
 #
-# Text is replaced unless its key is one whose values are the platform's own words, such as a state or a
-# model: what a platform adds tomorrow is replaced, too. The same text gets the same replacement everywhere,
-# in the shape of the original, so that an adapter reads a recording as it reads the platform.
+# Text is replaced unless its key is known to have the platform's own words, such as a state or a
+# model: fields that a platform adds later are replaced, too. Equal texts get equal replacements of
+# the same shape, so that an adapter reads a recording like the platform.
 
 
 class Redactor:
-    """Replaces texts; the same one by the same one."""
+    """Replaces texts; equal texts get equal replacements."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
 
     def data(self, value: object, key: str = "", parent: str = "") -> object:
-        """Return a decoded JSON value without what belongs to a person.
+        """Return a decoded JSON value without personal data.
 
         Args:
-            value: What to read.
-            key: Under which it is.
-            parent: Key of the object around it.
+            value: The value.
+            key: Its key.
+            parent: Key of the surrounding object.
         """
         if isinstance(value, dict):
             return {
@@ -217,7 +218,7 @@ class Redactor:
         return value
 
     def text(self, text: str) -> str:
-        """Return what stands in the place of a text."""
+        """Return the replacement of a text."""
         if not text:
             return text
         if text not in self._known:
@@ -251,7 +252,7 @@ class Redactor:
             return self._segment(value)
 
     def _name(self, name: str, parent: str) -> str:
-        """Return a key of an object; those that a person chose are replaced."""
+        """Return a key of an object; keys chosen by a person are replaced."""
         if parent.lower() in SECRET_NAMES or name in self._known:
             return self.text(name)
         if WORD.fullmatch(name) or (len(name) < 40 and not ID_SEGMENT.fullmatch(name)):
@@ -269,7 +270,7 @@ class Redactor:
         return re.fullmatch(r"-?\d+(\.\d+)?", value) is not None and not ID_KEY.search(key)
 
     def _around_known(self, text: str) -> str | None:
-        """Return a text whose only private part is a known id, with that one replaced; None = it is another one."""
+        """Return a text with its known id replaced; None = it has other private parts."""
         for original in sorted(self._known, key=len, reverse=True):
             before, found, after = text.partition(original)
             if found and len(original) > 3 and not after and AROUND_ID.fullmatch(before):
@@ -278,7 +279,7 @@ class Redactor:
 
 
 def _like_money(value: object) -> object:
-    """Return an amount of the same type and sign, which says nothing of a person."""
+    """Return an amount of the same type and sign without personal information."""
     if isinstance(value, str):
         if value.startswith("-"):
             return "-12.34"
@@ -301,7 +302,7 @@ SHAPES: Mapping[str, str] = {
     r"(ssh|ecdsa)-.*": "ssh-ed25519 AAAA{number} key",
     r"https?://.*": "https://example.org/{number}",
 }
-"""Shape of an original → that of its replacement."""
+"""Shape of an original → shape of its replacement."""
 
 
 def _shaped(text: str, number: int) -> str:

@@ -1,6 +1,6 @@
 """Opens the control plane of a box: the table of adapters, and the accounts that boxes share.
 
-An adapter, and with it the HTTP client, is imported at the first box that needs it.
+An adapter, and with it the HTTP client, is imported for the first box that needs it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from rgt_tui.providers.control_plane import (
 
 
 class Adapter:
-    """Opens accounts with the `open_account` of a module, which is imported at the first of them.
+    """Opens accounts with the `open_account` of a module, imported on first use.
 
     Args:
-        module: Its name.
+        module: Name of the module.
     """
 
     def __init__(self, module: str) -> None:
@@ -51,11 +51,13 @@ def module_of(kind: str) -> ModuleType | None:
 
 
 CONSOLES = ("gpushare", "lanrui", "matpool", "paperspace-gradient")
-"""Platforms on which a person acts on the console alone; rgt says what to click."""
+"""Platforms on which a person acts on the console; rgt says what to click."""
 IN_BOX = {"autodl-inbox": "autodl"}
-"""Boxes that no API knows and that switch themselves off → the profile that they have."""
+"""Boxes without an API that switch themselves off → their profile."""
 UNTOLD = frozenset((*CONSOLES, *IN_BOX, "featurize"))
-"""Of whose machines no call tells anything: they are not asked, and cost what the fleet file says."""
+"""Platforms without a call that reports machines: they are not polled, and cost what the fleet file
+says.
+"""
 KINDS: dict[str, Open] = {
     "autodl": Adapter("rgt_tui.providers.autodl"),
     **dict.fromkeys(CONSOLES, Adapter("rgt_tui.providers.console")),
@@ -71,7 +73,7 @@ KINDS: dict[str, Open] = {
     "slurm": Adapter("rgt_tui.providers.slurm"),
     "vastai": Adapter("rgt_tui.providers.vast"),
 }
-"""``kind`` in the fleet file → what opens an account there; CONTRIBUTING.md says how to add one."""
+"""``kind`` in the fleet file → opener of its accounts; CONTRIBUTING.md says how to add one."""
 USUAL_KEYS = {
     "autodl": "AUTODL_TOKEN",
     "digitalocean": "DIGITALOCEAN_ACCESS_TOKEN",
@@ -80,30 +82,32 @@ USUAL_KEYS = {
     "runpod": "RUNPOD_API_KEY",
     "vastai": "VAST_API_KEY",
 }
-"""Kinds whose accounts tell their machines → the variable that holds the key, where the fleet file names none. The
-modules of the kinds have the same names; here they are known without loading those."""
+"""Kinds whose accounts report their machines → default variable of the key. Duplicated from the
+kinds' modules, so that these need not be imported.
+"""
 OVER = frozenset({"dstack", "skypilot"})
-"""Control planes over other platforms: a box of theirs has the profile of the platform below."""
+"""Control planes on top of other platforms: their boxes use the profile of the platform below."""
 GONE_AGE_S = 300.0
-"""Seconds before a box that is gone is asked for again by itself; every list still looks for it."""
+"""Seconds before a box that is gone is read again individually; every list still looks for it."""
 
 
 class UnknownProvider(ValueError):
-    """The fleet file names a control plane that there is no adapter for."""
+    """The fleet file names a control plane without an adapter."""
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """One account's machines, as they were listed last."""
+    """One account's machines, by the last list."""
 
     ref: ProviderRef
     """Any machine of the account."""
     machines: tuple[Instance, ...] = ()
     at: float | None = None
-    """Client clock of the last whole list; None = there was none."""
+    """Client clock of the last complete list; None = there was none."""
     error: str | None = None
-    """Why the last attempt failed; `machines` are then those of `at`."""
+    """Why the last attempt failed; `machines` are then from `at`."""
     refused: bool = False
-    """Whether it failed because the key may not list machines: each one may still be read by its name."""
+    """Whether it failed because the key may not list machines: each may still be readable by name.
+    """
 
 
 class Providers:
@@ -123,10 +127,12 @@ class Providers:
         self._gone: dict[ProviderRef, Meter] = {}
         self._accounts: dict[tuple[str, str], Account] = {}
         self.listed: dict[tuple[str, str], Listed] = {}
-        """Kind and account → its machines, those that no box names included, as `poll` has seen them."""
+        """Kind and account → its machines, including those that no box names, as seen by `poll`."""
 
     def open(self, ref: ProviderRef) -> Provider:
-        """Return the control plane for one box. Nothing is sent; a missing key shows in the first reading.
+        """Return the control plane for one box. Nothing is sent.
+
+        The first reading shows a missing key.
 
         Raises:
             UnknownProvider: there is no adapter for ``ref.kind``.
@@ -134,7 +140,7 @@ class Providers:
         return self.account(ref).box(ref.instance)
 
     def account(self, ref: ProviderRef) -> Account:
-        """Return the account that a box belongs to, opened at its first box.
+        """Return the account of a box, opened for its first box.
 
         Raises:
             UnknownProvider: there is no adapter for ``ref.kind``.
@@ -149,24 +155,24 @@ class Providers:
         return self._accounts[key]
 
     async def poll(self, refs: Iterable[ProviderRef]) -> dict[ProviderRef, Meter]:
-        """Read many boxes with one list call per account, so that 200 boxes stay within a rate limit.
+        """Read many boxes with one list call per account, to stay within the rate limits.
 
         Returns:
-            Kind, account and id → meter; two accounts may have machines of one id. A box that the list lacks is read
-            by itself, which tells gone from trouble.
+            Kind, account and id → meter, because two accounts may have equal ids. A box missing in
+            the list is read individually, which distinguishes gone from an error.
         """
         import asyncio
 
         groups: dict[tuple[str, str], list[ProviderRef]] = {}
         for ref in refs:
             groups.setdefault((ref.kind, ref.account), []).append(ref)
-        # Side by side: an account that does not answer must not make the others late.
+        # In parallel: an account that does not answer must not delay the others.
         parts = await asyncio.gather(
             *(self._poll_account(group) for group in groups.values()), return_exceptions=True
         )
         meters: dict[ProviderRef, Meter] = {}
         for group, part in zip(groups.values(), parts, strict=True):
-            if isinstance(part, Exception):  # nor may what one of them answers spoil the others
+            if isinstance(part, Exception):  # an unexpected error of one must not affect the others
                 words = f"rgt: {type(part).__name__}: {part}; this is a fault of rgt"
                 part = dict.fromkeys(group, Meter(at=self._context.clock(), error=words))
             elif isinstance(part, BaseException):
@@ -175,7 +181,7 @@ class Providers:
         return meters
 
     async def list(self, ref: ProviderRef) -> Listed:
-        """List the machines of the account that `ref` belongs to; a failure keeps what was known, with the reason."""
+        """List the machines of an account. A failure keeps the earlier list, with the reason."""
         key = (ref.kind, ref.account)
         try:
             machines = await self.open(ref).list()
@@ -189,7 +195,7 @@ class Providers:
 
     async def _poll_account(self, refs: Sequence[ProviderRef]) -> dict[ProviderRef, Meter]:
         for ref in refs:
-            self.open(ref)  # An account may look only where its boxes are.
+            self.open(ref)  # An account may be limited to the places of its opened boxes.
         account = await self.list(refs[0])
         if account.refused:
             return {ref: await self._missing(self.open(ref), ref) for ref in refs}
@@ -205,7 +211,7 @@ class Providers:
         return meters
 
     async def _missing(self, provider: Provider, ref: ProviderRef) -> Meter:
-        """Read a box that a complete list lacks; once it is known to be gone, only every five minutes."""
+        """Read a box missing in a complete list; once it is gone, only every five minutes."""
         now = self._context.clock()
         known = self._gone.get(ref)
         if known is not None and known.at is not None and 0 <= now - known.at < GONE_AGE_S:

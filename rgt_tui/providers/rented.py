@@ -1,8 +1,8 @@
-"""What adapters of HTTP platforms share: a machine as the platform reports it, its meter, its account, its box.
+"""Shared base of HTTP platforms' adapters: a reported machine, its meter, its account, its box.
 
-An adapter reads machines (`RentedAccount.fetch`, `fetch_all`) and names its calls (`RentedAccount.call`). The rest is
-the same everywhere: nothing is gone without a complete list that lacks it, nothing unknown is free, nothing is sent
-twice.
+An adapter reads machines (`RentedAccount.fetch`, `fetch_all`) and defines its calls
+(`RentedAccount.call`). The rest is the same everywhere: nothing is gone unless a complete list
+lacks it, nothing unknown is free, nothing is sent twice.
 """
 
 from __future__ import annotations
@@ -37,21 +37,23 @@ from rgt_tui.providers.control_plane import (
 from rgt_tui.providers.http import AccountHttp, Answer, is_loopback
 
 START = "start"
-"""Beside the two `Verb`s, what a platform may have a call for."""
+"""Name of the start call, in addition to the two `Verb`s."""
 EVERY = "every"
-"""Of `Pace`: any request."""
+"""Key of `Pace` for any request."""
 BALANCE_AGE = 300.0
-"""Seconds for which a balance is good."""
+"""Seconds for which a balance is valid."""
 SPEND_AGE = 300.0
-"""Seconds for which the books are good: they lag by minutes."""
+"""Seconds for which billing records are valid: they lag by minutes."""
 RETRY_AGE = 900.0
-"""Seconds before either is asked for again after a failure: it must not eat the rate limit of what matters."""
+"""Seconds before either is read again after a failure, to save the rate limit for more important
+calls.
+"""
 
 
 def state_of(
     states: Mapping[str, tuple[Lifecycle, MeterKind]], status: object
 ) -> tuple[Lifecycle, MeterKind]:
-    """Return what a platform's own word for a machine's state means; both unknown for a word that has no row."""
+    """Return the meaning of a platform's state; both unknown for a state without a row."""
     unknown = (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
     if isinstance(status, str):
         return states.get(status, unknown)
@@ -59,27 +61,29 @@ def state_of(
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine as its platform described it. None = not said. Times in epoch seconds, money per hour."""
+    """One machine as its platform describes it. None = not given; Unix times, money per hour."""
 
     id: str
     name: str = ""
     status: str
-    """The platform's own word."""
+    """The platform's own name of the model."""
     lifecycle: Lifecycle
     bills: MeterKind
-    """What the platform charges for in this state by its documentation; ``unknown`` where that does not say."""
+    """What the platform charges in this state, as documented; ``unknown`` if undocumented."""
     compute: float | None = None
-    """The price of compute while it is charged; it is remembered, and not counted, in a state that charges none."""
+    """Price of compute while it is charged; in a state without that charge it is kept, but not
+    counted.
+    """
     storage: Parts = ()
-    """What of its storage is charged for in this state."""
+    """Storage parts charged in this state."""
     at_rest: Parts | None = None
-    """What would be charged for after a park; None = not known."""
+    """Parts charged after a park; None = unknown."""
     outlives: Parts | None = ()
-    """What is charged for after a destroy; None = not known."""
+    """Parts charged after a destroy; None = unknown."""
     mounts: tuple[str, ...] = ()
-    """Mount points of file systems that outlive it, where the platform reports them."""
+    """Mount points of file systems that outlive it, if the platform reports them."""
     actions: tuple[str, ...] = ()
-    """What the platform would accept now, in its own words."""
+    """Actions that the platform would accept now, in its own words."""
     host: str | None = None
     port: int | None = None
     user: str | None = None
@@ -89,17 +93,17 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     created: float | None = None
     started: float | None = None
     billed_since: float | None = None
-    """From when on it is charged for in every state, at one price; None = only while it is on."""
+    """Start of a charge that applies in every state at one price; None = charged only while on."""
     spot: bool | None = None
     least_bid: float | None = None
-    """Of a spot machine: the least bid that keeps it, or gets it back."""
+    """For a spot machine, the minimum bid that keeps it, or gets it back."""
     outbid: bool = False
-    """Somebody else's bid has taken it; it rests, and is still meant to run."""
+    """A higher bid has taken it; it is stopped, and still intended to run."""
     ends_at: float | None = None
     out_per_gb: float | None = None
-    """The price of traffic that leaves it."""
+    """Price of outgoing traffic."""
     doubt: str | None = None
-    """What the platform leaves open about its prices."""
+    """What the platform leaves unclear about its prices."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -114,21 +118,21 @@ class Purse(msgspec.Struct, frozen=True):
     """An account's money."""
 
     amount: float
-    """What is left; can be negative."""
+    """The remaining amount; can be negative."""
     per_hour: float | None = None
-    """What all machines of the account cost an hour; None = the platform does not say, and they are added up."""
+    """Hourly cost of all machines of the account; None = not reported, so they are added up."""
 
 
 class Booked(msgspec.Struct, frozen=True):
-    """What a platform's books say about a machine."""
+    """A machine's cost in the platform's billing records."""
 
     amount: float
     at: float
-    """By the platform's clock."""
+    """Time by the platform's clock."""
 
 
 class Pace:
-    """Keeps requests of one kind apart, as a platform's documentation asks."""
+    """Spaces requests of one kind, as a platform's documentation requires."""
 
     def __init__(
         self,
@@ -137,19 +141,19 @@ class Pace:
         ticks: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Begin.
+        """Create a pacer.
 
         Args:
-            gaps: Kind of request → seconds between two of it; a kind without a row need not wait. `EVERY` = whatever
-                is sent.
-            ticks: Seconds of a clock that nobody sets.
+            gaps: Kind of request → minimum seconds between two; a kind without a row need not wait.
+                `EVERY` applies to all requests.
+            ticks: Returns seconds of a monotonic clock.
             sleep: Waits that many seconds.
         """
         self._gaps, self._ticks, self._sleep = gaps, ticks, sleep
         self._free: dict[str, float] = {}
 
     async def turn(self, kind: str) -> None:
-        """Wait until a request of that kind may be sent, and take the turn."""
+        """Wait until a request of that kind may be sent, and reserve the slot."""
         kinds = {kind, EVERY} & self._gaps.keys()
         now = self._ticks()
         at = max((self._free.get(one, now) for one in kinds), default=now)
@@ -159,33 +163,36 @@ class Pace:
 
 
 class RentedAccount(abc.ABC):
-    """One account at a platform; it remembers the last good sight of every machine: *gone* is not *never there*."""
+    """One account at a platform.
+
+    It remembers each machine's last good reading, to distinguish *gone* from *never existed*.
+    """
 
     platform: ClassVar[str]
-    """Its name for a person."""
+    """Its name, for messages."""
     api: ClassVar[str] = "API"
-    """Which of its APIs is spoken to, as a meter's source names it."""
+    """Name of the API, as in a meter's source."""
     labels: ClassVar[Mapping[Verb, str]]
-    """The words on the console's buttons."""
+    """Labels of the console's buttons."""
     words: ClassVar[Mapping[Verb, str]]
-    """The words among ``Machine.actions``; a verb that the platform has not has none."""
+    """The words in ``Machine.actions``; a verb that the platform lacks has no row."""
     lacks: ClassVar[Mapping[str, str]] = {}
-    """What it has no call for → why, for a person."""
+    """Missing call → reason, for messages."""
     currency: ClassVar[str] = "USD"
     ids: ClassVar[re.Pattern[str]] = re.compile(r"[A-Za-z0-9_-]{1,80}")
-    """What an id looks like: one from a file must not be able to name another resource."""
+    """Format of ids: an id from a file must not be able to name another resource."""
     not_listed: ClassVar[tuple[str, ...]] = ()
-    """What may bill besides machines and the API does not list, e.g. ``load balancers``."""
+    """What may bill besides machines and is missing in the API, e.g. ``load balancers``."""
     gaps: ClassVar[Mapping[str, float]] = {}
-    """For `Pace`; only the vendor's own servers are waited for."""
+    """For `Pace`; applies to the vendor's own servers only."""
 
     def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
-        """Wrap an account.
+        """Create an account.
 
         Args:
             ref: Any machine of it.
             http: Its connections and key.
-            clock: Epoch seconds.
+            clock: Returns Unix time.
         """
         self.ref, self.http, self.clock = ref, http, clock
         self.pace = Pace({} if is_loopback(http.base_url) else self.gaps)
@@ -204,32 +211,32 @@ class RentedAccount(abc.ABC):
         """Return an id that the platform gave.
 
         Raises:
-            BadAnswer: it is none; `lacking` says what came without one.
+            BadAnswer: it is invalid; `lacking` describes the item.
         """
         if not isinstance(value, str) or not self.ids.fullmatch(value):
             raise self.odd(lacking)
         return value
 
     def odd(self, what: str) -> BadAnswer:
-        """Return what to raise of an answer that is not what the platform documents."""
+        """Return the error for an undocumented answer."""
         return BadAnswer(
             f"{self.platform} gave {what}; nothing follows from it", console=self.http.console
         )
 
     @abc.abstractmethod
     async def fetch(self, instance: str) -> Machine:
-        """Ask for one machine.
+        """Request one machine.
 
         Raises:
-            ProviderError: `NotFound` where the platform does not know it, which alone proves nothing.
+            ProviderError: `NotFound` if the platform does not know it, which alone proves nothing.
         """
 
     @abc.abstractmethod
     async def fetch_all(self) -> tuple[Machine, ...]:
-        """Ask for all machines.
+        """Request all machines.
 
         Raises:
-            ProviderError: among others when the answers are not provably the whole list.
+            ProviderError: among others, if the list may be incomplete.
         """
 
     @abc.abstractmethod
@@ -237,27 +244,29 @@ class RentedAccount(abc.ABC):
         """Return the call for `START` or a `Verb`; None = the platform has none (see `lacks`)."""
 
     async def confirm(self, what: str, answer: Answer) -> str:
-        """Return in words what a 2xx answer to a call says; a platform that queues calls waits for the result.
+        """Return the meaning of a call's 2xx answer.
+
+        A platform that queues calls waits for the result.
 
         Raises:
-            ProviderError: it does not say that the call was taken.
+            ProviderError: the answer does not confirm that the call was accepted.
         """
         return self.judge(what, answer.data)
 
     def judge(self, what: str, data: object) -> str:
-        """Return what a 2xx answer says in words.
+        """Return the meaning of a 2xx answer as text.
 
         Raises:
-            ProviderError: it does not say that the call was taken.
+            ProviderError: the answer does not confirm that the call was accepted.
         """
         return ""
 
     async def read_purse(self) -> Purse | None:
-        """Ask for the balance; None = the platform has no call for it."""
+        """Request the balance; None = the platform has no call for it."""
         return None
 
     async def read_books(self, machines: tuple[Machine, ...]) -> Mapping[str, float]:
-        """Ask what each machine has cost since it was made, as far as the books say."""
+        """Request each machine's cost since its creation, as far as billing records have it."""
         return {}
 
     async def leftovers(self) -> tuple[Leftover, ...]:
@@ -269,15 +278,15 @@ class RentedAccount(abc.ABC):
         )
 
     def market(self) -> Market | None:
-        """Return what rents machines; None = only a person does that, on the console."""
+        """Return the market; None = a person rents machines on the console."""
         return self._market
 
     def bills_apart(self, verb: Verb) -> tuple[str, ...]:
-        """Say what of the account bills on after a verb and hangs on no machine, a line each."""
+        """Return what keeps billing after a verb but belongs to no machine, one line each."""
         return ()
 
     def tiers(self, machine: Machine) -> dict[str, str]:
-        """Return mount point → name of the profile's storage tier, as far as the platform says."""
+        """Return mount point → name of the profile's storage tier, if the platform reports it."""
         return {}
 
     def box(self, instance: str) -> RentedBox:
@@ -290,15 +299,15 @@ class RentedAccount(abc.ABC):
 
     @property
     def source(self) -> str:
-        """Who says what a meter says."""
+        """The source of a meter."""
         return f"{self.platform} {self.api} at {self.http.host}"
 
     def seen(self, instance: str) -> Machine | None:
-        """Return the last good sight of a machine."""
+        """Return the last good reading of a machine."""
         return self._seen.get(instance)
 
     async def machine(self, instance: str) -> Machine:
-        """Ask for one machine, and remember it; see `fetch`."""
+        """Request one machine, and remember it; see `fetch`."""
         self.check_id(instance)
         found = await self.fetch(instance)
         if found.id != instance:
@@ -310,7 +319,7 @@ class RentedAccount(abc.ABC):
         return found
 
     async def machines(self) -> tuple[Machine, ...]:
-        """Ask for all machines, and remember them; see `fetch_all`."""
+        """Request all machines, and remember them; see `fetch_all`."""
         found = await self.fetch_all()
         ids = [one.id for one in found]
         if len(set(ids)) != len(ids):
@@ -322,10 +331,13 @@ class RentedAccount(abc.ABC):
         return found
 
     async def learn_parts(self, machines: tuple[Machine, ...]) -> None:  # noqa: B027 (most have nothing such)
-        """Learn what hangs on machines and is priced elsewhere (see `reprice`), seldom; a failure harms nothing."""
+        """Learn separately priced parts of machines (see `reprice`), rarely.
+
+        A failure is harmless.
+        """
 
     async def learn(self, machines: tuple[Machine, ...]) -> None:
-        """Learn the balance and the books, seldom; a failure leaves them unknown and harms nothing else."""
+        """Learn balance and billing records, rarely. A failure leaves them unknown."""
         now = self.clock()
         if not self._purse_pause.left(now):
             self._purse = None
@@ -347,7 +359,7 @@ class RentedAccount(abc.ABC):
                 )
 
     def reprice(self, prices: Mapping[str, float | None]) -> None:
-        """Tell what parts cost by their names, also those of machines that were seen before."""
+        """Set the prices of parts by name, also for machines seen before."""
 
         def told(parts: Parts) -> Parts:
             return tuple((name, prices.get(name, rate)) for name, rate in parts)
@@ -361,7 +373,7 @@ class RentedAccount(abc.ABC):
             )
 
     def _burn(self, machines: tuple[Machine, ...]) -> float | None:
-        """Return what an hour of all machines costs; None where it is not known of one."""
+        """Return the hourly cost of all machines; None if any is unknown."""
         rates = [meter.per_hour for meter in map(self.meter, machines) if not meter.at_least]
         known = [rate for rate in rates if rate is not None]
         if len(known) == len(machines):
@@ -369,7 +381,7 @@ class RentedAccount(abc.ABC):
         return None
 
     def check_id(self, instance: str) -> None:
-        """Refuse what cannot be an id of this platform.
+        """Refuse an id in the wrong format for this platform.
 
         Raises:
             BadAnswer: nothing was sent.
@@ -392,7 +404,7 @@ class RentedAccount(abc.ABC):
         now, bills = self.http.server_time(), machine.bills
         storage, unpriced = known_sum(machine.storage)
         runs = bills in (MeterKind.COMPUTE_AND_STORAGE, MeterKind.UNKNOWN)
-        # A price of 0 for what is charged is a price that nobody said.
+        # A price of 0 for something that is charged counts as unknown.
         compute = (machine.compute or None) if runs else 0.0
         if not runs:
             per_hour = storage
@@ -410,7 +422,8 @@ class RentedAccount(abc.ABC):
         booked = self._books.get(machine.id)
         on = bills is MeterKind.COMPUTE_AND_STORAGE and per_hour is not None
         if booked is not None:
-            # The books are read seldom; between two readings the meter runs on, by the provider's clock.
+            # Billing records are read rarely; between two readings the meter extrapolates by the
+            # provider's clock.
             spent = booked.amount + (
                 max(0.0, now - booked.at) / 3600.0 * (per_hour or 0.0) if on else 0.0
             )
@@ -452,7 +465,7 @@ class RentedAccount(abc.ABC):
         )
 
     def gone(self, machine: Machine) -> Meter:
-        """Return the meter of a machine that was there and is no more; what outlives it bills on."""
+        """Return the meter of a machine that no longer exists; what outlives it keeps billing."""
         storage, unpriced = known_sum(machine.outlives or ())
         kind, source = MeterKind.NONE, self.source
         if machine.outlives is None:
@@ -482,7 +495,7 @@ class RentedAccount(abc.ABC):
         )
 
     def priced(self, parts: Parts) -> tuple[str, ...]:
-        """Return a line for each part: what it costs an hour and a month."""
+        """Return a line for each part: its price per hour and month."""
         symbol = SYMBOLS.get(self.currency)
         return tuple(
             f"{name}, at a price that is not known"
@@ -493,7 +506,7 @@ class RentedAccount(abc.ABC):
         )
 
     def listed(self, machine: Machine) -> Instance:
-        """Return a machine as a list shows it."""
+        """Return a machine as shown in a list."""
         return Instance(
             id=machine.id,
             name=machine.name,
@@ -508,7 +521,7 @@ class RentedAccount(abc.ABC):
         )
 
     def below(self, machine: Machine) -> str | None:
-        """Return the machine's id at the underlying platform; None = there is none, or it is not known."""
+        """Return the machine's id at the underlying platform; None = none, or unknown."""
         return None
 
 
@@ -517,7 +530,7 @@ class RentedBox(OneMachine["RentedAccount"]):
 
     @property
     def console_url(self) -> str:
-        """The platform's console, or the server itself where it is not the vendor's."""
+        """The platform's console, or the server itself if it is not the vendor's."""
         return self._account.http.console
 
     async def read(self, instance: str) -> Meter:
@@ -533,7 +546,7 @@ class RentedBox(OneMachine["RentedAccount"]):
             return account.trouble(str(error))
 
     async def _absent(self, instance: str) -> Meter:
-        """Return the meter of a machine that is not known: gone only if the whole list lacks it as well."""
+        """Return the meter of an unknown machine; gone only if the complete list lacks it, too."""
         account = self._account
         before = account.seen(instance)
         try:
@@ -547,7 +560,7 @@ class RentedBox(OneMachine["RentedAccount"]):
         seen = account.seen(instance) or before
         if seen is not None:
             return account.gone(seen)
-        # A wrong id or another account's key looks just like this: so the meter is unknown, not off.
+        # A wrong id or another account's key looks the same, so the meter is unknown, not off.
         return Meter(
             lifecycle=Lifecycle.GONE,
             at=account.clock(),
@@ -614,11 +627,14 @@ class RentedBox(OneMachine["RentedAccount"]):
         return self._account.labels.get(verb, "")
 
     def action(self, verb: Verb) -> str:
-        """Return the word used in ``Machine.actions``; where the platform has no such verb, one that is never there."""
+        """Return the word used in ``Machine.actions``.
+
+        For a missing verb, one that never occurs there.
+        """
         return self._account.words.get(verb, verb.value)
 
     def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
-        """Say what bills after the verb, by the last good sight of the machine."""
+        """Return what keeps billing after the verb, by the last good reading of the machine."""
         account = self._account
         machine = account.seen(instance)
         if machine is None:
@@ -629,7 +645,7 @@ class RentedBox(OneMachine["RentedAccount"]):
         return (*account.priced(parts), *account.bills_apart(verb))
 
     def tiers(self, instance: str) -> dict[str, str]:
-        """Return the kind of storage at each mount point."""
+        """Return the storage tier at each mount point."""
         machine = self._account.seen(instance)
         if machine is None:
             return {}

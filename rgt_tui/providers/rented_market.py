@@ -1,4 +1,4 @@
-"""What the markets of rented machines share: matching offers to a request, their order, and the creating call."""
+"""Shared base of markets: matching offers to a wish, their order, and the creation call."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rgt_tui.providers.control_plane import (
 from rgt_tui.providers.rented import Call, RentedAccount
 
 CREATE = "create"
-"""Of `Pace`."""
+"""Key of `Pace`."""
 
 
 def unknown_gpu(platform: str, wish: Wish, known: Iterable[str], console: str) -> ProviderError:
-    """Return the message for a wish that no GPU of a platform fits."""
+    """Return the error for a wish that no GPU of a platform fits."""
     names = ", ".join(sorted({printable(name, 60) for name in known})[:40])
     return ProviderError(
         f"{platform} has no GPU that is {printable(wish.gpu, 60)!r}; it has: {names or 'none that it names'}",
@@ -31,13 +31,13 @@ def unknown_gpu(platform: str, wish: Wish, known: Iterable[str], console: str) -
 
 
 def check_wish(platform: str, wish: Wish, *, currency: str, spot: str = "") -> None:
-    """Refuse what no offer of a platform could fit, before anything is asked.
+    """Refuse a wish that no offer of a platform could fit, before anything is requested.
 
     Args:
         platform: Its name, for the message.
-        wish: What a person asked for.
-        currency: In which the platform bills: a limit in another one cannot be compared.
-        spot: Why it rents nothing that may be taken away; empty = it does.
+        wish: The request.
+        currency: The platform's billing currency: a limit in another one cannot be compared.
+        spot: Why it has no spot machines; empty = it has.
 
     Raises:
         ProviderError: with what to change; nothing was sent.
@@ -57,9 +57,9 @@ def check_wish(platform: str, wish: Wish, *, currency: str, spot: str = "") -> N
 
 
 def in_order(offers: Iterable[Offer], wish: Wish) -> tuple[Offer, ...]:
-    """Return the offers that cost no more than was said, the cheapest first.
+    """Return the offers within the maximum price, the cheapest first.
 
-    An offer whose price nobody tells stays, as the last: it is for a person to take or to leave.
+    An offer with an unknown price is kept as the last: a person decides.
     """
     fitting = [
         offer
@@ -80,8 +80,8 @@ def in_order(offers: Iterable[Offer], wish: Wish) -> tuple[Offer, ...]:
     )
 
 
-# What markets of HTTP platforms share: the one creation call, and finding a machine by name after a lost
-# answer.
+# Shared base of HTTP platforms' markets: the one creation call, and finding a machine by name after
+# a lost answer.
 
 
 class RentedMarket(abc.ABC):
@@ -92,39 +92,42 @@ class RentedMarket(abc.ABC):
 
     @abc.abstractmethod
     async def offers(self, wish: Wish) -> tuple[Offer, ...]:
-        """Return what fits the wish now; see `Market.offers`."""
+        """Return the current offers for the wish; see `Market.offers`."""
 
     @abc.abstractmethod
     def creation(self, offer: Offer, wish: Wish, token: str) -> Call:
         """Return the one creation call.
 
         Raises:
-            BadAnswer: the offer cannot be taken so; nothing was sent.
+            BadAnswer: the offer cannot be taken; nothing was sent.
         """
 
     @abc.abstractmethod
     def made(self, data: object) -> str | None:
-        """Return the id of the machine that a 2xx answer says was made; None = it does not say so."""
+        """Return the id of the machine made according to a 2xx answer; None = it has none."""
 
     def describe_creation(self, offer: Offer, wish: Wish, token: str) -> str:
-        """Return the exact call; the public key, which is long and no secret, is left out."""
+        """Return the exact call, without the public key, which is long but no secret."""
         return self.told(self.creation(offer, msgspec.structs.replace(wish, public_key=""), token))
 
     def told(self, call: Call) -> str:
-        """Return a call in words."""
+        """Return a call as text."""
         body = printable(msgspec.json.encode(call.body).decode(), 2000)
         return f"{call.method} {self.account.http.base_url}{printable(call.path)} {body}"
 
     async def prepare(self, wish: Wish, token: str) -> Mapping[str, object]:
-        """Do what must come before and costs nothing, such as registering the key; return what the body needs of it.
+        """Do free preparations, such as registering the key; return additional fields of the body.
 
         Raises:
-            ProviderError: it could not be done; then nothing is created.
+            ProviderError: it failed; then nothing is created.
         """
         return {}
 
     async def create(self, offer: Offer, wish: Wish, token: str, permit: RentPermit) -> Instance:
-        """Send the one creation call; see `Market.create`. An error that names what was made has made it."""
+        """Send the one creation call; see `Market.create`.
+
+        An error that names a machine has made it.
+        """
         account = self.account
         await account.pace.turn(CREATE)
         call = self.creation(offer, wish, token)
@@ -163,6 +166,6 @@ class RentedMarket(abc.ABC):
         return Instance(id=instance, name=token, meter=meter)
 
     async def find(self, token: str) -> tuple[Instance, ...]:
-        """Look for the token in the names of a whole list; see `Market.find`."""
+        """Find machines of the complete list whose name has the token; see `Market.find`."""
         machines = await self.account.machines()
         return tuple(self.account.listed(one) for one in machines if token in one.name)

@@ -1,6 +1,7 @@
-"""RunPod through REST v2 (https://docs.runpod.io/api-reference-v2/overview): read, list, stop, terminate.
+"""RunPod's REST v2 (https://docs.runpod.io/api-reference-v2/overview): read, list, stop, terminate.
 
-Stopping and terminating are sent once and never repeated by themselves; what creates a pod is in `runpod_market`.
+Stop and terminate calls are sent once and never repeated automatically; `runpod_market` creates
+pods.
 """
 
 from __future__ import annotations
@@ -66,22 +67,25 @@ CONSOLE = "https://console.runpod.io/pods"
 KEY_ENV = "RUNPOD_API_KEY"
 
 SPEND_AGE = 60.0
-"""Seconds for which a spend figure is good; RunPod's billing itself runs every 5 minutes."""
+"""Seconds for which a spend figure is valid; RunPod's billing itself runs every 5 minutes."""
 SPEND_RETRY = 300.0
-"""Seconds before a failed spend query is tried again: it must not eat the rate limit of what matters."""
+"""Seconds before a failed spend query is retried, to save the rate limit for more important calls.
+"""
 VOLUMES_AGE = 600.0
 NO_FREE_GPU = "not enough free GPUs on the host machine"
-"""https://github.com/runpod/runpod-python/issues/168 (2026-11); by REST v2 it is a 400 with ``error`` alone."""
+"""https://github.com/runpod/runpod-python/issues/168 (2026-11); REST v2 sends it as a 400 with only
+``error``.
+"""
 BALANCE_PATH = "/graphql"
-"""Only RunPod's GraphQL API tells what is left on an account; RunPod means to retire it early in 2027.
-
-https://docs.runpod.io/sdks/graphql/manage-pods; fields ``myself.clientBalance`` ($), ``myself.currentSpendPerHr``.
+"""Only RunPod's GraphQL API reports the balance; RunPod plans to retire it early in 2027.
+https://docs.runpod.io/sdks/graphql/manage-pods; fields ``myself.clientBalance`` ($),
+``myself.currentSpendPerHr``.
 """
 BALANCE_QUERY = "query { myself { clientBalance currentSpendPerHr } }"
 BALANCE_AGE = 300.0
-"""Seconds for which a balance is good."""
+"""Seconds for which a balance is valid."""
 BALANCE_RETRY = 3600.0
-"""Seconds before it is asked for again after a failure: an API that is gone must not eat the rate limit."""
+"""Seconds before it is read again after a failure: a retired API must not use up the rate limit."""
 REFUSALS: dict[int | str, Proof] = {
     401: Proof.NOTHING,
     403: Proof.NOTHING,
@@ -90,7 +94,9 @@ REFUSALS: dict[int | str, Proof] = {
     422: Proof.NOTHING,
     429: Proof.NOTHING,
 }
-"""Errors of REST v2, all as problem+json: https://docs.runpod.io/api-reference-v2/overview (verified 2026-11)."""
+"""Errors of REST v2, all as problem+json: https://docs.runpod.io/api-reference-v2/overview
+(verified 2026-11).
+"""
 ANSWERS = dict.fromkeys(Verb, REFUSALS)
 
 
@@ -108,10 +114,10 @@ def open_account(ref: ProviderRef, context: Context) -> RunPodAccount:
 
 
 def key_of_tools(path: Path) -> str:
-    """Read the key that RunPod's own tools keep; empty where there is none.
+    """Return the key stored by RunPod's own tools; empty if there is none.
 
-    Two shapes: runpodctl's (``apikey = "…"``) and runpod-python's (``[default]`` ``api_key = "…"``):
-    https://docs.runpod.io/runpodctl/overview and https://github.com/runpod/runpod-python
+    Two formats: runpodctl's (``apikey = "…"``) and runpod-python's (``[default]`` ``api_key =
+    "…"``): https://docs.runpod.io/runpodctl/overview and https://github.com/runpod/runpod-python
     """
     try:
         with path.open("rb") as file:
@@ -139,7 +145,7 @@ class RunPod(OneMachine["RunPodAccount"]):
 
     @property
     def console_url(self) -> str:
-        """RunPod's console, or the server itself where it is not RunPod's."""
+        """RunPod's console, or the server itself if it is not RunPod's."""
         return self._account.http.console
 
     async def read(self, instance: str) -> Meter:
@@ -156,7 +162,7 @@ class RunPod(OneMachine["RunPodAccount"]):
             return self._trouble(str(error))
 
     async def _absent(self, instance: str) -> Meter:
-        """Return the meter after a 404: gone only if the whole list lacks the pod as well."""
+        """Return the meter after a 404: gone only if the complete list lacks the pod as well."""
         try:
             pods = await self._account.pods()
         except ProviderError as error:
@@ -166,7 +172,7 @@ class RunPod(OneMachine["RunPodAccount"]):
         pod = self._account.seen(instance)
         if pod is not None:
             return self._account.gone(pod, self._account.spent_known(pod))
-        # A wrong id or another account's key looks just like this: so the meter is unknown, not off.
+        # A wrong id or another account's key looks the same, so the meter is unknown, not off.
         return Meter(
             lifecycle=Lifecycle.GONE,
             at=self._clock(),
@@ -188,7 +194,7 @@ class RunPod(OneMachine["RunPodAccount"]):
         return tuple(self._account.instance(pod) for pod in pods)
 
     async def start(self) -> str:
-        """Start the pod; see `Provider.start`. Without a free GPU on its machine RunPod refuses."""
+        """Start the pod; see `Provider.start`. RunPod refuses if its host has no free GPU."""
         _check_id(self._instance)
         path = f"/v2/pods/{self._instance}/action"
         try:
@@ -205,7 +211,10 @@ class RunPod(OneMachine["RunPodAccount"]):
         return f"{self._account.http.host} answered {answer.status}"
 
     async def stop(self, permit: Permit) -> str:
-        """Stop the pod; see `Provider.stop`. It erases the container disk; the volume disk stays, billed."""
+        """Stop the pod; see `Provider.stop`. It erases the container disk.
+
+        The volume disk keeps billing.
+        """
         return await self._act(permit, Verb.PARK)
 
     async def destroy(self, permit: Permit) -> str:
@@ -246,7 +255,7 @@ class RunPod(OneMachine["RunPodAccount"]):
         return "terminate"
 
     def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
-        """Say what bills after the verb, by the last good sight of the pod."""
+        """Return what keeps billing after the verb, by the last good reading of the pod."""
         pod = self._account.seen(instance)
         if pod is None:
             return (f"unknown: the pod has not been read; check {self.console_url}",)
@@ -266,7 +275,10 @@ class RunPod(OneMachine["RunPodAccount"]):
         return tuple(lines)
 
     def tiers(self, instance: str) -> dict[str, str]:
-        """Return the kind of storage at each mount point; both kinds may be at /workspace."""
+        """Return the storage tier at each mount point.
+
+        Both kinds of volume may be at /workspace.
+        """
         pod = self._account.seen(instance)
         if pod is None or pod.networks is None:
             return {}
@@ -278,7 +290,7 @@ class RunPod(OneMachine["RunPodAccount"]):
 
 
 def _volume_line(pod: Pod) -> str:
-    """Say what the volume disk of a pod costs while it is stopped, and how that compares."""
+    """Return what a pod's volume disk costs while it is stopped, compared with while it runs."""
     size = pod.volume_gb or 0.0
     stopped, running = (price_of("volume-disk", size, running=on) for on in (False, True))
     what = f"volume disk {pod.volume_path}, {size:g} GB"
@@ -310,21 +322,26 @@ def _check_id(instance: str) -> None:
 DISKS_IN_PRICE = (
     "RunPod does not say whether a pod's price includes its disks: they are counted on top of it"
 )
-"""https://docs.runpod.io/api-reference-v2/overview: ``cost`` is $ per hour, and leaves storage out while stopped."""
+"""https://docs.runpod.io/api-reference-v2/overview: ``cost`` is $ per hour, without storage while
+stopped.
+"""
 
 
 class Spend(msgspec.Struct, frozen=True):
-    """What the provider's books say about one pod."""
+    """One pod's cost in the provider's billing records."""
 
     amount: float | None
-    """None = they did not answer."""
+    """None = they could not be read."""
     at: float
     there: float
-    """The same by RunPod's clock."""
+    """The same time by RunPod's clock."""
 
 
 class RunPodAccount:
-    """Reads; remembers the last good sight of every pod, which is what tells *gone* from *never there*."""
+    """One RunPod account.
+
+    It remembers each pod's last good reading, to distinguish *gone* from *never existed*.
+    """
 
     def __init__(
         self,
@@ -334,12 +351,12 @@ class RunPodAccount:
         *,
         tells_balance: bool = False,
     ) -> None:
-        """Wrap an account.
+        """Create an account.
 
         Args:
             ref: Any pod of it.
             http: Its connections and key.
-            clock: Epoch seconds.
+            clock: Returns Unix time.
             tells_balance: The server is RunPod's own, which has an API for the balance.
         """
         self.ref = ref
@@ -361,12 +378,12 @@ class RunPodAccount:
         return RunPod(self, instance, clock=self._clock)
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """List what bills besides pods: network volumes, serverless endpoints with workers, and clusters."""
+        """List what bills besides pods: network volumes, serverless endpoints and clusters."""
         found, self.leftover_gaps = await list_leftovers(self.http, tuple(self._seen.values()))
         return found
 
     def market(self) -> RunPodMarket:
-        """Return what rents pods."""
+        """Return the market that rents pods."""
         return RunPodMarket(self.http, self.ref, read=self._made, pods=self._instances)
 
     def _made(self, raw: object) -> Instance:
@@ -378,7 +395,7 @@ class RunPodAccount:
         return tuple(self.instance(pod) for pod in await self.pods())
 
     def instance(self, pod: Pod) -> Instance:
-        """Return a pod as the account's list shows it."""
+        """Return a pod as shown in the account's list."""
         return Instance(
             id=pod.id,
             name=pod.name,
@@ -396,14 +413,14 @@ class RunPodAccount:
         await self.http.close()
 
     def seen(self, instance: str) -> Pod | None:
-        """Return the last good sight of a pod."""
+        """Return the last good reading of a pod."""
         return self._seen.get(instance)
 
     async def pods(self) -> tuple[Pod, ...]:
-        """Return all pods, those of clusters included: the default hides them, and hidden is not absent.
+        """Return all pods, including those of clusters, which the default hides.
 
         Raises:
-            ProviderError: among others when the answer is not provably the whole list.
+            ProviderError: among others, if the list may be incomplete.
         """
         rows = await read_list(self.http, "/v2/pods?includeClusterPods=true", "pods", "pods")
         pods = tuple(parse_pod(raw, self.http.console) for raw in rows)
@@ -430,7 +447,10 @@ class RunPodAccount:
         return pod
 
     async def spent(self, pod: Pod) -> float | None:
-        """Return what the pod has cost since it was created, by RunPod's books; None: they do not answer."""
+        """Return the pod's cost since its creation from the billing records.
+
+        None = not available.
+        """
         now = self._clock()
         known = self._spend.get(pod.id)
         if known and 0 <= now - known.at < (SPEND_AGE if known.amount is not None else SPEND_RETRY):
@@ -439,7 +459,8 @@ class RunPodAccount:
         query = f"/v2/billing/pods?podId={pod.id}&bucketSize=day"
         if pod.created is not None:
             query += f"&startTime={_utc(pod.created)}"
-        with contextlib.suppress(ProviderError):  # An estimate takes its place, and says so.
+        # An estimate is used instead, and labelled as such.
+        with contextlib.suppress(ProviderError):
             amount = _total(await self.http.get(query), pod.id)
         if amount is None and known is not None:
             amount = known.amount
@@ -447,7 +468,7 @@ class RunPodAccount:
         return amount
 
     async def learn_spend(self, pods: tuple[Pod, ...]) -> None:
-        """Read the cost of all pods with one query a minute, so that a large fleet stays within its limit."""
+        """Read the cost of all pods with one query a minute, to stay within the rate limit."""
         now = self._clock()
         created = [pod.created for pod in pods if pod.created is not None]
         if not created or self._spend_pause.left(now):
@@ -465,7 +486,7 @@ class RunPodAccount:
                     )
 
     async def learn_balance(self) -> None:
-        """Learn what the account has left, at most every five minutes; a failure leaves it unknown."""
+        """Learn the account's balance, at most every five minutes; a failure leaves it unknown."""
         now = self._clock()
         if not self._tells_balance or self._balance_pause.left(now):
             return
@@ -476,14 +497,17 @@ class RunPodAccount:
             self._balance_pause.begin(now, BALANCE_AGE)
 
     def spent_known(self, pod: Pod) -> float | None:
-        """Return the last spend figure without asking."""
+        """Return the last spend figure without a request."""
         known = self._spend.get(pod.id)
         if known:
             return known.amount
         return None
 
     async def learn_volumes(self) -> None:
-        """Learn the network volumes' prices, at most every ten minutes; a failure leaves them unknown."""
+        """Learn the network volumes' prices, at most every ten minutes.
+
+        A failure leaves them unknown.
+        """
         now = self._clock()
         if self._volumes_pause.left(now):
             return
@@ -500,13 +524,13 @@ class RunPodAccount:
                 self._volumes[volume] = network_per_hour(size, str(item.get("type")))
 
     def volume_price(self, volume: str) -> float | None:
-        """Return what a network volume costs an hour, if that is known."""
+        """Return the hourly price of a network volume, if known."""
         return self._volumes.get(volume)
 
     def storage(self, pod: Pod, *, running: bool) -> Parts:
-        """Return what of a pod's storage bills: its own disks, and its network volumes.
+        """Return the billed storage of a pod: its own disks, and its network volumes.
 
-        A volume that several pods mount counts on each of them: too much rather than too little.
+        A volume mounted by several pods counts for each of them: too much rather than too little.
         """
         return (*pod.disks(running=running), *self._networks(pod))
 
@@ -530,7 +554,8 @@ class RunPodAccount:
         per_hour: float | None = None
         kind = MeterKind.UNKNOWN
         if on:
-            # A price of 0 is documented for stopped pods alone; on a running one it is not believed.
+            # A price of 0 is documented only for stopped pods; for a running one it is not
+            # believed.
             compute = pod.cost or None
             kind = MeterKind.COMPUTE_AND_STORAGE
             storage, unpriced = known_sum(self.storage(pod, running=True))
@@ -539,7 +564,7 @@ class RunPodAccount:
             if life in (Lifecycle.STOPPED, Lifecycle.GONE):
                 doubt = f"RunPod says {pod.status} and still a price: counted as if it ran"
         elif life is Lifecycle.STOPPED:
-            # ``cost`` is 0.0 here, and the volume disk bills at twice its running rate all the same.
+            # ``cost`` is 0.0 here, although the volume disk bills at twice its running rate.
             compute = 0.0
             storage, unpriced = known_sum(self.storage(pod, running=False))
             kind, per_hour = self._resting(pod, storage), storage
@@ -551,7 +576,7 @@ class RunPodAccount:
         booked = self._spend.get(pod.id)
         ran_on = spent is not None and booked is not None and on and per_hour is not None
         if spent is not None and booked is not None and ran_on:
-            # The books are read once a minute; between two readings the meter runs on.
+            # Billing records are read once a minute; between two readings the meter extrapolates.
             spent += max(0.0, now - booked.there) / 3600.0 * (per_hour or 0.0)
         estimated = spent is None and on and pod.started is not None and per_hour is not None
         if estimated:
@@ -586,7 +611,10 @@ class RunPodAccount:
         )
 
     def gone(self, pod: Pod, spent: float | None) -> Meter:
-        """Return the meter of a pod that was there and is no more. A network volume outlives it and bills."""
+        """Return the meter of a pod that no longer exists.
+
+        A network volume outlives it and bills.
+        """
         storage, unpriced = known_sum(self._networks(pod))
         source = f"RunPod REST v2 at {self.http.host}"
         kind = MeterKind.NONE if pod.networks == () else MeterKind.STORAGE_ONLY
@@ -616,7 +644,7 @@ class RunPodAccount:
 
     @staticmethod
     def _resting(pod: Pod, storage: float | None) -> MeterKind:
-        """Return what a stopped pod bills: nothing only if the answer shows that no disk of it stays."""
+        """Return what a stopped pod bills; nothing only if the answer shows no remaining disk."""
         if pod.volume_gb == 0 and pod.networks == ():
             return MeterKind.NONE
         if pod.networks or pod.volume_gb:
@@ -631,7 +659,13 @@ def _utc(at: float) -> str:
 
 
 def _total(answer: Answer, instance: str, *, strict: bool = False) -> float | None:
-    """Add up a pod's records, `strict` where the answer is about other pods as well; None = not known, or not all."""
+    """Return the sum of a pod's records; None = unknown, or incomplete.
+
+    Args:
+        answer: The billing records.
+        instance: The pod.
+        strict: The answer is about other pods as well.
+    """
     records = table(answer.data).get("records")
     if not isinstance(records, list) or names_next_page(answer):
         return None
@@ -642,7 +676,7 @@ def _total(answer: Answer, instance: str, *, strict: bool = False) -> float | No
         and record.get("podId") in ((instance,) if strict else (instance, None))
     ]
     known = [amount for amount in amounts if amount is not None]
-    # A book without a single entry is not a proof of zero cost: billing lags by minutes.
+    # Empty billing records do not prove zero cost: billing lags by minutes.
     if known and len(known) == len(amounts):
         return sum(known)
     return None
@@ -652,16 +686,16 @@ class Balance(msgspec.Struct, frozen=True):
     """An account's money."""
 
     amount: float
-    """What is left; can be negative."""
+    """The remaining amount; can be negative."""
     per_hour: float | None
-    """What all machines of the account cost an hour together."""
+    """Hourly cost of all machines of the account."""
 
 
 async def read_balance(http: AccountHttp) -> Balance:
-    """Ask for the balance.
+    """Request the balance.
 
     Raises:
-        ProviderError: among others when the answer does not hold it; GraphQL reports errors with status 200.
+        ProviderError: among others, if the answer lacks it; GraphQL reports errors with status 200.
     """
     data = (await http.ask("POST", BALANCE_PATH, {"query": BALANCE_QUERY})).data
     found = data.get("data") if isinstance(data, dict) else None

@@ -1,4 +1,4 @@
-"""RunPod's market: what its catalogue offers for a wish, and the one call that rents a pod.
+"""RunPod's market: the catalogue's offers for a wish, and the one call that rents a pod.
 
 Catalogue: https://docs.runpod.io/api-reference-v2/catalog/list-gpu-types; creation:
 https://docs.runpod.io/api-reference-v2/pods/create-a-pod (OpenAPI of REST v2, verified 2026-08). A creation names one
@@ -30,11 +30,17 @@ from rgt_tui.providers.rented_market import check_wish, in_order, unknown_gpu
 from rgt_tui.providers.runpod_pod import price_of
 
 IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
-"""RunPod's own, which starts sshd: https://docs.runpod.io/api-reference-v2/pods/create-a-pod (verified 2026-08)."""
+"""RunPod's own image with sshd: https://docs.runpod.io/api-reference-v2/pods/create-a-pod (verified
+2026-08).
+"""
 IMAGE_CUDA = "12.8"
-"""The least that the driver of a host must know for `IMAGE`; elsewhere a pod may run, bill, and be of no use."""
+"""Minimum CUDA version of the host's driver for `IMAGE`; else a pod may run and bill without being
+usable.
+"""
 CONTAINER_GB = 40
-"""Container disk of a new pod: system, caches, packages. A stop erases it; what is wished for becomes the volume."""
+"""Container disk of a new pod: system, caches, packages. A stop erases it; the requested disk is
+the volume.
+"""
 SMALLEST_VOLUME_GB = 10
 VOLUME_PATH = "/workspace"
 CLOUDS = ("SECURE", "COMMUNITY")
@@ -47,7 +53,8 @@ COMMUNITY_NOTE = (
     "SSH proxy alone rgt can neither copy files nor put its agent on the pod"
 )
 """https://docs.runpod.io/api-reference-v2/pods/create-a-pod: ``ssh.direct`` needs a public port;
-https://docs.runpod.io/pods/configuration/use-ssh: the proxy has neither SCP nor SFTP (2026-08)."""
+https://docs.runpod.io/pods/configuration/use-ssh: the proxy has neither SCP nor SFTP (2026-08).
+"""
 
 _OFFER = re.compile(r"(?:SPOT-)?(SECURE|COMMUNITY)/([A-Za-z0-9_.-]+)/([0-9]{1,3})x(.+)")
 _ANYWHERE = "any"
@@ -61,21 +68,21 @@ RENT_SPOT = "mutation Rent($input: PodRentInterruptableInput!) { podRentInterrup
 
 
 class GpuType(msgspec.Struct, frozen=True, kw_only=True):
-    """What we use of one entry of the catalogue, as one of the clouds has it."""
+    """The used fields of a catalogue entry, for one of the clouds."""
 
     id: str
     name: str
     memory_gb: float | None
     price: float | None
-    """$ an hour of one GPU; None = not said."""
+    """$ per hour for one GPU; None = not given."""
     most: float
-    """GPUs that one pod can have at most; a ceiling, not a stock."""
+    """Maximum GPUs per pod; not the stock."""
     stock: str
     places: tuple[tuple[str, str], ...]
     """Data center → stock there."""
 
     def is_wished(self, wish: Wish) -> bool:
-        """Tell whether it is the model that a person asked for."""
+        """Return whether it is the requested model."""
         names = (self.id, self.name)
         if any(read_gpu_name(name).is_slice for name in names):
             return False
@@ -93,12 +100,12 @@ class RunPodMarket:
         read: Callable[[object], Instance],
         pods: Callable[[], Awaitable[tuple[Instance, ...]]],
     ) -> None:
-        """Wrap an account.
+        """Create the market of an account.
 
         Args:
             http: Its connections and key.
             ref: Any pod of it.
-            read: Reads the JSON of a pod.
+            read: Parses the JSON of a pod.
             pods: Lists all pods of the account.
         """
         self._http = http
@@ -149,14 +156,17 @@ class RunPodMarket:
         )
 
     def describe_creation(self, offer: Offer, wish: Wish, token: str) -> str:
-        """Return the exact call; a public key is no secret."""
+        """Return the exact call, including the public key, which is no secret."""
         path, body = _request(offer, wish, token)
         return printable(
             f"POST {self._http.base_url}{path} {msgspec.json.encode(body).decode()}", 20_000
         )
 
     async def create(self, offer: Offer, wish: Wish, token: str, permit: RentPermit) -> Instance:
-        """Send the one call; see `Market.create`. The pod may have been made although the answer is an error."""
+        """Send the one call; see `Market.create`.
+
+        Even after an error, the pod may have been made.
+        """
         try:
             path, body = _request(offer, wish, token)
         except ProviderError as error:
@@ -174,7 +184,7 @@ class RunPodMarket:
             )
 
     async def find(self, token: str) -> tuple[Instance, ...]:
-        """Return the pods whose name holds the token; names need not be unique."""
+        """Return the pods whose name has the token; names need not be unique."""
         return tuple(pod for pod in await self._pods() if token in pod.name)
 
 
@@ -183,7 +193,7 @@ def _gpu_types(rows: Iterable[object], cloud: str) -> tuple[GpuType, ...]:
 
 
 def _gpu_type(raw: object, cloud: str) -> GpuType | None:
-    """Read one entry; None where it cannot be rented by what it says. `cloud` in small letters, as in its keys."""
+    """Parse one entry; None if it cannot be rented. `cloud` is in lower case, as in its keys."""
     if (
         not isinstance(raw, dict)
         or not isinstance(raw.get("id"), str)
@@ -195,7 +205,7 @@ def _gpu_type(raw: object, cloud: str) -> GpuType | None:
         id=raw["id"],
         name=printable(raw.get("name") or "", 80),
         memory_gb=number(raw.get("memory")) or None,
-        # A price of 0 would be a gift, and is not believed.
+        # A price of 0 is not believed.
         price=(number(prices.get(cloud)) or None) if isinstance(prices, dict) else None,
         most=(number(most.get(cloud)) or 0.0)
         if isinstance(most, dict) and raw.get(cloud) is True
@@ -210,7 +220,7 @@ def _gpu_type(raw: object, cloud: str) -> GpuType | None:
 
 
 def _offer(wish: Wish, gpu: GpuType, cloud: str, kind: str) -> Offer | None:
-    """Return the offer of one type in one cloud; None = none in stock there now."""
+    """Return the offer of one type in one cloud; None = not in stock there now."""
     stock = gpu.stock if wish.region is None else dict(gpu.places).get(wish.region, "NONE")
     if stock == "NONE" or gpu.most < wish.gpu_count:
         return None
@@ -244,7 +254,7 @@ def _request(offer: Offer, wish: Wish, token: str) -> tuple[str, dict[str, objec
     """Return path and body of the creation call.
 
     Raises:
-        ProviderError: the offer is none of this market.
+        ProviderError: the offer is not from this market.
     """
     body = _body(offer, wish, token)
     if not offer.spot:
@@ -255,10 +265,10 @@ def _request(offer: Offer, wish: Wish, token: str) -> tuple[str, dict[str, objec
 
 
 def _body(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
-    """Return the body of the creation call. Nothing in it is left to a default: some of those bill.
+    """Return the body of the creation call. Every field is explicit, as some defaults cost money.
 
     Raises:
-        ProviderError: the offer is none of this market.
+        ProviderError: the offer is not from this market.
     """
     found = _OFFER.fullmatch(offer.id)
     if found is None:
@@ -278,7 +288,7 @@ def _body(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
             "persistent": {"size": max(SMALLEST_VOLUME_GB, offer.disk_gb or 0), "path": VOLUME_PATH}
         },
         "ports": ["22/tcp"],
-        # Sets sshd up; a key that is given here is kept in the place of those of the account.
+        # Sets up sshd; a key given here replaces those of the account.
         "startSsh": True,
         "startJupyter": False,
         "globalNetworking": False,
@@ -288,19 +298,19 @@ def _body(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
 
 # RunPod's spot pods through its GraphQL API, as dstack rents them: REST v2 has none.
 #
-# *Unverified*: rgt has not tried it against the real service. RunPod means to end this API early in 2027, and
-# the call perhaps earlier (https://github.com/runpod/runpodctl/issues/267, 2026-04). Fields:
-# https://graphql-spec.runpod.io/ (``gpuTypes``, ``lowestPrice``, ``podRentInterruptable``); prices and bids
-# are USD an hour of one GPU (2026-11).
+# *Unverified*: never tried against the real service. RunPod plans to end this API early in 2027,
+# and the call perhaps earlier (https://github.com/runpod/runpodctl/issues/267, 2026-04). Fields:
+# https://graphql-spec.runpod.io/ (``gpuTypes``, ``lowestPrice``, ``podRentInterruptable``); prices
+# and bids are USD per hour of one GPU (2026-11).
 
 
 async def spot_catalogue(
     http: AccountHttp, wish: Wish, clouds: tuple[str, ...]
 ) -> dict[str, list[object]]:
-    """Return cloud → what can be had there as spot, in the form of REST v2's catalogue, with bids as prices.
+    """Return cloud → spot entries in the form of REST v2's catalogue, with bids as prices.
 
     Raises:
-        ProviderError: among others for a region: these prices are those of any.
+        ProviderError: among others for a wish with a region: spot prices are not per region.
     """
     if wish.region is not None:
         raise ProviderError(
@@ -331,13 +341,13 @@ def _entry(row: Mapping[str, Any], cloud: str, count: int) -> object:
         "price": {key: bid},
         key: True,
         "maxCount": {key: count if bid else 0},
-        # A bid is told for what can be had now, although the stock may not be.
+        # A bid implies availability, even if the stock is not given.
         "availability": (stock or "unknown").upper() if bid else "NONE",
     }
 
 
 def spot_request(created: Mapping[str, Any], bid: float) -> dict[str, object]:
-    """Return the request for a spot pod that is otherwise like one of REST v2's ``POST /v2/pods``."""
+    """Return the request for a spot pod that otherwise equals REST v2's ``POST /v2/pods``."""
     gpu, mount = created["gpu"], created["mounts"]["persistent"]
     wanted = {
         "name": created["name"],
@@ -362,7 +372,7 @@ async def rent_spot(http: AccountHttp, request: Mapping[str, object]) -> str:
     """Send the request, once; return the pod's id.
 
     Raises:
-        ProviderError: it may have been made all the same: GraphQL answers errors with status 200.
+        ProviderError: the pod may still have been made: GraphQL answers errors with status 200.
     """
     made = text(table((await _ask(http, request)).get("podRentInterruptable")).get("id"), 80)
     if made is None:
@@ -376,7 +386,7 @@ async def _ask(http: AccountHttp, request: Mapping[str, object]) -> dict[str, An
     """Return the ``data`` of an answer.
 
     Raises:
-        ProviderError: it holds errors.
+        ProviderError: it has errors.
     """
     answer = table((await http.send("POST", SPOT_PATH, request)).data)
     if errors := array(answer.get("errors")):

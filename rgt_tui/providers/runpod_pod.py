@@ -1,7 +1,7 @@
-"""RunPod's pod object and its cost: only documented fields, read so that no odd value breaks anything.
+"""RunPod's pod object and its cost: only documented fields, tolerant of invalid values.
 
-Fields and states: https://docs.runpod.io/api-reference-v2/overview (OpenAPI of REST v2).
-Prices are those of the profile, each with its source and its month.
+Fields and states: https://docs.runpod.io/api-reference-v2/overview (OpenAPI of REST v2). Prices are
+those of the profile, each with its source and month.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rgt_tui.providers.control_plane import BadAnswer, printable
 from rgt_tui.providers.http import AccountHttp
 
 ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
-"""What may stand in the path of a request: an id from a file must not be able to name another resource."""
+"""Format of ids in a path: an id from a file must not be able to name another resource."""
 LIFECYCLES = {
     "PROVISIONING": Lifecycle.STARTING,
     "STARTING": Lifecycle.STARTING,
@@ -41,7 +41,9 @@ LIFECYCLES = {
     "TERMINATED": Lifecycle.GONE,
 }
 BILLED_WORKERS = ("running", "idle", "initializing")
-"""States of a serverless worker that may be billed: https://docs.runpod.io/serverless/pricing (2026-08)."""
+"""States of a serverless worker that may be billed: https://docs.runpod.io/serverless/pricing
+(2026-08).
+"""
 
 
 class NetworkMount(msgspec.Struct, frozen=True):
@@ -52,7 +54,7 @@ class NetworkMount(msgspec.Struct, frozen=True):
 
 
 class Pod(msgspec.Struct, frozen=True):
-    """What we use of a pod. None = not said. Sizes in GB, money in $ per hour, times in epoch seconds."""
+    """The used fields of a pod. None = not given. Sizes in GB, money in $ per hour, Unix times."""
 
     id: str
     name: str
@@ -75,17 +77,17 @@ class Pod(msgspec.Struct, frozen=True):
     region: str | None = None
     """The data center."""
     cluster: str | None = None
-    """Id of the cluster that it is part of."""
+    """Id of the cluster that it belongs to."""
 
     @property
     def lifecycle(self) -> Lifecycle:
-        """The state in our words; one that we do not know is ``unknown``, never an error."""
+        """The state in rgt's terms; a state unknown to rgt is ``unknown``, never an error."""
         return LIFECYCLES.get(self.status, Lifecycle.UNKNOWN)
 
     def disks(self, *, running: bool) -> Parts:
-        """Return what the pod's own disks cost an hour by the profile, network volumes apart.
+        """Return the hourly cost of the pod's own disks by the profile, without network volumes.
 
-        A disk that costs nothing in that state is left out; one whose size was not said has no price.
+        A disk that is free in that state is left out; one of unknown size has no price.
         """
         sizes = {
             "volume-disk": self.volume_gb,
@@ -102,10 +104,10 @@ class Pod(msgspec.Struct, frozen=True):
 
 
 def parse_pod(raw: object, console: str = "") -> Pod:
-    """Read one pod.
+    """Parse one pod.
 
     Raises:
-        BadAnswer: it is not an object with an id; anything else that is odd becomes None.
+        BadAnswer: it is not an object with an id; any other invalid field becomes None.
     """
     if (
         not isinstance(raw, dict)
@@ -146,7 +148,7 @@ def parse_pod(raw: object, console: str = "") -> Pod:
 
 
 def _mounts(raw: object) -> tuple[float | None, str, tuple[NetworkMount, ...] | None]:
-    """Return the volume's size and path, and the network volumes. Without a mounts object all is unknown."""
+    """Return the volume's size and path, and the network volumes; all unknown without mounts."""
     if not isinstance(raw, dict):
         return None, "/workspace", None
     volume = raw.get("persistent")
@@ -167,7 +169,7 @@ def _mounts(raw: object) -> tuple[float | None, str, tuple[NetworkMount, ...] | 
 
 
 def price_of(tier: str, size_gb: float, *, running: bool, kind: str | None = None) -> float | None:
-    """Return the $ an hour of a storage tier by RunPod's profile; None = the profile has no price for it."""
+    """Return the $ per hour of a storage tier by RunPod's profile; None = no price in it."""
     found = storage_per_hour(load_profile("runpod"), tier, size_gb, running=running, grade=kind)
     if found is None:
         return None
@@ -175,29 +177,28 @@ def price_of(tier: str, size_gb: float, *, running: bool, kind: str | None = Non
 
 
 def network_per_hour(size_gb: float, kind: str) -> float | None:
-    """Return what a network volume costs an hour; it bills until it is deleted, with or without a pod."""
+    """Return a network volume's hourly cost; it bills until deleted, with or without a pod."""
     grade = None if kind == "STANDARD" else kind
     return price_of("network-volume", size_gb, running=True, kind=grade)
 
 
-# RunPod's lists, page by page, and what they hold that bills besides pods: volumes, serverless workers,
-# clusters.
+# RunPod's lists, page by page, and what bills besides pods: volumes, serverless workers, clusters.
 #
-# Lists have pages since 2026-09, by what users' programs read; the description of 2026-08 has none, so only a
-# request for a next page names a cursor (`profiles/api/runpod.toml`).
+# Lists have pages since 2026-09, as seen in users' programs; the description of 2026-08 has none,
+# so a cursor is sent only for a next page (`profiles/api/runpod.toml`).
 
 
 async def read_list(http: AccountHttp, path: str, key: str, what: str) -> tuple[object, ...]:
-    """Return everything that a list has.
+    """Return all items of a list.
 
     Args:
         http: The account's connections and key.
-        path: Of the first page, with its query.
-        key: Under which the answer has the list.
-        what: Name of its things, for messages.
+        path: Path of the first page, with query.
+        key: Key of the list in the answer.
+        what: Name of its items, for messages.
 
     Raises:
-        ProviderError: among others when it is not certain that this is the complete list.
+        ProviderError: among others, if the list may be incomplete.
     """
 
     async def read(cursor: str | None) -> Page:
@@ -219,11 +220,11 @@ async def read_list(http: AccountHttp, path: str, key: str, what: str) -> tuple[
 async def list_leftovers(
     http: AccountHttp, pods: Collection[Pod]
 ) -> tuple[tuple[Leftover, ...], tuple[str, ...]]:
-    """Return what bills besides pods, and which lists this key may not read; see `Account.leftovers`.
+    """Return what bills besides pods, and the lists this key may not read; see `Account.leftovers`.
 
     Args:
         http: The account's connections and key.
-        pods: The pods that were seen, which say what hangs on them.
+        pods: The known pods, which name their volumes and clusters.
     """
     volumes = await read_list(http, "/v2/network-volumes", "networkVolumes", "network volumes")
     others, gaps = await read_optional(
@@ -236,7 +237,7 @@ async def list_leftovers(
 
 
 def _volume(http: AccountHttp, raw: object, pods: Collection[Pod]) -> Leftover:
-    """Return a network volume: it is billed until it is deleted, whether a pod mounts it or not."""
+    """Return a network volume, which bills until deleted, whether mounted or not."""
     item = table(raw)
     volume, size = _id_of(http, item, "a network volume"), number(item.get("size"))
     return Leftover(
@@ -257,7 +258,7 @@ def _volume(http: AccountHttp, raw: object, pods: Collection[Pod]) -> Leftover:
 
 
 async def _endpoints(http: AccountHttp) -> tuple[Leftover, ...]:
-    """Return the serverless endpoints that have workers now, or always keep some: each is billed by the second."""
+    """Return the serverless endpoints with current or permanent workers, billed by the second."""
     found = []
     for raw in await read_list(http, "/v2/serverless", "endpoints", "serverless endpoints"):
         endpoint = table(raw)

@@ -1,12 +1,13 @@
-"""SkyPilot through its API server (https://docs.skypilot.co), tested on server 0.14.1, API version 62 (2026-11).
+"""SkyPilot's API server (https://docs.skypilot.co), tested on 0.14.1, API version 62 (2026-11).
 
-Every call is a request that the server queues: its answer is an id, and ``/api/get`` with it stays silent until the
-request has ended. A request that failed is answered with HTTP 500, with the type and message of the error inside.
+Every call is queued by the server and returns an id; ``/api/get`` with it sends nothing until the
+request has ended. A failed request is answered with HTTP 500, with the type and message of the
+error inside.
 
-A stop or a down counts as done when the status says so, refreshed at the cloud. If the cloud cannot be asked, the
-server returns the last status that it knows, as if it were fresh: only ``status_updated_at`` tells them apart.
-``purge`` is never sent (it forgets a cluster that may still bill), and the pickled ``handle`` is neither requested nor
-loaded.
+A stop or a down counts as done when the status, refreshed from the cloud, says so. If the cloud
+cannot be reached, the server returns the last known status as if it were fresh: only
+``status_updated_at`` shows the difference. ``purge`` is never sent (it forgets a cluster that may
+still bill), and the pickled ``handle`` is neither requested nor loaded.
 """
 
 from __future__ import annotations
@@ -36,17 +37,21 @@ from rgt_tui.providers.http import AccountHttp, Answer, Wrong, open_http
 from rgt_tui.providers.rented import START, Call, Machine, RentedAccount, state_of
 
 VENDOR = "http://127.0.0.1:46580"
-"""Where the server runs that ``sky`` starts by itself."""
+"""Address of the server that ``sky`` starts automatically."""
 KEY_ENV = "SKYPILOT_SERVICE_ACCOUNT_TOKEN"
 USER_HASH = ".sky/user_hash"
 SSH_DIR = ".sky/generated/ssh"
 USER_ID = re.compile(r"[0-9a-f]{8}")
 RESULT_S = 120.0
-"""Seconds without a byte while a request for a status runs: the server asks the cloud, and starts its workers first."""
+"""Seconds without a byte during a status request: the server starts its workers and queries the
+cloud.
+"""
 ACTION_S = 60.0
-"""The same for a stop, down or start. A refusal comes at once; what takes longer is followed by reading the status."""
+"""The same for a stop, down or start. Refusals are immediate; longer requests are followed by the
+status.
+"""
 REPORT_AGE = 300.0
-"""Seconds for which the cost report is good; it counts from usage and lags behind."""
+"""Seconds for which the cost report is valid; it counts usage and lags behind."""
 STATES = {
     "INIT": (Lifecycle.STARTING, MeterKind.UNKNOWN),
     "PENDING": (Lifecycle.STARTING, MeterKind.UNKNOWN),
@@ -54,7 +59,7 @@ STATES = {
     "AUTOSTOPPING": (Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
     "STOPPED": (Lifecycle.STOPPED, MeterKind.STORAGE_ONLY),
 }
-"""``status`` → what it is and what is charged. A cluster that is down is in the list no more."""
+"""``status`` → state, and what is charged. A cluster that is down is no longer in the list."""
 DISKS = (("the disks of the stopped cluster", None),)
 PRICE = "by SkyPilot's cost report, at the catalogue's prices; what the cloud bills, disks included, may be more"
 REFUSALS: dict[int | str, Proof] = {
@@ -64,14 +69,15 @@ REFUSALS: dict[int | str, Proof] = {
     429: Proof.NOTHING,
     "ClusterDoesNotExist": Proof.ASK,
 }
-"""A request that was refused was not queued; the codes are the types of the errors with which requests end.
-
+"""A refused request was not queued; the codes are the error types of ended requests.
 https://docs.skypilot.co (API version 62, verified on server 0.14.1, 2026-11)
 """
 ANSWERS = {Verb.PARK: {**REFUSALS, "NotSupportedError": Proof.NOTHING}, Verb.DESTROY: REFUSALS}
-"""A stop that the cloud does not have ends before the cloud is asked (sky/core.py of 0.14.1)."""
+"""A stop that the cloud does not support fails before the cloud is contacted (sky/core.py of
+0.14.1).
+"""
 MEANS = {"NotSupportedError": 409, "ClusterDoesNotExist": 409}
-"""Type of an error → the HTTP status that says as much; the server answers 500 to all."""
+"""Type of an error → the equivalent HTTP status; the server answers 500 to all."""
 
 
 def open_account(ref: ProviderRef, context: Context) -> SkyPilotAccount:
@@ -89,16 +95,16 @@ def open_account(ref: ProviderRef, context: Context) -> SkyPilotAccount:
 
 
 def wrong(data: object) -> Wrong | None:
-    """Return the error of a body: ``{"detail": TEXT}``, or with the failed request as ``detail``."""
+    """Return the error of a body: ``{"detail": TEXT}``, or the failed request as ``detail``."""
     if not isinstance(data, dict) or "detail" not in data:
         return None
     return failure_of(data["detail"]) or Wrong("", text(data["detail"], 200) or "an error")
 
 
 def failure_of(request: object) -> Wrong | None:
-    """Return the error of a request that has ended; None = it has none.
+    """Return the error of an ended request; None = it has none.
 
-    Its field ``error`` is JSON in a text, also where there is none: ``"null"``.
+    Its field ``error`` is JSON in a string, even without an error: ``"null"``.
     """
     error = table(request).get("error")
     if isinstance(error, str):
@@ -114,7 +120,7 @@ def failure_of(request: object) -> Wrong | None:
 
 
 def identity(context: Context) -> Mapping[str, str]:
-    """Return who is asking: a server without logins reads both from each request."""
+    """Return the user's identity, which a server without logins reads from each request."""
     found = ""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         found = (context.home / USER_HASH).read_text(encoding="utf-8")[:64].strip()
@@ -158,7 +164,7 @@ class SkyPilotAccount(RentedAccount):
         return {**fields, "env_vars": self._user}
 
     async def _ended(self, answer: Answer, path: str, silent_s: float) -> dict[str, object]:
-        """Return a queued request after it has ended well.
+        """Return a queued request after it has succeeded.
 
         Raises:
             ProviderError: it failed, with the type of its error as the code, or its result could not be read.
@@ -170,7 +176,7 @@ class SkyPilotAccount(RentedAccount):
             ended = table(
                 (await self.http.get(f"/api/get?request_id={queued}", silent_s=silent_s)).data
             )
-        except NotFound:  # The request is not known, which says nothing about the cluster.
+        except NotFound:  # The request is unknown, which says nothing about the cluster.
             raise Unreachable(
                 f"SkyPilot lost its request {path}; the state is unknown", console=self.http.console
             ) from None
@@ -183,7 +189,7 @@ class SkyPilotAccount(RentedAccount):
         return ended
 
     async def _result(self, path: str, body: object) -> tuple[dict[str, object], object]:
-        """Send a request that changes nothing; return it after its end, and the value that it returned.
+        """Send a read-only request; return the ended request, and its return value.
 
         Raises:
             ProviderError: it failed, or its result could not be read.
@@ -199,7 +205,7 @@ class SkyPilotAccount(RentedAccount):
         """Wait for the result of a stop, down or start, which the server queues.
 
         Raises:
-            ProviderError: the request has failed; any other trouble leaves it queued.
+            ProviderError: the request has failed; after any other error it is still queued.
         """
         said = self.judge(what, answer.data)
         try:
@@ -211,8 +217,8 @@ class SkyPilotAccount(RentedAccount):
         return "the request has succeeded"
 
     async def _status(self, names: list[str] | None, *, force: bool) -> tuple[Machine, ...]:
-        # All fields are sent: the server's defaults show other people's clusters, credentials and the pickle. The
-        # summary lacks `status_updated_at`.
+        # All fields are sent: the server's defaults include other people's clusters, credentials
+        # and the pickle. The summary lacks `status_updated_at`.
         body = self._body(
             cluster_names=names,
             refresh="FORCE" if force else "AUTO",
@@ -228,7 +234,7 @@ class SkyPilotAccount(RentedAccount):
         return tuple(self.parse(raw, begun if force else None) for raw in found)
 
     async def fetch(self, instance: str) -> Machine:
-        """Read one cluster, its status refreshed at the cloud."""
+        """Read one cluster, its status refreshed from the cloud."""
         found = next(
             (one for one in await self._status([instance], force=True) if one.id == instance), None
         )
@@ -239,12 +245,12 @@ class SkyPilotAccount(RentedAccount):
         return found
 
     async def fetch_all(self) -> tuple[Machine, ...]:
-        """Read one's own clusters; the list has no pages."""
+        """Read the user's own clusters; the list has no pages."""
         await self._learn_rates()
         return await self._status(None, force=False)
 
     async def _learn_rates(self) -> None:
-        """Learn what an hour of each cluster costs by the cost report, seldom."""
+        """Learn the hourly cost of each cluster from the cost report, rarely."""
         if self._rates_pause.left(self.clock()):
             return
         self._rates_pause.begin(self.clock(), REPORT_AGE)
@@ -252,7 +258,7 @@ class SkyPilotAccount(RentedAccount):
             _, rows = await self._result("/cost_report", self._body(days=30))
             for row in map(table, array(rows)):
                 if not row.get("status"):
-                    continue  # A cluster that was terminated; its name may be another one's by now.
+                    continue  # A terminated cluster; its name may be in use again.
                 cost, seconds = number(row.get("total_cost")), number(row.get("duration"))
                 name = row.get("name")
                 if (
@@ -264,15 +270,15 @@ class SkyPilotAccount(RentedAccount):
                     self._rates[name] = rate
 
     def parse(self, raw: object, refreshed_after: float | None = None) -> Machine:
-        """Read one cluster.
+        """Parse one cluster.
 
         Args:
             raw: As the server lists it.
-            refreshed_after: Epoch seconds by the server's clock. An older status is one that the cloud has not
-                confirmed: *stopped* is not believed then. None = any age is good.
+            refreshed_after: Unix time by the server's clock. An older status was not confirmed by
+                the cloud: *stopped* is not believed then. None = any age is accepted.
 
         Raises:
-            BadAnswer: it has no name; anything else that is odd becomes None.
+            BadAnswer: it has no name; any other invalid field becomes None.
         """
         box = table(raw)
         name = self.known_id(box.get("name"), "a cluster without a name")
@@ -311,7 +317,7 @@ class SkyPilotAccount(RentedAccount):
             gpu_count=None if count is None else count * nodes,
             region=" ".join(filter(None, (text(box.get("cloud"), 40), text(box.get("region"), 60))))
             or None,
-            # It moves with every launch, so that it says nothing about when the machine was created.
+            # It changes with every launch, so it is not the creation time.
             started=moment_of(box.get("launched_at")) if lifecycle is Lifecycle.RUNNING else None,
             doubt="; ".join(doubts) or None,
         )
@@ -338,7 +344,7 @@ class SkyPilotAccount(RentedAccount):
         return None
 
     def judge(self, what: str, data: object) -> str:
-        """Say what the empty answer is worth: the request is queued."""
+        """Require the empty answer, which means that the request is queued."""
         if data is not None:
             raise BadAnswer(
                 "SkyPilot did not answer as documented; read the state",
@@ -349,9 +355,10 @@ class SkyPilotAccount(RentedAccount):
 
 
 def endpoint(home: Path, name: str) -> tuple[str | None, int | None, str | None]:
-    """Return host, port and user of a cluster's first node, as SkyPilot's own ssh configuration on this machine says.
+    """Return host, port and user of a cluster's first node from SkyPilot's local ssh files.
 
-    The server tells none of them; each cluster has a file below ``~/.sky/generated/ssh`` (seen 2026-11).
+    The server reports none of them; each cluster has a file in ``~/.sky/generated/ssh`` (seen
+    2026-11).
     """
     try:
         text_of_it = (home / SSH_DIR / name).read_text(encoding="utf-8")[:65536]
@@ -370,7 +377,7 @@ def endpoint(home: Path, name: str) -> tuple[str | None, int | None, str | None]
 
 
 def accelerators(value: object) -> tuple[str | None, int | None]:
-    """Return type and number of ``{'A10': 1}``, which comes as text; None for anything else."""
+    """Return type and number of ``{'A10': 1}``, given as text; None for anything else."""
     if isinstance(value, str):
         found = re.fullmatch(r"\{'([\w.+ -]{1,40})': (\d{1,3})(?:\.0)?\}", value)
     else:

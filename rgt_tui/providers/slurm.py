@@ -1,9 +1,9 @@
-"""Slurm through its own commands, here or on a login node over ssh: a job is the machine, `scancel` ends it.
+"""Slurm's own commands, here or on a login node over ssh: a job is the machine, `scancel` ends it.
 
-Slurm keeps no prices and has no park: what an hour costs says the fleet file. `scancel` ends with 0 in silence for
-finished jobs and for numbers that no job ever had, so only a reading afterwards tells what came of it:
-https://slurm.schedmd.com/scancel.html, https://slurm.schedmd.com/squeue.html, https://slurm.schedmd.com/sacct.html
-(verified 2026-11).
+Slurm has no prices and no park: the fleet file gives the hourly cost. `scancel` exits with 0 and no
+output even for finished jobs and nonexistent numbers, so only a later reading shows its effect:
+https://slurm.schedmd.com/scancel.html, https://slurm.schedmd.com/squeue.html,
+https://slurm.schedmd.com/sacct.html (verified 2026-11).
 """
 
 from __future__ import annotations
@@ -31,11 +31,15 @@ from rgt_tui.providers.control_plane import (
 )
 
 _ID = re.compile(r"[1-9][0-9]{0,9}(?:_[0-9]{1,9})?(?:\+[0-9]{1,4})?")
-"""A job, one task of an array, one part of a heterogeneous job. An array's own number ends all its tasks."""
+"""A job, a task of an array, or a part of a heterogeneous job. An array's own number would end all
+its tasks.
+"""
 FIELDS = ("%i", "%A", "%T", "%S", "%e", "%D", "%b", "%P", "%j")
-"""squeue's format: id, number of the very job, state, start, end, nodes, generic resources, partition, name."""
+"""squeue's format: id, individual job number, state, start, end, nodes, generic resources,
+partition, name.
+"""
 EPOCH = ("env", "SLURM_TIME_FORMAT=%s")
-"""Times as seconds since 1970: a cluster's own zone may be another than ours."""
+"""Print times as Unix time: the cluster's time zone may differ from ours."""
 HOLDS = {
     "RUNNING": Lifecycle.RUNNING,
     "SUSPENDED": Lifecycle.RUNNING,
@@ -46,7 +50,9 @@ HOLDS = {
     "COMPLETING": Lifecycle.RUNNING,
     "CONFIGURING": Lifecycle.STARTING,
 }
-"""States in which nodes are held. One that completes still holds them: https://slurm.schedmd.com/job_state_codes.html"""
+"""States in which nodes are held, also while completing:
+https://slurm.schedmd.com/job_state_codes.html
+"""
 WAITS = frozenset(
     (
         "PENDING",
@@ -58,7 +64,7 @@ WAITS = frozenset(
         "POWER_UP_NODE",
     )
 )
-"""Nothing is held."""
+"""States in which no nodes are held."""
 ENDED = frozenset(
     (
         "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE",
@@ -72,7 +78,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     number: str
-    """Of the very job: a task of an array has its own, which is what its environment says."""
+    """Number of the individual job: an array task has its own, which its environment shows."""
     state: str
     start: float | None
     end: float | None
@@ -97,7 +103,7 @@ class Slurm(OneMachine["SlurmAccount"]):
 
     @property
     def console_url(self) -> str:
-        """There is no page: the command that shows it."""
+        """The command that shows the job, because there is no page."""
         return self._account.line.written(("squeue", "-j", printable(self._instance, 80)))
 
     async def read(self, instance: str) -> Meter:
@@ -105,7 +111,7 @@ class Slurm(OneMachine["SlurmAccount"]):
         return await self._account.read(instance)
 
     async def list(self) -> tuple[Instance, ...]:
-        """List one's own jobs that have not ended."""
+        """List the user's own unfinished jobs."""
         return tuple(
             Instance(
                 id=job.id,
@@ -165,16 +171,19 @@ class Slurm(OneMachine["SlurmAccount"]):
         return "park"
 
     def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
-        """Say what continues: quotas of file systems are the cluster's matter; Slurm knows nothing of them."""
+        """Return nothing: Slurm knows nothing about file system quotas."""
         return ()
 
     def tiers(self, instance: str) -> dict[str, str]:
-        """Return nothing: Slurm does not say what is mounted where."""
+        """Return nothing: Slurm does not report mounts."""
         return {}
 
 
 class SlurmAccount:
-    """One person's jobs on one cluster; remembers what was there, which tells *ended* from *never there*."""
+    """One person's jobs on one cluster.
+
+    It remembers the jobs it has seen, to distinguish *ended* from *never existed*.
+    """
 
     def __init__(self, ref: ProviderRef, line: CommandLine, clock: Callable[[], float]) -> None:
         self.ref, self.line = ref, line
@@ -186,7 +195,7 @@ class SlurmAccount:
         return Slurm(self, instance)
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """Refuse: what of a file system is billed, Slurm does not know."""
+        """Refuse: Slurm does not know what storage is billed."""
         raise ProviderError(
             "Slurm does not say what storage costs; ask the people of the cluster", sent=False
         )
@@ -196,18 +205,18 @@ class SlurmAccount:
         return None
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there are no connections."""
 
     @property
     def source(self) -> str:
-        """Who says so."""
+        """The source of the readings."""
         return f"squeue on {self.line.where}"
 
     async def jobs(self) -> tuple[Job, ...]:
-        """Return one's own jobs that have not ended, one for each task of an array.
+        """Return the user's own unfinished jobs, one for each task of an array.
 
         Raises:
-            ProviderError: among others when a line is not what was asked for.
+            ProviderError: among others, if a line has an unexpected format.
         """
         return await self._squeue("--me")
 
@@ -224,7 +233,7 @@ class SlurmAccount:
         return jobs
 
     async def read(self, instance: str) -> Meter:
-        """Read one job, ended ones included; trouble is a meter with an error."""
+        """Read one job, including ended ones. Errors are returned as a meter with an error."""
         try:
             _check(instance)
             try:
@@ -243,18 +252,18 @@ class SlurmAccount:
             return Meter(at=self._clock(), source=self.source, error=str(error))
 
     async def _ended(self, instance: str) -> Meter:
-        """Return the meter of a job that squeue does not know: what the accounting says of it, where there is one."""
+        """Return the meter of a job unknown to squeue, from Slurm's accounting if there is any."""
         states = await self._accounted(instance)
         words = ", ".join(sorted(set(states)))
         if states and all(state in ENDED for state in states):
             return self._over(instance, f"sacct: {printable(words, 80)}", f"{self.source}, sacct")
         if states:
-            # The two disagree: nothing follows but that nobody knows.
+            # The two disagree, so the state is unknown.
             why = f"squeue does not know job {instance}, and sacct says {printable(words, 80)}; ask again"
             return Meter(at=self._clock(), source=self.source, error=why)
         if instance in self._seen or any(name.startswith(f"{instance}_") for name in self._seen):
             return self._over(instance, "no longer in squeue", self.source)
-        # A wrong number or another cluster looks just like this: so the meter is unknown, not off.
+        # A wrong number or another cluster looks the same, so the meter is unknown, not off.
         return Meter(
             lifecycle=Lifecycle.GONE,
             at=self._clock(),
@@ -262,7 +271,7 @@ class SlurmAccount:
         )
 
     async def _accounted(self, instance: str) -> list[str]:
-        """Return the states that the accounting has of a job; none where there is no accounting."""
+        """Return a job's states in Slurm's accounting; empty without accounting."""
         words = (
             "--noheader",
             "--parsable2",
@@ -281,7 +290,7 @@ class SlurmAccount:
         else:
             rows = []
         mine = instance.partition("_")[0].partition("+")[0]
-        # "CANCELLED by 1000" names who did it.
+        # "CANCELLED by 1000" includes the user id.
         return [state.partition(" ")[0] for job, state in rows if re.split(r"[_+]", job)[0] == mine]
 
     def _over(self, instance: str, words: str, source: str) -> Meter:
@@ -296,7 +305,7 @@ class SlurmAccount:
         )
 
     def meter(self, job: Job) -> Meter:
-        """Return the meter of a job as squeue shows it. Slurm tells no price."""
+        """Return the meter of a job in squeue. Slurm reports no price."""
         life = HOLDS.get(job.state)
         kind = MeterKind.COMPUTE_AND_STORAGE if life is not None else MeterKind.UNKNOWN
         if job.state in WAITS:
@@ -326,10 +335,10 @@ def _check(instance: str) -> None:
 
 
 def parse_line(row: str) -> Job:
-    """Read one line of squeue as `FIELDS` asks for it.
+    """Parse one line of squeue in the format `FIELDS`.
 
     Raises:
-        BadAnswer: it is not such a line; a list with one of them proves nothing.
+        BadAnswer: it has another format; a list with such a line proves nothing.
     """
     cells = row.split("\t", len(FIELDS) - 1)
     if (
@@ -357,7 +366,10 @@ def parse_line(row: str) -> Job:
 
 
 def _gpus(resources: str) -> tuple[str | None, int | None]:
-    """Return type and number of GPUs of a node: ``gres/gpu:a100:2``, ``gpu:2``; none at all is 0."""
+    """Return type and number of GPUs per node from e.g. ``gres/gpu:a100:2`` or ``gpu:2``.
+
+    The number is 0 if there are no resources at all, and None if it is unknown.
+    """
     found = re.findall(
         r"(?:gres/|gres:)?gpu(?::([A-Za-z][\w.-]*))?(?::(\d{1,4}))?(?:\(|,|$)", resources
     )
@@ -368,7 +380,7 @@ def _gpus(resources: str) -> tuple[str | None, int | None]:
 
 
 def _moment(text: str) -> float | None:
-    """Return epoch seconds; None where nothing is planned yet (``N/A``)."""
+    """Return Unix time; None if no time is planned yet (``N/A``)."""
     if re.fullmatch(r"[0-9]{1,12}", text):
         return moment_of(text)
     return None

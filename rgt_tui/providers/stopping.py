@@ -1,6 +1,7 @@
-"""Follows a billing action to its end: *requested → the provider confirms → meter off*, or what went wrong.
+"""Follows a billing action to its end: *requested → the provider confirms → meter off*, or error.
 
-A 2xx is *requested*, never *stopped*: control planes accept a stop and stay running for a while, or for ever.
+A 2xx means *requested*, never *stopped*: control planes accept a stop and keep running for a while,
+or forever.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ TIMEOUT_S = 180.0
 """Seconds for the provider to confirm; a stop normally takes a few."""
 POLL_S = 2.0
 CONFLICT_POLLS = 4
-"""Readings after a 409: a state that lags behind may still turn out to be the one we want."""
+"""Readings after a 409: the reported state may lag behind."""
 
 
 async def carry_out(
@@ -44,17 +45,17 @@ async def carry_out(
 ) -> AsyncIterator[StopProgress]:
     """Send the call that the permit allows, once, and poll until the provider confirms.
 
-    The last item is one of: ``meter-off`` (with what keeps billing), ``failed`` (nothing changed, or not what
-    was asked for), ``unconfirmed`` (the state is unknown: a person must look at the console).
+    The last item is one of: ``meter-off`` (with what keeps billing), ``failed`` (nothing changed,
+    or not as requested), ``unconfirmed`` (the state is unknown: a person must check the console).
 
     Args:
-        provider: The control plane of the very instance that the permit names.
-        permit: What the gate gave out; its verb says which call is sent.
-        clock: Epoch seconds, for the steps' times alone: it may be set.
+        provider: The control plane of the instance in the permit.
+        permit: The gate's permit; its verb selects the call.
+        clock: Returns Unix time, only for the steps' times: it may be set.
         sleep: Waits that many seconds.
-        timeout_s: How long to wait for the confirmation, seconds.
-        poll_s: Pause between two readings, seconds.
-        ticks: Seconds of a clock that nobody sets and that counts sleep: the time-out is by it.
+        timeout_s: Seconds to wait for the confirmation.
+        poll_s: Seconds between two readings.
+        ticks: Returns seconds of a monotonic clock that includes sleep, for the timeout.
     """
     verb = permit.verb
 
@@ -71,7 +72,7 @@ async def carry_out(
             yield step(StopPhase.FAILED, f"nothing was done: {said}")
             return
         if proves is Proof.ASK:
-            # "Already stopped" and "no such machine" count only after a reading agrees.
+            # "Already stopped" and "no such machine" count only if a reading agrees.
             polls = CONFLICT_POLLS
             yield step(StopPhase.REQUESTED, f"{said}: asking the provider for the present state")
         else:
@@ -79,9 +80,8 @@ async def carry_out(
                 StopPhase.REQUESTED,
                 f"sent, but not acknowledged ({said}): asking whether it was done",
             )
-    except (
-        Exception
-    ) as error:  # whatever an adapter did not expect: the call may have gone out all the same
+    # an unexpected error of an adapter: the call may have been sent nevertheless
+    except Exception as error:
         said = f"{type(error).__name__}: {error}"
         yield step(
             StopPhase.REQUESTED, f"sent, but not acknowledged ({said}): asking whether it was done"
@@ -91,7 +91,7 @@ async def carry_out(
 
     confirmed = False
     meter, shown = Meter(), Meter()
-    # The pauses count as well: a clock that stands still must not poll for ever.
+    # The pauses are counted as well, so that a stopped clock cannot cause endless polling.
     begun, waited = ticks(), 0.0
     while True:
         try:
@@ -131,9 +131,10 @@ async def carry_out(
 
 
 def came_of(verb: Verb, meter: Meter) -> StopPhase | None:
-    """Return what one reading proves of a verb that was sent; None = nothing yet.
+    """Return what one reading proves about a verb that was sent; None = nothing yet.
 
-    ``failed``: a machine that was to be parked is gone. ``confirmed``: stopped or gone, and what bills is not known.
+    ``failed``: a machine that should be parked is gone. ``confirmed``: stopped or gone, but what
+    bills is unknown.
     """
     if meter.error is not None:
         return None
@@ -148,11 +149,11 @@ def came_of(verb: Verb, meter: Meter) -> StopPhase | None:
 
 
 def what_is_off(provider: Provider, verb: Verb, instance: str, meter: Meter) -> str:
-    """Say what the meter's end leaves billing."""
+    """Return what still bills after the meter is off."""
     if meter.kind is MeterKind.NONE:
         return "compute off, nothing found that keeps billing"
     rest = "; ".join(provider.keeps_billing(verb, instance)) or "storage"
-    # Where what bills is not the machine (a node under a pod), its end saves nothing by itself.
+    # If something else bills (a node under a pod), ending the machine alone saves nothing.
     head = "compute off" if meter.compute_per_hour == 0 or not meter.unpriced else "off"
     return f"{head}; keeps billing: {rest}"
 
@@ -160,7 +161,7 @@ def what_is_off(provider: Provider, verb: Verb, instance: str, meter: Meter) -> 
 def _unconfirmed(
     provider: Provider, meter: Meter, shown: Meter, confirmed: bool, timeout_s: float
 ) -> str:
-    """Say what the provider showed last, and since when it says nothing more."""
+    """Return the last state that the provider reported, and the current error."""
     last = (
         f"last shown: {shown.native_status or shown.lifecycle}"
         if shown.at is not None
@@ -175,16 +176,18 @@ def _unconfirmed(
 
 
 class OwnStop(msgspec.Struct, frozen=True, kw_only=True):
-    """What a platform gives a machine of its own."""
+    """A platform's way for a machine to stop itself."""
 
     way: StopWay
     """Its `url` is the vendor's own server."""
     what: str
-    """In words, for the person who arms it."""
+    """Description, for the person who arms it."""
     proof: str
-    """How the box proves, before it is armed, that it may stop itself: never by a read, which needs another right."""
+    """How the box proves, before it is armed, that it may stop itself. A read would need another
+    permission.
+    """
     source: str
-    """Page and month."""
+    """Web page and month."""
 
 
 _SHUTDOWN = OwnStop(
@@ -211,11 +214,11 @@ OWN_STOPS = MappingProxyType(
         "autodl-inbox": _SHUTDOWN,
     }
 )
-"""Kind of provider → how a box of it stops itself. Of others no source names a way."""
+"""Kind of provider → how its boxes stop themselves. No documented way is known for other kinds."""
 
 
 def own_stop(ref: ProviderRef | None) -> OwnStop | None:
-    """Return how a box stops itself, at the server that the fleet file names; None where no source names a way."""
+    """Return how a box stops itself, using the fleet file's server; None = no documented way."""
     found = OWN_STOPS.get(ref.kind) if ref is not None else None
     if found is None or ref is None or not found.way.url or not ref.base_url:
         return found

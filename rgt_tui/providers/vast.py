@@ -1,7 +1,8 @@
-"""vast.ai through its REST API (https://docs.vast.ai/api-reference/introduction, verified 2026-11).
+"""vast.ai's REST API (https://docs.vast.ai/api-reference/introduction, verified 2026-11).
 
-Everything may be wrong at status 200 (``success: false``), and one machine that is no more is a ``null``. Storage is
-charged in every state but ``offline``, compute while it is ``running`` or ``frozen``, and perhaps while it is loading.
+Errors can have status 200 (``success: false``), and a machine that no longer exists is ``null``.
+Storage is charged in every state but ``offline``, compute while ``running`` or ``frozen``, and
+perhaps while loading.
 """
 
 from __future__ import annotations
@@ -48,17 +49,21 @@ VENDOR = "https://console.vast.ai"
 CONSOLE = "https://cloud.vast.ai/instances/"
 KEY_ENV = "VAST_API_KEY"
 KEY_FILES = (".config/vastai/vast_api_key", ".vast_api_key")
-"""What the vendor's own tool writes, the newer place first: https://docs.vast.ai/api-reference/introduction."""
+"""Written by the vendor's own tool, the newer path first:
+https://docs.vast.ai/api-reference/introduction.
+"""
 PAGE = 25
-"""Instances of a page at most."""
+"""Maximum instances per page."""
 VOLUMES_AGE = 600.0
-"""Seconds for which the prices of the volumes are good."""
+"""Seconds for which the prices of the volumes are valid."""
 MONTH_H = 720.0
-"""Hours of the month for which storage is priced: that of the figures in the vendor's specification (2026-08)."""
+"""Hours per month of storage prices, as in the vendor's specification (2026-08)."""
 CHARGES_PAGE = 500
-"""Contracts of a page of charges, at most: https://docs.vast.ai/api-reference/billing/show-charges (2026-08)."""
+"""Maximum contracts per page of charges: https://docs.vast.ai/api-reference/billing/show-charges
+(2026-08).
+"""
 MEANS = {"no_such_instance": 404, "no_such_ask": 404, "auth_error": 401}
-"""Error words → the status that others would have answered with: vast.ai says 404 of a key that it does not know."""
+"""Error code → the equivalent HTTP status: vast.ai returns 404 for an unknown key."""
 STATES = {
     None: (Lifecycle.STARTING, MeterKind.STORAGE_ONLY),
     "created": (Lifecycle.STARTING, MeterKind.STORAGE_ONLY),
@@ -72,7 +77,9 @@ STATES = {
     "offline": (Lifecycle.ERROR, MeterKind.UNKNOWN),
     "destroyed": (Lifecycle.GONE, MeterKind.NONE),
 }
-"""``actual_status`` → what it is and what is charged: https://docs.vast.ai/api-reference/instances/show-instances."""
+"""``actual_status`` → state, and what is charged:
+https://docs.vast.ai/api-reference/instances/show-instances.
+"""
 LOADING = "vast.ai's pages and its users disagree on whether compute is charged while an instance loads: it is counted"
 """https://docs.vast.ai (show instances, billing reference, 2026-08)."""
 DEARER = "vast.ai may charge more for the disk of a stopped instance than its API says"
@@ -85,9 +92,8 @@ REFUSALS: dict[int | str, Proof] = {
     404: Proof.ASK,
     429: Proof.NOTHING,
 }
-"""Errors as ``{success: false, error, msg}``: https://docs.vast.ai/api-reference/introduction (verified 2026-08).
-
-An error word at status 200 that is not here proves nothing.
+"""Errors as ``{success: false, error, msg}``: https://docs.vast.ai/api-reference/introduction
+(verified 2026-08). An error code at status 200 that is missing here proves nothing.
 """
 ANSWERS = dict.fromkeys(Verb, REFUSALS)
 
@@ -107,7 +113,7 @@ def open_account(ref: ProviderRef, context: Context) -> VastAccount:
 
 
 def key_in(path: Path) -> str:
-    """Read the key that the vendor's own tool keeps, alone in its file; empty where there is none."""
+    """Return the key in the vendor tool's file; empty if there is none."""
     try:
         return path.read_text(encoding="utf-8")[:4096].strip()
     except (OSError, UnicodeDecodeError):
@@ -115,7 +121,7 @@ def key_in(path: Path) -> str:
 
 
 def wrong(data: object) -> Wrong | None:
-    """Tell what a body says that went wrong; a creation may have made an instance all the same (``new_contract``)."""
+    """Return the error of a body; a creation may still have made an instance (``new_contract``)."""
     if not isinstance(data, dict) or (data.get("success") is not False and not data.get("error")):
         return None
     code = text(data.get("error"), 80) or ""
@@ -152,11 +158,11 @@ class VastAccount(RentedAccount):
         self.bidder = VastBids(self)
         self._volumes: dict[str, float | None] = {}
         self._volumes_of: dict[str, list[object]] = {}
-        """Instance → its volumes, as an answer named them last."""
+        """Instance → its volumes, from the last answer that had them."""
         self._volumes_pause = Pause()
 
     async def fetch(self, instance: str) -> Machine:
-        """Ask for one instance."""
+        """Request one instance."""
         await self.pace.turn("get")
         data = (await self.http.get(f"/api/v0/instances/{instance}/?owner=me")).data
         if not isinstance(data, dict) or "instances" not in data:
@@ -167,22 +173,23 @@ class VastAccount(RentedAccount):
             )
         box = table(data["instances"])
         if not isinstance(box.get("volume_info"), list) and instance not in self._volumes_of:
-            # The answer for one instance may lack its volumes; that of the list names them.
+            # The answer for one instance may lack its volumes; the list has them.
             with contextlib.suppress(ProviderError):
                 await self.fetch_all()
         return self.parse(data["instances"])
 
     async def fetch_all(self) -> tuple[Machine, ...]:
-        """Ask for all instances, page by page; a missing page is no absence."""
+        """Request all instances, page by page; a missing page is an error."""
         return await self.pages({})
 
     async def pages(self, filters: Mapping[str, object]) -> tuple[Machine, ...]:
-        """Ask for the instances that fit the filters of the list, all pages of it."""
+        """Request all pages of the instances that match the given filters."""
         query: dict[str, object] = {"limit": PAGE}
         if filters:
             query["select_filters"] = json.dumps(filters)
-        # By the documentation the total counts what fits. Should it be the account's after all, every filtered list
-        # would look too short, and a machine just made would not be found: it is compared without filters alone.
+        # The total is documented to count the matches. If it counted the whole account, every
+        # filtered list would look incomplete, and a new machine would not be found: so it is only
+        # checked without filters.
         found = await self._pages(
             "list", "/api/v1/instances/", query, "instances", total=not filters
         )
@@ -194,14 +201,14 @@ class VastAccount(RentedAccount):
         """Return all pages of a list.
 
         Args:
-            kind: Of `gaps`.
-            path: Of the list.
-            query: What is asked for, without the cursor.
-            key: Of the answer, under which the things of the list are.
+            kind: Key of `gaps`.
+            path: Path of the list.
+            query: Query without the cursor.
+            key: Key of the items in the answer.
             total: Whether ``total_instances`` counts this list.
 
         Raises:
-            ProviderError: among others when it is not certain that this is the complete list.
+            ProviderError: among others, if the list may be incomplete.
         """
 
         async def read(cursor: str | None) -> Page:
@@ -218,10 +225,10 @@ class VastAccount(RentedAccount):
         return await read_pages(read, key, self.odd)
 
     def parse(self, raw: object) -> Machine:
-        """Read one instance.
+        """Parse one instance.
 
         Raises:
-            BadAnswer: it is not an object with an id; anything else that is odd becomes None.
+            BadAnswer: it is not an object with an id; any other invalid field becomes None.
         """
         box = table(raw)
         identifier = whole(box.get("id"))
@@ -270,14 +277,14 @@ class VastAccount(RentedAccount):
         )
 
     def _attached(self, raw: object) -> Parts | None:
-        """Return the attached volumes, whose prices stand in their own list; None = not said."""
+        """Return the attached volumes, with prices from their own list; None = not reported."""
         if not isinstance(raw, list):
             return None
         names = [_named(whole(table(one).get("id"))) for one in raw]
         return tuple((name, self._volumes.get(name)) for name in names)
 
     async def learn_parts(self, machines: tuple[Machine, ...]) -> None:
-        """Learn what the volumes cost, seldom."""
+        """Learn the prices of the volumes, rarely."""
         if not self._volumes_pause.left(self.clock()) and any(one.outlives for one in machines):
             self._volumes_pause.begin(self.clock(), VOLUMES_AGE)
             with contextlib.suppress(ProviderError):
@@ -287,7 +294,7 @@ class VastAccount(RentedAccount):
                 self.reprice(self._volumes)
 
     def tiers(self, machine: Machine) -> dict[str, str]:
-        """Return where the container's disk is; where a volume is mounted the API does not say."""
+        """Return the mount of the container's disk; the API does not report mounts of volumes."""
         return {"/": "container-disk"}
 
     def call(self, what: str, instance: str) -> Call | None:
@@ -298,7 +305,7 @@ class VastAccount(RentedAccount):
         return Call("PUT", path, {"state": "stopped" if what == Verb.PARK else "running"})
 
     def judge(self, what: str, data: object) -> str:
-        """Insist on ``success: true``."""
+        """Require ``success: true``."""
         if table(data).get("success") is not True:
             raise BadAnswer(
                 f"vast.ai did not say that it took the call ({what}); read the state",
@@ -308,7 +315,7 @@ class VastAccount(RentedAccount):
         return "success"
 
     async def read_purse(self) -> Purse | None:
-        """Ask for the balance: ``credit`` is what is paid in, a ``balance`` below zero what is owed.
+        """Request the balance: ``credit`` is prepaid, a negative ``balance`` is owed.
 
         The documentation shows the one, the OpenAPI file the other:
         https://docs.vast.ai/api-reference/accounts/show-user (2026-08).
@@ -322,7 +329,7 @@ class VastAccount(RentedAccount):
         return Purse(credit + min(0.0, balance or 0.0))
 
     async def read_books(self, machines: tuple[Machine, ...]) -> Mapping[str, float]:
-        """Add up the charges of each instance since the oldest was made."""
+        """Return the sum of each instance's charges since the oldest one was created."""
         begun = [one.created for one in machines if one.created is not None]
         days = {"gte": int(min(begun, default=self.clock())), "lte": int(self.clock())}
         filters = {"day": days, "type": {"in": ["instance"]}}
@@ -340,9 +347,10 @@ class VastAccount(RentedAccount):
         return sums
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """List the volumes, those in a network included: each is charged until it is deleted.
+        """List the volumes, including network volumes: each is charged until deleted.
 
-        https://docs.vast.ai/api-reference/volumes/list-volumes; the types: the vendor's client (vastai 1.9.1, 2026-11).
+        https://docs.vast.ai/api-reference/volumes/list-volumes; the types: the vendor's client
+        (vastai 1.9.1, 2026-11).
         """
         volumes = await self._listed_volumes()
         endpoints, gaps = await read_optional({"endpoints": self._endpoints})
@@ -356,9 +364,10 @@ class VastAccount(RentedAccount):
         return [self._leftover(raw) for raw in rows]
 
     async def _endpoints(self) -> list[Leftover]:
-        """List the serverless endpoints: their workers are rented as long as the endpoint exists.
+        """List the serverless endpoints. Their workers are rented as long as the endpoint exists.
 
-        https://docs.vast.ai/api-reference/serverless/show-endpoints (2026-08); an account without any gets a 400.
+        https://docs.vast.ai/api-reference/serverless/show-endpoints (2026-08); an account without
+        any gets a 400.
         """
         await self.pace.turn("endpoints")
         try:
@@ -405,9 +414,10 @@ class VastAccount(RentedAccount):
 
 
 def _state(box: Mapping[str, object]) -> tuple[Lifecycle, MeterKind]:
-    """Return what an instance is and what is charged for it.
+    """Return an instance's state, and what is charged.
 
-    A container that has ended by itself while the contract runs is not stopped: what is charged then is not said.
+    A container that has exited while the contract runs is not stopped: what is charged then is
+    undocumented.
     """
     actual = box.get("actual_status")
     lifecycle, bills = STATES.get(
@@ -425,7 +435,7 @@ def _state(box: Mapping[str, object]) -> tuple[Lifecycle, MeterKind]:
 
 
 def _words(box: Mapping[str, object]) -> str:
-    """Return the status, and where it is going."""
+    """Return the status, and the intended one if it differs."""
     actual = box.get("actual_status")
     said = "created" if actual is None else printable(actual, 40)
     intended = text(box.get("intended_status"), 40)
@@ -435,7 +445,7 @@ def _words(box: Mapping[str, object]) -> str:
 
 
 def _disk_per_hour(box: Mapping[str, object]) -> float | None:
-    """Return what the container's disk costs an hour; ``storage_cost`` is by the GB and month."""
+    """Return the hourly cost of the container's disk; ``storage_cost`` is per GB and month."""
     told = number(box.get("storage_total_cost"))
     if told is not None:
         return told
@@ -446,9 +456,9 @@ def _disk_per_hour(box: Mapping[str, object]) -> float | None:
 
 
 def _out_per_gb(box: Mapping[str, object]) -> float | None:
-    """Return what a GB costs that leaves a machine: its host's price, by the TB, of which the smaller is assumed.
+    """Return the price per outgoing GB from the host's price per TB, assuming 1,000 GB.
 
-    The vendor's own client asks by this field before it copies out of an instance:
+    The vendor's own client uses this field before it copies out of an instance:
     https://github.com/vast-ai/vast-python (verified 2026-11).
     """
     told = number(box.get("internet_up_cost_per_tb"))
@@ -458,12 +468,12 @@ def _out_per_gb(box: Mapping[str, object]) -> float | None:
 
 
 def _named(volume: object) -> str:
-    """Return how a volume is called among what is charged."""
+    """Return the name of a volume among the billed parts."""
     return f"volume {'?' if volume is None else volume}"
 
 
 def _ssh(box: Mapping[str, object]) -> tuple[str | None, int | None]:
-    """Return where SSH answers: the machine itself, else the proxy, one port further beside a Jupyter server."""
+    """Return host and port for SSH: direct, else the proxy (next port with Jupyter)."""
     mapped = array(table(box.get("ports")).get("22/tcp"))
     direct = port(table(mapped[0]).get("HostPort")) if mapped else None
     address = text(box.get("public_ipaddr"), 200)

@@ -1,7 +1,8 @@
 """Finds and rents vast.ai's machines: offers of single hosts, on demand or by a bid.
 
-https://docs.vast.ai/api-reference/search/search-offers and https://docs.vast.ai/api-reference/instances/create-instance
-(verified 2026-08). A bid is a creation with a ``price``; without one it is on demand, whatever was searched for.
+https://docs.vast.ai/api-reference/search/search-offers and
+https://docs.vast.ai/api-reference/instances/create-instance (verified 2026-08). A bid is a creation
+with a ``price``; without one it is on demand, regardless of the search.
 """
 
 from __future__ import annotations
@@ -24,34 +25,34 @@ from rgt_tui.providers.rented_market import RentedMarket, check_wish, in_order, 
 
 Pages = Callable[[Mapping[str, object]], Awaitable[tuple[Machine, ...]]]
 IMAGE = "pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime"
-"""Any image will do: with an ``ssh`` runtype vast.ai starts its own sshd in it."""
+"""Any image works: with an ``ssh`` runtype vast.ai starts its own sshd in it."""
 LIMIT = 64
 LEAST_DISK_GB = 8
 FORMS = ("", " SXM", " SXM2", " SXM4", " SXM5", " PCIE")
-"""How vast.ai's name of a GPU that our table lacks may continue after the model, as in ``A100 SXM4``."""
+"""Suffixes of vast.ai's GPU names for models missing in our table, as in ``A100 SXM4``."""
 BIDS = (0.001, 128.0)
-"""The least and the most that a bid may be, USD an hour of the machine."""
+"""Minimum and maximum of a new bid, USD per hour of the machine."""
 LIMITS = (0.001, 32.0)
-"""The least and the most of a changed bid, USD an hour of the machine."""
+"""Minimum and maximum of a changed bid, USD per hour of the machine."""
 REFUSED = frozenset((400, 401, 403, 404, 429))
-"""Statuses after which the bid is certainly as it was."""
+"""Statuses after which the bid is certainly unchanged."""
 
 
 class VastMarket(RentedMarket):
     """Rents instances; see `Market`."""
 
     def __init__(self, account: RentedAccount, pages: Pages) -> None:
-        """Wrap an account.
+        """Create the market of an account.
 
         Args:
-            account: That pays.
-            pages: Lists its instances that fit the filters of the list.
+            account: The account that pays.
+            pages: Lists its instances that match the given filters.
         """
         super().__init__(account)
         self._pages = pages
 
     async def offers(self, wish: Wish) -> tuple[Offer, ...]:
-        """Ask for the offers of verified hosts that can be rented now."""
+        """Request the offers of verified hosts that can be rented now."""
         check_wish("vast.ai", wish, currency="USD")
         await self.account.pace.turn("offers")
         data = (await self.account.http.ask("POST", "/api/v0/bundles/", search(wish))).data
@@ -63,20 +64,20 @@ class VastMarket(RentedMarket):
         read = (self._offer(table(item), wish) for item in items)
         found = [offer for offer in read if offer is not None and _fits(offer, wish)]
         if not found and not _names(wish) and read_gpu_name(wish.gpu).words:
-            # Its search compares whole names, so that another spelling looks like nothing in stock.
+            # The search compares whole names, so another spelling looks like nothing in stock.
             known = (name for row in GPUS for name in row.vast or (row.name,))
             raise unknown_gpu("vast.ai", wish, known, self.account.http.console)
         return in_order(found, wish)
 
     def _offer(self, item: Mapping[str, object], wish: Wish) -> Offer | None:
-        """Read one offer; None = nothing that could be rented."""
+        """Parse one offer; None = it cannot be rented."""
         ask, count = whole(item.get("id")), whole(item.get("num_gpus"))
         gpu = text(item.get("gpu_name"), 60)
         if ask is None or count is None or gpu is None:
             return None
         base, total = number(item.get("dph_base")), number(item.get("dph_total"))
         storage = total - base if base is not None and total is not None and total >= base else None
-        # 0 is no price of compute, neither on demand nor as the least bid.
+        # 0 is not a price of compute, neither on demand nor as the minimum bid.
         compute = (number(item.get("min_bid")) if wish.spot else base) or None
         left, memory = number(item.get("duration")), number(item.get("gpu_ram"))
         return Offer(
@@ -98,7 +99,7 @@ class VastMarket(RentedMarket):
         )
 
     def creation(self, offer: Offer, wish: Wish, token: str) -> Call:
-        """Return the call that takes an ask."""
+        """Return the call that accepts an ask."""
         return Call("PUT", f"/api/v0/asks/{offer.id}/", taking(offer, wish, token))
 
     def made(self, data: object) -> str | None:
@@ -109,7 +110,7 @@ class VastMarket(RentedMarket):
         return None
 
     async def find(self, token: str) -> tuple[Instance, ...]:
-        """Look for the label."""
+        """Find instances by their label."""
         machines = await self._pages({"label": {"eq": token}})
         return tuple(self.account.listed(one) for one in machines if token in one.name)
 
@@ -124,7 +125,7 @@ NOTES = {
         "Traffic is charged by the GB, in both directions.",
     ),
 }
-"""Spot or not → what a person should know (https://docs.vast.ai, rental types and billing, 2026-08)."""
+"""Spot or not → notes for the person (https://docs.vast.ai, rental types and billing, 2026-08)."""
 
 
 def _fits(offer: Offer, wish: Wish) -> bool:
@@ -136,7 +137,10 @@ def _fits(offer: Offer, wish: Wish) -> bool:
 
 
 def search(wish: Wish) -> dict[str, object]:
-    """Return the body of a search: every filter is explicit, for the vendor's defaults may change."""
+    """Return the body of a search.
+
+    Every filter is explicit, because the vendor's defaults may change.
+    """
     name = read_gpu_name(wish.gpu)
     wanted: dict[str, object] = {}
     if name.words:
@@ -164,7 +168,7 @@ def search(wish: Wish) -> dict[str, object]:
 
 
 def _names(wish: Wish) -> list[str]:
-    """Return vast.ai's names of the wished model; empty = our table lacks it."""
+    """Return vast.ai's names of the requested model; empty = our table lacks it."""
     model = read_gpu_name(wish.gpu).model
     if model is None:
         return []
@@ -172,7 +176,7 @@ def _names(wish: Wish) -> list[str]:
 
 
 def _spellings(wish: Wish) -> list[str]:
-    """Return how vast.ai may spell a model that our table lacks."""
+    """Return possible vast.ai spellings of a model that our table lacks."""
     model = wish.gpu.replace("_", " ").strip()
     models = dict.fromkeys((model, model.upper(), f"RTX {model}".upper()))
     return [f"{one}{form}" for one in models for form in FORMS]
@@ -187,7 +191,7 @@ def taking(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
         "label": token,
         "runtype": "ssh_direct",
         "target_state": "running",
-        # Without it an offer that has just gone leaves a stopped instance behind, whose disk is charged.
+        # Without it, an offer that has just gone creates a stopped instance, whose disk is charged.
         "cancel_unavail": True,
     }
     if wish.public_key:
@@ -196,7 +200,7 @@ def taking(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
             " && chmod 700 ~/.ssh && chmod 600 ~/.ssh/authorized_keys"
         )
     if offer.spot:
-        # A bid is a bid by its price alone: without one this would be on demand, at the full price.
+        # Only the price makes it a bid: without one this would be on demand, at the full price.
         least, most = BIDS
         bid = offer.compute_per_hour
         if bid is None or not least <= bid <= most:
@@ -209,10 +213,11 @@ def _disk(wish: Wish) -> int:
     return max(LEAST_DISK_GB, wish.disk_gb)
 
 
-# Changes the bid of a Vast.ai instance: https://docs.vast.ai/api-reference/instances/change-bid (2026-08).
+# Changes the bid of a Vast.ai instance: https://docs.vast.ai/api-reference/instances/change-bid
+# (2026-08).
 #
-# A higher bid of somebody else takes the machine at once: it rests, and its disk is charged. Raising the bid
-# lets it run again.
+# A higher bid by another user takes the machine at once: it stops, and its disk is charged. Raising
+# the bid lets it run again.
 
 
 class VastBids:
@@ -224,7 +229,7 @@ class VastBids:
         self._account = account
 
     async def read_bid(self, instance: str) -> Bid:
-        """Read what is bid for an instance now."""
+        """Read the current bid for an instance."""
         account = self._account
         machine = await account.machine(instance)
         storage, unpriced = known_sum(machine.storage)
@@ -261,7 +266,7 @@ class VastBids:
         return account.judge("bid", answer.data)
 
     def is_refused(self, error: ProviderError) -> bool:
-        """Return whether an error proves that the bid is as it was."""
+        """Return whether an error proves that the bid is unchanged."""
         return not error.sent or error.status in REFUSED
 
     @staticmethod

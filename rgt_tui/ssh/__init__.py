@@ -1,6 +1,7 @@
-"""SSH: from a fleet file's host to a stream of frames from the box.
+"""SSH: from a host in the fleet file to a stream of frames from the box.
 
-What needs asyncssh is loaded when it is first used: the first frame of the dashboard does without.
+Modules that need asyncssh are imported on first use, so that the dashboard's first frame does not
+wait.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The agent and the trainer, one file each: zipapps built on the client, the same bytes for the same source."""
+"""The agent and the trainer as one file each: reproducible zipapps, built on the client."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import msgspec
 
 PACKAGE = "rgt_box"
 SHARED = "rgt_wire"
-"""What the agent shares with the client and the trainer."""
+"""Package that the agent shares with the client and the trainer."""
 BINDING = "pynvml"
 TRAINER = "rgt_train"
 EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The timestamp of every entry: zip knows no earlier one."""
+"""The timestamp of every entry, the earliest that zip supports."""
 
 MAIN = f'''"""Entry point of the packed agent."""
 
@@ -49,14 +49,16 @@ class AgentBundle(msgspec.Struct, frozen=True):
     digest: str
     """SHA-256 of `data`, in hex."""
     filename: str
-    """``rgt-box-<first 16 digits>.pyz`` (or ``rgt-train-…``): a file of this name never changes its content."""
+    """``rgt-box-<first 16 digits>.pyz`` (or ``rgt-train-…``): the content of a file with this name
+    never changes.
+    """
 
 
 def remote_root() -> Path:
-    """Return the directory that holds the agent's package, in a source tree or an installed wheel.
+    """Return the directory of the agent's package, in a source tree or an installed wheel.
 
     Raises:
-        FileNotFoundError: when the installation lacks it.
+        FileNotFoundError: the installation lacks it.
     """
     package = Path(__file__).resolve().parent.parent
     for candidate in (package / "_data" / "remote", package.parent / "remote"):
@@ -66,10 +68,12 @@ def remote_root() -> Path:
 
 
 def trainer_root() -> Path:
-    """Return the directory that holds the trainer's package; installed, it is importable as any other.
+    """Return the directory of the trainer's package.
+
+    Once installed, it is importable like any other.
 
     Raises:
-        FileNotFoundError: when the installation lacks it.
+        FileNotFoundError: the installation lacks it.
     """
     around = Path(__file__).resolve().parent.parent.parent
     for candidate in (around / "remote", around):
@@ -79,7 +83,7 @@ def trainer_root() -> Path:
 
 
 def agent_files(root: Path) -> dict[str, bytes]:
-    """Return name in the archive → content, of everything that is packed."""
+    """Return name in the archive → content of everything that is packed."""
     files = {"__main__.py": MAIN.encode()}
     for package in (PACKAGE, SHARED):
         for path in (root / package).rglob("*.py"):
@@ -107,13 +111,13 @@ def build_agent() -> AgentBundle:
     """Build the zipapp (takes tens of milliseconds; keep the result).
 
     Raises:
-        FileNotFoundError: when the installation lacks the agent's source.
+        FileNotFoundError: the installation lacks the agent's source.
     """
     return _bundle("rgt-box", agent_files(remote_root()))
 
 
 def trainer_files(root: Path) -> dict[str, bytes]:
-    """Return name in the archive → content, of everything that the trainer's zipapp holds."""
+    """Return name in the archive → content of everything in the trainer's zipapp."""
     files = {"__main__.py": TRAINER_MAIN.encode()}
     for package in (TRAINER, SHARED):
         for path in (root / package).rglob("*.py"):
@@ -122,10 +126,10 @@ def trainer_files(root: Path) -> dict[str, bytes]:
 
 
 def build_trainer() -> AgentBundle:
-    """Build the trainer's zipapp; it needs a Python with torch where it runs, and nothing else.
+    """Build the trainer's zipapp; to run, it only needs a Python with torch.
 
     Raises:
-        FileNotFoundError: when the installation lacks the trainer's source.
+        FileNotFoundError: the installation lacks the trainer's source.
     """
     return _bundle("rgt-train", trainer_files(trainer_root()))
 

@@ -1,4 +1,4 @@
-"""The one long-lived stream of frames from a box: from the agent, or from a plain shell where no agent can run."""
+"""The one long-lived stream of frames from a box: from the agent, or a plain shell without it."""
 
 from __future__ import annotations
 
@@ -29,44 +29,50 @@ from rgt_tui.ssh.ssh_errors import DeployFailed, NoCommands, NoPython
 
 STDERR_BYTES = 4096
 WAITING_BYTES = 256 << 10
-"""When so much waits to be asked for, no more is taken from the box: it waits there, the agent leaves samples out."""
+"""With this much data waiting to be decoded, reading pauses; the agent then leaves out samples."""
 TOLD_BY = {b'{"t":"sample': 8192, b'{"t":"log","': 1024, b'{"t":"scalar': 1024}
-"""How the lines begin of which the newest is held, since the next may be told by it, and its bytes at most; as in
-`rgt_box`."""
+"""Line prefixes whose newest line is kept, because the next one may be compressed with it as
+dictionary, and the maximum bytes of such a line; the same as in `rgt_box`.
+"""
 BEGINS = 12
 LONGEST_TOLD = max(TOLD_BY.values())
 HEAD = 6
-"""Bytes of a zlib stream that say how it is told: https://www.rfc-editor.org/rfc/rfc1950"""
+"""Bytes of a zlib stream's header, including the dictionary id:
+https://www.rfc-editor.org/rfc/rfc1950
+"""
 CHECKSUM = 4
 """Bytes of the checksum at its end."""
 DICTIONARY = 0x20
 INFLATED_BYTES = 32 << 10
-"""At most so much is inflated at once, however much a box has packed into few bytes."""
+"""Maximum bytes inflated at once, to bound the cost of highly compressed input."""
 
 
 class DamagedStream(Exception):
-    """What came is not the zlib stream that it should be; nothing behind can be read."""
+    """The input is not the expected zlib stream; nothing after it can be read."""
 
 
 class PackedLines:
-    """A zlib stream for each line, most of them told by an earlier line: nothing else of the past has to be held.
+    """Decodes a zlib stream per line, most of them with an earlier line as dictionary.
 
-    One zlib stream for the whole connection would take 15 KB per connected box.
+    Nothing else of the past must be kept. One zlib stream for the whole connection would take 15 KB
+    per box.
     """
 
     __slots__ = ("_begun", "_line", "_stream", "_told")
 
     def __init__(self) -> None:
         self._begun = b""
-        """Of a stream of which too little has come to tell by which line it is told."""
+        """Start of a stream that is too short to contain its dictionary id."""
         self._stream: zlib._Decompress | None = None
         self._line = b""
-        """Of the line that is being read, as long as it may be held."""
+        """The line being read, as long as it is short enough to be kept."""
         self._told: dict[bytes, tuple[int, bytes]] = {}
-        """With its checksum, which stands at the end of its stream."""
+        """Prefix → checksum and line; the checksum is the end of the line's stream."""
 
     def feed(self, data: bytes) -> tuple[bytes, bytes | None]:
-        """Return what comes of `data`, at most a line and `INFLATED_BYTES`, and what to feed next; None = nothing.
+        """Return decoded bytes, at most a line and `INFLATED_BYTES`, and what to feed next.
+
+        None = nothing.
 
         Raises:
             DamagedStream: it is damaged.
@@ -98,7 +104,7 @@ class PackedLines:
         return found, rest or None
 
     def _open(self, data: bytes) -> zlib._Decompress:
-        """Begin a stream: its head says which line it is told by, by that line's checksum."""
+        """Begin a stream: its header has the checksum of the line that is its dictionary."""
         if not data[1] & DICTIONARY:
             return zlib.decompressobj(wbits=0)
         wanted = int.from_bytes(data[2:HEAD], "big")
@@ -113,15 +119,17 @@ _packed = msgspec.msgpack.Encoder().encode
 
 
 def read_frame(line: bytes) -> Frame:
-    """Return the frame of a line, with its texts cleaned (see `rgt_tui.model.protocol` for those that stay exact).
+    """Return the frame of a line, with cleaned texts (see `rgt_tui.model.protocol` for exceptions).
 
     Raises:
-        ValueError: when it is none (`msgspec.DecodeError` and `UnicodeDecodeError` are such), or has a number of more
-            than 64 bits: Python's integers have no bound, and whatever reckons with them later does.
-        RecursionError: when it nests without end.
+        ValueError: it is not a frame (`msgspec.DecodeError` and `UnicodeDecodeError` are
+            subclasses), or has a number of more than 64 bits, which Python would accept but later
+            computations would not.
+        RecursionError: it is nested too deeply.
     """
     frame = _decode(line)
-    if not isinstance(frame, LogLines):  # which is much text, and whose numbers nobody reckons with
+    # skipped for speed: log lines are long, and their numbers are not computed with
+    if not isinstance(frame, LogLines):
         try:
             _packed(frame)
         except OverflowError as error:
@@ -132,7 +140,7 @@ def read_frame(line: bytes) -> Frame:
 
 
 def _is_no_json(error: ValueError | RecursionError) -> bool:
-    """Tell what no agent writes from a frame that this client does not know or want."""
+    """Return whether it is not JSON at all, as opposed to a frame that this client rejects."""
     malformed = isinstance(error, msgspec.DecodeError) and not isinstance(
         error, msgspec.ValidationError
     )
@@ -154,15 +162,16 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         self._on_line = on_line
         self._on_waiting = on_waiting
         self._waiting: list[bytes] = []
-        """What came, the oldest at the end."""
+        """Received data, the oldest at the end."""
         self._waiting_bytes = 0
         self._cut: list[bytes] = []
-        """Lines of what has been asked for already, the first at the end."""
+        """Decoded lines that are not processed yet, the first at the end."""
         self._chan: asyncssh.SSHClientChannel[bytes] | None = None
         self._paused = False
         self._lines = LineSplitter()
         self._greeted = False
-        """The agent's hello has come: what comes before are the start-up files of the login shell."""
+        """The agent's hello has arrived; earlier output is from the login shell's start-up files.
+        """
         self._unpacker: PackedLines | None = None
         self.status: int | None = None
 
@@ -187,7 +196,10 @@ class _Session(asyncssh.SSHClientSession[bytes]):
             self._on_waiting()
 
     def take_in(self, until: float) -> bool:
-        """Take in what waits, line by line, until a time (monotonic); tell whether something still waits."""
+        """Process waiting data line by line until a time (monotonic).
+
+        Return whether some is left.
+        """
         bad = 0
         while self._cut or self._waiting:
             if self._cut:
@@ -207,7 +219,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         return bool(self._cut or self._waiting)
 
     def _next(self) -> bytes:
-        """Take of what waits as much as may be cut into lines at once."""
+        """Return as much waiting data as can be cut into lines at once."""
         data = self._waiting.pop()
         self._waiting_bytes -= len(data)
         if self._unpacker is not None:
@@ -221,7 +233,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
                 self._waiting_bytes += len(rest)
             return found
         if not self._greeted and b"\n" in data[:-1]:
-            # What follows the hello may be compressed.
+            # The data after the hello may be compressed.
             data, *parts = data.splitlines(keepends=True)
             self._waiting.extend(reversed(parts))
             self._waiting_bytes += sum(map(len, parts))
@@ -240,7 +252,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         if not self._greeted:
             line = record(line)
             if not line:
-                return True  # nothing but what start-up files print: no frame that got lost
+                return True  # only output of start-up files: not a lost frame
         if self._on_line is not None:
             self._on_line(line)
         try:
@@ -278,33 +290,35 @@ class Channel:
         self._session = session
 
     def send(self, control: Control) -> None:
-        """Send a control line; silently nothing when the channel has just ended."""
+        """Send a control line; ignored if the channel has just ended."""
         if not self._session.ended.done():
-            with contextlib.suppress(OSError):  # it closes just now, and says in a moment why
+            with contextlib.suppress(OSError):  # it is closing, and will report why
                 self._channel.write(msgspec.json.encode(control) + b"\n")
 
     def take_in(self, until: float = math.inf) -> bool:
-        """Decode what has come since the last time, and hand it on; only with `open_channel`'s `on_waiting`.
+        """Decode and forward the data received since the last call.
+
+        Only with `open_channel`'s `on_waiting`.
 
         Args:
-            until: When to stop, by the monotonic clock; a line at a time is taken in however late it is.
+            until: When to stop, by the monotonic clock; at least one line is always processed.
 
         Returns:
-            True when something still waits.
+            True if data is left.
         """
         return self._session.take_in(until)
 
     async def wait(self) -> str:
-        """Wait for the end; return why it ended."""
+        """Wait for the end; return its reason."""
         return await asyncio.shield(self._session.ended)
 
     @property
     def status(self) -> int | None:
-        """Exit status of the agent; None while it runs, and where the connection was lost before."""
+        """Exit status of the agent; None while it runs, or if the connection was lost first."""
         return self._session.status
 
     def close(self) -> None:
-        """End it: the agent sees the end of its input and leaves."""
+        """Close it: the agent sees the end of its input and exits."""
         self._channel.close()
 
 
@@ -317,21 +331,22 @@ async def open_channel(
     on_line: Callable[[bytes], None] | None = None,
     on_waiting: Callable[[], None] | None = None,
 ) -> Channel:
-    """Start ``watch`` on the box and hand every frame to `on_frame`.
+    """Start ``watch`` on the box and pass every frame to `on_frame`.
 
     Args:
         connection: An open connection.
         command: The shell command that starts the agent.
         config: The first line that the agent reads.
         on_frame: Called from the event loop, in order of arrival.
-        on_bad: Called with the number of lines that were no frames.
-        on_line: Called with every line as it came, before `on_frame`.
-        on_waiting: Called when something has come; nothing is decoded before `Channel.take_in`. To take in what
-            hundreds of boxes have sent at once costs a fraction of taking it in as it comes.
+        on_bad: Called with the number of lines that were not frames.
+        on_line: Called with every raw line, before `on_frame`.
+        on_waiting: Called when data has arrived; it is decoded only by `Channel.take_in`.
+            Processing the data of hundreds of boxes in batches costs a fraction of processing it on
+            arrival.
     """
     session = _Session(on_frame, on_bad, on_line, on_waiting)
     channel = await open_session(connection, lambda: session, command)
-    with contextlib.suppress(OSError):  # an agent that has ended already says more by its status
+    with contextlib.suppress(OSError):  # if the agent has already ended, its status says why
         channel.write(msgspec.json.encode(config) + b"\n")
     return Channel(channel, session)
 
@@ -349,7 +364,7 @@ class Watching(msgspec.Struct, frozen=True):
     channel: Channel | Probe
     limited: tuple[str, ...] = ()
     deployed: Deployed | None = None
-    """The agent; None where a plain shell is read."""
+    """The agent; None if a plain shell is read."""
 
 
 async def watch(
@@ -362,20 +377,20 @@ async def watch(
     on_line: Callable[[bytes], None] | None = None,
     on_waiting: Callable[[], None] | None = None,
 ) -> Watching:
-    """Put the agent on the box and start it; where that cannot be, read the box with its shell.
+    """Deploy the agent on the box and start it; if that fails, read the box with its shell.
 
     Args:
         connection: An open connection.
         bundle: The agent.
         pythons: Interpreters to try first.
-        config: See `open_channel`, as the callbacks.
+        config: See `open_channel`, as for the callbacks.
         on_frame: Called from the event loop, in order of arrival.
-        on_bad: Called with the number of lines that were no frames.
-        on_line: Called with every line as it came.
-        on_waiting: See `open_channel`; a shell is read as it comes.
+        on_bad: Called with the number of lines that were not frames.
+        on_line: Called with every raw line.
+        on_waiting: See `open_channel`; a shell's output is processed on arrival.
 
     Raises:
-        NoCommands: the box gives no shell at all.
+        NoCommands: the box offers no shell at all.
         ProbeFailed: the shell could not be used.
         CommandFailed: the box does not answer in time.
     """

@@ -1,7 +1,7 @@
-"""Runs a command on a box with this process's own standard streams, or with more data than memory should hold.
+"""Runs a command on a box with this process's own standard streams, or with bulk data.
 
-Threads read and write them: a reader that pauses (a pager) must stop neither the event loop nor the signs of life of
-the connection, and a terminal must not be left in another mode than it was in.
+Threads read and write the streams: a paused reader (a pager) must stop neither the event loop nor
+the keepalives of the connection, and the terminal must keep its mode.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from rgt_tui.ssh.ssh_errors import CommandFailed
 
 BLOCK = 64 << 10
 HIGH, LOW = 4 << 20, 1 << 20
-"""Bytes that wait to be written: above the one nothing more is taken from the box, until they are below the other."""
+"""Unwritten bytes at which reading from the box pauses, and below which it resumes."""
 STDOUT, STDERR = 1, 2
 WINDOW = 4 << 20
-"""Bytes that may be on their way: 100 MB/s over 40 ms. With 16 MB, sshd sent at half the rate over the loopback."""
+"""Window in bytes: 100 MB/s over 40 ms. With 16 MB, sshd sent at half the rate over the loopback.
+"""
 STDERR_BYTES = 4096
 MOST_OUTPUT = 1 << 20
 SILENCE_S = 120.0
-"""A box that takes nothing for so long is given up."""
+"""Seconds without any progress of the box after which it is given up."""
 
 
 class Passed(msgspec.Struct, frozen=True):
-    """How a command ended."""
+    """The result of a command."""
 
     status: int | None
-    """128 and the number of the signal where one ended it; None = the box did not say."""
+    """128 plus the number of a signal that ended it; None = the box did not report it."""
     error: OSError | None = None
-    """Why its output could not be written here; it was hung up on then."""
+    """Why its output could not be written here; the command was then disconnected."""
 
 
 class _Session(asyncssh.SSHClientSession[bytes]):
@@ -85,7 +86,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         self._pieces.put(None)
 
     def _write_all(self) -> None:
-        """Write what comes, in its order; runs in a thread of its own."""
+        """Write the output in order; runs in its own thread."""
         while (piece := self._pieces.get()) is not None:
             descriptor, data = piece
             try:
@@ -98,7 +99,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         self._call(self._end)
 
     def _call(self, function: Callable[..., None], *given: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there is no waiter left
             self._loop.call_soon_threadsafe(function, *given)
 
     def _written(self, count: int) -> None:
@@ -121,7 +122,10 @@ class _Session(asyncssh.SSHClientSession[bytes]):
 
 
 def signal_number(name: str) -> int:
-    """Return the number of a signal as SSH names it, such as ``KILL``; 0 where this system has none of that name."""
+    """Return the number of a signal by its SSH name, such as ``KILL``.
+
+    0 if this system lacks it.
+    """
     if name.isascii():
         return getattr(signal, f"SIG{name.partition('@')[0]}", 0)
     return 0
@@ -130,11 +134,12 @@ def signal_number(name: str) -> int:
 def _send_all(
     loop: asyncio.AbstractEventLoop, session: _Session, channel: asyncssh.SSHClientChannel[bytes]
 ) -> None:
-    """Send standard input to its end; runs in a thread of its own."""
+    """Send standard input until it ends; runs in its own thread."""
 
     def send(data: bytes) -> None:
         if not session.ended.done():
-            with contextlib.suppress(BrokenPipeError, OSError):  # it has ended without reading
+            # the command ended without reading it
+            with contextlib.suppress(BrokenPipeError, OSError):
                 channel.write(data) if data else channel.write_eof()
 
     with contextlib.suppress(RuntimeError, OSError):
@@ -154,11 +159,12 @@ async def pass_through(
     Args:
         connection: To the box.
         command: For the login shell of the box.
-        interrupted: Once it is set the command gets a SIGINT, and is hung up on where it does not end by that.
+        interrupted: When set, the command gets a SIGINT, and is disconnected if that does not end
+            it.
 
     Raises:
         NoCommands: the box runs no commands.
-        Unreachable: the connection was lost; whether the command still runs there is not known.
+        Unreachable: the connection was lost; whether the command still runs there is unknown.
     """
     session = _Session()
     try:
@@ -189,8 +195,9 @@ async def pass_through(
 
 
 GRACE_S = 1.0
-"""What a command has to end in after a SIGINT, before it is hung up on. OpenSSH hands on no signal to root's commands:
-a server that has kept its privileges does not (``session_signal_req``)."""
+"""Seconds that a command gets to end after a SIGINT. OpenSSH forwards no signal to root's commands,
+because a server that has kept its privileges does not (``session_signal_req``).
+"""
 
 
 async def _interrupt(
@@ -204,11 +211,10 @@ async def _interrupt(
         session.ended.set_result(None)
 
 
-# A command on a box with much output or input: passed on as it arrives, at the pace of the side that reads
-# it.
+# A command on a box with much output or input, passed on as it arrives, at the reader's pace.
 #
-# asyncssh opens the window again by more than was taken from it whenever reading pauses between two
-# deliveries (see `rgt_tui.ssh.remote_cat`): whoever takes the data pauses late, and goes on when little is
+# asyncssh reopens the window by more than was consumed whenever reading pauses between two
+# deliveries (see `rgt_tui.ssh.remote_cat`): so reading pauses late, and resumes when little is
 # left.
 
 
@@ -246,12 +252,12 @@ class BulkChannel:
 
     @property
     def ended(self) -> bool:
-        """Nothing will come any more, or what came could not be taken."""
+        """Whether no more output will arrive, or a callback failed."""
         return self._session.ended.done()
 
     @property
     def status(self) -> int | None:
-        """Exit status of the command; None = it was ended otherwise."""
+        """Exit status of the command; None = it ended otherwise."""
         return self._session.status
 
     @property
@@ -263,25 +269,25 @@ class BulkChannel:
         return ""
 
     def write(self, data: bytes) -> None:
-        """Send to its standard input; nothing where it has ended."""
+        """Send to its standard input; ignored if it has ended."""
         if data and not self.ended:
             with contextlib.suppress(BrokenPipeError, OSError):
                 self._channel.write(data)
 
     def finish(self) -> None:
-        """End its standard input."""
+        """Close its standard input."""
         if not self.ended:
             with contextlib.suppress(BrokenPipeError, OSError):
                 self._channel.write_eof()
 
     def pause(self) -> None:
-        """Take nothing more, apart from what fits the window."""
+        """Stop reading, except for data already in the window."""
         if not self._paused and not self.ended:
             self._paused = True
             self._channel.pause_reading()
 
     def resume(self) -> None:
-        """Take again."""
+        """Resume reading."""
         if self._paused:
             self._paused = False
             self._channel.resume_reading()
@@ -291,7 +297,7 @@ class BulkChannel:
 
         Raises:
             Unreachable: the connection was lost.
-            Exception: what the taker of the data raised.
+            Exception: raised by `on_data`.
         """
         try:
             await asyncio.shield(self._session.ended)
@@ -303,11 +309,12 @@ class BulkChannel:
             raise lost(self._connection)
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         if not self._session.ended.done():
             self._session.ended.set_result(None)
         elif not self._session.ended.cancelled():
-            self._session.ended.exception()  # it was looked at
+            # marks the exception as retrieved, so that asyncio does not log it
+            self._session.ended.exception()
         self._channel.abort()
 
 
@@ -319,7 +326,7 @@ async def open_bulk(
     Args:
         connection: An open connection.
         command: For the login shell of the box.
-        on_data: Called from the event loop with what it prints.
+        on_data: Called from the event loop with its output.
 
     Raises:
         NoCommands: the box runs no commands, or no further one on this connection.
@@ -335,7 +342,7 @@ async def open_bulk(
     return BulkChannel(connection, channel, session)
 
 
-# Feeds a command on a box with more data than memory should hold, at the pace at which the box reads it.
+# Feeds a command on a box with bulk data, at the pace at which the box reads it.
 
 
 class _Feeding(CommandSession):
@@ -370,17 +377,18 @@ async def feed(
     name: str,
     silence: float = SILENCE_S,
 ) -> Done:
-    """Run a command, hand it what an iterator yields, and wait for its end.
+    """Run a command, feed it from an iterator, and wait for its end.
 
     Args:
         connection: An open connection.
         command: For the login shell of the box.
-        pieces: Its standard input; no more is asked for once the command has ended.
-        name: What messages call it.
-        silence: Seconds for which the box may take nothing, and go on after the end of its input.
+        pieces: Its standard input; not consumed further once the command has ended.
+        name: Its name in messages.
+        silence: Seconds without progress of the box that are allowed, also after the end of the
+            input.
 
     Raises:
-        CommandFailed: it takes nothing any more, or does not end.
+        CommandFailed: it stops reading, or does not end.
         NoCommands: the box runs no commands.
         Unreachable: the connection was lost.
     """
@@ -405,13 +413,14 @@ async def feed(
     except TimeoutError:
         raise CommandFailed(f"{name}: the box has taken nothing for {silence:g} s") from None
     except BrokenPipeError:
-        pass  # it ended without reading all of it: its status tells why
+        pass  # it ended without reading everything: its status says why
     except (asyncssh.Error, OSError) as error:
         raise lost(connection) from error
     finally:
         channel.abort()
         if session.ended.done() and not session.ended.cancelled():
-            session.ended.exception()  # it was looked at
+            # marks the exception as retrieved, so that asyncio does not log it
+            session.ended.exception()
     if session.status is None and connection.is_closed():
         raise lost(connection)
     lines = bytes(session.words).decode(errors="replace").strip().splitlines()

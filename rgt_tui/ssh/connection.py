@@ -1,4 +1,4 @@
-"""Opens an SSH connection to a box hop by hop, and writes the same route as blocks of ssh_config."""
+"""Opens an SSH connection to a box hop by hop, and writes the same route as ssh_config blocks."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def arguments(
     last: bool,
     moved: bool,
 ) -> tuple[str, ...]:
-    """Return the words behind ``ssh``; what ssh_config says of the alias is left to ssh.
+    """Return the arguments for ``ssh``; the alias's settings in ssh_config are left to ssh.
 
     Args:
         spec: The box.
-        around: With its ssh_config.
+        around: The ssh_config files and their environment.
         hop: The server.
         before: The hops that lead to it.
-        last: It is the box itself: what the description says counts.
-        moved: It is not where its alias leads.
+        last: It is the box itself, so its description applies.
+        moved: Its address differs from its alias.
     """
-    # A shell does not expand what is quoted, and ssh expands no `~` behind -F.
+    # A shell expands nothing in quotes, and ssh expands no `~` after -F.
     words = (
         [] if spec.ssh_config is None else ["-F", *(str(source.path) for source in around.sources)]
     )
@@ -63,21 +63,23 @@ def _option(name: str, value: str) -> str:
 
 replace = msgspec.structs.replace
 _AT_ONCE = 4
-"""Few threads: each that has worked once keeps memory of its own. They wait for ``ssh -G``, some 20 ms each."""
+"""Number of threads that run ``ssh -G`` (about 20 ms each). Few, because a used thread keeps its
+memory.
+"""
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
-    """Where a box is by now, against what its description says."""
+    """The current address of a box, if it differs from its description."""
 
     host: str
     port: int
     source: str = "the provider"
-    """Who says so."""
+    """Source of the address."""
 
     @property
     def usable(self) -> bool:
-        """It is an address that one can connect to; a provider may say anything."""
+        """Whether it is a valid address; a provider may return anything."""
         try:
             check_host(self.host)
         except ValueError:
@@ -91,7 +93,9 @@ def hops(
     elsewhere: Elsewhere | None = None,
     around: Surroundings | None = None,
 ) -> tuple[Step, ...]:
-    """Return the way to a box as ssh_config and its description say; it may run commands of ``Match exec``.
+    """Return the route to a box from ssh_config and its description.
+
+    May run ``Match exec`` commands.
 
     Raises:
         ConfigError: ssh_config or the description is wrong; the message names file and line, or the key.
@@ -139,13 +143,13 @@ def hops(
 
 def _around(spec: BoxSpec) -> Surroundings:
     with _blamed(spec, "ssh_config"):
-        # A file that nobody trusts may not name one that runs commands.
+        # An untrusted fleet file must not name a file that runs commands.
         return surroundings(None if spec.untrusted else spec.ssh_config)
 
 
 @contextlib.contextmanager
 def _blamed(spec: BoxSpec, key: str) -> Iterator[None]:
-    """Say which key of the fleet file is wrong."""
+    """Add the wrong key of the fleet file to an error."""
     try:
         yield
     except ValueError as error:
@@ -169,17 +173,18 @@ async def connect(
     """Connect to a box.
 
     Args:
-        spec: Its description; what it leaves out is taken from ssh_config.
-        person: Who is asked for passwords and about host keys; None = as `answered_by` says, otherwise nobody.
-        policy: What becomes of an unknown host key.
+        spec: Its description; missing values are taken from ssh_config.
+        person: Answers prompts for passwords and host keys; None = set by `answered_by`, or nobody.
+        policy: How to treat an unknown host key.
         default_user: The profile's user.
-        elsewhere: Where the box is by now; its identity and its known host key stay those of the description.
+        elsewhere: The box's current address; identity and known host key remain those of the
+            description.
 
     Raises:
         ConfigError: ssh_config or the description is wrong.
-        HostKeyRefused: a host key has changed, or is unknown and nobody accepted it.
-        AuthFailed: a server did not let us in.
-        Unreachable: everything else; refused and timed out are told apart, and the hop is named.
+        HostKeyRefused: a host key has changed, or is unknown and was not accepted.
+        AuthFailed: a server refused the login.
+        Unreachable: everything else; it distinguishes refused from timed out, and names the hop.
     """
     around = _around(spec)
     # In a thread: it reads files and runs `ssh -G`, which may run commands of `Match exec`.
@@ -204,13 +209,15 @@ async def connect(
 
 
 def watched_elsewhere(connection: asyncssh.SSHClientConnection, seconds: float | None) -> None:
-    """Let SSH's own keepalive rest while something else gives the connection up sooner than it would.
+    """Suspend SSH's own keepalive while something else detects a dead connection sooner.
 
-    Its timer is set anew for each packet: of hundreds of boxes that is a part of what watching them costs.
+    Its timer is reset for each packet, which is a measurable part of the cost of watching hundreds
+    of boxes.
 
     Args:
         connection: Opened by `connect`.
-        seconds: Silence after which it is given up anyway; None = nothing else watches it.
+        seconds: Silence after which the connection is given up anyway; None = nothing else watches
+            it.
     """
     interval, count = connection.get_extra_info("rgt_alive", (0, 0))
     rests = seconds is not None and seconds <= interval * (count + 1)
@@ -220,13 +227,13 @@ def watched_elsewhere(connection: asyncssh.SSHClientConnection, seconds: float |
 
 
 def by_hand(connection: asyncssh.SSHClientConnection) -> tuple[str, ...]:
-    """Return the words behind ``ssh`` that lead to where a connection has led."""
+    """Return the arguments for ``ssh`` that lead to the same place as a connection."""
     words: tuple[str, ...] = connection.get_extra_info("rgt_by_hand", ())
     return words
 
 
 def where(connection: asyncssh.SSHClientConnection) -> str:
-    """Return how a connection's far end is called: alias, user, host and port."""
+    """Return the name of a connection's far end: alias, user, host and port."""
     return str(connection.get_extra_info("rgt_label") or "the box")
 
 
@@ -234,14 +241,14 @@ _ODD = re.compile(r'[\x00-\x1f\x7f"]')
 
 
 def config_blocks(name: str, steps: Sequence[Step]) -> str:
-    """Return a block for a box and one for each jump host before it; every value is worked out.
+    """Return an ssh_config block for a box and one for each jump host; all values are resolved.
 
     Args:
-        name: What ``ssh NAME`` is to be called; the jump hosts are ``NAME-via-1`` and so on.
-        steps: The way, as `rgt_tui.ssh.hops` gives it.
+        name: The alias for ``ssh NAME``; the jump hosts are ``NAME-via-1`` and so on.
+        steps: The route from `rgt_tui.ssh.hops`.
 
     Raises:
-        ConfigError: a value cannot be said in a file.
+        ConfigError: a value cannot be written in the file.
     """
     names = [f"{name}-via-{index}" for index in range(1, len(steps))] + [name]
     blocks = []

@@ -1,8 +1,9 @@
-"""Puts the agent or the trainer on a box: finds a Python, and writes the zipapp once, named by its content hash.
+"""Deploys the agent or the trainer on a box: finds a Python, and writes the zipapp by its hash.
 
-The file is written to a temporary name, its hash is checked on the box, it is fsynced and renamed. A name that
-exists with that content is never written to again: an older client may still run that very file. Where it may stand,
-and what is done on a full disk, is in ``rgt_box/landing.py``, which runs there.
+The file is written under a temporary name, verified by hash on the box, fsynced and renamed. An
+existing file with that name and content is never written again: an older client may be running it.
+The code that chooses the directory and handles a full disk is ``rgt_box/landing.py``, which runs on
+the box.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rgt_tui.ssh.ssh_errors import DeployFailed, NoCommands, NoPython
 
 MOST_BYTES = 1 << 16
 NAMES = ("python3", "python", *(f"python3.{minor}" for minor in range(14, 7, -1)))
-"""What is looked for in PATH: distributions keep a newer one beside the old `python3`."""
+"""Names searched in PATH: distributions install newer versions next to an old `python3`."""
 PLACES = (
     '/usr/bin/python3', '/usr/local/bin/python3',
     '"$VIRTUAL_ENV"/bin/python', '"$CONDA_PREFIX"/bin/python', '"$HOME"/.venv/bin/python', '"$HOME"/venv/bin/python',
@@ -33,7 +34,7 @@ PLACES = (
     '/usr/bin/python3.[0-9]*', '/usr/local/bin/python3.[0-9]*',
     '/opt/python*/bin/python3', '/opt/python/*/bin/python3',
 )  # fmt: skip
-"""Where else: as a POSIX shell expands them. A login without a shell's start-up files has a short PATH."""
+"""Other places, as shell patterns. A login without a shell's start-up files has a short PATH."""
 SAID = (
     f"{NAMES[0]} and {NAMES[-1]} to {NAMES[2]} in PATH, conda, mamba, pyenv, uv and virtual environments in the home "
     "directory, /opt, /venv and /workspace"
@@ -48,18 +49,23 @@ for p in {candidates}; do
 done
 exit 7
 """
-"""Without a here-document: for those a shell writes a file, which a full disk has no room for."""
+"""Without a here-document: for those a shell writes a temporary file, which fails on a full disk.
+"""
 
 _NEW_ENOUGH = "import sys; sys.exit(7) if sys.hexversion < 0x3080000 else exec(sys.argv.pop(1))"
-"""An older Python ends here: it need not understand the rest, and so one start tells both."""
+"""An older Python exits here without parsing the rest, so one start both finds and checks it."""
 
 _READ = "import sys; exec(sys.stdin.buffer.read(int(sys.argv.pop(1))))"
-"""Runs the script that stands before the agent on standard input: csh and its kin take no argument of several lines."""
+"""Runs the script that precedes the agent on stdin: csh and similar shells reject multi-line
+arguments.
+"""
 
 
 ALONE = ("-I", "-S")
-"""As for each process that the agent starts itself (``rgt_box.place.command``): nothing of the user's environment
-shadows the standard library, and ``site``, which may take longer than all the rest, is left out."""
+"""Same as for each process that the agent starts (``rgt_box.place.command``): nothing in the user's
+environment shadows the standard library, and ``site``, which may take longer than everything else,
+is skipped.
+"""
 
 
 class Deployed(msgspec.Struct, frozen=True):
@@ -68,9 +74,9 @@ class Deployed(msgspec.Struct, frozen=True):
     python: str
     path: str
     note: str = ""
-    """What is not as it should be: another place, or an older agent, and why."""
+    """A deviation: another directory, or an older agent, and why."""
     options: tuple[str, ...] = ()
-    """Of the Python."""
+    """Options of the Python."""
 
     def command(self, *arguments: str) -> str:
         """Return the shell command that runs the agent with these arguments."""
@@ -100,14 +106,14 @@ async def deploy(
         connection: To the box.
         bundle: The agent.
         pythons: Interpreters to try first.
-        spare: Where it cannot be written to the home directory, another place or an older agent will do.
+        spare: If the home directory is not writable, another directory or an older agent will do.
 
     Raises:
-        NoCommands: the box gives no shell to commands.
+        NoCommands: the box offers no shell for commands.
         CommandFailed: it did not answer in time.
         Unreachable: the connection was lost.
         NoPython: no Python >= 3.8 among `pythons` and the usual places.
-        DeployFailed: it could not be written; the box's own words are passed on.
+        DeployFailed: it could not be written; the message contains the box's own.
     """
     words = [bundle.filename, bundle.digest, "1" if spare else ""]
     script = _PROBE.format(
@@ -159,10 +165,10 @@ def _note(path: str, kind: str, why: str) -> str:
 
 
 def _row(out: bytes) -> tuple[str, str, str] | None:
-    """Return the box side's answer; None where there is none.
+    """Return the answer of the box; None if there is none.
 
     Raises:
-        DeployFailed: it names what a terminal would obey.
+        DeployFailed: it contains terminal control characters.
     """
     rows = [
         line.split("\t")
@@ -205,7 +211,7 @@ sys.stdout.flush()
 new = [int(part) for part in found.split("+")[0].split(".")[:2] if part.isdigit()] >= {list(OLDEST_TORCH)}
 sys.exit(0 if new else 1)
 """
-"""The first that is new enough ends the search: there may be dozens of interpreters."""
+"""The first new enough version ends the search: there may be dozens of interpreters."""
 
 
 class Pushed(msgspec.Struct, frozen=True):
@@ -213,20 +219,20 @@ class Pushed(msgspec.Struct, frozen=True):
 
     box: str
     path: str
-    """On the box. A file of this name never changes."""
+    """Path on the box. The content of a file with this name never changes."""
     sha256: str
     python: str
-    """The Python to launch it with: the first that has torch, else the first of all."""
+    """The Python for launching it: the first with torch, else the first found."""
     torch: str | None
-    """The version of its torch; None where no Python has one."""
+    """The version of its torch; None if no Python has one."""
     launch: str
-    """The command that trains; the same again goes on where it stopped."""
+    """The command that trains; repeating it resumes the run."""
     library: str
-    """What to put before the launch of a loop of one's own that imports ``rgt_train``."""
+    """Prefix for launching a custom training loop that imports ``rgt_train``."""
 
     @property
     def problem(self) -> str | None:
-        """What keeps it from training there, in words."""
+        """Why it cannot train there, as text."""
         if self.torch is None:
             return "no Python there has torch; install torch >= 2.4, or set `python` for this box"
         if version_of(self.torch) < OLDEST_TORCH:
@@ -240,16 +246,16 @@ async def push(
     bundle: AgentBundle,
     pythons: tuple[str, ...] = (),
 ) -> Pushed:
-    """Make sure that the trainer is on the box; a file that is there already is not written again.
+    """Make sure that the trainer is on the box. An existing file is not written again.
 
     Args:
         connection: To the box.
         box: Its name.
         bundle: The trainer.
-        pythons: Where to look for a Python first.
+        pythons: Interpreters to try first.
 
     Raises:
-        BoxError: no Python, no room, or no shell; the box's own words are passed on.
+        BoxError: no Python, no room, or no shell; the message contains the box's own.
     """
     deployed = await deploy(connection, bundle, pythons, spare=False)
     python, torch = await find_torch(connection, pythons, deployed.python)
@@ -280,12 +286,12 @@ async def push(
 async def find_torch(
     connection: asyncssh.SSHClientConnection, pythons: tuple[str, ...], otherwise: str
 ) -> tuple[str, str | None]:
-    """Return the Python of a box to train with, and the version of its torch; None where no Python there has one.
+    """Return the Python of a box to train with, and its torch version; None if none has torch.
 
     Args:
         connection: To the box.
-        pythons: Where to look first.
-        otherwise: A Python that is known to be there.
+        pythons: Interpreters to try first.
+        otherwise: A Python that is known to exist.
 
     Raises:
         BoxError: the box did not answer.
@@ -302,11 +308,11 @@ async def find_torch(
 
 
 def best_python(text: str, otherwise: str) -> tuple[str, str | None]:
-    """Return the first Python with a torch that is new enough, else the first with any, else `otherwise`.
+    """Return the first Python with a new enough torch, else the first with any, else `otherwise`.
 
     Args:
-        text: What the probe printed.
-        otherwise: A Python that is known to be there.
+        text: The output of the probe.
+        otherwise: A Python that is known to exist.
     """
     rows = [
         parts
@@ -325,7 +331,7 @@ def best_python(text: str, otherwise: str) -> tuple[str, str | None]:
 
 
 def version_of(text: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version; empty where it begins with none."""
+    """Return the leading numbers of a version; empty if it begins with none."""
     numbers: list[int] = []
     for part in text.split("+", 1)[0].split("."):
         if not part.isdecimal():

@@ -1,8 +1,8 @@
-"""Logs in to one server of a route, over a socket, a tunnel or a ProxyCommand, and says what failed.
+"""Logs in to one server of a route, over a socket, a tunnel or a ProxyCommand; reports failures.
 
-Of the algorithms, `aes128-gcm` and `curve25519` come first: they cost the client the least where hundreds of boxes
-are watched. The rest of what asyncssh trusts stays on offer behind them. ssh_config decides instead where it says
-something.
+`aes128-gcm` and `curve25519` are preferred: they cost the client the least when hundreds of boxes
+are watched. asyncssh's other trusted algorithms are offered after them. Settings in ssh_config take
+precedence.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def chosen(host: Host) -> dict[str, Any]:
     """Return asyncssh's options for ciphers, key exchange, MACs and compression.
 
     Raises:
-        ConfigError: ssh_config names only what asyncssh does not know.
+        ConfigError: ssh_config names only algorithms that asyncssh does not know.
     """
     found: dict[str, Any] = {
         "encryption_algs": _said("Ciphers", host.ciphers, get_encryption_algs(), host)
@@ -74,15 +74,15 @@ def chosen(host: Host) -> dict[str, Any]:
 
 
 def host_keys(host: Host, trusted: Sequence[asyncssh.SSHKey], authorities: bool) -> list[str]:
-    """Return the host key algorithms, those of known keys first, so that a known key is what the server shows.
+    """Return the host key algorithms. Those of known keys come first, so that the server shows one.
 
     Raises:
-        ConfigError: HostKeyAlgorithms names only what asyncssh does not know.
+        ConfigError: HostKeyAlgorithms names only algorithms that asyncssh does not know.
     """
     # Interned, because each of hundreds of connections keeps its list.
     known = [sys.intern(name.decode()) for key in trusted for name in key.sig_algorithms]
     plain = [sys.intern(name.decode()) for name in get_default_public_key_algs()]
-    # A certificate that no known authority signed could not be verified, so none is asked for.
+    # A certificate without a known authority could not be verified, so none is requested.
     certificates = [name.decode() for name in get_default_certificate_algs()] if authorities else []
     possible = get_public_key_algs() + (get_certificate_algs() if authorities else [])
     said = _said("HostKeyAlgorithms", host.host_key_algorithms, possible, host) or [
@@ -96,7 +96,7 @@ def host_keys(host: Host, trusted: Sequence[asyncssh.SSHKey], authorities: bool)
 def _said(
     option: str, value: str | None, possible: Sequence[bytes], host: Host
 ) -> list[str] | None:
-    """Return a list of ssh_config without the names that asyncssh does not know; None = nothing is said."""
+    """Return a list from ssh_config without names unknown to asyncssh; None = not set."""
     if value is None:
         return None
     known = {name.decode() for name in possible}
@@ -107,13 +107,14 @@ def _said(
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One hop, with what its messages need."""
+    """One hop, with the data for its messages."""
 
     host: Host
     label: str
-    """How messages call it: ``root@1.2.3.4:40022``, or ``jump host gate (me@gate.example.org:22)``."""
+    """Its name in messages: ``root@1.2.3.4:40022``, or ``jump host gate (me@gate.example.org:22)``.
+    """
     by_hand: tuple[str, ...]
-    """What to type after ``ssh`` to get there."""
+    """The arguments for ``ssh`` that lead there."""
     moved: Moved | None = None
 
 
@@ -134,16 +135,16 @@ _NEXT: tuple[tuple[type[BaseException], str], ...] = (
         "it hung up: it may be starting, have too many logins at once, or have banned this address",
     ),
 )
-"""What to do next, by what went wrong; the first that fits."""
+"""Advice by kind of error; the first match applies."""
 _NO_WAY = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN)
 
 
 def advice(error: BaseException, *, reached: bool) -> str:
-    """Return what to do when a server was not reached or did not finish the login; empty if there is no advice.
+    """Return what to do after a failed connection or login; empty if there is no advice.
 
     Args:
-        error: What went wrong.
-        reached: The server has answered before that.
+        error: The error.
+        reached: The server answered before that.
     """
     if reached and isinstance(error, TimeoutError):
         return "it answers but the login does not proceed: it may be out of memory; look at its provider's console"
@@ -153,12 +154,12 @@ def advice(error: BaseException, *, reached: bool) -> str:
 
 
 def reason(error: asyncssh.Error | OSError, seconds: float, *, reached: bool) -> str:
-    """Say in a few words what went wrong.
+    """Return the reason of a failure in a few words.
 
     Args:
-        error: What was raised.
-        seconds: The limit that a timeout ran into.
-        reached: The server has answered before that.
+        error: The error.
+        seconds: The limit of a timeout.
+        reached: The server answered before that.
     """
     if isinstance(error, asyncssh.Error):
         return clean(str(error.reason))
@@ -176,7 +177,7 @@ async def failure(
     reason: str,
     advice: str,
 ) -> str:
-    """Say that a server was not reached, over which way, why, and what to do next."""
+    """Return the message for an unreachable server: route, reason, and what to do next."""
     if proxy is not None:
         words = await proxy.last_words()
         return (
@@ -190,7 +191,7 @@ async def failure(
 
 
 def refusal(step: Step, login: Login) -> str:
-    """Say that a login was refused: what the server takes, what was tried, what to do."""
+    """Return the message for a refused login: accepted methods, what was tried, what to do."""
     methods = ", ".join(login.methods) or "no method that rgt has"
     tried = login.keyring.tried
     keys = (
@@ -213,7 +214,7 @@ def refusal(step: Step, login: Login) -> str:
 
 
 def too_many(step: Step, login: Login) -> str:
-    """Say that the server had enough of our keys."""
+    """Return the message for a server that refused further keys."""
     tried = len(login.keyring.tried)
     return (
         f"ssh: {step.label} refused the login of {step.host.user}: too many keys for it ({tried} tried); name the "
@@ -232,8 +233,8 @@ class Opener:
     """Opens hops for one box.
 
     Args:
-        person: Who is asked.
-        policy: What becomes of unknown host keys.
+        person: Answers prompts.
+        policy: How to treat unknown host keys.
         env: The environment, for a ProxyCommand's shell.
     """
 
@@ -245,11 +246,11 @@ class Opener:
     async def open(
         self, step: Step, tunnel: asyncssh.SSHClientConnection | None
     ) -> asyncssh.SSHClientConnection:
-        """Log in; the tunnel is closed with the connection, and when it fails.
+        """Log in; the tunnel is closed with the connection, and on failure.
 
         Raises:
-            HostKeyRefused: the host key is not the known one, or nobody accepted it.
-            AuthFailed: the server did not let us in.
+            HostKeyRefused: the host key is not the known one, or was not accepted.
+            AuthFailed: the server refused the login.
             Unreachable: everything else.
         """
         person = (
@@ -267,7 +268,7 @@ class Opener:
             except asyncssh.HostKeyNotVerifiable as error:
                 pinned = await self._unknown(step, login, known, pinned, person, str(error.reason))
             except Unreachable as error:
-                # A server that got tired of waiting for a person gets the answer in a new connection, once.
+                # If the server timed out while a person was answering, retry once with the answer.
                 late = await login.patience.outlived()
                 if late and login.declined:
                     raise AuthFailed(refusal(step, login)) from error
@@ -284,7 +285,7 @@ class Opener:
             known, revoked=known.revoked + revocation_list(host.revoked_host_keys)
         )
         if pinned is not None:
-            # What was accepted, and nothing else: the server must show the same key again.
+            # Only the accepted key is trusted: the server must show the same one again.
             entry = Entry("accepted by you", 0, host.known_as, pinned.type, pinned.key)
             return msgspec.structs.replace(known, keys=(entry,))
         if known.keys:
@@ -379,15 +380,15 @@ class Opener:
 
 
 _ALIKE: dict[tuple[bytes, ...], list[bytes]] = {}
-"""Lists of algorithms, one object for all connections that have the same."""
+"""Interned lists of algorithms, shared by all connections with equal ones."""
 
 
 def lighten(connection: asyncssh.SSHClientConnection) -> None:
-    """Free what the login alone needed, and share what is the same for most boxes.
+    """Free data that only the login needed, and share what is equal for most boxes.
 
-    asyncssh keeps it, 7 KiB for as long as the connection lives, and hundreds of boxes are watched: what both sides
-    offered (a next key exchange brings its own), what signatures the server takes, the options as they were given.
-    Where another version calls it otherwise, it stays.
+    asyncssh keeps 7 KiB for the lifetime of each connection, and hundreds of boxes are watched:
+    both sides' algorithm offers (a rekeying sends new ones), the server's signature algorithms, and
+    the original options. If another asyncssh version names them differently, they are kept.
     """
     for name in ("_client_kexinit", "_server_kexinit"):
         if isinstance(getattr(connection, name, None), bytes):
@@ -423,7 +424,7 @@ def _options(host: Host, login: Login, known: Known) -> dict[str, Any]:
         "known_hosts": (trusted, authorities, revoked),
         "host_key_alias": host.host_key_alias,
         "server_host_key_algs": host_keys(host, trusted, bool(authorities)),
-        # The keys come from `Login`, in OpenSSH's order; without this, asyncssh would load the default ones.
+        # `Login` supplies the keys in OpenSSH's order; else asyncssh would load the default ones.
         "client_keys": None,
         "agent_path": None,
         "agent_forwarding": False,
@@ -444,7 +445,10 @@ def _options(host: Host, login: Login, known: Known) -> dict[str, Any]:
 
 
 def keepalive(host: Host) -> dict[str, float]:
-    """Return asyncssh's options for it. What would never find out that a link is dead counts as not set."""
+    """Return asyncssh's keepalive options.
+
+    Values that never detect a dead link count as not set.
+    """
     count = host.alive_count or 0
     return {
         "keepalive_interval": host.alive_interval or KEEPALIVE_SECONDS,
@@ -472,8 +476,7 @@ def _connect_seconds(host: Host) -> float:
     return host.connect_timeout or CONNECT_SECONDS
 
 
-# ProxyCommand: a program whose standard input and output are the connection. Its stderr never reaches the
-# terminal.
+# ProxyCommand: a program whose stdin and stdout are the connection. Its stderr is not shown.
 
 
 class Proxy:
@@ -492,7 +495,7 @@ class Proxy:
             self._words = (self._words + data)[-KEPT_BYTES:]
 
     async def last_words(self) -> str:
-        """Return what it said on its way out, with its exit status."""
+        """Return its last line of stderr and its exit status."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._process.wait()), 0.5)
             await asyncio.wait_for(asyncio.shield(self._listening), 0.5)
@@ -503,7 +506,7 @@ class Proxy:
         return ": ".join(part for part in (ended, said) if part)
 
     def close(self) -> None:
-        """End it, and what it started."""
+        """End it, and the processes that it started."""
         self.socket.close()
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._end(), name=ENDING)

@@ -1,4 +1,4 @@
-"""What known_hosts says about a server, what to do with a key that it does not have, and how one is added."""
+"""Reads known_hosts, decides about unknown host keys, and adds accepted ones."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ _BITS = {
 @functools.lru_cache(maxsize=4096)
 def _compiled(pattern: str) -> re.Pattern[str]:
     parts = {"*": ".*", "?": "."}
-    # Several stars in a row mean one; each more would only cost time on a long name.
+    # Several stars in a row mean one; more would only slow down matching of a long name.
     text = re.sub(r"\*+", "*", pattern)
     return re.compile("".join(parts.get(char) or re.escape(char) for char in text), re.DOTALL)
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Tell whether one pattern fits the whole text."""
+    """Return whether one pattern matches the whole text."""
     return _compiled(pattern).fullmatch(text) is not None
 
 
 def any_of(patterns: Iterable[str], text: str) -> bool:
-    """Tell whether a pattern fits and none that begins with ``!`` does."""
+    """Return whether a pattern matches and none that begins with ``!`` does."""
     found = False
     for pattern in patterns:
         if pattern.startswith("!"):
@@ -60,7 +60,7 @@ def any_of(patterns: Iterable[str], text: str) -> bool:
 
 
 def in_list(patterns: str, text: str) -> bool:
-    """As `any_of`, for a list with commas, and without regard to case."""
+    """Same as `any_of`, for a comma-separated list, ignoring case."""
     return any_of(patterns.lower().split(","), text.lower())
 
 
@@ -68,12 +68,12 @@ CA, REVOKED = "cert-authority", "revoked"
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One line that has a key."""
+    """One line with a key."""
 
     path: str
     line: int
     hosts: str
-    """Names with commas, patterns allowed, or one hashed name."""
+    """Comma-separated names, with patterns, or one hashed name."""
     type: str
     """Name of the key's algorithm, e.g. ``ssh-ed25519``."""
     key: str
@@ -91,14 +91,14 @@ class Entry(msgspec.Struct, frozen=True):
         return base64.b64decode(self.key)
 
     def about(self, name: str) -> bool:
-        """Tell whether the line is about a server; `name` is ``host`` or ``[host]:port``."""
+        """Return whether the line is about a server; `name` is ``host`` or ``[host]:port``."""
         if self.hosts.startswith("|1|"):
             return _hashed(self.hosts, name.lower())
         return in_list(self.hosts, name)
 
 
 def parse(path: str, text: str) -> tuple[Entry, ...]:
-    """Parse a file. What is no entry is passed over, as OpenSSH does."""
+    """Parse a file. Invalid lines are skipped, as in OpenSSH."""
     entries = []
     for number, line in enumerate(text.split("\n"), 1):
         words = line.split(None, 4)
@@ -114,7 +114,7 @@ def parse(path: str, text: str) -> tuple[Entry, ...]:
 
 
 def _type_of(key: str) -> str:
-    """Return the type that is written in the key itself; empty for what is no key."""
+    """Return the type written in the key itself; empty if it is not a key."""
     try:
         blob = base64.b64decode(key, validate=True)
     except (binascii.Error, ValueError):
@@ -138,14 +138,14 @@ def _hashed(hosts: str, name: str) -> bool:
 
 
 def hash_name(name: str) -> str:
-    """Return a name as HashKnownHosts writes it: it can be recognised, not read."""
+    """Return a name hashed like HashKnownHosts: it can be recognised, but not read."""
     salt = secrets.token_bytes(20)
     digest = hmac.new(salt, name.lower().encode(), hashlib.sha1).digest()
     return f"|1|{base64.b64encode(salt).decode()}|{base64.b64encode(digest).decode()}"
 
 
 class Known(msgspec.Struct, frozen=True):
-    """The lines about a server, by what they mean."""
+    """The lines about a server, by kind."""
 
     keys: tuple[Entry, ...] = ()
     authorities: tuple[Entry, ...] = ()
@@ -157,13 +157,13 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class Book:
-    """The lines of one file. Those that name servers in full are found by name: a fleet asks hundreds of times."""
+    """The lines of one file. Full names are indexed, because a fleet makes hundreds of look-ups."""
 
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         self.entries = entries
         self._named: dict[str, list[Entry]] = {}
         self._other: list[Entry] = []
-        """Patterns and hashed names."""
+        """Lines with patterns or hashed names."""
         for entry in entries:
             if any(char in entry.hosts for char in "*?!|"):
                 self._other.append(entry)
@@ -172,7 +172,7 @@ class Book:
                     self._named.setdefault(name, []).append(entry)
 
     def about(self, names: Sequence[str]) -> list[Entry]:
-        """Return the lines about a server that has these names, in their order."""
+        """Return the lines about a server that has these names, in file order."""
         found = [entry for entry in self._other if any(entry.about(name) for name in names)]
         for name in names:
             found += self._named.get(name.lower(), ())
@@ -180,10 +180,10 @@ class Book:
 
 
 def books(paths: Sequence[str]) -> list[Book]:
-    """Read files, or recall them while they do not change; one that does not exist says nothing.
+    """Read files, cached until they change; a missing file has no lines.
 
     Raises:
-        HostKeyRefused: a file cannot be read: it may hold a revoked key.
+        HostKeyRefused: a file cannot be read: it may contain a revoked key.
     """
     found = []
     for path in dict.fromkeys(paths):
@@ -205,7 +205,7 @@ def _book(path: str, _stamp: tuple[int, int, int]) -> Book:
 
 
 def about(paths: Sequence[str], names: Sequence[str]) -> Known:
-    """Return what files say about a server that has these names.
+    """Return the lines of files about a server that has these names.
 
     Raises:
         HostKeyRefused: a file cannot be read.
@@ -221,12 +221,13 @@ def about(paths: Sequence[str], names: Sequence[str]) -> Known:
 def lookup(host: Host, also: Sequence[str] = ()) -> Known:
     """Return what the files of a host say about it.
 
+    As in OpenSSH, a server on another port than 22 may also be known by its bare name, if no line
+    names the port: there only a matching key counts, so `judge` reports no changed key because of
+    such a line.
+
     Args:
         host: The hop.
         also: Names that the same machine had before it moved.
-
-    As in OpenSSH, a server on another port than 22 may be known by its bare name, too, if no line is about the
-    port: only a matching key counts there, so `judge` calls no key changed on its account.
 
     Raises:
         HostKeyRefused: a file cannot be read.
@@ -244,7 +245,7 @@ def lookup(host: Host, also: Sequence[str] = ()) -> Known:
 
 
 def bare_keys(host: Host) -> tuple[Entry, ...]:
-    """Return the keys that are known by the host's name alone, for a host on another port than 22."""
+    """Return the keys known by the host's name alone, for a host on another port than 22."""
     if host.host_key_alias is not None or host.port == 22:
         return ()
     return about((*host.user_known_hosts, *host.global_known_hosts), (host.host,)).keys
@@ -260,10 +261,11 @@ def elsewhere(host: Host, kind: str, key: str) -> tuple[Entry, ...]:
 
 
 def revocation_list(path: str | None) -> tuple[Entry, ...]:
-    """Read the file of RevokedHostKeys: one public key a line.
+    """Read the file of RevokedHostKeys: one public key per line.
 
     Raises:
-        HostKeyRefused: it is missing, or a binary list (KRL), which only OpenSSH can read: then nothing is trusted.
+        HostKeyRefused: it is missing, or a binary list (KRL), which only OpenSSH can read; then
+            nothing is trusted.
     """
     if path is None:
         return ()
@@ -287,22 +289,20 @@ NOWHERE = ("/dev/null", "none", "")
 
 
 def append(path: str, name: str, kind: str, key: str, *, hashed: bool = False) -> Entry:
-    """Write down that `name` has a key; nothing happens when the file says so already.
+    """Add the key of `name` to a file, unless it has that line already. It may wait for the lock.
 
-    It may wait for the lock: call it in a thread.
-
-    The file is locked for other rgt processes and written in one call behind its end, so that neither they nor
-    ``ssh`` itself can tear a line.
+    Call it in a thread. The file is locked against other rgt processes and appended to in one call,
+    so that neither they nor ``ssh`` can interleave lines.
 
     Args:
-        path: The file; it is made with mode 0600, its directory with 0700.
+        path: The file; created with mode 0600, its directory with 0700.
         name: ``host`` or ``[host]:port``.
         kind: e.g. ``ssh-ed25519``.
         key: base64.
-        hashed: Write the name so that it can be recognised, not read.
+        hashed: Write the name hashed.
 
     Raises:
-        HostKeyRefused: it cannot be written, or says something else about this server by now.
+        HostKeyRefused: it cannot be written, or has another key of this server by now.
     """
     try:
         Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -349,17 +349,17 @@ def fingerprint(blob: bytes) -> str:
 
 
 def key_bits(kind: str, blob: bytes) -> int:
-    """Return the size of a key; 0 = not known."""
+    """Return the size of a key in bits; 0 = unknown."""
     if kind != "ssh-rsa":
         return _BITS.get(kind, 0)
     rest = blob
-    for _ in range(2):  # the type, and the exponent; the modulus is left
+    for _ in range(2):  # skip the type and the exponent; the modulus is left
         rest = rest[4 + int.from_bytes(rest[:4], "big") :]
     return int.from_bytes(rest[4 : 4 + int.from_bytes(rest[:4], "big")], "big").bit_length()
 
 
 def art(blob: bytes, label: str) -> tuple[str, ...]:
-    """Return OpenSSH's picture of a key (the drunken bishop), which an eye compares faster than letters."""
+    """Return OpenSSH's randomart of a key (the drunken bishop), easier to compare by eye."""
     field = [[0] * _HEIGHT for _ in range(_WIDTH)]
     x, y = _WIDTH // 2, _HEIGHT // 2
     for byte in hashlib.sha256(blob).digest():
@@ -383,19 +383,20 @@ def _edge(label: str) -> str:
 
 
 class Policy(enum.StrEnum):
-    """What happens to an unknown host key."""
+    """How to treat an unknown host key."""
 
     ASK = "ask"
     """Show it to a person and wait."""
     ACCEPT_NEW = "accept-new"
-    """Write it down and go on, if the server is not known under another key."""
+    """Record it and continue, unless the server is known under another key."""
     REFUSE = "refuse"
 
 
 def effective(asked: Policy, strict: str) -> Policy:
-    """Join rgt's own policy with StrictHostKeyChecking of ssh_config.
+    """Combine rgt's own policy with StrictHostKeyChecking of ssh_config.
 
-    ``yes`` refuses; ``accept-new`` accepts; ``no`` is taken for ``ask``: rgt never goes on unverified.
+    ``yes`` refuses; ``accept-new`` accepts; ``no`` is treated as ``ask``: rgt never continues
+    unverified.
     """
     if strict == "yes" or asked is Policy.REFUSE:
         return Policy.REFUSE
@@ -418,10 +419,10 @@ class Offered(msgspec.Struct, frozen=True):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """The provider says that the box is elsewhere now."""
+    """The provider reports a new address of the box."""
 
     source: str
-    """Who says so."""
+    """Source of the address."""
     old: str
     """The name under which the box was known before."""
 
@@ -436,20 +437,20 @@ async def judge(
     by_hand: tuple[str, ...],
     moved: Moved | None = None,
 ) -> None:
-    """Return if the key may be trusted from now on; it has then been written down.
+    """Return if the key may be trusted from now on; it has then been recorded.
 
     Args:
         host: The server.
-        label: How messages call it.
-        offered: What it showed.
-        known: What is known of it.
-        person: Who is asked.
-        policy: What becomes of unknown keys.
-        by_hand: What to type after ``ssh`` to get there.
-        moved: Where it was before.
+        label: Its name in messages.
+        offered: The key that it showed.
+        known: The known facts about it.
+        person: Answers prompts.
+        policy: How to treat unknown keys.
+        by_hand: The arguments for ``ssh`` that lead there.
+        moved: Its earlier address.
 
     Raises:
-        HostKeyRefused: it has changed, was not accepted, or it cannot be written down.
+        HostKeyRefused: it has changed, was not accepted, or it cannot be recorded.
     """
     shown = f"{offered.type} {fingerprint(offered.blob)}"
     changed = known.same_type(offered.type)
@@ -483,7 +484,7 @@ async def judge(
 
 
 def file_of(host: Host) -> str | None:
-    """Return the known_hosts file that is written to; None = there is none."""
+    """Return the known_hosts file for new keys; None = there is none."""
     first = next(iter(host.user_known_hosts), "")
     if first in NOWHERE:
         return None
@@ -540,13 +541,13 @@ def _changed(host: Host, label: str, shown: str, known: tuple[Entry, ...]) -> st
 
 
 def _how(host: Host, others: tuple[Entry, ...], by_hand: tuple[str, ...], box: str) -> str:
-    """Say how the key can be accepted, under the rules that hold for this server."""
+    """Return how the key can be accepted under the rules for this server."""
     strict = host.strict if host.strict == "yes" or (host.strict == "accept-new" and others) else ""
     options = ["-o", "StrictHostKeyChecking=ask"] if strict else []
     options += ["-o", "BatchMode=no"] if host.batch else []
     by_ssh = f"by `{shlex.join(('ssh', *options, *by_hand))}`"
     if others:
-        # ssh takes a server that is known by another kind of key for one that has changed.
+        # ssh treats a server known by another kind of key as one whose key has changed.
         by_ssh = f"forget the other key ({_forget(host, others)}) and accept this one {by_ssh}"
     if strict:
         closed = f"StrictHostKeyChecking is {strict}"

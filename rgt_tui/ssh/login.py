@@ -1,4 +1,4 @@
-"""One login as asyncssh drives it: the keys that are offered, in OpenSSH's order, passwords, and other answers."""
+"""One login as driven by asyncssh: keys in OpenSSH's order, passwords, and other prompts."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from rgt_tui.ssh.ssh_route import Host
 
 _PASSWORD = re.compile(r"pass ?(word|code|phrase)", re.IGNORECASE)
 _ONCE = re.compile(r"one.?time|otp|token|verif|2fa|factor|duo", re.IGNORECASE)
-"""Prompts whose answer is worth nothing a second time."""
+"""Prompts whose answer is only valid once."""
 MOST_CHALLENGES = 10
-"""A server that goes on asking without end is left."""
+"""Give up on a server that keeps sending challenges."""
 _MAGIC = b"openssh-key-v1\0"
 
 Unlock = Callable[[str], Awaitable[asyncssh.SSHKey]]
-"""Returns the key of a file, by asking if need be; raises ValueError when it stays locked."""
+"""Returns the key of a file, after prompting if needed; raises ValueError if it stays locked."""
 
 
 class UsedKey(NamedTuple):
-    """What is kept of a key pair, without its private half."""
+    """The part of a key pair that is kept, without its private half."""
 
     type: str
-    """As its public half says: ``ssh-rsa`` whatever it signs with."""
+    """As in its public half: ``ssh-rsa`` whatever it signs with."""
     public: bytes
     """Its public half in wire format."""
     certified: bool
@@ -47,7 +47,7 @@ class UsedKey(NamedTuple):
 
     @classmethod
     def of(cls, pair: asyncssh.SSHKeyPair, path: str | None) -> UsedKey:
-        """Return what is kept of a pair."""
+        """Return the part of a pair that is kept."""
         public = pair.public_data
         kind = public[4 : 4 + int.from_bytes(public[:4], "big")].decode("ascii", "replace")
         return cls(kind, public, pair.has_cert or "-cert-v" in kind, path)
@@ -57,13 +57,13 @@ class Login(asyncssh.SSHClient):
     """The client side of one login.
 
     Attributes:
-        offered: The host key that no known_hosts line vouches for, when there was one.
+        offered: The host key that matched no known_hosts line, if any.
         deadline: How long the login may take.
-        reached: The transport connected; whatever failed then failed behind it.
-        patience: The waiting for a person.
-        keyring: What was tried.
-        unanswered: What nobody answered, passphrases left out.
-        used: The key that was offered last, if nothing but keys was: after a login, the one that the server took.
+        reached: The transport connected; a failure then happened during the login.
+        patience: Waits for a person.
+        keyring: The keys that were tried.
+        unanswered: Prompts without an answer, except passphrases.
+        used: The last key offered, if only keys were used: after a login, the accepted one.
     """
 
     def __init__(
@@ -83,16 +83,16 @@ class Login(asyncssh.SSHClient):
         self._keys: AsyncIterator[asyncssh.SSHKeyPair] | None = None
         self._banner: list[str] = []
         self._given: str | None = None
-        """The password that was given last in this login."""
+        """The last password used in this login."""
         self._fresh = False
-        """A person was asked for it in this login."""
+        """A person was prompted for it in this login."""
         self._challenges = 0
         self._answerable: int | None = None
-        """How many challenges had come when it was offered last to answer some; None = never yet."""
+        """Number of challenges at the last offer to answer some; None = none offered yet."""
         self._connection: asyncssh.SSHClientConnection | None = None
 
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
-        """Note that the server is reached: from now on the login has its own timeout."""
+        """Record that the server was reached: from now on the login timeout applies."""
         self._connection = conn
         self.reached = True
         self.deadline.extend(self._seconds)
@@ -104,7 +104,7 @@ class Login(asyncssh.SSHClient):
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey
     ) -> bool:
-        """Refuse, and keep the key: a person decides before the next try."""
+        """Refuse, but keep the key: a person decides before the next attempt."""
         self.offered = key
         return False
 
@@ -128,13 +128,16 @@ class Login(asyncssh.SSHClient):
         return pair
 
     async def password_auth_requested(self) -> str | None:
-        """Return the password, remembered or asked for."""
+        """Return the password, remembered or entered."""
         self._methods()
         self.used = None
         return await self._password(f"password of {self._host.where}", ())
 
     def kbdint_auth_requested(self) -> str | None:
-        """Answer challenges, as long as some come: an offer without any counts as a failed try."""
+        """Offer to answer challenges while some arrive.
+
+        An offer without any counts as a failure.
+        """
         self._methods()
         self.used = None
         if self._challenges == self._answerable or self._challenges >= MOST_CHALLENGES:
@@ -145,7 +148,7 @@ class Login(asyncssh.SSHClient):
     async def kbdint_challenge_received(
         self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
     ) -> list[str] | None:
-        """Answer the server's prompts: a password from memory, anything else from the person."""
+        """Answer the server's prompts: a password from memory, everything else by the person."""
         self._challenges += 1
         if self._challenges > MOST_CHALLENGES:
             return None
@@ -164,12 +167,15 @@ class Login(asyncssh.SSHClient):
         return answers
 
     def refused(self) -> None:
-        """Note that the server refused the login, so the password is wrong."""
+        """Drop the password, because the server refused the login."""
         if self._given is not None:
             self._person.answers.drop_password(self._host.where, self._given)
 
     async def _password(self, title: str, words: tuple[str, ...]) -> str | None:
-        """Return a password that was not refused in this login; a person is asked for it once."""
+        """Return a password that was not refused in this login.
+
+        A person is prompted for it once.
+        """
         where, answers = self._host.where, self._person.answers
         if self._given is not None:
             answers.drop_password(where, self._given)
@@ -182,7 +188,7 @@ class Login(asyncssh.SSHClient):
         return known
 
     async def _new_password(self, title: str, words: tuple[str, ...]) -> str | None:
-        """Return a password that somebody else was asked for meanwhile, or ask for one and keep it."""
+        """Return a password entered for another box meanwhile, or prompt for one and keep it."""
         where, answers = self._host.where, self._person.answers
         async with self._person.idle(title), answers.lock("password", where):
             known = answers.password(where)
@@ -194,14 +200,14 @@ class Login(asyncssh.SSHClient):
             return known
 
     async def _ask(self, kind: QuestionKind, title: str, words: tuple[str, ...]) -> str | None:
-        # Not `Patience.wait`: an answer that is good for this connection only is worth nothing once it is lost.
+        # Not `Patience.wait`: a one-time answer is useless after the connection is lost.
         with self.patience.thinking():
             async with self._person.idle(title):
                 return await self._put(kind, title, words)
 
     @property
     def declined(self) -> bool:
-        """The person declined, or there was nobody to ask: another try would only ask again."""
+        """Whether the person declined or was absent: another attempt would only prompt again."""
         return bool(self.unanswered or self.keyring.locked)
 
     async def _put(self, kind: QuestionKind, title: str, words: tuple[str, ...]) -> str | None:
@@ -216,11 +222,11 @@ class Login(asyncssh.SSHClient):
             self.methods = self.methods or tuple(self._connection.get_server_auth_methods())
 
 
-# The keys offered to a server, in OpenSSH's order: from the agent and from files, encrypted ones included.
+# The keys offered to a server, in OpenSSH's order: from the agent and from files, also encrypted.
 
 
 class SealedKey(asyncssh.SSHKeyPair):
-    """A key pair whose private half is only unlocked when it has to sign."""
+    """A key pair whose private half is unlocked only when it must sign."""
 
     _key_type = "local"
 
@@ -243,7 +249,7 @@ class SealedKey(asyncssh.SSHKeyPair):
 
 
 def public_part(text: bytes) -> asyncssh.SSHKey | None:
-    """Return the public key that an encrypted file of OpenSSH's own format holds unencrypted."""
+    """Return the public key that an encrypted OpenSSH key file stores unencrypted."""
     lines = text.strip().splitlines()
     if not lines or lines[0].strip() != b"-----BEGIN OPENSSH PRIVATE KEY-----":
         return None
@@ -252,7 +258,7 @@ def public_part(text: bytes) -> asyncssh.SSHKey | None:
         if not data.startswith(_MAGIC):
             return None
         rest = data[len(_MAGIC) :]
-        for _ in range(3):  # cipher, derivation, its options
+        for _ in range(3):  # cipher, key derivation, its options
             _, rest = _string(rest)
         count, rest = int.from_bytes(rest[:4], "big"), rest[4:]
         blob, _ = _string(rest)
@@ -272,17 +278,17 @@ def _string(data: bytes) -> tuple[bytes, bytes]:
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """What one identity file gives."""
+    """The content of one identity file."""
 
     key: asyncssh.SSHKey | None = None
     """The private key; None = encrypted or unusable."""
     public: asyncssh.SSHKey | None = None
-    """The public half; None = unusable, or it takes the passphrase to know it."""
+    """The public half; None = unusable, or unknown without the passphrase."""
     certificate: asyncssh.SSHCertificate | None = None
     sealed: bool = False
     """The file is encrypted."""
     problem: str | None = None
-    """Why it cannot be used, in words."""
+    """Why it cannot be used, as text."""
     missing: bool = False
 
 
@@ -307,7 +313,7 @@ def _load(path: str, *_stamps: object) -> Loaded:
         text = Path(path).read_bytes()
         status = os.stat(path)  # noqa: PTH116
     except FileNotFoundError:
-        # Only the public half is here: the agent may have the private one.
+        # Only the public half exists: the agent may have the private one.
         return Loaded(public=public, certificate=certificate, missing=True)
     except OSError as error:
         return Loaded(public=public, problem=f"{path}: {error.strerror}", missing=True)
@@ -331,7 +337,7 @@ def _load(path: str, *_stamps: object) -> Loaded:
 
 
 def read_public(path: str) -> asyncssh.SSHKey | None:
-    """Read a public key file; None where it is none."""
+    """Read a public key file; None if it is not one."""
     try:
         return asyncssh.read_public_key(path)
     except (OSError, ValueError, asyncssh.KeyImportError):
@@ -339,7 +345,7 @@ def read_public(path: str) -> asyncssh.SSHKey | None:
 
 
 def read_certificate(path: str) -> asyncssh.SSHCertificate | None:
-    """Read a certificate file; None where it is none."""
+    """Read a certificate file; None if it is not one."""
     try:
         return asyncssh.read_certificate(path)
     except (OSError, ValueError, asyncssh.KeyImportError):
@@ -347,22 +353,22 @@ def read_certificate(path: str) -> asyncssh.SSHCertificate | None:
 
 
 AGENT_SECONDS = 5.0
-"""An agent that has not told its keys by then hangs: the login goes on without it."""
+"""Seconds after which an agent that has not listed its keys is skipped."""
 
 
 class Keyring:
-    """Yields keys to try, and remembers in words what became of each.
+    """Yields keys to try, and records what happened with each.
 
     Args:
-        host: Where they are to log in.
-        person: Who is asked for passphrases.
-        patience: How that is waited for.
+        host: The server.
+        person: Answers prompts for passphrases.
+        patience: Waits for the person.
 
     Attributes:
-        locked: Encrypted files whose passphrase nobody gave.
-        notes: What a person should know when the login fails: files that could not be used, locked keys.
+        locked: Encrypted files without a passphrase.
+        notes: Messages for a failed login: files that could not be used, locked keys.
         tried: The keys that were offered.
-        offered: The file of the one that was offered last; None = the agent has it.
+        offered: The file of the last offered key; None = the agent has it.
     """
 
     def __init__(self, host: Host, person: Person, patience: Patience) -> None:
@@ -377,7 +383,7 @@ class Keyring:
         self._refused: set[str] = set()
 
     async def keys(self) -> AsyncIterator[asyncssh.SSHKeyPair]:
-        """Yield the keys: those of the agent that a file names, the agent's others, then the files' own."""
+        """Yield the keys: agent keys that a file names, other agent keys, then keys from files."""
         files = [(path, load(path)) for path in self._host.identities]
         named = {loaded.public.public_data for _, loaded in files if loaded.public is not None}
         certificates = [
@@ -451,7 +457,7 @@ class Keyring:
         if key is None and loaded.sealed and loaded.public is not None:
             return SealedKey(loaded.public, path, self._unlock)
         if key is None and loaded.sealed:
-            # An old format: not even the public half can be offered without the passphrase.
+            # An old format: even the public half is unknown without the passphrase.
             with contextlib.suppress(ValueError):
                 key = await self._unlock(path)
         if key is None:
@@ -493,7 +499,7 @@ class Keyring:
 
 
 def _bare(pair: asyncssh.SSHKeyPair) -> bytes:
-    """Return the public key of a pair, without the certificate around it that an agent may hold."""
+    """Return the public key of a pair, without the certificate that an agent may have added."""
     if not pair.algorithm.endswith(b"-cert-v01@openssh.com"):
         return pair.public_data
     try:

@@ -1,7 +1,8 @@
-"""Makes importing asyncssh cheap: no compiler is started to find out that a native library is missing.
+"""Makes importing asyncssh fast: no compiler is started to find a missing native library.
 
-It asks for liboqs and nettle by `ctypes.util.find_library`, which on Linux starts ldconfig, gcc and ld, one after the
-other and for each of their names: a fifth of what the import costs, for every command that connects.
+asyncssh searches for liboqs and nettle with `ctypes.util.find_library`, which on Linux runs
+ldconfig, gcc and ld, one after the other and for each name: a fifth of the import time of every
+command that connects.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from types import ModuleType
 
 ASKED = frozenset({"oqs", "liboqs", "nettle", "libnettle", "libnettle-6"})
 LOADERS_CACHE = "/etc/ld.so.cache"
-"""What `ldconfig -p` prints."""
+"""The data that `ldconfig -p` prints."""
 ANY_LINKERS = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64")
 
 
 def may_be_there(name: str, cache: str = LOADERS_CACHE) -> bool:
-    """Say whether `find_library` may find a library; no only where neither the loader knows it nor a linker sees it.
+    """Return whether `find_library` may find a library; False only if loader and linker cannot.
 
     Args:
         name: As for `find_library`.
-        cache: The loader's; where it cannot be read, nothing is ruled out.
+        cache: The loader's cache; if it cannot be read, nothing is ruled out.
     """
     file = f"lib{name}.so"
     try:
@@ -47,8 +48,8 @@ def may_be_there(name: str, cache: str = LOADERS_CACHE) -> bool:
 
 @contextmanager
 def told_quickly() -> Iterator[None]:
-    """Have `find_library` rule out what is not there by itself, for the names that asyncssh asks for and no other."""
-    import ctypes.util  # before the first frame of the dashboard nobody needs it
+    """Make `find_library` fail fast for missing libraries, only for asyncssh's names."""
+    import ctypes.util  # not needed before the first frame of the dashboard
 
     find = ctypes.util.find_library
 
@@ -65,12 +66,12 @@ def told_quickly() -> Iterator[None]:
 
 
 class ImportsAsyncssh:
-    """An import hook that is in place until asyncssh is imported."""
+    """An import hook that is installed until asyncssh is imported."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return how asyncssh is loaded; None for any other module."""
+        """Return the spec of asyncssh; None for any other module."""
         found = PathFinder.find_spec(name, path, target) if name == "asyncssh" else None
         if found is None or found.loader is None:
             return None
@@ -87,6 +88,6 @@ class ImportsAsyncssh:
 
 
 def begin() -> None:
-    """Install the hook; only on Linux is such a search expensive."""
+    """Install the hook, only on Linux, where the search is slow."""
     if sys.platform == "linux" and "asyncssh" not in sys.modules:
         sys.meta_path.insert(0, ImportsAsyncssh())

@@ -1,9 +1,10 @@
-"""The system's ``ssh`` as a pipe for bulk data, pinned to the host key and login that asyncssh has verified.
+"""The system's ``ssh`` as a pipe for bulk data, pinned to the verified host key and login.
 
-asyncssh decrypts in Python, in the very process that hashes and writes; ``ssh`` does it in C, beside it. Nothing is
-left to ``ssh`` to decide: it reads no configuration, asks nobody, and knows one host key, the one that was verified on
-the connection that stands, and one key to log in with, the one that the server took there. Where it cannot be held to
-that (jump hosts, a ProxyCommand, certificates, passwords, keys with a passphrase or that want a touch) it is not used.
+asyncssh decrypts in Python, in the same process that hashes and writes; ``ssh`` does it in C, in
+parallel. ``ssh`` decides nothing: it reads no configuration, prompts nobody, and knows one host
+key, the one verified on the open connection, and one login key, the one that the server accepted
+there. If it cannot be restricted like that (jump hosts, a ProxyCommand, certificates, passwords,
+keys with a passphrase or a touch), it is not used.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from rgt_tui.ssh.login import Login, load
 from rgt_tui.ssh.ssh_route import Host
 
 PIPE_BYTES = 1 << 20
-"""What its output may hold: it goes on while what came is written."""
+"""Size of its output pipe: it continues while received data is written."""
 FOLDER = "rgt-ssh-"
-"""Begins the name of a directory with the files that `ssh` is given; then comes the process that made it."""
+"""Prefix of the directory with the files for `ssh`, followed by the process id of its creator."""
 LEFT_S = 3600.0
 ALIAS = "rgt-verified"
-"""The name of the one line of its known_hosts file."""
+"""The name in the one line of its known_hosts file."""
 LOGIN_SECONDS = 10
 PINNED = (
     "BatchMode=yes", "StrictHostKeyChecking=yes", "GlobalKnownHostsFile=/dev/null", f"HostKeyAlias={ALIAS}",
@@ -45,14 +46,14 @@ PINNED = (
     f"ConnectTimeout={LOGIN_SECONDS}",
 )  # fmt: skip
 _PLAIN = re.compile(r"[\w/.,:+@=-]+(?: [\w/.,:+@=-]+)*")
-"""Paths in which ``ssh`` expands nothing; blanks within are quoted."""
+"""Paths in which ``ssh`` expands nothing; those with blanks are quoted."""
 _HOST_KEY = re.compile(
     "host key verification failed|host identification has changed", re.IGNORECASE
 )
 
 
 class NotCarried(Exception):
-    """Bytes cannot go this way; the message says why, in words."""
+    """This route cannot carry bulk data; the message says why."""
 
 
 class BulkClient:
@@ -60,14 +61,14 @@ class BulkClient:
 
     Args:
         words: The command line up to the command.
-        folder: Of the files that it names; it goes with `close`.
+        folder: Directory of the files that it names; deleted by `close`.
     """
 
     def __init__(self, words: tuple[str, ...], folder: tempfile.TemporaryDirectory[str]) -> None:
         self._words, self._folder = words, folder
 
     def start(self, command: str) -> subprocess.Popen[bytes]:
-        """Start a command for the login shell of the box; it blocks for a moment.
+        """Start a command for the login shell of the box; it blocks briefly.
 
         Raises:
             NotCarried: the program cannot be started.
@@ -78,7 +79,7 @@ class BulkClient:
             if name not in ("DISPLAY", "SSH_ASKPASS")
         }
         try:
-            # In a session of its own: without a terminal that it could ask on, and out of reach of its Ctrl-C.
+            # In its own session: without a terminal for prompts, and unaffected by Ctrl-C.
             process = subprocess.Popen(
                 [*self._words, command],
                 stdin=subprocess.PIPE,
@@ -90,14 +91,13 @@ class BulkClient:
         except OSError as error:
             raise NotCarried(f"ssh cannot be started ({error.strerror or error})") from error
         if process.stdout is not None and hasattr(fcntl, "F_SETPIPE_SZ"):
-            with contextlib.suppress(
-                OSError
-            ):  # this user has as many bytes in pipes as the kernel allows
+            # this user has reached the kernel's limit of bytes in pipes
+            with contextlib.suppress(OSError):
                 fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         return process
 
     def remote_shell(self) -> str:
-        """Return the value for ``rsync -e``; whatever host rsync then names, it leads to this box.
+        """Return the value for ``rsync -e``; with any host name, it leads to this box.
 
         Raises:
             NotCarried: it cannot be written.
@@ -109,29 +109,29 @@ class BulkClient:
             )
         except OSError as error:
             raise NotCarried(f"no file can be made for it ({error.strerror or error})") from error
-        return f"/bin/sh {script}"  # not by itself: its directory may be mounted without programs
+        return f"/bin/sh {script}"  # run by sh, because its directory may be mounted noexec
 
     def close(self) -> None:
-        """Remove what was written for it: no secret is in it."""
+        """Delete its files; they contain no secret."""
         self._folder.cleanup()
 
 
 def refuses_host(words: str) -> bool:
-    """Tell whether ``ssh`` ended because the host key was not the one that had been verified."""
+    """Return whether ``ssh`` ended because the host key differs from the verified one."""
     return _HOST_KEY.search(words) is not None
 
 
 def bulk_client(
     connection: asyncssh.SSHClientConnection, env: Mapping[str, str] = os.environ
 ) -> BulkClient:
-    """Return the way to a box through ``ssh``, to where a connection has led, with what it has proven.
+    """Return a client that reaches the same box through ``ssh`` with the connection's proven keys.
 
     Args:
-        connection: It stands, its host key is verified and its login done.
-        env: With the PATH.
+        connection: Open, with verified host key and login.
+        env: Environment with the PATH.
 
     Raises:
-        NotCarried: ``ssh`` is not there, or cannot be held to that very host key and login.
+        NotCarried: ``ssh`` is missing, or cannot be restricted to that host key and login.
     """
     program = shutil.which("ssh", path=env.get("PATH"))
     if program is None:
@@ -160,9 +160,10 @@ def bulk_client(
 
 
 def remove_left_folders() -> None:
-    """Remove the directories of processes that were killed an hour ago or more: a public key is in them.
+    """Delete the directories of processes killed an hour ago or more; they contain a public key.
 
-    A process of another container, which shares the directory, looks like one that has ended; hence the hour.
+    A process of another container that shares the directory looks like an ended one; hence the
+    hour.
     """
     for path in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
         pid = path.name.removeprefix(FOLDER).partition("-")[0]
@@ -180,18 +181,18 @@ def remove_left_folders() -> None:
         except ProcessLookupError:
             shutil.rmtree(path, ignore_errors=True)
         except (OSError, OverflowError):
-            continue  # it is gone, or the process is another user's
+            continue  # it is already gone, or the process belongs to another user
 
 
 def pinned_host_key(connection: asyncssh.SSHClientConnection, file: Path) -> tuple[str, ...]:
-    """Return options that hold a person's own ``ssh`` to the host key that a connection has verified.
+    """Return options that pin a person's own ``ssh`` to the host key verified by a connection.
 
     Args:
-        connection: It stands.
-        file: Where to keep the key; what stood there is replaced.
+        connection: An open connection.
+        file: Where to store the key; an existing file is replaced.
 
     Raises:
-        NotCarried: the key is not known, or ``ssh`` cannot be told that file.
+        NotCarried: the key is unknown, or ``ssh`` cannot be given that file name.
         OSError: the file cannot be written.
     """
     key = connection.get_server_host_key()
@@ -239,7 +240,7 @@ def _words(
 
 
 def _identity(login: Login, folder: Path) -> str:
-    """Return the file that names the key that the server took."""
+    """Return the file that identifies the key that the server accepted."""
     key = login.used
     if key is None:
         raise NotCarried("the login was not by a key alone")
@@ -247,7 +248,7 @@ def _identity(login: Login, folder: Path) -> str:
         raise NotCarried("the login is by a certificate")
     if key.type.startswith(("sk-", "webauthn-")):
         raise NotCarried("the key needs a touch for every login")
-    if key.path is None:  # the agent has it: its public half tells which
+    if key.path is None:  # the agent has it: the public half selects it
         public = folder / "identity.pub"
         public.write_text(f"{key.type} {base64.b64encode(key.public).decode()}\n", encoding="ascii")
         return str(public)

@@ -1,4 +1,4 @@
-"""Questions to the person while connecting: asking, waiting for the answer, and remembering it."""
+"""Prompts to the person while connecting: asking, waiting for the answer, and remembering it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rgt_tui.model import Ask, Question, QuestionKind, clean
 
 
 class Deadline:
-    """An `asyncio.timeout` whose end can be moved from other tasks, and that does not run while a person is asked."""
+    """An `asyncio.timeout` that other tasks can move, paused while a person is prompted."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -44,22 +44,22 @@ class Deadline:
 
     @property
     def runs(self) -> bool:
-        """It will end by itself."""
+        """Whether it will expire."""
         return self._timeout is not None and self._timeout.when() is not None
 
     def stop(self) -> None:
-        """Never end: the part that had a limit is done."""
+        """Remove the limit: the part that had one is done."""
         if self._timeout is not None and not self._timeout.expired():
             self._timeout.reschedule(None)
 
     def extend(self, seconds: float) -> None:
-        """Let it end so many seconds from now."""
+        """Let it expire this many seconds from now."""
         if self._timeout is not None and not self._timeout.expired() and not self._open:
             self._timeout.reschedule(asyncio.get_running_loop().time() + seconds)
 
     @contextlib.contextmanager
     def open_end(self, seconds: float) -> Iterator[None]:
-        """Have no end inside; behind it, end so many seconds later."""
+        """Suspend the limit inside the block; afterwards, expire after `seconds`."""
         self._open += 1
         if self._timeout is not None and not self._timeout.expired():
             self._timeout.reschedule(None)
@@ -71,13 +71,13 @@ class Deadline:
 
 
 _deadlines: ContextVar[tuple[Deadline, ...]] = ContextVar("deadlines", default=())
-"""The time limits that the present task runs under, of a command and of its login."""
+"""The time limits of the current task: of a command and of its login."""
 _default_ask: ContextVar[Ask | None] = ContextVar("default_ask", default=None)
 
 
 @contextlib.contextmanager
 def answered_by(ask: Ask) -> Iterator[None]:
-    """Let `ask` answer the questions of every connection opened inside whose caller names nobody.
+    """Let `ask` answer prompts of all connections opened inside without an explicit person.
 
     A command on a terminal sets it once, instead of passing it through each function that connects.
     """
@@ -89,7 +89,7 @@ def answered_by(ask: Ask) -> Iterator[None]:
 
 
 def default_ask() -> Ask | None:
-    """Return what `answered_by` has set here; None = nobody answers."""
+    """Return what `answered_by` has set; None = nobody answers."""
     return _default_ask.get()
 
 
@@ -97,14 +97,14 @@ T = TypeVar("T")
 
 
 class Patience:
-    """The waiting of one login.
+    """Waits for a person during one login.
 
     Args:
-        deadline: How long the login may take; it stands still meanwhile.
-        seconds: What is left of it when the answer is there.
+        deadline: Limit of the login; suspended meanwhile.
+        seconds: Limit after the answer.
 
     Attributes:
-        asked: A person was waited for: the server may have lost patience.
+        asked: A person was waited for, so the server may have timed out.
     """
 
     __slots__ = ("_deadline", "_question", "_seconds", "asked")
@@ -117,15 +117,15 @@ class Patience:
 
     @contextlib.contextmanager
     def thinking(self) -> Iterator[None]:
-        """Entered while a person thinks."""
+        """A context entered while a person thinks."""
         self.asked = True
         with self._deadline.open_end(self._seconds):
             yield
 
     async def wait(self, asking: Coroutine[Any, Any, T]) -> T:
-        """Wait for what asks a person and keeps the answer.
+        """Wait for a coroutine that prompts a person and stores the answer.
 
-        A server that hangs up meanwhile cancels whoever waits here. The question stays where the person sees it; see
+        A server that disconnects meanwhile cancels the caller. The prompt remains open; see
         `outlived`.
         """
         question = asyncio.ensure_future(asking)
@@ -134,14 +134,17 @@ class Patience:
             return await asyncio.shield(question)
 
     async def outlived(self) -> bool:
-        """Wait until the question is answered that was open when the connection was lost; return whether one was."""
+        """Wait for the answer of a prompt that outlived its connection.
+
+        Return whether there was one.
+        """
         if self._question is None or self._question.done():
             return False
         await asyncio.wait([self._question])
         return True
 
     def drop(self) -> None:
-        """Withdraw a question that nobody waits for any more."""
+        """Cancel a prompt that is no longer needed."""
         if self._question is not None:
             self._question.cancel()
             self._question = None
@@ -154,8 +157,8 @@ Subject = tuple[str, str]
 class Answers:
     """Passwords, unlocked keys and accepted host keys. One object may serve a whole fleet.
 
-    It holds what is asked for once: a reconnect needs no person, and a hundred boxes behind one jump host ask
-    for its password once, since whoever asks holds the subject's lock.
+    Answers are kept in memory: a reconnect needs no person, and a hundred boxes behind one jump
+    host prompt for its password once, because prompting requires the subject's lock.
     """
 
     def __init__(self) -> None:
@@ -168,11 +171,11 @@ class Answers:
         return "Answers(…)"
 
     def lock(self, kind: str, name: str) -> asyncio.Lock:
-        """Return the lock to hold while asking about a subject."""
+        """Return the lock to hold while prompting about a subject."""
         return self._locks.setdefault((kind, name), asyncio.Lock())
 
     def password(self, where: str) -> str | None:
-        """Return the password of ``user@host:port``, if someone gave it."""
+        """Return the password of ``user@host:port``, if one was entered."""
         return self._passwords.get(where)
 
     def keep_password(self, where: str, password: str) -> None:
@@ -180,7 +183,7 @@ class Answers:
         self._passwords[where] = password
 
     def drop_password(self, where: str, password: str | None = None) -> None:
-        """Forget a password that was refused, unless it has been replaced."""
+        """Forget a refused password, unless it has been replaced."""
         if password is None or self._passwords.get(where) == password:
             self._passwords.pop(where, None)
 
@@ -193,7 +196,7 @@ class Answers:
         self._keys[path] = key
 
     def accepted(self, name: str) -> frozenset[tuple[str, str]]:
-        """Return the host keys (type, base64) that a person accepted for a server that has no file for them."""
+        """Return the accepted host keys (type, base64) of a server that has no file for them."""
         return frozenset(self._accepted.get(name, ()))
 
     def accept(self, name: str, kind: str, key: str) -> None:
@@ -205,7 +208,9 @@ LONGEST_LINE = 300
 MOST_LINES = 30
 
 Idle = Callable[[str], AbstractAsyncContextManager[None]]
-"""Entered while a person is waited for, with what is asked: whoever connects gives its turn to other boxes."""
+"""A context entered while a person is prompted, with the title: the connection slot goes to other
+boxes.
+"""
 
 
 @contextlib.asynccontextmanager
@@ -214,12 +219,12 @@ async def _at_once(_title: str) -> AsyncIterator[None]:
 
 
 class Person:
-    """Asks questions about one box.
+    """Prompts a person about one box.
 
     Args:
         box: The box's name.
         ask: None = there is nobody.
-        answers: What has been answered before.
+        answers: Earlier answers.
         idle: See `Idle`.
     """
 
@@ -237,11 +242,11 @@ class Person:
 
     @property
     def there(self) -> bool:
-        """Whether anybody can answer."""
+        """Whether there is a person to answer."""
         return self._ask is not None
 
     async def ask(self, kind: QuestionKind, title: str, lines: tuple[str, ...] = ()) -> str | None:
-        """Ask and wait; None = refused, or nobody can answer."""
+        """Prompt and wait; None = refused, or there is nobody."""
         if self._ask is None:
             return None
         said = tuple(clean(line)[:LONGEST_LINE] for line in lines[:MOST_LINES])

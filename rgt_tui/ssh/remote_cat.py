@@ -1,8 +1,8 @@
 """The agent's ``cat`` verb: the exact bytes of a file on a box, in pieces, in bounded memory.
 
-asyncssh's own reader opens the window again by more than was taken from it whenever reading pauses between two
-deliveries, and then holds hundreds of megabytes of a fast sender. Here reading pauses late and goes on only when
-everything that came meanwhile fits: then the window bounds what is held.
+asyncssh's own reader reopens the window by more than was consumed whenever reading pauses between
+two deliveries, and then buffers hundreds of megabytes of a fast sender. Here reading pauses late
+and resumes only when all received data fits, so that the window bounds the buffer.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from rgt_tui.ssh.remote_command import lost, not_opened, open_session, record, r
 from rgt_tui.ssh.ssh_errors import BoxError, Unreachable
 
 WINDOW = 256 << 10
-"""Bytes that may be on their way."""
+"""Bytes that may be in flight."""
 HIGH, LOW = 4 * WINDOW, WINDOW
 STDERR_BYTES = 4096
 LONGEST_LINE = 64 << 10
 
 
 class Pipe(asyncssh.SSHClientSession[bytes]):
-    """A session whose output is awaited.
+    """A session whose output can be awaited.
 
     Attributes:
         words: The end of standard error.
@@ -47,7 +47,7 @@ class Pipe(asyncssh.SSHClientSession[bytes]):
         self._chan = chan
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
-        """Hold what came."""
+        """Buffer received data."""
         if datatype == asyncssh.EXTENDED_DATA_STDERR:
             self.words = (self.words + data)[-STDERR_BYTES:]
             return
@@ -58,22 +58,22 @@ class Pipe(asyncssh.SSHClientSession[bytes]):
             self._chan.pause_reading()
 
     def eof_received(self) -> bool:
-        """No more will come."""
+        """Record that no more data will arrive."""
         self._ended = True
         self._news.set()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """No more will come, perhaps because of an error."""
+        """Record that no more data will arrive, perhaps because of an error."""
         self._ended, self._error = True, exc
         self._news.set()
 
     async def read(self, most: int) -> bytes:
-        """Return what is there, at most so many bytes; wait for the first.
+        """Return buffered data, at most `most` bytes; wait for the first byte.
 
         Raises:
-            EOFError: nothing will come any more.
-            asyncssh.Error: because the connection was lost.
+            EOFError: no more data will arrive.
+            asyncssh.Error: the connection was lost.
         """
         await self._more(0)
         data = bytes(memoryview(self._data)[:most])
@@ -81,10 +81,10 @@ class Pipe(asyncssh.SSHClientSession[bytes]):
         return data
 
     async def readline(self) -> bytes:
-        """Return the next line with its end.
+        """Return the next line with its line feed.
 
         Raises:
-            EOFError: it has none, and none will come; or it is longer than any that is expected.
+            EOFError: it has no end, or is longer than expected.
             asyncssh.Error: the connection was lost.
         """
         searched = 0
@@ -127,19 +127,19 @@ async def open_pipe(
 T = TypeVar("T")
 
 KEPT = 1024
-"""Bytes before a position that prove it, as the agent counts them."""
+"""Bytes before a position that identify it; the same as in the agent."""
 LONGEST_PIECE = 1 << 20
 AT_ONCE = 64 << 10
 MOST_GREETINGS = 1000
-"""Lines that a login shell may print before the agent speaks."""
+"""Lines that a login shell may print before the agent's first record."""
 
 
 class CatFailed(BoxError):
-    """The agent could not read the file, or said something that cannot be."""
+    """The agent could not read the file, or sent an invalid answer."""
 
 
 class FileBegins(msgspec.Struct, frozen=True, tag_field="t", tag="file"):
-    """What follows is of this file."""
+    """The following data belongs to this file."""
 
     path: str
     inode: int
@@ -150,7 +150,7 @@ class FileBegins(msgspec.Struct, frozen=True, tag_field="t", tag="file"):
 
 
 class FileListed(msgspec.Struct, frozen=True):
-    """A file that is there."""
+    """An existing file."""
 
     path: str
     size: int
@@ -173,11 +173,11 @@ _decode = msgspec.json.Decoder(FileBegins | _Data | _Error | _End).decode
 
 
 class Place:
-    """Up to where a file has been received; survives the connection.
+    """The position up to which a file has been received; it survives the connection.
 
     Attributes:
-        inode: Of the file; None before the first piece.
-        offset: Byte behind the last that was received.
+        inode: Inode of the file; None before the first piece.
+        offset: Offset after the last received byte.
     """
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ class Place:
         self._before = b""
 
     def begin(self, file: FileBegins) -> None:
-        """Go over to a file; one that is merely resumed keeps what was received of it."""
+        """Switch to a file; one that is merely resumed keeps the received bytes."""
         if (file.why, file.start) != ("resumed", self.offset):
             self._before = b""
         self.inode, self.offset = file.inode, file.start
@@ -197,7 +197,7 @@ class Place:
         self._before = (self._before + data)[-KEPT:]
 
     def cursor(self) -> str | None:
-        """Return the cursor to resume from; None before the first piece."""
+        """Return the cursor for resuming; None before the first piece."""
         if self.inode is None:
             return None
         digest = hashlib.sha256(self._before).hexdigest()
@@ -210,19 +210,19 @@ async def cat(
     *words: str,
     silence: float | None = None,
 ) -> AsyncIterator[FileBegins | bytes]:
-    """Yield what the agent prints: which file, then its bytes in pieces; ends when the agent says that it was all.
+    """Yield the agent's output: a file record, then its bytes in pieces, until the end record.
 
     Args:
         connection: An open connection.
         deployed: The agent on the box.
         words: Its command line, see ``cat --help`` of the agent.
-        silence: Seconds that the agent may say nothing; None = for ever, for a file that is followed.
+        silence: Seconds without output that are allowed; None = unlimited, for a followed file.
 
     Raises:
         CatFailed: the file cannot be read.
         NoCommands: the box runs no commands.
-        Unreachable: the connection was lost, or nothing came for as long as `silence`.
-        EOFError: it ended without a word.
+        Unreachable: the connection was lost, or nothing arrived for `silence` seconds.
+        EOFError: it ended without an end record.
     """
     command = deployed.command("cat", *words)
     try:
@@ -258,7 +258,7 @@ async def cat(
 
 
 async def _first(pipe: Pipe, silence: float | None) -> bytes:
-    """Return the first record, behind what the start-up files of the login shell print."""
+    """Return the first record, after the output of the login shell's start-up files."""
     for _ in range(MOST_GREETINGS):
         line = record(await _soon(pipe.readline(), silence))
         if line:
@@ -269,7 +269,7 @@ async def _first(pipe: Pipe, silence: float | None) -> bytes:
 
 
 async def _received(pipe: Pipe, left: int, silence: float | None) -> AsyncIterator[bytes]:
-    """Yield a piece as it arrives: on a slow line that breaks often, every byte that came counts."""
+    """Yield a piece as it arrives: on a slow, unstable connection every received byte counts."""
     if not 0 < left <= LONGEST_PIECE:
         raise CatFailed(f"the agent announced a piece of {left} bytes")
     while left:
@@ -295,7 +295,7 @@ async def _soon(coming: Awaitable[T], silence: float | None) -> T:
 async def listed(
     connection: asyncssh.SSHClientConnection, deployed: Deployed, patterns: tuple[str, ...]
 ) -> tuple[FileListed, ...]:
-    """Return the files of these paths and globs that are there, the one written last first.
+    """Return the existing files of these paths and globs, the most recently written first.
 
     Raises:
         CatFailed: the agent's answer cannot be used.

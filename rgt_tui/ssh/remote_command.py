@@ -1,4 +1,4 @@
-"""Runs a command on a box with limits on its time and output, and says why it could not be run."""
+"""Runs a command on a box with limits on its time and output, and explains failures."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _BEGINS = b'{"'
 
 
 def record(line: bytes) -> bytes:
-    """Return the JSON object at the end of a line; empty where there is none.
+    """Return the JSON object at the end of a line; empty if there is none.
 
-    What a login shell's start-up files print stands in front of what every command prints, often in its first line:
-    a ``.bashrc`` that sets the title of the terminal, whether there is one or not, is enough.
+    Output of a login shell's start-up files precedes a command's own, often in its first line: a
+    ``.bashrc`` that sets the terminal's title unconditionally is enough.
     """
     at = line.find(_BEGINS)
     if at >= 0:
@@ -32,12 +32,12 @@ def record(line: bytes) -> bytes:
 
 
 def decoded(line: bytes, kind: type[T], what: str) -> T:
-    """Return a line that a verb of the agent printed, with its texts cleaned, except those of type `Exact`.
+    """Return a line printed by an agent verb, with cleaned texts except those of type `Exact`.
 
     Args:
         line: One JSON object.
-        kind: The struct that it should be.
-        what: Begins the error: ``the agent's answer``.
+        kind: The expected struct.
+        what: Start of the error: ``the agent's answer``.
 
     Raises:
         CommandFailed: it cannot be used.
@@ -49,7 +49,10 @@ def decoded(line: bytes, kind: type[T], what: str) -> T:
 
 
 class LineSplitter:
-    """Cuts a byte stream into lines. A line above the size limit is dropped as a whole and counted."""
+    """Cuts a byte stream into lines.
+
+    A line above the size limit is dropped as a whole and counted.
+    """
 
     def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
         self.oversized = 0
@@ -58,14 +61,17 @@ class LineSplitter:
         self._skipping = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that `data` completes, without their line feeds; what waits for its end is not looked at."""
+        """Return the lines that `data` completes, without line feeds.
+
+        An incomplete line is only buffered.
+        """
         if (
             data.find(b"\n") == len(data) - 1 <= self._limit
             and data
             and not self._rest
             and not self._skipping
         ):
-            # nearly always: one frame
+            # the usual case: one frame
             if len(data) > 1:
                 return [data[:-1]]
             return []
@@ -88,28 +94,31 @@ class LineSplitter:
 Make = Callable[[], asyncssh.SSHClientSession[bytes]]
 
 FREED = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-"""Seconds between the tries while a session that has ended may still count: where sshd allows one per connection
-(MaxSessions 1) it refuses the next until it has cleared the last away, and says no more than "open failed"."""
+"""Seconds between attempts while an ended session may still count: where sshd allows one per
+connection (MaxSessions 1), it refuses the next until it has cleaned up the last, with no more
+detail than "open failed".
+"""
 
 _CLOSED = "SSH connection closed"
-"""asyncssh's own words for a connection that went away before the answer; it has no error of its own for that."""
+"""asyncssh's text for a connection lost before the answer; it has no separate error for that."""
 
 
 async def open_session(
     connection: asyncssh.SSHClientConnection, make: Make, command: str | None, **options: Any
 ) -> asyncssh.SSHClientChannel[bytes]:
-    """Start a command in a session of its own, of bytes.
+    """Start a command in its own session, of bytes.
 
-    A connection whose first session is refused gets no second try: such a box runs no commands at all.
+    If a connection's first session is refused, there is no retry: such a box runs no commands at
+    all.
 
     Args:
-        connection: Where.
+        connection: The connection.
         make: Makes the session, once it is granted.
         command: For the login shell of the box; None = that shell itself.
-        options: More for `asyncssh.SSHClientConnection.create_session`.
+        options: More options for `asyncssh.SSHClientConnection.create_session`.
 
     Raises:
-        asyncssh.ChannelOpenError: it is refused; `not_opened` tells what that means.
+        asyncssh.ChannelOpenError: it is refused; `not_opened` explains it.
         asyncssh.Error: it cannot be started.
     """
     for wait in FREED:
@@ -134,7 +143,7 @@ async def _open(
 
 
 def no_further(connection: asyncssh.SSHClientConnection, error: asyncssh.ChannelOpenError) -> bool:
-    """Tell a refusal that is about this session alone: others were granted on the same connection."""
+    """Return whether only this session is refused: others were granted on the same connection."""
     granted = connection.get_extra_info("rgt_had_session") is True
     return granted and error.code == OPEN_CONNECT_FAILED and not _gone(connection, error)
 
@@ -142,12 +151,12 @@ def no_further(connection: asyncssh.SSHClientConnection, error: asyncssh.Channel
 def not_opened(
     connection: asyncssh.SSHClientConnection, error: asyncssh.ChannelOpenError, what: str
 ) -> BoxError:
-    """Return what it means that a channel was not opened.
+    """Return the error for a channel that was not opened.
 
     Args:
-        connection: Where it was to be opened.
-        error: What asyncssh raised: one kind for a box that refuses and for a connection that was lost meanwhile.
-        what: What the box refuses if it does: ``to run commands``.
+        connection: The connection.
+        error: asyncssh's error, the same for a box that refuses and for a lost connection.
+        what: What the box would refuse: ``to run commands``.
     """
     if _gone(connection, error):
         return lost(connection)
@@ -181,28 +190,28 @@ MOST_BYTES = 4 << 20
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What a command gave."""
+    """The result of a command."""
 
     status: int | None
-    """None = it was ended by a signal, or the box did not say."""
+    """None = it was ended by a signal, or the box did not report it."""
     out: bytes
     words: str
     """Its standard error, printable."""
 
 
 class CommandSession(asyncssh.SSHClientSession[bytes]):
-    """A command that runs: its exit status, and its end, which is an error where the connection is lost."""
+    """A running command: its exit status, and its end, an error if the connection is lost."""
 
     def __init__(self) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.status: int | None = None
 
     def exit_status_received(self, status: int) -> None:
-        """Keep how it ended."""
+        """Keep the exit status."""
         self.status = status
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell that it has ended."""
+        """Resolve `ended`."""
         if self.ended.done():
             return
         if exc is None:
@@ -251,9 +260,9 @@ async def run(
         connection: An open connection.
         command: For the login shell of the box.
         data: Its standard input.
-        seconds: How long it may take; it is then hung up on.
-        most_bytes: How much it may print, on each of its two outputs.
-        name: What messages call it.
+        seconds: Time limit, after which it is disconnected.
+        most_bytes: Maximum output, separately for stdout and stderr.
+        name: Its name in messages.
 
     Raises:
         CommandFailed: it took too long or printed too much.
@@ -273,7 +282,7 @@ async def run(
                 channel.write(data)
                 channel.write_eof()
             except BrokenPipeError:
-                pass  # it has ended without reading: its status tells why
+                pass  # it ended without reading: its status says why
             try:
                 await asyncio.shield(collector.ended)
             except (asyncssh.Error, OSError) as error:
@@ -283,7 +292,7 @@ async def run(
     except TimeoutError:
         raise CommandFailed(f"{name} did not end within {seconds:g} s on the box") from None
     if collector.status is None and connection.is_closed():
-        # A server that says goodbye before it goes raises nothing; what the command printed is a part of it.
+        # A server that disconnects cleanly raises nothing; the output is then incomplete.
         raise lost(connection)
     if collector.overflow:
         raise CommandFailed(
@@ -301,7 +310,7 @@ NO_SFTP = (
 
 
 async def has_sftp(connection: asyncssh.SSHClientConnection) -> bool | None:
-    """Tell whether the box serves SFTP; None if it does not answer in time, or allows no further session.
+    """Return whether the box serves SFTP; None if it does not answer in time, or allows no session.
 
     Raises:
         Unreachable: the connection is gone, which says nothing about SFTP.

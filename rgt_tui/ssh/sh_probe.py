@@ -1,8 +1,9 @@
-"""Reads boxes that cannot run the agent: a POSIX shell script, over a command's pipes or typed into a terminal.
+"""Reads boxes that cannot run the agent: a POSIX shell script, through pipes or a terminal.
 
-The script is not given on a command line: a login shell of another kind would have to quote it, and a terminal
-cuts long lines. One line starts ``sh``, silences the terminal's echo and takes the script line by line, with a
-checksum, since one that arrives garbled must not be run; then the script reads what we write.
+The script is not passed on a command line: a different login shell would need other quoting, and a
+terminal cuts long lines. One line starts ``sh``, turns off the terminal's echo and reads the script
+line by line, with a checksum, because a garbled script must not run; then the script reads our
+commands.
 """
 
 from __future__ import annotations
@@ -64,25 +65,27 @@ START = (
     'x=$(printf %s "$s" | cksum 2>/dev/null) || x=$c; '
     'if [ "$x" = "$c" ]; then printf "\\nRGT%s\\n" +run; eval "$s"; else printf "\\nRGT%s\\n" +damaged; fi\''
 )
-"""No line of the script's output can be mistaken for an echo of this one: the marks are put together when run. Each
-begins on a line of its own, since a shell may print its prompt after it has read this line."""
+"""The markers are assembled at run time, so that no output can be mistaken for an echo of this
+line. Each one starts on its own line, because a shell may print its prompt after it has read this
+line.
+"""
 READY, ACK, RUN, DAMAGED = "RGT+ready", "RGT+ack", "RGT+run", "RGT+damaged"
 STEP_SECONDS = 15.0
 TRIES = 3
-"""Times that the start is typed into a terminal whose shell may not listen yet."""
+"""How often the start line is typed into a terminal whose shell may not be ready yet."""
 BATCH_BYTES = 900
-"""Less than a terminal holds (4,096 bytes) before somebody reads."""
+"""Less than a terminal's input buffer (4,096 bytes)."""
 MOST_LINE = 1 << 16
 WORDS = 20
 
 
 class Shell(asyncssh.SSHClientSession[bytes]):
-    """The running shell. Lines that come before the script runs are kept for messages.
+    """The running shell. Lines that arrive before the script runs are kept for messages.
 
     Attributes:
-        ended: Resolves with why it ended.
-        said: What came before the script ran.
-        status: Its exit status; None while it runs, and where the connection was lost before.
+        ended: Resolves with the reason of its end.
+        said: Output before the script ran.
+        status: Its exit status; None while it runs, or if the connection was lost first.
     """
 
     def __init__(self) -> None:
@@ -91,7 +94,7 @@ class Shell(asyncssh.SSHClientSession[bytes]):
         self.said: list[str] = []
         self._on_line: Callable[[str], None] | None = None
         self._early: list[str] | None = None
-        """What the script has said before anyone listens; None = it does not run yet."""
+        """Output of the script before `listen`; None = it does not run yet."""
         self._marks: asyncio.Queue[str] = asyncio.Queue()
         self._lines = LineSplitter(MOST_LINE)
         self._channel: asyncssh.SSHClientChannel[bytes] | None = None
@@ -102,7 +105,7 @@ class Shell(asyncssh.SSHClientSession[bytes]):
         self._channel = chan
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
-        """Split into lines; our own marker goes to whoever starts the script."""
+        """Split into lines; markers go to the code that starts the script."""
         for raw in self._lines.feed(data):
             line = raw.decode(errors="replace").rstrip("\r")
             mark = line.rpartition("\r")[2]
@@ -118,18 +121,18 @@ class Shell(asyncssh.SSHClientSession[bytes]):
                 self.said.append(clean(line)[:200])
 
     def listen(self, on_line: Callable[[str], None]) -> None:
-        """Hand every line of the script to `on_line`, from its first."""
+        """Pass every line of the script to `on_line`, from its first."""
         self._on_line = on_line
         early, self._early = self._early or [], []
         for line in early:
             on_line(line)
 
     def exit_status_received(self, status: int) -> None:
-        """Keep how it ended."""
+        """Keep the exit status."""
         self.status = status
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell that it has ended."""
+        """Resolve `ended`."""
         if not self.ended.done():
             if exc is not None:
                 self.ended.set_result(f"ssh: {exc}")
@@ -139,18 +142,18 @@ class Shell(asyncssh.SSHClientSession[bytes]):
                 self.ended.set_result("ssh: the connection was lost")
 
     def write(self, text: str) -> None:
-        """Write to the script; silently nothing when it has just ended."""
+        """Write to the script; ignored if it has just ended."""
         if self._channel is not None and not self.ended.done():
-            with contextlib.suppress(OSError):  # it closes just now, and says in a moment why
+            with contextlib.suppress(OSError):  # it is closing, and will report why
                 self._channel.write(text.encode())
 
     def close(self) -> None:
-        """End it."""
+        """End the shell."""
         if self._channel is not None:
             self._channel.abort()
 
     async def mark(self, seconds: float) -> str | None:
-        """Wait for the next mark; None = it did not come in time, or the shell ended."""
+        """Wait for the next marker; None = it did not arrive in time, or the shell ended."""
         got = asyncio.ensure_future(self._marks.get())
         try:
             await asyncio.wait(
@@ -163,7 +166,7 @@ class Shell(asyncssh.SSHClientSession[bytes]):
             got.cancel()
 
     def words(self) -> str:
-        """Return what the box said instead of doing what was asked."""
+        """Return what the box printed instead of running the script."""
         said = [line for line in self.said if "RGT" not in line]
         if said:
             return said[-1]
@@ -183,9 +186,9 @@ async def open_shell(
         terminal: Type it into a terminal, on a box that runs no commands.
 
     Raises:
-        NoCommands: the box gives no shell of that kind.
+        NoCommands: the box offers no such shell.
         Unreachable: the connection was lost.
-        ProbeFailed: the script did not arrive whole.
+        ProbeFailed: the script did not arrive intact.
     """
     shell = Shell()
     try:
@@ -243,7 +246,7 @@ async def _sent(shell: Shell, script: str) -> None:
 
 async def _expect(shell: Shell, wanted: str) -> None:
     mark = await shell.mark(STEP_SECONDS)
-    while mark == READY:  # the start was typed twice
+    while mark == READY:  # the start line was typed twice
         mark = await shell.mark(STEP_SECONDS)
     if mark == DAMAGED:
         raise ProbeFailed(
@@ -254,15 +257,15 @@ async def _expect(shell: Shell, wanted: str) -> None:
 
 
 AGENT = "sh"
-"""Stands in `Hello` where the agent says its own hash."""
+"""Used in `Hello` instead of the agent's hash."""
 FASTEST = 1.0
-"""A reading starts a handful of programs on the box: not more than one a second."""
+"""Minimum seconds between readings, because each starts a handful of programs on the box."""
 ANSWER_SECONDS = 30.0
 MOST_LINES = 2000
 
 
 def script(mounts: tuple[str, ...], pattern: str = DEFAULT_PATTERN) -> str:
-    """Return what the shell runs; `pattern` tells a training, as in `WatchConfig`."""
+    """Return the shell script; `pattern` recognises a training, as in `WatchConfig`."""
     disks = "; ".join(f"r_disk {place} {shlex.quote(mount)}" for place, mount in enumerate(mounts))
     head = f"r_columns={','.join(GPU_COLUMNS)}\nr_programs={shlex.quote(programs(pattern))}\n"
     head += f"r_disks() {{ {disks}; }}\n"
@@ -278,7 +281,7 @@ def wanted_mounts(config: WatchConfig) -> tuple[str, ...]:
 
 
 class Probe:
-    """A running probe, in the place of the agent's channel."""
+    """A running probe, with the interface of the agent's channel."""
 
     def __init__(
         self,
@@ -307,7 +310,7 @@ class Probe:
         shell.listen(self._line)
 
     def send(self, control: Control) -> None:
-        """Change the interval; what only the agent can do is left."""
+        """Change the interval or answer a ping; other controls need the agent and are ignored."""
         if control.op == "interval" and control.seconds is not None:
             self._interval = max(FASTEST, control.seconds)
             self._kick.set()
@@ -315,7 +318,7 @@ class Probe:
             self._frame(Pong(id=control.id or 0, at=self._at))
 
     async def wait(self) -> str:
-        """Wait for the end; return why it ended."""
+        """Wait for the end; return its reason."""
         await asyncio.wait([self._task])
         if self._shell.ended.done():
             return self._shell.ended.result()
@@ -418,15 +421,15 @@ async def open_probe(
 
     Args:
         connection: An open connection.
-        config: Interval, mounts and the last sample that was seen; the rest needs the agent.
+        config: Interval, mounts and the last sample seen; the rest needs the agent.
         on_frame: Called with a `Hello` and then a `Sample` per reading.
-        on_bad: Called with the number of readings that made no sense.
+        on_bad: Called with the number of invalid readings.
         on_line: Called with each frame as the agent would have written it.
         terminal: See `open_shell`.
         limited: What does not work, for `Hello`.
 
     Raises:
-        NoCommands: the box gives no shell.
+        NoCommands: the box offers no shell.
         ProbeFailed: the script did not arrive.
     """
     shell = await open_shell(

@@ -1,7 +1,8 @@
-"""Turns the output of the shell probe into a sample. Pure; what the box does not say stays unknown.
+"""Turns the output of the shell probe into a sample. Pure; missing values stay unknown.
 
-Which processes train is told by their command lines alone, where the agent judges by much more (files, GPUs, the tree
-of processes). What is missed here is told as unknown, never as idle, and so a short list of names is enough.
+Training processes are recognised by their command lines alone, whereas the agent uses much more
+(files, GPUs, the process tree). Missed processes are reported as unknown, never as idle, so a short
+list of names suffices.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ COARSE = (
     "python|pypy|torchrun|accelerate|deepspeed|axolotl|autotrain|composer|horovodrun|litgpt|llamafactory|nnUNet|"
     "swift|trl|tune|xtuner|yolo|train"
 )
-"""What a command line must hold to be sent at all, as ``grep -E`` reads it."""
+"""A command line must match this (``grep -E``) to be sent at all."""
 MOST = 32
 LONGEST = 300
 NO_PROC = "cannot see processes: the box lets a plain shell read no /proc"
@@ -47,15 +48,15 @@ _VALUED = frozenset("WX")
 
 
 def programs(pattern: str) -> str:
-    """Return what the box is to look for in command lines: an expression of ``grep -E``."""
-    # A pattern of the person's own is Python's; the box sends every command line, and it is applied here.
+    """Return the ``grep -E`` expression with which the box selects command lines."""
+    # A custom pattern is a Python regex: the box sends every command line, and it is applied here.
     if pattern == DEFAULT_PATTERN:
         return COARSE
     return "."
 
 
 def processes(said: dict[str, list[str]], pattern: str, at: float) -> tuple[tuple[Proc, ...], str]:
-    """Return the processes that train, and why others may be missing.
+    """Return the training processes, and why others may be missing.
 
     Args:
         said: The probe's lines by their first word: ``pt``, and ``p`` per process.
@@ -78,7 +79,7 @@ def processes(said: dict[str, list[str]], pattern: str, at: float) -> tuple[tupl
         pid, parent, start, threads, pages = (int(words[place]) for place in (0, 1, 3, 4, 5))
         command = words[6].split()
         if pid in found or not _trains(command, own):
-            continue  # a command line of several lines comes as several rows
+            continue  # a command line of several lines arrives as several rows
         started = boot + start / ticks
         proc = Proc(
             pid=pid,
@@ -90,7 +91,7 @@ def processes(said: dict[str, list[str]], pattern: str, at: float) -> tuple[tupl
             age_s=round(max(0.0, at - started), 1),
         )
         found[pid] = (parent, words[6], proc)
-    # A loader worker is forked and never exec'ed: its parent's very words.
+    # A loader worker is forked without exec, so its command line equals its parent's.
     rows = [
         proc
         for parent, text, proc in found.values()
@@ -119,14 +120,17 @@ def _trains(words: Sequence[str], own: re.Pattern[str] | None) -> bool:
 
 
 def shown(words: Sequence[str]) -> str:
-    """Return a command line up to its script: what follows may hold a secret, and blanks in it are not known."""
+    """Return a command line up to its script: later arguments may contain a secret."""
     end = _script(words) + 1 if _PYTHON.fullmatch(words[0].rpartition("/")[2]) else 1
     text = " ".join(words[:end])
     return text[:LONGEST] + (" …" if len(words) > end else "")
 
 
 def _script(words: Sequence[str]) -> int:
-    """Return where the script or module stands behind ``python``; the last place where there is none."""
+    """Return the index of the script or module after ``python``.
+
+    The last index if there is none.
+    """
     return next(_scripts(words), len(words) - 1)
 
 
@@ -149,11 +153,11 @@ GPU_COLUMNS = (
     "index", "name", "utilization.gpu", "memory.used", "memory.total", "temperature.gpu", "power.draw",
     "power.limit", "clocks.sm", "clocks.max.sm", "pci.bus_id",
 )  # fmt: skip
-"""What nvidia-smi is asked for: of the agent's list, what a plain shell needs."""
+"""Columns requested from nvidia-smi: those of the agent's list that a plain shell needs."""
 _LOST = re.compile(r"lost|unable to|unknown error", re.IGNORECASE)
-"""What nvidia-smi says in the place of a row of a card that does not answer."""
+"""What nvidia-smi prints instead of a row for a GPU that does not answer."""
 _DF = re.compile(r"\s(\d+|-)\s+(\d+|-)\s+(-?\d+|-)\s+(?:\d+%|-)\s+/")
-"""Size, used and free of one row of ``df -P``; names on either side may hold blanks."""
+"""Size, used and free of one row of ``df -P``; the names around them may contain blanks."""
 
 
 class Greeting(msgspec.Struct, frozen=True):
@@ -166,10 +170,10 @@ class Greeting(msgspec.Struct, frozen=True):
 
 
 def greeting(line: str) -> Greeting:
-    """Read ``RGT hello …``.
+    """Parse ``RGT hello …``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is something else.
     """
     words = line.split()
     if len(words) < 6 or words[:2] != ["RGT", "hello"]:
@@ -188,15 +192,15 @@ def sample(
     mounts: Sequence[str],
     pattern: str = DEFAULT_PATTERN,
 ) -> Sample:
-    """Read the lines of one reading.
+    """Parse the lines of one reading.
 
     Args:
-        lines: From ``RGT { …`` to before ``RGT } …``; what is none of the probe's is passed over.
-        boot: Names the sequence.
+        lines: From ``RGT { …`` to before ``RGT } …``; lines not from the probe are skipped.
+        boot: Identifies the sequence.
         seq: Its number there.
         cores: From the greeting.
-        mounts: What was asked for; the probe names them by their place.
-        pattern: What tells a training process, as in `WatchConfig`.
+        mounts: The requested mounts; the probe identifies them by index.
+        pattern: Recognises a training process, as in `WatchConfig`.
 
     Raises:
         ValueError: the reading has no time.
@@ -227,7 +231,7 @@ def sample(
 def _memory(said: dict[str, list[str]]) -> Memory:
     total, free, swap, swap_free = _numbers(_first(said, "h"), 4)
     levels = [row for text in said.get("m", []) if (row := _numbers(text, 8))[1] is not None]
-    # The tightest limit is where the kernel will kill; the own level is the first.
+    # The kernel kills at the tightest limit; the own level is the first.
     level = min(levels, key=lambda row: _limit(row[2]) or NO_LIMIT, default=None)
     found = Memory(
         host_total=None if total is None else total * 1024,
@@ -321,7 +325,7 @@ def _gpus(said: dict[str, list[str]]) -> tuple[Gpu, ...]:
                 bus=cells[10][:40] or None,
             )
         )
-    for index, error in odd:  # a card that is not read must not be missing as if it were not there
+    for index, error in odd:  # an unreadable GPU must not disappear from the list
         free = next(
             place for place in range(len(found) + 1) if all(gpu.index != place for gpu in found)
         )

@@ -1,8 +1,8 @@
-"""What ssh_config says about a host, as answered by ``ssh -G``, so that it means the same as for ``ssh``.
+"""Reads a host's ssh_config settings with ``ssh -G``, so that they mean the same as for ``ssh``.
 
-Two things ``ssh -G`` does not tell, and so its answer is made from a file of ours that includes the person's: whether
-a user was named at all (ours names the platform's behind everything else, where the first value counts), and whether
-the default keys were named (ours adds one that nobody has). Where no ``ssh`` is installed asyncssh reads the files.
+``ssh -G`` does not tell whether a user or the default keys were named, so it reads a file of ours
+that includes the user's: ours adds the platform's user at the end, where the first value counts,
+and a key name that nobody has. Without an installed ``ssh``, asyncssh reads the files.
 """
 
 from __future__ import annotations
@@ -30,34 +30,35 @@ from rgt_tui.ssh.ssh_errors import ConfigError
 SYSTEM = Path("/etc/ssh")
 NO_FILE = "none"
 DEEPEST = 16
-"""Files that may include each other, as in OpenSSH."""
+"""Maximum depth of includes, as in OpenSSH."""
 SECONDS = 10.0
-"""An ``ssh -G`` that takes longer is given up, with an error: a command of ``Match exec``, or a name server, hangs."""
+"""Time limit of ``ssh -G`` in seconds: a command of ``Match exec``, or a name server, may hang."""
 NO_KEY = "/rgt/no-key-was-named"
-"""Stands behind the keys that ssh_config names; alone, it has named none."""
+"""Appended to the keys in ssh_config; if it is the only one, none was named."""
 OF_ITS_OWN = "; give the jump host an entry of its own with `ProxyJump none`"
-"""What to do about a chain of jump hosts that leads in a circle."""
+"""Advice for a circular chain of jump hosts."""
 NOTES = "rgt-notes"
-"""Key of what is to be said of an answer."""
+"""Key of the notes about an answer."""
 NO_SSH = "no ssh on this machine that answers ssh -G: ssh_config was read by asyncssh, which knows fewer options"
 
 Answer = Mapping[str, tuple[str, ...]]
-"""Lower-case keyword → its values, as ``ssh -G`` prints them, where they are not ssh's defaults."""
+"""Lower-case keyword → its values, as ``ssh -G`` prints them, if they differ from ssh's defaults.
+"""
 ALWAYS = ("hostname", "port", "user", "identityfile")
-"""What is in every answer."""
+"""Keywords that are in every answer."""
 
 _NAMING = re.compile(r'\s*"?(host|include)"?(?=[\s="])\s*(?:=\s*)?(.*)', re.IGNORECASE)
 _CHANGING = re.compile(
     r"^\s*match\b.*\b(?:exec|localnetwork)\b|^\s*canonicalizehostname\b(?!\W+(?:no|false)\b)|^[^#]*\$\{",
     re.IGNORECASE | re.MULTILINE,
 )
-"""What may mean something else at the next time, though no file has changed."""
+"""Settings whose result may change without any file changing."""
 _TELLING_APART = re.compile(r'^\s*"?match"?[\s="]|%C', re.IGNORECASE | re.MULTILINE)
-"""What may mean something else for each host, without a ``Host`` line that fits it."""
+"""Settings whose result may differ by host, without a matching ``Host`` line."""
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9.-]*")
-"""A host that ssh takes as it is written."""
+"""A host name that ssh uses literally."""
 ANYBODY, ANY_PORT, ANY_USER = "rgt-any-host", "64999", "rgt-any-user"
-"""Stand for all hosts that no line of the files tells apart: they are asked for once, together."""
+"""Placeholders for all hosts that no line of the files distinguishes: they share one query."""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -65,14 +66,14 @@ class Source(msgspec.Struct, frozen=True):
 
     path: Path
     base: Path
-    """Where relative includes are looked for."""
+    """Base directory of relative includes."""
     private: bool = False
-    """Others must not be able to write to it: it may name commands to run."""
+    """Others must not be able to write to it, because it may name commands to run."""
     must_exist: bool = False
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """Where the files are, and whose they are."""
+    """The ssh_config files, and the environment in which they are read."""
 
     sources: tuple[Source, ...]
     home: str
@@ -91,8 +92,8 @@ def surroundings(
     """Describe this machine.
 
     Args:
-        ssh_config: One file that is used alone; None = ``~/.ssh/config`` and ``/etc/ssh/ssh_config``; ``none`` =
-            no file.
+        ssh_config: One file to use exclusively; None = ``~/.ssh/config`` and
+            ``/etc/ssh/ssh_config``; ``none`` = no file.
         env: The environment; None = the process's.
     """
     env = dict(os.environ if env is None else env)
@@ -113,29 +114,32 @@ def surroundings(
 
 @functools.cache
 def _user() -> str:
-    """Return who runs this process, as the user database says; it may be asked over a network."""
+    """Return the process's user from the user database.
+
+    Cached, as it may be queried over a network.
+    """
     return getpass.getuser()
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """What the files name, without regard to which of it counts for whom."""
+    """The names in the files, regardless of which apply to which host."""
 
     aliases: tuple[str, ...]
     stamps: tuple[tuple[object, ...], ...]
-    """Of each file: as long as they are the same, so are the answers, unless `changing`."""
+    """Stamp of each file: while they are unchanged, so are the answers, unless `changing`."""
     changing: bool
     notes: tuple[str, ...]
     patterns: tuple[str, ...] = ()
     """All words of the ``Host`` lines."""
     telling_apart: bool = False
-    """Something else than a ``Host`` line may make a difference between two hosts."""
+    """Something other than a ``Host`` line may distinguish two hosts."""
 
 
 def scan(around: Surroundings) -> Scan:
-    """Look through the files, ``Include`` followed; the aliases are the names of ``Host`` lines, wildcards left out.
+    """Scan the files and their includes; aliases are the names of ``Host`` lines without wildcards.
 
     Raises:
-        ConfigError: a file is missing though named, cannot be read, or could be written to by others.
+        ConfigError: a named file is missing, a file cannot be read, or others could write to it.
     """
     return _Scanner(around).scan()
 
@@ -188,7 +192,7 @@ class _Scanner:
             if name == "host":
                 self._aliases.update((word, None) for word in words if not set(word) & set("*?!"))
                 self._patterns.update(dict.fromkeys(words))
-            elif depth < DEEPEST:  # deeper, ssh itself says what is wrong
+            elif depth < DEEPEST:  # deeper includes are reported by ssh itself
                 for included in self._included(source, words, f"{path}:{number}"):
                     self._file(source, included, depth + 1)
 
@@ -208,7 +212,7 @@ class _Scanner:
 def _lines(
     path: Path, *_stamp: object
 ) -> tuple[tuple[tuple[int, str, tuple[str, ...]], ...], bool, bool]:
-    """Return number, keyword and words of the ``Host`` and ``Include`` lines of a file, and `Scan`'s two flags.
+    """Return number, keyword and words of ``Host`` and ``Include`` lines, and `Scan`'s two flags.
 
     Raises:
         ConfigError: a quote is not closed.
@@ -230,21 +234,21 @@ def _lines(
 def ask(
     host: str, options: tuple[str, ...], default_user: str | None, around: Surroundings
 ) -> Answer:
-    """Return what ssh_config says of a host; empty where there is no file. It may run commands of ``Match exec``.
+    """Return the ssh_config settings of a host; empty if there is no file. May run ``Match exec``.
 
     Args:
         host: As the person wrote it.
         options: For ``ssh``: ``-p`` and ``-l``.
-        default_user: Counts where no file names a user.
+        default_user: Used if no file names a user.
         around: The files.
 
     Raises:
-        ConfigError: a file is wrong, or it took too long; ssh's own words name file and line.
+        ConfigError: a file is wrong, or it took too long; ssh's own message names file and line.
     """
     if not around.sources:
         return {}
     found = scan(around)
-    if host.startswith("-"):  # never an option of ssh
+    if host.startswith("-"):  # it must not be parsed as an option of ssh
         raise ConfigError(f"{host!r} is not a valid host name")
     lines = [f'Include "{glob.escape(str(source.path))}"' for source in around.sources]
     lines += [
@@ -282,12 +286,14 @@ def _recalled(host: str, options: tuple[str, ...], text: str, path: str, _stamps
 def _common(
     host: str, options: tuple[str, ...], text: str, path: str, found: Scan
 ) -> Answer | None:
-    """Return what the files say of every host that none of their lines tells apart, for this one.
+    """Return the shared answer for hosts that no line distinguishes, adapted to this one.
 
-    An ``ssh -G`` costs 8 ms of processor time: a fleet of hundreds of boxes has one entry for all, or none.
+    An ``ssh -G`` costs 8 ms of CPU time, and a fleet of hundreds of boxes has one entry for all, or
+    none.
 
     Returns:
-        None where a line may mean this host, or its name, port or user could be a part of another value.
+        None if a line may apply to this host only, or its name, port or user could be part of
+        another value.
     """
     if found.telling_apart or not _PLAIN.fullmatch(host) or _fits(host, found.patterns):
         return None
@@ -301,9 +307,9 @@ def _common(
     try:
         answer = _recalled(ANYBODY, asked, text, path, found.stamps)
     except ConfigError:
-        return None  # said again, with the name of the host
+        return None  # repeated by the caller, with the name of the host
     if "proxyjump" in answer:
-        return None  # to the jump host itself it may not lead, as ssh says
+        return None  # ssh rejects a jump host that leads to itself
     own = {"host": (ANYBODY, host), "hostname": (ANYBODY, host)}
     own |= {"port": (ANY_PORT, given["-p"])} if "-p" in given else {}
     own |= {"user": (ANY_USER, given["-l"])} if "-l" in given else {}
@@ -320,7 +326,7 @@ def _common(
 
 
 def _fits(host: str, patterns: tuple[str, ...]) -> bool:
-    """Say whether a ``Host`` line may mean `host` more than any other; rather once too often."""
+    """Return whether a ``Host`` line may apply to `host` specifically; errs on the side of True."""
     words = (pattern.lower() for pattern in patterns if pattern != "*")
     return any(
         "," in word or "[" in word or fnmatch.fnmatchcase(host, word.lstrip("!")) for word in words
@@ -329,10 +335,11 @@ def _fits(host: str, patterns: tuple[str, ...]) -> bool:
 
 @functools.cache
 def defaults() -> Answer:
-    """Return what ``ssh -G`` says where no file says anything.
+    """Return the output of ``ssh -G`` without any configuration.
 
     Raises:
-        FileNotFoundError: there is no ``ssh``, or one that has no ``-G`` (before OpenSSH 6.8, and dropbear's).
+        FileNotFoundError: there is no ``ssh``, or it lacks ``-G`` (before OpenSSH 6.8, and
+            dropbear's).
     """
     try:
         return _run(("-F", NO_FILE), "localhost", os.environ)
@@ -392,7 +399,8 @@ def _read_by_asyncssh(
     for option, value in found.items():
         values = value if isinstance(value, list) else [value]
         said = tuple(words[one] if isinstance(one, bool | None) else str(one) for one in values)
-        if said and not said[0].startswith(("+", "-", "^")):  # changes to lists that only ssh knows
+        # modifications of lists, which only ssh can apply
+        if said and not said[0].startswith(("+", "-", "^")):
             answer[option.lower()] = said
     return answer
 
@@ -402,7 +410,7 @@ _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
 def percent(text: str, table: Mapping[str, str]) -> str:
-    """Replace ``%h`` and its kin.
+    """Replace ``%h`` and similar tokens.
 
     Raises:
         ValueError: a token is unknown.
@@ -434,7 +442,7 @@ def environment(text: str, env: Mapping[str, str]) -> str:
 
 
 def expand(text: str, table: Mapping[str, str], env: Mapping[str, str]) -> str:
-    """Return the path that a value names: tokens, variables, ``~``.
+    """Return the path that a value means: tokens, variables and ``~`` expanded.
 
     Raises:
         ValueError: a token or variable is unknown.
@@ -442,5 +450,5 @@ def expand(text: str, table: Mapping[str, str], env: Mapping[str, str]) -> str:
     expanded = environment(percent(text, table), env)
     if expanded == "~" or expanded.startswith("~/"):
         return table["d"] + expanded[1:]
-    # Another user's home, ~name/…, is the system's business.
+    # The system resolves another user's home, ~name/….
     return os.path.expanduser(expanded)  # noqa: PTH111 (a Path would drop a trailing slash)

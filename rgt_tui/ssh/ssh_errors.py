@@ -1,14 +1,17 @@
-"""What can go wrong while connecting to a box; each message names the box and what to do next."""
+"""Errors while connecting to a box; each message names the box and what to do next."""
 
 from __future__ import annotations
 
 
 class BoxError(Exception):
-    """Something on the way to a box failed."""
+    """Base class of errors on the way to a box."""
 
 
 class ConfigError(BoxError):
-    """ssh_config, or what the fleet file says of SSH, cannot be used; the message names file and line, or the key."""
+    """ssh_config, or a fleet file's SSH setting, is unusable.
+
+    The message has file and line, or the key.
+    """
 
 
 class Unreachable(BoxError):
@@ -16,7 +19,7 @@ class Unreachable(BoxError):
 
 
 class HostKeyRefused(BoxError):
-    """The host key is unknown or has changed. Never connected, nothing sent."""
+    """The host key is unknown or has changed. No connection was made, and nothing was sent."""
 
 
 class AuthFailed(BoxError):
@@ -24,7 +27,7 @@ class AuthFailed(BoxError):
 
 
 class NoPython(BoxError):
-    """No Python that could run the agent was found on the box."""
+    """No Python that can run the agent was found on the box."""
 
 
 class DeployFailed(BoxError):
@@ -32,11 +35,11 @@ class DeployFailed(BoxError):
 
 
 class CommandFailed(BoxError):
-    """A command on the box did not end in time, or printed more than anyone wants."""
+    """A command on the box did not end in time, or printed too much."""
 
 
 class NoCommands(BoxError):
-    """The box logs us in and runs no command: at most a terminal."""
+    """The login works, but the box runs no commands: at most it offers a terminal."""
 
 
 class ProbeFailed(BoxError):

@@ -1,4 +1,4 @@
-"""Resolves an alias to the route to its box: every hop to log in to, with all values filled in."""
+"""Resolves an alias to the route to its box: every hop to log in to, with all values set."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from rgt_tui.ssh.ssh_config import (
 from rgt_tui.ssh.ssh_errors import ConfigError
 
 DEFAULT_IDENTITIES = ("id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk")
-"""Below ``~/.ssh``, in the order in which OpenSSH tries them."""
+"""Files in ``~/.ssh``, in the order in which OpenSSH tries them."""
 NOT_HONOURED = (
     "bindinterface", "gssapiauthentication", "hostbasedauthentication", "knownhostscommand", "pkcs11provider",
     "proxyusefdpass", "requiredrsasize", "verifyhostkeydns",
 )  # fmt: skip
-"""Options that could change whether or how one gets in, and that rgt leaves out; see docs/ssh.md."""
+"""Options that may affect the login and that rgt ignores; see docs/ssh.md."""
 
 
 class Jump(msgspec.Struct, frozen=True):
@@ -44,20 +44,20 @@ class Jump(msgspec.Struct, frozen=True):
 
 
 class Host(msgspec.Struct, frozen=True):
-    """How to reach one SSH server: one hop of a route. Paths are expanded, times are seconds."""
+    """How to reach one SSH server: one hop of a route. Paths are expanded, times are in seconds."""
 
     alias: str
-    """As the person wrote it: what error messages name."""
+    """As the person wrote it; used in error messages."""
     host: str
     port: int
     user: str
     identities: tuple[str, ...] = ()
     identities_given: bool = False
-    """The files were named; otherwise they are the default ones, of which most do not exist."""
+    """The files were named; otherwise they are the default ones, most of which do not exist."""
     certificates: tuple[str, ...] = ()
     identities_only: bool = False
     agent: str | None = None
-    """Socket of the SSH agent; None = do not ask one."""
+    """Socket of the SSH agent; None = use no agent."""
     jumps: tuple[Jump, ...] = ()
     proxy_command: str | None = None
     alive_interval: float | None = None
@@ -65,15 +65,16 @@ class Host(msgspec.Struct, frozen=True):
     alive_count: int | None = None
     connect_timeout: float | None = None
     user_known_hosts: tuple[str, ...] = ()
-    """Files that are read; the first is written to."""
+    """Files that are read; new keys are written to the first."""
     global_known_hosts: tuple[str, ...] = ()
     host_key_alias: str | None = None
     hash_known_hosts: bool = False
     strict: str = "ask"
-    """yes, no, ask or accept-new; what rgt makes of it, see `rgt_tui.ssh.known_hosts`."""
+    """``yes``, ``no``, ``ask`` or ``accept-new``; for rgt's meaning see `rgt_tui.ssh.known_hosts`.
+    """
     revoked_host_keys: str | None = None
     batch: bool = False
-    """Never ask a person."""
+    """Never prompt a person."""
     public_key_auth: bool = True
     password_auth: bool = True
     kbdint_auth: bool = True
@@ -86,33 +87,33 @@ class Host(msgspec.Struct, frozen=True):
     bind_address: str | None = None
     compression: bool = False
     notes: tuple[str, ...] = ()
-    """What rgt does not do as ssh would for this host."""
+    """How rgt deviates from ssh for this host."""
 
     @property
     def where(self) -> str:
-        """``user@host:port``, as messages name it."""
+        """``user@host:port``, as in messages."""
         return f"{self.user}@{place(self.host, self.port)}"
 
     @property
     def known_as(self) -> str:
-        """The name by which known_hosts knows the server."""
+        """The server's name in known_hosts."""
         return known_name(self.host, self.port, self.host_key_alias)
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What is asked for. The explicit values win over every file, as on ssh's command line."""
+    """The requested host. Explicit values override every file, as on ssh's command line."""
 
     host: str
     port: int | None = None
     user: str | None = None
     default_user: str | None = None
-    """Counts where no file names a user; None = the local user."""
+    """Used if no file names a user; None = the local user."""
     proxied: bool = False
-    """The way there is settled: ProxyJump and ProxyCommand of the files do not count."""
+    """The route is already determined: ignore ProxyJump and ProxyCommand in the files."""
 
 
 def check_host(host: str) -> None:
-    """Refuse a host name that a shell or an option parser could take for something else.
+    """Refuse a host name that a shell or an option parser could misinterpret.
 
     Raises:
         ValueError: it is such a name.
@@ -122,7 +123,7 @@ def check_host(host: str) -> None:
 
 
 def check_user(user: str) -> None:
-    """Refuse a user name of that kind.
+    """Refuse a user name that a shell or an option parser could misinterpret.
 
     Raises:
         ValueError: it is such a name.
@@ -139,7 +140,7 @@ def place(host: str, port: int) -> str:
 
 
 def known_name(host: str, port: int, alias: str | None = None) -> str:
-    """Return the name under which known_hosts lists a server: ``host``, ``[host]:port``, or its alias."""
+    """Return a server's name in known_hosts: ``host``, ``[host]:port``, or its alias."""
     if alias is not None:
         return alias
     if port == 22:
@@ -153,7 +154,7 @@ _JUMP = re.compile(
 
 
 def parse_jumps(text: str) -> tuple[Jump, ...]:
-    """Parse ``[user@]host[:port]`` or ``ssh://…``, with commas between several.
+    """Parse ``[user@]host[:port]`` or ``ssh://…``, comma-separated.
 
     Raises:
         ValueError: an element is wrong.
@@ -173,13 +174,14 @@ def _jump(text: str) -> Jump:
 
 
 def route(wanted: Wanted, around: Surroundings) -> tuple[Host, ...]:
-    """Return the hops; the last one is the box. It may run commands of ``Match exec``: call it in a thread.
+    """Return the hops, the box last. May run ``Match exec`` commands: call it in a thread.
 
-    A chain ``ProxyJump a,b`` is what ``ssh -J a,b`` does: `a` is reached as its own entry says (its own ProxyJump or
-    ProxyCommand included), `b` through `a` and in no other way, whatever the entry of `b` says.
+    A chain ``ProxyJump a,b`` works like ``ssh -J a,b``: `a` is reached as its own entry says
+    (including its ProxyJump or ProxyCommand), `b` always through `a`, regardless of the entry of
+    `b`.
 
     Raises:
-        ConfigError: a file is wrong, or the chain leads in a circle.
+        ConfigError: a file is wrong, or the chain is circular.
     """
     return _route(wanted, around, ())
 
@@ -200,10 +202,10 @@ def _route(wanted: Wanted, around: Surroundings, above: tuple[Host, ...]) -> tup
 
 
 def resolve(wanted: Wanted, around: Surroundings) -> Host:
-    """Work out how to reach a host. It may run the commands of ``Match exec``: call it in a thread.
+    """Resolve how to reach a host. May run ``Match exec`` commands: call it in a thread.
 
     Raises:
-        ConfigError: a file is wrong, or the host or user is no name.
+        ConfigError: a file is wrong, or the host or user name is invalid.
     """
     options = (
         *(("-p", str(wanted.port)) if wanted.port is not None else ()),
@@ -218,7 +220,7 @@ def resolve(wanted: Wanted, around: Surroundings) -> Host:
 
 
 class _Reading:
-    """One answer of ``ssh -G`` as a `Host`."""
+    """Converts one answer of ``ssh -G`` to a `Host`."""
 
     def __init__(self, wanted: Wanted, answer: Answer, around: Surroundings) -> None:
         self._wanted, self._answer, self._around = wanted, answer, around
@@ -238,7 +240,7 @@ class _Reading:
         except ValueError as error:
             if self._name.lower() != self._wanted.host.lower():
                 raise
-            # What was asked for is at fault, not a file.
+            # The requested name is wrong, not a file.
             raise ConfigError(f"{error}, and ssh_config has no HostName for it") from error
         check_user(self._user)
         around, wanted = self._around, self._wanted
@@ -305,9 +307,9 @@ class _Reading:
         values = self._answer.get(key)
         if values is None:
             return (str(folder / name), str(folder / f"{name}2"))
-        # ssh puts blanks between the files and no quotes around them: where a path begins, one does.
+        # ssh separates the files with blanks, without quotes: a new path starts a new file.
         parts = re.split(r" (?=[/~])", values[0]) if len(values) == 1 else values
-        # It has expanded their tokens; a % in them is one.
+        # ssh has expanded their tokens; a % is literal.
         return tuple(re.sub("^~(?=/)", self._around.home, part) for part in parts if _named(part))
 
     def _agent(self, value: str) -> str | None:

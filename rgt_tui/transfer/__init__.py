@@ -1,4 +1,4 @@
-"""Results off a box: what was pulled, and what proves that the copies are complete."""
+"""Results of a box: what was pulled, and the proof that the copies are complete."""
 
 from __future__ import annotations
 

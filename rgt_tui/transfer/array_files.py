@@ -1,7 +1,7 @@
-"""Checks NumPy, HDF5 and GGUF files: the header of ``.npy`` against its length, each record's CRC-32 in ``.npz``.
+"""Checks NumPy, HDF5 and GGUF files: headers against lengths, and each CRC-32 in ``.npz``.
 
-The format is that of NumPy's NEP 1 (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html). An array
-of objects is a pickle behind its header: it is not unpickled, and not looked into.
+The NumPy format is NEP 1 (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
+An array of objects is a pickle after its header: it is neither unpickled nor examined.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from rgt_tui.transfer.zip_records import Record, records
 
 MAGIC = b"\x93NUMPY"
 MOST_HEADER = 1 << 16
-"""Bytes of a header; NumPy itself takes 10,000 where nobody tells it to take more."""
+"""Maximum bytes of a header; NumPy's own default limit is 10,000."""
 _KEYS = {"descr", "fortran_order", "shape"}
 _SIMPLE = re.compile(r"[<>|=]?([biufcSUVmM])(\d+)(?:\[\w+\])?")
 _OBJECT = re.compile(r"[<>|=]?O\d*")
 _MOST_NESTED = 16
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _ADDRESSES = {0: (13, 24), 1: (13, 28), 2: (9, 12), 3: (9, 12)}
-"""Version of the superblock → where it says how long an address is, and where its addresses begin.
-
-The end of the file is the third of them, after the base and the place of free space, or of an extension.
+"""Version of the superblock → offsets of the address size and of the first address. The third
+address is the end of file, after the base address and the address of the free space or extension.
 """
 _FLAGS = 11
 _OPEN_FOR_WRITING = 0x1
@@ -46,23 +45,25 @@ _TYPES: dict[int, tuple[int, int]] = {
     26: (1, 4), 27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66), 39: (32, 17),
     40: (64, 36), 41: (128, 18),
 }  # fmt: skip
-"""Type of a tensor → elements of a block, bytes of a block."""
+"""Type of a tensor → elements per block, bytes per block."""
 
 
 class Array(NamedTuple):
-    """What a header says."""
+    """The content of a header."""
 
     begin: int
     """Bytes before the data."""
     bytes: int | None
-    """Of the data; None where it holds objects, whose pickle has the length that it has."""
+    """Bytes of the data; None for objects, whose pickle may have any length."""
 
 
 def examine_npy(whole: Stretch) -> bool:
-    """Look at the header of a ``.npy`` file; say whether it is an array of objects, of which no more is looked at.
+    """Check the header of a ``.npy`` file.
+
+    Return whether it is an array of objects, left unexamined.
 
     Raises:
-        Refused: it is damaged, cut off, or has more behind its end.
+        Refused: it is damaged, cut off, or has data after its end.
         OSError: it cannot be read.
     """
     found = header(whole.read(0, min(MOST_HEADER + 12, whole.length)))
@@ -71,10 +72,10 @@ def examine_npy(whole: Stretch) -> bool:
 
 
 def examine_npz(whole: Stretch) -> tuple[str, ...]:
-    """Look at all of a ``.npz`` file; return the names of the arrays of objects, of which only the CRC was looked at.
+    """Check a whole ``.npz`` file; return the arrays of objects, of which only the CRC was checked.
 
     Raises:
-        Refused: a record is not what was written, or its header does not fit its length.
+        Refused: a record is damaged, or its header does not match its length.
         OSError: it cannot be read.
     """
     objects = []
@@ -112,10 +113,10 @@ def _fits(found: Array, length: int) -> None:
 
 
 def header(head: bytes) -> Array:
-    """Return what the first bytes of a ``.npy`` file say.
+    """Parse the first bytes of a ``.npy`` file.
 
     Raises:
-        Refused: they are no header.
+        Refused: they are not a valid header.
     """
     if not head.startswith(MAGIC) or len(head) < 12:
         raise Refused(
@@ -150,7 +151,7 @@ def header(head: bytes) -> Array:
 
 
 def _width(descr: Any, depth: int = 0) -> int | None:
-    """Return the bytes of an element; None where a part of it is an object."""
+    """Return the bytes of an element; None if a part of it is an object."""
     if depth > _MOST_NESTED:
         raise Refused("its header is damaged: its dtype is nested too deep")
     if type(descr) is str:
@@ -160,7 +161,7 @@ def _width(descr: Any, depth: int = 0) -> int | None:
         if match is None or len(match[2]) > 18:
             raise Refused(f"its header is damaged: the dtype {descr[:40]!r} is not valid")
         return int(match[2]) * (4 if match[1] == "U" else 1)
-    if type(descr) is tuple and len(descr) == 2:  # an array in a field
+    if type(descr) is tuple and len(descr) == 2:  # an array inside a field
         return _times(_width(descr[0], depth + 1), descr[1])
     if type(descr) is not list:
         raise Refused("its header is damaged: its dtype is not valid")
@@ -184,23 +185,23 @@ def _times(width: int | None, shape: Any) -> int | None:
     return width
 
 
-# Checks HDF5 files: the superblock, and that the file is as long as it says. Groups and data are not
-# examined.
+# Checks HDF5 files: the superblock, and the length of the file that it states. Groups and data are
+# not examined.
 #
-# The format is that of the HDF5 File Format Specification, section II.A
+# The format is the HDF5 File Format Specification, section II.A
 # (https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html).
 
 
 def examine_hdf5(whole: Stretch) -> None:
-    """Look whether the file is as long as it says of itself, and was closed.
+    """Check that the file has the length that its superblock states, and was closed.
 
     Raises:
-        Refused: it is not, or it has no superblock.
+        Refused: it has not, or there is no superblock.
         OSError: it cannot be read.
     """
     place = 0
     while whole.read(place, min(8, whole.length - place)) != SIGNATURE:
-        place = place * 2 or 512  # a block of a person's own may stand before it
+        place = place * 2 or 512  # a user block may precede it
         if place >= whole.length:
             raise Refused(
                 "it does not begin as an HDF5 file: its first bytes are damaged, or it is something else"
@@ -224,12 +225,13 @@ def examine_hdf5(whole: Stretch) -> None:
         )
 
 
-# Checks GGUF files: the header, the metadata, and that every tensor lies within the file as declared.
+# Checks GGUF files: the header, the metadata, and that every tensor lies within the file as
+# declared.
 #
-# The format is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; how many bytes a block of
-# each type takes is in gguf's constants
-# (https://github.com/ggml-org/llama.cpp/blob/master/gguf-py/gguf/constants.py, ``GGML_QUANT_SIZES``, read in
-# gguf 0.19). It has no checksums: the places are all that can be right.
+# The format is https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; the bytes per block of
+# each type are in gguf's constants
+# (https://github.com/ggml-org/llama.cpp/blob/master/gguf-py/gguf/constants.py,
+# ``GGML_QUANT_SIZES``, read in gguf 0.19). It has no checksums: only the positions can be checked.
 
 
 class _Tensor(NamedTuple):
@@ -239,10 +241,10 @@ class _Tensor(NamedTuple):
 
 
 def examine_gguf(whole: Stretch) -> tuple[str, ...]:
-    """Look at the header; return the types of tensors whose length is not known, and was not looked at.
+    """Check the header; return the types of tensors whose length is unknown and was not checked.
 
     Raises:
-        Refused: it is damaged, cut off, or a tensor lies outside of the file or in another one.
+        Refused: it is damaged, cut off, or a tensor lies outside of the file or overlaps another.
         OSError: it cannot be read.
     """
     at = _Cursor(whole)
@@ -251,7 +253,7 @@ def examine_gguf(whole: Stretch) -> tuple[str, ...]:
             "it does not begin as a GGUF file: its first bytes are damaged, or it is something else"
         )
     version = at.number(4)
-    if not version & 0xFFFF:  # written by a machine whose numbers begin with the other end
+    if not version & 0xFFFF:  # written on a big-endian machine
         at.order = "big"
         version = int.from_bytes(version.to_bytes(4, "little"), "big")
     if version not in _VERSIONS:
@@ -327,7 +329,7 @@ def _tensors(at: _Cursor, count: int, alignment: int) -> tuple[list[_Tensor], se
 
 
 class _Cursor:
-    """Reads a file from its beginning, a piece in advance."""
+    """Reads a file from its beginning with read-ahead."""
 
     def __init__(self, whole: Stretch) -> None:
         self.place = 0
@@ -340,7 +342,7 @@ class _Cursor:
         """Return the next bytes.
 
         Raises:
-            Refused: the file ends before.
+            Refused: the file ends before them.
         """
         if self.place + length > self._whole.length:
             raise Refused(f"it is cut off in its header, at byte {self._whole.length}")
@@ -363,10 +365,10 @@ class _Cursor:
         return self.take(length)
 
     def skip_value(self, kind: int, depth: int = 0) -> None:
-        """Leave a value out.
+        """Skip a value.
 
         Raises:
-            Refused: it has a type that is none.
+            Refused: its type does not exist.
         """
         if kind == _STRING:
             self.text()

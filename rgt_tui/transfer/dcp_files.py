@@ -1,7 +1,7 @@
-"""Checkpoints of torch.distributed.checkpoint: a pickled ``.metadata`` that says where each part is in ``*.distcp``.
+"""Checkpoints of torch.distributed.checkpoint: a pickled ``.metadata`` and parts in ``*.distcp``.
 
-The pickle is only looked at (`rgt_tui.transfer.pickle_values`). Each part is itself a file of ``torch.save`` inside its
-``.distcp``, with checksums of its own; the pickle has none.
+The pickle is only inspected (`rgt_tui.transfer.pickle_values`), and has no checksum. Each part
+inside a ``.distcp`` is a file of ``torch.save`` with checksums of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
 
 def parts(metadata: Stretch) -> tuple[Part, ...]:
-    """Return all parts that a metadata file speaks of, after a look whether they are all the parts of all tensors.
+    """Return all parts named in a metadata file, after checking that they cover every tensor.
 
     Raises:
         Refused: it is damaged, not as torch writes it, or loading it would run code.
@@ -82,7 +82,7 @@ def _part(record: Any) -> Part:
 
 
 def _wanted(name: str, entry: Made) -> list[tuple[str, tuple[int, ...] | None]]:
-    """Return the parts that a tensor consists of; of what is no tensor, the one."""
+    """Return the parts that an entry needs: those of a tensor, or one for anything else."""
     if entry.what == (_OWN, "BytesStorageMetadata"):
         return [(name, None)]
     state = _state(entry, "TensorStorageMetadata")
@@ -134,7 +134,9 @@ def _product(sizes: tuple[int, ...]) -> int:
 
 
 def examine(folder: Path) -> tuple[str, ...]:
-    """Look at all parts of the checkpoint in a directory; return the files whose content has checksums.
+    """Check all parts of the checkpoint in a directory.
+
+    Return the files whose content has checksums.
 
     Raises:
         Trouble: one of its files is missing, damaged, or not as torch writes it.

@@ -1,4 +1,4 @@
-"""What is in a directory of results: every file with its first bytes, and which files are checkpoints."""
+"""Lists a directory of results: files with their first bytes, and which ones are checkpoints."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
 from rgt_tui.transfer.zip_records import END_MAGIC, MAGIC
 
 LEFT_OVER = (".tmp-", ".old-", ".damaged-", PARTS)
-"""Begin the names of directories of what is being written, waits for its deletion, or was set aside."""
+"""Name prefixes of directories that are being written, await deletion, or were set aside."""
 _TORCH = (".pt", ".pth", ".ckpt", ".th", ".pth.tar")
 _PERHAPS = (".bin", ".pkl", ".pickle", ".tar")
 _NAMES_OF_TORCH = (
     "pytorch_model", "model", "adapter_model", "diffusion_pytorch_model", "optimizer", "scheduler", "training_args",
 )  # fmt: skip
-"""Begin the names of ``.bin`` files that are torch's whatever their first bytes are now."""
+"""Name prefixes of ``.bin`` files that belong to torch, even if their first bytes are damaged."""
 _COMPANIONS = (
     "optimizer", "optim", "scheduler", "scaler", "rng_state", "random_states", "training_args", "trainer_state",
     "zero_pp_rank", "bf16_zero_pp_rank", "mp_rank", "sampler", "dataloader", "custom_checkpoint", "config.json",
     "adapter_config",
 )  # fmt: skip
-"""Begin the names of files that make a checkpoint of all the files of weights beside them."""
+"""Name prefixes of files that, next to weights, make all weights of the directory one checkpoint.
+"""
 CHECKPOINT_KINDS = ("trainer", "dcp", "torch", "safetensors", "gguf", "index")
 MOST_BYTES = 64 << 20
 _HEX = re.compile(r"[0-9a-f]{8}")
@@ -49,7 +50,7 @@ _MOST_HEAD = 1 << 20
 
 
 class Job(NamedTuple):
-    """One thing to look at: a file, or a directory whose files belong together."""
+    """One thing to examine: a file, or a directory whose files belong together."""
 
     kind: str
     """``trainer``, ``dcp``, ``index``, ``torch``, ``safetensors``, ``gguf``, ``npy``, ``npz``, ``hdf5``, ``pickle``,
@@ -59,7 +60,7 @@ class Job(NamedTuple):
 
 
 class Group(NamedTuple):
-    """One checkpoint: its directory or its file, and the jobs that look at all of it."""
+    """One checkpoint: its directory or its file, and the jobs that examine all of it."""
 
     path: str
     kind: str
@@ -67,21 +68,21 @@ class Group(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be looked at in a directory and all below it."""
+    """What to examine in a directory tree."""
 
     groups: tuple[Group, ...]
     others: tuple[Job, ...]
-    """Logs, documents and arrays, which are part of no checkpoint."""
+    """Logs, documents and arrays that belong to no checkpoint."""
     left_over: tuple[str, ...]
-    """Files in directories that are no checkpoints yet, or no longer."""
+    """Files in directories that are not yet, or no longer, checkpoints."""
 
 
 def plan(files: Mapping[str, str]) -> Plan:
-    """Say what is to be looked at.
+    """Return what to examine.
 
     Args:
-        files: Path of each file, relative, and what its first bytes are: ``zip``, ``pickle``, ``ours`` of a manifest of
-            rgt_train, or an empty text.
+        files: Relative path of each file, and the kind of its first bytes: ``zip``, ``pickle``,
+            ``ours`` (a manifest of rgt_train), or an empty text.
     """
     folders: dict[str, dict[str, str]] = {}
     left_over = []
@@ -105,10 +106,10 @@ def plan(files: Mapping[str, str]) -> Plan:
 def _regrouped(
     groups: Sequence[Group], paths: Sequence[str]
 ) -> tuple[tuple[Group, ...], list[Job]]:
-    """Group files by checkpoint, as the recogniser says that the box uses as well; return also what is in none.
+    """Group files by checkpoint, as recognised by the shared code; return also the ungrouped jobs.
 
-    A model and its optimizer of the same step, or all ranks of one ``global_step500``, are whole together or not at
-    all; two steps in one directory are two checkpoints.
+    A model and its optimizer of the same step, or all ranks of one ``global_step500``, are only
+    valid together; two steps in one directory are two checkpoints.
     """
     checkpoint = {
         path: one.path
@@ -127,7 +128,7 @@ def _regrouped(
         if len(whole) == 1 and whole.pop().startswith(f"{group.path}/"):
             kept.setdefault(group.path, []).append(
                 group
-            )  # the directory says it better than one of its files
+            )  # name it by its directory instead of one of its files
             continue
         for path in dict.fromkeys(own.values()):
             jobs = tuple(job for job in group.jobs if own[job.path] == path)
@@ -193,7 +194,7 @@ def _join(folder: str, name: str) -> str:
 
 
 def kind_of(name: str, head: str) -> str:
-    """Return the kind of the job for a file; empty where nothing is known but its bytes."""
+    """Return the kind of the job for a file; empty if only its bytes can be hashed."""
     lower = name.lower()
     if "tfevents" in lower:
         return "events"
@@ -222,11 +223,12 @@ def kind_of(name: str, head: str) -> str:
     return ""
 
 
-# Checks checkpoints of rgt_train byte by byte against ``manifest.json`` (docs/checkpoint-format.md).
+# Checks checkpoints of rgt_train byte by byte against ``manifest.json``
+# (docs/checkpoint-format.md).
 
 
 def is_manifest(raw: bytes) -> bool:
-    """Say whether a file called ``manifest.json`` is one of rgt_train, whole or damaged."""
+    """Return whether a ``manifest.json`` belongs to rgt_train, even if it is damaged."""
     return (b'"files"' in raw and b'"crc32"' in raw) or (b'"digest"' in raw and b'"format"' in raw)
 
 
@@ -265,10 +267,12 @@ def _parsed(raw: bytes) -> dict[str, Any]:
 
 
 def examine(folder: Path) -> tuple[str, ...]:
-    """Compare every byte of a checkpoint with its checksum, and look at its files; return their names.
+    """Compare every byte of a checkpoint with its checksum, and check its files.
+
+    Return their names.
 
     Raises:
-        Trouble: a file is missing, short, long, altered, or not what it should be.
+        Trouble: a file is missing, short, long, altered, or of the wrong content.
         OSError: one cannot be read.
     """
     files = read(folder)["files"]
@@ -320,7 +324,7 @@ def _file(whole: Stretch, facts: Any) -> None:
 
 def _json(whole: Stretch) -> None:
     if whole.length > MOST_BYTES * 4:
-        return  # the checksum was right, and nothing here needs what it says
+        return  # the checksum matched, and its content is not needed here
     try:
         json.loads(whole.read(0, whole.length))
     except (ValueError, RecursionError) as error:
@@ -331,20 +335,20 @@ def _json(whole: Stretch) -> None:
 
 
 class Listing(NamedTuple):
-    """What is below a directory; the names are relative to it."""
+    """The entries below a directory; names are relative to it."""
 
     files: dict[str, int]
-    """Regular files, and their bytes."""
+    """Regular files, and their sizes."""
     problems: list[tuple[str, str]]
-    """Names and reasons of what is no file, or cannot be listed."""
+    """Names that are not files, or cannot be listed, with the reason."""
 
 
 def listing(root: Path, left_out: frozenset[str]) -> Listing:
-    """List a directory.
+    """List a directory recursively.
 
     Args:
-        root: It.
-        left_out: Names directly in it that do not count.
+        root: The directory.
+        left_out: Names directly in it that are ignored.
 
     Raises:
         OSError: it cannot be listed.
@@ -364,7 +368,7 @@ def listing(root: Path, left_out: frozenset[str]) -> Listing:
             continue
         for name in names:
             if (not folder and name in left_out) or SMALL_PART.fullmatch(name):
-                continue  # what a killed pull left is no copy
+                continue  # a leftover of a killed pull is not a copy
             path = f"{folder}/{name}" if folder else name
             try:
                 mode = (status := os.lstat(f"{root}/{path}")).st_mode
@@ -386,7 +390,7 @@ def listing(root: Path, left_out: frozenset[str]) -> Listing:
 
 
 def _link(path: Path, real: Path) -> str | None:
-    """Return what is wrong with a link; None where it leads to something in the directory `real`."""
+    """Return what is wrong with a link; None if its target is inside `real`."""
     try:
         target = path.resolve(strict=True)
     except (OSError, RuntimeError):
@@ -397,11 +401,11 @@ def _link(path: Path, real: Path) -> str | None:
 
 
 def heads(folder: Path, files: Iterable[tuple[str, int]]) -> Iterator[tuple[str, str]]:
-    """Yield, for each file, what `rgt_tui.transfer.directory_contents.plan` has to know of its bytes.
+    """Yield the kind of each file's first bytes for `rgt_tui.transfer.directory_contents.plan`.
 
     Args:
-        folder: Of them all.
-        files: Names, relative to it, and bytes.
+        folder: The directory of the files.
+        files: Relative names, and sizes.
     """
     for name, size in files:
         last = name.rpartition("/")[2].lower()
@@ -414,7 +418,7 @@ def heads(folder: Path, files: Iterable[tuple[str, int]]) -> Iterator[tuple[str,
 
 
 def _is_zip(path: Path, size: int) -> bool:
-    """Say whether a file is a zip file, also one whose beginning or end was damaged."""
+    """Return whether a file is a zip file, even if its beginning or end is damaged."""
     if _read(path, 4) == MAGIC:
         return True
     return _read(path, _END_BYTES, size - _END_BYTES).startswith(END_MAGIC)
@@ -425,4 +429,4 @@ def _read(path: Path, most: int, at: int = 0) -> bytes:
         with open_regular(path, follow=False) as file:
             return os.pread(file.fileno(), most, max(0, at))
     except OSError:
-        return b""  # that it cannot be read is said where it is hashed
+        return b""  # the read error is reported when it is hashed

@@ -1,14 +1,15 @@
-"""The process that examines possibly hostile files: little memory, no writing, and none of their code run.
+"""The process that examines possibly hostile files: little memory, no writing, no foreign code.
 
-One JSON object per line in, ``{"kind", "path"}``; one per line out: ``trouble`` (pairs of file and reason), ``checked``
-(every byte was compared with a checksum that the files carry), ``torch`` (files that torch could load),
-``not_loadable`` (what ``weights_only`` loading does not take) and ``not_checked`` (what of it was not looked into).
+One JSON object per line in, ``{"kind", "path"}``; one per line out: ``trouble`` (pairs of file and
+reason), ``checked`` (every byte was compared with a checksum in the files), ``torch`` (files that
+torch could load), ``not_loadable`` (contents that ``weights_only`` loading rejects) and
+``not_checked`` (contents that were not examined).
 
-With ``--load`` it loads files of torch.save with torch, ``weights_only``, mapped where they can be, under limits: only
-what `rgt_tui.transfer.torch_files` has found to be whole and to name nothing but what torch's own loader takes. torch
-before 2.6 is not used: its ``weights_only`` loading could be made to run code (CVE-2025-32434). Then a question is
-``{"path", "legacy"}`` and an answer ``trouble``, or nothing; the first line out says which torch it is, or why there is
-none.
+With ``--load`` it loads files of torch.save with torch, ``weights_only``, mapped if possible, under
+limits. Only files that `rgt_tui.transfer.torch_files` found complete, with only names that torch's
+own loader accepts, are loaded. torch before 2.6 is not used: its ``weights_only`` loading could be
+made to run code (CVE-2025-32434). A question is then ``{"path", "legacy"}`` and an answer
+``trouble``, or nothing; the first output line has torch's version, or why there is none.
 """
 
 from __future__ import annotations
@@ -34,14 +35,15 @@ from rgt_tui.transfer import (
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
 
 _PARENT_DEATH_SIGNAL = 1
-"""Of prctl(2): who asked is gone, so nobody waits for the answer."""
+"""From prctl(2): kills this process when its parent ends, as the answer is no longer needed."""
 MEMORY = 2 << 30
-"""Address space; the longest pickle that is looked at needs less."""
+"""Address space in bytes; the longest pickle that is examined needs less."""
 OLDEST = (2, 6)
 LOAD_MEMORY = 16 << 30
-"""Address space to load with, beside that of the file: the libraries of torch alone reserve several GB."""
+"""Address space for loading, in addition to the file's: torch's libraries alone reserve several GB.
+"""
 LOAD_DATA = 3 << 30
-"""Memory of its own to load with, beside that for the file."""
+"""Data memory for loading, in addition to the file's."""
 
 
 def _torch(whole: Stretch) -> dict[str, Any]:
@@ -137,7 +139,7 @@ _SEVERAL: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 
 def examine(kind: str, path: Path) -> dict[str, Any]:
-    """Look at a file or a directory; return what was found, trouble included."""
+    """Examine a file or a directory; return the result, including any trouble."""
     try:
         if kind in _SEVERAL:
             return _SEVERAL[kind](path)
@@ -153,14 +155,14 @@ def examine(kind: str, path: Path) -> dict[str, Any]:
         return {"trouble": [["", f"it cannot be read: {error.strerror or error}"]]}
     except MemoryError:
         return {"trouble": [["", "looking at it needs more memory than it may have"]]}
-    except Exception as error:  # nothing that a file holds may end in more than a word about it
+    except Exception as error:  # no file content may crash this process
         return {
             "trouble": [["", f"it cannot be looked at: {type(error).__name__}: {str(error)[:120]}"]]
         }
 
 
 def limit(memory: int | None) -> None:
-    """Take from this process what it does not need: memory, writing to files, dumps, a life beyond its parent's."""
+    """Restrict this process: memory, writing files, core dumps, and outliving its parent."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     for what in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
@@ -170,7 +172,7 @@ def limit(memory: int | None) -> None:
 
 
 def main() -> int:
-    """Answer until standard input ends."""
+    """Answer questions until stdin closes."""
     limit(MEMORY)
     for line in sys.stdin.buffer:
         asked = json.loads(line)
@@ -204,7 +206,7 @@ def _load(torch: Any, path: str, legacy: bool) -> dict[str, Any]:
 
 
 def load() -> int:
-    """Load with torch what is asked for, until standard input ends."""
+    """Load the requested files with torch until stdin closes."""
     limit(None)
     try:
         torch = importlib.import_module("torch")

@@ -1,4 +1,4 @@
-"""Drives the processes that examine files: one that runs none of their code, and one that loads them with torch."""
+"""Runs the processes that examine files: one without running their code, one that uses torch."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from typing import Any, Self
 import rgt_tui
 
 SECONDS = 120.0
-"""For one question, beside the time to read what it is about."""
+"""Time limit for one question, in addition to the time to read the file."""
 BYTES_PER_S = 5e6
-"""Slower disks are taken for hung."""
+"""Assumed minimum disk speed; slower disks count as hung."""
 _ROOT = str(Path(rgt_tui.__file__).resolve().parent.parent)
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 
 
 class Ended(Exception):
-    """The process came to an end at a question, or was ended; the text says how."""
+    """The process ended, or was killed, during a question; the text says how."""
 
 
 class Asked:
-    """A process that answers a line of JSON with a line of JSON; it is started at the first question.
+    """A process that answers a line of JSON with a line of JSON; started at the first question.
 
     Args:
-        loads: It loads files with torch, and says first which one; else it only looks at them.
+        loads: It loads files with torch, and first reports its version; else it only examines them.
 
     Attributes:
-        greeting: The first line it wrote, where it writes one before the first question.
+        greeting: The first line it wrote, if it writes one before the first question.
     """
 
     def __init__(self, *, loads: bool = False) -> None:
@@ -50,18 +50,18 @@ class Asked:
         self.close()
 
     def start(self) -> None:
-        """Start it, unless it runs.
+        """Start it, unless it is running.
 
         Raises:
-            Ended: it did not come up.
+            Ended: it did not start.
         """
         if self._process is not None:
             return
         env = {name: value for name, value in os.environ.items() if name in _KEPT}
         env |= {"PYTHONPATH": _ROOT, "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
-        env["OPENBLAS_NUM_THREADS"] = "1"  # each would reserve memory, of which there is little
+        env["OPENBLAS_NUM_THREADS"] = "1"  # each OpenBLAS thread reserves memory, which is limited
         self._process = subprocess.Popen(
-            # -P: a module in the directory that is verified must not stand in for one of the library.
+            # -P: a module in the verified directory must not shadow one of the library.
             [sys.executable, "-P", "-m", "rgt_tui.transfer.examine_child", *(("--load",) if self._loads else ())],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env=env, cwd="/", start_new_session=True,
@@ -70,14 +70,14 @@ class Asked:
             self.greeting = self._answer(SECONDS)
 
     def ask(self, question: dict[str, Any], size: int = 0) -> dict[str, Any]:
-        """Return its answer.
+        """Return the answer to a question.
 
         Args:
-            question: What is asked.
-            size: Bytes that it has to read for that.
+            question: The question.
+            size: Bytes that must be read to answer it.
 
         Raises:
-            Ended: it ended, took too long, or answered nothing that can be understood; the next question goes to
+            Ended: it ended, took too long, or gave an invalid answer; the next question starts
                 another one.
         """
         self.start()
@@ -115,7 +115,7 @@ class Asked:
         return answer
 
     def _end(self) -> str:
-        """End the process; return how it ended."""
+        """Kill the process if needed; return how it ended."""
         process, self._process = self._process, None
         if process is None:
             return "looking at it was not possible"
@@ -133,7 +133,7 @@ class Asked:
         return f"looking at it ended the process that did (exit status {code})"
 
     def close(self) -> None:
-        """Let it end."""
+        """Close its input, and end it."""
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
@@ -142,15 +142,18 @@ class Asked:
 
 
 def has_torch() -> bool:
-    """Say whether torch is installed next to rgt, without importing it."""
+    """Return whether torch is installed next to rgt, without importing it."""
     return importlib.util.find_spec("torch") is not None
 
 
 def examiner() -> Asked:
-    """Return the process that looks, and runs nothing."""
+    """Return the process that examines files without running their code."""
     return Asked()
 
 
 def loader() -> Asked:
-    """Return the process that loads with torch; its greeting says which one, or why there is none."""
+    """Return the process that loads with torch.
+
+    Its greeting has the version, or why there is none.
+    """
     return Asked(loads=True)

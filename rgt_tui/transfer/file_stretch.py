@@ -15,11 +15,14 @@ PIECE = 1 << 20
 
 
 class Refused(Exception):
-    """A file is damaged, or not what it should be; the text says what and where, and names no file."""
+    """A file is damaged, or of the wrong kind.
+
+    The text says what and where, without the file's name.
+    """
 
 
 class Trouble(Exception):
-    """What is wrong with one file of several that belong together."""
+    """What is wrong with one of several files that belong together."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(reason)
@@ -27,7 +30,7 @@ class Trouble(Exception):
 
 
 class Stretch:
-    """`length` bytes of a file from `start` on; it reads as if they were the whole of it."""
+    """`length` bytes of a file from `start` on, which read like a whole file."""
 
     def __init__(self, handle: int, start: int, length: int) -> None:
         self._handle = handle
@@ -35,7 +38,7 @@ class Stretch:
         self.length = length
 
     def part(self, start: int, length: int) -> Stretch:
-        """Return a stretch of this stretch.
+        """Return a part of this section.
 
         Raises:
             Refused: it is not within it.
@@ -50,7 +53,7 @@ class Stretch:
         """Return exactly these bytes.
 
         Raises:
-            Refused: they are not there.
+            Refused: they do not exist.
             OSError: the disk cannot be read.
         """
         part = self.part(start, length)
@@ -65,24 +68,27 @@ class Stretch:
         return bytes(found)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield all of it."""
+        """Yield the content in pieces of `PIECE` bytes."""
         for at in range(0, self.length, PIECE):
             yield self.read(at, min(PIECE, self.length - at))
 
     def crc32(self) -> int:
-        """Return the CRC-32 of all of it."""
+        """Return the CRC-32 of the content."""
         found = 0
         for piece in self.pieces():
             found = zlib.crc32(piece, found)
         return found
 
     def head(self, most: int) -> io.BytesIO:
-        """Return the first bytes, `most` at most, as a file in memory."""
+        """Return at most the first `most` bytes as a file in memory."""
         return io.BytesIO(self.read(0, min(most, self.length)))
 
 
 class OpenStretch(Stretch):
-    """The whole of a regular file, opened without following a link at its name; a context that closes it."""
+    """A regular file, opened without following a link at its name.
+
+    A context manager that closes it.
+    """
 
     def __init__(self, path: Path) -> None:
         try:

@@ -1,7 +1,8 @@
-"""What was pulled from each box: one JSON-lines file per box, and the proofs that the copies are still unchanged.
+"""Records what was pulled from each box, and proves that the copies are still unchanged.
 
-``$XDG_STATE_HOME/rgt/pulled/BOX.jsonl``. A row is written only when its file is on the disk under its name with the
-hash that the box told; the last row of a path counts. Damaged rows prove nothing: what they told is pulled again.
+One file per box: ``$XDG_STATE_HOME/rgt/pulled/BOX.jsonl``. A row is written only once its file is
+on disk under its name with the hash that the box reported; the last row of a path counts. Damaged
+rows prove nothing: their files are pulled again.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from rgt_tui.profiles import how_many
 
 BLOCK = 4 << 20
 CODED = "base64:"
-"""Begins the name of a file that is no UTF-8; every other name begins with a slash."""
+"""Prefix of an encoded name that is not UTF-8; every other name begins with a slash."""
 
 
 class LedgerError(Exception):
-    """The ledger of a box cannot be used; the message names its file and says why."""
+    """The ledger of a box is unusable; the message has its file and the reason."""
 
 
 class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What changes whenever the content of a file may have."""
+    """Metadata that changes whenever the content of a file may have changed."""
 
     size: int
     mtime_ns: int
@@ -42,17 +43,20 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @classmethod
     def of(cls, found: os.stat_result) -> Self:
-        """Return that of a file."""
+        """Return the stamp of a file."""
         return cls(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="file", gc=False):
-    """Of a `FileRow` what a verification needs: there may be hundreds of thousands."""
+    """The part of a `FileRow` that a verification needs.
+
+    Small, as there may be hundreds of thousands.
+    """
 
     path: str
-    """On the box, absolute."""
+    """Absolute path on the box."""
     local: str
-    """Of the copy, absolute."""
+    """Absolute path of the copy."""
     sha256: str
 
 
@@ -60,15 +64,16 @@ class FileRow(Copied, frozen=True, kw_only=True, tag_field="t", tag="file", gc=F
     """A file of the box whose copy was verified."""
 
     there: Stamp
-    """Of the file on the box when it was read."""
+    """Stamp of the file on the box when it was read."""
     here: Stamp
-    """Of the copy when it was verified."""
+    """Stamp of the copy when it was verified."""
     instance: str = ""
-    """What the provider calls the machine; empty where nobody knows."""
+    """The provider's id of the machine; empty = unknown."""
     at: float = 0.0
-    """Client clock."""
+    """Client clock, Unix time."""
     uncounted: bool = False
-    """The box does not count it among the results of its directory: it belongs to a package, or to rgt."""
+    """The box does not count it among its directory's results: it belongs to a package, or to rgt.
+    """
 
 
 class GoneRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="gone"):
@@ -79,17 +84,17 @@ class GoneRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="gon
 
 
 class FolderRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="folder"):
-    """A directory of the box after all of it was pulled, or tried."""
+    """A directory of the box after pulling all of it was tried."""
 
     path: str
-    """On the box, absolute."""
+    """Absolute path on the box."""
     local: str
     fingerprint: str
-    """As the box told it, the same before the pull and after."""
+    """The box's fingerprint, equal before and after the pull."""
     files: int
     bytes: int
     missing: tuple[tuple[str, str], ...] = ()
-    """``(path, reason)`` of what the copy lacks."""
+    """``(path, reason)`` of files missing in the copy."""
     instance: str = ""
     at: float = 0.0
 
@@ -99,11 +104,11 @@ R = TypeVar("R", bound=msgspec.Struct)
 _decode = msgspec.json.Decoder(Row).decode
 _decode_copied = msgspec.json.Decoder(Copied | GoneRow | FolderRow).decode
 MOST_MISSING = 1000
-"""Names that a row of a directory holds; the rest is counted."""
+"""How many names a directory's row contains; the rest is counted."""
 
 
 def said(path: str) -> str:
-    """Return a path as JSON can hold it; one that is no UTF-8 by its bytes."""
+    """Return a path as JSON text; one that is not UTF-8 is encoded with base64."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -112,10 +117,10 @@ def said(path: str) -> str:
 
 
 def unsaid(text: str) -> str:
-    """Return the path that `said` wrote.
+    """Return the path that `said` encoded.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not valid.
     """
     if not text.startswith(CODED):
         return text
@@ -123,12 +128,12 @@ def unsaid(text: str) -> str:
 
 
 def ledger_path(box: str, env: Mapping[str, str] = os.environ) -> Path:
-    """Return where the ledger of a box is."""
+    """Return the path of a box's ledger."""
     return state_directory(env) / "pulled" / f"{quote(box, safe=' ')}.jsonl"
 
 
 def _rows(path: Path, decode: Callable[[bytes], R]) -> Iterator[R | None]:
-    """Yield the rows of a ledger, with the names as the file system has them; None for a line that is no row.
+    """Yield the rows of a ledger, with decoded names; None for an invalid line.
 
     Raises:
         LedgerError: it cannot be read, or others may write to it.
@@ -157,13 +162,13 @@ def _rows(path: Path, decode: Callable[[bytes], R]) -> Iterator[R | None]:
 
 
 def has_copy_below(folder: str, env: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether a directory here has a file that was pulled into it, from any box, and is as it was then.
+    """Return whether a directory contains an unchanged file that was pulled into it from any box.
 
-    A ledger that cannot be read proves nothing.
+    An unreadable ledger proves nothing.
 
     Args:
-        folder: Absolute, without links on the way.
-        env: Where the state of rgt lies.
+        folder: Absolute path without links.
+        env: Environment that determines rgt's state directory.
     """
     real: dict[str, str] = {}
     for path in sorted((state_directory(env) / "pulled").glob("*.jsonl")):
@@ -180,7 +185,10 @@ def has_copy_below(folder: str, env: Mapping[str, str] = os.environ) -> bool:
 
 
 def _is_unchanged(row: FileRow) -> bool:
-    """Tell whether a copy is as it was. A backup may have linked it, and its disk may number files anew."""
+    """Return whether a copy is unchanged.
+
+    Ctime and inode are ignored, as a backup may change them.
+    """
     try:
         found = Stamp.of(os.lstat(row.local))
     except OSError:
@@ -189,7 +197,7 @@ def _is_unchanged(row: FileRow) -> bool:
 
 
 def copies(path: Path) -> Iterator[Copied | FolderRow]:
-    """Yield what a ledger says is here: the files, and the directories that they are in on the box.
+    """Yield what a ledger has: the files, and the directories of the box that contain them.
 
     Raises:
         LedgerError: as `Ledger`.
@@ -217,10 +225,10 @@ class Ledger:
     """The rows of one box.
 
     Args:
-        path: Its file; it is made with the first row.
+        path: Its file; created with the first row.
 
     Attributes:
-        damaged: How many lines were no rows.
+        damaged: Number of invalid lines.
 
     Raises:
         LedgerError: it cannot be read, or others may write to it.
@@ -250,14 +258,14 @@ class Ledger:
             self._folders[row.path] = row
 
     def _drop(self, path: str) -> None:
-        self._files.pop(path, None)  # its copy stays verified, and so stays in `_local`
+        self._files.pop(path, None)  # its copy remains verified, and so remains in `_local`
 
     def file(self, path: str) -> FileRow | None:
         """Return the row of a file of the box."""
         return self._files.get(path)
 
     def copy(self, local: str) -> FileRow | None:
-        """Return the last row about a path of this machine."""
+        """Return the last row about a local path."""
         return self._local.get(local)
 
     def folder(self, path: str) -> FolderRow | None:
@@ -265,14 +273,14 @@ class Ledger:
         return self._folders.get(path)
 
     def files(self) -> Iterable[FileRow]:
-        """Return the rows of all files that the box had when it was last pulled."""
+        """Return the rows of all files that the box had at the last pull."""
         return self._files.values()
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Write rows, and wait until they are on the disk.
+        """Append rows and fsync.
 
         Raises:
-            LedgerError: they cannot be written; a part of them may have been.
+            LedgerError: they cannot be written; some of them may have been.
         """
         rows = tuple(rows)
         if not rows:
@@ -296,9 +304,8 @@ class Ledger:
             self._handle = os.open(self.path, flags, 0o600)
             size = os.fstat(self._handle).st_size
             if size and os.pread(self._handle, 1, size - 1) != b"\n":
-                os.write(
-                    self._handle, b"\n"
-                )  # a row that a crash has cut short must not spoil the next
+                # a row truncated by a crash must not corrupt the next
+                os.write(self._handle, b"\n")
         return self._handle
 
     def close(self) -> None:
@@ -316,17 +323,17 @@ def _written(row: Row) -> Row:
     if isinstance(row, FolderRow):
         missing = tuple((said(name), reason) for name, reason in row.missing[:MOST_MISSING])
         return msgspec.structs.replace(row, path=path, local=local, missing=missing)
-    plain = path is row.path and local is row.local  # as nearly all are, and there may be thousands
+    plain = path is row.path and local is row.local  # the usual case, and there may be thousands
     if plain:
         return row
     return msgspec.structs.replace(row, path=path, local=local)
 
 
 def sha256_of(path: Path, most: int | None = None) -> tuple[str, Stamp]:
-    """Return the hash of a regular file, or of its first `most` bytes, and the stamp that it had.
+    """Return the hash of a regular file, or of its first `most` bytes, and its stamp.
 
     Raises:
-        OSError: it is none, cannot be read, is shorter, or changed while it was read.
+        OSError: it is not a regular file, cannot be read, is shorter, or changed during the read.
     """
     with open_regular(path, follow=False) as file:
         before = Stamp.of(os.fstat(file.fileno()))
@@ -349,22 +356,23 @@ def proofs(
     *,
     env: Mapping[str, str] = os.environ,
 ) -> tuple[CopyProof, ...]:
-    """Say what is here of the directories of a box, checking each copy again.
+    """Return what was pulled of a box's directories, after checking each copy again.
 
-    A copy whose stamp is as it was is not hashed again. It blocks, for as long as the others take to be read.
+    A copy with an unchanged stamp is not hashed again. It blocks while the others are read.
 
     Args:
         box: Its name in the fleet file.
-        instance: What the provider calls the machine now; a copy of another one's files proves nothing.
+        instance: The provider's current id of the machine; copies from another machine prove
+            nothing.
         groups: The directories.
-        env: Where the state of rgt lies.
+        env: Environment that determines rgt's state directory.
 
     Returns:
-        A proof for each directory that was pulled from this very machine, with what is wrong about it; none for
-        the others. Whether its fingerprint is still the one of the box is for the reader to compare.
+        A proof for each directory pulled from this very machine, including its errors; none for the
+        others. The caller compares its fingerprint with the box's current one.
 
     Raises:
-        LedgerError: the ledger cannot be used.
+        LedgerError: the ledger is unusable.
     """
     ledger = Ledger(ledger_path(box, env))
     try:
@@ -391,7 +399,10 @@ def proofs(
 
 
 def fingerprint(rows: Iterable[FileRow]) -> str:
-    """Return what the agent's ``results`` calls a directory with these files, as they were when they were pulled."""
+    """Return the fingerprint that the agent's ``results`` gives a directory with these files.
+
+    It uses their stamps at the time of the pull.
+    """
     count = total = 0
     for row in rows:
         there = row.there
@@ -421,10 +432,10 @@ def home(path: str, folders: Mapping[str, object]) -> str | None:
 
 
 def _counted(rows: list[FileRow], group: ResultGroup, instance: str) -> list[FileRow]:
-    """Return the copies of the files that the box counts in a directory, as far as the fingerprint shows it.
+    """Return the copies of the files that the box counts in a directory, by its fingerprint.
 
-    A pull that did not know when the machine was created brought older files as well, which the gate's list, made with
-    that date, leaves out: then the newest ones are those that count.
+    A pull without the machine's creation date also fetched older files, which the gate's list, made
+    with that date, leaves out: then only the newest files count.
     """
     own = [row for row in rows if row.instance == instance]
     if group.fingerprint and group.files < len(own) and fingerprint(own) != group.fingerprint:
@@ -437,7 +448,7 @@ def _counted(rows: list[FileRow], group: ResultGroup, instance: str) -> list[Fil
 def _folder(
     ledger: Ledger, group: ResultGroup, rows: list[FileRow], instance: str
 ) -> FolderRow | None:
-    """Return what was pulled of a directory: all of it as it is now, else what the last pull said of it."""
+    """Return what was pulled of a directory: all of its current files, else the last pull's row."""
     rows = [row for row in rows if row.instance == instance]
     if rows and group.fingerprint and fingerprint(rows) == group.fingerprint:
         first = rows[0]
@@ -489,7 +500,7 @@ def _proof(
 
 
 def copy_digest(folder: str, rows: Iterable[FileRow]) -> str:
-    """Return one SHA-256 for a directory: of what ``sha256sum`` prints of its files in the order of their names."""
+    """Return one SHA-256 for a directory: that of ``sha256sum``'s output, sorted by file name."""
     prefix = folder.rstrip("/") + "/"
     lines = sorted((os.fsencode(row.path.removeprefix(prefix)), row.sha256) for row in rows)
     return hashlib.sha256(
@@ -498,7 +509,7 @@ def copy_digest(folder: str, rows: Iterable[FileRow]) -> str:
 
 
 def _look(row: FileRow) -> FileRow | str:
-    """Return the row of a copy that is as it was, with its present stamp; or what is wrong with it."""
+    """Return the row of an unchanged copy, with its current stamp; or what is wrong with it."""
     path = Path(row.local)
     try:
         found = path.lstat()

@@ -1,4 +1,4 @@
-"""Checks what a training logged: JSON lines, JSON documents, and TensorBoard event files with their checksums."""
+"""Checks a training's logs: JSON lines, JSON documents, and TensorBoard event files."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _LANE = 1 << 10
 def crc32c(data: bytes) -> int:
     """Return the CRC-32C (Castagnoli) of `data`.
 
-    Byte by byte for what is short; long data are cut into lanes that are summed up side by side, and put together
-    by what a lane's length of zeros makes of a checksum.
+    Short data is processed byte by byte. Long data is cut into lanes whose checksums are computed
+    side by side with NumPy and then combined: CRC is linear, so each lane only shifts the previous
+    checksum.
     """
     lanes = len(data) // _LANE
     if lanes < 16:
         return continue_crc(0xFFFFFFFF, data) ^ 0xFFFFFFFF
-    import numpy as np  # most event files have no record that is so long
+    import numpy as np  # imported here: most event files have no record that long
 
     table = np.array(TABLE, dtype=np.uint32)
     block = np.frombuffer(data, dtype=np.uint8, count=lanes * _LANE).reshape(lanes, _LANE)
@@ -36,7 +37,7 @@ def crc32c(data: bytes) -> int:
 
 
 def _shifted() -> list[list[int]]:
-    """Return, for each byte of a checksum, what `_LANE` zeros behind it make of it (it is linear in every bit)."""
+    """Return, for each byte of a checksum, its value after `_LANE` zero bytes (CRC is linear)."""
     return [
         [continue_crc(byte << shift, bytes(_LANE)) if byte else 0 for byte in range(256)]
         for shift in (0, 8, 16, 24)
@@ -59,7 +60,7 @@ def _after_zeros(value: int) -> int:
 
 
 def examine_events(whole: Stretch) -> None:
-    """Look at all records of a TensorBoard event file.
+    """Check all records of a TensorBoard event file.
 
     Raises:
         Refused: a checksum is wrong, or it ends inside a record.
@@ -85,7 +86,7 @@ def examine_events(whole: Stretch) -> None:
 
 
 def examine_lines(whole: Stretch) -> None:
-    """Look whether every line is an object of JSON.
+    """Check that every line is a JSON object.
 
     Raises:
         Refused: one is not, or the last one is cut off.
@@ -120,7 +121,7 @@ def examine_json(whole: Stretch) -> object:
     """Return the document in a JSON file.
 
     Raises:
-        Refused: it is none.
+        Refused: it is not valid JSON, or too long.
         OSError: it cannot be read.
     """
     if whole.length > MOST_JSON:

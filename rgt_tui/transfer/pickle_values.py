@@ -1,9 +1,9 @@
-"""Reads the values in a pickle without running it: no name is looked up, nothing is called or built.
+"""Reads the values in a pickle without running it: no name is imported, nothing is called or built.
 
-The opcodes are told apart by `pickletools`, which executes nothing; a small machine keeps the values. Lists, texts and
-numbers become themselves, a class or function becomes its name, what a pickle would call becomes a record of the call.
-Nothing here follows what it has made (no comparing, hashing or printing of values that nest), so that neither a million
-levels nor a value that holds itself a million times cost more than their bytes.
+The opcodes are decoded by `pickletools`, which executes nothing; a small stack machine keeps the
+values. Lists, texts and numbers become themselves, a class or function becomes its name, and a call
+becomes a record of the call. Nested values are never compared, hashed or printed, so neither a
+million levels nor a value that contains itself a million times costs more than its bytes.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from rgt_tui.transfer.file_stretch import Refused
 from rgt_tui.transfer.safe_names import ATTRIBUTE, OWNERS_OF_ATTRIBUTES, acts
 
 MOST_BYTES = 256 << 20
-"""A pickle of a checkpoint holds names and numbers; tensors lie outside of it."""
+"""Maximum size: a checkpoint's pickle has names and numbers, with its tensors stored outside."""
 
 
 _PYTHON_2 = {"__builtin__": "builtins", "copy_reg": "copyreg"}
-"""Up to protocol 2 pickles call modules as Python 2 did."""
+"""Up to protocol 2, pickles use the module names of Python 2."""
 
 
 class Beyond(Refused):
-    """A pickle names, or does, what no checkpoint needs; whether it is whole was not looked at."""
+    """A pickle names, or does, something that no checkpoint needs; it may still be undamaged."""
 
 
 class Name(NamedTuple):
@@ -39,7 +39,7 @@ class Name(NamedTuple):
 
 
 class Made:
-    """What would be made by calling `what` with `arguments`, and then given `state`."""
+    """The object that calling `what` with `arguments` and setting `state` would make."""
 
     __slots__ = ("arguments", "items", "state", "what")
 
@@ -48,11 +48,11 @@ class Made:
         self.arguments = arguments
         self.state: Any = None
         self.items: list[tuple[Any, Any]] = []
-        """Keys and values that it was given as a dictionary; of a list, values with the key None."""
+        """Items that were set on it, as for a dictionary; for a list, values with the key None."""
 
 
 class Pairs:
-    """A dictionary: keys and values, of which neither is hashed."""
+    """A dictionary: keys and values, without hashing."""
 
     __slots__ = ("items",)
 
@@ -60,7 +60,7 @@ class Pairs:
         self.items: list[tuple[Any, Any]] = []
 
     def get(self, key: str) -> Any:
-        """Return the value of a text, or None; the last one counts, as it does in a dictionary."""
+        """Return the last value of a text key, as a dictionary would; None = missing."""
         found = None
         for name, value in self.items:
             if isinstance(name, str) and name == key:
@@ -69,20 +69,20 @@ class Pairs:
 
 
 class Stored(NamedTuple):
-    """A tensor's storage that a pickle refers to, by the words it uses for that."""
+    """The reference of a pickle to a tensor's storage."""
 
     said: tuple[Any, ...]
 
 
 class Contents(NamedTuple):
-    """What one pickle holds."""
+    """The content of one pickle."""
 
     value: Any
     names: frozenset[Name]
     stored: tuple[Stored, ...]
     made: tuple[Made, ...]
     end: int
-    """Where it ends in the file."""
+    """Its end offset in the file."""
     protocol: int
 
 
@@ -90,8 +90,8 @@ def contents(file: BytesIO, allowed: Collection[tuple[str, str]]) -> Contents:
     """Return the values of the pickle at the current position of `file`.
 
     Args:
-        file: It; afterwards it stands behind the pickle.
-        allowed: Modules and names that it may name.
+        file: The file; afterwards it is positioned after the pickle.
+        allowed: Modules and names that the pickle may name.
 
     Raises:
         Beyond: it names anything else, or uses an opcode that no checkpoint has.
@@ -108,7 +108,7 @@ def contents(file: BytesIO, allowed: Collection[tuple[str, str]]) -> Contents:
         raise
     except MemoryError:
         raise Refused("its pickle needs more memory than a checkpoint's may") from None
-    except Exception as error:  # whatever a damaged pickle ends in
+    except Exception as error:  # a damaged pickle can raise anything
         raise Refused(
             f"its pickle is damaged: {type(error).__name__}: {str(error)[:120]}"
         ) from None
@@ -125,13 +125,13 @@ def contents(file: BytesIO, allowed: Collection[tuple[str, str]]) -> Contents:
 
 
 def pass_over(file: BytesIO) -> None:
-    """Move `file` past the pickle at its current position, whatever objects that contains.
+    """Move `file` past the pickle at its current position, with any objects in it.
 
     Raises:
-        Refused: it is damaged, or cut off, or to load it would do something.
+        Refused: it is damaged, or cut off, or loading it would run something.
     """
     texts: list[Any] = []
-    """What was pushed last: the name of a class or function is made of two texts."""
+    """The values pushed last: the name of a class or function consists of two texts."""
     memo: dict[int, Any] = {}
     try:
         for opcode, said, _ in pickletools.genops(file):
@@ -154,14 +154,14 @@ def pass_over(file: BytesIO) -> None:
             texts = [*texts[-1:], argument]
     except Refused:
         raise
-    except Exception as error:  # whatever a damaged pickle ends in
+    except Exception as error:  # a damaged pickle can raise anything
         raise Refused(
             f"its pickle is damaged: {type(error).__name__}: {str(error)[:120]}"
         ) from None
 
 
 class _Machine:
-    """The stack of a pickle that is only looked at."""
+    """The stack of a pickle that is inspected, not executed."""
 
     def __init__(self, allowed: Collection[tuple[str, str]]) -> None:
         self.allowed = allowed
@@ -354,5 +354,6 @@ _STEPS: dict[str, Callable[[_Machine, Any], None]] = {
     "BUILD": lambda machine, _: machine.build(),
     "BINPERSID": lambda machine, _: machine.refer(),
 }  # fmt: skip
-"""Opcodes that a checkpoint may have. Not among them: INST and OBJ, which torch never writes, and the text opcodes of
-protocol 0, of persistent ids that are text, of extension registries and of buffers out of band."""
+"""Opcodes that a checkpoint may have. Not allowed: INST and OBJ, which torch never writes, the text
+opcodes of protocol 0, textual persistent ids, extension registries and out-of-band buffers.
+"""

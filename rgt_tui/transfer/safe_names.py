@@ -1,9 +1,10 @@
-"""Which classes and functions a checkpoint's pickle may name: tensors, storages, and plain value types.
+"""Which classes and functions a checkpoint's pickle may name: tensors, storages, plain values.
 
-`TORCH` is what ``torch.load(weights_only=True)`` takes by itself (torch/_weights_only_unpickler.py,
-``_get_allowed_globals``, read in torch 2.13). The other tables are what trainers put beside the tensors: plain values
-of NumPy and of the standard library, and records of frameworks whose making does nothing but keep what they are given.
-rgt makes none of them: a name that is allowed is one whose presence says nothing bad, and no more.
+`TORCH` is what ``torch.load(weights_only=True)`` accepts by default
+(torch/_weights_only_unpickler.py, ``_get_allowed_globals``, read in torch 2.13). The other tables
+are what trainers store next to the tensors: plain values of NumPy and the standard library, and
+framework records whose construction only stores its arguments. rgt constructs none of them: an
+allowed name is merely not evidence of an attack.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 ATTRIBUTE = ("builtins", "getattr")
-"""So Python 3.11.0 to 3.11.3 write a member of an enum: allowed of enums alone."""
+"""How Python 3.11.0 to 3.11.3 pickles an enum member; allowed for enums only."""
 
 _WIDTHS = {
     "Float": 4, "Double": 8, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4, "Short": 2, "Char": 1, "Byte": 1, "Bool": 1,
     "ComplexFloat": 8, "ComplexDouble": 16, "QInt8": 1, "QUInt8": 1, "QInt32": 4, "QUInt4x2": 1, "QUInt2x4": 1,
 }  # fmt: skip
-"""Bytes of an element, by the name of its storage."""
+"""Bytes per element, by the name of the storage."""
 
 STORAGES: Mapping[tuple[str, str], int] = {
     **{
@@ -27,7 +28,7 @@ STORAGES: Mapping[tuple[str, str], int] = {
     },
     ("torch.storage", "UntypedStorage"): 1,
 }
-"""Class of a storage → bytes of one element."""
+"""Class of a storage → bytes per element."""
 
 DTYPES: Mapping[str, int] = {
     **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 8),
@@ -44,7 +45,7 @@ DTYPES: Mapping[str, int] = {
     ),
     "complex128": 16,
 }  # fmt: skip
-"""Name of a dtype of torch → bytes of one element."""
+"""Name of a torch dtype → bytes per element."""
 
 
 def _table(names: Mapping[str, str]) -> frozenset[tuple[str, str]]:
@@ -101,7 +102,7 @@ _VALUES = _table(
         ),
     }
 )  # fmt: skip
-"""Of the standard library and NumPy."""
+"""Names of the standard library and NumPy."""
 
 _RECORDS = _table(
     {
@@ -139,10 +140,12 @@ _RECORDS = _table(
         "trl.trainer.reward_config": "RewardConfig",
     }
 )  # fmt: skip
-"""Of trainers and frameworks: settings, enums and places, without behaviour when they are made."""
+"""Names of trainers and frameworks: settings, enums and placements whose construction has no side
+effects.
+"""
 
 CHECKPOINT: frozenset[tuple[str, str]] = TORCH | _VALUES | _RECORDS
-"""What a torch file may name."""
+"""Names allowed in a torch file."""
 
 _ACTS = frozenset(
     (
@@ -152,7 +155,7 @@ _ACTS = frozenset(
         "webbrowser",
     )
 )  # fmt: skip
-"""Modules whose functions run programs or code, or read and write what is not the pickle's."""
+"""Modules whose functions run programs or code, or read and write outside of the pickle."""
 _CLASSES_THAT_ACT = frozenset(("CDLL", "FileIO", "PyDLL", "Popen"))
 _BUILTINS_THAT_ACT = frozenset(
     ("__import__", "apply", "breakpoint", "compile", "eval", "exec", "execfile", "input", "open")
@@ -160,9 +163,9 @@ _BUILTINS_THAT_ACT = frozenset(
 
 
 def acts(module: str, name: str) -> bool:
-    """Tell whether a name does something when it is called, as ``posix.system`` does: no object of anybody's needs it.
+    """Return whether calling a name has side effects, like ``posix.system``, which no object needs.
 
-    A name of which this is not so may act all the same: nobody knows all modules.
+    False is no proof of safety: not all modules are known.
     """
     if module == "builtins":
         return name in _BUILTINS_THAT_ACT
@@ -191,7 +194,7 @@ SHARDED_METADATA: frozenset[tuple[str, str]] = (
     | {ATTRIBUTE}
     | {name for name in _VALUES if name[0].startswith("pathlib")}
 )
-"""What the ``.metadata`` file of torch.distributed.checkpoint may name."""
+"""Names allowed in the ``.metadata`` file of torch.distributed.checkpoint."""
 
 OWNERS_OF_ATTRIBUTES: frozenset[tuple[str, str]] = _table(
     {
@@ -206,9 +209,9 @@ OWNERS_OF_ATTRIBUTES: frozenset[tuple[str, str]] = _table(
         "uuid": "SafeUUID",
     }
 )
-"""Enums whose members `ATTRIBUTE` may ask for."""
+"""Enums whose members `ATTRIBUTE` may access."""
 
 
 def beyond_torch(names: Iterable[tuple[str, str]]) -> list[str]:
-    """Return which of these ``weights_only`` loading does not take by itself."""
+    """Return the names that ``weights_only`` loading does not accept by default."""
     return sorted(".".join(name) for name in names if tuple(name) not in TORCH)

@@ -1,8 +1,8 @@
-"""Checks safetensors files: the header, that the tensors exactly fill the file, and the index of several files.
+"""Checks safetensors files: the header, that the tensors exactly fill the file, and shard indexes.
 
-The format is that of https://github.com/huggingface/safetensors (README, "Format"): eight bytes of header length, a
-JSON header, the data without holes. It has no checksums: where nothing else says what the bytes should be, the offsets
-are all that can be right.
+The format is https://github.com/huggingface/safetensors (README, "Format"): eight bytes of header
+length, a JSON header, and the data without holes. It has no checksums: without another source for
+the right bytes, only the offsets can be checked.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
 from rgt_tui.transfer.logged_files import examine_json
 
 MOST_HEADER = 100_000_000
-"""Longer ones are refused by the library as well."""
+"""The library refuses longer headers as well."""
 BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
     "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64, "I64": 64,
     "U64": 64, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
 }  # fmt: skip
-"""Bits of an element, by the format's name of the dtype."""
+"""Bits per element, by the format's name of the dtype."""
 
 
 def examine(whole: Stretch) -> frozenset[str]:
-    """Look at the header and return the names of the tensors.
+    """Check the header and return the names of the tensors.
 
     Raises:
         Refused: it is damaged, cut off, or its tensors overlap, leave a hole, or do not fill the file.
@@ -115,10 +115,10 @@ INDEX_SUFFIX = ".index.json"
 
 
 def shards(path: Path) -> dict[str, list[str]]:
-    """Return the files that an index names, and the tensors that it says are in each.
+    """Return the files that an index names, with the tensors in each.
 
     Raises:
-        Refused: it is damaged, or names what is no file beside it.
+        Refused: it is damaged, or names a file outside of its directory.
         OSError: it cannot be read.
     """
     with OpenStretch(path) as whole:
@@ -143,10 +143,10 @@ def shards(path: Path) -> dict[str, list[str]]:
 
 
 def examine_index(path: Path) -> None:
-    """Look whether every shard is there, and holds the tensors that the index says (of safetensors alone).
+    """Check that every shard exists, and, for safetensors, has the tensors that the index names.
 
     Raises:
-        Trouble: one is missing, or holds other tensors.
+        Trouble: one is missing, or has other tensors.
         OSError: one cannot be read.
     """
     try:

@@ -1,6 +1,6 @@
-"""A file or directory to push: every file with its size and hash, and what is left out and why.
+"""A file or directory to push: every file with its size and hash, and what is excluded and why.
 
-Nothing of the person's is written to: line ends are mended on the way.
+The user's files are never modified: line endings are converted during the transfer.
 """
 
 from __future__ import annotations
@@ -36,22 +36,24 @@ ALWAYS_LEFT_OUT = (
     ".git", ".hg", ".svn", "__pycache__", "*.pyc", ".venv", "venv", "node_modules", "wandb", "mlruns", "checkpoints",
     ".ipynb_checkpoints", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".DS_Store",
 )  # fmt: skip
-"""Of code: what no run needs, or what a run writes."""
+"""Patterns in code that no run needs, or that a run writes."""
 IGNORE_FILES = (".gitignore", ".rgtignore")
-"""Read in every directory, in this order."""
+"""Ignore files that are read in every directory, in this order."""
 MARKS = frozenset({*RECORDS, PARTS})
-"""One of these lies in every directory that holds pulled results and was verified, or not pulled to the end."""
+"""One of these is in every directory of pulled results that was verified, or whose pull is
+unfinished.
+"""
 
 
 class SourceError(Exception):
-    """It cannot be pushed; the message names the path and says what to do."""
+    """It cannot be pushed; the message has the path and the remedy."""
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """What is not pushed."""
+    """A path that is not pushed."""
 
     path: str
-    """Below what was given; with a slash at the end for a directory."""
+    """Relative path, with a slash at the end for a directory."""
     why: str
     secret: bool = False
 
@@ -60,35 +62,35 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file, as it will be on the box."""
 
     path: str
-    """Below what was given, with slashes."""
+    """Relative path, with forward slashes."""
     source: Path
     size: int
     sha256: str
     mtime_ns: int
     executable: bool
     mended: bytes | None = None
-    """Its content with the line ends of Unix; None = as it is here."""
+    """Its content with Unix line endings; None = unchanged."""
 
 
 class SourceTree(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be pushed."""
+    """The files to push."""
 
     name: str
     files: tuple[SourceFile, ...]
     links: tuple[tuple[str, str], ...] = ()
-    """(path, target), of those that stay in the tree."""
+    """(path, target) of links that stay within the tree."""
     left_out: tuple[LeftOut, ...] = ()
     windows: tuple[str, ...] = ()
-    """Scripts and queue files with Windows line endings, as they are here."""
+    """Scripts and queue files that have Windows line endings locally."""
 
     @property
     def bytes(self) -> int:
-        """What all files hold."""
+        """Total bytes of all files."""
         return sum(file.size for file in self.files)
 
     @property
     def digest(self) -> str:
-        """SHA-256, in hex, of every path, hash, executable bit and link: times do not count."""
+        """SHA-256, in hex, of every path, hash, executable bit and link. Times are ignored."""
         rows = [f"{file.path}\0{file.sha256}\0{int(file.executable)}" for file in self.files]
         rows += [f"{path}\0->{target}" for path, target in self.links]
         return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()
@@ -103,18 +105,19 @@ def read_tree(
     mend: bool = False,
     name: str | None = None,
 ) -> SourceTree:
-    """Walk and hash what is to be pushed; takes as long as reading all of it.
+    """Walk and hash the files to push. It takes as long as reading all of them.
 
     Args:
         path: A directory or a regular file.
-        rules: What is left out, before the files of the tree say more.
-        own: Tells what rgt wrote there itself, which no pattern includes again; None = without a fleet file in use.
-        secrets_too: Files that look like keys are pushed, too.
-        mend: Scripts and queue files get the line ends of Unix on the box.
-        name: What it is called there; None = as here.
+        rules: Exclusion rules, before those in the tree's own files.
+        own: Recognises files that rgt wrote, which no pattern can include again; None = without a
+            fleet file.
+        secrets_too: Also push files that look like keys.
+        mend: Convert scripts and queue files to Unix line endings on the box.
+        name: Its name on the box; None = the local name.
 
     Raises:
-        SourceError: it is not there, cannot be read, or changes while it is read.
+        SourceError: it does not exist, cannot be read, or changes during the read.
     """
     own = OwnFiles() if own is None else own
     top = path.expanduser().absolute()
@@ -143,7 +146,7 @@ def read_tree(
 
 
 def box_name(name: str) -> str:
-    """Return a name that may be part of a path on a box without quotes.
+    """Return a name that can be part of a path on a box without quoting.
 
     Raises:
         SourceError: nothing of it can.
@@ -166,14 +169,17 @@ class _Walk:
         self.windows: list[str] = []
 
     def all(self, rules: IgnoreRules) -> None:
-        """Walk it; a cloned tree may be deeper than Python calls itself."""
+        """Walk the tree iteratively: a cloned tree may be deeper than Python's recursion limit."""
         todo = [("", rules)]
         while todo:
             folder, rules = todo.pop()
             todo += list(self._into(folder, rules))[::-1]
 
     def _into(self, folder: str, rules: IgnoreRules) -> Iterator[tuple[str, IgnoreRules]]:
-        """Take in what stands right in a directory; yields those below it, with what holds there."""
+        """Add the entries of a directory.
+
+        Yield its subdirectories with the rules that apply to them.
+        """
         here = self._top / folder if folder else self._top
         try:
             entries = sorted(os.scandir(here), key=lambda entry: entry.name)
@@ -185,7 +191,7 @@ class _Walk:
             return
         for name in IGNORE_FILES:
             entry = names.get(name)
-            # As for git, which follows no link here: https://git-scm.com/docs/gitignore
+            # Like git, which follows no link here: https://git-scm.com/docs/gitignore
             if entry is not None and entry.is_file(follow_symlinks=False):
                 rules = rules.with_file(folder, name, _text(here / name))
         for entry in entries:
@@ -211,7 +217,7 @@ class _Walk:
                 self.left_out.append(LeftOut(path, "a socket, pipe or device"))
 
     def one(self, name: str) -> None:
-        """Take in a single file that a person named."""
+        """Add a single file that a person named."""
         with os.scandir(self._top) as entries:
             entry = next((each for each in entries if each.name == name), None)
         why = None if entry is None else self._own.why(f"{self._real}/{name}", entry)
@@ -273,7 +279,7 @@ class _Walk:
 
 
 def is_script(path: str, head: bytes) -> bool:
-    """Tell whether Windows line endings break a file: a script that a shell or a ``#!`` reads, or a queue."""
+    """Return whether Windows line endings break a file: a script (suffix or ``#!``), or a queue."""
     name = path.rpartition("/")[2]
     return name.endswith(SCRIPTS) or name in QUEUES or head.startswith(b"#!")
 
@@ -307,17 +313,17 @@ SHAPES = (
     r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b|\bAIza[\w\-]{30,}|\beyJ[\w\-]{10,2000}\.[\w\-]{5,}(?:\.[\w\-]+)?"
     r"|\b\d{8,10}:AA[\w\-]{30,}"
 )
-"""As the agent hides them in command lines (``rgt_box/masking.py``)."""
+"""The same patterns with which the agent masks command lines (``rgt_box/masking.py``)."""
 _SHAPED = re.compile(SHAPES.encode(), re.ASCII)
 _PRIVATE = re.compile(rb"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----\s*[A-Za-z0-9+/=\s]{40}")
 _RUN = re.compile(rb"[A-Za-z0-9]{16,}")
-"""``hf_hub_download`` has the shape of a token; none has a word in it as long as this, with letters and digits."""
+"""``hf_hub_download`` has the shape of a token, but no run of letters and digits this long."""
 MOST = 1 << 20
-"""Bytes of a file that are looked at."""
+"""Bytes of a file that are searched."""
 
 
 def why_secret(name: str, head: bytes) -> str | None:
-    """Return in words why a file is a secret; None = nothing tells so.
+    """Return why a file seems to be a secret; None = it does not.
 
     Args:
         name: Its name without the directory.
@@ -354,9 +360,9 @@ def _is_random(run: bytes) -> bool:
 
 # Which paths are not pushed: the patterns of ``.gitignore``, ``.rgtignore`` and the command line.
 #
-# The patterns mean what gitignore(5) says (https://git-scm.com/docs/gitignore): the last that matches counts,
-# ``!`` takes back, a ``/`` before the end ties a pattern to the directory of its file, ``/`` at the end means
-# directories only.
+# Patterns follow gitignore(5) (https://git-scm.com/docs/gitignore): the last match counts, ``!``
+# includes again, a ``/`` before the end anchors a pattern to the directory of its file, a ``/`` at
+# the end matches directories only.
 
 
 class _Rule(NamedTuple):
@@ -364,27 +370,27 @@ class _Rule(NamedTuple):
     folders_only: bool
     keeps: bool
     base: str
-    """Directory of the file that it stands in, with a slash at the end; empty = the top."""
+    """Directory of the rule's file, with a slash at the end; empty = the top."""
     said: str
 
 
 class IgnoreRules:
-    """The rules that hold in a directory; `with_file` gives those that hold below another one.
+    """The rules that apply in a directory; `with_file` returns those of a subdirectory.
 
     Args:
-        patterns: Those that hold from the top on.
+        patterns: Patterns that apply from the top.
     """
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
         self._rules = tuple(rule for text in patterns if (rule := _rule(text, "", "")) is not None)
 
     def with_file(self, folder: str, name: str, text: str) -> IgnoreRules:
-        """Return these rules and after them those of a file.
+        """Return these rules followed by those of a file.
 
         Args:
-            folder: Where it stands, below the top; empty = the top.
-            name: Of the file.
-            text: What is in it.
+            folder: Its directory, relative to the top; empty = the top.
+            name: Name of the file.
+            text: Content of the file.
         """
         base = f"{folder}/" if folder else ""
         added = tuple(
@@ -395,10 +401,10 @@ class IgnoreRules:
         return found
 
     def why(self, path: str, *, is_folder: bool) -> str | None:
-        """Return which pattern leaves a path out; None = none does.
+        """Return the pattern that excludes a path; None = none does.
 
         Args:
-            path: Below the top, with slashes. That a directory above it is left out is not looked at.
+            path: Relative to the top, with forward slashes. Its parent directories are not checked.
             is_folder: Whether it is a directory.
         """
         for rule in reversed(self._rules):
@@ -428,18 +434,18 @@ def _rule(line: str, base: str, source: str) -> _Rule | None:
             ("" if tied else "(?:.*/)?") + _expression(text.lstrip("/")), re.DOTALL
         )
     except re.error:
-        return None  # a bracket that git, too, could not make sense of
+        return None  # an invalid bracket, which git rejects as well
     return _Rule(pattern, folders_only, keeps, base, said)
 
 
 def _expression(text: str) -> str:
-    """Return a pattern of gitignore as a regular expression, whose work does not explode however many stars it has.
+    """Return a gitignore pattern as a regular expression that cannot backtrack exponentially.
 
-    A star takes as little as lets what stands behind it follow, and is not asked again: where that fails no other
-    place would do, for whatever can stand behind a later place can stand behind the first.
+    Each star matches as little as possible and is atomic. That is correct, because anything that
+    can follow at a later position can also follow at the first one.
     """
     chunks: list[list[str]] = [[""]]
-    """What stands between two ``**/``, in pieces between two stars."""
+    """The text between two ``**/``, split at single stars."""
     at = 0
     while at < len(text):
         rest = text[at:]
@@ -481,19 +487,19 @@ def _chunk(pieces: list[str]) -> str:
     return pieces[0] + "".join(f"(?>[^/]*?{piece})" for piece in pieces[1:])
 
 
-# Files among a person's code that rgt wrote itself: the fleet file, pulled results, recordings, exports.
+# Files among a person's code that rgt wrote itself: the fleet file, pulled results, recordings.
 #
-# They change while a training runs. Pushed as code, they would make another version, and so another job, of
-# the same command.
+# They change while a training runs. Pushed as code, they would create another version, and so
+# another job, of the same command.
 
 
 class OwnFiles:
-    """Tells which files and directories of a tree are rgt's own.
+    """Recognises files and directories of a tree that rgt wrote.
 
     Args:
-        fleet: The fleet file in use, whatever its name.
-        pulled_too: Pulled results may be pushed: a person moves them as data.
-        env: Where rgt keeps its state.
+        fleet: The fleet file in use, with any name.
+        pulled_too: Pulled results may be pushed, because a person moves them as data.
+        env: Environment that determines rgt's state directory.
     """
 
     def __init__(
@@ -507,7 +513,7 @@ class OwnFiles:
         self._fleets = set() if fleet is None else {real_place(fleet), os.path.realpath(fleet)}
         names = {FLEET_FILE, *(Path(path).name for path in self._fleets)}
         self._unfinished = re.compile(rf"\.(?:{'|'.join(map(re.escape, sorted(names)))})\.\d+\.tmp")
-        """A fleet file on its way to its place."""
+        """A temporary fleet file that is being written."""
         self._folders = {
             os.path.realpath(state_directory(env)),
             os.path.realpath(config_directory(env)),
@@ -515,11 +521,11 @@ class OwnFiles:
         self._notes, self._env = written_notes(env), env
 
     def why(self, path: str, entry: os.DirEntry[str]) -> str | None:
-        """Return why an entry of a directory is not pushed; None = it is not rgt's.
+        """Return why a directory entry is not pushed; None = it is not rgt's.
 
         Args:
-            path: Absolute, without links on the way.
-            entry: As the directory lists it.
+            path: Absolute path without links.
+            entry: The directory entry.
         """
         if path in self._fleets or entry.name == FLEET_FILE:
             return "the fleet file of rgt"
@@ -545,9 +551,10 @@ class OwnFiles:
 
 
 def _is_as_written(path: str, note: list[object]) -> bool:
-    """Tell whether a file holds what rgt wrote, or, where rgt appends to it, begins with that; see `note_written`.
+    """Return whether a file is what rgt wrote, or, if rgt appends to it, begins with that.
 
-    Anything else is the person's: a file of theirs must never be left out for its name.
+    See `note_written`. Anything else belongs to the user: a user's file must never be excluded
+    because of its name.
     """
     match note:
         case [int(length), str(digest), bool(grows)]:

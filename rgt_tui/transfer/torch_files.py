@@ -1,7 +1,8 @@
-"""Examines files of ``torch.save`` without loading them: today's zip files and the pickles of before torch 1.6.
+"""Examines files of ``torch.save`` without loading them: zip files, and pickles before torch 1.6.
 
-Of a zip file every record is compared with its CRC-32. The older form has no checksums, nor has a file that was saved
-with them switched off: there the lengths alone are compared, and that its content is not proven is said.
+In a zip file every record is compared with its CRC-32. The older form, and files saved with
+checksums disabled, have none: only lengths are compared, and the result says that the content is
+unproven.
 """
 
 from __future__ import annotations
@@ -29,26 +30,26 @@ LEGACY_NUMBER = 0x1950A86A20F9469CFC6C
 """The first pickle of the older form (torch/serialization.py, ``MAGIC_NUMBER``)."""
 _PROTOCOL = b"\x80"
 _EMBEDS = "joblib."
-"""Names of modules that write an array's bytes between the opcodes of a pickle."""
+"""Prefix of modules that write an array's bytes between the opcodes of a pickle."""
 _TAR_NAMES = (b"sys_info", b"pickle", b"storages", b"tensors")
 _REBUILDS = {("torch._utils", f"_rebuild_tensor{suffix}") for suffix in ("", "_v2", "_v3")}
 
 
 class TorchFile(NamedTuple):
-    """What was found in a file that is whole."""
+    """The result for an undamaged file."""
 
     checked: bool
     """Every byte of the content was compared with a checksum."""
     legacy: bool
     not_loadable: tuple[str, ...]
-    """What it holds that ``weights_only`` loading does not take."""
+    """Contents that ``weights_only`` loading does not accept."""
 
 
 def examine(whole: Stretch) -> TorchFile:
-    """Look at all of a file of ``torch.save``.
+    """Check a whole file of ``torch.save``.
 
     Raises:
-        Refused: it is damaged, cut off, none, or loading it would run code.
+        Refused: it is damaged, cut off, of another format, or loading it would run code.
         OSError: it cannot be read.
     """
     head = whole.read(0, min(512, whole.length))
@@ -76,7 +77,7 @@ def _zip_file(whole: Stretch) -> TorchFile:
         raise Refused("it is a TorchScript archive, which holds code: it is not loaded")
     if "data.pkl" not in inner or "version" not in inner:
         raise Refused(f"it has no record {folder}/data.pkl, or none that says its version")
-    # torch.serialization.set_crc32_options(False) leaves 0 in every record; chance does not.
+    # torch.serialization.set_crc32_options(False) writes 0 in every record; chance does not.
     checked = any(record.crc for record in inner.values())
     for record in inner.values() if checked else ():
         record.check()
@@ -93,7 +94,7 @@ def _zip_file(whole: Stretch) -> TorchFile:
 
 
 def _not_loadable(*pickles: Contents) -> tuple[str, ...]:
-    """Return what of a file ``weights_only`` loading does not take: it reads protocol 2, and the names of its list."""
+    """Return what ``weights_only`` loading rejects: unlisted names, and protocols above 2."""
     names = {name for pickle in pickles for name in pickle.names}
     newest = max(pickle.protocol for pickle in pickles)
     return (*safe_names.beyond_torch(names), *([f"pickle protocol {newest}"] if newest > 2 else []))
@@ -136,7 +137,7 @@ def _storage(storage: Stored) -> tuple[str, int, int]:
 
 
 def _tensors_fit(made: Iterable[Made]) -> None:
-    """Look whether each tensor lies within its storage.
+    """Check that each tensor lies within its storage.
 
     Raises:
         Refused: one does not.
@@ -160,7 +161,7 @@ def _tensors_fit(made: Iterable[Made]) -> None:
 
 
 def _width(call: Made) -> int:
-    """Return the bytes of an element: by the dtype where that is said, else by the storage's class."""
+    """Return the bytes per element: of the dtype if given, else of the storage's class."""
     for said in call.arguments[4:]:
         if type(said) is Name and said.module == "torch" and said.name in safe_names.DTYPES:
             return safe_names.DTYPES[said.name]
@@ -180,7 +181,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _legacy(whole: Stretch) -> TorchFile:
-    """Look at a file of before torch 1.6: five pickles, then the bytes of each storage behind its length."""
+    """Check a file from before torch 1.6: five pickles, then each storage's length and bytes."""
     file = whole.head(MOST_BYTES)
     first = contents(file, safe_names.CHECKPOINT)
     if first.value != LEGACY_NUMBER:
@@ -217,7 +218,7 @@ def _legacy(whole: Stretch) -> TorchFile:
 
 
 def _plain(whole: Stretch, said: Contents) -> TorchFile:
-    """A pickle without tensors of torch's, such as settings."""
+    """Accept a pickle without torch tensors, such as settings."""
     if said.end != whole.length:
         raise Refused(f"after the end of its pickle: {how_many(whole.length - said.end, 'byte')}")
     if said.stored:
@@ -226,9 +227,10 @@ def _plain(whole: Stretch, said: Contents) -> TorchFile:
 
 
 def examine_pickle(whole: Stretch) -> str:
-    """Look at a file of pickles that is perhaps none of torch's; return why no more of it was looked into, or nothing.
+    """Check a file of pickles, perhaps not torch's; return why part of it was not examined, or "".
 
-    What names other classes than a checkpoint's may be a person's own objects: that is no damage, and not loaded.
+    A pickle with classes that no checkpoint needs may contain the user's own objects: it is not
+    damaged, but not loaded either.
 
     Raises:
         Refused: it is damaged, or cut off.
@@ -255,10 +257,10 @@ def examine_pickle(whole: Stretch) -> str:
 
 
 def pickled(whole: Stretch, allowed: Iterable[tuple[str, str]]) -> Contents:
-    """Return what a file that is one pickle says.
+    """Return the content of a file that is one pickle.
 
     Raises:
-        Refused: it is damaged, too long, or names what is not allowed.
+        Refused: it is damaged, too long, or has a name that is not allowed.
     """
     if whole.length > MOST_BYTES:
         raise Refused(

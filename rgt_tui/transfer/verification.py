@@ -1,7 +1,8 @@
-"""Verifies a directory of results: every file hashed, every checkpoint examined, no code in it ever run.
+"""Verifies a directory of results: hashes all files, examines all checkpoints, runs no code in it.
 
-Three things are asked of each file: is it there and the right one (by the pull, a manifest, or the last time), is it
-whole (by its own structure and checksums), and does it load (by torch, where torch is there).
+Each file is checked for three things: does it exist with the right content (by the pull, a
+manifest, or the last verification), is it complete (by its own structure and checksums), and does
+it load (with torch, if installed).
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from rgt_tui.transfer.verified_record import (
 )
 
 Progress = Callable[[int, int, str], None]
-"""Called with bytes done, bytes in all, and the file that was finished."""
+"""Called with bytes done, total bytes, and the file that was finished."""
 _THREADS = 4
 _LOOK_S = 0.2
-"""Between two words about how far it is, while all that is left is to hash."""
+"""Seconds between two progress reports while only hashing remains."""
 _NOTHING: dict[str, Any] = {}
-"""The answer about most files: nothing to say."""
+"""The answer about most files: nothing to report."""
 _LOGS = ("events", "lines", "json")
 _WHY = {
     "safetensors": "its offsets are right, its content cannot be proven: the format has no checksums",
@@ -53,7 +54,7 @@ _WHY = {
 
 
 class NotVerifiable(Exception):
-    """A directory cannot be looked at; the message names it and says why."""
+    """A directory cannot be verified; the message has its name and the reason."""
 
 
 def verify(
@@ -65,19 +66,19 @@ def verify(
     with_torch: bool = True,
     progress: Progress | None = None,
 ) -> Verification:
-    """Look at everything in a directory, write what was found into it, and return it. It blocks.
+    """Verify everything in a directory, write the result into it, and return it. It blocks.
 
     Args:
-        directory: It.
-        expect: How many complete checkpoints there must be, at least.
-        pulled: Rows of the ledger: files that belong into the directory must be there, with the hashes that the box
-            told, and what a pull of a directory could not bring is an error.
-        renew: Whether what the last verification found no longer counts.
-        with_torch: Whether to load files of torch.save with torch, where it is installed.
-        progress: What to call while it goes on, in this thread.
+        directory: The directory.
+        expect: Minimum number of complete checkpoints.
+        pulled: Rows of the ledger: their files must exist, with the hashes that the box reported;
+            files that a pull could not fetch are errors.
+        renew: Ignore the result of the last verification.
+        with_torch: Load files of torch.save with torch, if installed.
+        progress: Called for progress reports, in this thread.
 
     Raises:
-        NotVerifiable: it is no directory, or cannot be listed.
+        NotVerifiable: it is not a directory, or cannot be listed.
     """
     root = Path(os.path.abspath(directory))  # noqa: PTH100
     brought = verified_record.of_ledger(root, pulled)
@@ -116,19 +117,19 @@ def verify(
 
 
 class _File(msgspec.Struct, gc=False):
-    """What is known so far of a file; there may be hundreds of thousands, so that it is packed."""
+    """The current knowledge about a file; packed, as there may be hundreds of thousands."""
 
     size: int
     wanted: str = ""
-    """The SHA-256 that it should have; empty = nobody knows."""
+    """The expected SHA-256; empty = unknown."""
     by: str = ""
-    """Who says so, as `Expected.by`."""
+    """Source of the expected hash, as `Expected.by`."""
     proof: str = ""
-    """What says that its bytes are the right ones, as `VerifiedFile.proof`."""
+    """What proves that its bytes are right, as `VerifiedFile.proof`."""
     before: bytes = b""
-    """As the last verification left it, packed."""
+    """The state after the last verification, packed."""
     now: bytes = b""
-    """As it is, packed; empty = it was not read."""
+    """The current state, packed; empty = it was not read."""
 
 
 def _packed(sha256: str, stamp: Stamp, proof: str = "") -> bytes:
@@ -139,7 +140,7 @@ _unpacked = msgspec.msgpack.Decoder(tuple[str, Stamp, str]).decode
 
 
 class _Hashing:
-    """Hashes all files of a directory in threads, which no interruption waits for."""
+    """Hashes all files of a directory in daemon threads, so that an interrupt need not wait."""
 
     def __init__(self, work: _Work) -> None:
         self._work = work
@@ -170,7 +171,7 @@ class _Hashing:
             return next(self._paths, None)
 
     def finish(self) -> None:
-        """Wait until all are hashed, and note what could not be read."""
+        """Wait until all are hashed, and record read errors."""
         for thread in self._threads:
             while thread.is_alive():
                 thread.join(_LOOK_S)
@@ -182,7 +183,7 @@ class _Hashing:
                 self._work.wrong(path, self._troubles[path])
 
     def stop(self) -> None:
-        """Let each thread end with the file that it has."""
+        """Make each thread stop after its current file."""
         self._stopped = True
 
 
@@ -197,9 +198,9 @@ class _Work:
         self.errors: dict[tuple[str, str], None] = {}
         self.unproven: dict[str, str] = {}
         self.missing: dict[str, _File] = {}
-        """What should be there and is not."""
+        """Expected files that do not exist."""
         self.kept: dict[str, bytes] = {}
-        """What should have been there instead of what is, packed."""
+        """For files that differ or are missing, the state after the last verification, packed."""
         self.torch = self.no_torch = ""
         self._may_write = may_write
         self._progress = progress
@@ -208,14 +209,17 @@ class _Work:
         self._latest = ""
         self._guard = threading.Lock()
         self._since = ""
-        """When the last verification was, for a person."""
+        """Time of the last verification, as text."""
 
     def wrong(self, path: str, reason: str) -> None:
-        """Note an error."""
+        """Record an error."""
         self.errors[path, reason] = None
 
     def expect(self, brought: Brought, renew: bool) -> None:
-        """Note what each file should be; who knows best counts, and is asked first."""
+        """Record the expected hash of each file.
+
+        The most reliable source is read first and counts.
+        """
         for path, reason in brought.missing:
             self.wrong(path, f"it was not pulled: {reason}")
         for name, sha256 in brought.files.items():
@@ -255,7 +259,7 @@ class _Work:
         return row
 
     def examine(self, plan: directory_contents.Plan, with_torch: bool) -> dict[Job, dict[str, Any]]:
-        """Ask the processes about every job."""
+        """Send every job to the examining processes."""
         jobs = [job for group in plan.groups for job in group.jobs] + list(plan.others)
         answers: dict[Job, dict[str, Any]] = {}
         with examiner() as asked:
@@ -309,7 +313,7 @@ class _Work:
         return sum(row.size for path, row in self.files.items() if _folder(path) == job.path)
 
     def hash(self, path: str) -> None:
-        """Take the hash of a file, and the stamp that it had; called in threads.
+        """Record the hash and stamp of a file; called in threads.
 
         Raises:
             OSError: it cannot be read, or changed meanwhile.
@@ -323,12 +327,12 @@ class _Work:
                 self._latest = path
 
     def report(self, path: str = "") -> None:
-        """Say how far it is."""
+        """Report the progress."""
         if self._progress is not None:
             self._progress(self._done, self._total, path or self._latest)
 
     def compare(self) -> None:
-        """Compare the hashes with what they should be."""
+        """Compare the hashes with the expected ones."""
         for path, row in self.files.items():
             sha256, stamp, _ = _unpacked(row.now) if row.now else ("", None, "")
             if row.by:
@@ -361,7 +365,7 @@ class _Work:
     def judge(
         self, plan: directory_contents.Plan, answers: Mapping[Job, Mapping[str, Any]]
     ) -> None:
-        """Note what the answers say."""
+        """Record the results of the answers."""
         for job, answer in answers.items():
             for name, reason in answer.get("trouble", ()):
                 path = (
@@ -409,7 +413,7 @@ class _Work:
                 self.unproven[job.path] = _WHY[why]
 
     def _proven(self, path: str) -> bool:
-        """Say whether something says what a file should hold, other than that it did not change."""
+        """Return whether a source confirms a file's content, other than its being unchanged."""
         return self._proof(path) not in ("", "before")
 
     def _proof(self, path: str) -> str:
@@ -448,7 +452,7 @@ class _Work:
         return "its structure"
 
     def finish(self, whole: tuple[CheckpointFound, ...]) -> Verification:
-        """Write it all down."""
+        """Write the result to the directory and return it."""
         bad = {path for path, _ in self.errors}
         good = [path for path, row in self.files.items() if row.now and path not in bad]
         result = Verification(
@@ -485,7 +489,7 @@ class _Work:
         return result
 
     def _entries(self, paths: list[str]) -> Iterator[VerifiedFile]:
-        """Yield what is kept of these files, by their names."""
+        """Yield the records of these files, sorted by name."""
         for path in sorted(paths, key=said):
             before = self.kept.get(path)
             sha256, stamp, proof = _unpacked(self.files[path].now if before is None else before)

@@ -1,7 +1,7 @@
-"""What a directory should contain, what a verification of it found, and proof that pulled files are still here.
+"""What a directory should contain, what a verification found, and proof that copies are still here.
 
-A directory that did not pass has a ``PULL_REFUSED.json`` instead, with what it should have held: whoever verifies a
-second time must not find that nobody knows any more what was right.
+A directory that fails gets a ``PULL_REFUSED.json`` instead, with the expected contents, so that a
+second verification still knows what was right.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RECORDS = frozenset({VERIFIED, REFUSED})
 FORMAT = 1
 _MOST_BYTES = 1 << 30
 MANIFEST = ".rgt-manifest.jsonl"
-"""Beside the files of a verified copy to storage that outlives the box (docs/jobs.md)."""
+"""Stored next to the files of a verified copy on storage that outlives the box (docs/jobs.md)."""
 _MOST_MANIFEST_BYTES = 256 << 20
 
 
@@ -50,13 +50,15 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckpointFound(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint that is whole."""
+    """A complete checkpoint."""
 
     path: str
     """Its directory, or its file; relative."""
     kind: str
     how: str
-    """What was done to know it: ``loaded by torch 2.13.0``, ``every byte against its checksums``, …"""
+    """The method that confirmed it: ``loaded by torch 2.13.0``, ``every byte against its
+    checksums``, …
+    """
 
 
 class VerifiedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,12 +68,13 @@ class VerifiedFile(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     stamp: Stamp
     proof: str = ""
-    """What says that these are the right bytes: ``pull``, ``manifest``, ``before`` (the last verification) or its own
-    ``checksums``; empty = nothing does."""
+    """What confirms its bytes: ``pull``, ``manifest``, ``before`` (the last verification) or its
+    own ``checksums``; empty = nothing.
+    """
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in a directory."""
+    """The result of verifying a directory."""
 
     ok: bool
     directory: str
@@ -79,20 +82,23 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     errors: tuple[Problem, ...] = ()
     unproven: tuple[Problem, ...] = ()
-    """Nothing is wrong with these, but something about them could not be known, and why."""
+    """Files without an error of which something could not be verified, and why."""
     checkpoints: tuple[CheckpointFound, ...] = ()
     only_hashed: int = 0
-    """Files of which nothing but the hash was taken: of no kind that is known, and nothing says what they should be."""
+    """Files that were only hashed: their format is unknown, and nothing states what they should
+    contain.
+    """
     torch: str = ""
-    """The torch that loaded what it could; empty = none did."""
+    """Version of the torch that loaded files; empty = none did."""
     no_torch: str = ""
-    """Why not."""
+    """Why torch was not used."""
     at: float = 0.0
-    """Seconds since 1970."""
+    """Unix time."""
     version: str = ""
-    """Of rgt."""
+    """Version of rgt."""
     entries: tuple[VerifiedFile, ...] = ()
-    """As read from a record; what `verify` returns has none, for there may be hundreds of thousands."""
+    """Set when read from a record; `verify` leaves it empty, as there may be hundreds of thousands.
+    """
     format: int = FORMAT
 
 
@@ -107,20 +113,20 @@ _entry = msgspec.json.Decoder(VerifiedFile).decode
 
 
 def read(directory: Path) -> Verification | None:
-    """Return what the last verification of a directory left in it; None where there was none.
+    """Return the result of the last verification of a directory; None if there was none.
 
     Raises:
-        ValueError: it is damaged, or of another version; the message says so.
+        ValueError: it is damaged, or of another version.
         OSError: it cannot be read.
     """
     return _read(directory, Verification)
 
 
 def files_before(directory: Path) -> tuple[float, Iterator[VerifiedFile]] | None:
-    """Return when the last verification was, and, one at a time, the files that it has found; None = there was none.
+    """Return the time of the last verification, and its files one at a time; None = there was none.
 
     Raises:
-        ValueError: as `read`; the iterator raises it, too.
+        ValueError: as `read`; also raised by the iterator.
         OSError: as `read`.
     """
     found = _read(directory, _Kept)
@@ -149,13 +155,14 @@ def _read(directory: Path, what: type[T]) -> T | None:
 
 
 def write(directory: Path, found: Verification, entries: Iterable[VerifiedFile]) -> None:
-    """Keep what was found in the directory, and of its files, and take away what contradicts it.
+    """Write the result and its files to the directory, and delete the contradicting record.
 
     Raises:
         OSError: it cannot be written.
     """
     new, old = (VERIFIED, REFUSED) if found.ok else (REFUSED, VERIFIED)
-    if not found.ok:  # first: whoever looks between the two must not see that all is well
+    # deleted first: between the two steps, no reader may see a passed verification
+    if not found.ok:
         with contextlib.suppress(FileNotFoundError):
             (directory / old).unlink()
     publish(directory / new, _written(found, entries))
@@ -167,7 +174,7 @@ _NO_ENTRIES = b'"entries": []'
 
 
 def _written(found: Verification, entries: Iterable[VerifiedFile]) -> Iterator[bytes]:
-    """Yield the text of a record piece by piece, a line for each file."""
+    """Yield the text of a record piece by piece, one line per file."""
     text = msgspec.json.format(
         msgspec.json.encode(msgspec.structs.replace(found, entries=())), indent=1
     )
@@ -187,12 +194,12 @@ def proofs(
     *,
     env: Mapping[str, str] = os.environ,
 ) -> tuple[CopyProof, ...]:
-    """Say what `ledger.proofs` says, and whether the checkpoints in the copies load.
+    """Return the result of `ledger.proofs`, with whether the checkpoints in the copies load.
 
     Arguments, blocking and errors are those of `ledger.proofs`.
 
     Returns:
-        Its proofs; a directory with checkpoints that nobody has looked at is wrong about that, too.
+        Its proofs; a directory with unexamined checkpoints gets an error as well.
     """
     groups = tuple(groups)
     found = ledger.proofs(box, instance, groups, env=env)
@@ -203,7 +210,7 @@ def proofs(
         if owner is not None and row.instance == instance:
             folders[owner].append(row)
     book.close()
-    # A record that came from the box says what the box wants to be believed.
+    # A record pulled from the box is not trusted.
     came = {
         Path(row.local)
         for rows in folders.values()
@@ -215,7 +222,7 @@ def proofs(
 
 
 class _Looked(NamedTuple):
-    """What a record says, by the names of the files."""
+    """The content of a record, by file name."""
 
     hashes: dict[str, str]
     reasons: dict[str, str]
@@ -243,7 +250,7 @@ def _by_folder(rows: Iterable[FileRow]) -> dict[Path, list[FileRow]]:
 def _looked_at(
     folder: Path, rows: Sequence[FileRow], records: dict[Path, _Looked | str | None]
 ) -> tuple[int, list[tuple[str, str]]]:
-    """Return how many checkpoints of a directory were found to load, and what was not looked at or does not load."""
+    """Return the number of verified checkpoints in a directory, and errors for the others."""
     here = {Path(row.local).name: row.here.size for row in rows}
     groups = directory_contents.plan(dict(directory_contents.heads(folder, here.items()))).groups
     if not groups:
@@ -269,7 +276,7 @@ def _looked_at(
 def _nearest(
     folder: Path, records: dict[Path, _Looked | str | None]
 ) -> tuple[Path, _Looked | str | None]:
-    """Return the record in a directory or in the nearest above it that has one; a text says why it cannot be used."""
+    """Return the record of a directory or its nearest parent; a text says why it is unusable."""
     for root in (folder, *folder.parents):
         if root not in records:
             records[root] = _record(root)
@@ -302,7 +309,8 @@ def _record(root: Path) -> _Looked | str | None:
     )
 
 
-# What a directory should contain: by the pull's ledger, a copy's manifest, or the last verification.
+# What a directory should contain: by the pull's ledger, a copy's manifest, or the last
+# verification.
 
 
 class Expected(NamedTuple):
@@ -312,7 +320,7 @@ class Expected(NamedTuple):
     by: str
     """``pull``, ``manifest`` or ``before``."""
     since: str = ""
-    """For a person: when that was known."""
+    """When that was recorded, as text."""
 
 
 class Brought(NamedTuple):
@@ -321,11 +329,11 @@ class Brought(NamedTuple):
     files: dict[str, str]
     """Relative name → SHA-256."""
     missing: list[tuple[str, str]]
-    """Names and reasons of what a pull into it, or above it, could not bring."""
+    """Names that a pull into it, or a parent, could not fetch, with the reason."""
 
 
 def of_ledger(root: Path, rows: Iterable[Copied | FolderRow]) -> Brought:
-    """Return what the rows of ledgers say about a directory; the rows are not kept."""
+    """Return what ledger rows say about a directory; the rows are not kept."""
     found = Brought({}, [])
     bases = tuple(
         dict.fromkeys(f"{base}/".replace("//", "/") for base in (root, os.path.realpath(root)))
@@ -343,7 +351,7 @@ def of_ledger(root: Path, rows: Iterable[Copied | FolderRow]) -> Brought:
 
 
 def _inside(bases: Iterable[str], local: str) -> str | None:
-    """Return the name of a copy relative to a directory; None where it is not in it."""
+    """Return the name of a copy relative to a directory; None if it is outside."""
     for base in bases:
         if local.startswith(base):
             return local[len(base) :].rstrip("/") or "."
@@ -353,7 +361,9 @@ def _inside(bases: Iterable[str], local: str) -> str | None:
 
 
 def of_manifest(path: Path, folder: str) -> dict[str, str]:
-    """Return what a ``.rgt-manifest.jsonl`` says, name → SHA-256, of the directory `folder` (relative; "" = the root).
+    """Return name → SHA-256 of a ``.rgt-manifest.jsonl`` for the directory `folder`.
+
+    `folder` is relative; "" = the root.
 
     Raises:
         ValueError: it is damaged or cut off.
@@ -393,15 +403,15 @@ def _path(row: Mapping[str, object]) -> str:
 
 
 def named_copy(text: str) -> str:
-    """Return the path that a record means."""
+    """Return the decoded path of a record."""
     try:
         return unsaid(text)
     except ValueError:
-        return text  # a name that begins as a coded one does
+        return text  # a plain name that begins like an encoded one
 
 
 def why_wrong(expected: Expected, sha256: str) -> str | None:
-    """Return what is wrong with a file of this hash; None where it is as it should be."""
+    """Return what is wrong with a file of this hash; None if it is as expected."""
     if expected.sha256 == sha256:
         return None
     if expected.by == "before":
@@ -411,7 +421,7 @@ def why_wrong(expected: Expected, sha256: str) -> str | None:
 
 
 def why_missing(expected: Expected) -> str:
-    """Return what is wrong where a file is not there."""
+    """Return what is wrong if a file is missing."""
     if expected.by == "before":
         return f"it is gone: it was verified on {expected.since}"
     return "it is missing: " + (

@@ -1,14 +1,16 @@
-"""The records of a zip file as torch and NumPy write it: stored back to back, each with its CRC-32.
+"""The records of a zip file as torch and NumPy write it: stored back to back, each with a CRC-32.
 
-The layout is that of PKWARE's APPNOTE (sections 4.3 and 4.5). It is read far more strictly than a zip tool does: every
-byte before the central directory belongs to exactly one record, what a record says of itself is what the directory says
-of it, and nothing is compressed, save the arrays of ``numpy.savez_compressed``. So there is no second directory that
-another reader would find, and no two readers see different files.
+The layout is PKWARE's APPNOTE (sections 4.3 and 4.5). It is read far more strictly than by a zip
+tool: every byte before the central directory belongs to exactly one record, a record's own header
+agrees with the directory, and nothing is compressed, except the arrays of
+``numpy.savez_compressed``. So there is no second directory for another reader to find, and no two
+readers see different files.
 
-Some words of the heads no reader looks at: versions, dates, attributes, what fills up to the next multiple of 64.
-Torch's writer (miniz, since torch 1.6) leaves the same in all of them. In a file whose other heads are just so, one
-that differs in few of them was damaged, and is refused. Other writers, such as those who pack a file again, have words
-of their own there, of which nothing can be told.
+Some header fields are ignored by every reader: versions, dates, attributes, and the padding to a
+multiple of 64. Torch's writer (miniz, since torch 1.6) always writes the same values in them. If
+most headers of a file match those values, a header that differs in a few fields was damaged, and is
+refused. Other writers, such as tools that repack a file, use values of their own, which prove
+nothing.
 """
 
 from __future__ import annotations
@@ -31,31 +33,31 @@ _LOCAL = struct.Struct("<4s5H3I2H")
 _WIDE, _SHORT = 0xFFFFFFFF, 0xFFFF
 _DESCRIPTOR, _UTF8 = 0x8, 0x800
 _TORCH_END = 0x031E, 0x002D
-"""The versions in the 64-bit directory end of torch's writer; in every other head it leaves 0."""
+"""The versions in the 64-bit directory end of torch's writer; it writes 0 in every other header."""
 _PADDING, _FILLER = b"FB", b"Z"
-"""Kind of the extra field with which torch's writer fills up to where the content begins."""
+"""Kind of the extra field with which torch's writer pads to the start of the content."""
 _FEW = 4
-"""Words in which a damaged head differs at most; that of another writer differs in more."""
+"""Maximum number of differing fields in a damaged header; another writer's header has more."""
 _MOST_RECORDS = 1 << 20
 _DEFLATED = 8
 
 
 class Record(NamedTuple):
-    """One record; the CRC is not looked at before `check`."""
+    """One record; the CRC is verified only by `check`."""
 
     name: str
     data: Stretch
-    """As it lies in the file."""
+    """The stored bytes in the file."""
     crc: int
     size: int
-    """Bytes of its content."""
+    """Bytes of its unpacked content."""
     deflated: bool = False
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield its content, unpacked; never more than it says that it has.
+        """Yield its content, unpacked; never more than the declared size.
 
         Raises:
-            Refused: it unpacks to more or less, or to nothing.
+            Refused: it unpacks to another size, or not at all.
         """
         if not self.deflated:
             yield from self.data.pieces()
@@ -81,7 +83,7 @@ class Record(NamedTuple):
         """Compare the content with the checksum.
 
         Raises:
-            Refused: it is not what was written.
+            Refused: it differs.
         """
         found = 0
         for piece in self.pieces():
@@ -101,7 +103,7 @@ class _Entry(NamedTuple):
     offset: int
     deflated: bool
     odd: tuple[str, ...]
-    """Words of its head that no reader looks at, and that torch's writer leaves otherwise."""
+    """Header fields that readers ignore and whose value differs from torch's writer."""
 
 
 def records(whole: Stretch, *, deflated: bool = False) -> dict[str, Record]:
@@ -135,13 +137,13 @@ def records(whole: Stretch, *, deflated: bool = False) -> dict[str, Record]:
 
 
 def _judge(odd: Mapping[str, tuple[str, ...]]) -> None:
-    """Refuse a file of torch's writer of which one head is not as all others are.
+    """Refuse a file of torch's writer in which one header differs from all others.
 
     Args:
-        odd: What it is → its words that torch's writer leaves otherwise.
+        odd: Name of the header → its fields that differ from torch's writer.
     """
     if 2 * sum(map(bool, odd.values())) >= len(odd):
-        return  # another writer's
+        return  # made by another writer
     for what, words in odd.items():
         if 0 < len(words) <= _FEW:
             raise Refused(
@@ -150,7 +152,7 @@ def _judge(odd: Mapping[str, tuple[str, ...]]) -> None:
 
 
 def _directory(whole: Stretch) -> tuple[int, int, int, tuple[str, ...]]:
-    """Return where the central directory begins and ends, how many entries it has, and the odd words of its end."""
+    """Return begin, end and entry count of the central directory, and the odd fields of its end."""
     if whole.length < _END.size:
         raise Refused("it is cut off: there is no directory at its end")
     place = whole.length - _END.size
@@ -185,7 +187,7 @@ def _directory(whole: Stretch) -> tuple[int, int, int, tuple[str, ...]]:
 def _wide_directory(
     whole: Stretch, place: int
 ) -> tuple[int, int, int, int, tuple[str, ...]] | None:
-    """Return count, size and offset by the 64-bit end, where that begins, and its odd words; None = there is none."""
+    """Return count, size, offset, start and odd fields of the 64-bit end; None = there is none."""
     at = place - _LOCATOR.size
     if at < 0:
         return None
@@ -256,14 +258,14 @@ def _entries(raw: bytes, count: int, methods: tuple[int, ...]) -> list[_Entry]:
 
 
 def _odd(words: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the names of those that are not 0."""
+    """Return the names of the fields that are not 0."""
     if any(words.values()):
         return tuple(name for name, value in words.items() if value)
     return ()
 
 
 def _wide_field(size: int, packed: int, offset: int) -> bytes:
-    """Return the extra field with the numbers that need 64 bits, as torch's writer has it: lengths only together."""
+    """Return the extra field for 64-bit numbers as torch's writer makes it: both or no lengths."""
     lengths = (size, packed) if size >= _WIDE else ()
     numbers = (*lengths, *((offset,) if offset >= _WIDE else ()))
     if numbers:
@@ -272,7 +274,10 @@ def _wide_field(size: int, packed: int, offset: int) -> bytes:
 
 
 def _is_padded(extra: bytes, entry: _Entry) -> bool:
-    """Tell whether the extra field before a content is that of torch's writer, which does not know its length yet."""
+    """Return whether the extra field before a content is as torch's writer pads it.
+
+    That writer does not know the packed length yet.
+    """
     for packed in (0, entry.packed):
         wide = _wide_field(entry.size, packed, entry.offset)
         padding = extra[len(wide) :]
@@ -308,7 +313,7 @@ def _name(raw: bytes) -> str:
 
 
 def _local(whole: Stretch, entry: _Entry, limit: int) -> tuple[Stretch, int, tuple[str, ...]]:
-    """Return the content of a record, where the next one begins, and the odd words of the head before it."""
+    """Return a record's content, the start of the next record, and the odd fields of its header."""
     shown = _name(entry.name)
     if entry.offset + _LOCAL.size > limit:
         raise Refused(f"record {shown} begins behind the records")
@@ -349,7 +354,7 @@ def _local(whole: Stretch, entry: _Entry, limit: int) -> tuple[Stretch, int, tup
 
 
 def _descriptor(whole: Stretch, entry: _Entry, at: int, limit: int) -> int:
-    """Return the length of what stands behind the content of a record: its checksum and lengths once more."""
+    """Return the length of the data descriptor after a record: checksum and lengths once more."""
     for form in ("<4sIII", "<4sIQQ"):
         length = struct.calcsize(form)
         if at + length > limit:

@@ -1,7 +1,8 @@
-"""Callbacks for other trainers, in two lines: they keep their loops and checkpoints, we write the same metrics.
+"""Callbacks for other trainers, which keep their loops and checkpoints and get our metrics.
 
-``RgtCallback`` is for the Trainer of transformers, ``RgtLightningCallback`` for Lightning, `resume` for both. Neither
-library is imported before its callback is asked for.
+Each takes two lines of code. ``RgtCallback`` is for the Trainer of transformers,
+``RgtLightningCallback`` for Lightning, `resume` for both. Neither library is imported before its
+callback is accessed.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ __all__ = ["RgtCallback", "RgtLightningCallback", "resume"]
 
 
 def resume(trainer: Any, *arguments: Any, **named: Any) -> Any:
-    """Train from the newest checkpoint that is whole, or from the start where there is none.
+    """Train from the newest complete checkpoint, or from the start if there are no checkpoints.
 
-    It calls ``trainer.train`` (transformers) or ``trainer.fit`` (Lightning) with the further arguments, and sets
-    ``resume_from_checkpoint`` or ``ckpt_path`` where they are not given.
+    It calls ``trainer.train`` (transformers) or ``trainer.fit`` (Lightning) with the further
+    arguments, and sets ``resume_from_checkpoint`` or ``ckpt_path`` unless they are given.
 
     Raises:
-        NotStarted: There are checkpoints and none is good, or the mirror does not answer (exit code 2).
+        NotStarted: There are checkpoints and none is good, or the mirror does not answer (exit code
+            2).
         UsageError: The trainer has none of our callbacks.
     """
     for callback in getattr(trainer, "callback_handler", trainer).callbacks:

@@ -16,28 +16,30 @@ from rgt_train.ranks.heartbeat import CHECKPOINT, DATA, EVALUATION, LOOP, OPTIMI
 
 
 class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
-    """Writes ``metrics.jsonl`` and ``run.json`` next to the Trainer's own checkpoints, which it never touches.
+    """Writes ``metrics.jsonl`` and ``run.json`` beside the Trainer's checkpoints.
 
-    Two lines::
+    The checkpoints themselves are never changed. Usage::
 
         from rgt_train.callbacks import RgtCallback
         trainer = Trainer(…, callbacks=[RgtCallback()])
 
-    The Trainer has no hook for an exception: it is told when the process ends, or trains again. Of several ranks each
-    tells who looks from outside its step, and what it is at: a hang is named with the rank that the others wait for.
+    The Trainer has no hook for an exception: the callback records it when the process ends or
+    trains again. With several ranks, each publishes its step and its phase, so that a hang is
+    reported with the rank that the others wait for.
 
-    Of each checkpoint checksums are noted, SIGTERM saves after the step and ends with exit code 75, and a launch goes
-    on from the newest checkpoint that is whole, here or in the mirror, where `resume` takes the place of
-    ``trainer.train()``: the Trainer asks no callback before it reads what to go on from::
+    The checksums of each checkpoint are recorded, SIGTERM saves after the step and ends with exit
+    code 75, and a launch continues from the newest complete checkpoint, local or in the mirror, if
+    `resume` replaces ``trainer.train()``, because the Trainer calls no callback before it reads the
+    checkpoint::
 
         from rgt_train.callbacks import resume
         resume(trainer)
 
     Args:
         out: The run directory; the Trainer's ``output_dir`` by default.
-        mirror: A place that outlives the machine, for a second copy of each checkpoint: an absolute path, or an fsspec
-            URL such as ``s3://bucket/run``. Empty for none.
-        keep: How many checkpoints stay there, beside the best.
+        mirror: A place that outlives the machine, for a second copy of each checkpoint: an
+            absolute path, or an fsspec URL such as ``s3://bucket/run``. Empty for none.
+        keep: How many checkpoints stay there, besides the best.
     """
 
     def __init__(self, out: Optional[StrPath] = None, *, mirror: str = "", keep: int = 2) -> None:
@@ -47,7 +49,7 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
 
     @staticmethod
     def newest_good(out: StrPath, mirror: str = "") -> Optional[str]:
-        """Return the newest checkpoint of the run directory `out` whose every byte is right; None for a fresh start.
+        """Return the newest intact checkpoint of the run directory `out`; None for a fresh start.
 
         A newer one in the `mirror` is fetched first.
 
@@ -65,7 +67,7 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         return trainer.train(**arguments)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Write that it starts, or resumes."""
+        """Record that the training starts or resumes."""
         if self._recorder is not None:  # an earlier `train` of this process ended with an exception
             self._recorder.left()
             self._recorder = None
@@ -88,27 +90,27 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
             self._recorder.heed_signals()
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note that it waits for its data."""
+        """Note that the training waits for its data."""
         self._phases.beat.enter(DATA)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note that it has its data."""
+        """Note that the data has arrived."""
         self._phases.beat.enter(LOOP)
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note that a part of a step is through: its batches have been loaded together."""
+        """Note that a part of a step is done: its batches were loaded together."""
         self._phases.beat.enter(LOOP)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note that the optimizer is at work."""
+        """Note that the optimizer runs."""
         self._phases.beat.enter(OPTIMIZER)
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note that it has done."""
+        """Note that the optimizer is done."""
         self._phases.beat.enter(LOOP)
 
     def _go_on(self, control: Any, *, evaluated: bool = False) -> None:
-        """Note what the Trainer does next, between two steps."""
+        """Note the Trainer's next action between two steps."""
         next_one = DATA
         if control.should_evaluate and not evaluated:
             next_one = EVALUATION
@@ -117,7 +119,7 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         self._phases.beat.enter(next_one)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note what comes between two epochs."""
+        """Note the phase between two epochs."""
         self._go_on(control)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -138,7 +140,7 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
             self._recorder.point(int(state.global_step), float(state.epoch or 0.0), logs)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Tell about the checkpoint."""
+        """Record the checkpoint."""
         self._phases.beat.enter(DATA)
         if self._recorder is not None:
             step = int(state.global_step)
@@ -146,17 +148,17 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
             self._recorder.checkpoint(step, path, state.best_model_checkpoint)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Let the Trainer save and stop, where a signal asks for it."""
+        """Let the Trainer save and stop if a signal asks for it."""
         self._phases.stepped(int(state.global_step))
         if self._recorder is not None:
             self._recorder.poll()
             if self._recorder.asked:
                 control.should_save = control.should_training_stop = True
-        if not control.should_log:  # else what writes and sends the point comes first
+        if not control.should_log:  # otherwise the point is written and sent first
             self._go_on(control)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Tell how it ended.
+        """Record how the training ended.
 
         Raises:
             Stop: A signal asked for it (exit code 75).

@@ -28,29 +28,30 @@ from rgt_train.ranks.heartbeat import (
 
 
 class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
-    """Writes ``metrics.jsonl`` and ``run.json``; Lightning's own checkpoints are told about, and never touched.
+    """Writes ``metrics.jsonl`` and ``run.json``, and records Lightning's own checkpoints.
 
-    Two lines::
+    The checkpoints themselves are never changed. Usage::
 
         from rgt_train.callbacks import RgtLightningCallback
         trainer = L.Trainer(…, callbacks=[RgtLightningCallback()])
 
-    Points have what the module logs, the loss of the step and the learning rate, every ``log_every_n_steps``. Of
-    several ranks each tells who looks from outside its step, and what it is at: a hang is named with the rank that the
-    others wait for.
+    Points have the values that the module logs, the loss of the step and the learning rate, every
+    ``log_every_n_steps``. With several ranks, each publishes its step and its phase, so that a hang
+    is reported with the rank that the others wait for.
 
-    Of each checkpoint checksums are noted, SIGTERM saves one more after the step and ends with exit code 75, and a
-    launch goes on from the newest that is whole, here or in the mirror, where `resume` takes the place of
-    ``trainer.fit``: Lightning asks no callback before it reads what to go on from::
+    The checksums of each checkpoint are recorded, SIGTERM saves one more after the step and ends
+    with exit code 75, and a launch continues from the newest complete checkpoint, local or in the
+    mirror, if `resume` replaces ``trainer.fit``, because Lightning calls no callback before it
+    reads the checkpoint::
 
         from rgt_train.callbacks import resume
         resume(trainer, module, datamodule=data)
 
     Args:
         out: The run directory; the Trainer's ``default_root_dir`` by default.
-        mirror: A place that outlives the machine, for a second copy of each checkpoint: an absolute path, or an fsspec
-            URL such as ``s3://bucket/run``. Empty for none.
-        keep: How many checkpoints stay there, beside the best.
+        mirror: A place that outlives the machine, for a second copy of each checkpoint: an
+            absolute path, or an fsspec URL such as ``s3://bucket/run``. Empty for none.
+        keep: How many checkpoints stay there, besides the best.
     """
 
     def __init__(self, out: Optional[StrPath] = None, *, mirror: str = "", keep: int = 2) -> None:
@@ -65,7 +66,9 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
 
     @staticmethod
     def newest_good(out: StrPath, mirror: str = "") -> Optional[str]:
-        """Return the newest checkpoint below the run directory `out` whose every byte is right; None for a fresh start.
+        """Return the newest intact checkpoint below the run directory `out`.
+
+        None for a fresh start.
 
         A newer one in the `mirror` is fetched first.
 
@@ -93,21 +96,21 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
             with self._phases.beat.within(CHECKPOINT):
                 save(*arguments, **named)
 
-        # No hook tells of the end of a save: the wait for data behind it would be one.
+        # No hook reports the end of a save: the wait for data after it would look like one.
         trainer.save_checkpoint = told
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Leave the trainer's own way to save behind."""
+        """Restore the trainer's own `save_checkpoint`."""
         vars(trainer).pop("save_checkpoint", None)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Note that it waits for its data."""
+        """Note that the training waits for its data."""
         self._phases.beat.enter(DATA)
 
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Note that it has its data."""
+        """Note that the data has arrived."""
         self._phases.beat.enter(FORWARD)
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
@@ -119,15 +122,15 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         self._phases.beat.go(LOOP)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
-        """Note that the optimizer is at work."""
+        """Note that the optimizer runs."""
         self._phases.beat.go(OPTIMIZER)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Note that it evaluates."""
+        """Note that the validation runs."""
         self._phases.beat.enter(EVALUATION)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Write that it starts, or resumes."""
+        """Record that the training starts or resumes."""
         if not trainer.is_global_zero:
             return
         batch = _batch_size(trainer)
@@ -142,7 +145,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         out = self._out if self._out is not None else trainer.default_root_dir
         self._step = int(trainer.global_step)
         for callback in trainer.checkpoint_callbacks:
-            self._told.update(_written(callback))  # those of the launches before
+            self._told.update(_written(callback))  # those of previous launches
         total = self._total(trainer)
         self._recorder = Recorder(out, self._step, total, facts, self._mirror, self._keep)
         if int(trainer.world_size) == 1:  # several ranks would not agree on a step to save
@@ -175,7 +178,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         self._recorder.point(step, self._epoch(trainer), values)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Append what the validation logged."""
+        """Append the values that the validation logged."""
         self._phases.beat.enter(DATA)
         if self._recorder is None or trainer.sanity_checking:
             return
@@ -184,20 +187,20 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         )
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Tell what ended it."""
+        """Record the exception that ended the training."""
         self._phases.end()
         self._end(
             trainer, exception.cause if isinstance(exception, exits.Stop) else describe(exception)
         )
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Note that the loop is over; Lightning may write its last checkpoint behind this."""
+        """Note that the loop is over; Lightning may write its last checkpoint after this call."""
         self._phases.end()
         if self._recorder is not None:
             self._tell_checkpoints(trainer)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        """Tell how it ended."""
+        """Record how the training ended."""
         self._end(trainer, None)
 
     @staticmethod
@@ -229,7 +232,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
             for path, stamp in _written(callback):
                 if self._told.get(path) != stamp and self._recorder is not None:
                     self._told[path] = stamp
-                    # Lightning saves behind this callback, so that it is seen one step later.
+                    # Lightning saves after this callback, so the checkpoint is seen one step later.
                     step = int(
                         getattr(callback, "_last_global_step_saved", 0) or trainer.global_step
                     )
@@ -252,7 +255,10 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
 
 
 def _state(callback: Any) -> Optional[Tuple[Any, ...]]:
-    """Return what changes in a `ModelCheckpoint` when it saves; None for another kind, which is looked at always."""
+    """Return the part of a `ModelCheckpoint` that changes when it saves.
+
+    None for another kind, which is always examined.
+    """
     step = getattr(callback, "_last_global_step_saved", None)
     if step is None:
         return None
@@ -260,9 +266,9 @@ def _state(callback: Any) -> Optional[Tuple[Any, ...]]:
 
 
 def _written(callback: Any) -> Iterator[Tuple[str, Tuple[int, ...]]]:
-    """Yield path and stamp of each checkpoint that `callback` keeps; the stamp changes when it is written anew.
+    """Yield path and stamp of each checkpoint that `callback` keeps.
 
-    A link is another name of one of them.
+    The stamp changes when the checkpoint is rewritten. Links are skipped: they repeat one of them.
     """
     names = ("best_model_path", "last_model_path", "_last_checkpoint_saved")
     paths = [getattr(callback, name, "") for name in names] + list(

@@ -1,4 +1,4 @@
-"""Which of another trainer's checkpoints are complete: checksums beside them, a mirror, and the newest good one."""
+"""Finds another trainer's complete checkpoints: checksums, a mirror, and the newest good one."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ from rgt_train.checkpoint.mirror_worker import download_logs, manifest_of
 from rgt_train.tracking.report import say
 
 FOLDER = mirror_worker.PROVEN
-"""Where the checksums are, in the run directory: the checkpoints themselves stay as their trainer wrote them."""
+"""Folder of the checksums in the run directory: the checkpoints stay as their trainer wrote them.
+"""
 _PLAIN = " =+,@"
-"""Characters that stay as they are in the name of a file in a mirror."""
+"""Characters that stay unchanged in the name of a file in a mirror."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """A checkpoint whose checksums are noted.
+    """A checkpoint with recorded checksums.
 
     Attributes:
-        step: The step it is of.
-        path: Where it is.
+        step: Its step.
+        path: Its path.
         files: Name in the manifest → path.
         note: The manifest.
     """
@@ -52,17 +53,17 @@ class Proof:
 def prove(
     out: StrPath, step: int, path: StrPath, best: Optional[StrPath] = None, attempt: int = 0
 ) -> Proof:
-    """Bring a checkpoint onto the disk and note its checksums; from then on `newest_good` knows it.
+    """Flush a checkpoint to the disk and record its checksums, so that `newest_good` knows it.
 
     Args:
         out: The run directory.
-        step: The step it is of.
+        step: The step of the checkpoint.
         path: The checkpoint, a file or a directory.
-        best: The best checkpoint so far, as its trainer says.
+        best: The best checkpoint so far, according to its trainer.
         attempt: Number of this launch.
 
     Raises:
-        OSError: It cannot be read, or the note not be written.
+        OSError: The checkpoint cannot be read, or the note cannot be written.
     """
     whole = os.path.abspath(path)
     found, folders = dict(_files(whole)), {os.path.dirname(whole)}
@@ -92,22 +93,22 @@ def prove(
 
 
 def attempts(out: StrPath) -> int:
-    """Return the number of the last launch that has noted a checkpoint which is still there; 0 where there is none."""
+    """Return the last launch that recorded a checkpoint that still exists; 0 if there is none."""
     return max((int(body.get("attempt", 0)) for _, body in _notes(out)), default=0)
 
 
 @exits.starts
 def newest_good(out: StrPath, there: Iterator[str], mirror: str = "") -> Optional[str]:
-    """Return the newest checkpoint whose every byte is as it was noted; None where there is none at all.
+    """Return the newest checkpoint whose every byte matches its checksum; None if there is none.
 
     Args:
         out: The run directory.
-        there: All the checkpoints that lie there, whether noted or not.
-        mirror: Where the second copies are: a newer one comes from there. Empty for none.
+        there: All existing checkpoints, recorded or not.
+        mirror: Place of the second copies: a newer one is fetched from there. Empty for none.
 
     Raises:
-        NotStarted: There are some, and none of them is good: a run that began at step 0 would write over them. Or there
-            is none here, and the mirror does not answer.
+        NotStarted: There are some, and none of them is good: a run that begins at step 0 would
+            overwrite them. Or there are none here, and the mirror does not answer.
     """
     told: List[str] = []
     with _alone(out, needed=bool(mirror)):
@@ -144,7 +145,7 @@ def _newest(out: StrPath, there: Iterator[str], told: List[str]) -> Optional[Tup
 def _newer(
     out: StrPath, mirror: str, found: Optional[Tuple[int, str]], told: List[str]
 ) -> Optional[Tuple[int, str]]:
-    """Fetch what the mirror has and `out` lacks; return the newest of both."""
+    """Fetch the checkpoint that the mirror has and `out` lacks; return the newest of both."""
     try:
         place = open_place(mirror)
         holder = mirror_worker.check(place, os.fspath(out), os.urandom(8).hex(), held=False)
@@ -165,9 +166,8 @@ def _newer(
         if logs:
             say(f"rgt: fetched {' and '.join(logs)} from the mirror {mirror}")
         if holder is not None:
-            with suppress(
-                OSError
-            ):  # a mirror that is full can be read all the same; the next copy notes it
+            # a full mirror can still be read; the next copy writes the note
+            with suppress(OSError):
                 mirror_worker.take(place, os.fspath(out), holder)
     except OSError as error:
         if found is None:
@@ -180,11 +180,11 @@ def _newer(
 
 
 def _fetch(place: Place, name: str, out: StrPath) -> str:
-    """Fetch a checkpoint to where it was in the run directory; return where that is.
+    """Fetch a checkpoint to its old place in the run directory; return its path.
 
     Raises:
         OSError: The place does not answer, or the local disk refuses.
-        Damaged: It is not whole there, or not what `prove` has noted.
+        Damaged: The copy there is incomplete, or differs from the checksums that `prove` recorded.
     """
     staged = os.path.join(out, ".rgt", "fetched")
     make_dirs(os.path.dirname(staged))
@@ -199,7 +199,7 @@ def _fetch(place: Place, name: str, out: StrPath) -> str:
             os.renames(here, there)
     kept = str(body.get("path", ""))
     target = _inside(out, kept)
-    if os.path.lexists(target):  # it was looked at, and is damaged
+    if os.path.lexists(target):  # already examined and found damaged
         aside = os.path.join(out, ".rgt", "damaged")
         remove(aside)
         os.rename(target, aside)
@@ -215,7 +215,7 @@ def _fetch(place: Place, name: str, out: StrPath) -> str:
 
 
 def _fetch_best(place: Place, name: str, out: StrPath) -> None:
-    """Fetch the checkpoint that was the best when `name` was saved, where it is not here."""
+    """Fetch the checkpoint that was the best when `name` was saved, if it is missing here."""
     best = manifest_of(place, name).get("best")
     if best is None or os.path.lexists(os.path.join(out, best)):
         return
@@ -241,7 +241,7 @@ def _inside(folder: StrPath, name: str) -> str:
 
 @contextmanager
 def _alone(out: StrPath, *, needed: bool) -> Iterator[None]:
-    """Let one rank of a machine fetch, the others find what it has fetched."""
+    """Let one rank of a machine fetch, and the others use the fetched files."""
     if not needed:
         yield
         return
@@ -255,7 +255,7 @@ def _alone(out: StrPath, *, needed: bool) -> Iterator[None]:
 
 
 def _below(out: StrPath, path: StrPath) -> str:
-    return os.path.relpath(path, os.path.abspath(out))  # a directory that moved is the same run
+    return os.path.relpath(path, os.path.abspath(out))  # a moved directory is still the same run
 
 
 def _keep(out: StrPath, kept: str, note: bytes) -> None:
@@ -297,7 +297,7 @@ def _files(path: str) -> Iterator[Tuple[str, str]]:
 
 
 def _flat(name: str) -> str:
-    """Return the name of a file without folders, as `unquote` reads it back; none is that of the manifest."""
+    """Return a file name without folders, reversible by `unquote` and never the manifest's name."""
     if name == MANIFEST:
         return "%6Danifest.json"
     return quote(name, safe=_PLAIN)
@@ -322,14 +322,14 @@ def _notes(out: StrPath) -> Iterator[Tuple[str, Dict[str, Any]]]:
             Damaged,
             exits.UsageError,
         ):
-            continue  # a note that is cut off proves nothing
+            continue  # a truncated note proves nothing
 
 
 def _body(raw: bytes) -> Dict[str, Any]:
     body: Dict[str, Any] = json.loads(raw)
     if "digest" in body:
         return manifest.parse(raw, FOLDER)
-    files = {  # as the first versions noted it: one checksum a file
+    files = {  # the form of the first versions: one checksum per file
         _flat(name): {
             "size": int(f["bytes"]),
             "crc32": [f["crc32"]] if f["bytes"] else [],

@@ -1,4 +1,4 @@
-"""What both callbacks record of a run that another loop makes: points, events, and what each rank is doing."""
+"""Recording shared by both callbacks: points, events, and the phase of each rank."""
 
 from __future__ import annotations
 
@@ -22,28 +22,32 @@ from rgt_train.tracking import run_log
 from rgt_train.tracking.report import Report, last_seen, say
 
 NAMES = {"learning_rate": "lr", "eval_loss": "val_loss", "train_loss_step": "loss"}
-"""Their names of numbers → ours."""
+"""Other libraries' names of numbers → ours."""
 MIRROR_GRACE_S, MIRROR_LIMIT_S = 20.0, 1800.0
-"""Seconds for which a launch waits until its last checkpoint is in the mirror: after a signal, and at its end."""
+"""Seconds for which a launch waits until its last checkpoint is in the mirror: after a signal, and
+at its end.
+"""
 _SECRET = ("token", "key", "secret", "password")
 
 
 class Recorder:
     """Writes ``metrics.jsonl`` and ``run.json`` of one launch; a full disk never ends the training.
 
-    A launch that nobody tells the end of, because the other trainer has no hook for an exception, is ended when the
-    interpreter ends, with the exception that ends it. What a signal kills is told by the next launch alone.
+    If the other trainer has no hook for an exception, the launch is ended when the interpreter
+    exits, with the exception that ended it. A launch killed by a signal is recorded only by the
+    next launch.
 
     Args:
         out: The run directory; created if missing.
-        step: The step that the other trainer goes on from.
+        step: The step from which the other trainer continues.
         total_steps: Its last step.
-        facts: Keyword arguments of `rgt_train.tracking.run_log.facts` beside attempt and step.
-        mirror: Where a second copy of each checkpoint goes: an absolute path or an fsspec URL; empty for none.
-        keep: How many checkpoints stay there, beside the best.
+        facts: Keyword arguments of `rgt_train.tracking.run_log.facts` besides attempt and step.
+        mirror: Place of a second copy of each checkpoint: an absolute path or an fsspec URL;
+            empty for none.
+        keep: How many checkpoints stay there, besides the best.
 
     Attributes:
-        stop: Signals; None where they are not heeded.
+        stop: The signal handling; None while signals are not handled.
     """
 
     def __init__(
@@ -85,19 +89,19 @@ class Recorder:
             )
 
     def heed_signals(self) -> None:
-        """Take signals in from now on, until the end."""
+        """Handle signals from now on, until the end."""
         self.stop = StopRequest()
         self.stop.tell = lambda name: say(f"rgt: {name}: stopping as soon as the step is over")
 
     @property
     def asked(self) -> Optional[str]:
-        """The signal that asks for the end, if one does."""
+        """The signal that asks for the end, or None."""
         if self.stop is not None:
             return self.stop.name
         return None
 
     def point(self, step: int, epoch: float, values: Mapping[str, Any]) -> None:
-        """Append what is a number in `values`; a loss that is not finite becomes an event, too."""
+        """Append the numbers in `values`; a loss that is not finite also becomes an event."""
         numbers = numbers_in(values)
         if not numbers:
             return
@@ -117,14 +121,14 @@ class Recorder:
             self._mirror.poll()
 
     def checkpoint(self, step: int, path: str, best: Optional[str] = None) -> None:
-        """Put a checkpoint of the other trainer onto the disk for sure, note its checksums, and tell about it.
+        """Flush a checkpoint of the other trainer to the disk, and record its checksums and itself.
 
         One of each step goes to the mirror.
 
         Args:
-            step: The step it is of.
+            step: The step of the checkpoint.
             path: The checkpoint, a file or a directory.
-            best: The best one so far, as its trainer says.
+            best: The best one so far, according to its trainer.
         """
         try:
             proof = prove(self.out, step, path, best, self._attempt)
@@ -139,7 +143,7 @@ class Recorder:
         self._report.event("checkpoint", step, path=os.path.abspath(path), bytes=size_of(path))
 
     def end(self, step: int, total_steps: int, reason: Optional[str] = None) -> None:
-        """Tell how the launch ends, and close."""
+        """Record how the launch ends, and close."""
         atexit.unregister(self.left)
         if self.stop is not None:
             self.stop.close()
@@ -155,7 +159,7 @@ class Recorder:
         self._report.close()
 
     def left(self) -> None:
-        """Tell that the launch was left without a word, and the exception where one ends the interpreter."""
+        """Record that the launch ended without a call to `end`, with the exception if any."""
         if os.getpid() == self._process:  # not in a forked data worker
             error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
             self.end(self._last, self._total, "left early" if error is None else describe(error))
@@ -172,7 +176,7 @@ def describe(error: BaseException) -> str:
 
 
 def numbers_in(values: Mapping[str, Any]) -> Dict[str, float]:
-    """Return the numbers (plain or tensors of one element) in `values` under our names."""
+    """Return the numbers (plain or one-element tensors) in `values` under our names."""
     found: Dict[str, float] = {}
     for name, value in values.items():
         if name == "epoch" or isinstance(value, (bool, str)):
@@ -190,7 +194,7 @@ def _ours(name: str) -> str:
 
 
 def size_of(path: str) -> int:
-    """Return the bytes of a file, or of all files below a directory; 0 where there is none."""
+    """Return the bytes of a file, or of all files below a directory; 0 if there are none."""
     if os.path.isfile(path):
         return os.path.getsize(path)
     total = 0
@@ -204,7 +208,7 @@ def size_of(path: str) -> int:
 
 
 def plain(settings: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return the settings that JSON can hold, without those that are secrets by their name."""
+    """Return the settings that JSON can hold, without those whose name marks a secret."""
     return {
         name: value
         for name, value in settings.items()
@@ -213,12 +217,12 @@ def plain(settings: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 class StepPhases:
-    """The phases of this process, over all the times that it trains; hooks tell our heartbeat, for who looks on.
+    """The phases of this process over all its trainings, as a heartbeat for outside readers.
 
-    One process alone has nobody to wait for, and shows nothing.
+    A single process has no other rank to wait for, and shows nothing.
 
     Attributes:
-        beat: Where they stand.
+        beat: The heartbeat.
     """
 
     def __init__(self) -> None:
@@ -230,15 +234,16 @@ class StepPhases:
         self._forget()
         if world > 1 and not self.beat.shown:
             self.beat.show(rank, world)
-            # These trainers leave their process group behind, whose threads abort some processes at their very end.
+            # These trainers keep their process group; its threads can abort a process at its very
+            # end.
             atexit.register(let_threads_end)
         self.beat.loads = True
         self.beat.enter(START)
 
     def watch(self, model: Any) -> None:
-        """Let the calls of a model tell forward from backward, where its trainer has no hook between them.
+        """Hook the calls of a model to separate forward from backward, if its trainer has no hooks.
 
-        Calls without gradients are none of a step: a generation, or an evaluation.
+        Calls without gradients are not part of a step: generation or evaluation.
         """
         if not self.beat.shown or not hasattr(model, "register_forward_pre_hook"):
             return
@@ -257,11 +262,11 @@ class StepPhases:
         ]
 
     def stepped(self, step: int) -> None:
-        """Note that so many optimizer steps are done."""
+        """Note the number of optimizer steps done."""
         self.beat.stepped(step)
 
     def end(self) -> None:
-        """Note that the training is over, however it ended."""
+        """Note that the training is over, for any reason."""
         self._forget()
         self.beat.enter(END)
 

@@ -1,4 +1,4 @@
-"""Checkpoints: the state taken apart, copied, written by another process, published, kept, mirrored, restored."""
+"""Checkpoints: collect, copy, write in another process, publish, keep, mirror and restore."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """Saves a state held by one process: copied to shared memory, written by another process.
 
-`Saver` decides when, a `Persister` does it: `AsyncSaver` for a state that one process holds (a single process, or the
-replicas of DDP), another one for a state that is sharded over the ranks. Both publish through
-`rgt_train.checkpoint.publish.Draft`, so that a checkpoint looks and fails the same whoever wrote it::
+`Saver` decides when, a `Persister` does it: `AsyncSaver` for a state that one process holds (a
+single process, or the replicas of DDP), another one for a state that is sharded over the ranks.
+Both publish through `rgt_train.checkpoint.publish.Draft`, so that a checkpoint looks and fails the
+same with every persister::
 
-    draft = Draft.create(store, step, "step")       # the writer; the others learn draft.path by Ranks.share
-    ...                                             # every rank writes and fsyncs its files in draft.path
+    draft = Draft.create(store, step, "step")       # the writer; others learn path by Ranks.share
+    ...                                             # every rank writes and fsyncs its files there
     draft.seal(files, about)                        # the writer, when all are done: manifest, fsync
     draft.publish()                                 # rename, fsync, move the pointer
 """
@@ -36,20 +37,20 @@ from rgt_train.checkpoint.store import Checkpoint, Store
 from rgt_train.checkpoint.writer import WriterClient
 
 BACKGROUND = "RGT_TRAIN_BACKGROUND"
-"""Set to 0, the training waits for each save: for tests, and to look for the cause of trouble."""
+"""If set to 0, the training waits for each save: for tests and debugging."""
 STEP = "step"
 BEST = "best"
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be saved.
+    """A requested save.
 
     Attributes:
         kind: `STEP` (kept by the retention policy) or `BEST` (replaces ``OUT/best``).
         step: Optimizer steps done.
         about: Facts for the manifest.
-        give_up: Whether older checkpoints may be given up where there is no room.
+        give_up: Whether older checkpoints may be deleted if there is no room.
     """
 
     kind: str
@@ -60,16 +61,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a save ended.
+    """The result of a save.
 
     Attributes:
-        request: What was asked for.
-        checkpoint: What was published; None where nothing was.
-        error: Why not. An `OSError` is the disk's fault and will be retried; anything else is a mistake.
-        stall_s: Seconds the training thread stood still for it, `waited_s` included.
-        waited_s: Those of them that an ``optimizer.step()`` waited for the end of the copy.
+        request: The requested save.
+        checkpoint: The published checkpoint; None if nothing was published.
+        error: Why not. An `OSError` comes from the disk and is retried; anything else is a bug.
+        stall_s: Seconds the training thread was paused for it, `waited_s` included.
+        waited_s: The part of them that an ``optimizer.step()`` waited for the end of the copy.
         durable_s: Seconds from the request until the last fsync.
-        notes: Lines for a person (an older checkpoint given up for it, a slower way taken, …).
+        notes: Readable lines (an older checkpoint deleted for it, a slower method used, …).
     """
 
     request: Request
@@ -89,32 +90,43 @@ class Persister(Protocol):
         """Whether a save is in flight; then `begin` may not be called."""
 
     def prepare(self, state: "RunState") -> None:
-        """Get ready for saves of this size (memory, helper processes) without keeping the training waiting."""
+        """Prepare memory and helper processes for such saves without pausing the training."""
 
     def begin(self, request: Request, state: "RunState") -> None:
-        """Take the present state and start to write it. Collective; returns long before it is durable.
+        """Take the present state and start to write it.
+
+        Collective; returns long before it is durable.
 
         Raises:
             UsageError: The state holds something that cannot be stored.
         """
 
     def again(self, *, give_up: bool) -> None:
-        """Write the snapshot of the last `begin` once more: its save failed, and nothing was begun since."""
+        """Write the snapshot of the last `begin`, whose save failed, again.
+
+        Only before the next one.
+        """
 
     def before_change(self) -> None:
-        """Wait until parameters and optimizer state may change. Called before every ``optimizer.step()``."""
+        """Wait until parameters and optimizer state may change.
+
+        Called before every ``optimizer.step()``.
+        """
 
     def poll(self) -> Optional[Outcome]:
-        """Return how the save in flight ended, once; None while it runs. The same on every rank."""
+        """Return the result of the save in flight, once; None while it runs.
+
+        The same on every rank.
+        """
 
     def wait(self) -> Optional[Outcome]:
-        """Like `poll`, but waits for the end of the save in flight; None where there is none."""
+        """Wait for the end of the save in flight and return its result; None if there is none."""
 
     def load(self, directory: str, state: "RunState") -> "Restored":
         """Put a verified checkpoint back into the objects of the run, all but the random state."""
 
     def close(self) -> None:
-        """Give up what is in flight and release memory and processes."""
+        """Abandon the save in flight and release memory and processes."""
 
     def needs(self) -> "tuple[int, int]":
         """Return the bytes and the inodes of one checkpoint, as far as known."""
@@ -136,23 +148,26 @@ class _Flight:
     copy: Optional[Copy] = None
     failed: Optional[BaseException] = None
     judged: bool = False
-    """Whether the training thread has said if the copy is of one moment; until then nothing is published."""
+    """Whether the training thread has decided if the copy is of one moment; nothing is published
+    before.
+    """
     spoilt: Optional[BaseException] = None
-    """Why it is not."""
+    """Why the copy is not of one moment."""
     handed: bool = False
     """Whether the writer has the job."""
     done: Optional[Done] = None
-    """Filled in by this process where there is no writer."""
+    """Filled in by this process if there is no writer."""
 
 
 class AsyncSaver:
     """Copies the state into an arena and lets the writer process put it onto the disk.
 
     Args:
-        store: Where to.
+        store: The target.
         keep: Descriptors the writer holds while it lives (the lock of the run).
         started: Called with the process id of each writer.
-        background: Whether to use a writer process and overlapped copies; else everything is done in `begin`.
+        background: Whether to use a writer process and overlapped copies; otherwise `begin` does
+            everything.
     """
 
     def __init__(
@@ -176,7 +191,9 @@ class AsyncSaver:
         self._deaths = 0
         self._saves = 0
         self._talking = threading.Lock()
-        """The copying thread hands over, the training thread judges: both to the same writer, in either order."""
+        """The copying thread hands over and the training thread judges; both talk to the same
+        writer, in either order.
+        """
 
     @property
     def busy(self) -> bool:
@@ -188,7 +205,7 @@ class AsyncSaver:
         return self._needs
 
     def prepare(self, state: RunState) -> None:
-        """Make and touch the memory, and start the writer, without keeping the training waiting."""
+        """Allocate and touch the memory, and start the writer, without pausing the training."""
         collected = state.collect([])
         arena = self._arena_for(collected)
         arena.touch()
@@ -205,7 +222,7 @@ class AsyncSaver:
         self._look_no_more()
         begun = time.monotonic()
         self._saves += 1
-        self._last = None  # what failed before is not what `again` may write from here on
+        self._last = None  # from here on `again` must not write the snapshot that failed before
         self._start_writer()
         collected = state.collect()
         arena = self._arena_for(collected)
@@ -219,8 +236,9 @@ class AsyncSaver:
         )
         self._needs = job.needs(len(text))
         if self._background:
-            with suppress(OSError):  # told when the snapshot is handed over
-                self._client.start()  # by this thread: a child is told of its parent's death by the thread that made it
+            with suppress(OSError):  # reported when the snapshot is handed over
+                # by this thread: a child is signalled at the end of the thread that started it
+                self._client.start()
         flight = self._flight = _Flight(request, job, text, threading.Event())
         try:
             flight.copy = Copy(
@@ -238,7 +256,7 @@ class AsyncSaver:
         flight.stall_s = time.monotonic() - begun
 
     def again(self, *, give_up: bool) -> None:
-        """Write the snapshot of the last `begin` once more."""
+        """Write the snapshot of the last `begin` again."""
         assert self._flight is None and self._last is not None, (
             "the last save failed and nothing was begun since"
         )
@@ -262,14 +280,14 @@ class AsyncSaver:
         self._look_no_more()
 
     def poll(self) -> Optional[Outcome]:
-        """Return how the save in flight ended, once; None while it runs."""
+        """Return the result of the save in flight, once; None while it runs."""
         flight = self._flight
         if flight is not None and flight.copy is not None:
             flight.copy.glance()
         return self._outcome(block=False)
 
     def wait(self) -> Optional[Outcome]:
-        """Wait for the end of the save in flight; None where there is none."""
+        """Wait for the end of the save in flight; None if there is none."""
         flight = self._flight
         if flight is None:
             return None
@@ -278,10 +296,10 @@ class AsyncSaver:
         return self._outcome(block=True)
 
     def load(self, directory: str, state: RunState) -> Restored:
-        """Put a checkpoint back into the objects of the run, every byte compared with its checksum.
+        """Restore the objects of the run from a checkpoint, verifying every byte's checksum.
 
         Raises:
-            Damaged: A byte is not what was written.
+            Damaged: A byte is not the one written.
             UsageError: It belongs to something else.
         """
         loaded = Loaded(directory)
@@ -291,7 +309,7 @@ class AsyncSaver:
             loaded.close()
 
     def close(self) -> None:
-        """Let what is in flight end, and release memory and processes."""
+        """Finish the save in flight, and release memory and processes."""
         if self._flight is not None:
             self.wait()
         self._look_no_more()
@@ -318,7 +336,7 @@ class AsyncSaver:
         return self._arena
 
     def _sort(self, parts: Sequence[Part], arena: Arena) -> Tuple[List[Pair], List[Pair]]:
-        """Return what is copied at once, and what may be copied during the next forward and backward."""
+        """Return the pairs to copy at once, and those to copy during forward and backward."""
         now: List[Pair] = []
         later: List[Pair] = []
         slots = arena.layout.slots
@@ -330,7 +348,10 @@ class AsyncSaver:
         return now, later
 
     def _copied(self, flight: _Flight, error: Optional[BaseException]) -> None:
-        """Hand the snapshot to the writer (called by the copying thread, or by `begin` where there is none)."""
+        """Hand the snapshot to the writer.
+
+        Called by the copying thread, or by `begin` without one.
+        """
         try:
             if error is not None:
                 flight.failed = error
@@ -347,14 +368,14 @@ class AsyncSaver:
             flight.submitted.set()
 
     def _judged(self, flight: _Flight, error: Optional[BaseException]) -> None:
-        """Let the writer publish the snapshot, or forget it. Called by the training thread."""
+        """Let the writer publish or discard the snapshot. Called by the training thread."""
         with self._talking:
             flight.judged, flight.spoilt = True, error
             if flight.handed:
                 self._client.judge(good=error is None)
 
     def _write_here(self, flight: _Flight) -> None:
-        """Write the snapshot, where there is no writer."""
+        """Write the snapshot if there is no writer."""
         if flight.failed is not None or flight.spoilt is not None:
             return
         assert self._arena is not None, "copied into it"
@@ -382,9 +403,8 @@ class AsyncSaver:
         assert done is not None, "written by the writer, or here"
         self._count_deaths(done)
         if done.path is not None and flight.request.kind == STEP:
-            self._store.anchor = os.path.basename(
-                done.path
-            )  # known to the next writer, should this one die
+            # the next writer needs it if this one dies
+            self._store.anchor = os.path.basename(done.path)
         notes = (*self._notes, *done.notes)
         self._notes.clear()
         times = flight.stall_s, flight.waited_s, done.durable_s
@@ -409,7 +429,7 @@ class AsyncSaver:
                 self._without_writer(error)
 
     def _count_deaths(self, done: Done) -> None:
-        """Do without a writer that dies again and again (no memory for it, a container that forbids it, …)."""
+        """Work without a writer after repeated deaths (no memory, forbidden by a container, …)."""
         died = done.error is not None and done.error[0] == DIED
         self._deaths = self._deaths + 1 if died else 0
         if self._deaths == _MOST_DEATHS:
@@ -423,7 +443,7 @@ class AsyncSaver:
 
 
 def _group(key: str) -> str:
-    """Return what is copied in one way: an EMA, an optimizer, the weights of a model."""
+    """Return the group that is copied in one way: an EMA, an optimizer, the weights of a model."""
     if "/" in key:
         return key.split("/", 1)[0]
     return "weights"

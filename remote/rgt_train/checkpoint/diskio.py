@@ -1,12 +1,14 @@
 """Durable file I/O: whole-file writes with fsync, patient reads, and appends that never fail.
 
-Damage is what the bytes say: a file that is not there, is no file, has another length or another checksum. Any other
-error (EIO of a bad sector or a lost volume, ESTALE, EACCES, EMFILE, ENOMEM, …) says nothing about the bytes. Such an
-error is waited for a little; where it stays, the launch ends and everything stays as it is.
+A file is damaged if it is missing, is not a file, or has another length or checksum. Any other
+error (EIO of a bad sector or a lost volume, ESTALE, EACCES, EMFILE, ENOMEM, …) gives no information
+about the bytes. Such an error is retried for a short time; if it persists, the launch ends and
+nothing on the disk changes.
 
-Measured for 500 MB on ext4: O_DIRECT takes 160 to 260 ms until it is durable, buffered writing with an fsync 235 to
-1,500 ms, and its outliers are gone. Where the file system has no O_DIRECT (tmpfs, some FUSE), the data are written in
-pieces that are flushed and dropped from the cache, so that they do not push out the training's own pages.
+Measured for 500 MB on ext4: O_DIRECT takes 160 to 260 ms until it is durable, buffered writing with
+an fsync 235 to 1,500 ms, and O_DIRECT has no outliers. If the file system has no O_DIRECT (tmpfs,
+some FUSE), the data is written in pieces that are flushed and dropped from the cache, so that they
+do not push out the training's own pages.
 """
 
 from __future__ import annotations
@@ -44,12 +46,13 @@ def fsync_dir(path: StrPath) -> None:
 
 
 def make_dirs(path: StrPath) -> None:
-    """Make the directory `path` and those above it where they are missing, durably.
+    """Make the directory `path` and its missing parents, durably.
 
-    The name of the last one is synced also where it is there already: whoever made it may have been killed before that.
+    The name of the last one is synced even if it exists: the process that made it may have been
+    killed before that.
 
     Raises:
-        OSError: It is not there and cannot be made.
+        OSError: It is missing and cannot be made.
     """
     target = os.path.abspath(path)
     parent = os.path.dirname(target)
@@ -76,10 +79,10 @@ def write_all(fd: int, data: Union[bytes, memoryview], path: StrPath) -> None:
 
 
 def write_file(path: StrPath, data: bytes) -> None:
-    """Create `path` with `data` and fsync it; the name itself is durable after `fsync_dir` of its parent.
+    """Create `path` with `data` and fsync it; the name is durable after `fsync_dir` of its parent.
 
     Raises:
-        OSError: Also where `path` exists: a published file is never written again.
+        OSError: Also if `path` exists: a published file is never rewritten.
     """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
@@ -90,10 +93,10 @@ def write_file(path: StrPath, data: bytes) -> None:
 
 
 def replace_file(path: StrPath, data: bytes) -> None:
-    """Replace `path` by `data`; a reader, or a crash, sees the old or the new content and nothing between.
+    """Replace `path` by `data`; a reader, or a crash, sees only the old or the new content.
 
     Raises:
-        OSError: The old file is untouched and no temporary is left.
+        OSError: The old file is unchanged and no temporary file is left.
     """
     target = os.fspath(path)
     temporary = os.path.join(os.path.dirname(target), f".tmp-{os.path.basename(target)}")
@@ -108,7 +111,7 @@ def replace_file(path: StrPath, data: bytes) -> None:
 
 
 def remove(path: StrPath) -> None:
-    """Remove a file or a tree if it is there; what cannot be removed is left for the next start."""
+    """Remove a file or a tree if it exists; a failed removal is left for the next start."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path, ignore_errors=True)
         return
@@ -122,16 +125,16 @@ T = TypeVar("T")
 PAUSES: Sequence[float] = (0.1, 0.5, 2.0)
 """Seconds between the attempts to read something."""
 ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO)
-"""What says that there is no such file: nothing of that name, or something that is no file."""
+"""Errors that mean the file does not exist: nothing of that name, or not a file."""
 
 
 class Unreadable(UsageError):
-    """Something is there, as far as known, but the disk cannot read it; whether it is whole is unknown.
+    """A path that exists, as far as known, but cannot be read; its integrity is unknown.
 
     Args:
-        path: What cannot be read.
+        path: The path that cannot be read.
         error: Why.
-        else_move: What may be moved away where it cannot be mended, and what follows from that.
+        else_move: Advice on what to move away if it cannot be repaired, and the consequence.
     """
 
     def __init__(self, path: str, error: OSError, else_move: str = "") -> None:
@@ -143,13 +146,13 @@ class Unreadable(UsageError):
         )
 
     def of_checkpoint(self, directory: str) -> "Unreadable":
-        """Return the same, of a file of the checkpoint in `directory`."""
+        """Return the same error for a file of the checkpoint in `directory`."""
         moved = f". If that cannot be mended, move {directory} away: a launch then does without it"
         return Unreadable(self.path, self.error, moved)
 
 
 def patiently(path: str, work: Callable[[], T], pauses: Optional[Sequence[float]] = None) -> T:
-    """Return ``work()``, which reads `path`; an error that may pass is waited for.
+    """Return ``work()``, which reads `path`; an error that may pass is retried.
 
     Args:
         path: For the message.
@@ -158,7 +161,7 @@ def patiently(path: str, work: Callable[[], T], pauses: Optional[Sequence[float]
 
     Raises:
         OSError: There is no such file (see `ABSENT`).
-        Unreadable: It stays unknown what is there.
+        Unreadable: The content stays unknown.
     """
     waits = list(PAUSES if pauses is None else pauses)
     while True:
@@ -173,10 +176,10 @@ def patiently(path: str, work: Callable[[], T], pauses: Optional[Sequence[float]
 
 
 def listing(path: str, pauses: Optional[Sequence[float]] = None) -> List[str]:
-    """Return the names in the directory `path`; none where there is no such directory.
+    """Return the names in the directory `path`; empty if there is no such directory.
 
     Raises:
-        Unreadable: It cannot be listed; that is not an empty one.
+        Unreadable: It cannot be listed, which does not mean that it is empty.
     """
     try:
         return patiently(path, lambda: os.listdir(path), pauses)
@@ -185,10 +188,10 @@ def listing(path: str, pauses: Optional[Sequence[float]] = None) -> List[str]:
 
 
 def is_dir(path: str) -> bool:
-    """Say whether `path` is a directory.
+    """Return whether `path` is a directory.
 
     Raises:
-        Unreadable: Nobody can say.
+        Unreadable: The answer is unknown.
     """
     try:
         return stat.S_ISDIR(patiently(path, lambda: os.stat(path)).st_mode)
@@ -200,7 +203,7 @@ def open_file(path: str) -> int:
     """Open a regular file for reading and return its descriptor.
 
     Raises:
-        OSError: It is not there, or no regular file (EISDIR, whatever it is).
+        OSError: It is missing, or not a regular file (always EISDIR).
     """
     fd = os.open(
         path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
@@ -215,7 +218,7 @@ def open_file(path: str) -> int:
 
 
 def read_into(fd: int, offset: int, target: memoryview) -> int:
-    """Fill `target` with what the file has from `offset` on; return how many bytes that were: fewer at its end.
+    """Fill `target` from the file at `offset`; return the bytes read: fewer at the end of the file.
 
     Raises:
         OSError: It cannot be read.
@@ -238,7 +241,7 @@ def content(path: str, pauses: Optional[Sequence[float]] = None) -> bytes:
     """Return the content of a small file.
 
     Raises:
-        OSError: It is not there, or no regular file.
+        OSError: It is missing, or not a regular file.
         Unreadable: It cannot be read.
     """
 
@@ -250,7 +253,7 @@ def content(path: str, pauses: Optional[Sequence[float]] = None) -> bytes:
 
 
 ALIGN = 4096
-"""Alignment of memory, offsets and lengths that O_DIRECT takes on every disk we know."""
+"""Alignment of memory, offsets and lengths that O_DIRECT accepts on every known disk."""
 CHUNK = 16 << 20
 _FLUSH = 64 << 20
 _SMALL = 1 << 20
@@ -263,15 +266,17 @@ def padded(size: int) -> int:
 
 
 def write_region(path: StrPath, view: memoryview, size: int) -> None:
-    """Create `path` with the first `size` bytes of `view`, fsynced; its name needs an fsync of the directory.
+    """Create `path` with the first `size` bytes of `view`, fsynced.
+
+    Its directory still needs an fsync.
 
     Args:
-        path: Where to; it must not exist.
-        view: At least `padded(size)` bytes, page-aligned where O_DIRECT is to be used.
+        path: The target; it must not exist.
+        view: At least `padded(size)` bytes, page-aligned if O_DIRECT is to be used.
         size: Length of the file in bytes.
 
     Raises:
-        OSError: With `path` as its file name. What was written is still there.
+        OSError: With `path` as its file name. The part already written stays.
     """
     target = os.fspath(path)
     try:
@@ -299,7 +304,8 @@ def _write_direct(fd: int, view: memoryview) -> None:
                 raise
             written = 0
         done += written
-        if written % ALIGN or not written:  # this disk wants it otherwise: go on through the cache
+        # an unaligned or empty write: continue through the cache
+        if written % ALIGN or not written:
             _set_direct(fd, False)
             _write_buffered(fd, view[done:], done)
             return
@@ -337,13 +343,14 @@ _BACKLOG = 20_000
 class Appender:
     """Appends lines (or records) to one file, each by one `write`, and never raises.
 
-    The descriptor is opened once: appending to an existing file needs no inode, so that events still arrive when
-    nothing new can be created. Lines that the disk refuses wait in memory, in order, and go out with the next one
-    that fits; only after 20,000 the oldest are dropped.
+    The descriptor is opened once: appending to an existing file needs no inode, so that events
+    still arrive when no file can be created. Lines that the disk refuses wait in memory, in order,
+    and are written with the next one that fits; beyond 20,000 the oldest are dropped.
 
     Args:
         path: The file; created if missing.
-        lines: Whether it holds lines: then one that a power loss tore is ended before ours begins.
+        lines: Whether it holds lines: then a line truncated by a power loss is ended before the
+            first new one.
     """
 
     def __init__(self, path: StrPath, *, lines: bool = True) -> None:
@@ -354,11 +361,11 @@ class Appender:
         self._open()
 
     def append(self, line: str) -> bool:
-        """Append `line` (without its newline); False where it has to wait in memory."""
+        """Append `line` (without its newline); return False if it has to wait in memory."""
         return self.append_bytes(line.encode() + b"\n")
 
     def append_bytes(self, data: bytes) -> bool:
-        """Append `data` unchanged; False where it has to wait in memory."""
+        """Append `data` unchanged; return False if it has to wait in memory."""
         if self._waiting or self._fd is None:
             self._waiting.append(data)
             return self.flush()
@@ -368,7 +375,7 @@ class Appender:
         return False
 
     def flush(self) -> bool:
-        """Write what waits; True where nothing waits any more."""
+        """Write the waiting lines; return True if none are left."""
         if self._fd is None:
             self._open()
         while self._waiting and self._fd is not None:
@@ -378,7 +385,7 @@ class Appender:
         return not self._waiting
 
     def close(self) -> None:
-        """Write what still can be written and close."""
+        """Write as many waiting lines as possible and close."""
         self.flush()
         if self._fd is not None:
             os.close(self._fd)
@@ -388,7 +395,7 @@ class Appender:
         try:
             self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
             size = os.fstat(self._fd).st_size
-            # A power loss or a full disk tore the last line: ours must not be glued to it.
+            # A power loss or a full disk truncated the last line: ours must not be appended to it.
             torn = self._lines and size and os.pread(self._fd, 1, size - 1) != b"\n"
             if torn and not self._write(self._fd, b"\n"):
                 self._waiting.appendleft(b"\n")
@@ -403,8 +410,9 @@ class Appender:
             return False
         if written == len(data):
             return True
-        try:  # a disk that fills up takes half a line: take it back, this process is the only writer
+        # a disk that fills up writes half a line: remove it again, this process is the only writer
+        try:
             os.ftruncate(fd, os.fstat(fd).st_size - written)
         except OSError:
-            return True  # half a line is in the file for good; repeating it would not mend it
+            return True  # half a line stays in the file; writing it again would not repair it
         return False

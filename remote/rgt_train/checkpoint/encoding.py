@@ -1,11 +1,13 @@
 """A state as JSON: nested plain values, with tensors named and kept elsewhere.
 
-This is what makes a checkpoint safe to load: reading it back can only ever make the kinds of values listed here,
-nothing is unpickled. JSON keeps numbers exactly (Python writes floats so that they read back with the same bits).
+This makes a checkpoint safe to load: reading it back can only make the kinds of values listed here,
+and nothing is unpickled. JSON keeps numbers exactly (Python writes floats so that they read back
+with the same bits).
 
-A checkpoint holds every tensor row by row, as other programs expect it. A fused optimizer walks through parameter and
-moments side by side, as they lie in memory: moments that came back in another order would meet the wrong weights. So
-the strides are kept beside the tensor, and what is read back lies as it did.
+A checkpoint holds every tensor row by row, as other programs expect it. A fused optimizer walks
+through parameter and moments together, in memory order: moments restored in another order would
+meet the wrong weights. So the strides are stored with the tensor, and it is restored with the same
+layout.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ from rgt_train.exits import UsageError
 
 
 def odd(tensor: torch.Tensor) -> Optional[Tuple[int, ...]]:
-    """Return the strides of `tensor` if they are not those of rows; None also where it has gaps or overlaps.
+    """Return the strides of `tensor` if it is not row by row; None also if it has gaps or overlaps.
 
-    A tensor with gaps or overlaps is a view of another one. Its values are kept, not what it shares memory with.
+    A tensor with gaps or overlaps is a view of another one. Its values are stored, not the memory
+    it shares.
     """
     if tensor.layout is not torch.strided:
         return None  # refused elsewhere, by its name
@@ -37,7 +40,7 @@ def laid_out(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
     """Return a copy of `tensor` whose memory is laid out by `stride`.
 
     Raises:
-        ValueError: These are no strides of a tensor of this shape without gaps and overlaps.
+        ValueError: The strides do not fit a tensor of this shape without gaps and overlaps.
     """
     shape = tuple(tensor.shape)
     if len(stride) != len(shape) or not _dense(shape, stride):
@@ -55,7 +58,10 @@ def _rows(shape: Sequence[int]) -> Tuple[int, ...]:
 
 
 def _dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Say whether every place of the memory is used exactly once. The stride of a dimension of 1 means nothing."""
+    """Return whether every memory position is used exactly once.
+
+    Strides of length-1 axes are ignored.
+    """
     step = 1
     for each, length in sorted(
         (each, length) for each, length in zip(stride, shape) if length != 1
@@ -68,9 +74,9 @@ def _dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
 
 _TAG = "$"
 Put = Callable[[str, torch.Tensor], str]
-"""Takes a path in the state and the tensor there, returns the name under which it is kept."""
+"""Takes a path in the state and its tensor, returns the name under which it is stored."""
 Get = Callable[[str], torch.Tensor]
-"""Returns the tensor kept under a name."""
+"""Returns the tensor stored under a name."""
 
 DTYPES: Dict[str, torch.dtype] = {
     str(kind).split(".", 1)[1]: kind
@@ -81,11 +87,11 @@ DTYPES: Dict[str, torch.dtype] = {
 
 
 class CannotStore(TypeError):
-    """The state holds something that could not be read back; the text says where and what."""
+    """The state holds something that could not be read back; the message names it and its path."""
 
 
 class Unknown(UsageError, ValueError):
-    """A checkpoint is intact and holds something that this version, or this torch, does not know."""
+    """An intact checkpoint that holds something that this version, or this torch, does not know."""
 
     def __init__(self, what: str, name: str) -> None:
         super().__init__(
@@ -95,7 +101,7 @@ class Unknown(UsageError, ValueError):
 
 
 def encode(value: Any, put: Put, path: str = "") -> Any:
-    """Return `value` as something that `json.dumps` takes; each tensor in it goes to `put`.
+    """Return `value` in a form that `json.dumps` accepts; each tensor in it goes to `put`.
 
     Raises:
         CannotStore: It holds an object that is neither a tensor nor plain.
@@ -130,7 +136,7 @@ def encode(value: Any, put: Put, path: str = "") -> Any:
 
 
 def decode(value: Any, get: Get) -> Any:
-    """Return what `encode` was given.
+    """Return the value that was passed to `encode`.
 
     Raises:
         Unknown: It holds something that this version does not know.
@@ -190,7 +196,7 @@ def _encode_rare(value: Any, put: Put, path: str) -> Any:
         return {_TAG: "scalar", "of": [value.dtype.str, _plain_number(value, path)]}
     if isinstance(value, complex):
         return {_TAG: "complex", "of": [value.real, value.imag]}
-    if isinstance(value, (int, float)):  # an IntEnum or the like: its number is what counts
+    if isinstance(value, (int, float)):  # an IntEnum or similar: only its number matters
         if isinstance(value, int):
             return int(value)
         return float(value)
@@ -210,7 +216,7 @@ def _from_numpy(array: Any, path: str) -> torch.Tensor:
 
 
 def _plain_number(value: Any, path: str) -> Any:
-    """Return the number in a NumPy scalar; of a complex one both parts."""
+    """Return the number in a NumPy scalar; both parts of a complex one."""
     number = value.item()
     if not isinstance(number, (bool, int, float, complex)):
         raise CannotStore(

@@ -1,4 +1,4 @@
-"""One trainer per directory: two writers would prune and publish over each other."""
+"""One trainer per directory: two writers would prune and overwrite each other's checkpoints."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rgt_train.exits import UsageError
 
 _POLL_S = 0.005
 _PF_EXITING = 0x4
-"""Flag of a process that is on its way out (Linux, include/linux/sched.h)."""
+"""Flag of an exiting process (Linux, include/linux/sched.h)."""
 
 
 def boot_id() -> str:
-    """Return an id that changes when the machine reboots; empty where there is none."""
+    """Return an id that changes when the machine reboots; empty if there is none."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -30,7 +30,7 @@ def boot_id() -> str:
 
 
 def started(pid: int) -> Optional[int]:
-    """Return when process `pid` started, in clock ticks since boot; None where there is none (or a dead one)."""
+    """Return when process `pid` started, in clock ticks since boot; None if it does not run."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -42,12 +42,12 @@ def started(pid: int) -> Optional[int]:
 
 
 def describe(pid: int) -> Dict[str, Any]:
-    """Return what tells process `pid` from any other that may get its number."""
+    """Return facts that distinguish process `pid` from a later one with the same number."""
     return {"pid": pid, "start": started(pid), "boot": boot_id()}
 
 
 def alive(facts: Mapping[str, Any]) -> bool:
-    """Say whether the process that `describe` described still runs on this machine."""
+    """Return whether the process that `describe` described still runs on this machine."""
     known = facts.get("start")
     return (
         known is not None and facts.get("boot") == boot_id() and started(int(facts["pid"])) == known
@@ -55,7 +55,7 @@ def alive(facts: Mapping[str, Any]) -> bool:
 
 
 def dying(facts: Mapping[str, Any]) -> bool:
-    """Say whether the process that `describe` described was killed but is not gone yet: it gives its memory back."""
+    """Return whether the described process was killed but still exists, releasing its memory."""
     if not alive(facts):
         return False
     try:
@@ -67,7 +67,7 @@ def dying(facts: Mapping[str, Any]) -> bool:
 
 
 def is_dying(stat: bytes, status: bytes) -> bool:
-    """Say whether a process is on its way out, or has a SIGKILL that it could not obey yet.
+    """Return whether a process is exiting, or has a pending SIGKILL.
 
     Args:
         stat: Its ``/proc/PID/stat``.
@@ -82,7 +82,7 @@ def is_dying(stat: bytes, status: bytes) -> bool:
 
 
 def end(processes: List[Mapping[str, Any]], seconds: float) -> List[int]:
-    """Kill those that are still alive and wait until they are gone; return their process ids."""
+    """Kill the processes that are still alive and wait until they are gone; return their ids."""
     ended = []
     for facts in processes:
         if alive(facts):
@@ -105,12 +105,13 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class RunLock:
-    """Holds an exclusive `flock` on ``OUT/run.lock`` until `close` or the death of the process and its helpers.
+    """Holds an exclusive `flock` on ``OUT/run.lock`` until `close` or the end of its processes.
 
-    The kernel drops it with the processes, however they end, so there is no stale lock to clean. The writer process
-    shares it: as long as it lives, nobody else looks for the newest checkpoint. Where its trainer is dead (killed a
-    moment ago), it is ended here first: a writer of a dead attempt must not publish behind our back. Children made
-    by fork (data loader workers) close their copy, or an orphaned worker would lock out the next launch.
+    The kernel drops it with the processes, however they end, so there is no stale lock to clean.
+    The writer process shares it: while it lives, no other launch looks for the newest checkpoint.
+    If its trainer is dead (killed a moment ago), the writer is ended here first: a writer of a dead
+    attempt must not publish later. Children made by fork (data loader workers) close their copy, or
+    an orphaned worker would lock out the next launch.
 
     Attributes:
         exclusive: Whether the file system has locks at all.
@@ -156,7 +157,7 @@ class RunLock:
         return self._fd
 
     def note_helper(self, pid: int) -> None:
-        """Remember a helper process, for the next attempt to end if it outlives us."""
+        """Record a helper process, so that the next attempt can end it if it outlives us."""
         self._facts["helpers"].append(describe(pid))
         self._sign()
 
@@ -171,7 +172,7 @@ class RunLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in _NO_LOCKS:
-                self.exclusive = False  # better to train unguarded than not at all
+                self.exclusive = False  # better to train without a lock than not at all
                 return True
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
@@ -179,7 +180,7 @@ class RunLock:
         return True
 
     def _fence(self, former: Mapping[str, Any]) -> None:
-        """End the helpers of an attempt that is dead itself."""
+        """End the helpers of a dead attempt."""
         if former and not alive(former):
             self.fenced = end(list(former.get("helpers", [])), _FENCE_S)
             self._orphaned = True
@@ -187,7 +188,7 @@ class RunLock:
     _orphaned = False
 
     def _wait(self, former: Mapping[str, Any]) -> bool:
-        """Wait for the lock where whoever holds it is dead, or will be: it may take a while to give its memory back."""
+        """Wait for the lock if its holder is dead or exiting, which may take a while."""
         begun = time.monotonic()
         while not self._try():
             if not self._orphaned:
@@ -208,7 +209,7 @@ class RunLock:
     def _sign(self) -> None:
         text = (json.dumps(self._facts) + "\n").encode()
         try:
-            # In one piece: whoever is refused the lock meanwhile must not find nobody there.
+            # In one write: another launch that is refused the lock must not find an empty file.
             os.pwrite(self._fd, text.ljust(os.fstat(self._fd).st_size), 0)
             os.ftruncate(self._fd, len(text))
         except OSError:

@@ -1,12 +1,12 @@
-"""The manifest of a checkpoint: its files, their lengths and checksums; and comparing with it.
+"""The manifest of a checkpoint: its files, their lengths and checksums; and its verification.
 
-Standard library only, so that listing and verifying never waits for `import torch`, and the writer process never
-imports it.
+Standard library only, so that listing and verifying never waits for `import torch`, and the writer
+process never imports it.
 
-CRC-32 of 16 MiB chunks: it finds every single flipped bit and every burst of up to 32 bits, zlib computes it at 6 GB/s
-a core without holding the GIL, and chunks are checked side by side. It guards against disks and cables, not against
-people: nothing that is read back is ever executed (see `rgt_train.checkpoint.encoding`), so that there is nothing to
-gain by forging it.
+CRC-32 of 16 MiB chunks: it finds every single flipped bit and every burst of up to 32 bits, zlib
+computes it at 6 GB/s per core without holding the GIL, and chunks are checked in parallel. It
+protects against disks and cables, not against people: no content is ever executed (see
+`rgt_train.checkpoint.encoding`), so that forging it gains nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rgt_train.exits import UsageError
 CHUNK = 16 << 20
 """Bytes under one checksum."""
 _PIECE = 1 << 20
-"""Bytes that are read and summed up at a time: they stay in the cache of a core between the two."""
+"""Bytes that are read and summed at a time: they stay in the cache of a core between the two."""
 _MOST_THREADS = 8
 
 
@@ -38,18 +38,18 @@ def crc32s(view: memoryview) -> List[str]:
 
 
 def crc32_in(path: str, begin: int, length: int) -> Tuple[str, int]:
-    """Return the CRC-32 of `length` bytes of a file from `begin` on, and how many there were.
+    """Return the CRC-32 of `length` bytes of a file from `begin` on, and the number of bytes read.
 
-    They are read, not mapped: a sector that cannot be read is an error then, not the end of the process (SIGBUS).
+    They are read, not mapped: a sector that cannot be read is an error then, not the end of the
+    process (SIGBUS).
 
     Raises:
-        OSError: It cannot be opened, or not be read.
+        OSError: It cannot be opened or read.
     """
     found = done = 0
     buffer = memoryview(bytearray(min(_PIECE, length)))
-    fd = diskio.open_file(
-        path
-    )  # one for each piece of work: their read-ahead does not disturb each other
+    # one descriptor per piece of work: their read-ahead does not interfere
+    fd = diskio.open_file(path)
     try:
         while done < length:
             piece = buffer[: length - done]
@@ -68,7 +68,7 @@ def facts(view: memoryview, *, sha256: bool = False) -> Dict[str, Any]:
 
     Args:
         view: Contiguous bytes.
-        sha256: Whether to add one digest of the whole, for whoever compares copies of the file.
+        sha256: Whether to add a digest of the whole file, for comparing copies of it.
     """
     found: Dict[str, Any] = {"size": len(view), "crc32": crc32s(view), "chunk": CHUNK}
     if sha256:
@@ -77,7 +77,7 @@ def facts(view: memoryview, *, sha256: bool = False) -> Dict[str, Any]:
 
 
 def spare_threads() -> int:
-    """Return how many threads are worth using on this machine while nothing else runs."""
+    """Return how many threads are useful on this machine while nothing else runs."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:
@@ -133,11 +133,14 @@ T = TypeVar("T")
 
 
 class Damaged(Exception):
-    """A checkpoint is incomplete, or a byte of it is not what was written; the text says where."""
+    """A checkpoint is incomplete, or a byte of it is not the one written.
+
+    The message says where.
+    """
 
 
 class Foreign(UsageError):
-    """A checkpoint that is intact but of a format this version does not read; it must not be passed over."""
+    """A checkpoint that is intact but of an unknown format; it must not be skipped."""
 
 
 def encode(step: int, files: Mapping[str, Mapping[str, Any]], about: Mapping[str, Any]) -> bytes:
@@ -145,8 +148,8 @@ def encode(step: int, files: Mapping[str, Mapping[str, Any]], about: Mapping[str
 
     Args:
         step: Optimizer steps done.
-        files: Name → what `rgt_train.checkpoint.manifest.facts` says of it.
-        about: Further facts a person or a tool may want (epoch, torch version, best metric, …).
+        files: Name → facts from `rgt_train.checkpoint.manifest.facts`.
+        about: Further facts for a person or a tool (epoch, torch version, best metric, …).
     """
     body: Dict[str, Any] = {
         **about,
@@ -162,11 +165,12 @@ def read(directory: StrPath, pauses: Optional[Sequence[float]] = None) -> Dict[s
 
     Args:
         directory: The checkpoint.
-        pauses: Seconds between the attempts to read it; None for those of `rgt_train.checkpoint.diskio`.
+        pauses: Seconds between the attempts to read it; None for those of
+            `rgt_train.checkpoint.diskio`.
 
     Raises:
         Damaged: It is missing or altered.
-        Unreadable: The disk does not say what is in it.
+        Unreadable: The disk cannot return its content.
         Foreign: It is intact and of another format.
     """
     place = os.fspath(directory)
@@ -180,7 +184,7 @@ def read(directory: StrPath, pauses: Optional[Sequence[float]] = None) -> Dict[s
 
 
 def length(body: Mapping[str, Any]) -> int:
-    """Return the bytes of the file that the manifest `body` was read from."""
+    """Return the length of the file from which the manifest `body` was read."""
     return len(checkpoint_names.encode_manifest(body))
 
 
@@ -204,7 +208,7 @@ def parse(raw: bytes, where: str) -> Dict[str, Any]:
 
 
 class Verified:
-    """A checkpoint of which every byte has been looked at; its files stay mapped until `release`.
+    """A checkpoint whose every byte was verified; its files stay mapped until `release`.
 
     Attributes:
         body: The manifest.
@@ -241,7 +245,7 @@ class Verified:
         except OSError as error:
             if error.errno != errno.ENODEV:
                 raise
-            # A file system in user space that maps nothing: into memory of our own.
+            # A file system in user space without mmap: read into memory of our own.
             mapped = mmap.mmap(-1, size)
             diskio.read_into(fd, 0, memoryview(mapped))
         self._maps.append(mapped)
@@ -251,16 +255,16 @@ class Verified:
 def open_verified(directory: StrPath, only: Optional[Container[str]] = None) -> Verified:
     """Compare every byte of the checkpoint in `directory` with its checksum, and map its files.
 
-    It is read first and mapped then: a sector that cannot be read is an error of a call, but the end of a process that
-    touches it in a mapping (SIGBUS).
+    The files are read before they are mapped: a sector that cannot be read is an error of a call,
+    but kills a process that touches it in a mapping (SIGBUS).
 
     Args:
         directory: The checkpoint.
-        only: Names of the files to look at, where several processes share the work; None for all.
+        only: Names of the files to verify, if several processes share the work; None for all.
 
     Raises:
         Damaged: The first file that is missing, short, long or altered.
-        Unreadable: The disk does not say what is in it.
+        Unreadable: The disk cannot return its content.
         Foreign: It is of another format.
     """
     place = os.fspath(directory)
@@ -283,12 +287,12 @@ def verify(
 
     Args:
         directory: The checkpoint.
-        threads: How many check at a time; None for as many as there are cores.
+        threads: Number of threads that check; None for one per core.
         only: As in `open_verified`.
 
     Raises:
         Damaged: The first file that is missing, short, long or altered.
-        Unreadable: The disk does not say what is in it.
+        Unreadable: The disk cannot return its content.
         Foreign: It is of another format.
     """
     place = os.fspath(directory)
@@ -302,7 +306,7 @@ def verify(
 
 
 def _checks(place: str, name: str, facts: Mapping[str, Any]) -> List[Callable[[], None]]:
-    """Return what compares each chunk of a file with its checksum, after a look at the lengths."""
+    """Check the lengths, and return the tasks that compare each chunk with its checksum."""
     path = os.path.join(place, name)
     size, chunk, expected = facts["size"], facts["chunk"], facts["crc32"]
     there = _asked(place, name, path, lambda: os.stat(path).st_size)
@@ -328,7 +332,7 @@ def _checks(place: str, name: str, facts: Mapping[str, Any]) -> List[Callable[[]
 
 
 def _asked(place: str, name: str, path: str, ask: Callable[[], T]) -> T:
-    """Return what the disk answers about a file of the checkpoint `place`."""
+    """Return the answer of the disk about a file of the checkpoint `place`."""
     try:
         return diskio.patiently(path, ask)
     except OSError as error:

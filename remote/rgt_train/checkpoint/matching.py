@@ -1,12 +1,14 @@
-"""Compares a saved state with the present one: names, flags and values of weights, moments and averages.
+"""Compares a saved state with the present one: names, flags and values of its tensors.
 
-`DistributedDataParallel` puts ``module.`` before every name, `torch.compile` puts ``_orig_mod.`` before or into it. A
-checkpoint has the names of the bare model, so that it fits with and without them. Only what a wrapper really added is
-taken away: a layer that a person called ``module`` keeps its name.
+`DistributedDataParallel` puts ``module.`` before every name, `torch.compile` puts ``_orig_mod.``
+before or into it. A checkpoint has the names of the bare model, so that it fits with and without
+them. Only the prefix that a wrapper really added is removed: a layer that a person called
+``module`` keeps its name.
 
-Every library has a form of its own: ours has a mapping ``average``, `torch.optim.swa_utils.AveragedModel` is a module
-whose names begin with ``module.``, others have a mapping ``shadow`` or the names at the top. What they have in common
-are the names of the model's own weights, so these are looked for.
+Every library stores averages in its own form: ours has a mapping ``average``,
+`torch.optim.swa_utils.AveragedModel` is a module whose names begin with ``module.``, others have a
+mapping ``shadow`` or the names at the top. All of them contain the names of the model's own
+weights, so these are searched for.
 """
 
 from __future__ import annotations
@@ -55,9 +57,10 @@ def bare_names(model: torch.nn.Module) -> Dict[str, str]:
 
 
 def stripped(model: torch.nn.Module, keys: Iterable[str]) -> Dict[str, str]:
-    """Return key → the key without what wrappers in `model` have added to it.
+    """Return key → the key without the parts that wrappers in `model` have added to it.
 
-    The names of parameters and buffers are not always keys of the state: some wrappers take their part out of those.
+    The names of parameters and buffers are not always keys of the state: some wrappers remove their
+    part from those.
     """
     added = _added_prefixes(model)
     return {key: _bare(key, added) for key in keys}
@@ -73,7 +76,7 @@ def parameters(model: torch.nn.Module) -> List[Tuple[str, torch.nn.Parameter]]:
 def compare(
     saved: Mapping[str, torch.Tensor], here: Mapping[str, torch.Tensor], names: Mapping[str, str]
 ) -> List[str]:
-    """Return what keeps the tensors `saved` from fitting those that are `here`, a line each; empty if nothing.
+    """Return the reasons why the tensors `saved` do not fit `here`, a line each; empty if they fit.
 
     Args:
         saved: Bare name → tensor.
@@ -108,7 +111,7 @@ def compare(
 
 
 def _added_prefixes(model: torch.nn.Module) -> List[Tuple[str, str]]:
-    """Return (path of a wrapper, component that it adds behind its path), the outermost first."""
+    """Return (path of a wrapper, component it adds after its path), the outermost first."""
     found = []
     for path, module in model.named_modules(remove_duplicate=False):
         for kind in type(module).__mro__:
@@ -135,7 +138,7 @@ _SHOWN = 3
 
 
 def flags(models: Mapping[str, torch.nn.Module]) -> Dict[str, List[str]]:
-    """Return model → names of its parameters that take no gradient."""
+    """Return model → names of its parameters without gradient."""
     return {
         name: [key for key, parameter in parameters(model) if not parameter.requires_grad]
         for name, model in models.items()
@@ -145,7 +148,10 @@ def flags(models: Mapping[str, torch.nn.Module]) -> Dict[str, List[str]]:
 def put_back(
     models: Mapping[str, torch.nn.Module], saved: Mapping[str, Sequence[str]]
 ) -> List[str]:
-    """Let the parameters take gradients as they did when `flags` was asked; return what that changed, in words."""
+    """Restore which parameters need gradients, as `flags` returned it.
+
+    Return the changes in words.
+    """
     changed: Dict[bool, List[str]] = {False: [], True: []}
     for name, frozen in saved.items():
         for key, parameter in parameters(models[name]):
@@ -159,7 +165,7 @@ def put_back(
 
 
 def unlock(models: Mapping[str, torch.nn.Module], names: Container[str]) -> None:
-    """Let the parameters `names` take gradients, whatever is wanted of them later."""
+    """Let the parameters `names` take gradients temporarily."""
     for model in models.values():
         for key, parameter in parameters(model):
             if key in names:
@@ -173,11 +179,11 @@ def _words(how: str, names: Sequence[str]) -> str:
 
 
 def uncast(optimizer: Any, saved: Mapping[str, Any]) -> None:
-    """Put tensors of the state `saved` that `optimizer` took over with another dtype back as they were.
+    """Restore the dtype of tensors that `optimizer` cast while loading the state `saved`.
 
-    ``torch.optim.Optimizer.load_state_dict`` casts every tensor of a parameter's state to the dtype of the parameter
-    (torch 2.13, ``_process_value_according_to_param_policy``): 32-bit master weights of a bfloat16 model would come
-    back with 16 bits.
+    ``torch.optim.Optimizer.load_state_dict`` casts every tensor of a parameter's state to the dtype
+    of the parameter (torch 2.13, ``_process_value_according_to_param_policy``): 32-bit master
+    weights of a bfloat16 model would be restored with 16 bits.
     """
     here, there = getattr(optimizer, "param_groups", ()), saved.get("param_groups", ())
     for group, old in zip(here, there):
@@ -189,11 +195,11 @@ def uncast(optimizer: Any, saved: Mapping[str, Any]) -> None:
 
 
 def differences(saved: Any, here: Any, name: str) -> Optional[str]:
-    """Return which tensors of the state `saved` are others in the state `here`, in words; None if none.
+    """Return which tensors of the state `saved` differ in the state `here`; None if none do.
 
     Args:
-        saved: What an object was given.
-        here: What it says its state is now.
+        saved: The state that was given to the object.
+        here: The state that the object returns now.
         name: The object.
     """
     found = list(_differences(saved, here, name))
@@ -235,12 +241,12 @@ def _difference(saved: torch.Tensor, here: Any) -> str:
 
 
 def _raw(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the bytes: a NaN equals itself then, and -0.0 is not 0.0."""
+    """Return the bytes: as bytes a NaN equals itself, and -0.0 differs from 0.0."""
     return tensor.detach().cpu().reshape(-1).view(torch.uint8)
 
 
 def _uncast(saved: Any, found: Any) -> Any:
-    """Return `found` with the tensors of `saved` where the dtype is another one."""
+    """Return `found` with the tensors of `saved` if the dtype differs."""
     if isinstance(saved, torch.Tensor) and isinstance(found, torch.Tensor):
         if saved.dtype == found.dtype:
             return found
@@ -258,7 +264,7 @@ Weights = Dict[str, torch.Tensor]
 PART = "ema"
 """The part of a run that keeps averages; ``ema.NAME`` where it was given several."""
 _PREFIXES = ("module.", "_orig_mod.", "ema_model.")
-"""What wrappers and keepers of averages put before a name."""
+"""Prefixes that wrappers and averaging libraries add to a name."""
 _DEPTH = 2
 _MOST_LEFT = 4
 
@@ -271,14 +277,15 @@ def parts(objects: Mapping[str, Any]) -> List[str]:
 def replaced(
     models: Mapping[str, Weights], states: Mapping[str, Any]
 ) -> Tuple[Dict[str, Weights], str]:
-    """Return the weights with the averaged ones in place of those that were trained, and what they are, in words.
+    """Return the weights with the averaged ones replacing the trained ones, and a description.
 
     Args:
         models: The trained weights by model.
         states: The saved state of each part that keeps averages.
 
     Raises:
-        UsageError: Averages are kept in a form without names, or it is open which model they belong to.
+        UsageError: Averages are stored in a form without names, or the model they belong to is
+            ambiguous.
     """
     found: Dict[str, Weights] = {}
     for part, state in states.items():
@@ -293,7 +300,7 @@ def replaced(
 
 
 def _model_of(part: str, state: Any, models: Mapping[str, Weights]) -> str:
-    """Return the model whose averages a part keeps: that of its name, else the one whose names it has."""
+    """Return the model whose averages a part keeps: by the part's name, or by its weight names."""
     own = part[len(PART) + 1 :]
     fitting = [
         name for name in ([own] if own in models else models) if by_name(state, models[name])
@@ -309,12 +316,12 @@ def _model_of(part: str, state: Any, models: Mapping[str, Weights]) -> str:
 
 
 def by_name(state: Any, model: Mapping[str, torch.Tensor], depth: int = _DEPTH) -> Weights:
-    """Return the tensors in `state` with name and shape of weights of `model`, from the place that has most of them.
+    """Return the tensors in `state` that match weights of `model`, from the best matching mapping.
 
     Args:
-        state: What a part that keeps averages was saved as.
+        state: The saved state of a part that keeps averages.
         model: The weights by name.
-        depth: How many mappings within mappings to look into.
+        depth: How many nested mappings to search.
     """
     if not isinstance(state, Mapping):
         return {}

@@ -1,4 +1,4 @@
-"""The trainer's side of the mirror: copies checkpoints there in the background, and fetches them at a start."""
+"""The trainer's side of the mirror: copies checkpoints in the background, fetches at a start."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from rgt_train.exits import UsageError
 from rgt_train.tracking.report import Report
 
 RETRY_S = 30.0
-"""Seconds between attempts while the mirror does not take anything."""
+"""Seconds between attempts while the mirror accepts nothing."""
 POLL_S = 0.02
 ALIVE_S = 5.0
-"""Seconds between two signs of life while a checkpoint is brought from the mirror."""
+"""Seconds between two signs of life while a checkpoint is fetched from the mirror."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class _Errand:
 class Mirror:
     """Keeps a second copy of the newest checkpoint and of ``best``.
 
-    One copy at a time; what comes meanwhile replaces what waits. A failure is told, never stops the training, and is
-    tried again.
+    One copy runs at a time; a new checkpoint replaces the waiting one. A failure is reported, never
+    stops the training, and is retried.
 
     Args:
         url: A path or an fsspec URL.
-        store: What is mirrored.
-        report: Where it is told.
+        store: The checkpoints to mirror.
+        report: Receives messages.
         started: Called with the process id of the helper.
         on_wait: Called every few seconds of a long wait for the mirror.
 
@@ -65,17 +65,20 @@ class Mirror:
         self._retry_at = 0.0
         self._failing = False
         self._launch = os.urandom(8).hex()
-        """Name of this launch: the mirror is held by one at a time."""
+        """Name of this launch: one launch at a time holds the mirror."""
         self._held = False
 
     def fetch_newer(self, local: Optional[int]) -> Optional[str]:
-        """Bring the newest good checkpoint of the mirror here if it is newer than step `local`; return its path.
+        """Fetch the newest good checkpoint of the mirror if it is newer than step `local`.
 
-        ``best`` comes too where there is none here, or a damaged one.
+        Return its path.
+
+        ``best`` is fetched too if it is missing or damaged here.
 
         Raises:
-            UsageError: The mirror cannot be used at all (a mistake in the URL, a missing library), belongs to another
-                run, or does not answer while there is nothing here: starting anew might leave behind what it has.
+            UsageError: The mirror cannot be used at all (a wrong URL, a missing library), belongs
+                to another run, or does not answer while nothing is here: a fresh start might ignore
+                its checkpoints.
         """
         answer = self._ask({"do": "download", "attempt": self._store.attempt, "local": local})
         if "error" not in answer:
@@ -99,7 +102,7 @@ class Mirror:
         return None
 
     def forget(self, first: int) -> None:
-        """Delete what a rollback gives up, from step `first` on: it must not come back from here.
+        """Delete the checkpoints that a rollback gives up, from step `first` on, for good.
 
         Raises:
             UsageError: It could not be deleted.
@@ -111,7 +114,7 @@ class Mirror:
             )
 
     def offer(self, saved: Checkpoint) -> None:
-        """Copy a checkpoint that is on the disk now, when its turn comes."""
+        """Queue the copy of a checkpoint that is on the disk."""
         kind = "best" if saved.path == self._store.best else "step"
         attempt = int(saved.manifest.get("attempt", self._store.attempt))
         name = (
@@ -123,50 +126,52 @@ class Mirror:
     def offer_files(
         self, step: int, name: str, files: Mapping[str, str], note: bytes, keep: Sequence[int]
     ) -> None:
-        """Copy a checkpoint of another trainer when its turn comes.
+        """Queue the copy of another trainer's checkpoint.
 
         Args:
-            step: The step it is of.
-            name: What it is called there.
+            step: The step of the checkpoint.
+            name: Its name in the mirror.
             files: Name in the manifest → path.
             note: Its manifest.
-            keep: Steps that stay there beside what the policy keeps.
+            keep: Steps that stay there besides the ones that the policy keeps.
         """
         more = {"files": dict(files), "manifest": note.decode(), "keep": list(keep)}
         waiting = self._waiting.get("step")
-        if waiting is not None and waiting.step in keep:  # the best has not had its turn yet
+        if waiting is not None and waiting.step in keep:  # the best one is still waiting
             self._waiting["best"] = waiting
         self._waiting["step"] = _Errand("", name, step, more)
         self.poll()
 
     def offer_all(self, loaded: Optional[Checkpoint]) -> None:
-        """Copy what a dead attempt may not have got to: the checkpoint it left, and ``best``."""
+        """Queue checkpoints that a dead attempt may not have copied: its last one, and ``best``."""
         if loaded is not None and loaded.path != self._store.best:
             self.offer(loaded)
         if os.path.isdir(self._store.best):
             self.offer(describe(self._store.best, manifest.read(self._store.best)))
 
     def offer_logs(self, step: int) -> None:
-        """Copy the logs once more, now that the last line of this launch is in them; not to a mirror that fails."""
+        """Copy the logs again, with the last line of this launch, unless the mirror fails."""
         if not self._failing:
             self._waiting["logs"] = _Errand("", "the end of the logs", step)
             self.poll()
 
     def poll(self) -> None:
-        """Hear how the copy in flight went, and begin the next one."""
+        """Read the result of the copy in flight, and begin the next one."""
         if self._current is not None:
             self._hear()
         if self._current is None and self._waiting and time.monotonic() >= self._retry_at:
-            # A step may count on the best it knows of, and the logs come last.
+            # A step relies on the best one it references, and the logs come last.
             kind = next(kind for kind in ("best", "step", "logs") if kind in self._waiting)
             self._begin(kind, self._waiting.pop(kind))
 
     def finish(self, seconds: float, wait: Callable[[float], bool]) -> bool:
-        """Wait up to `seconds` until everything is there; say what is not. Returns whether it is.
+        """Wait up to `seconds` until all copies are there.
+
+        Report the missing ones, return if none are.
 
         Args:
             seconds: How long.
-            wait: Sleeps for so many seconds; True ends the waiting.
+            wait: Sleeps for the given seconds; True ends the waiting.
         """
         deadline, told = time.monotonic() + seconds, False
         while self._current or self._waiting:

@@ -1,6 +1,7 @@
-"""Where a mirror can be: a directory, or a prefix in an object store.
+"""Possible places of a mirror: a directory, or a prefix in an object store.
 
-An object store has no rename. A directory counts as complete once its manifest is there, and that is written last.
+An object store has no rename. A directory counts as complete once it has its manifest, which is
+written last.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rgt_train.exits import UsageError
 
 MANIFEST = manifest.NAME
 OWNER = "owner.json"
-"""Beside the directories: whose mirror it is (see `rgt_train.checkpoint.mirror_worker`)."""
+"""Next to the directories: the owner of the mirror (see `rgt_train.checkpoint.mirror_worker`)."""
 PIECE = 4 << 20
 """Bytes that are read or written at a time."""
 _STEP = re.compile(r"step-(\d{8,})-a(\d+)(?:\.(\d+))?\Z")
@@ -26,10 +27,12 @@ _BEST = re.compile(r"best-(\d{8,})-a(\d+)(?:\.(\d+))?\Z")
 
 
 class Place(Protocol):
-    """Directories of files somewhere else. Every method raises `OSError` where the place does not answer.
+    """A remote set of directories of files.
+
+    Every method raises `OSError` if the place does not answer.
 
     Attributes:
-        url: Where it is, for a person.
+        url: Its address, for a person.
     """
 
     url: str
@@ -38,22 +41,25 @@ class Place(Protocol):
         """Return the names of the complete directories: those that have a manifest."""
 
     def put(self, name: str, files: Mapping[str, BinaryIO]) -> None:
-        """Copy `files` into the new directory `name`, the manifest last; replaces what a dead copy left there."""
+        """Copy `files` into the new directory `name`, the manifest last.
+
+        Replace a dead copy's remains.
+        """
 
     def read(self, name: str, file: str) -> Iterator[bytes]:
-        """Yield the content of a file, from where it is kept and not from a cache of ours."""
+        """Yield the content of a file, from the storage and not from a local cache."""
 
     def drop(self, name: str) -> None:
         """Delete a directory, the manifest first."""
 
     def sweep(self) -> None:
-        """Delete what copies that were killed left half done, or half deleted."""
+        """Delete the partial copies and deletions of killed processes."""
 
     def note(self, file: str = OWNER) -> bytes:
-        """Return what `mark` wrote last; empty where there is nothing."""
+        """Return what `mark` wrote last; empty if there is nothing."""
 
     def mark(self, content: bytes, file: str = OWNER) -> None:
-        """Store `content` next to the directories, replacing what is there under that name."""
+        """Store `content` next to the directories, replacing a file with that name."""
 
 
 def steps(names: List[str]) -> List[Item]:
@@ -62,15 +68,16 @@ def steps(names: List[str]) -> List[Item]:
 
 
 def bests(names: List[str]) -> List[Item]:
-    """Return the best checkpoints among `names`, the one that counts last.
+    """Return the best checkpoints among `names`, the current one last.
 
-    That is the best of the last launch: one of a later step may be of a time that a rollback gave up.
+    That is the best of the last launch: a best of a later step may come from a time that a rollback
+    gave up.
     """
     return sorted(_items(names, _BEST), key=lambda item: (item.attempt, item.step, item.serial))
 
 
 def is_ours(name: str) -> bool:
-    """Say whether `name` is that of a checkpoint in a mirror."""
+    """Return whether `name` is the name of a checkpoint in a mirror."""
     return bool(_STEP.match(name) or _BEST.match(name))
 
 
@@ -78,12 +85,12 @@ def check(place: Place, name: str, expected: Mapping[str, Mapping[str, object]])
     """Read a directory back and compare every byte.
 
     Args:
-        place: Where it is.
-        name: Its name.
-        expected: The ``files`` of its manifest as they are at the source.
+        place: The mirror.
+        name: The directory.
+        expected: The ``files`` of its manifest as at the source.
 
     Raises:
-        Damaged: A file is not what was copied.
+        Damaged: A file differs from the copied one.
     """
     for file, facts in expected.items():
         size, sums = _sums(place.read(name, file))
@@ -95,8 +102,8 @@ def fetch(place: Place, name: str, target: str) -> None:
     """Copy a directory to the new local directory `target`, fsynced.
 
     Raises:
-        OSError: It could not be read, or not be written.
-        Damaged: It is not whole there.
+        OSError: It could not be read or written.
+        Damaged: It is incomplete there.
     """
     remove(target)
     os.mkdir(target)
@@ -125,7 +132,7 @@ def _write(path: str, pieces: Iterator[bytes]) -> None:
 
 
 def _sums(pieces: Iterator[bytes]) -> Tuple[int, List[str]]:
-    """Return the size and the checksums of a stream, by the chunks a manifest has."""
+    """Return the size and the checksums of a stream, by the chunks of a manifest."""
     import zlib
 
     sums: List[str] = []
@@ -156,14 +163,15 @@ def _items(names: List[str], pattern: "re.Pattern[str]") -> List[Item]:
 
 
 class Folder:
-    """A directory; it is made where its parent exists.
+    """A directory; it is made if its parent exists.
 
     Args:
-        path: Where it is.
+        path: Its path.
 
     Raises:
         UsageError: It is not absolute, or something else is there.
-        OSError: It cannot be made: a volume that is not mounted must not be replaced by an empty directory.
+        OSError: It cannot be made: a volume that is not mounted must not be replaced by an empty
+            directory.
     """
 
     def __init__(self, path: str) -> None:
@@ -192,7 +200,7 @@ class Folder:
             for file, source in files.items():
                 self._copy(source, os.path.join(temporary, file))
             fsync_dir(temporary)
-            if os.path.lexists(target):  # the same name again: a copy of it that was found wanting
+            if os.path.lexists(target):  # the same name again: its earlier copy was found to be bad
                 self.drop(name)
             os.rename(temporary, target)
             fsync_dir(self.url)
@@ -204,7 +212,7 @@ class Folder:
         """Yield the content of a file."""
         fd = os.open(os.path.join(self.url, name, file), os.O_RDONLY)
         try:
-            if hasattr(os, "posix_fadvise"):  # from the disk, where the system lets go of its copy
+            if hasattr(os, "posix_fadvise"):  # from the disk, if the system drops its cached copy
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             while True:
                 piece = os.read(fd, PIECE)
@@ -223,7 +231,7 @@ class Folder:
         remove(aside)
 
     def sweep(self) -> None:
-        """Delete what copies that were killed left half done, or half deleted."""
+        """Delete the partial copies and deletions of killed processes."""
         for name in os.listdir(self.url):
             if any(
                 name.startswith(kind) and is_ours(name[len(kind) :]) for kind in (".tmp-", ".old-")
@@ -231,16 +239,16 @@ class Folder:
                 remove(os.path.join(self.url, name))
 
     def note(self, file: str = OWNER) -> bytes:
-        """Return what `mark` wrote last; empty where there is nothing."""
+        """Return what `mark` wrote last; empty if there is nothing."""
         try:
             with open(os.path.join(self.url, file), "rb") as opened:
                 return opened.read()
         except FileNotFoundError:
-            os.stat(self.url)  # a volume that went away is no mirror without an owner
+            os.stat(self.url)  # a missing volume is not a mirror without an owner
             return b""
 
     def mark(self, content: bytes, file: str = OWNER) -> None:
-        """Store `content` next to the directories, replacing what is there under that name."""
+        """Store `content` next to the directories, replacing a file with that name."""
         replace_file(os.path.join(self.url, file), content)
 
     @staticmethod
@@ -261,11 +269,11 @@ class Objects:
     """A prefix in an object store.
 
     Args:
-        url: ``scheme://bucket/prefix``; credentials come from where the library looks for them (environment,
-            instance role), never from the URL.
+        url: ``scheme://bucket/prefix``; the library finds credentials (environment, instance role),
+            never in the URL.
 
     Raises:
-        UsageError: fsspec, or what it needs for this scheme, is not installed.
+        UsageError: fsspec, or its package for this scheme, is not installed.
         OSError: The store does not answer.
     """
 
@@ -304,14 +312,14 @@ class Objects:
                 yield piece
 
     def drop(self, name: str) -> None:
-        """Delete a directory, the manifest first: half of it must not count."""
+        """Delete a directory, the manifest first: a partial one must not count."""
         folder = f"{self._root}/{name}"
         for path in (f"{folder}/{MANIFEST}", folder):
             if _told(lambda path=path: self._fs.exists(path)):
                 _told(lambda path=path: self._fs.rm(path, recursive=True))
 
     def sweep(self) -> None:
-        """Delete what copies that were killed left half done, or half deleted: what has no manifest."""
+        """Delete the remains of killed copies and deletions: directories without a manifest."""
         try:
             found = _told(lambda: self._fs.ls(self._root, detail=False))
         except FileNotFoundError:
@@ -322,7 +330,7 @@ class Objects:
                 self.drop(name)
 
     def note(self, file: str = OWNER) -> bytes:
-        """Return what `mark` wrote last; empty where there is nothing."""
+        """Return what `mark` wrote last; empty if there is nothing."""
         try:
             found: bytes = _told(lambda: self._fs.cat_file(f"{self._root}/{file}"))
         except FileNotFoundError:
@@ -330,7 +338,7 @@ class Objects:
         return found
 
     def mark(self, content: bytes, file: str = OWNER) -> None:
-        """Store `content` next to the directories, replacing what is there under that name."""
+        """Store `content` next to the directories, replacing a file with that name."""
         _told(lambda: self._fs.pipe_file(f"{self._root}/{file}", content))
 
     def _put(self, path: str, source: BinaryIO) -> None:
@@ -343,7 +351,7 @@ class Objects:
 
 
 def _told(work: Any) -> Any:
-    """Return ``work()``; what the store's own library raises becomes an `OSError`.
+    """Return ``work()``; errors of the store's own library become an `OSError`.
 
     Raises:
         OSError: The store refused, or did not answer.
@@ -360,7 +368,7 @@ def open_place(url: str) -> Place:
     """Return the place at `url`: a path, or ``scheme://…`` for fsspec.
 
     Raises:
-        UsageError: fsspec, or its part for this scheme, is not installed, or the URL is not understood.
+        UsageError: fsspec, or its package for this scheme, is not installed, or the URL is invalid.
         OSError: It cannot be reached.
     """
     if "://" in url and not url.startswith("file://"):

@@ -1,14 +1,17 @@
-"""The mirror process: copies published checkpoints, reads them back, and fetches them for a wiped disk.
+"""The mirror process: copies checkpoints, reads them back, and fetches them for a wiped disk.
 
-A process of its own, so that a slow network neither holds up the training nor the next save, and the libraries of an
-object store neither draw the training's random numbers nor start threads beside it. It dies with its trainer.
+A separate process, so that a slow network delays neither the training nor the next save, and the
+libraries of an object store neither draw the training's random numbers nor start threads in its
+process. It ends with its trainer.
 
-A run gets a name when its mirror is first used, kept in ``OUT/run-id`` and, with the launch that writes, in the file
-``owner.json`` of the mirror. A launch with an empty directory takes the name over: that is how a wiped disk comes home.
-A launch whose directory belongs to another run is refused. The last launch that came holds the mirror; one that still
-runs somewhere else is told so at its next copy, and changes nothing there any more.
+A run gets a name when its mirror is first used, stored in ``OUT/run-id`` and, with the launch that
+writes, in the file ``owner.json`` of the mirror. A launch with an empty directory adopts the name,
+which restores a wiped disk. A launch whose directory belongs to another run is refused. The last
+launch holds the mirror; an earlier one that still runs elsewhere is refused at its next copy, and
+changes nothing there any more.
 
-``ledger.jsonl`` and ``metrics.jsonl`` go with the checkpoints, whole: a wiped box keeps its failure count and curves.
+``ledger.jsonl`` and ``metrics.jsonl`` are copied completely with the checkpoints: a wiped box keeps
+its failure count and curves.
 """
 
 from __future__ import annotations
@@ -46,18 +49,18 @@ from rgt_train.tracking import report, run_log
 
 ID_FILE = "run-id"
 PROVEN = os.path.join(".rgt", "proven")
-"""Where the checksums of another trainer's checkpoints are, in the run directory."""
+"""Folder of the checksums of another trainer's checkpoints, in the run directory."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds a mirror.
+    """The holder of a mirror.
 
     Attributes:
         run: Name of the run, the same for all its launches.
         launch: Name of the launch that may write.
         where: Host and run directory of that launch, for a person.
-        since: When it came, seconds since 1970.
+        since: Its arrival, seconds since 1970.
     """
 
     run: str
@@ -71,7 +74,7 @@ class Owner:
 
 
 def check(place: Place, out: str, launch: str, *, held: bool) -> Optional[Owner]:
-    """See that the run in `out` may write to `place`.
+    """Check that the run in `out` may write to `place`.
 
     Args:
         place: The mirror.
@@ -80,10 +83,10 @@ def check(place: Place, out: str, launch: str, *, held: bool) -> Optional[Owner]
         held: Whether this launch held the mirror before.
 
     Returns:
-        What is to be noted with `take`; None where it is noted already.
+        The owner to record with `take`; None if it is recorded already.
 
     Raises:
-        UsageError: It is the mirror of another run, or another launch has come meanwhile.
+        UsageError: It is the mirror of another run, or another launch has taken it meanwhile.
         OSError: The place does not answer.
     """
     noted = _decode(place.note(), f"{place.url}/{OWNER}")
@@ -105,10 +108,10 @@ def check(place: Place, out: str, launch: str, *, held: bool) -> Optional[Owner]
 
 
 def take(place: Place, out: str, owner: Owner) -> None:
-    """Note `owner` here and there.
+    """Record `owner` in the run directory and in the mirror.
 
     Raises:
-        OSError: It could not be noted.
+        OSError: It could not be recorded.
     """
     if _own_id(out) != owner.run:
         replace_file(os.path.join(out, ID_FILE), f"{owner.run}\n".encode())
@@ -148,13 +151,13 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def prune(place: Place, policy: Policy, spare: str, keep: Sequence[int] = ()) -> None:
-    """Delete what the policy does not keep: the newest ``best`` stays, and the steps that are kept here too.
+    """Delete what the policy does not keep; keep the newest ``best`` and the steps kept locally.
 
     Args:
         place: The mirror.
         policy: What stays.
-        spare: Name of what was copied just now: it stays, whatever else is there.
-        keep: Steps that stay, too.
+        spare: Name of the checkpoint just copied: it always stays.
+        keep: Further steps that stay.
 
     Raises:
         OSError: The place does not answer.
@@ -173,18 +176,18 @@ def with_room(
     work: Callable[[], T],
     keep: Sequence[int] = (),
 ) -> T:
-    """Return ``work()``; while the place is full, give the least valuable up and do it again.
+    """Return ``work()``; while the place is full, delete the least valuable checkpoint and retry.
 
     Args:
         place: The mirror.
-        policy: What stays where there is room.
-        spare: Name of what `work` is about.
-        says: Gets a line for each that was given up.
+        policy: What stays if there is room.
+        spare: Name of the checkpoint that `work` writes.
+        says: Gets a line for each deleted checkpoint.
         work: Writes to the place.
-        keep: Steps that are not given up.
+        keep: Steps that are not deleted.
 
     Raises:
-        OSError: It failed, and not for want of room, or nothing more may go.
+        OSError: It failed for another reason than space, or nothing more may be deleted.
     """
     while True:
         try:
@@ -221,21 +224,23 @@ def _with_time(place: Place, item: Item) -> Item:
 
 
 LOGS = (run_log.RUN_LOG, report.METRICS)
-"""What is kept beside the checkpoints."""
+"""Files kept next to the checkpoints."""
 
 
 def download(place: Place, store: Store, local: Optional[int]) -> Tuple[Optional[str], List[str]]:
-    """Bring the newest good checkpoint of `place` here if it is newer than step `local`.
+    """Fetch the newest good checkpoint of `place` if it is newer than step `local`.
 
-    ``best`` comes too where there is none here, or a damaged one, or one that is older than that checkpoint's.
+    ``best`` is fetched too if it is missing here, damaged, or older than the best of that
+    checkpoint.
 
     Returns:
-        Where the checkpoint is now, None where nothing newer is there; and lines for a person.
+        The new path of the checkpoint, None if nothing newer is there; and readable lines.
 
     Raises:
         OSError: The place does not answer, or the local disk refuses.
-        Unreadable: The disk does not say whether the ``best`` that is here is whole.
-        UsageError: A checkpoint there is intact but of another format; or nothing is here, and all there are damaged.
+        Unreadable: The disk cannot tell whether the local ``best`` is complete.
+        UsageError: A checkpoint there is intact but of another format; or nothing is here, and all
+            there are damaged.
     """
     says: List[str] = []
     names = place.names()
@@ -252,7 +257,7 @@ def download(place: Place, store: Store, local: Optional[int]) -> Tuple[Optional
 
 
 def forget(place: Place, first: int) -> None:
-    """Delete the checkpoints of step `first` and later ones: a rollback gives them up.
+    """Delete the checkpoints from step `first` on, which a rollback gives up.
 
     Raises:
         OSError: The place does not answer.
@@ -263,24 +268,26 @@ def forget(place: Place, first: int) -> None:
 
 
 def keep_logs(place: Place, out: str) -> None:
-    """Copy the logs of the run in `out` to `place`, up to the last full line: the trainer may be writing the next.
+    """Copy the logs of the run in `out` to `place`, up to the last full line.
+
+    The trainer may be writing the next line meanwhile.
 
     Raises:
-        OSError: The place does not take them; what it had of them is still there.
-        Unreadable: The disk does not say what is in them.
+        OSError: The place refuses them; its earlier copy is still there.
+        Unreadable: The disk cannot return their content.
     """
     for name in LOGS:
         try:
             content = diskio.content(os.path.join(out, name))
         except OSError:
-            continue  # there is none
+            continue  # there is no such log
         whole = content[: content.rfind(b"\n") + 1]
         if whole:
             place.mark(whole, name)
 
 
 def download_logs(place: Place, out: str) -> List[str]:
-    """Fetch the logs that `place` has, where `out` has none; return their names.
+    """Fetch the logs that `place` has and `out` lacks; return their names.
 
     Raises:
         OSError: The place does not answer, or the local disk refuses.
@@ -301,7 +308,7 @@ def download_logs(place: Place, out: str) -> List[str]:
 def _fetch_newest(
     place: Place, store: Store, items: List[Item], target: Optional[str], says: List[str]
 ) -> Optional[str]:
-    """Fetch the newest of `items` that is whole; return where it is now."""
+    """Fetch the newest complete one of `items`; return its new path."""
     for item in reversed(items):
         temporary = store.temporary("step", item.step)
         try:
@@ -315,7 +322,7 @@ def _fetch_newest(
         path = target or store.path_of(item)
         aside = store.aside(path)
         if target is None:
-            store.set_aside(path)  # what is here under that name was looked at, and is damaged
+            store.set_aside(path)  # the local one with that name was examined and is damaged
         elif os.path.lexists(path):
             os.rename(path, aside)
         os.rename(temporary, path)
@@ -329,12 +336,12 @@ def _fetch_newest(
 
 
 def _wants_best(store: Store, there: Item, *, stale: bool) -> bool:
-    """Say whether the ``best`` of the mirror is to come here; what is damaged here is moved aside.
+    """Return whether to fetch the ``best`` of the mirror; move a damaged local one away.
 
     Args:
-        store: What is here.
+        store: The local checkpoints.
         there: The best of the mirror.
-        stale: Whether what is here is behind the mirror.
+        stale: Whether the local ones are older than the mirror's.
     """
     try:
         body = manifest.verify(store.best)
@@ -351,7 +358,7 @@ def main() -> None:
     sock = socket.socket(fileno=int(sys.argv[1]))
     die_with_parent(int(sys.argv[2]))
     if hasattr(os, "nice"):
-        os.nice(5)  # there is no hurry: the checkpoint is on the local disk
+        os.nice(5)  # not urgent: the checkpoint is on the local disk
     reader = writer.Reader(sock)
     errands: Optional[Errands] = None
     try:
@@ -377,7 +384,7 @@ def main() -> None:
 
 
 class Errands:
-    """What one launch asks of its mirror.
+    """Performs the requests of one launch to its mirror.
 
     Args:
         place: The mirror.
@@ -397,11 +404,11 @@ class Errands:
         }
 
     def do(self, fields: Dict[str, Any]) -> Dict[str, Any]:
-        """Do what is asked and return the answer.
+        """Perform the request and return the answer.
 
         Raises:
             OSError: The place, or the local disk, failed.
-            Damaged: What was read back is not what was copied.
+            Damaged: The bytes read back differ from the copied ones.
             UsageError: The mirror is not this launch's.
         """
         owner = check(self._place, self._out, self._launch, held=self.held)
@@ -424,7 +431,7 @@ class Errands:
         try:
             keep_logs(self._place, self._out)
             self._logs_failed = False
-        except OSError as error:  # the checkpoint is there all the same
+        except OSError as error:  # the checkpoint is copied despite that
             if not self._logs_failed:
                 says.append(f"the logs are not mirrored: {type(error).__name__}: {error}")
             self._logs_failed = True
@@ -440,9 +447,8 @@ class Errands:
     def _download(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
         path, says = download(self._place, Store(self._out, fields["attempt"]), fields["local"])
         if owner is not None:
-            with suppress(
-                OSError
-            ):  # a mirror that is full can be read all the same; the next copy notes it
+            # a full mirror can still be read; the next copy records the owner
+            with suppress(OSError):
                 take(self._place, self._out, owner)
                 self.held = True
         return {"path": path, "says": says, "logs": download_logs(self._place, self._out)}
@@ -462,7 +468,7 @@ class Foreign:
     Attributes:
         files: Name in the manifest → path.
         manifest: The manifest.
-        keep: Steps that stay in the mirror beside what the policy keeps.
+        keep: Steps that stay in the mirror besides the ones that the policy keeps.
     """
 
     files: Mapping[str, str]
@@ -478,19 +484,21 @@ def copy(
     says: Optional[List[str]] = None,
     foreign: Optional[Foreign] = None,
 ) -> Dict[str, Any]:
-    """Copy the checkpoint at `path` and compare every byte; then delete what the policy does not keep.
+    """Copy the checkpoint at `path` and compare every byte.
+
+    Then delete what the policy does not keep.
 
     Args:
         place: The mirror.
         path: The checkpoint.
-        name: What it is called there.
-        policy: What stays there; what is copied now stays in any case.
-        says: Gets a line for each that was given up for want of room.
-        foreign: What it is made of where another trainer wrote it; `path` says nothing then.
+        name: Its name there.
+        policy: What stays there; the new copy always stays.
+        says: Gets a line for each checkpoint deleted for space.
+        foreign: The files of another trainer's checkpoint; `path` is unused then.
 
     Raises:
         OSError: The place, or the local disk, failed.
-        Damaged: What was read back is not what was copied.
+        Damaged: The bytes read back differ from the copied ones.
     """
     begun, keep = time.monotonic(), foreign.keep if foreign is not None else ()
     with ExitStack() as stack:
@@ -503,7 +511,7 @@ def copy(
                 body, paths = manifest.parse(foreign.manifest.encode(), name), dict(foreign.files)
                 files[MANIFEST] = io.BytesIO(foreign.manifest.encode())
             for file, source in paths.items():
-                # Opened all at once: it may be pruned here while it is being copied.
+                # All opened at once: the checkpoint may be pruned here during the copy.
                 files[file] = stack.enter_context(open(source, "rb", buffering=0))
         except (Damaged, FileNotFoundError):
             return {"gone": True}
@@ -528,7 +536,7 @@ def compare(place: Place, name: str, body: Dict[str, Any]) -> None:
 
 
 def _is_whole(place: Place, name: str, body: Dict[str, Any]) -> bool:
-    """Say whether a copy that is there already is what it should be; a dead attempt may have begun it."""
+    """Return whether an existing copy is correct; a dead attempt may have begun it."""
     try:
         compare(place, name, body)
     except (Damaged, UsageError):
@@ -547,5 +555,5 @@ def manifest_of(place: Place, name: str) -> Dict[str, Any]:
 
 def _put(place: Place, name: str, files: Mapping[str, BinaryIO]) -> None:
     for source in files.values():
-        source.seek(0)  # an attempt before may have read them
+        source.seek(0)  # an earlier attempt may have read them
     place.put(name, files)

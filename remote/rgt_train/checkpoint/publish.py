@@ -1,7 +1,8 @@
 """Makes one checkpoint: the commit protocol, and the files of a state held in memory.
 
-New directory → files, each fsynced → manifest with their checksums, fsynced → fsync of the directory → rename →
-fsync of the parent → pointer → only then anything older goes. Killed anywhere, what was published before is untouched.
+New directory → files, each fsynced → manifest with their checksums, fsynced → fsync of the
+directory → rename → fsync of the parent → pointer → only then older ones are deleted. If it is
+killed anywhere, earlier checkpoints stay intact.
 
 Standard library only: the writer process never imports torch.
 """
@@ -32,10 +33,10 @@ class Draft:
     """A checkpoint that is being made.
 
     Attributes:
-        path: The temporary directory; whoever writes a file there fsyncs it.
+        path: The temporary directory; the writer of a file there also fsyncs it.
 
     Args:
-        store: Where it will be published.
+        store: The store in which it is published.
         kind: ``step`` or ``best``.
         step: Optimizer steps done.
         path: The directory of `create`.
@@ -49,20 +50,19 @@ class Draft:
     def create(
         cls, store: Store, kind: str, step: int, need_bytes: int, need_inodes: int
     ) -> "Draft":
-        """Look whether there is room, and make the temporary directory.
+        """Check whether there is room, and make the temporary directory.
 
         Raises:
-            OSError: There is no room, or no directory can be made; nothing is left behind.
+            OSError: There is no room, or no directory can be made; nothing is left on the disk.
         """
         path = store.temporary(kind, step)
         if not (store.rooted and os.path.isdir(store.root)):
             os.makedirs(store.root, exist_ok=True)
-            fsync_dir(
-                store.out
-            )  # also where it is there: whoever made it may have been killed before this
+            # also if it exists: its creator may have been killed before the fsync
+            fsync_dir(store.out)
             store.rooted = True
         store.sweep()
-        # Looked at before the directory takes an inode of its own.
+        # Checked before the directory uses an inode itself.
         short = read_space(store.root).short_of(need_bytes, need_inodes)
         os.mkdir(path)
         if short:
@@ -77,7 +77,7 @@ class Draft:
         """Write the manifest and make the directory durable.
 
         Args:
-            files: Name → what `rgt_train.checkpoint.manifest.facts` says of it.
+            files: Name → facts from `rgt_train.checkpoint.manifest.facts`.
             about: Further facts for the manifest.
 
         Raises:
@@ -90,18 +90,17 @@ class Draft:
             self._facts = manifest.read(self.path, pauses=())
         except Unreadable as refused:
             raise refused.error from refused
-        except (
-            manifest.Damaged
-        ) as damage:  # written a moment ago: the disk's failure, and told as one
+        # written a moment ago: a disk failure, and reported as one
+        except manifest.Damaged as damage:
             number = getattr(damage.__cause__, "errno", None) or errno.EIO
             place = os.path.join(self.path, manifest.NAME)
             raise OSError(number, os.strerror(number), place) from damage
 
     def publish(self) -> Checkpoint:
-        """Give it its name, durably, and move the pointer to it.
+        """Rename it durably, and move the pointer to it.
 
         Raises:
-            OSError: It was not published; what was there before is in its place.
+            OSError: It was not published; the earlier checkpoints are unchanged.
         """
         assert self._facts is not None, "sealed before published"
         store = self._store
@@ -119,11 +118,11 @@ class Draft:
         return describe(target, self._facts)
 
     def drop(self) -> None:
-        """Forget it."""
+        """Delete it."""
         remove(self.path)
 
     def _swap_best(self) -> None:
-        """``best`` has one name for ever: the old one steps aside for the instant between two renames."""
+        """Replace ``best``: rename the old one away, then the new one into its place."""
         store = self._store
         aside = store.aside(store.best)
         try:
@@ -140,7 +139,10 @@ class Draft:
         remove(aside)
 
     def _point_at(self, target: str) -> None:
-        """Move ``latest``. It serves people and scripts, a launch does not need it: better none than a wrong one."""
+        """Move ``latest``, which only people and scripts use.
+
+        Remove it rather than leave it wrong.
+        """
         pointer = os.path.join(self._store.root, POINTER)
         try:
             replace_file(pointer, (os.path.basename(target) + "\n").encode())
@@ -153,12 +155,14 @@ _OVERHEAD = 64 * 1024
 
 
 DIED = "WriterDied"
-"""Name of the failure of a save during which the writer process ended; the next save starts another one."""
+"""Name of the failure of a save during which the writer process ended; the next save starts a new
+writer.
+"""
 MISHAPS = (DIED, "MemoryError")
 
 
 class Mishap(RuntimeError):
-    """A failure that is neither the disk's nor a mistake in the code or the state: the next try may succeed."""
+    """A failure of neither the disk nor a bug in code or state: the next try may succeed."""
 
 
 @dataclass(frozen=True)
@@ -169,10 +173,12 @@ class Job:
         kind: ``step`` or ``best``.
         step: Optimizer steps done.
         about: Facts for the manifest.
-        regions: (file name, offset in the memory, length) of each file that is copied from the memory.
-        inline: Name of the file whose content comes with the job, last of all.
-        begun: When the save was asked for, seconds of the monotonic clock (which processes of one machine share).
-        give_up: Whether older checkpoints may be given up where there is no room; what is worthless always goes.
+        regions: (file name, offset in the memory, length) of each file copied from the memory.
+        inline: Name of the file whose content comes with the job, written last.
+        begun: Time of the request, seconds of the monotonic clock (shared by processes of a
+            machine).
+        give_up: Whether older checkpoints may be deleted if there is no room; worthless files are
+            deleted in any case.
     """
 
     kind: str
@@ -184,11 +190,11 @@ class Job:
     give_up: bool = False
 
     def as_plain(self) -> Dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as JSON-compatible values."""
         return asdict(self)
 
     def needs(self, inline_bytes: int) -> Tuple[int, int]:
-        """Return the bytes and inodes it takes: files, manifest, directory, pointer."""
+        """Return the bytes and inodes it needs: files, manifest, directory, pointer."""
         return sum(size for _, _, size in self.regions) + inline_bytes + _OVERHEAD, len(
             self.regions
         ) + 4
@@ -196,14 +202,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Done:
-    """How a job ended.
+    """The result of a job.
 
     Attributes:
-        path: Where it was published; None where it failed.
+        path: The published directory; None if it failed.
         size: Its bytes.
         facts: Its manifest.
         error: (class, errno, text, file name) of the failure.
-        notes: Lines for a person.
+        notes: Readable lines.
         durable_s: Seconds from `Job.begun` until the last fsync.
     """
 
@@ -215,7 +221,7 @@ class Done:
     durable_s: float = 0.0
 
     def checkpoint(self) -> Optional[Checkpoint]:
-        """Return what was published."""
+        """Return the published checkpoint."""
         if self.path is None:
             return None
         return Checkpoint(self.path, int(self.facts["step"]), self.size, self.facts)
@@ -233,7 +239,7 @@ class Done:
 
 
 class Spoilt(RuntimeError):
-    """What was copied turned out not to be the state of one moment: nothing is published."""
+    """The copy turned out not to be the state of one moment: nothing is published."""
 
 
 def perform(
@@ -243,14 +249,14 @@ def perform(
     inline: bytes,
     good: Callable[[], bool] = lambda: True,
 ) -> Done:
-    """Make, publish, then prune. Where the disk is full, what is worth less goes first.
+    """Make, publish, then prune. If the disk is full, less valuable files are deleted first.
 
     Args:
-        store: Where to.
-        job: What.
-        memory: What `Job.regions` refer to.
+        store: The target.
+        job: The checkpoint to make.
+        memory: Contains the `Job.regions`.
         inline: Content of the file `Job.inline`.
-        good: Says, when all is written, whether it may be published; it may wait for that.
+        good: Returns, when all is written, whether it may be published; it may wait for that.
     """
     notes: List[str] = []
     while True:
@@ -271,12 +277,12 @@ def perform(
 
 
 def room_made(store: Store, step: int, give_up: bool) -> Optional[str]:
-    """Let something go that is worth less than the checkpoint of `step`; return what to say, None where nothing may.
+    """Delete something less valuable than the checkpoint of `step`; return the message, or None.
 
     Args:
-        store: Where it is.
+        store: The checkpoints.
         step: The checkpoint that has no room.
-        give_up: Whether older checkpoints may go for this one alone.
+        give_up: Whether older checkpoints may be deleted for this one alone.
     """
     given_up = store.make_room(valuable=False)
     note = store.narrow() if given_up is None else None
@@ -312,10 +318,10 @@ def _make(
 
 
 class _Hashing(threading.Thread):
-    """Works out the facts of the files while they are being written.
+    """Computes the facts of the files while they are being written.
 
-    ``best`` is what leaves the machine, so it alone gets the SHA-256 that copies are compared by: for each step it
-    would be the dearest part of a save.
+    Only ``best`` leaves the machine, so it alone gets the SHA-256 for comparing copies: for each
+    step it would be the most expensive part of a save.
     """
 
     def __init__(self, job: Job, memory: memoryview, inline: bytes) -> None:
@@ -327,7 +333,7 @@ class _Hashing(threading.Thread):
         self._error: Optional[BaseException] = None
 
     def run(self) -> None:
-        """Work; an error is kept for `result`."""
+        """Compute the facts; keep an error for `result`."""
         try:
             for name, view in self._views.items():
                 self._facts[name] = manifest.facts(view, sha256=self._sha256)
@@ -338,7 +344,7 @@ class _Hashing(threading.Thread):
         """Return the facts of each file, after `join`.
 
         Raises:
-            BaseException: What kept it from being done.
+            BaseException: The error that stopped the computation.
         """
         if self._error is not None:
             raise self._error

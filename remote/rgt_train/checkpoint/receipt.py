@@ -1,9 +1,10 @@
-"""What a resume restored and how far that can be trusted: environment and hyperparameters, then and now.
+"""The receipt of a resume, and how far it is exact: environment and hyperparameters, then and now.
 
-A checkpoint has the values of the moment: a learning rate in the middle of its schedule, say. They win at a resume, or
-the schedule would begin anew. So a value that was edited in the code would be ignored without a word. Therefore
-every checkpoint also has what the code had said, *declared*, and a resume compares that with what it says now: each
-difference is told, and taken over where `Options.override` names it.
+A checkpoint has the current values: a learning rate in the middle of its schedule, for example.
+They win at a resume, or the schedule would start again. So a value that was edited in the code
+would be ignored silently. Therefore every checkpoint also has the value in the code, the *declared*
+one, and a resume compares it with the present code: each difference is reported, and adopted if
+`Options.override` names it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from rgt_train.exits import UsageError
 
 
 def environment(world: int = 1) -> Dict[str, Any]:
-    """Return versions, device, threads and flags; where two differ, bits may differ.
+    """Return versions, device, threads and flags; if two differ, bits may differ.
 
     Args:
         world: Ranks of the run (another number adds in another order).
@@ -52,11 +53,11 @@ def environment(world: int = 1) -> Dict[str, Any]:
 
 
 _HARMLESS = ("python", "numpy")
-"""Told when they change, but they compute nothing in a step."""
+"""Reported when they change, although they compute nothing in a step."""
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Return what differs, in words; empty if nothing."""
+    """Return the differences in words; empty if there are none."""
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return ", ".join(f"{key} {old.get(key)} → {new.get(key)}" for key in keys)
 
@@ -70,15 +71,15 @@ def guarantee(
     sampled: bool = False,
     unknown: str = "",
 ) -> str:
-    """Say in words whether the run continues with the bits it would have had without the interruption.
+    """Describe whether the run continues bit for bit as it would have without the interruption.
 
     Args:
         old: `environment` of the checkpoint.
         new: `environment` now.
-        lost: What could not be restored, in words.
-        settings: Which settings have changed, in words.
-        sampled: Whether the checkpoint was compared with its step by samples alone.
-        unknown: What cannot be known and may make other bits, in words.
+        lost: State that could not be restored, in words.
+        settings: The changed settings, in words.
+        sampled: Whether only samples of the checkpoint were compared with its step.
+        unknown: Unknown factors that may change bits, in words.
     """
     weighty = {key for key in {**old, **new} if key not in _HARMLESS}
     differs = changes(
@@ -101,7 +102,7 @@ def guarantee(
 
 
 def _deterministic() -> Any:
-    """Return True, False, or ``warn only``, which computes as it would without and merely complains."""
+    """Return True, False, or ``warn only``, which computes like False and only warns."""
     asked = torch.are_deterministic_algorithms_enabled()
     if asked and torch.is_deterministic_algorithms_warn_only_enabled():
         return "warn only"
@@ -127,15 +128,16 @@ _MISSING = object()
 
 
 class Hyperparameters:
-    """What this launch declares; made before anything is loaded.
+    """The hyperparameters that this launch declares; made before anything is loaded.
 
     Args:
         others: Name → optimizer, scheduler, scaler, EMA, ….
-        optimizers: Names of those that are optimizers.
+        optimizers: Names of the optimizers.
         schedules: Names of schedulers and scalers.
 
     Attributes:
-        declared: What goes into the checkpoints: what the code says, but for what the checkpoint has won over.
+        declared: Written to the checkpoints: the values in the code, except where the checkpoint
+            has won.
     """
 
     def __init__(
@@ -149,10 +151,10 @@ class Hyperparameters:
         }
 
     def check(self, names: Sequence[str]) -> None:
-        """See that every name that is to be overridden is one.
+        """Check that every name to override exists.
 
         Raises:
-            UsageError: One is not; the known ones are listed.
+            UsageError: One does not; the known ones are listed.
         """
         known = {_word(key) for part in self.declared.values() for key in part["values"]}
         for name in names:
@@ -162,7 +164,7 @@ class Hyperparameters:
                 )
 
     def refuse(self, saved: Declared, where: str) -> None:
-        """See that the state of each optimizer is given to one of its own kind.
+        """Check that the state of each optimizer is loaded into one of its own class.
 
         Raises:
             UsageError: It is not.
@@ -176,16 +178,16 @@ class Hyperparameters:
                 )
 
     def settle(self, saved: Declared, override: Sequence[str]) -> Tuple[List[str], List[str]]:
-        """Compare with what the launch that made the checkpoint declared; take over what is to be overridden.
+        """Compare with the declaration of the launch that made the checkpoint; apply the overrides.
 
-        To be called when the checkpoint is loaded.
+        Call it once the checkpoint is loaded.
 
         Args:
-            saved: What it declared.
-            override: Names of the hyperparameters that the code's value is taken of.
+            saved: Its declaration.
+            override: Names of the hyperparameters that take the code's value.
 
         Returns:
-            (what is told, what of it makes other bits).
+            (all messages, those that change bits).
         """
         told: List[str] = []
         doubts: List[str] = []
@@ -209,7 +211,7 @@ class Hyperparameters:
                         f"{name} {key} is {_shown(now)} in the code now and was {_shown(was)}: the checkpoint's goes "
                         f"on (Options(override=({word!r},)) takes the code's)"
                     )
-                    new["values"][key] = was  # so that it is told again at the next resume
+                    new["values"][key] = was  # so that it is reported again at the next resume
         return told, doubts
 
     def _values(self, name: str) -> Dict[str, Any]:
@@ -226,10 +228,10 @@ class Hyperparameters:
         return found
 
     def _of_groups(self, name: str, groups: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
-        """Return the values of all groups by key; of those in which the groups differ, by group."""
+        """Return the values by key for all groups; per group where the groups differ."""
         each: List[Dict[str, Any]] = []
         for number, group in enumerate(groups):
-            # When a schedule has begun, what the code said is the initial rate.
+            # Once a schedule has begun, the value in the code is the initial rate.
             said = {**group, "lr": group["initial_lr"]} if "initial_lr" in group else group
             plain = _flat({key: value for key, value in said.items() if key not in _DERIVED})
             each.append({})
@@ -263,7 +265,7 @@ class Hyperparameters:
     def _take_rate(
         self, optimizer: Any, at: int, group: Dict[str, Any], was: Any, now: Any
     ) -> None:
-        """Give a group the rate of the code, as far along its schedule as it is."""
+        """Give a group the rate in the code, at its present position in the schedule."""
         rate = now
         if "initial_lr" in group:
             rate = float(group["lr"]) / was * now if was else now
@@ -282,7 +284,7 @@ class Hyperparameters:
 
 
 def _flat(state: Any, path: str = "") -> Iterator[Tuple[str, Any, Any]]:
-    """Yield path, value as JSON takes it, and value of all plain values in `state`; what is none is left out."""
+    """Yield path, JSON form and value of all plain values in `state`; others are left out."""
     plain = _plain(state)
     if plain is not _MISSING:
         yield path, plain, state
@@ -293,7 +295,7 @@ def _flat(state: Any, path: str = "") -> Iterator[Tuple[str, Any, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that JSON takes as it is and that compares: numbers, words, lists of them."""
+    """Return a comparable value that JSON accepts: numbers, words, lists of them."""
     if isinstance(value, torch.Tensor) and value.numel() == 1:
         value = value.item()
     if isinstance(value, Counter):  # the milestones of a schedule
@@ -308,13 +310,16 @@ def _plain(value: Any) -> Any:
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Tuple[str, Any, Any]]:
-    """Yield the key, the old and the new value of each difference; one that has no counterpart is none."""
+    """Yield the key, the old and the new value of each difference.
+
+    Skip keys without a counterpart.
+    """
     for key in new:
         number, word = _group(key)
         was = old.get(key, old.get(word, _MISSING))
         if was is not _MISSING and was != new[key]:
             yield key, was, new[key]
-    for key in old:  # the groups had differed, and do no more
+    for key in old:  # the groups differed then, and are equal now
         number, word = _group(key)
         if number is not None and key not in new and word in new and old[key] != new[word]:
             yield key, old[key], new[word]
@@ -325,7 +330,7 @@ def _key(number: int, key: str) -> str:
 
 
 def _group(key: str) -> "Tuple[Optional[int], str]":
-    """Return the number of the group that a key is of, None for all of them, and the key without it."""
+    """Return the group number of a key, None for all groups, and the key without it."""
     words = key.split(" ", 3)
     if words[:2] == ["of", "group"]:
         return (int(words[2]), words[3])
@@ -333,7 +338,7 @@ def _group(key: str) -> "Tuple[Optional[int], str]":
 
 
 def _word(key: str) -> str:
-    """Return the name by which a hyperparameter is overridden."""
+    """Return the name used to override a hyperparameter."""
     return _group(key)[1].rsplit("/", 1)[-1]
 
 
@@ -365,14 +370,15 @@ Tensors = Dict[str, torch.Tensor]
 
 
 class Restored:
-    """What `RunState.restore` did.
+    """The result of `RunState.restore`.
 
     Attributes:
-        parts: What was restored, in words.
+        parts: The restored parts, in words.
         changed: Settings that differ from those of the checkpoint, in words; empty if none.
         told: Hyperparameters of the code that differ from those of the checkpoint, a line each.
-        rng: The random state of this rank, still to be put back; None where the checkpoint has none for it.
-        grads: Gradients of a half-done accumulation, still to be put back.
+        rng: The random state of this rank, not restored yet; None if the checkpoint has none for
+            it.
+        grads: Gradients of a half-done accumulation, not restored yet.
     """
 
     def __init__(
@@ -403,14 +409,14 @@ class Restored:
 
     @property
     def not_restored(self) -> List[str]:
-        """What could not be restored, in words."""
+        """The parts that could not be restored, in words."""
         random = (
             [] if self.rng is not None else ["random state (another number of ranks): seeded again"]
         )
         return [*random, *(rng.missing(self.rng) if self.rng else []), *self._inexact]
 
     def guarantee(self) -> str:
-        """Say in words whether the run continues with the bits it would have had without the interruption."""
+        """Describe whether the run continues bit for bit as without the interruption."""
         doubts = [*self.not_restored, *self._doubts]
         if self._data.get("draws"):
             doubts.append("the stream has no state_dict and draws random numbers while it is read")
@@ -422,7 +428,7 @@ class Restored:
 
 
 def no_tensor(path: str, tensor: torch.Tensor) -> str:
-    """Refuse a tensor where plain values alone are expected.
+    """Refuse a tensor where only plain values are expected.
 
     Raises:
         CannotStore: Always.

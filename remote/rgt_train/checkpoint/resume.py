@@ -1,4 +1,4 @@
-"""Resumes where the last attempt stopped, and says exactly what was restored."""
+"""Resumes from the end of the last attempt, and reports exactly what was restored."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from rgt_train.tracking.run_log import RunLog
 
 
 def result_path(out: StrPath) -> str:
-    """Return where the result of a finished run is written."""
+    """Return the path of the result of a finished run."""
     return os.path.join(out, "result.json")
 
 
 def finished(out: StrPath, total_steps: int) -> Optional[Dict[str, Any]]:
-    """Return the result in `out` if it covers `total_steps`; None where work is left (more epochs, say).
+    """Return the result in `out` if it covers `total_steps`.
 
-    One that was ended early covers the steps that were planned then.
+    None if work is left (more epochs, say).
+
+    The result of a run that was ended early covers the steps planned then.
     """
     try:
         with open(result_path(out), encoding="utf-8") as file:
@@ -41,17 +43,17 @@ def finished(out: StrPath, total_steps: int) -> Optional[Dict[str, Any]]:
 
 
 def load_finished(store: Store, persister: Persister, state: RunState, step: int) -> Restored:
-    """Load the final state of a finished run, so that the code behind the loop has it. Changes nothing on disk.
+    """Load the final state of a finished run for the code after the loop. Change nothing on disk.
 
     Args:
         store: The run's checkpoints.
         persister: Loads them.
-        state: Where to.
+        state: The target.
         step: The last step that was made.
 
     Raises:
         UsageError: There is none of that step, or it belongs to another run.
-        Unreadable: The disk does not say what is there.
+        Unreadable: The disk cannot return the content.
     """
     told = f"none of step {step} is in {store.root}"
     for item in reversed(store.items()):
@@ -75,15 +77,17 @@ def load_latest(
     report: Report,
     mirror: Optional[Mirror] = None,
 ) -> Tuple[Optional[Checkpoint], Optional[Restored]]:
-    """Clean up, load the newest checkpoint whose every byte is right, and tell about it.
+    """Clean up, load the newest checkpoint whose every byte is right, and report it.
 
     Returns:
-        The checkpoint and what was restored from it; None twice for a fresh start, where no checkpoint is anywhere.
+        The checkpoint and the restored state; None twice for a fresh start, if no checkpoint
+        exists.
 
     Raises:
-        UsageError: The checkpoint is intact but does not belong to this run; or there are some and none is good.
-        Unreadable: The disk does not say what is there. Nothing was deleted; starting anew, or from an older one,
-            would end in the loss of what is there.
+        UsageError: The checkpoint is intact but does not belong to this run; or there are some and
+            none is good.
+        Unreadable: The disk cannot return the content. Nothing was deleted; a fresh start, or an
+            older checkpoint, would lead to the loss of what is there.
     """
     strays = store.clean()
     if strays:
@@ -104,9 +108,7 @@ def load_latest(
             f"no checkpoint in {store.out} is good, and none was deleted: {'; '.join(complaints)}. Look at the disk "
             f"and launch again. To start from step 0, give another --out, or move {store.root} and {store.best} away"
         )
-    remove(
-        result_path(store.out)
-    )  # a result that is there belongs to fewer epochs than are asked for now
+    remove(result_path(store.out))  # an existing result belongs to fewer epochs than requested now
     if found is None:
         return None, None
     path, restored = found
@@ -129,11 +131,11 @@ def announce(
     """Write the `start` event of a new run, or the receipt and the `resume` event of an old one.
 
     Args:
-        report: Where to.
+        report: Receives them.
         run_log: Knows how the last attempt ended.
-        progress: Where it goes on.
-        loaded: The checkpoint it goes on from.
-        restored: What was restored from it.
+        progress: The starting point of this attempt.
+        loaded: The loaded checkpoint.
+        restored: The state restored from it.
         logged: Last step that was logged before, as far as known.
         total_steps: Steps in all.
     """
@@ -162,12 +164,13 @@ def announce(
 
 
 def mend_best(store: Store, progress: Progress, report: Report) -> None:
-    """Make ``best``, ``best.json`` and the counters agree: a kill fell between them, or ``best`` was damaged.
+    """Reconcile ``best``, ``best.json`` and the counters after a kill between them, or damage.
 
-    A best that is gone is forgotten, loudly: the next validation publishes one, which is better than none at all.
+    A missing best is removed from the counters, with a message: the next validation publishes one,
+    which is better than none at all.
 
     Raises:
-        Unreadable: The disk does not say whether it is whole.
+        Unreadable: The disk cannot tell whether it is complete.
     """
     if progress.best is None:
         return
@@ -197,15 +200,16 @@ def mend_best(store: Store, progress: Progress, report: Report) -> None:
 
 
 class Pending:
-    """Random state and gradients of a checkpoint, which are put back when the first batch is asked for.
+    """Random state and gradients of a checkpoint, restored when the first batch is requested.
 
     Args:
-        state: Where the gradients go.
-        restored: What was put back so far; None for a fresh start.
-        seed: For the random state where the checkpoint has none for this rank; None leaves it as it is.
+        state: The target of the gradients.
+        restored: The state restored so far; None for a fresh start.
+        seed: Seeds the random state if the checkpoint has none for this rank; None leaves it
+            unchanged.
 
     Attributes:
-        rng: The random state that is still to be put back.
+        rng: The random state that is not restored yet.
     """
 
     def __init__(
@@ -218,7 +222,7 @@ class Pending:
         self._looked: Optional[Tuple[Any, ...]] = None
 
     def put_back(self) -> None:
-        """Put both back, once."""
+        """Restore both, once."""
         if self.rng is not None:
             rng.restore(self.rng)
         elif self._seed is not None:
@@ -228,7 +232,7 @@ class Pending:
         self.rng, self._seed, self._grads = None, None, {}
 
     def first_batch(self, *, over: bool) -> None:
-        """Put both back; again, where a batch was only looked at since and nothing made of it.
+        """Restore both; again if a batch was only read since, without a step on it.
 
         Args:
             over: Whether all steps of the epoch are done.
@@ -242,7 +246,7 @@ class Pending:
         self.put_back()
 
     def rewind(self) -> None:
-        """Take back that a batch was looked at, if nothing was made of it."""
+        """Undo the restore if a batch was read without a step on it."""
         if self._looked is not None:
             _, self.rng, self._seed, self._grads = self._looked
 

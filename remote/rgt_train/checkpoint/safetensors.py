@@ -1,10 +1,12 @@
-"""The layout of a state's tensors in safetensors files, and in the shared memory they are written from.
+"""The layout of a state's tensors in safetensors files, and in the shared memory behind them.
 
-The files are ordinary safetensors files (eight bytes of header length, JSON, data without gaps), whose header is
-padded so that the data begin on a block. The memory holds the very bytes of the files, each beginning on a block.
+The files are ordinary safetensors files (eight bytes of header length, JSON, data without gaps),
+whose header is padded so that the data begins on a block. The memory holds the exact bytes of the
+files, each beginning on a block.
 
-Measured for 500 MB: the first touch of fresh shared memory takes 1.25 s, copying into it again 36 ms. So the pages are
-touched ahead of the first save, by a thread, and the same ones serve the whole run.
+Measured for 500 MB: the first touch of fresh shared memory takes 1.25 s, copying into it again 36
+ms. So a thread touches the pages before the first save, and the same pages are used for the whole
+run.
 """
 
 from __future__ import annotations
@@ -33,13 +35,13 @@ NAMES = {
     "int16": "I16", "int8": "I8", "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64", "bool": "BOOL",
     "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "complex64": "C64",
 }  # fmt: skip
-"""torch's name of a dtype → that of the safetensors format."""
+"""torch's name of a dtype → its name in the safetensors format."""
 _OTHER = "rgt_dtypes"
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What must be equal for a tensor to have the same place as before."""
+    """The properties that must be equal for a tensor to keep its place."""
 
     file: str
     key: str
@@ -70,7 +72,7 @@ class Layout:
     """The places of the tensors `specs`.
 
     Attributes:
-        specs: What it was made for; another state needs another layout.
+        specs: The tensors it was made for; another state needs another layout.
         slots: (file, key) → place.
         regions: The files.
         total: Bytes of memory.
@@ -100,7 +102,7 @@ class Layout:
             shape = list(spec.shape)
             if (
                 name not in NAMES
-            ):  # no name in the format: kept as bytes, and told in the metadata what they are
+            ):  # no name in the format: stored as bytes, with the real dtype in the metadata
                 other[spec.key] = json.dumps([name, shape])
                 name, shape = "uint8", [end - begin]
             entries[spec.key] = {"dtype": NAMES[name], "shape": shape, "data_offsets": [begin, end]}
@@ -168,7 +170,7 @@ _ALIGN = 8
 def write(
     path: StrPath, tensors: Mapping[str, torch.Tensor], about: Mapping[str, str]
 ) -> Tuple[int, int]:
-    """Write `tensors` to `path`, replacing a file there only when the new one is completely on disk.
+    """Write `tensors` to `path`, replacing an existing file only once the new one is on disk.
 
     Args:
         path: The file.
@@ -179,7 +181,7 @@ def write(
         The number of tensors and the bytes of the file.
 
     Raises:
-        OSError: Nothing was replaced and no temporary is left.
+        OSError: Nothing was replaced and no temporary file is left.
         ValueError: A tensor's dtype has no name in the format.
     """
     target = os.path.abspath(os.fspath(path))
@@ -225,7 +227,7 @@ def _header_of(
 
 
 def _memory(tensor: torch.Tensor) -> memoryview:
-    """Return the bytes of a contiguous CPU tensor without a copy, and without NumPy, which a box may lack."""
+    """Return the bytes of a contiguous CPU tensor without a copy or NumPy, which a box may lack."""
     size = tensor.numel() * tensor.element_size()
     if not size:
         return memoryview(b"")
@@ -241,11 +243,11 @@ class Arena:
     """Shared memory laid out for one state.
 
     Attributes:
-        layout: What lies where.
+        layout: The places in it.
         fd: Its descriptor, for another process to map.
 
     Args:
-        layout: What it is for.
+        layout: The layout of the state.
         pinned: Whether a CUDA device copies into it.
 
     Raises:
@@ -275,7 +277,7 @@ class Arena:
         return len(self._map)
 
     def touch(self) -> None:
-        """Begin to touch all pages in the background."""
+        """Start to touch all pages in the background."""
         self._touching = threading.Thread(target=self._touch, name="rgt-arena", daemon=True)
         self._touching.start()
 
@@ -314,7 +316,7 @@ class Arena:
         try:
             self._map.close()
         except BufferError:
-            return  # somebody still looks at it: freed with the last look
+            return  # a view is still in use: freed with the last view
 
     def _touch(self) -> None:
         address = self._base.data_ptr()
@@ -343,7 +345,10 @@ def _madvise() -> Any:
 
 
 def _pin(base: torch.Tensor) -> bool:
-    """Let the GPU copy into the memory without the CPU; slower, not wrong, where the driver refuses."""
+    """Let the GPU copy into the memory without the CPU.
+
+    Slower, not wrong, if the driver refuses.
+    """
     try:
         status = torch.cuda.cudart().cudaHostRegister(base.data_ptr(), base.numel(), 0)  # type: ignore[no-untyped-call]
     except (RuntimeError, AssertionError, AttributeError):
@@ -361,12 +366,13 @@ def _unpin(base: torch.Tensor) -> None:
 MODEL_FILE = "model.safetensors"
 """Weights and buffers of the models."""
 TRAINER_FILE = "trainer.safetensors"
-"""Tensors of everything else: moments, EMA, gradients of a half-done accumulation."""
+"""All other tensors: moments, EMA, gradients of a half-done accumulation."""
 STATE_FILE = "state.json"
-"""All that is not a tensor, and which tensor belongs where."""
+"""All values that are not tensors, and which tensor belongs where."""
 WHOLE, SAMPLED = "whole", "sampled"
-"""How the tensors of a checkpoint were compared with those of its step, under ``compared`` in the document: in full (or
-copied while nothing else went on), or by samples."""
+"""How the tensors of a checkpoint were compared with those of its step, under ``compared`` in the
+document: in full (or copied while nothing else ran), or by samples.
+"""
 
 
 @dataclass(frozen=True)
@@ -401,7 +407,7 @@ class Collected:
         """Add a tensor; return its name.
 
         Raises:
-            CannotStore: It is not a plain dense tensor, or there is one of its name already.
+            CannotStore: It is not a plain dense tensor, or its name is already used.
         """
         why = _unfit(tensor)
         if why:
@@ -420,7 +426,7 @@ class Collected:
 
 
 def _unfit(tensor: torch.Tensor) -> str:
-    """Return why a tensor cannot be kept; empty if it can."""
+    """Return why a tensor cannot be stored; empty if it can."""
     if torch.nn.parameter.is_lazy(tensor):
         return "has no shape yet: run one batch through the model before the Run is made"
     if tensor.is_meta:
@@ -440,15 +446,15 @@ class Loaded:
     """A verified checkpoint whose tensors are still in its files.
 
     Attributes:
-        directory: Where it is.
+        directory: Its path.
         manifest: Its manifest.
-        document: What `RunState.collect` put beside the tensors, not yet decoded.
+        document: The values that `RunState.collect` stored with the tensors, not yet decoded.
 
     Args:
         directory: The checkpoint.
 
     Raises:
-        Damaged: A byte is not what was written.
+        Damaged: A byte is not the one written.
         UsageError: It is intact but not one of ours.
     """
 
@@ -460,7 +466,8 @@ class Loaded:
         self._tensors: Dict[str, Dict[str, torch.Tensor]] = {}
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message=".*not writable.*")  # they are only read
+                # they are read-only here
+                warnings.filterwarnings("ignore", message=".*not writable.*")
                 for name in views:
                     if name.endswith(".safetensors"):
                         self._tensors[name] = read(views[name])
@@ -471,7 +478,7 @@ class Loaded:
             ) from error
 
     def tensors(self, file: str) -> Dict[str, torch.Tensor]:
-        """Return name → tensor of one file; they are the file's own bytes: read them only, before `close`."""
+        """Return name → tensor of one file, as the file's own bytes: read-only, until `close`."""
         return self._tensors.get(file, {})
 
     def value(self, encoded: Any, file: str, *, own: bool = False) -> Any:
@@ -479,7 +486,7 @@ class Loaded:
 
         Args:
             encoded: The part.
-            file: Where its tensors are.
+            file: The file of its tensors.
             own: Whether the tensors must outlive this object (they are copied then).
         """
         found = self.tensors(file)
@@ -492,10 +499,10 @@ class Loaded:
 
 
 def weights(directory: StrPath) -> Dict[str, torch.Tensor]:
-    """Return the weights and buffers in the checkpoint `directory`, every byte compared with its checksum.
+    """Return the weights and buffers in the checkpoint `directory`, with every byte verified.
 
     Raises:
-        Damaged: A byte is not what was written.
+        Damaged: A byte is not the one written.
         Foreign: It is of another format.
     """
     loaded = Loaded(str(directory))

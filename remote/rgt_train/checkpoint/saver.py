@@ -1,4 +1,4 @@
-"""Decides when to make a checkpoint, and what to do when the disk does not take it."""
+"""Decides when to make a checkpoint, and how to react when the disk refuses it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from rgt_train.tracking.report import Report
 
 
 class Telling:
-    """Tells failures of saves.
+    """Reports failures of saves.
 
     Args:
-        report: Where to.
-        store: Where the checkpoints were to go.
+        report: Receives the messages.
+        store: The target of the checkpoints.
         needs: Returns the bytes and inodes of one checkpoint.
 
     Attributes:
-        loud: Whether the next failure is told; quiet attempts that fail like the one before are not.
+        loud: Whether the next failure is reported; a quiet retry that fails like the previous one
+            is not.
     """
 
     def __init__(self, report: Report, store: Store, needs: Callable[[], Tuple[int, int]]) -> None:
@@ -41,7 +42,7 @@ class Telling:
         self.loud = True
 
     def failed(self, step: int, error: BaseException, good: str) -> None:
-        """Tell that the save of `step` failed, and what is still `good`."""
+        """Report that the save of `step` failed, and which checkpoint is still `good`."""
         if not self.loud:
             return
         place, raw = self._store.root, f"{type(error).__name__}: {error}"
@@ -61,7 +62,7 @@ class Telling:
         )
 
     def holding(self, step: int, unsaved: int, most: int, limit_s: float) -> None:
-        """Tell that the training waits until there is room."""
+        """Report that the training waits until there is room."""
         size, inodes = self._needs()
         self._report.say(
             f"holding at step {step}: {unsaved} steps are not saved (limit {most}); waiting up to {limit_s:.0f} s "
@@ -70,7 +71,7 @@ class Telling:
         self._report.event("hold", step, unsaved=unsaved, limit_s=limit_s)
 
     def given_up(self, step: int, unsaved: int, limit_s: float, good: str) -> None:
-        """Tell that the training ends because nothing could be saved."""
+        """Report that the training ends because nothing could be saved."""
         self._report.say(
             f"giving up at step {step}: nothing could be saved for {limit_s:.0f} s; {good}, {unsaved} steps are lost. "
             "Free space and launch the same command"
@@ -78,7 +79,7 @@ class Telling:
         self._report.event("given-up", step, unsaved=unsaved)
 
     def mistaken(self, step: int, unsaved: int, error: BaseException, good: str) -> None:
-        """Tell that the training ends because of a mistake that no room on the disk would mend."""
+        """Report that the training ends because of an error that free space would not fix."""
         self._report.say(
             f"giving up at step {step}: saving fails again and again, and not because of the disk: "
             f"{type(error).__name__}: {error}; {good}, {unsaved} steps are lost. Mend that and launch the same command"
@@ -102,12 +103,14 @@ RETRY_S = 3.0
 HOLD_POLL_S = 1.0
 """Seconds between attempts while the training waits for the disk."""
 MOST_MISTAKES = 3
-"""Saves in a row that may fail by anything but the disk (or the writer) before the training ends with that error."""
+"""Saves in a row that may fail for another reason than the disk (or the writer) before the training
+ends with that error.
+"""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much work may be at stake.
+    """How much work may be lost.
 
     Attributes:
         max_unsaved: Steps that may be unsaved while saving fails; 0 for two save intervals.
@@ -119,25 +122,27 @@ class Limits:
 
 
 class Saver:
-    """Saves when due, retries while the disk refuses, holds the training when too much would be at stake.
+    """Saves when due, retries while the disk refuses, holds the training if too much may be lost.
 
-    Saves run in the background, one at a time: one that is due while another is in flight begins at the first step
-    boundary after that one has ended. `save` waits until its step is on the disk.
+    Saves run in the background, one at a time: a save that is due while another is in flight begins
+    at the first step boundary after the end of that one. `save` waits until its step is on the
+    disk.
 
     Args:
         persister: Puts the state onto the disk.
-        state: What is saved.
-        store: Where to.
+        state: The state to save.
+        store: The target.
         about: Returns the facts for the manifest.
-        report: Where it is told.
+        report: Receives messages.
         cadence: When a save is due.
         stop: Ends a wait when the process is asked to stop.
-        limits: What may be at stake.
-        last_good: Step of the checkpoint this attempt came from, or None.
-        start: Step this attempt began at.
-        only_best: Whether ``best`` is all there is on disk: then even the step it was made at is worth a save.
+        limits: How much may be lost.
+        last_good: Step of the checkpoint that this attempt loaded, or None.
+        start: Step at which this attempt began.
+        only_best: Whether only ``best`` is on disk: then even its own step is worth a save.
         on_saved: Called with every checkpoint, ``best`` too, when it is on the disk.
-        on_wait: Called now and then while the training waits; says whether any rank was asked to stop.
+        on_wait: Called now and then while the training waits; returns whether any rank was asked
+            to stop.
 
     Attributes:
         last_good: Step of the newest checkpoint that is on the disk.
@@ -184,7 +189,7 @@ class Saver:
         return self._persister.busy
 
     def wishes(self, step: int) -> int:
-        """Return what this rank wants to do at the end of `step` (flags of `rgt_train.ranks.launch`)."""
+        """Return this rank's wishes at the end of `step` (flags of `rgt_train.ranks.launch`)."""
         self._collect(self._persister.poll())
         if self._cadence.due(step, self._last_due):
             self._last_due, self._due, self._loud = step, True, True
@@ -193,16 +198,16 @@ class Saver:
         return save | (launch.HOLD if self.failing and self._at_stake(step) else 0)
 
     def prepare(self) -> None:
-        """Get ready for the first save, once."""
+        """Prepare for the first save, once."""
         if not self._prepared:
             self._prepared = True
             self._persister.prepare(self._state)
 
     def boundary(self, step: int, agreed: int) -> None:
-        """Do at the end of `step` what the ranks agreed on.
+        """Perform at the end of `step` the actions that the ranks agreed on.
 
         Raises:
-            Stop: The disk took nothing for longer than the hold limit (exit code 74).
+            Stop: The disk refused everything for longer than the hold limit (exit code 74).
         """
         self.prepare()
         if agreed & launch.SAVE:
@@ -218,11 +223,11 @@ class Saver:
             self.hold(step)
 
     def save(self, step: int, *, loud: bool = True, force: bool = False) -> bool:
-        """Save `step` and wait for it; True if it is on disk.
+        """Save `step` and wait for it; return whether it is on disk.
 
         Args:
             step: The current step.
-            loud: Whether a failure is told again where the one before was told already.
+            loud: Whether to report a failure again if the previous one was reported.
             force: Save although the step is on disk (work on the next one has begun).
         """
         self._collect(self._persister.wait())
@@ -234,10 +239,12 @@ class Saver:
         return self._finish(step)
 
     def offer_best(self, step: int, value: float, metric: str) -> bool:
-        """Publish the state of `step` as the best; False where there was no memory for its copy.
+        """Publish the state of `step` as the best.
 
-        While the disk refuses, its snapshot is kept in memory, and no later step is saved before it (a resume would
-        take it for published).
+        Return False if there was no memory for its copy.
+
+        While the disk refuses, its snapshot is kept in memory, and no later step is saved before it
+        (a resume would assume that it was published).
 
         Args:
             step: The current step.
@@ -253,19 +260,20 @@ class Saver:
         if not self._persister.busy:
             self._best = None
             return False
-        self._persister.before_change()  # the copy is done before anything else happens: it must be this step's
+        # the copy is complete before anything else happens: it must be of this step
+        self._persister.before_change()
         return True
 
     def hold(self, step: int, attempt: Optional[Callable[[], bool]] = None) -> bool:
-        """Wait until a save succeeds (True), a stop is asked for on any rank (False), or the limit is reached.
+        """Wait for a save (True), a requested stop on any rank (False), or the limit.
 
         Args:
             step: The current step.
-            attempt: Tries what is waited for, True if done; by default a quiet `save` of `step`.
+            attempt: Tries the awaited work, True if done; by default a quiet `save` of `step`.
 
         Raises:
             Stop: The limit was reached (exit code 74).
-            Exception: It is no room that is missing: what made the saves fail.
+            Exception: The saves fail for another reason than space: that error.
         """
         if attempt is None:
             attempt = lambda: self.save(step, loud=False)  # noqa: E731
@@ -288,7 +296,8 @@ class Saver:
     def write(self, step: int, path: str, body: Dict[str, Any]) -> bool:
         """Replace a small JSON file, reporting a failure like that of a checkpoint.
 
-        Where the disk is full, checkpoints older than the newest go first: this file says that the newest is the end.
+        If the disk is full, checkpoints older than the newest are deleted first: this file records
+        that the newest is the end.
         """
         error = self._telling.replace(path, body)
         while error is not None and error.errno in FULL:
@@ -303,11 +312,11 @@ class Saver:
         return error is None
 
     def finish(self) -> None:
-        """Hear how the save in flight ended."""
+        """Wait for the save in flight and process its result."""
         self._collect(self._persister.wait())
 
     def _finish(self, step: int) -> bool:
-        """Begin a save and wait for its end; older checkpoints are worth less than what would be lost here."""
+        """Save and wait; older checkpoints are worth less than the work that would be lost here."""
         self._begin(step, give_up=True)
         outcome = self._persister.wait()
         self._collect(outcome)
@@ -316,7 +325,7 @@ class Saver:
         return outcome is not None and outcome.error is None
 
     def _begin(self, step: int, *, give_up: bool) -> None:
-        """Start to write: the best that is still missing, else the state of `step`."""
+        """Start to write: the best that is still missing, otherwise the state of `step`."""
         if self._best is not None:
             self._start(lambda: self._persister.again(give_up=give_up), step)
         else:
@@ -330,17 +339,17 @@ class Saver:
             if isinstance(error, exits.RanksError) or (
                 not isinstance(error, OSError) and not self._saved_once
             ):
-                raise  # nothing was ever saved: a mistake in the state, not a mishap of the disk
+                raise  # nothing was ever saved: a bug in the state, not a disk failure
             self._failed(step, error)
 
     def _collect(self, outcome: Optional[Outcome]) -> None:
-        """Take in how a save ended."""
+        """Process the result of a save."""
         if outcome is None:
             return
         for note in outcome.notes:
             self._report.say(note)
         if isinstance(outcome.error, Torn):
-            self._due = True  # only this copy is worthless: another one at the next boundary
+            self._due = True  # only this copy is worthless: make another one at the next boundary
         elif isinstance(outcome.error, AssertionError):
             raise outcome.error
         elif outcome.error is not None or outcome.checkpoint is None:
@@ -374,9 +383,8 @@ class Saver:
             self._report.say(f"checkpoint saved again at step {saved.step}")
             self._report.event("checkpoint-recovered", saved.step)
         choice = self._cadence.choice()
-        if (
-            not self._said or not 0.67 <= choice.steps / self._said <= 1.5
-        ):  # told again only where it moved
+        # reported again only after a change
+        if not self._said or not 0.67 <= choice.steps / self._said <= 1.5:
             self._said = choice.steps
             self._report.say(f"saving {choice.reason}")
         self.on_saved(saved)
@@ -404,7 +412,7 @@ class Saver:
         return step - (self.last_good or 0)
 
     def _at_stake(self, step: int) -> bool:
-        """Say whether more than may be is unsaved, or what fails will not mend itself."""
+        """Return whether too much is unsaved, or the failure is permanent."""
         return self._mistakes >= MOST_MISTAKES or self._unsaved(step) > self._max_unsaved()
 
     def _max_unsaved(self) -> int:

@@ -1,20 +1,24 @@
-"""Copies the tensors of a step to shared memory, the big ones while the next forward and backward run.
+"""Copies the tensors of a step to shared memory, large ones during the next forward and backward.
 
-The weights that an optimizer steps and its moments change only inside ``optimizer.step()``. Until that is called again
-they can be read at leisure: a thread copies them, and the step waits for it. Everything else (the statistics of a batch
-norm, a teacher, a codebook, the scale of a GradScaler, …) may change at any moment and is copied at once, on the
-training thread.
+The weights that an optimizer steps and its moments change only inside ``optimizer.step()``. Until
+the next call there is time to read them: a thread copies them, and the step waits for it.
+Everything else (the statistics of a batch norm, a teacher, a codebook, the scale of a GradScaler,
+…) may change at any moment and is copied at once, on the training thread.
 
-That nothing changed meanwhile is not assumed but checked, in two ways; a copy that fails is thrown away.
+It is checked, not assumed, that nothing changed meanwhile, in two ways; a copy that fails is
+discarded.
 
-- torch counts the in-place changes of every tensor. It counts a change after it was made, so the copying thread cannot
-  tell: it may look while one is going on. The training thread looks, the next time it comes by (in the backward pass,
-  see `Looks`, or before an ``optimizer.step()``), where it is certainly not in the middle of a change.
-- What is changed by ``.data`` is not counted. So the copy is compared with what the tensors held when it began: with
-  all of it where that is little, else with samples, and then it is known to be right as far as samples tell.
+- torch counts the in-place changes of every tensor. It counts a change after it was made, so the
+  copying thread cannot detect one in progress. The training thread checks at its next call (in the
+  backward pass, see `Looks`, or before an ``optimizer.step()``), where it is certainly not in the
+  middle of a change.
+- Changes by ``.data`` are not counted. So the copy is compared with the content of the tensors when
+  it began: completely if that is small, otherwise by samples, and then it is known to be right as
+  far as the samples show.
 
-A snapshot is published once the training thread has seen that nothing changed while it was copied. Without this it
-would come by only before the next ``optimizer.step()``, which is most of a step after the copy has ended.
+A snapshot is published once the training thread has seen that nothing changed during the copy.
+Without the backward hooks it would check only before the next ``optimizer.step()``, which is most
+of a step after the end of the copy.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ class GpuCopy:
     """Copies that run concurrently with the next forward and backward.
 
     Args:
-        now: Copied in the order of the training's own stream: nothing that it does later is seen by them.
+        now: Copied in order on the training's own stream: they see no later change.
         later: Copied by a second stream of each device.
     """
 
@@ -59,7 +63,7 @@ class GpuCopy:
             self._later[device] = _record(stream)
 
     def fence(self) -> None:
-        """Let what the training launches from now on wait for the copies, on the GPU."""
+        """Make later GPU work of the training wait for the copies, on the GPU."""
         for device, event in self._later.items():
             torch.cuda.current_stream(device).wait_event(event)
 
@@ -76,11 +80,15 @@ def _record(stream: "torch.cuda.Stream") -> "torch.cuda.Event":
 
 
 PARANOID = "RGT_TRAIN_PARANOID"
-"""Set to 1, every snapshot is compared byte for byte with the state at the moment of its step (slow)."""
+"""If set to 1, every snapshot is compared byte for byte with the state at the moment of its step
+(slow).
+"""
 LITTLE = 4 << 20
 """Bytes that are compared in full at each save: their copy takes less than a millisecond."""
 WINDOWS, WINDOW = 128, 4096
-"""Of more than that so many tensors are looked at, so many bytes of each: other ones at each save."""
+"""Above that size: the number of tensors that are sampled, and the bytes of each; other ones at
+each save.
+"""
 _GOLDEN = 0.6180339887498949
 
 
@@ -101,7 +109,7 @@ class Torn(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """One tensor to copy: what it is called, where it is, where it goes."""
+    """One tensor to copy: its name, source and target."""
 
     name: str
     source: torch.Tensor
@@ -109,15 +117,15 @@ class Pair:
 
 
 class Witness:
-    """What tensors held at one moment: all of it where it is little, else a part of some of them.
+    """The content of tensors at one moment: all of it if small, otherwise parts of some.
 
     Args:
         tensors: The tensors.
-        turn: Which parts are taken: with other numbers others, in turn.
+        turn: Selects the parts: successive numbers select successive parts.
 
     Attributes:
-        whole: Whether it knows everything that they held.
-        moves: Parts on a GPU, each with the memory that it is to be copied to before anything else happens there.
+        whole: Whether it has the complete content.
+        moves: Parts on a GPU, each with the memory to copy it to before any later change there.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor], turn: int = 0) -> None:
@@ -130,7 +138,7 @@ class Witness:
         self._held = [self._part(tensors[number]) for number in self._taken]
 
     def others(self, tensors: Sequence[torch.Tensor]) -> List[int]:
-        """Return the numbers of those of `tensors` that hold something else now, as far as it knows."""
+        """Return the numbers of the `tensors` whose content differs now, as far as known."""
         pairs = zip(self._taken, self._held)
         return [number for number, held in pairs if not self._holds(tensors[number], held)]
 
@@ -140,7 +148,8 @@ class Witness:
             held = torch.empty(window.shape, dtype=window.dtype, pin_memory=True)
             self.moves.append((window, held))
             return held
-        # Of a tensor without gaps its memory, which is several times as fast as to let torch cut and copy it.
+        # For a tensor without gaps its memory, which is several times faster than letting torch
+        # slice and copy it.
         if tensor.is_contiguous():
             return self._memory(tensor)
         return _window(tensor, self._share, self._most).clone()
@@ -162,12 +171,14 @@ class Copy:
     """A copy in progress.
 
     Args:
-        now: What is copied before the constructor returns.
-        later: What a thread copies.
-        copied: Called when all is copied, with the error if that failed; by the thread where there is one.
-        judged: Called on the training thread when it is known whether the copy is of one moment: with `Torn`, or None.
-        ready: Waits until the memory is there.
-        witness: Knows what is copied by the thread.
+        now: Copied before the constructor returns.
+        later: Copied by a thread.
+        copied: Called when all is copied, with the error if that failed; by the thread if there is
+            one.
+        judged: Called on the training thread once it is known whether the copy is of one moment:
+            with `Torn`, or None.
+        ready: Waits until the memory exists.
+        witness: Knows the content that the thread copies.
     """
 
     def __init__(
@@ -196,16 +207,16 @@ class Copy:
 
     @property
     def settled(self) -> bool:
-        """Whether it is known if the copy is good; then nothing that happens can spoil it."""
+        """Whether the copy has been judged; then later changes cannot spoil it."""
         return self._settled
 
     @property
     def overlaps_backward(self) -> bool:
-        """Whether it goes on beside a backward pass of this process's own threads (a GPU is fenced, and goes on)."""
+        """Whether it runs during a backward pass on this process's threads (a GPU is fenced)."""
         return self._gpu is None and not self._settled
 
     def before_change(self) -> float:
-        """Make sure that what happens next cannot spoil the copy; return the seconds this took."""
+        """Make sure that later changes cannot spoil the copy; return the seconds this took."""
         begun = time.monotonic()
         if self._gpu is not None:
             self._gpu.fence()
@@ -215,12 +226,15 @@ class Copy:
         return time.monotonic() - begun
 
     def glance(self) -> None:
-        """Judge the copy if that needs no waiting; the training thread is here, so it is changing nothing."""
+        """Judge the copy if no waiting is needed.
+
+        The training thread calls this, so it changes nothing.
+        """
         if self._gpu is not None or self._over.is_set():
             self.before_change()
 
     def wait(self) -> None:
-        """Wait until all is copied, told and judged."""
+        """Wait until all is copied, reported and judged."""
         self.before_change()
         self._over.wait()
 
@@ -245,7 +259,7 @@ class Copy:
             self._over.set()
 
     def _judge(self) -> None:
-        """Look whether anything has changed since the beginning (GPU: so far as launched, which is fenced)."""
+        """Check whether anything changed since the beginning (GPU: up to the fence)."""
         if self._settled:
             return
         self._settled = True
@@ -268,7 +282,7 @@ class Copy:
 
 
 def copy_all(pairs: Sequence[Pair]) -> None:
-    """Copy all `pairs` in one call, so that the interpreter lock is given up once and for all of them."""
+    """Copy all `pairs` in one call, so that the interpreter lock is released only once."""
     if not pairs:
         return
     with torch.no_grad():
@@ -290,7 +304,7 @@ def digest_of(tensor: torch.Tensor) -> bytes:
 
 
 def paranoid() -> bool:
-    """Say whether snapshots are to be compared."""
+    """Return whether to compare snapshots."""
     return os.environ.get(PARANOID) == "1"
 
 
@@ -303,7 +317,10 @@ def _on_gpu(now: Iterable[Pair], later: Iterable[Pair], moves: Iterable[Move]) -
 
 
 def _window(tensor: torch.Tensor, share: float, most: int) -> torch.Tensor:
-    """Return a part of `tensor` of at most `most` bytes, at `share` of it; the same of tensors of the same shape."""
+    """Return a part of `tensor` of at most `most` bytes, at `share` of it.
+
+    It is the same part for tensors of the same shape.
+    """
     tensor = tensor.detach()
     while tensor.nbytes > most:
         length = tensor.shape[0]
@@ -323,15 +340,18 @@ def version_of(tensor: torch.Tensor) -> int:
 
 
 LOOKS = 16
-"""How often in a backward pass, about: often enough for a small part of a step, seldom enough to cost nothing."""
+"""Approximate number of checks in a backward pass: frequent within a step, rare enough to cost
+nothing.
+"""
 
 
 class BackwardHooks:
-    """Calls back some times during the next backward passes, where a gradient has just been accumulated.
+    """Calls a function several times during the next backward passes, after gradients arrive.
 
     Args:
-        models: Name → module; those of their parameters that get gradients are used, evenly spread.
-        call: Called on the thread that runs the backward pass. It must be quick, and harmless when it is called again.
+        models: Name → module; their parameters with gradients are used, evenly spread.
+        call: Called on the thread that runs the backward pass. It must be quick, and harmless when
+            it is called again.
     """
 
     def __init__(self, models: Mapping[str, torch.nn.Module], call: Callable[[], None]) -> None:
@@ -348,7 +368,7 @@ class BackwardHooks:
         ]
 
     def close(self) -> None:
-        """Remove the hooks. Not to be called from within a backward pass."""
+        """Remove the hooks. Do not call it within a backward pass."""
         for hooked in self._hooked:
             hooked.remove()
         self._hooked.clear()

@@ -1,9 +1,10 @@
-"""The full state of a training run: taken apart for a checkpoint, restored from one.
+"""The full state of a training run: collected for a checkpoint, restored from one.
 
-A checkpoint at the last step of an epoch is made before the scheduler of the epoch steps and before the validation: a
-resume does both again. A save that is asked for later (by a signal in the validation, for a new best) must therefore
-not hold a scheduler that has stepped already, or it would step twice. What is small is kept as it was; weights, moments
-and averages are not copied, but it is noticed where they change.
+A checkpoint at the last step of an epoch is made before the scheduler of the epoch steps and before
+the validation: a resume does both again. A later save (after a signal in the validation, or for a
+new best) must therefore not hold a scheduler that has stepped already, or it would step twice.
+Small parts are kept as they were; weights, moments and averages are not copied, but their changes
+are detected.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class EpochEnd:
             held.copy_(window)
 
     def of(self, name: str, part: Any) -> Dict[str, Any]:
-        """Return the state of a part: what was kept, else what it is now."""
+        """Return the state of a part: the kept one, otherwise the present one."""
         if name in self._objects:
             return dict(self._objects[name])
         state: Dict[str, Any] = part.state_dict()
@@ -95,7 +96,7 @@ class EpochEnd:
 
     @contextmanager
     def settings(self) -> Iterator[None]:
-        """Give the optimizers the hyperparameters that were kept, for a moment."""
+        """Give the optimizers the kept hyperparameters temporarily."""
         now = [
             ({key: group[key] for key in kept if key in group}, group)
             for group, kept in self._groups
@@ -131,7 +132,7 @@ class EpochEnd:
 
 
 def _local(tensor: Any) -> torch.Tensor:
-    """Return the memory that stands for `tensor` here: this rank's part of a sharded one, none where it has none."""
+    """Return the local memory of `tensor`: this rank's part if sharded; empty if it has none."""
     found: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     plain = (
         found.layout is torch.strided
@@ -173,28 +174,31 @@ class Stateful(Protocol):
 
 
 class RunState:
-    """Collects the state of the objects of a run, and puts it back.
+    """Collects the state of the objects of a run, and restores it.
 
     Args:
         models: Name → module.
         others: Name → optimizer, scheduler, scaler, EMA, ….
         progress: The counters; restored in place.
-        sampler: What `EpochSampler.state` returned for this launch.
-        settings: Plain values worth comparing at a resume (learning rate, sizes, …).
+        sampler: The result of `EpochSampler.state` for this launch.
+        settings: Plain values to compare at a resume (learning rate, sizes, …).
         world: Ranks of the run.
         rank: Number of this one.
-        steady: Names of the `others` whose tensors change only inside ``optimizer.step()`` (the optimizers
-            themselves) or just before the checkpoint of their step (an EMA).
-        optimizers: Names of the `others` that are optimizers; the weights that they step are steady, too.
-        small: Names of the `others` that what comes after an epoch may change, and that are small: schedulers, scalers.
-        hyperparameters: What the code of this launch says of optimizers and schedules; None compares nothing.
+        steady: Names of the `others` whose tensors change only inside ``optimizer.step()`` (the
+            optimizers themselves) or just before the checkpoint of their step (an EMA).
+        optimizers: Names of the `others` that are optimizers; the weights that they step are
+            steady, too.
+        small: Names of the small `others` that may change after an epoch: schedulers, scalers.
+        hyperparameters: The declaration of this launch for optimizers and schedules; None compares
+            nothing.
         override: Names of those that a resume takes from the code and not from the checkpoint.
-        data: Returns what is known of the loading of the data.
+        data: Returns the facts about the loading of the data.
 
     Attributes:
-        hooked: Whether every optimizer tells before it changes anything; else nothing is steady.
-        random: The random states of all ranks where there are several; None takes this process's.
-        epoch_end: What was small right after the last step of an epoch, until the next one begins; else None.
+        hooked: Whether every optimizer calls a hook before a change; otherwise nothing is steady.
+        random: The random states of all ranks if there are several; None takes this process's.
+        epoch_end: The small state right after the last step of an epoch, until the next one begins;
+            otherwise None.
     """
 
     def __init__(
@@ -236,13 +240,15 @@ class RunState:
 
         Args:
             model: The module, or several by name.
-            parts: ``optimizer``, ``scheduler``, ``scaler`` and ``ema``, each one object or several by name.
+            parts: ``optimizer``, ``scheduler``, ``scaler`` and ``ema``, each one object or several
+                by name.
             extra: A person's own state.
-            stream: What reads the data, where that has a state.
+            stream: The reader of the data, if it has a state.
             **more: Further arguments of `RunState`.
 
         Raises:
-            UsageError: Something is of a kind that cannot be saved, or a name that is to be overridden is unknown.
+            UsageError: Something is of a kind that cannot be saved, or a name to override is
+                unknown.
         """
         check(model, parts)
         models = {"model": model} if isinstance(model, torch.nn.Module) else dict(model)
@@ -258,13 +264,13 @@ class RunState:
 
     @property
     def declared(self) -> Declared:
-        """What the code says of the hyperparameters, for a checkpoint."""
+        """The hyperparameters in the code, for a checkpoint."""
         if self.hyperparameters:
             return self.hyperparameters.declared
         return {}
 
     def refuse(self, document: Mapping[str, Any], where: str) -> None:
-        """See that the optimizers are of the classes that the state in the checkpoint `where` is of.
+        """Check that the optimizers have the classes of the checkpoint `where`.
 
         Raises:
             UsageError: One is not.
@@ -273,16 +279,17 @@ class RunState:
             self.hyperparameters.refuse(document.get("declared", {}), where)
 
     def settle(self, document: Mapping[str, Any]) -> Tuple[List[str], List[str]]:
-        """Compare hyperparameters when a checkpoint is loaded; return what is told, and what makes other bits."""
+        """Compare hyperparameters after a load; return the messages, and those that change bits."""
         if not self.hyperparameters:
             return [], []
         return self.hyperparameters.settle(document.get("declared", {}), self.override)
 
     def collect(self, random: Optional[Sequence[Any]] = None) -> Collected:
-        """Take the present state apart; tensors are referred to, not copied.
+        """Collect the present state; tensors are referenced, not copied.
 
         Args:
-            random: The random states of all ranks; None takes `random` of this object, else this process's.
+            random: The random states of all ranks; None takes `random` of this object, otherwise
+                this process's.
 
         Raises:
             UsageError: It holds something that cannot be stored.
@@ -311,10 +318,10 @@ class RunState:
         return found
 
     def keep_epoch_end(self, random: Optional[Dict[str, Any]] = None) -> None:
-        """Keep the small state right after the last step of an epoch, for saves before the next one.
+        """Keep the small state right after the last step of an epoch, for saves until the next one.
 
         Args:
-            random: The random state of this process; None takes it as it is.
+            random: The random state of this process; None takes the present one.
         """
         live = {name for name, other in self.others.items() if isinstance(other, torch.nn.Module)}
         watched = {
@@ -331,7 +338,7 @@ class RunState:
         return self.others[name].state_dict()
 
     def epoch_end_settings(self) -> "AbstractContextManager[None]":
-        """Give the optimizers the hyperparameters of the end of the epoch, if it is kept, for a moment."""
+        """Give the optimizers the kept hyperparameters of the end of the epoch temporarily."""
         if self.epoch_end:
             return self.epoch_end.settings()
         return nullcontext()
@@ -343,11 +350,11 @@ class RunState:
         return rng.capture()
 
     def restore(self, loaded: Loaded) -> Restored:
-        """Put everything back but random state and gradients, which the caller does last.
+        """Restore all but random state and gradients, which the caller restores last.
 
         Raises:
-            UsageError: The checkpoint is intact but belongs to another model, optimizer or data set. Nothing has
-                been changed where names or shapes of a model differ.
+            UsageError: The checkpoint is intact but belongs to another model, optimizer or data
+                set. Nothing has been changed if names or shapes of a model differ.
         """
         document, where = loaded.document, loaded.directory
         if document.get("layout") == "sharded":
@@ -404,7 +411,7 @@ class RunState:
         )
 
     def give_grads(self, grads: Mapping[str, Tensors]) -> None:
-        """Put saved gradients back; after anything that clears them, before the first batch."""
+        """Restore saved gradients; after anything that clears them, before the first batch."""
         for name, saved in grads.items():
             parameters = dict(matching.parameters(self.models[name]))
             for key, grad in saved.items():
@@ -425,8 +432,9 @@ class RunState:
     def _trained(self) -> Set[int]:
         """Return the addresses of the weights that an optimizer steps.
 
-        No others: a teacher, a target network or a codebook moves in the forward pass, often by ``.data``, and is among
-        the parameters of an optimizer often enough. What has neither a gradient nor a moment was never stepped.
+        No others: a teacher, a target network or a codebook moves in the forward pass, often by
+        ``.data``, and may be among the parameters of an optimizer. A parameter with neither a
+        gradient nor a moment was never stepped.
         """
         found: Set[int] = set()
         for name in self.optimizers:
@@ -466,7 +474,7 @@ def _address(tensor: torch.Tensor) -> int:
     try:
         return tensor.data_ptr()
     except RuntimeError:
-        return 0  # it has no memory of its own (a sparse one): refused later, by its name
+        return 0  # it has no memory itself (a sparse one): refused later, by its name
 
 
 def _check_fit(name: str, model: torch.nn.Module, saved: Mapping[str, Any], where: str) -> None:
@@ -486,12 +494,15 @@ def _load_module(name: str, model: torch.nn.Module, saved: Mapping[str, Any], wh
 
 
 def _load_other(name: str, other: Stateful, saved: Dict[str, Any], where: str) -> List[str]:
-    """Load an optimizer, a scheduler, …; return what it did not take over as it was, in words."""
+    """Load an optimizer, a scheduler, ….
+
+    Return the parts that it changed while loading, in words.
+    """
     load_into(name, other.load_state_dict, saved, where)
     if name == STREAM:
         doubt: str = getattr(
             other, "doubt", ""
-        )  # asked for its state before its first batch, it would begin to read
+        )  # a request for its state before its first batch would make it read
         if doubt:
             return [doubt]
         return []
@@ -532,10 +543,10 @@ Parts = Union[Stateful, Mapping[str, Stateful]]
 
 
 def counted(parts: Mapping[str, Stateful]) -> Set[str]:
-    """Return the names of the averaged weights that are known to change by operations that torch counts.
+    """Return the names of the averaged weights that change only by operations that torch counts.
 
-    Of others it is not known: many keep their average up to date by ``.data``, which nobody notices. They are copied
-    at once, unless their `counted` is True.
+    For others it is unknown: many update their average by ``.data``, which is not detected. They
+    are copied at once, unless their `counted` is True.
     """
     return {
         n
@@ -545,7 +556,7 @@ def counted(parts: Mapping[str, Stateful]) -> Set[str]:
 
 
 def named(parts: Mapping[str, Optional[Parts]]) -> Dict[str, Stateful]:
-    """Return the parts that there are, those of a mapping as ``optimizer.name``."""
+    """Return the existing parts, those of a mapping as ``optimizer.name``."""
     found: Dict[str, Stateful] = {}
     for name, part in parts.items():
         if isinstance(part, Mapping):
@@ -556,18 +567,18 @@ def named(parts: Mapping[str, Optional[Parts]]) -> Dict[str, Stateful]:
 
 
 class OwnState:
-    """A dictionary of a person's own values as something with state.
+    """A dictionary of a person's own values as an object with state.
 
     Args:
-        values: Plain values, and objects with `state_dict` and `load_state_dict`; a load changes it in place. What a
-            checkpoint does not have stays as it is.
+        values: Plain values, and objects with `state_dict` and `load_state_dict`; a load changes it
+            in place. Keys missing in a checkpoint stay unchanged.
     """
 
     def __init__(self, values: MutableMapping[str, Any]) -> None:
         self._values = values
 
     def state_dict(self) -> Dict[str, Any]:
-        """Return the values, of objects their state."""
+        """Return the values, and the state of objects."""
         return {
             name: value.state_dict() if hasattr(value, "load_state_dict") else copy.deepcopy(value)
             for name, value in self._values.items()
@@ -600,10 +611,10 @@ def own_state(extra: Any) -> Optional[Stateful]:
 
 
 def check(model: Any, parts: Mapping[str, Any]) -> None:
-    """See that what a run is made of can be saved and loaded again.
+    """Check that the parts of a run can be saved and loaded again.
 
     Raises:
-        UsageError: Something is of a kind that cannot.
+        UsageError: A part is of a kind that cannot.
     """
     models = model if isinstance(model, Mapping) else {"model": model}
     for name, module in models.items():

@@ -1,6 +1,7 @@
-"""A run's checkpoints on disk: their names, the newest good one, which to delete, and the space left.
+"""A run's checkpoints on disk: names, the newest good one, which to delete, and free space.
 
-``OUT/best`` is not in the table: it is a directory of its own and is only ever replaced by a better one.
+``OUT/best`` is not in the table: it is a directory of its own and is only ever replaced by a better
+one.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ class Item:
     Attributes:
         step: Optimizer steps done.
         attempt: The attempt that wrote it.
-        serial: Counts what one attempt wrote at one step.
+        serial: Numbers the checkpoints that one attempt wrote at one step.
         name: Its directory's name.
-        at: When it was written, seconds since the epoch.
+        at: Time of writing, seconds since the epoch.
     """
 
     step: int
@@ -43,8 +44,8 @@ class Policy:
     """Which checkpoints to keep.
 
     Attributes:
-        last: How many of the newest, at least one.
-        hours: One more for each stretch of so many hours; 0 for none.
+        last: Number of newest ones, at least one.
+        hours: One more for each period of this many hours; 0 for none.
     """
 
     last: int = 2
@@ -55,7 +56,10 @@ Rule = Callable[[Sequence[Item], Policy], FrozenSet[str]]
 
 
 def _anchor(items: Sequence[Item], policy: Policy) -> FrozenSet[str]:
-    """The newest: what the next launch resumes from. While a save is in flight it is the one before."""
+    """The newest, from which the next launch resumes.
+
+    While a save is in flight, the previous one.
+    """
     return frozenset(item.name for item in items[-1:])
 
 
@@ -64,7 +68,7 @@ def _last(items: Sequence[Item], policy: Policy) -> FrozenSet[str]:
 
 
 def _hourly(items: Sequence[Item], policy: Policy) -> FrozenSet[str]:
-    """The first of each stretch: once it is kept it stays the one that is kept."""
+    """The first of each period: once kept, it stays the kept one."""
     if policy.hours <= 0:
         return frozenset()
     first: "dict[int, str]" = {}
@@ -74,16 +78,16 @@ def _hourly(items: Sequence[Item], policy: Policy) -> FrozenSet[str]:
 
 
 RULES: Tuple[Tuple[str, Rule], ...] = (("anchor", _anchor), ("last", _last), ("hourly", _hourly))
-"""In the order of their weight: what only a later rule protects is worth less."""
+"""By decreasing weight: a checkpoint protected only by a later rule is worth less."""
 
 
 def doomed(items: Sequence[Item], policy: Policy, anchor: str = "") -> List[Item]:
-    """Return what no rule protects, oldest first.
+    """Return the checkpoints that no rule protects, oldest first.
 
     Args:
-        items: What is there.
+        items: The existing ones.
         policy: What stays.
-        anchor: Name of one that stays in any case.
+        anchor: Name of one that always stays.
     """
     items = sorted(items)
     protected = frozenset((anchor,)).union(*(rule(items, policy) for _, rule in RULES))
@@ -91,12 +95,14 @@ def doomed(items: Sequence[Item], policy: Policy, anchor: str = "") -> List[Item
 
 
 def by_value(items: Sequence[Item], policy: Policy, anchor: str = "") -> List[Item]:
-    """Return what may be given up to make room on a full disk, the least valuable first; never the newest.
+    """Return the checkpoints that may be deleted on a full disk, the least valuable first.
+
+    Never the newest.
 
     Args:
-        items: What is there.
-        policy: What stays where there is room.
-        anchor: Name of one that stays in any case.
+        items: The existing ones.
+        policy: What stays if there is room.
+        anchor: Name of one that always stays.
     """
     items = sorted(items)
     kept: "set[str]" = set()
@@ -120,7 +126,7 @@ class Space:
         mount: Its mount point.
         bytes_free: Bytes this process may still use.
         bytes_total: Its size in bytes.
-        inodes_free: Inodes this process may still use; None where the file system does not count them.
+        inodes_free: Inodes this process may still use; None if the file system does not count them.
         inodes_total: All inodes; None likewise.
     """
 
@@ -131,7 +137,7 @@ class Space:
     inodes_total: Optional[int]
 
     def short_of(self, need_bytes: int, need_inodes: int) -> Optional[str]:
-        """Return ``inodes`` or ``bytes`` where less than the need is free, else None."""
+        """Return ``inodes`` or ``bytes`` if less than needed is free, otherwise None."""
         if self.inodes_free is not None and self.inodes_free < need_inodes:
             return "inodes"
         if self.bytes_free < need_bytes:
@@ -146,7 +152,7 @@ def read_space(path: StrPath) -> Space:
         OSError: `path` cannot be examined.
     """
     facts = os.statvfs(path)
-    # Reserved blocks are root's to use: f_bavail would call a disk full that still takes root's writes.
+    # Root may use the reserved blocks: by f_bavail a disk would be full that root can still write.
     root = os.geteuid() == 0
     counted = (
         facts.f_files > 0
@@ -161,9 +167,9 @@ def read_space(path: StrPath) -> Space:
 
 
 def resource_of(error: OSError, space: Optional[Space], need_bytes: int, need_inodes: int) -> str:
-    """Name what ran out: ``inodes``, ``bytes``, ``quota``, ``read-only`` or ``other``.
+    """Return the exhausted resource: ``inodes``, ``bytes``, ``quota``, ``read-only`` or ``other``.
 
-    The kernel says ENOSPC for blocks and inodes alike; only the counters tell them apart.
+    The kernel returns ENOSPC for blocks and inodes alike; only the counters distinguish them.
     """
     if error.errno == errno.EDQUOT:
         return "quota"
@@ -175,7 +181,7 @@ def resource_of(error: OSError, space: Optional[Space], need_bytes: int, need_in
 
 
 def why_failed(error: OSError, space: Optional[Space], need_bytes: int, need_inodes: int) -> str:
-    """Say in a few words, for a person, why a save failed and on which mount."""
+    """Return a short text for a person: why a save failed and on which mount."""
     what = resource_of(error, space, need_bytes, need_inodes)
     mount = space.mount if space else "the disk"
     if what == "quota":
@@ -200,14 +206,14 @@ def why_failed(error: OSError, space: Optional[Space], need_bytes: int, need_ino
 def reserve(directory: StrPath, need_bytes: int) -> None:
     """Ask the kernel whether `need_bytes` fit into `directory`, without writing them.
 
-    Used only where the counters already say no: they can be wrong (network file systems, reserved blocks), the
-    kernel's own answer cannot, and it costs no half-written checkpoint.
+    Used only if the counters show too little space: they can be wrong (network file systems,
+    reserved blocks), the kernel's answer cannot, and it costs no half-written checkpoint.
 
     Raises:
         OSError: They do not fit, or not a single file does.
     """
     if not hasattr(os, "posix_fallocate"):
-        return  # macOS: the write itself will tell
+        return  # macOS: the write itself fails instead
     path = os.path.join(directory, "reserve")
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -260,8 +266,9 @@ class Checkpoint:
 class Store:
     """The directories ``OUT/checkpoints`` and ``OUT/best``.
 
-    Only one live process may write here (see `RunLock`): that is what makes every temporary found at the start a
-    stray. Published directories are never written into; `rgt_train.checkpoint.publish` makes them, `drop` ends them.
+    Only one live process may write here (see `RunLock`): therefore every temporary directory found
+    at the start is stray. Published directories are never changed; `rgt_train.checkpoint.publish`
+    makes them, `drop` deletes them.
 
     Args:
         out: The run directory; it must exist.
@@ -277,17 +284,20 @@ class Store:
         """May be raised before anything is written: see `after`."""
         self.policy = policy or Policy()
         self.rooted = False
-        """Whether `root` is known to be there for good."""
+        """Whether `root` is known to exist durably."""
         self._tight = False
-        """Whether the newest, when it was published, left no room for the next."""
+        """Whether the newest checkpoint left no room for the next one when it was published."""
         self.anchor = ""
-        """Name of the checkpoint this attempt goes on from, then of the newest it wrote: neither ever goes."""
+        """Name of the checkpoint that this attempt loaded, then of the newest it wrote: it is never
+        deleted.
+        """
 
     def items(self, pauses: Optional[Sequence[float]] = None) -> List[Item]:
         """Return the published step checkpoints, oldest first, unverified.
 
         Args:
-            pauses: Seconds between the attempts to list them; None for those of `rgt_train.checkpoint.diskio`.
+            pauses: Seconds between the attempts to list them; None for those of
+                `rgt_train.checkpoint.diskio`.
 
         Raises:
             Unreadable: They cannot be listed; that does not mean that there are none.
@@ -307,7 +317,7 @@ class Store:
         return [item.step for item in self.items()]
 
     def after(self, loaded: Checkpoint) -> None:
-        """Count on from the attempt that wrote `loaded`, where the run log that knew it is lost (a wiped disk)."""
+        """Continue the attempt count from `loaded` if its run log is lost (a wiped disk)."""
         self.attempt = max(self.attempt, int(loaded.manifest.get("attempt", 0)) + 1)
 
     def places(self) -> List[Tuple[int, str]]:
@@ -319,7 +329,7 @@ class Store:
         return os.path.join(self.root, item.name)
 
     def new_path(self, step: int) -> str:
-        """Return the directory that a new checkpoint of `step` gets; there is nothing of that name yet."""
+        """Return the directory for a new checkpoint of `step`; nothing has that name yet."""
         name = path = os.path.join(self.root, f"step-{step:08d}-a{self.attempt}")
         serial = 0
         while os.path.lexists(path):
@@ -328,19 +338,19 @@ class Store:
         return path
 
     def temporary(self, kind: str, step: int) -> str:
-        """Return the directory in which a checkpoint is made before it gets its name."""
+        """Return the directory in which a checkpoint is made before its rename."""
         label = f"best-{step}" if kind == "best" else str(step)
         return os.path.join(self.root, f".tmp-{label}-{self.attempt}")
 
     def aside(self, path: str) -> str:
-        """Return where `path` waits for its deletion."""
+        """Return the temporary name of `path` until its deletion."""
         return os.path.join(self.root, f".old-{os.path.basename(path)}-{self.attempt}")
 
     def clean(self) -> List[str]:
-        """Finish or drop what a dead attempt left half done; return the names that were removed.
+        """Finish or delete the partial work of a dead attempt; return the names that were removed.
 
         Raises:
-            Unreadable: Nobody can say what is there; nothing was removed.
+            Unreadable: The content is unknown; nothing was removed.
         """
         strays = [name for name in diskio.listing(self.root) if name.startswith((".tmp-", ".old-"))]
         if not diskio.is_dir(self.best):
@@ -357,9 +367,9 @@ class Store:
         return removed
 
     def sweep(self) -> None:
-        """Remove what failed saves of this attempt could not: a disk that refuses to write may refuse to delete.
+        """Remove the remains of failed saves: a disk that refuses to write may refuse to delete.
 
-        To be called where no save is in flight. An old ``best`` that has no successor stays.
+        Call it only while no save is in flight. An old ``best`` without a successor stays.
         """
         with suppress(Unreadable):
             for name in diskio.listing(self.root, ()):
@@ -367,18 +377,20 @@ class Store:
                     remove(os.path.join(self.root, name))
 
     def newest_good(self, use: Callable[[str], T]) -> Tuple[Optional[T], List[str]]:
-        """Return what `use` makes of the newest checkpoint that is whole, and one line for each that is not.
+        """Return ``use(path)`` of the newest complete checkpoint, and a line for each damaged one.
 
-        Where one is, damaged ones are moved aside (``.damaged-step-…``), so that nobody takes them for good later;
-        `prune` deletes all but one of them once there is a new checkpoint. Where none is, they stay as they are: the
-        next launch looks again. Nothing is deleted here. ``best`` is the last resort.
+        If there is one, damaged ones are renamed (``.damaged-step-…``), so that they are never
+        taken for good later; `prune` deletes all but one of them once there is a new checkpoint. If
+        there is none, they stay: the next launch checks again. Nothing is deleted here. ``best`` is
+        the last resort.
 
         Args:
-            use: Takes the directory of a checkpoint and looks at every byte of it; raises `Damaged`.
+            use: Receives the directory of a checkpoint and checks every byte of it; raises
+                `Damaged`.
 
         Raises:
-            UsageError: The newest is whole but does not belong here.
-            Unreadable: The disk does not say whether it is whole: no older one may be taken for the newest.
+            UsageError: The newest is complete but does not belong here.
+            Unreadable: The disk cannot tell whether it is complete: no older one may replace it.
         """
         complaints: List[str] = []
         damaged: List[str] = []
@@ -408,7 +420,7 @@ class Store:
             os.rename(path, aside)
 
     def published(self, path: str, need_bytes: int, need_inodes: int) -> None:
-        """Note that the step checkpoint at `path` was published: delete what need not stay, check the space.
+        """Record the published step checkpoint at `path`: prune, and check the space.
 
         Args:
             path: The newest from now on.
@@ -421,7 +433,10 @@ class Store:
             self._tight = read_space(self.root).short_of(need_bytes, need_inodes) is not None
 
     def prune(self) -> List[str]:
-        """Delete what the policy does not keep; return the names. To be called when a checkpoint was published."""
+        """Delete what the policy does not keep; return the names.
+
+        Call it after publishing a checkpoint.
+        """
         with suppress(Unreadable):
             self._forget_damaged()
             gone = doomed(self.items(()), self.policy, self.anchor)
@@ -429,7 +444,7 @@ class Store:
         return []
 
     def drop(self, item: Item) -> bool:
-        """Delete one checkpoint: never a half-deleted directory under a published name, not even after a crash."""
+        """Delete one checkpoint, never leaving a partial directory under a published name."""
         path = self.path_of(item)
         aside = self.aside(path)
         try:
@@ -442,10 +457,10 @@ class Store:
         return True
 
     def make_room(self, *, valuable: bool) -> Optional[str]:
-        """Give up the least valuable thing on the disk; return its name, or None where nothing may go.
+        """Delete the least valuable item on the disk; return its name, or None if nothing may go.
 
-        What was damaged or half written goes first, then checkpoints by their value; the newest, `anchor` and
-        ``best`` stay, and while there is no ``best`` the old one that waits to be put back.
+        Damaged or half-written ones go first, then checkpoints by their value; the newest, `anchor`
+        and ``best`` stay, and without a ``best`` also the old one that can be restored.
 
         Args:
             valuable: Whether intact checkpoints may go.
@@ -462,9 +477,10 @@ class Store:
         return None
 
     def narrow(self) -> Optional[str]:
-        """Keep the newest alone from here on, where the older ones left no room for the next; return what to say.
+        """Keep only the newest from now on if the older ones left no room; return the message.
 
-        None where there was room when the newest was published: then something else fills the disk, and may go again.
+        None if there was room when the newest was published: then something else fills the disk,
+        perhaps only for a time.
         """
         if not self._tight or self.policy.last < 2:
             return None
@@ -482,9 +498,8 @@ class Store:
                 manifest.verify(path)
                 os.rename(path, self.best)
                 return
-        for (
-            name
-        ) in old:  # it was published once, and its successor never was: nothing else is left of it
+        # it was published, and its successor never was: nothing else is left of it
+        for name in old:
             with suppress(OSError):
                 os.rename(os.path.join(self.root, name), self.best)
 
@@ -501,10 +516,10 @@ class Store:
 
 
 def verified(path: str) -> Checkpoint:
-    """Return the checkpoint at `path` after looking at every byte of it.
+    """Return the checkpoint at `path` after verifying every byte of it.
 
     Raises:
-        Damaged: A byte is not what was written.
+        Damaged: A byte is not the one written.
         Foreign: It is of another format.
     """
     return describe(path, manifest.verify(path))
@@ -526,6 +541,6 @@ def _written_at(path: str) -> float:
 
 
 def _damaged_at(name: str) -> Tuple[int, str]:
-    """Return what orders the names of damaged checkpoints: the launch that found it, then its own name."""
+    """Return the sort key of a damaged checkpoint: the launch that found it, then its own name."""
     match = _DAMAGED.match(name)
     return (int(match[2]) if match else 0, name)

@@ -1,8 +1,8 @@
 """The writer process, how it is started, and the messages between it and the trainer.
 
-It is started once by ``exec``, never by fork, and imports the standard library and the trainer's own file handling
-only. Its interpreter lock and its page faults are its own: whatever it does, the training goes on. It dies with its
-trainer.
+It is started once by ``exec``, never by fork, and imports only the standard library and the
+trainer's own file handling. It has its own interpreter lock and page faults, so its work never
+delays the training. It ends with its trainer.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from rgt_train.checkpoint.store import Policy, Store
 
 _HEAD = struct.Struct("<QQB")
 Message = Tuple[Dict[str, Any], bytes, List[int]]
-"""Its fields, the raw bytes, the descriptors that came with it."""
+"""Its fields, the raw bytes, the descriptors sent with it."""
 
 
 class Closed(ConnectionError):
-    """The other side is gone."""
+    """The other side has closed."""
 
 
 def send(
     sock: socket.socket, fields: Mapping[str, Any], raw: bytes = b"", fd: Optional[int] = None
 ) -> None:
-    """Send one message, with a descriptor if wanted.
+    """Send one message, with a descriptor if given.
 
     Raises:
-        Closed: The other side is gone.
+        Closed: The other side has closed.
     """
     text = json.dumps(fields).encode()
     head = _HEAD.pack(len(text), len(raw), int(fd is not None))
@@ -54,7 +54,7 @@ def send(
 
 
 class Reader:
-    """Takes messages out of a stream socket, whole ones only."""
+    """Reads complete messages from a stream socket."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -62,10 +62,10 @@ class Reader:
         self._fds: List[int] = []
 
     def read(self, *, block: bool) -> Optional[Message]:
-        """Return the next message; None where none is complete yet and `block` is false.
+        """Return the next message; None if none is complete yet and `block` is false.
 
         Raises:
-            Closed: The other side is gone.
+            Closed: The other side has closed.
         """
         while True:
             message = self._take()
@@ -110,7 +110,7 @@ class Reader:
 
 _PR_SET_PDEATHSIG = 1
 YIELDS = 10
-"""Added to the niceness of the writer: where cores are scarce, the training goes first."""
+"""Added to the niceness of the writer: if cores are scarce, the training goes first."""
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 
 
@@ -141,21 +141,23 @@ def main() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Be killed when the trainer dies, however it dies; leave its signals to the trainer, which will close us.
+    """Make the kernel kill this process when the trainer dies, and ignore common signals.
+
+    The trainer handles those signals and closes this process.
 
     Args:
-        parent: Its process id; where it is gone already, this process ends at once.
+        parent: Its process id; if it is gone already, this process ends at once.
     """
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
-    with suppress(OSError, AttributeError):  # not Linux: the end of the connection tells
+    with suppress(OSError, AttributeError):  # not Linux: the end of the connection ends it
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)
 
 
 class _Verdict:
-    """Whether the trainer found the snapshot of one job good; it may tell before the job is written, or after."""
+    """Whether the trainer approved the snapshot of one job; received before or after the write."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -198,18 +200,20 @@ _BOOT = (
     "import sys,os;sys.path.insert(0,os.environ.pop('RGT_HELPER_HOME'));"
     "from importlib import import_module;import_module(os.environ.pop('RGT_HELPER')).main()"
 )
-"""The names come by the environment: a command line with them in it would look like a second training process."""
+"""The names are passed by the environment: with them in its command line it would look like a
+second training process.
+"""
 
 
 class Helper:
     """A process with a socket to it.
 
-    It dies with the thread that starts it (that is what the kernel watches): start it from one that lives on.
+    The kernel ends it with the thread that starts it: start it from a thread that lives on.
 
     Args:
-        module: What it runs, e.g. ``rgt_train.checkpoint.writer``; its `main` gets the socket and our process id as
-            arguments.
-        keep: Descriptors that it holds as long as it lives.
+        module: The module to run, e.g. ``rgt_train.checkpoint.writer``; its `main` gets the socket
+            and our process id as arguments.
+        keep: Descriptors that it holds while it lives.
         bare: Whether it needs nothing but the standard library (it starts faster then).
 
     Raises:
@@ -249,7 +253,7 @@ class Helper:
         """Close the connection, which ends it, and wait for that.
 
         Args:
-            kill: Do not let it finish what it does.
+            kill: Do not let it finish its work.
         """
         with suppress(OSError):
             self.sock.shutdown(
@@ -306,10 +310,10 @@ class WriterClient:
         )  # fmt: skip
 
     def submit(self, job: Job, inline: bytes, fd: int, size: int) -> None:
-        """Hand over a snapshot to the process that was started. Where that is dead, `poll` will tell.
+        """Hand a snapshot to the started process. If that is dead, `poll` reports it.
 
         Args:
-            job: What to make of it.
+            job: The checkpoint to make of it.
             inline: The file that is not in the memory.
             fd: The memory.
             size: Its length in bytes.
@@ -322,13 +326,13 @@ class WriterClient:
             send(self._helper.sock, {"do": "save", "job": job.as_plain()}, inline)
 
     def judge(self, *, good: bool) -> None:
-        """Say whether the snapshot that was handed over last may be published."""
+        """Send whether the last snapshot may be published."""
         if self._helper is not None:
             with suppress(Closed):
                 send(self._helper.sock, {"do": "judge", "good": good})
 
     def poll(self, *, block: bool) -> Optional[Done]:
-        """Return how the job ended; None while it runs."""
+        """Return the result of the job; None while it runs."""
         assert self._helper is not None, "polled after a submit"
         try:
             message = self._helper.reader.read(block=block)
@@ -342,11 +346,11 @@ class WriterClient:
         return Done(**{**fields, "notes": tuple(fields["notes"])})
 
     def forget_memory(self) -> None:
-        """Say that the memory given so far is gone; a descriptor of the same number will be another one."""
+        """Forget the memory given before; a descriptor with the same number will be a new one."""
         self._memory = None
 
     def close(self) -> None:
-        """Let it finish what it does, and end it."""
+        """Let it finish its work, and end it."""
         if self._helper is not None:
             self._helper.close()
             self._helper = None

@@ -18,18 +18,20 @@ _LOOKS = 8
 
 
 class Stream:
-    """Batches of an iterable, going on over the epochs of the run; a new pass begins when one is used up.
+    """Batches of an iterable, across the epochs of the run; a new pass begins when one is used up.
 
-    What has ``state_dict`` and ``load_state_dict`` (torchdata's ``StatefulDataLoader``, or anything of your own) is put
-    back where it was. Anything else is iterated anew and skipped through to the same batch, with the random state that
-    its pass began with: exact where the order depends on nothing else, and as slow as loading what is skipped.
+    A source with ``state_dict`` and ``load_state_dict`` (torchdata's ``StatefulDataLoader``, or
+    anything of your own) is restored to its position. Any other source is iterated again and
+    skipped to the same batch, with the random state of the beginning of its pass: exact if the
+    order depends on nothing else, and as slow as loading the skipped batches.
 
     Args:
         source: The iterable of batches.
 
     Attributes:
-        draws: Whether it has no state and draws from the global generators while it is read: then what it keeps for
-            later (a buffer that it shuffles) may be other than what the training drew beside it had made of it.
+        draws: Whether it has no state and draws from the global generators while it is read: then
+            its buffered content (a shuffle buffer) may differ, because the training draws from
+            them too.
     """
 
     def __init__(self, source: Iterable[Any]) -> None:
@@ -49,11 +51,11 @@ class Stream:
 
         Args:
             count: How many.
-            before_first: Called when the stream is where it shall be and before the first batch is fetched: the
-                random state of the training is put back there.
+            before_first: Called when the stream is at its position and before the first batch is
+                fetched: it restores the random state of the training.
 
         Raises:
-            UsageError: The stream has no batch at all, or is shorter than the position that it is resumed at.
+            UsageError: The stream has no batch at all, or is shorter than the resumed position.
         """
         if count > 0:
             self._open()
@@ -67,19 +69,19 @@ class Stream:
             yield self._next()
 
     def pass_over(self, count: int) -> None:
-        """Drop `count` batches before the next one; those of an epoch that is under way become fewer by as many."""
+        """Skip `count` batches before the next one; a current epoch has as many fewer."""
         self._to_drop += count
         self._left -= count
 
     @property
     def doubt(self) -> str:
-        """What may be another order than before, in words; empty where nothing may."""
+        """What may come in another order than before, in words; empty if nothing may."""
         if self._pending is None or self._pending["own"] is None or self._own_state:
             return ""
         return "the stream's order, where it is random (the checkpoint has the state of a loader that kept its own)"
 
     def state_dict(self) -> Dict[str, Any]:
-        """Return the position, as of the last batch that was handed out."""
+        """Return the position, as of the last batch that was returned."""
         if self._pending is not None:
             return {**self._pending, "to_drop": self._to_drop}
         state: Dict[str, Any] = {
@@ -94,7 +96,7 @@ class Stream:
         return state
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Take over a position; the stream is put there when the next batch is asked for."""
+        """Set a position; the stream moves there when the next batch is requested."""
         self._pending = dict(state_dict)
         self._to_drop = state_dict["to_drop"]
         self._iterator = None
@@ -112,10 +114,11 @@ class Stream:
         self._iterator = iter(self._source)
 
     def _resume(self, state: Dict[str, Any]) -> None:
-        """Go to where `state` was taken, leaving the random state of the training alone."""
+        """Move to the position of `state`, without changing the random state of the training."""
         self._passes, self._batches, self._start = state["passes"], state["batches"], state["start"]
         if state["own"] is None and self._start is None:
-            return  # taken before the first batch: the pass begins like any other, drawing what it draws
+            # saved before the first batch: the pass begins like any other, with the same draws
+            return
         before = rng.capture()
         if state["own"] is not None and self._own_state:
             self._source.load_state_dict(state["own"])
@@ -129,13 +132,13 @@ class Stream:
         rng.restore(before)
 
     def _check(self, state: Dict[str, Any]) -> None:
-        """See that the source is where it was told to be.
+        """Check that the source is at the restored position.
 
-        torchdata's loader over an iterable without state counts what it passes over a second time (0.11): every
+        torchdata's loader over an iterable without state counts skipped batches twice (0.11): every
         resume would double its position.
 
         Raises:
-            UsageError: It is elsewhere; the next save keeps the place where it should be.
+            UsageError: It is elsewhere; the next save stores the correct position.
         """
         other = _difference(state["own"], self._source.state_dict(), "")
         if other is None:
@@ -169,7 +172,7 @@ class Stream:
             if self._iterator is None:
                 self._begin_pass()
             assert self._iterator is not None
-            # A first batch may draw the order of all. Of the others a few tell.
+            # A first batch may draw the order of all. Of the others a few are enough to check.
             looked = not self._own_state and not self.draws and 0 < self._batches <= _LOOKS
             before = rng.capture() if looked else None
             try:
@@ -185,7 +188,7 @@ class Stream:
 
 
 def _difference(saved: Any, here: Any, path: str) -> Optional[str]:
-    """Return the first place where two states differ, in words; None where they do not."""
+    """Return the first difference between two states, in words; None if there is none."""
     if isinstance(saved, Mapping) and isinstance(here, Mapping):
         pairs: Any = [(key, saved.get(key), here.get(key)) for key in {**saved, **here}]
     elif (
@@ -196,7 +199,7 @@ def _difference(saved: Any, here: Any, path: str) -> Optional[str]:
         pairs = [(number, *pair) for number, pair in enumerate(zip(saved, here))]
     else:
         saved, here = (each.tolist() if hasattr(each, "tolist") else each for each in (saved, here))
-        alike = saved == here or repr(saved) == repr(here)  # NaN is like NaN
+        alike = saved == here or repr(saved) == repr(here)  # NaN equals NaN here
         if alike:
             return None
         return f"{path or 'its state'} was {saved!r:.80}, is {here!r:.80}"
@@ -206,10 +209,11 @@ def _difference(saved: Any, here: Any, path: str) -> Optional[str]:
 
 @dataclass(frozen=True)
 class Part:
-    """What this rank's slice of a batch counts; with one rank all of it.
+    """The size of this rank's slice of a batch; with one rank all of it.
 
     Attributes:
-        real: Samples at its beginning that are no padding (one where there are none: its share is 0 then).
+        real: Samples at its beginning that are not padding (one if there are none: its share is 0
+            then).
         share: Factor for their mean loss.
     """
 
@@ -218,21 +222,22 @@ class Part:
 
 
 class DataPosition:
-    """The data of a run and the position in them.
+    """The data of a run and the position in it.
 
     Args:
         sampler: Order and sizes.
         total: Steps of the run in all.
-        progress: Where the run stands.
-        stream: Where the data have an order of their own.
+        progress: The counters of the run.
+        stream: Data with an order of its own, if any.
         rank: Number of this rank.
-        world: How many there are.
-        restore_rng: Puts the random state back; called before the first fetch.
+        world: Number of ranks.
+        restore_rng: Restores the random state; called before the first fetch.
 
     Attributes:
-        entered: Whether the loop over the epochs has begun. What is looked at before, where the checkpoint is of the
-            end of an epoch, is a batch of the next.
-        asked: Whether this epoch's batches were asked for, so that a resume goes on with those that are left.
+        entered: Whether the loop over the epochs has begun. A batch read before, from a checkpoint
+            at the end of an epoch, belongs to the next one.
+        asked: Whether this epoch's batches were requested, so that a resume continues with the
+            rest.
     """
 
     def __init__(
@@ -276,13 +281,13 @@ class DataPosition:
         return self.planned < self.sampler.steps_per_epoch
 
     def facts(self) -> Dict[str, Any]:
-        """Return what is known of the loading, for a checkpoint: what a resume can promise depends on it."""
+        """Return the facts about the loading for a checkpoint; a resume's guarantee needs them."""
         if self.stream is not None:
             return {"draws": self.stream.draws}
         return {"seeded": self._seeded, "ahead": any(plan.ahead for plan in self._plans)}
 
     def batches(self, pad: bool) -> BatchPlan:
-        """Return what is left of this epoch as a batch sampler."""
+        """Return the rest of this epoch as a batch sampler."""
         plan = BatchPlan(
             self.sampler, self._position, self._first, rank=self._rank, world=self._world, pad=pad
         )
@@ -290,7 +295,7 @@ class DataPosition:
         return plan
 
     def parts(self, loader: Iterable[Any]) -> Iterator[Tuple[Any, Part]]:
-        """Yield each batch of `loader` with what this rank's part of it counts."""
+        """Yield each batch of `loader` with the size of this rank's part."""
         own = loader if isinstance(loader, BatchPlan) else getattr(loader, "batch_sampler", None)
         if isinstance(own, BatchPlan):
             plan = own
@@ -303,7 +308,7 @@ class DataPosition:
             yield batch, Part(max(1, plan.real(position)), plan.share(position))
 
     def seed(self, dataset: Any) -> Seeded:
-        """Return `dataset` with random state of its own for every sample."""
+        """Return `dataset` with separate random state for every sample."""
         self._seeded = True
         return Seeded(dataset)
 
@@ -324,7 +329,7 @@ class DataPosition:
         self.asked, self._from = False, self._progress.done_steps
 
     def account(self) -> None:
-        """See that the epoch that is over was trained on as planned.
+        """Check that the finished epoch was trained on as planned.
 
         Raises:
             UsageError: Its steps were not counted, were fewer, or its batches came from elsewhere.
@@ -351,7 +356,7 @@ class DataPosition:
             )
 
     def see_room(self) -> None:
-        """See that one more step belongs to the epoch.
+        """Check that one more step belongs to the epoch.
 
         Raises:
             UsageError: All its steps are done.
@@ -364,7 +369,7 @@ class DataPosition:
             )
 
     def see_entered(self) -> None:
-        """See, when a run is left, that its epochs were counted.
+        """Check, at the end of a run, that its epochs were counted.
 
         Raises:
             UsageError: A whole epoch was trained on without a loop over them.
@@ -378,7 +383,8 @@ class DataPosition:
         """Yield the steps that are left of this epoch, numbered over the whole run from 0.
 
         Raises:
-            UsageError: One was not counted, or nobody counts the epochs: said before the first one is trained on.
+            UsageError: A step was not counted, or the epochs are not counted: raised before the
+                first step.
         """
         p = self._progress
         if not self.entered:
@@ -395,7 +401,7 @@ class DataPosition:
                 )
 
     def pass_over(self, report: Report) -> None:
-        """Count the steps that are left out next, without a batch and without a change of the weights."""
+        """Count the next steps that are left out, without a batch and without changing weights."""
         p = self._progress
         while p.done_steps < self.planned and is_left_out(p.step + 1, p.left_out):
             p.advance()
@@ -425,7 +431,7 @@ class DataPosition:
 
 
 def steps_of(stream: Any, accumulate: int) -> int:
-    """Return the optimizer steps that one pass of `stream` gives.
+    """Return the optimizer steps in one pass of `stream`.
 
     Raises:
         UsageError: It has no length.

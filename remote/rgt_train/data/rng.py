@@ -1,4 +1,4 @@
-"""The random state of a process: Python, torch, and NumPy and CUDA where the process uses them."""
+"""The random state of a process: Python, torch, and NumPy and CUDA if the process uses them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rgt_train.data.sampler import mix
 
 
 def seed_all(seed: int) -> None:
-    """Seed Python, torch (all devices) and, where it is imported, NumPy."""
+    """Seed Python, torch (all devices) and, if imported, NumPy."""
     random.seed(mix(seed, 3))
     torch.manual_seed(mix(seed, 4))
     numpy: Any = sys.modules.get("numpy")
@@ -26,7 +26,7 @@ def seed_all(seed: int) -> None:
 
 
 def capture() -> Dict[str, Any]:
-    """Return all random states as plain values that JSON takes."""
+    """Return all random states as JSON-compatible values."""
     version, words, gauss = random.getstate()
     state: Dict[str, Any] = {
         "python": [version, list(words), gauss],
@@ -42,7 +42,7 @@ def capture() -> Dict[str, Any]:
 
 
 def missing(state: Mapping[str, Any]) -> List[str]:
-    """Return what of `state` can not be put back here, in words."""
+    """Return which parts of `state` cannot be restored here, in words."""
     found: List[str] = []
     if "numpy" in state and find_spec("numpy") is None:
         found.append("numpy's random state (numpy is not installed)")
@@ -52,17 +52,17 @@ def missing(state: Mapping[str, Any]) -> List[str]:
 
 
 def restore(state: Mapping[str, Any]) -> None:
-    """Restore what `capture` returned, except for what is `missing`.
+    """Restore the result of `capture`, except for the `missing` parts.
 
-    Call it last: building a model, loading an optimizer and opening a data loader all draw random numbers.
+    Call it last: building a model, loading an optimizer and opening a data loader all draw random
+    numbers.
     """
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
     torch.set_rng_state(_tensor(state["torch"]))
     if "numpy" in state and find_spec("numpy") is not None:
-        numpy: Any = import_module(
-            "numpy"
-        )  # not imported yet, perhaps: it will be where it was used before
+        # perhaps not imported yet: it will be, because it was used before
+        numpy: Any = import_module("numpy")
         kind, keys, position, has_gauss, cached = state["numpy"]
         array = numpy.array(keys, dtype=numpy.uint32)
         numpy.random.set_state((kind, array, position, has_gauss, cached))
@@ -87,9 +87,12 @@ def _tensor(text: str) -> torch.Tensor:
 
 @contextmanager
 def evaluation(models: Iterable[torch.nn.Module]) -> Iterator[None]:
-    """Switch to evaluation, without gradients; put back the mode of every module, and the random state.
+    """Switch to evaluation, without gradients.
 
-    A module that was in evaluation mode in a model that trains (a frozen backbone) is so again afterwards.
+    Then restore each module's mode and the random state.
+
+    A module that was in evaluation mode in a model that trains (a frozen backbone) is so again
+    afterwards.
     """
     models = list(models)
     modes = [(module, module.training) for model in models for module in model.modules()]
@@ -103,7 +106,7 @@ def evaluation(models: Iterable[torch.nn.Module]) -> Iterator[None]:
         roots = {id(model): model for model in models}
         for module, training in modes:
             if id(module) in roots:
-                module.train(training)  # some do more than set a flag
+                module.train(training)  # some modules do more than set a flag
         for module, training in modes:
             module.training = training
         restore(state)

@@ -1,8 +1,8 @@
 """Data order without state: batches and samples are pure functions of seed, epoch and index.
 
-The random state of loader workers cannot be saved: they run ahead of the training, and another number of them would
-draw other numbers. So every sample gets random state of its own, from (seed, epoch, sample id), for as long as it is
-being made.
+The random state of loader workers cannot be saved: they run ahead of the training, and another
+number of workers would draw other numbers. So every sample gets its own random state, from (seed,
+epoch, sample id), while it is being made.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rgt_train.exits import UsageError
 
 _MASK = (1 << 64) - 1
 _LOOKS = 4
-"""Steps at the beginning of an iteration at which it is looked whether batches are asked for ahead of the training."""
+"""Number of steps at the beginning of an iteration in which prefetching is detected."""
 
 
 def mix(*parts: int) -> int:
@@ -50,8 +50,8 @@ def mix(*parts: int) -> int:
 def sample_seed(seed: int, epoch: int, index: int) -> int:
     """Return the seed for augmenting sample `index` in `epoch`.
 
-    Augmentation seeded like this is the same after a resume and for any number of loader workers; the workers' own
-    random state is neither.
+    Augmentation with this seed is the same after a resume and for any number of loader workers;
+    with the workers' own random state it is neither.
     """
     return mix(seed, epoch, index, 0x617567)
 
@@ -60,15 +60,16 @@ class EpochSampler:
     """Cuts the shuffled samples of each epoch into batches.
 
     Args:
-        samples: How many samples there are; they are the indices 0 to samples - 1.
+        samples: Number of samples; they are the indices 0 to samples - 1.
         batch_size: Samples in a batch, over all ranks; the last batch of an epoch may be smaller.
         seed: Seed of the order.
         steps_per_epoch: Optimizer steps after which an epoch ends; None for all samples.
-        accumulate: Batches that make one optimizer step. A window never spans two epochs, so that batches which make no
-            full one are left out of their epoch: other samples in each, because each has its own order.
+        accumulate: Batches per optimizer step. A window never spans two epochs, so batches that do
+            not fill one are left out of their epoch: other samples in each, because each has its
+            own order.
 
     Raises:
-        ValueError: Sizes that are not positive, or more steps asked for than the samples give.
+        ValueError: Sizes that are not positive, or more steps requested than the samples allow.
     """
 
     def __init__(
@@ -110,12 +111,12 @@ class EpochSampler:
     def numbers(
         self, done_steps: int = 0, left_out: Container[int] = (), steps: Optional[int] = None
     ) -> List[int]:
-        """Return the numbers of the batches of an epoch that are left after `done_steps` optimizer steps.
+        """Return the numbers of the batches of an epoch that are left after `done_steps` steps.
 
         Args:
-            done_steps: Steps that are done.
-            left_out: Steps of the epoch, from 0, whose batches are not to be trained on.
-            steps: Steps it has, where it is cut off before `steps_per_epoch`.
+            done_steps: Optimizer steps that are done.
+            left_out: Steps of the epoch, from 0, whose batches are not trained on.
+            steps: Its steps, if it ends before `steps_per_epoch`.
         """
         whole = self.steps_per_epoch if steps is None else steps
         last = min(whole * self.accumulate, self.count)
@@ -130,7 +131,7 @@ class EpochSampler:
         return batch
 
     def cutter(self, epoch: int) -> Callable[[int], List[int]]:
-        """Return what gives the samples of a batch of `epoch` by its number."""
+        """Return a function from the number of a batch of `epoch` to its samples."""
         order = self.order(epoch)
         return lambda number: self.cut(order, number)
 
@@ -147,7 +148,7 @@ class EpochSampler:
             yield cut(number)
 
     def state(self) -> Dict[str, int]:
-        """Return what must be equal for a cursor to keep its meaning."""
+        """Return the values that must be equal for a cursor to keep its meaning."""
         return {
             "samples": self.samples,
             "batch_size": self.batch_size,
@@ -160,7 +161,7 @@ class EpochSampler:
 class SampleIndex(int):
     """The index of a sample that knows its epoch, and so the seed for making it.
 
-    It travels with the index, so that workers that outlive an epoch need not be told which one it is.
+    The epoch is part of the index, so that workers that outlive an epoch always know it.
 
     Args:
         index: The index.
@@ -169,7 +170,7 @@ class SampleIndex(int):
     """
 
     def __new__(cls, index: int, seed: int, epoch: int) -> "SampleIndex":
-        """Return `index` with the two."""
+        """Return `index` with seed and epoch."""
         made = super().__new__(cls, index)
         made._of = seed, epoch
         return made
@@ -192,10 +193,10 @@ class Position:
     Attributes:
         epoch: The epoch, from 0.
         done_steps: Steps of it that are done.
-        skip: Batches of the next step that are done: it was left in the middle of its accumulation.
+        skip: Finished batches of the next step, if it stopped in the middle of its accumulation.
         left_out: Steps of the epoch, from 0, that are not trained on.
         seeded: Whether the indices must carry the seeds of their samples.
-        steps: Steps of the epoch, where it is cut off before its end.
+        steps: Steps of the epoch, if it is cut off before its end.
     """
 
     epoch: int
@@ -207,29 +208,32 @@ class Position:
 
 
 class BatchPlan:
-    """What is left of the epoch, as a batch sampler for `torch.utils.data.DataLoader` or a plain loop.
+    """The rest of the epoch, as a batch sampler for a `DataLoader` or a plain loop.
 
-    Where the run stands is looked up each time it is iterated, so that a loader which is made once serves every epoch.
-    While it is iterated, and until the next epoch, its length and what it says of a batch are of that iteration.
+    The position of the run is read each time it is iterated, so that one loader serves every epoch.
+    During an iteration, and until the next epoch, its length and its facts about a batch belong to
+    that iteration.
 
-    With several ranks each takes its slice of every batch: the order, and so the position in it, does not depend on
-    how many there are. A batch that cannot be shared evenly is padded: the ranks that are short repeat samples of the
-    batch, at the end of their slice, and `real` says how many count. Then all ranks make the same number of steps of
-    the same shape, and multiplying the mean loss over the real samples by `share` gives the gradients of the whole
-    batch when the ranks' gradients are averaged. Without padding (`pad=False`) slices differ in length and may be
-    missing at the end: for ``torch.distributed.algorithms.Join``.
+    With several ranks each takes its slice of every batch: the order, and so the position in it,
+    does not depend on their number. A batch that cannot be shared evenly is padded: the short ranks
+    repeat samples of the batch, at the end of their slice, and `real` returns how many count. Then
+    all ranks make the same number of steps of the same shape, and multiplying the mean loss over
+    the real samples by `share` gives the gradients of the whole batch when the ranks' gradients are
+    averaged. Without padding (`pad=False`) slices differ in length and may be missing at the end:
+    for ``torch.distributed.algorithms.Join``.
 
     Args:
-        sampler: Where the order comes from.
-        where: Says where the run stands.
-        before_first: Called when the first batch is asked for. A `DataLoader` draws a random number when it is
-            iterated; random state that is put back earlier would be one draw off.
+        sampler: Source of the order.
+        where: Returns the position of the run.
+        before_first: Called when the first batch is requested. A `DataLoader` draws a random number
+            when it is iterated; random state restored earlier would be one draw off.
         rank: Number of this rank.
         world: How many ranks there are.
         pad: Whether all ranks get the same number of samples.
 
     Attributes:
-        ahead: Whether a batch was asked for before the ones before it were trained on, as loader workers do.
+        ahead: Whether a batch was requested before training on the previous ones, as loader workers
+            do.
     """
 
     def __init__(
@@ -248,7 +252,7 @@ class BatchPlan:
         self._look(where())
 
     def __len__(self) -> int:
-        """Return the number of batches left, or that were left when the epoch's iteration began."""
+        """Return the number of batches left, now or at the start of the epoch's iteration."""
         now = self._where()
         if now.epoch != self._at.epoch:
             self._look(now)
@@ -257,15 +261,16 @@ class BatchPlan:
         return sum(self._sizes(position)[0] > 0 for position in range(len(self._numbers)))
 
     def __iter__(self) -> Iterator[List[int]]:
-        """Return an iterator of lists of sample indices, from where the run stands now."""
+        """Return an iterator of lists of sample indices, from the present position of the run."""
         self._look(self._where())
-        # Workers that were started in an earlier epoch know no other: from the second time on their indices say it.
+        # Workers started in an earlier epoch know only that epoch: from the second iteration on
+        # their indices carry it.
         told = self._at.seeded or self._begun
         self._begun = True
         return self._batches(self._at, self._numbers, told=told)
 
     def real(self, position: int) -> int:
-        """Return how many samples of the batch at `position` (from 0, of the iteration) are no padding."""
+        """Return how many samples of the batch at `position` of the iteration are not padding."""
         return self._sizes(position)[0]
 
     def share(self, position: int) -> float:
@@ -285,7 +290,8 @@ class BatchPlan:
         cut = self._sampler.cutter(epoch)
         self._before_first()
         for asked, number in enumerate(numbers, at.skip):
-            steps = asked // self._sampler.window  # that must be done by now, if nobody reads ahead
+            # steps that must be done by now, unless batches are prefetched
+            steps = asked // self._sampler.window
             if (
                 not self.ahead
                 and 0 < steps <= _LOOKS
@@ -316,14 +322,15 @@ class BatchPlan:
 
 @contextmanager
 def random_state_of(seed: int, *, put_back: bool = True) -> Iterator[None]:
-    """Seed Python, torch (CPU) and, where it is imported, NumPy, for the time of a block.
+    """Seed Python, torch (CPU) and, if imported, NumPy, for the time of a block.
 
-    Costs some 50 µs. A generator that draws from the operating system (``numpy.random.default_rng()`` without a seed)
-    is out of reach: give it ``torch.initial_seed()``, which is `seed` inside the block.
+    Costs about 50 µs. A generator seeded by the operating system (``numpy.random.default_rng()``
+    without a seed) is not affected: give it ``torch.initial_seed()``, which is `seed` inside the
+    block.
 
     Args:
         seed: 63 bits.
-        put_back: Whether the former state comes back afterwards.
+        put_back: Whether the earlier state is restored afterwards.
     """
     numpy: Any = sys.modules.get("numpy")
     before = _capture(numpy) if put_back else None
@@ -350,12 +357,12 @@ def _capture(numpy: Any) -> Tuple[Any, torch.Tensor, Any]:
 
 
 class Seeded(Dataset[Any]):
-    """A map-style data set of which every sample is made with its own random state.
+    """A map-style data set whose samples are each made with their own random state.
 
-    Feed it by ``batch_sampler=run.batches()``.
+    Use it with ``batch_sampler=run.batches()``.
 
     Args:
-        dataset: The data set, with whatever random transforms it has.
+        dataset: The data set, with any random transforms.
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -379,22 +386,25 @@ class Seeded(Dataset[Any]):
 
 
 Order = Union[Iterable[Any], Callable[[int], Iterable[Any]]]
-"""A sampler or batch sampler of torch's, or a function of the epoch that returns indices or lists of them."""
+"""A torch sampler or batch sampler, or a function of the epoch that returns indices or lists of
+them.
+"""
 
 
 class OwnOrder(EpochSampler):
-    """The batches of a person's own sampler, weighted, bucketed, sequential or by a budget of tokens.
+    """The batches of a person's own sampler, weighted, bucketed, sequential or by a token budget.
 
-    A sampler is iterated with the random state of (seed, epoch), so that each epoch has an order of its own, which a
-    resume makes again without one stored index. That works for what draws from torch's, NumPy's or Python's generators
-    (or a `generator` of its own), from nothing, or from `set_epoch`; another kind is refused.
+    A sampler is iterated with the random state of (seed, epoch), so that each epoch has its own
+    order, which a resume reproduces without stored indices. This works for a sampler that draws
+    from torch's, NumPy's or Python's generators (or a `generator` of its own), from nothing, or
+    from `set_epoch`; another kind is refused.
 
     Args:
         source: The sampler.
-        batch_size: Samples in a batch where it yields single indices.
+        batch_size: Samples in a batch if it yields single indices.
         seed: Seed of the order.
-        steps_per_epoch: Optimizer steps of an epoch; None for those of the first. What later epochs have above it is
-            left out of them.
+        steps_per_epoch: Optimizer steps of an epoch; None for those of the first. Longer later
+            epochs are cut to it.
         accumulate: Batches that make one optimizer step.
 
     Raises:
@@ -431,7 +441,7 @@ class OwnOrder(EpochSampler):
         self.samples, self.batch_size = sum(len(batch) for batch in first), batch_size
 
     def cutter(self, epoch: int) -> Callable[[int], List[int]]:
-        """Return what gives the samples of a batch of `epoch` by its number.
+        """Return a function from the number of a batch of `epoch` to its samples.
 
         Raises:
             UsageError: The epoch has fewer batches than were planned.
@@ -450,7 +460,10 @@ class OwnOrder(EpochSampler):
         return len(self._batches_of(epoch)[number])
 
     def state(self) -> Dict[str, int]:
-        """Return what must be equal for a cursor to keep its meaning; of the order a checksum of the first epoch."""
+        """Return the values that must be equal for a cursor to keep its meaning.
+
+        The order is represented by a checksum of the first epoch.
+        """
         return {**super().state(), "order": self._digest}
 
     def _batches_of(self, epoch: int) -> List[List[int]]:
@@ -481,7 +494,7 @@ class OwnOrder(EpochSampler):
 
 
 def _parts(source: Any) -> Iterator[Any]:
-    """Yield a sampler and those that it is made of."""
+    """Yield a sampler and the samplers inside it."""
     while source is not None:
         yield source
         source = getattr(source, "batch_sampler", None) or getattr(source, "sampler", None)
@@ -507,10 +520,10 @@ def order_of(
     accumulate: int,
     max_steps: Optional[int],
 ) -> EpochSampler:
-    """Return the order of the data, from what a person has given to `Run`; without data that of empty steps.
+    """Return the order of the data from the arguments of `Run`; without data, empty steps.
 
     Raises:
-        UsageError: It makes no order.
+        UsageError: They make no order.
     """
     if sampler is not None and samples:
         raise UsageError(
@@ -540,7 +553,7 @@ def order_of(
 def lengths(
     epochs: Optional[int], max_steps: Optional[int], steps_per_epoch: int
 ) -> "tuple[int, int]":
-    """Return how many epochs and how many steps a run has in all.
+    """Return the total numbers of epochs and steps of a run.
 
     Raises:
         UsageError: Neither is given, or one is not positive.

@@ -1,4 +1,4 @@
-"""The processes of a run: who they are, which one leads, and how their state gets to disk."""
+"""The processes of a run: their identities, the leader, and how their state gets to disk."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Chooses how a run of several processes works: its ranks, how its model is wrapped, how it is saved.
+"""Chooses how a run of several processes works: its ranks, its model's wrapper, its persister.
 
-Nothing of torch.distributed is imported for a process that is alone.
+Nothing of torch.distributed is imported for a single process.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ if TYPE_CHECKING:
     from rgt_train.ranks.torch_ranks import TorchRanks
 
 _SEE_S = 20.0
-"""How long a network file system may take to show a new file to the other machines."""
+"""Maximum seconds until a network file system shows a new file to the other machines."""
 _made: "Optional[TorchRanks]" = None
 
 
 @starts
 def distributed(*, timeout_s: Optional[float] = None) -> "TorchRanks":
-    """Join the ranks that the launcher started, once; `device` is where this one computes.
+    """Join the ranks that the launcher started, once; `device` is this rank's device.
 
-    Call it first, before the model is built: it binds the GPU of LOCAL_RANK and makes the default process group, unless
-    there is one already.
+    Call it first, before the model is built: it binds the GPU of LOCAL_RANK and makes the default
+    process group, unless there is one already.
 
     Args:
-        timeout_s: Seconds after which a rank that does not come to an agreement is taken for dead; longer than anything
-            that one rank does alone. None for `torch_ranks.TIMEOUT_S`. The first call decides.
+        timeout_s: Seconds after which a rank missing from an agreement is assumed dead; longer than
+            any work of a single rank. None for `torch_ranks.TIMEOUT_S`. The first call decides.
 
     Raises:
-        NotStarted: The launcher's variables make no sense, or there are fewer GPUs than ranks (exit code 2).
-        RanksError: The other ranks did not come.
+        NotStarted: The launcher's variables are invalid, or there are fewer GPUs than ranks (exit
+            code 2).
+        RanksError: The other ranks did not join.
     """
     global _made
     if _made is None:
@@ -57,7 +58,7 @@ def distributed(*, timeout_s: Optional[float] = None) -> "TorchRanks":
 
 
 def ranks_of(given: Optional[Ranks]) -> Ranks:
-    """Return the ranks of a run: those given, those that the process has joined, those of torchrun, or it alone."""
+    """Return the ranks of a run: given, joined by the process, of torchrun, or only this one."""
     if given is not None:
         return given
     dist: Any = sys.modules.get("torch.distributed")
@@ -68,7 +69,7 @@ def ranks_of(given: Optional[Ranks]) -> Ranks:
 
 
 def is_sharded(models: Mapping[str, torch.nn.Module]) -> bool:
-    """Say whether any parameter is held in parts by several ranks (`fully_shard`)."""
+    """Return whether any parameter is sharded over several ranks (`fully_shard`)."""
     return any(
         type(p).__name__ == "DTensor" for model in models.values() for p in model.parameters()
     )
@@ -85,17 +86,17 @@ def persister(
     *,
     background: bool,
 ) -> Persister:
-    """Return what puts the state of these models onto the disk.
+    """Return the persister for the state of these models.
 
     Args:
         models: Name → module.
-        store: Where to.
-        ranks: Who takes part.
-        coordinator: Learns what the other ranks do for a save.
-        state: What is saved.
+        store: The target.
+        ranks: The participants.
+        coordinator: Receives the other ranks' part of a save.
+        state: The state to save.
         checks: The desync guard.
         inner: Makes the persister of a state that one process holds.
-        background: Whether the training goes on during a save.
+        background: Whether the training continues during a save.
 
     Raises:
         UsageError: The models are wrapped in a way that cannot be saved here.
@@ -123,7 +124,7 @@ def persister(
 
 
 def _begin(persister: Persister, ranks: Ranks, request: Request, state: RunState) -> None:
-    """Begin a save; where some rank's state cannot be taken, the writer alone decides what follows."""
+    """Begin a save; if a rank's state cannot be stored, the writer alone decides what follows."""
     try:
         persister.begin(request, state)
     except NotTaken:
@@ -135,9 +136,9 @@ def see(ranks: Ranks, path: str, content: bytes) -> None:
     """Check that every rank sees the run directory. Collective.
 
     Args:
-        ranks: Who looks.
+        ranks: The ranks that check.
         path: A file that the writer has just written there.
-        content: What is in it.
+        content: Its content.
 
     Raises:
         UsageError: A rank does not: its machine has another disk there.
@@ -170,7 +171,8 @@ def join(kind: str) -> Ranks:
         kind: ``none``, ``ddp``, ``fsdp`` or ``hsdp``.
 
     Raises:
-        UsageError: Several ranks were launched that would each train for themselves, or too few for `kind`.
+        UsageError: Several ranks were launched that would each train independently, or too few for
+            `kind`.
     """
     world = launch.read().world
     if kind == "none":
@@ -191,14 +193,14 @@ def join(kind: str) -> Ranks:
 def wrap(
     model: nn.Module, kind: str, ranks: Ranks, dtype: Optional[torch.dtype] = None
 ) -> nn.Module:
-    """Return `model` as the ranks hold it: whole on each, in parts, or in parts twice (``hsdp``).
+    """Return `model` as the ranks hold it: whole on each, sharded, or sharded twice (``hsdp``).
 
     Args:
         model: The whole.
         kind: How.
         ranks: All ranks.
-        dtype: What parts are gathered as, and computed with; gradients are summed over the ranks in 32 bits all the
-            same. None leaves everything as it is.
+        dtype: The dtype in which shards are gathered and computed; gradients are still summed over
+            the ranks in 32 bits. None changes nothing.
     """
     if kind == "none":
         return model
@@ -222,13 +224,13 @@ def wrap(
 
 
 def norm_of(model: nn.Module) -> float:
-    """Return the norm of all gradients of a sharded model, which are left unchanged. Collective."""
+    """Return the norm of all gradients of a sharded model without changing them. Collective."""
     found: Any = nn.utils.clip_grad_norm_(model.parameters(), float("inf"))
     return float(found.full_tensor() if hasattr(found, "full_tensor") else found)
 
 
 def _blocks(model: nn.Module) -> List[nn.Module]:
-    """Return what is gathered one after the other: the layers of its lists."""
+    """Return the units that are gathered one after the other: the layers of its lists."""
     lists = [
         module for module in model.modules() if isinstance(module, (nn.ModuleList, nn.Sequential))
     ]
@@ -238,14 +240,15 @@ def _blocks(model: nn.Module) -> List[nn.Module]:
 def of_accelerate(
     accelerator: Any, model: Any, optimizer: Any = None, scheduler: Any = None
 ) -> Dict[str, Any]:
-    """Return the parts of a loop that ``accelerator.prepare`` has wrapped, for DDP, FSDP2 or one process.
+    """Return the parts of a loop that ``accelerator.prepare`` has wrapped.
 
-    The data loader stays unprepared (``DataLoader(data, batch_sampler=run.batches())``): Accelerate would share the
-    batches among the ranks a second time.
+    For DDP, FSDP2 or one process. The data loader stays unprepared (``DataLoader(data,
+    batch_sampler=run.batches())``): Accelerate would share the batches among the ranks a second
+    time.
 
     Args:
         accelerator: The ``Accelerator``.
-        model: What `prepare` returned; likewise `optimizer` and `scheduler`.
+        model: The result of `prepare`; likewise `optimizer` and `scheduler`.
         optimizer: See `model`.
         scheduler: See `model`.
     """

@@ -1,16 +1,20 @@
-"""Reads what torch.distributed.checkpoint wrote, without letting its metadata file build arbitrary objects.
+"""Reads files of torch.distributed.checkpoint without letting the metadata build objects.
 
-``.metadata`` is a pickle; the reader of torch loads it as it comes (torch 2.13, distributed/checkpoint/filesystem.py,
-``read_metadata``). Here nothing of torch's is built while it is read: each name that such a file asks for stands for a
-sealed record of ours, which keeps what it was given and can do nothing. Then torch's records are made from those, by
-the classes of the torch that runs, and every field is looked at. So a file reads alike whichever Python and torch wrote
-it; they differ in where a class lives and in how an enum or a path is written:
+``.metadata`` is a pickle, and torch's reader loads it without any check (torch 2.13,
+distributed/checkpoint/filesystem.py, ``read_metadata``). Here no torch object is built while it is
+read: each name in such a file is replaced by a sealed record of ours, which stores its arguments
+and can do nothing. Then torch's records are made from those, by the classes of the running torch,
+and every field is checked. So a file reads the same for every Python and torch that wrote it; they
+differ in the module of a class and in the form of an enum or a path:
 
-- an enum is its class and its value, but by Python 3.11.0 to 3.11.3 ``getattr`` of its class and its name;
-- a path is of ``pathlib``, but by Python 3.13 of ``pathlib._local``;
-- the properties of a tensor are of ``torch.distributed.checkpoint.metadata``, in older torch of ``_shard``.
+- an enum is its class and its value, but in Python 3.11.0 to 3.11.3 ``getattr`` of its class and
+  its name;
+- a path is of ``pathlib``, but in Python 3.13 of ``pathlib._local``;
+- the properties of a tensor are of ``torch.distributed.checkpoint.metadata``, in older torch of
+  ``_shard``.
 
-Tensors are read by ``torch.load(weights_only=True)`` already, and plain values never go through this format.
+Tensors are already read by ``torch.load(weights_only=True)``, and plain values never go through
+this format.
 """
 
 from __future__ import annotations
@@ -43,14 +47,17 @@ T = TypeVar("T")
 
 
 class _Seal(type):
-    """The class of classes that a pickle may call and never change: it can set attributes of whatever it names."""
+    """Metaclass of classes that a pickle may call but never change.
+
+    A pickle can set attributes of any object that it names.
+    """
 
     def __setattr__(cls, name: str, value: Any) -> None:
         raise Damaged(f"{METADATA} sets {name} of a class, which no checkpoint of ours does")
 
 
 class _Record(metaclass=_Seal):
-    """What a pickle said about one object: arguments and state, kept as they came."""
+    """The description of one object in a pickle: arguments and state, unchanged."""
 
     __slots__ = ("said", "state")
     said: Tuple[Any, ...]
@@ -87,7 +94,7 @@ class _Storage(_Record): ...
 
 
 class _Saved(_Record):
-    """Where and by whom it was written: nothing that a load needs."""
+    """Its path and writer: not needed by a load."""
 
 
 class _MemoryFormat(_Record): ...
@@ -100,7 +107,7 @@ class _Path(_Record): ...
 
 
 class _Attribute(_Record):
-    """``getattr(owner, name)``: of the enum of memory formats alone, and looked at when it is used."""
+    """``getattr(owner, name)``: only of the enum of memory formats, and checked when it is used."""
 
 
 _FORMATS: Dict[Any, torch.memory_format] = {
@@ -133,7 +140,7 @@ STANDS_FOR: Mapping[Tuple[str, str], Any] = {
         for flavour in ("Posix", "PurePosix", "Windows", "PureWindows")
     },
 }
-"""(Module, name) → what is made instead. Every dtype of torch may appear, too."""
+"""(Module, name) → its replacement. Every dtype of torch may appear, too."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -155,8 +162,8 @@ def parse(data: bytes, where: str = METADATA) -> Metadata:
         where: Its path, for messages.
 
     Raises:
-        Damaged: It is none, or something in it is not what such a file is made of.
-        Foreign: It asks for a class that no such file is known to hold: it must not be passed over.
+        Damaged: It is not metadata, or contains something that such a file never has.
+        Foreign: It names a class unknown in such files: the checkpoint must not be skipped.
     """
     try:
         return _metadata(_Unpickler(io.BytesIO(data)).load())
@@ -167,7 +174,7 @@ def parse(data: bytes, where: str = METADATA) -> Metadata:
         ) from foreign
     except Damaged:
         raise
-    except Exception as error:  # whatever a damaged pickle ends in
+    except Exception as error:  # a damaged pickle can raise anything
         raise Damaged(f"{METADATA} cannot be read: {type(error).__name__}: {error}") from error
 
 
@@ -241,7 +248,7 @@ def _index(key: Any) -> MetadataIndex:
 
 
 def _storage(entry: Any) -> _StorageInfo:
-    """Return where a tensor lies: in a file of the checkpoint's own directory, which has been verified."""
+    """Return the place of a tensor: in a file of the checkpoint's own, verified directory."""
     if type(entry) is not _Storage:
         _odd("a place", entry)
     name = _field(entry, "relative_path", str)
@@ -277,7 +284,7 @@ def _odd(what: str, found: Any) -> NoReturn:
 
 
 class SafeReader(FileSystemReader):
-    """Like torch's reader of a directory, with metadata that is checked first."""
+    """Torch's reader of a directory, with metadata that is checked first."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """Return the metadata.
@@ -298,7 +305,7 @@ def tensors_in(reader: SafeReader) -> Dict[str, TensorStorageMetadata]:
     """Return the tensors that a sharded checkpoint holds, by name.
 
     Raises:
-        Damaged: See `parse`; or it holds something that is no tensor, which would have to be unpickled.
+        Damaged: See `parse`; or it holds something that is not a tensor and would be unpickled.
         Foreign: See `parse`.
     """
     found: Dict[str, TensorStorageMetadata] = {}
@@ -314,10 +321,10 @@ def weights(directory: str, document: Mapping[str, Any]) -> Dict[str, Dict[str, 
 
     Args:
         directory: The checkpoint.
-        document: What it has beside the tensors.
+        document: Its document of plain values.
 
     Raises:
-        Damaged: Its metadata are not what a checkpoint has.
+        Damaged: Its metadata is not that of a checkpoint.
     """
     found = _read(directory, [f"{model}/" for model in document["models"]])
     result: Dict[str, Dict[str, torch.Tensor]] = {model: {} for model in document["models"]}
@@ -332,11 +339,11 @@ def objects(directory: str, document: Mapping[str, Any], names: Iterable[str]) -
 
     Args:
         directory: The checkpoint.
-        document: What it has beside the tensors.
-        names: Which parts.
+        document: Its document of plain values.
+        names: The parts.
 
     Raises:
-        Damaged: Its metadata are not what a checkpoint has.
+        Damaged: Its metadata is not that of a checkpoint.
     """
     wanted = sorted(names)
     found = _read(directory, [f"{OBJECTS}{name}/" for name in wanted]) if wanted else {}
@@ -354,6 +361,7 @@ def _read(directory: str, prefixes: Sequence[str]) -> Dict[str, torch.Tensor]:
         if name.startswith(tuple(prefixes))
     }
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*single process.*")  # just what is meant
+        # exactly what is intended here
+        warnings.filterwarnings("ignore", message=".*single process.*")
         load_sharded(dict(found), storage_reader=reader, no_dist=True)
     return found

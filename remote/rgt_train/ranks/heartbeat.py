@@ -1,9 +1,10 @@
-"""A rank's heartbeat: its step and phase and since when, readable from outside, and how long each phase takes.
+"""A rank's heartbeat, readable from outside: its step, phase and start of the phase.
 
-It stands in a page of anonymous memory of the process (memfd_create(2)) that the agent reads by way of
-``/proc/PID/fd``: no directory can be full, wiped, slow or read-only, other machines and pid namespaces do not matter,
-and it ends with the process. The page cannot be cut short, so that writing to it never fails. Phase and time are one
-aligned word of 64 bits, stored at once. A step has some ten changes of phase, of a third of a microsecond each.
+It also measures how long each phase takes. It is a page of anonymous memory of the process
+(memfd_create(2)) that the agent reads via ``/proc/PID/fd``: no directory can be full, wiped, slow
+or read-only, other machines and pid namespaces do not matter, and it ends with the process. The
+page cannot be truncated, so writing to it never fails. Phase and time are one aligned word of 64
+bits, stored at once. A step has about ten changes of phase, of a third of a microsecond each.
 """
 
 from __future__ import annotations
@@ -22,24 +23,26 @@ T = TypeVar("T")
 PHASES = (
     "loop", "data", "forward", "backward", "collective", "optimizer", "checkpoint", "evaluation", "start", "end",
 )  # fmt: skip
-"""``loop`` is the code of the loop where nothing tells more: forward, backward, or its own loading. The numbers of
-these names are what stands in the page: append only."""
+"""``loop`` is the code of the loop without finer information: forward, backward, or its own
+loading. The page stores the indices of these names: append only.
+"""
 LOOP, DATA, FORWARD, BACKWARD, COLLECTIVE, OPTIMIZER, CHECKPOINT, EVALUATION, START, END = range(
     len(PHASES)
 )
 ASIDE = frozenset((CHECKPOINT, EVALUATION, START, END))
-"""Phases that belong to no step: a wait for another rank in them is theirs."""
+"""Phases outside of steps: waiting for another rank in them counts as that phase."""
 
 MAGIC = int.from_bytes(b"rgtbeat1", "little")
 NAME = "rgt-heartbeat"
 WORDS = 8
-"""Words of 64 bits: `MAGIC`; rank (32) and number of ranks (32); when the phase began, in nanoseconds of
-CLOCK_MONOTONIC, whose last four bits are the phase; steps done; when the last of them ended; nanoseconds of a usual
-step and of the slowest; steps of this process."""
+"""Words of 64 bits: `MAGIC`; rank (32) and number of ranks (32); start of the phase, in nanoseconds
+of CLOCK_MONOTONIC, whose last four bits are the phase; steps done; end of the last of them;
+nanoseconds of a usual step and of the slowest; steps of this process.
+"""
 _F_ADD_SEALS, _SHRINK_AND_GROW = 1033, 2 | 4
 """linux/fcntl.h"""
 AGAIN_S = 10.0
-"""Seconds between two looks at what DDP tells: one takes some 100 µs."""
+"""Seconds between two reads of DDP's statistics: one takes about 100 µs."""
 _IN_STEP = [phase for phase in range(len(PHASES)) if phase not in ASIDE]
 
 
@@ -48,7 +51,7 @@ class Heartbeat:
 
     Attributes:
         shown: Whether others can read them.
-        loads: Whether it is known when it waits for its data.
+        loads: Whether the wait for data is measured.
     """
 
     __slots__ = (
@@ -64,21 +67,21 @@ class Heartbeat:
         self.shown = self.loads = False
 
     def show(self, rank: int, world: int) -> None:
-        """Make it visible to others on this machine, where the system has such memory."""
+        """Make it visible to others on this machine, if the system has such memory."""
         with suppress(OSError, AttributeError, ValueError):  # not Linux, or forbidden
             fd = os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(fd, 8 * WORDS)
             fcntl.fcntl(fd, _F_ADD_SEALS, _SHRINK_AND_GROW)
             page = memoryview(mmap.mmap(fd, 8 * WORDS)).cast(
                 "Q"
-            )  # the descriptor stays: it is how it is found
+            )  # the descriptor stays open: readers find the page by it
             page[1], page[4] = rank << 32 | world, self._stepped
             self._page, self.shown = page, True
             self.enter(self._phase)
             page[0] = MAGIC
 
     def enter(self, phase: int) -> int:
-        """Go over to another phase; returns the one before."""
+        """Switch to another phase; return the previous one."""
         now, before = time.monotonic_ns(), self._phase
         self._spent[before] += now - self._since
         self._phase, self._since = phase, now
@@ -86,12 +89,15 @@ class Heartbeat:
         return before
 
     def go(self, phase: int) -> None:
-        """Enter a phase of a step; an evaluation or a save keeps its phase, whatever is done in it."""
+        """Enter a phase of a step; ignored during an evaluation or a save."""
         if self._phase not in ASIDE:
             self.enter(phase)
 
     def meet(self) -> int:
-        """Go over to a collective; returns the phase before. What it takes between two steps is no part of a step."""
+        """Switch to a collective; return the previous phase.
+
+        Time between two steps is not counted.
+        """
         before = self._phase
         if before not in ASIDE:
             return self.enter(COLLECTIVE)
@@ -122,7 +128,7 @@ class Heartbeat:
             yield batch
 
     def stepped(self, step: int) -> None:
-        """Note that so many optimizer steps are done; what comes next is the phase ``loop``."""
+        """Record the number of optimizer steps done; the next phase is ``loop``."""
         self.enter(LOOP)
         now, spent = self._since, self._spent
         aside = spent[CHECKPOINT] + spent[EVALUATION] + spent[START] + spent[END]
@@ -144,14 +150,17 @@ class Heartbeat:
         )
 
     def taken(self) -> List[float]:
-        """Return the seconds of each phase since this was last asked."""
+        """Return the seconds of each phase since the last call."""
         self.enter(self._phase)
         spent, self._spent, self._aside = self._spent, [0] * len(PHASES), 0
         return [nanoseconds / 1e9 for nanoseconds in spent]
 
 
 def optimizer_hooks(beat: Heartbeat, optimizers: Iterable[Any]) -> Callable[[], None]:
-    """Let the steps of some optimizers be the phase ``optimizer``; returns what removes that."""
+    """Make the steps of some optimizers the phase ``optimizer``.
+
+    Return a function that removes it.
+    """
 
     def begin(*_: Any) -> None:
         beat.enter(OPTIMIZER)
@@ -176,11 +185,12 @@ def optimizer_hooks(beat: Heartbeat, optimizers: Iterable[Any]) -> Callable[[], 
     return remove
 
 
-# Where a step's time goes: waiting for data, computing, and communication, as far as it can be told apart.
+# How a step's time is spent: waiting for data, computing, and communication, as far as they can be
+# separated.
 #
-# The phases come from the heartbeat. What DDP exchanges while the backward pass computes costs nothing; what
-# is left over is told by its own statistics, which it takes in its first ten iterations and in every
-# hundredth. Sharded models tell nothing of the kind, and the host cannot measure it: FSDP2 lets the card's
+# The phases come from the heartbeat. DDP's communication during the backward pass costs nothing;
+# its own statistics, taken in its first ten iterations and in every hundredth, give the rest.
+# Sharded models have no such statistics, and the host cannot measure it: FSDP2 makes the GPU's
 # computing stream wait for its all-gathers and reduce-scatters, not the host. There computing and
 # communication are one number.
 
@@ -190,7 +200,7 @@ class StepTimes:
 
     Args:
         beat: Its phases.
-        models: Its models; one that is wrapped by ``DistributedDataParallel`` tells of its communication.
+        models: Its models; one wrapped by ``DistributedDataParallel`` measures its communication.
         world: Number of ranks.
         backward: Backward passes of a step.
     """
@@ -205,11 +215,12 @@ class StepTimes:
         self._looked = float("-inf")
 
     def of_steps(self, count: int) -> Dict[str, float]:
-        """Return the seconds that a step took since this was last asked, in the mean of `count` of them.
+        """Return the mean seconds of `count` steps since the last call.
 
         Returns:
-            ``step_time``, without saves and evaluations; where the loader is known to the run, ``data_time`` of it, and
-            the rest: ``compute_time``, with several ranks ``comm_time`` as well, or ``compute_comm_time`` for both.
+            ``step_time``, without saves and evaluations; its ``data_time`` if the run knows the
+            loader, and the rest: ``compute_time``, with several ranks ``comm_time`` as well, or
+            ``compute_comm_time`` for both.
         """
         spent = self._beat.taken()
         step = sum(spent[phase] for phase in _IN_STEP) / count
@@ -228,7 +239,7 @@ class StepTimes:
         return {name: round(seconds, 6) for name, seconds in told.items()}
 
     def _of_gradients(self) -> Optional[float]:
-        """Return the seconds that a step waits for its gradients to be exchanged; None = nobody tells."""
+        """Return the seconds that a step waits for its gradient exchange; None if unknown."""
         now = time.monotonic()
         if self._wrapped is not None and now - self._looked >= AGAIN_S:
             self._looked, self._exposed = now, exposed(self._wrapped)
@@ -236,7 +247,7 @@ class StepTimes:
 
 
 def exposed(wrapped: Any) -> Optional[float]:
-    """Return what DDP says of its last measured iteration: seconds of communication beyond the backward pass."""
+    """Return DDP's last measured seconds of communication beyond the backward pass."""
     try:
         told: Mapping[str, Any] = wrapped._get_ddp_logging_data()
         whole, hidden = told["backward_comm_time"], told["backward_compute_comm_overlap_time"]

@@ -1,7 +1,7 @@
-"""The processes of a run: what the launcher tells each of them, and what they do together.
+"""The processes of a run: the launcher's variables for each, and their common operations.
 
-A run calls these from the same places on every rank, in the same order: at step boundaries, at a save, and at the
-start. Nothing here may be called by some ranks only.
+A run calls these at the same points on every rank, in the same order: at step boundaries, at a
+save, and at the start. Nothing here may be called by some ranks only.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from rgt_train.ranks.heartbeat import Heartbeat
 STOP = 1
 """Wish of a rank that was asked to stop."""
 SAVE = 2
-"""Wish of the writer whose cadence says that a save is due."""
+"""Wish of the writer when its cadence makes a save due."""
 HOLD = 4
-"""Wish of the writer that nothing may go on before a save succeeds."""
+"""Wish of the writer that all wait until a save succeeds."""
 MIDSTEP = 8
-"""Word of a rank that an optimizer has changed its weights since the last step boundary: not a moment to save."""
+"""Wish of a rank whose optimizer has changed weights since the last step boundary: no save now."""
 T = TypeVar("T")
 _RETURN, _RAISE = "return", "raise"
 
 
 class Ranks(Protocol):
-    """The processes of a run, as one of them sees them.
+    """The processes of a run, from the view of one of them.
 
     Attributes:
         rank: Number of this process, from 0.
-        world: How many there are.
-        nodes: Machines they run on (what divides the mean time between failures).
-        beat: What this process is at.
+        world: Number of processes.
+        nodes: Number of their machines (which divides the mean time between failures).
+        beat: The phase of this process.
     """
 
     rank: int
@@ -47,11 +47,11 @@ class Ranks(Protocol):
         """Whether this rank owns the run directory: lock, run log, log, manifests and renames."""
 
     def agree(self, wishes: int) -> int:
-        """Return the wishes (an OR of the flags above) of all ranks, the same value on each of them.
+        """Return the wishes (an OR of the flags above) of all ranks, the same value on each.
 
-        Called at every step boundary and between two validation batches. An implementation may answer with the
-        wishes of the boundary before, so that no rank waits here for another; what counts is that all act on the
-        same step.
+        Called at every step boundary and between two validation batches. An implementation may
+        return the wishes of the previous boundary, so that no rank waits here for another; all must
+        act on the same step.
         """
 
     def mean(self, values: Sequence[float]) -> List[float]:
@@ -67,10 +67,10 @@ class Ranks(Protocol):
         """Return the writer's plain `value` on every rank."""
 
     def blame(self, error: BaseException) -> str:
-        """Say which ranks are missing where an error is one of the communication; empty for every other error."""
+        """Return which ranks are missing if an error comes from communication; otherwise empty."""
 
     def close(self) -> None:
-        """Release what was opened for the communication."""
+        """Release the resources of the communication."""
 
 
 class Alone:
@@ -105,11 +105,11 @@ class Alone:
         return value
 
     def blame(self, error: BaseException) -> str:
-        """Return nothing: there are no other ranks."""
+        """Return an empty string: there are no other ranks."""
         return ""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 TORCHRUN, GROUP = "torchrun", "group"
@@ -122,14 +122,14 @@ class Launch:
 
     Attributes:
         rank: Its number, from 0, over all machines.
-        world: How many processes there are.
+        world: Number of processes.
         local_rank: Its number on this machine: the device it takes.
-        nodes: How many machines there are.
+        nodes: Number of machines.
         address: Host of rank 0.
         port: Port on which the processes find each other.
-        restarts: How often the launcher has started this group anew (``torchrun --max-restarts``).
-        launcher: ``torchrun``, ``slurm``, ``alone``, or ``group`` where only the process group tells (its machines and
-            the device of this process are not known then).
+        restarts: How often the launcher has restarted this group (``torchrun --max-restarts``).
+        launcher: ``torchrun``, ``slurm``, ``alone``, or ``group`` if only the process group is
+            known (then its machines and the device of this process are unknown).
     """
 
     rank: int = 0
@@ -146,14 +146,14 @@ def read(env: Optional[Mapping[str, str]] = None) -> Launch:
     """Read the launcher's variables.
 
     ``torchrun`` sets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
-    TORCHELASTIC_RESTART_COUNT. ``srun`` sets SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NNODES and SLURM_STEP_ID;
-    there MASTER_ADDR and MASTER_PORT are the job script's to set.
+    TORCHELASTIC_RESTART_COUNT. ``srun`` sets SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID,
+    SLURM_NNODES and SLURM_STEP_ID; there the job script must set MASTER_ADDR and MASTER_PORT.
 
     Args:
         env: The environment; None = this process's.
 
     Raises:
-        UsageError: Variables contradict each other or are no numbers; the message names them.
+        UsageError: Variables contradict each other or are not numbers; the message names them.
     """
     launch = _told(os.environ if env is None else env)
     if not 0 <= launch.rank < launch.world:
@@ -168,18 +168,20 @@ def read(env: Optional[Mapping[str, str]] = None) -> Launch:
 
 
 def of_group(rank: int, world: int, env: Optional[Mapping[str, str]] = None) -> Launch:
-    """Return what is known of a process in a process group that a program has made by itself.
+    """Return the known facts of a process in a process group that a program has made itself.
 
-    The group says who this is: its gradients go there. Programs that start their processes themselves
-    (``torch.multiprocessing.spawn``) often set no variables, or use them for the number of machines.
+    The group determines the rank: gradients are exchanged in it. Programs that start their
+    processes themselves (``torch.multiprocessing.spawn``) often set no variables, or use them for
+    the number of machines.
 
     Args:
-        rank: What the group says.
-        world: Likewise.
+        rank: The rank in the group.
+        world: The size of the group.
         env: The environment; None = this process's.
 
     Raises:
-        UsageError: The launcher has started more ranks than are in the group: some train for themselves.
+        UsageError: The launcher has started more ranks than are in the group: some train
+            independently.
     """
     told = _told(os.environ if env is None else env)
     if (told.rank, told.world) == (rank, world):
@@ -193,7 +195,7 @@ def of_group(rank: int, world: int, env: Optional[Mapping[str, str]] = None) -> 
 
 
 def by_torchrun(env: Optional[Mapping[str, str]] = None) -> bool:
-    """Say whether the variables of torchrun are set."""
+    """Return whether the variables of torchrun are set."""
     found = os.environ if env is None else env
     return "RANK" in found or "WORLD_SIZE" in found
 
@@ -216,10 +218,11 @@ def _told(env: Mapping[str, str]) -> Launch:
 
 
 def _in_step(env: Mapping[str, str]) -> bool:
-    """Say whether ``srun`` has started this process.
+    """Return whether ``srun`` has started this process.
 
-    The script of ``sbatch --ntasks=4`` has SLURM_NTASKS and SLURM_PROCID, too, and is one process all the same. It has
-    no SLURM_STEP_ID, or one of the last numbers of the range, which stand for no step (slurm.h: SLURM_BATCH_SCRIPT).
+    The script of ``sbatch --ntasks=4`` also has SLURM_NTASKS and SLURM_PROCID, although it is a
+    single process. It has no SLURM_STEP_ID, or one of the last numbers of the range, which mean no
+    step (slurm.h: SLURM_BATCH_SCRIPT).
     """
     step = env.get("SLURM_STEP_ID", "")
     return step.isdigit() and int(step) < _NO_STEP and "SLURM_PROCID" in env
@@ -237,27 +240,27 @@ def _number(env: Mapping[str, str], name: str, default: int) -> int:
 
 # One rank leads, the others follow: a run whose decisions are all made in one place.
 #
-# Whatever depends on what only the writer knows (how long a save took, whether the disk took it, which
-# checkpoint is whole) is decided by the writer alone. Where that may need all ranks, every rank calls
-# `Coordinator.do` from the same place. The leader runs the work and gives *orders* for its collective parts;
-# the others wait for them, carry each out and return what the leader returned, or raise what it raised. So
-# there is no collective that some ranks call and others do not, whatever the leader decides.
+# Every decision based on the writer's knowledge (how long a save took, whether the disk accepted
+# it, which checkpoint is complete) is made by the writer alone. If it may need all ranks, every
+# rank calls `Coordinator.do` at the same point. The leader runs the work and gives *orders* for its
+# collective parts; the others wait for them, carry each out and return the leader's result, or
+# raise its error. So no collective is called by only some ranks, for any decision of the leader.
 #
-# What one rank alone finds wrong (a damaged byte, a state that cannot be stored, a file it cannot read) must
-# not leave the others waiting in the next collective. So each rank tells how its part went, and all of them
-# go on, or raise, alike.
+# An error found by one rank alone (a damaged byte, a state that cannot be stored, a file it cannot
+# read) must not leave the others waiting in the next collective. So each rank reports the result of
+# its part, and all of them continue, or raise, alike.
 
 
 class Coordinator:
-    """The ranks of a run at work on something that one of them leads.
+    """The ranks of a run doing work that one of them leads.
 
     Args:
-        ranks: The processes; alone, everything is a plain call.
-        heard: Called on a rank that is led, for each order.
-        asked: Says whether this rank was asked to stop.
+        ranks: The processes; with one process, everything is a plain call.
+        heard: Called on a follower for each order.
+        asked: Returns whether this rank was asked to stop.
 
     Attributes:
-        orders: Name → what every rank does when the leader orders it.
+        orders: Name → function of every rank for that order of the leader.
     """
 
     def __init__(
@@ -271,7 +274,9 @@ class Coordinator:
         self.orders: Dict[str, Callable[..., Any]] = {"alive": self._alive}
 
     def do(self, work: Callable[[], T]) -> T:
-        """Let the leader do `work`. Collective; returns the leader's result, a plain value, on every rank.
+        """Let the leader do `work`.
+
+        Collective; returns the leader's result, a plain value, on every rank.
 
         Raises:
             UsageError: The leader raised it; likewise `Stop`.
@@ -295,7 +300,10 @@ class Coordinator:
         return result
 
     def order(self, name: str, *values: Any) -> Any:
-        """Do `orders[name]` on every rank now; return this rank's result. For the leader, inside of `do`."""
+        """Run `orders[name]` on every rank; return this rank's result.
+
+        For the leader, inside `do`.
+        """
         if self._ranks.world > 1:
             assert self._leading, f"order {name} outside of Coordinator.do"
             self._ranks.share((name, values))
@@ -303,14 +311,15 @@ class Coordinator:
 
     @property
     def leading(self) -> bool:
-        """Whether the others wait for orders of this rank now."""
+        """Whether the others now wait for orders of this rank."""
         return self._leading and self._ranks.world > 1
 
     def alive(self) -> bool:
-        """Let the others hear that this rank still works; say whether any rank was asked to stop.
+        """Signal the others that this rank still works; return whether any rank was asked to stop.
 
-        To be called now and then in a long wait inside of `do`: ranks that hear nothing for the time-out of the
-        agreements take this one for dead, and a signal to one of them would not be obeyed before its end.
+        Call it regularly in a long wait inside `do`: ranks without a message for the time-out of
+        the agreements assume that this one is dead, and a signal to one of them would not be
+        handled before its end.
         """
         self.heard()
         if self.leading:
@@ -318,7 +327,7 @@ class Coordinator:
         return self.asked()
 
     def blame(self, error: BaseException) -> str:
-        """Say which ranks are missing where an error comes from that; empty for every other error."""
+        """Return which ranks are missing if that caused the error; otherwise empty."""
         return self._ranks.blame(error)
 
     def _alive(self) -> bool:
@@ -336,13 +345,13 @@ class Coordinator:
 
 
 def everywhere(error: BaseException) -> BaseException:
-    """Mark an error that every rank raises by itself, so that the leader need not tell the others."""
+    """Mark an error that every rank raises itself, so that the leader need not report it."""
     error.everywhere = True  # type: ignore[attr-defined]
     return error
 
 
 def is_everywhere(error: BaseException) -> bool:
-    """Say whether every rank raises this error by itself, or can no longer be told about it."""
+    """Return whether every rank raises this error itself, or can no longer be notified."""
     return isinstance(error, RanksError) or bool(getattr(error, "everywhere", False))
 
 
@@ -363,11 +372,14 @@ def _again(kind: str, text: str, code: Optional[int]) -> BaseException:
 
 
 Complaint = Optional[Tuple[str, str]]
-"""What went wrong on a rank: its kind (a key of `_KINDS`, or ``other``), and the text."""
+"""The error of a rank: its kind (a key of `_KINDS`, or ``other``), and the text."""
 
 
 class NotTaken(exits.UsageError):
-    """Some rank's state cannot be saved now. Every rank is told; the writer decides what follows."""
+    """Some rank's state cannot be saved now. Every rank is notified.
+
+    The writer decides what follows.
+    """
 
 
 _KINDS: "dict[str, type[Exception]]" = {
@@ -375,18 +387,23 @@ _KINDS: "dict[str, type[Exception]]" = {
     "usage": exits.UsageError,
     "damaged": Damaged,
 }
-"""What is raised for each kind of complaint."""
+"""The exception for each kind of complaint."""
 _TOLD = ("damaged", "not taken")
-"""Kinds that do not end the run by themselves: the writer decides, the other ranks wait for its orders."""
+"""Kinds that do not end the run themselves: the writer decides, the other ranks wait for its
+orders.
+"""
 
 
 def agreed(ranks: Ranks, work: Callable[[], T]) -> T:
-    """Do `work` on this rank, and see that it went well on all. Collective; returns this rank's own result.
+    """Do `work` on this rank, and check that it succeeded on all; return this rank's result.
+
+    Collective.
 
     Raises:
-        Damaged: A rank found a checkpoint damaged; likewise `NotTaken`. The writer goes on from here.
-        UsageError: A rank says so; every rank raises it.
-        RanksError: Another rank's work failed in a way that nobody expected; on that rank its own error.
+        Damaged: A rank found a checkpoint damaged; likewise `NotTaken`. The writer continues from
+            here.
+        UsageError: A rank raised it; every rank raises it.
+        RanksError: Another rank's work failed unexpectedly; that rank raises its own error.
     """
     mine: Optional[Exception] = None
     result: Any = None
@@ -431,10 +448,10 @@ def _error(rank: int, complaint: Complaint, mine: Optional[Exception]) -> BaseEx
 
 
 class StandIn:
-    """What a rank that is led has in place of lock, log and saver: the writer's are there for all, its own do nothing.
+    """Replaces lock, log and saver on a follower: the writer's serve all, these do nothing.
 
     Args:
-        **values: What it has all the same.
+        **values: Attributes with a real value.
     """
 
     def __init__(self, **values: Any) -> None:

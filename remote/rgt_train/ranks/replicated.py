@@ -1,14 +1,16 @@
-"""Saves a state that every rank holds whole (`DistributedDataParallel`): one rank writes it, all take part.
+"""Saves a state that every rank holds whole (DDP): one rank writes it, all take part.
 
-The ranks compare their replicas, the random states of all come to the writer, and the writer saves like a process that
-is alone: copied beside the training, written by another process. At a load every rank reads and verifies the whole
-checkpoint by itself; the ranks agree that it is good on all of them before any of them takes it over.
+The ranks compare their replicas, the random states of all are sent to the writer, and the writer
+saves like a single process: copied during training, written by another process. At a load every
+rank reads and verifies the whole checkpoint itself; the ranks agree that it is good on all of them
+before any of them applies it.
 
-A save is made of parts of several ranks, or of one replica that stands for all. If the ranks have drifted apart, such a
-checkpoint would be wrong without looking wrong, so the run ends with the name of the rank and of the first tensor.
+A save combines parts of several ranks, or uses one replica for all. If the ranks have diverged,
+such a checkpoint would be silently wrong, so the run ends with the name of the rank and of the
+first tensor.
 
-Buffers and their averages are not compared: batch normalisation's statistics differ between the ranks until the next
-forward, when `DistributedDataParallel` sends those of rank 0 to all.
+Buffers and their averages are not compared: batch normalisation's statistics differ between the
+ranks until the next forward, when `DistributedDataParallel` sends those of rank 0 to all.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ from rgt_train.ranks.launch import Coordinator, Ranks, StandIn, agreed, everywhe
 _HEARD_S = 5.0
 """Seconds between two signs of life in a wait."""
 _FIRST_S, _LAST_S = 0.0005, 0.02
-"""Seconds between two looks at a save, at first and in a long wait."""
+"""Seconds between two polls of a save, at first and in a long wait."""
 
 
 class _Around:
-    """A persister around another one, to which it passes everything on."""
+    """A persister that forwards everything to another one."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -47,11 +49,11 @@ class _Around:
         return bool(self._inner.busy)
 
     def prepare(self, state: RunState) -> None:
-        """Get ready for saves of this size."""
+        """Prepare for saves of this size."""
         self._inner.prepare(state)
 
     def again(self, *, give_up: bool) -> None:
-        """Write the snapshot of the last `begin` once more."""
+        """Write the snapshot of the last `begin` again."""
         self._inner.again(give_up=give_up)
 
     def before_change(self) -> None:
@@ -59,17 +61,20 @@ class _Around:
         self._inner.before_change()
 
     def poll(self) -> Optional[Outcome]:
-        """Return how the save in flight ended, once; None while it goes on, and where another rank writes."""
+        """Return the result of the save in flight, once.
+
+        None while it runs or another rank writes.
+        """
         found: Optional[Outcome] = self._inner.poll()
         return found
 
     def wait(self) -> Optional[Outcome]:
-        """Like `poll`, but waits."""
+        """Wait for the end of the save in flight and return its result."""
         found: Optional[Outcome] = self._inner.wait()
         return found
 
     def close(self) -> None:
-        """Give up what is in flight."""
+        """Abandon the save in flight."""
         self._inner.close()
 
     def needs(self) -> Tuple[int, int]:
@@ -79,7 +84,7 @@ class _Around:
 
 
 class Ordered(_Around):
-    """Passes everything on; `begin`, `again` and `load` are carried out by all ranks.
+    """Forwards everything; `begin`, `again` and `load` are carried out by all ranks.
 
     Args:
         inner: This rank's part.
@@ -95,11 +100,11 @@ class Ordered(_Around):
         self._coordinator.order("begin", request)
 
     def again(self, *, give_up: bool) -> None:
-        """Write the snapshot of the last `begin` once more."""
+        """Write the snapshot of the last `begin` again."""
         self._coordinator.order("again", give_up)
 
     def wait(self) -> Optional[Outcome]:
-        """Like `poll`, but waits; the other ranks hear now and then that this one does."""
+        """Wait for the end of the save in flight; the other ranks get regular signs of life."""
         heard, pause = time.monotonic(), _FIRST_S
         while self._coordinator.leading and self._inner.busy:
             outcome: Optional[Outcome] = self._inner.poll()
@@ -113,14 +118,14 @@ class Ordered(_Around):
         return super().wait()
 
     def load(self, directory: str, state: RunState) -> Restored:
-        """Put a checkpoint back on all ranks."""
+        """Restore a checkpoint on all ranks."""
         found: Any = self._coordinator.order("load", directory)
         restored: Restored = found
         return restored
 
 
 ODD = 0x9E3779B97F4A7C15 - (1 << 64)
-"""An odd multiplier (as a signed 64-bit number): every bit of a word moves the sum."""
+"""An odd multiplier (as a signed 64-bit number): every bit of a word changes the sum."""
 CHUNK = 1 << 22
 
 
@@ -136,7 +141,7 @@ def of_tensor(tensor: torch.Tensor) -> int:
 
 
 def of_memory(tensor: torch.Tensor) -> int:
-    """Return the CRC-32 of a contiguous tensor in main memory (124 ms for 500 MB on one core, without the GIL)."""
+    """Return the CRC-32 of a contiguous CPU tensor (124 ms for 500 MB on one core, no GIL)."""
     size = tensor.numel() * tensor.element_size()
     if size == 0:
         return 0
@@ -145,10 +150,11 @@ def of_memory(tensor: torch.Tensor) -> int:
 
 
 def weighted(tensor: torch.Tensor) -> int:
-    """Return 64 bits that a GPU computes where the tensor is.
+    """Return 64 bits that a GPU computes in its own memory.
 
-    Words of 32 bits are added up weighted by an odd function of their place, in integers that wrap: the order of the
-    additions does not matter, so that it is the same on any number of threads.
+    Words of 32 bits are added, weighted by an odd function of their position, in integers that
+    wrap: the order of the additions does not matter, so the sum is the same for any number of
+    threads.
     """
     data = tensor.detach().contiguous().view(-1)
     if data.numel() == 0:
@@ -167,13 +173,13 @@ def weighted(tensor: torch.Tensor) -> int:
 
 
 def local(tensor: Any) -> bool:
-    """Say whether a value is a tensor that every rank holds whole: no shard of one."""
+    """Return whether a value is a tensor that every rank holds whole, not a shard of one."""
     return isinstance(tensor, torch.Tensor) and type(tensor).__name__ != "DTensor"
 
 
 Prints = Dict[str, int]
 SHARD = "@"
-"""Stands between the name of a tensor and which shard of it is meant."""
+"""Separates the name of a tensor from its shard."""
 
 
 def differences(
@@ -186,14 +192,16 @@ def differences(
     """Compare the ranks. Collective; the same answer on every rank.
 
     Args:
-        ranks: Who is compared.
-        step: Where this rank stands.
-        models: Name → module; its parameters are compared, shards with the same shard of another replica.
+        ranks: The ranks to compare.
+        step: The step of this rank.
+        models: Name → module; its parameters are compared, shards with the same shard of another
+            replica.
         optimizers: Name → anything with `state_dict`; its tensors are compared.
-        averaging: Name → anything with `state_dict` that keeps averages; those of parameters are compared.
+        averaging: Name → anything with `state_dict` that keeps averages; those of parameters are
+            compared.
 
     Returns:
-        What differs, in words, by rank; empty where all are in step.
+        The differences, in words, by rank; empty if all are in step.
     """
     return judge(ranks.all_gather((step, prints(models, optimizers, averaging))))
 
@@ -205,7 +213,8 @@ def prints(
 ) -> Prints:
     """Return the fingerprint of each parameter, its average, and each tensor of an optimizer.
 
-    That of a shard says which one it is. A state that cannot be taken apart is left to the save, which says so.
+    A shard's fingerprint includes its position. A state that cannot be collected is left to the
+    save, which reports it.
     """
     found: Prints = {}
 
@@ -230,7 +239,7 @@ def prints(
 
 
 def part_of(tensor: Any) -> Tuple[torch.Tensor, str]:
-    """Return the part of a tensor that this rank holds, and which shard that is: empty for a whole one."""
+    """Return this rank's part of a tensor, and its shard position: empty for a whole one."""
     if local(tensor):
         return tensor, ""
     place = tensor.device_mesh.get_coordinate() or ()
@@ -239,10 +248,10 @@ def part_of(tensor: Any) -> Tuple[torch.Tensor, str]:
 
 
 def judge(seen: Sequence[Tuple[int, Prints]]) -> List[str]:
-    """Say in words how the ranks differ.
+    """Return in words how the ranks differ.
 
     Args:
-        seen: By rank: the step it is at, and its fingerprints.
+        seen: By rank: its step, and its fingerprints.
     """
     out: List[str] = []
     first: Dict[str, Tuple[int, int]] = {}
@@ -273,12 +282,12 @@ def _more(names: Sequence[str]) -> str:
 
 
 class Checks:
-    """When the desync guard looks.
+    """When the desync guard compares.
 
     Args:
         ranks: The ranks that are compared.
-        every: Saves between two looks; 0 never looks.
-        say: Where a difference is told.
+        every: Saves between two comparisons; 0 for never.
+        say: Receives the differences.
     """
 
     def __init__(self, ranks: Ranks, every: int, say: Callable[[str], None]) -> None:
@@ -286,7 +295,7 @@ class Checks:
         self._saves = 0
 
     def before_save(self, step: int, state: RunState) -> None:
-        """Compare the ranks where it is due. Collective.
+        """Compare the ranks if it is due. Collective.
 
         Raises:
             Stop: They are not in step (exit code 1, on every rank); nothing is saved.
@@ -306,7 +315,7 @@ class Replicated(_Around):
     """Saves the replica of the writer; see `rgt_train.checkpoint.async_saver.Persister`.
 
     Args:
-        inner: What puts it onto the disk; None on the ranks that do not write.
+        inner: The persister of the writer; None on the other ranks.
         ranks: All ranks.
         checks: The desync guard.
     """
@@ -326,10 +335,10 @@ class Replicated(_Around):
         self._inner.begin(request, state)
 
     def load(self, directory: str, state: RunState) -> Restored:
-        """Put a checkpoint back that every rank has verified. Collective.
+        """Restore a checkpoint that every rank has verified. Collective.
 
         Raises:
-            Damaged: A rank found a byte that is not what was written; no rank has changed anything.
+            Damaged: A rank found a byte that is not the one written; no rank has changed anything.
             UsageError: It belongs to something else.
         """
         opened: List[Loaded] = []

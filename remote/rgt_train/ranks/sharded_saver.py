@@ -1,9 +1,10 @@
-"""Saves a state spread over the ranks, in torch's sharded format, published like every other checkpoint.
+"""Saves a state spread over the ranks, in torch's sharded format, published like any checkpoint.
 
-At a save the training stands still while each rank copies its parts into buffers that are made once. Then a thread on
-each rank writes its file by ``torch.distributed.checkpoint`` over a gloo group of its own, fsyncs and checksums it; the
-writer seals the directory when all ranks are done, and publishes it. One save is in flight at a time. At a load every
-byte is compared with its checksum (each rank reads its share of the files) before any rank takes anything over.
+At a save the training pauses while each rank copies its parts into buffers that are allocated once.
+Then a thread on each rank writes its file by ``torch.distributed.checkpoint`` over a separate gloo
+group, fsyncs and checksums it; the writer seals the directory when all ranks are done, and
+publishes it. One save is in flight at a time. At a load every byte is compared with its checksum
+(each rank reads its share of the files) before any rank applies anything.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ class Failed:
     """Why a rank could not write.
 
     Attributes:
-        number: The errno, where it was the disk's fault.
-        text: What happened.
+        number: The errno, if the disk failed.
+        text: The message.
         path: The file, as far as known.
-        rank: Whose failure it is.
+        rank: The rank that failed.
     """
 
     number: Optional[int]
@@ -56,7 +57,7 @@ class Failed:
 
     @classmethod
     def of(cls, error: BaseException, rank: int) -> "Failed":
-        """Describe an error; torch hides that of the disk behind its own."""
+        """Describe an error; torch hides a disk error inside its own."""
         cause: Optional[BaseException] = error
         while cause is not None and not isinstance(cause, OSError):
             cause = cause.__cause__ or cause.__context__
@@ -85,18 +86,18 @@ class Failed:
 
 
 class Publisher:
-    """Makes one checkpoint of what the ranks write.
+    """Makes one checkpoint of the files that the ranks write.
 
     Args:
-        store: Where to.
-        request: What is saved.
-        needs: Bytes and inodes of it.
+        store: The target.
+        request: The requested save.
+        needs: Its bytes and inodes.
 
     Attributes:
-        made: What was published.
-        error: Why nothing was.
-        ended: When, seconds of the monotonic clock.
-        notes: Lines for a person.
+        made: The published checkpoint.
+        error: Why nothing was published.
+        ended: Time of the end, seconds of the monotonic clock.
+        notes: Readable lines.
     """
 
     def __init__(self, store: Store, request: Request, needs: Tuple[int, int]) -> None:
@@ -123,7 +124,7 @@ class Publisher:
         failed: Optional[Failed],
         found: Optional[Sequence[Tuple[Mapping[str, Any], Optional[Failed]]]],
     ) -> bool:
-        """Publish what the ranks have written, or drop it. Returns whether to write once more."""
+        """Publish the files of the ranks, or drop them; return whether to write again."""
         failures = [
             each for each in (failed, *(error for _, error in found or ())) if each is not None
         ]
@@ -163,7 +164,7 @@ class Publisher:
             self._store.published(self.made.path, *self._needs)
 
     def _is_full(self) -> bool:
-        """Look at the disk where torch has lost the reason."""
+        """Check the disk if torch has lost the reason."""
         try:
             return read_space(self._store.root).short_of(*self._needs) is not None
         except OSError:
@@ -171,7 +172,7 @@ class Publisher:
 
 
 _CLOSE_S = 20.0
-"""Seconds a run that ends waits for a save in flight: the ranks it needs may be gone."""
+"""Seconds that an ending run waits for a save in flight: the ranks it needs may be gone."""
 _OVERHEAD = 64 * 1024
 
 
@@ -189,13 +190,13 @@ class _Flight:
 
 
 class ShardedPersister:
-    """Saves what each rank holds; see `rgt_train.checkpoint.async_saver.Persister`.
+    """Saves the part of each rank; see `rgt_train.checkpoint.async_saver.Persister`.
 
     Args:
-        store: Where to.
+        store: The target.
         ranks: All ranks, over torch.distributed.
         checks: The desync guard.
-        background: Whether the training goes on while the files are written.
+        background: Whether the training continues while the files are written.
     """
 
     def __init__(
@@ -217,21 +218,22 @@ class ShardedPersister:
         return self._needs
 
     def prepare(self, state: RunState) -> None:
-        """Nothing: the first save makes the buffers."""
+        """Do nothing: the first save allocates the buffers."""
 
     def begin(self, request: Request, state: RunState) -> None:
-        """Compare the ranks, copy what this one holds, and start to write. Collective.
+        """Compare the ranks, copy this rank's part, and start to write. Collective.
 
         Raises:
             Stop: The ranks are out of step.
-            NotTaken: A rank's state holds something that cannot be stored, or it has no memory for the copy.
+            NotTaken: A rank's state holds something that cannot be stored, or it has no memory for
+                the copy.
         """
         begun = time.monotonic()
         self._settle()
         self._ranks.background()  # made by all ranks together, the first time
         self._checks.before_save(request.step, state)
         random = self._ranks.gather(state.random_here())
-        self._last = None  # what failed before is not what `again` may write from here on
+        self._last = None  # from here on `again` must not write the snapshot that failed before
         copy, text = agreed(self._ranks, lambda: self._copy(state, random))
         size = sum(t.numel() * t.element_size() for t in copy.values())
         self._needs = size + len(text) + _OVERHEAD * self._ranks.world, self._ranks.world + 5
@@ -242,7 +244,7 @@ class ShardedPersister:
             flight.stall_s = time.monotonic() - begun
 
     def again(self, *, give_up: bool) -> None:
-        """Write the copy of the last `begin` once more. Collective."""
+        """Write the copy of the last `begin` again. Collective."""
         self._settle()
         assert self._last is not None, "the last save failed and nothing was begun since"
         last = self._last
@@ -250,17 +252,20 @@ class ShardedPersister:
         self._launch(_Flight(request, last.tensors, last.text, time.monotonic()))
 
     def before_change(self) -> None:
-        """Nothing waits: the copy was made in `begin`."""
+        """Do nothing: the copy was made in `begin`."""
 
     def poll(self) -> Optional[Outcome]:
-        """Return how the save in flight ended, once; only the writer gets to know."""
+        """Return the result of the save in flight, once; only the writer receives it."""
         flight = self._flight
         if flight is None or (flight.thread is not None and flight.thread.is_alive()):
             return None
         return self._landed(flight)
 
     def wait(self) -> Optional[Outcome]:
-        """Like `poll`, but waits; not for ever where other ranks take part, which may be gone when a run ends."""
+        """Wait for the end of the save.
+
+        For a limited time if other ranks, perhaps gone, take part.
+        """
         flight = self._flight
         if flight is None:
             return None
@@ -274,10 +279,10 @@ class ShardedPersister:
         return self._landed(flight)
 
     def load(self, directory: str, state: RunState) -> Restored:
-        """Put a checkpoint back, made by any number of ranks. Collective.
+        """Restore a checkpoint made by any number of ranks. Collective.
 
         Raises:
-            Damaged: A rank found a byte that is not what was written; no rank has changed anything.
+            Damaged: A rank found a byte that is not the one written; no rank has changed anything.
             UsageError: It belongs to something else.
         """
         reader = SafeReader(directory)
@@ -295,7 +300,7 @@ class ShardedPersister:
         return restored
 
     def close(self) -> None:
-        """Let what is in flight end, unless the ranks it needs are gone."""
+        """Finish the save in flight, unless the ranks it needs are gone."""
         flight = self._flight or self._last
         if flight is not None and flight.thread is not None:
             flight.thread.join(_CLOSE_S)
@@ -303,7 +308,7 @@ class ShardedPersister:
     def _copy(
         self, state: RunState, random: Optional[List[Any]]
     ) -> Tuple[Dict[str, torch.Tensor], bytes]:
-        """Return what this rank has to write; only the writer has a text."""
+        """Return the data this rank has to write; only the writer has a text."""
         try:
             taken = sharded_state.take(state)
             text = b""
@@ -322,7 +327,7 @@ class ShardedPersister:
         return document
 
     def _settle(self) -> None:
-        """Let the save before end on this rank, too: the writer knows already that it has."""
+        """Finish the previous save on this rank, too: the writer knows already that it ended."""
         flight = self._flight
         if flight is None:
             return
@@ -344,7 +349,7 @@ class ShardedPersister:
             flight.thread.join()
 
     def _fly(self, flight: _Flight) -> None:
-        """Write until it is published or there is no hope. Runs on every rank, in a thread."""
+        """Write until it is published or has failed for good. Runs on every rank, in a thread."""
         try:
             group = self._ranks.background()
             publisher = (
@@ -365,7 +370,7 @@ class ShardedPersister:
             flight.outcome = Outcome(flight.request, None, error, flight.stall_s)
 
     def _write(self, flight: _Flight, path: str) -> Tuple[Mapping[str, Any], Optional[Failed]]:
-        """Write this rank's files; return their facts, or what went wrong."""
+        """Write this rank's files; return their facts, or the failure."""
         group = self._ranks.background()
         sha256 = flight.request.kind == BEST
         try:
@@ -395,11 +400,11 @@ def _facts(path: str, *, sha256: bool) -> Dict[str, Any]:
 
 
 def _verified(directory: str, rank: int, world: int) -> Dict[str, Any]:
-    """Compare this rank's share of the files with their checksums; return what is beside the tensors.
+    """Verify this rank's share of the files; return the document of plain values.
 
     Raises:
-        Damaged: A byte is not what was written.
-        UsageError: It is no sharded checkpoint.
+        Damaged: A byte is not the one written.
+        UsageError: It is not a sharded checkpoint.
     """
     names: Sequence[str] = sorted(manifest.read(directory)["files"])
     if METADATA not in names:
@@ -422,9 +427,10 @@ def _verified(directory: str, rank: int, world: int) -> Dict[str, Any]:
 def _look(
     directory: str, state: RunState, reader: SafeReader
 ) -> Tuple[sharded_state.Taken, Dict[str, torch.Tensor]]:
-    """Return the state as it is, and the tensors that the checkpoint is to be read into."""
+    """Return the present state, and the tensors into which the checkpoint is read."""
     saved = tensors_in(reader)
-    # torch makes room for the moments of what takes gradients alone; what is frozen by now may have moments, too.
+    # torch makes room only for the moments of tensors with gradients; frozen ones may have moments,
+    # too.
     matching.unlock(state.models, sharded_state.trained(saved))
     taken = sharded_state.take(state)
     shapes = {name: tuple(entry.size) for name, entry in saved.items()}

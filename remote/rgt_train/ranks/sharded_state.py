@@ -1,11 +1,12 @@
-"""The state of a run whose tensors are spread over the ranks: taken apart for a save, staged, restored.
+"""The state of a run whose tensors are spread over the ranks: collected, staged, restored.
 
-Tensors go by name into torch's sharded format; everything else goes into one JSON document that loads without building
-objects. What differs between ranks although nobody shards it (batch normalisation's statistics) is kept for every rank.
+Tensors go by name into torch's sharded format; everything else goes into one JSON document that
+loads without building objects. Values that differ between ranks although they are not sharded
+(batch normalisation's statistics) are kept for every rank.
 
-torch's own functions give each tensor under its fully qualified name, whatever wraps the module, as a `DTensor` that
-knows which part of it this rank holds. Plain values (learning rates, betas) are kept apart from the tensors: they go
-into a file that loads without building objects.
+torch's own functions give each tensor under its fully qualified name, for every wrapper of the
+module, as a `DTensor` that knows this rank's part of it. Plain values (learning rates, betas) are
+kept apart from the tensors: they go into a file that loads without building objects.
 """
 
 from __future__ import annotations
@@ -79,10 +80,10 @@ def put_into(
     tensors: Tensors,
     plain: Plain,
 ) -> None:
-    """Put a loaded state into models and optimizers. Collective.
+    """Load a saved state into models and optimizers. Collective.
 
     Raises:
-        UsageError: It does not fit them; the message lists what is missing and what is too much.
+        UsageError: It does not fit them; the message lists missing and extra names.
     """
     both: Dict[str, Any] = {**tensors, **plain}
     for name, model in models.items():
@@ -111,7 +112,7 @@ def problems(name: str, saved: Mapping[str, Any], here: Mapping[str, Any]) -> No
 
 
 def listed(names: List[str]) -> str:
-    """Return some names and how many there are besides."""
+    """Return some names and the number of the others."""
     if not names:
         return "nothing"
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
@@ -133,16 +134,16 @@ def _of(state: Mapping[str, Any], name: str) -> Dict[str, Any]:
 
 _MOST_NAMES = 8
 LAYOUT = "sharded"
-"""What the document of such a checkpoint has under ``layout``."""
+"""Value of ``layout`` in the document of such a checkpoint."""
 OBJECTS = "objects/"
-"""Before the names of tensors of anything that is neither model nor optimizer."""
+"""Prefix of the tensor names of parts that are neither model nor optimizer."""
 _EACH = re.compile(r"rank\d+/")
-"""Before the names of what each rank has for itself."""
+"""Prefix of the names of values that each rank has separately."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A state taken apart.
+    """A collected state.
 
     Attributes:
         tensors: By name; a `DTensor` is this rank's part of it.
@@ -155,7 +156,7 @@ class Taken:
     objects: Dict[str, Any]
 
     def document(self, state: RunState, random: List[Any]) -> Dict[str, Any]:
-        """Return all that is no tensor.
+        """Return all values that are not tensors.
 
         Raises:
             UsageError: It holds something that cannot be stored.
@@ -181,7 +182,7 @@ class Taken:
 
 
 def take(state: RunState) -> Taken:
-    """Take the present state apart; tensors are referred to, not copied. Collective.
+    """Collect the present state; tensors are referenced, not copied. Collective.
 
     Raises:
         UsageError: It holds something that cannot be stored.
@@ -207,13 +208,14 @@ def take(state: RunState) -> Taken:
 
 
 def _reshard(state: RunState) -> None:
-    """Let every sharded module have its parts again: after a validation the outermost one still holds whole tensors.
+    """Let every sharded module hold shards again.
 
-    Those are other parameters than the optimizer's.
+    After a validation the outermost one still holds whole tensors, which are other parameters than
+    the optimizer's.
     """
     for model in state.models.values():
         for module in model.modules():
-            # An `FSDPModule`, by what it can do.
+            # An `FSDPModule`, recognised by its methods.
             if hasattr(module, "set_requires_gradient_sync") and hasattr(module, "reshard"):
                 cast(Any, module).reshard()
 
@@ -222,7 +224,8 @@ def owners(state: RunState) -> Dict[str, Tuple[str, torch.optim.Optimizer]]:
     """Return by the name of each optimizer: the model whose parameters it changes, and it.
 
     Raises:
-        UsageError: It is no `torch.optim.Optimizer`, or its parameters are of no model of the run.
+        UsageError: It is not a `torch.optim.Optimizer`, or its parameters belong to no model of the
+            run.
     """
     found: Dict[str, Tuple[str, torch.optim.Optimizer]] = {}
     for name in sorted(state.optimizers):
@@ -244,13 +247,13 @@ def owners(state: RunState) -> Dict[str, Tuple[str, torch.optim.Optimizer]]:
 
 
 class Stage:
-    """A copy of the tensors in main memory, in buffers that are made once and used for every save."""
+    """A copy of the tensors in main memory, in buffers allocated once and used for every save."""
 
     def __init__(self) -> None:
         self._held: Dict[str, torch.Tensor] = {}
 
     def copy(self, tensors: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
-        """Return the tensors in their present state, independent of what happens to them later."""
+        """Return the present values of the tensors, independent of later changes."""
         for name in [name for name in self._held if name not in tensors]:
             del self._held[name]
         with torch.no_grad():
@@ -270,12 +273,12 @@ def put_back_all(
     loaded: Mapping[str, torch.Tensor],
     where: str,
 ) -> Restored:
-    """Put a loaded state into the objects of the run, all but the random state. Collective.
+    """Restore the objects of the run from a loaded state, all but the random state. Collective.
 
     Args:
         state: The run's.
-        taken: Its state before, whose tensors are the loaded ones by now.
-        document: What was beside the tensors.
+        taken: Its collected state, whose tensors already hold the loaded values.
+        document: The document of plain values.
         loaded: Tensors of schedulers and the like, by name.
         where: The checkpoint, for messages.
 
@@ -305,7 +308,7 @@ def put_back_all(
 
 
 def trained(names: Iterable[str]) -> Set[str]:
-    """Return the parameters that the optimizers have state of, in a checkpoint with tensors of these `names`."""
+    """Return the parameters with optimizer state in a checkpoint with tensors of these `names`."""
     behind = (
         name.split("/state.", 1)[1]
         for name in names
@@ -315,7 +318,7 @@ def trained(names: Iterable[str]) -> Set[str]:
 
 
 def check_data(state: RunState, document: Mapping[str, Any], where: str) -> None:
-    """See that a checkpoint was made with the data order and the parts of this run.
+    """Check that a checkpoint was made with the data order and the parts of this run.
 
     Raises:
         UsageError: It was not.
@@ -336,7 +339,7 @@ def check_data(state: RunState, document: Mapping[str, Any], where: str) -> None
 def check_names(
     saved: Mapping[str, Tuple[int, ...]], here: Mapping[str, torch.Tensor], where: str
 ) -> None:
-    """See that names and shapes of a checkpoint are those of this run.
+    """Check that names and shapes of a checkpoint are those of this run.
 
     Raises:
         UsageError: They are not; the text lists them.
@@ -360,7 +363,7 @@ def check_names(
 
 
 def check_part_names(state: RunState) -> None:
-    """See that the names of models and optimizers keep their tensors apart from each other's and from all else.
+    """Check that the names of models and optimizers separate their tensors from all others.
 
     Raises:
         UsageError: One of them does not.
@@ -379,11 +382,12 @@ def check_part_names(state: RunState) -> None:
 def room_for(
     saved: Mapping[str, Tuple[Tuple[int, ...], torch.dtype]], here: Mapping[str, torch.Tensor]
 ) -> Dict[str, torch.Tensor]:
-    """Return the tensors that a checkpoint is to be read into: models' and optimizers' own, new ones for all else.
+    """Return the tensors to read a checkpoint into.
 
-    What an object holds in parts (averaged weights of a sharded model) comes back in the same parts: its own
-    `load_state_dict` copies a `DTensor` into a `DTensor`. A buffer that each rank has for itself must not be read into
-    its own memory: the model's common value goes there before it does.
+    The tensors of models and optimizers are used directly, new ones for all others. Sharded tensors
+    of an object (averaged weights of a sharded model) are restored with the same shards: its own
+    `load_state_dict` copies a `DTensor` into a `DTensor`. A buffer that each rank has separately
+    must not be read into its own memory: the model's common value is written there first.
 
     Args:
         saved: Shape and dtype of each tensor of the checkpoint.
@@ -403,12 +407,12 @@ def room_for(
 
 
 def _common(name: str) -> bool:
-    """Say whether a tensor is of a model or an optimizer, and the same for all ranks."""
+    """Return whether a tensor is of a model or an optimizer, and the same for all ranks."""
     return not (name.startswith(OBJECTS) or _EACH.match(name))
 
 
 def _own_buffers(state: RunState, tensors: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
-    """Return the buffers that every rank has for itself."""
+    """Return the buffers that every rank has separately."""
     if state.world == 1:
         return {}
     found: Dict[str, torch.Tensor] = {}

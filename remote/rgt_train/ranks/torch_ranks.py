@@ -1,20 +1,23 @@
-"""The ranks of a run over torch.distributed: set up from the launcher's variables, agreeing on the CPU.
+"""The ranks of a run over torch.distributed, set up from the launcher's variables.
 
-Agreements go over a gloo group of their own, whatever the gradients use: they wait for no device, their time-out is not
-that of a gradient, and a rank that is missing is named.
+Agreements use a separate gloo group on the CPU, for any backend of the gradients: they wait for no
+device, their time-out differs from that of a gradient, and a missing rank is named.
 
-Before each collective a rank writes down, where the ranks have found each other, how many it has come to (some 10 µs:
-the answer is not waited for). When one of them fails, those that have come to fewer are the ones that are waited for.
+Before each collective a rank writes its count of collectives to the ranks' store (about 10 µs: it
+does not wait for the answer). When one of them fails, the ranks with a lower count are the missing
+ones.
 
-A gloo thread frees its last piece of work a moment after that was done, and needs the interpreter for it. When the main
-thread has begun to end by then, CPython ends that thread in the middle of C++ code and the process aborts: "terminate
-called without an active exception", exit code -6, and torchrun calls a finished run failed. Seen in 4 of 46 ends of a
-plain loop on 2 busy cores, with and without `destroy_process_group` (torch 2.13, CPython 3.11; see
+A gloo thread frees its last piece of work a moment after its end, and needs the interpreter for it.
+If the main thread is already shutting down then, CPython ends that thread in the middle of C++ code
+and the process aborts: "terminate called without an active exception", exit code -6, and torchrun
+reports a finished run as failed. Seen in 4 of 46 ends of a plain loop on 2 busy cores, with and
+without `destroy_process_group` (torch 2.13, CPython 3.11; see
 https://github.com/pytorch/pytorch/issues/190489).
 
-A rank whose data have ended takes part in the others' reductions, but not in their optimizer steps. At the end ``Join``
-gives it the weights of the rank that went on longest; its moments would still be the old ones, and the replicas would
-part at the next step. So the state of the optimizers comes from the same rank.
+A rank that has used up its data takes part in the others' reductions, but not in their optimizer
+steps. At the end ``Join`` gives it the weights of the rank that trained longest; its moments would
+still be the old ones, and the replicas would diverge at the next step. So the state of the
+optimizers comes from the same rank.
 """
 
 from __future__ import annotations
@@ -43,9 +46,9 @@ from rgt_train.ranks import launch
 from rgt_train.ranks.heartbeat import Heartbeat
 
 PATIENCE_S = 1.0
-"""Seconds for the slower ranks: a connection that breaks is noticed before they have come."""
+"""Seconds to wait for slower ranks: a broken connection is noticed before they arrive."""
 ANSWER_S = 5.0
-"""Seconds after which a store that does not answer is left alone: its machine may be gone."""
+"""Seconds after which a store that does not answer is abandoned: its machine may be gone."""
 _POLL_S = 0.05
 
 
@@ -54,9 +57,10 @@ class RollCall:
 
     Args:
         store: A ``torch.distributed.Store`` that all ranks reach.
-        name: Tells this group from others, and this attempt of a launcher from the one before.
+        name: Distinguishes this group from others, and this attempt of a launcher from the
+            previous one.
         rank: Number of this rank.
-        world: How many there are.
+        world: Number of ranks.
     """
 
     def __init__(self, store: Any, name: str, rank: int, world: int) -> None:
@@ -64,7 +68,7 @@ class RollCall:
         self._count = 0
 
     def came(self) -> None:
-        """Note that this rank comes to the next collective.
+        """Record that this rank has reached the next collective.
 
         Raises:
             RuntimeError: The store is gone.
@@ -73,7 +77,10 @@ class RollCall:
         self._store.set(self._key(self._rank), str(self._count))
 
     def absent(self, patience_s: float = PATIENCE_S) -> Optional[List[int]]:
-        """Return the ranks that have not come to where this one is; None where the store does not answer."""
+        """Return the ranks that have not reached this rank's count.
+
+        None if the store does not answer.
+        """
         found: List[List[int]] = []
         asking = threading.Thread(
             target=self._ask, args=(found, time.monotonic() + patience_s), daemon=True
@@ -105,7 +112,7 @@ class RollCall:
 
 
 def in_words(absent: Optional[Sequence[int]], timeout_s: float) -> str:
-    """Say what `RollCall.absent` has found."""
+    """Describe the result of `RollCall.absent`."""
     if absent is None:
         return "nobody answers where the ranks found each other: that machine may be gone"
     if not absent:
@@ -116,29 +123,30 @@ def in_words(absent: Optional[Sequence[int]], timeout_s: float) -> str:
 
 
 QUIET_S = 0.1
-"""So long the interpreter is free for others at least: a thread that is about to ask for it has asked by then."""
+"""Minimum seconds without the interpreter lock: a thread that needs it has requested it by then."""
 LIMIT_S = 1.0
-"""Threads that keep their hold on Python for good (those of autograd on a GPU do) are not waited for longer."""
+"""Maximum seconds of that wait: some threads keep their thread state for good (autograd on a GPU).
+"""
 _TICK_S = 0.01
 
 
 def let_threads_end(quiet_s: float = QUIET_S, limit_s: float = LIMIT_S) -> None:
-    """Wait until no thread that Python does not know has anything to do with it; for the very end of a process.
+    """Wait until no foreign thread has a Python thread state; for the very end of a process.
 
     Args:
         quiet_s: Seconds that are always waited.
-        limit_s: Seconds after which it is given up.
+        limit_s: Seconds after which the wait ends anyway.
     """
     begun = time.monotonic()
     while True:
-        time.sleep(_TICK_S)  # which lets go of the interpreter
+        time.sleep(_TICK_S)  # which releases the interpreter lock
         passed = time.monotonic() - begun
         if passed >= limit_s or (passed >= quiet_s and strangers() == 0):
             return
 
 
 def strangers() -> int:
-    """Return how many threads hold a state of the interpreter that `threading` does not know, waiting ones too."""
+    """Return how many threads with a Python thread state `threading` does not know."""
     api = ctypes.pythonapi
     api.PyInterpreterState_Main.restype = ctypes.c_void_p
     api.PyInterpreterState_ThreadHead.restype = ctypes.c_void_p
@@ -154,8 +162,9 @@ def strangers() -> int:
 
 
 TIMEOUT_S = 600.0
-"""A rank that has not come to an agreement for this long is taken for dead. It must be longer than the slowest thing
-that one rank does alone: the first batch, a compilation, an evaluation that only rank 0 makes."""
+"""A rank that misses an agreement for this long is assumed dead. It must be longer than the slowest
+work of a single rank: the first batch, a compilation, an evaluation that only rank 0 runs.
+"""
 JOIN_S = 300.0
 """Time for all ranks to find each other."""
 PR_SET_PDEATHSIG = 1
@@ -166,19 +175,19 @@ _PLACE = re.compile(r"^\[/[^\]]*\] *")
 
 
 class TorchRanks:
-    """The processes of a run, as one of them sees them; see `rgt_train.ranks.launch.Ranks`.
+    """The processes of a run, from the view of one of them; see `rgt_train.ranks.launch.Ranks`.
 
     Attributes:
-        device: Where this rank computes.
-        beat: What it is at.
+        device: The device of this rank.
+        beat: Its heartbeat.
 
     Args:
-        how: What the launcher said; None reads the environment.
-        timeout_s: Seconds after which a rank that does not answer is taken for dead.
+        how: The launcher's facts; None reads the environment.
+        timeout_s: Seconds after which a rank that does not answer is assumed dead.
 
     Raises:
-        UsageError: The launcher's variables make no sense, or there are fewer GPUs than ranks.
-        RanksError: The other ranks did not come.
+        UsageError: The launcher's variables are invalid, or there are fewer GPUs than ranks.
+        RanksError: The other ranks did not join.
     """
 
     def __init__(
@@ -216,14 +225,17 @@ class TorchRanks:
         """Return the wishes of all ranks, the same on each: an OR of small flags.
 
         Raises:
-            RanksError: A rank did not come within the time-out, or its process has ended; the message names it.
+            RanksError: A rank did not answer within the time-out, or its process has ended; the
+                message names it.
         """
         self._wish[0] = wishes
         self._call(lambda: dist.all_reduce(self._wish, op=dist.ReduceOp.BOR, group=self._group))
         return int(self._wish[0])
 
     def mean(self, values: Sequence[float]) -> List[float]:
-        """Return the means of the ranks' numbers, added in the order of the ranks: the same bits on every rank.
+        """Return the means of the ranks' numbers, the same bits on every rank.
+
+        They are added in the order of the ranks.
 
         Raises:
             RanksError: See `agree`.
@@ -252,9 +264,9 @@ class TorchRanks:
         return found
 
     def blame(self, error: BaseException) -> str:
-        """Say which ranks are missing where a collective of the training itself has failed; empty for other errors.
+        """Return which ranks are missing if a collective of the training failed; otherwise empty.
 
-        The ranks that are left fail in it one after the other, and meet here.
+        The remaining ranks fail in it one after the other, and meet here.
         """
         lost = isinstance(error, _ERRORS_OF_TORCH) or (
             isinstance(error, RuntimeError) and "/gloo/" in str(error)
@@ -272,24 +284,27 @@ class TorchRanks:
         return self._group
 
     def background(self) -> "TorchRanks":
-        """Return the same ranks with a gloo group of their own, for a thread. Collective the first time."""
+        """Return the same ranks with a separate gloo group, for a thread.
+
+        Collective the first time.
+        """
         if self._background is None:
             other = copy.copy(self)
             other._group = dist.new_group(backend="gloo", timeout=self._timeout)
             other._roll = self._roll_call("saves")
             other._joined, other._wish = False, torch.zeros(1, dtype=torch.int32)
-            other.beat = Heartbeat()  # of its own thread, which nobody asks for
+            other.beat = Heartbeat()  # of the thread, and not read by others
             self._background = other
         found: TorchRanks = self._background
         return found
 
     def close(self) -> None:
-        """Leave the group that this object has joined; one that was there before stays."""
+        """Leave the group if this object has joined it; an earlier group stays."""
         if dist.is_initialized() and self._joined:
             dist.destroy_process_group()
 
     def leave(self) -> None:
-        """End: from here on nothing is left to be saved, a launcher that is in a hurry must not spoil the exit code."""
+        """End: nothing is left to save, and a launcher's signal must not spoil the exit code."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         with suppress(RuntimeError):
@@ -333,11 +348,12 @@ class TorchRanks:
 
 
 def _store(how: launch.Launch, timeout: timedelta) -> Any:
-    """Return where the ranks of this attempt find each other.
+    """Return the store in which the ranks of this attempt find each other.
 
-    torchrun keeps one store for all its attempts (torch 2.13, elastic/rendezvous/dynamic_rendezvous.py), and torch puts
-    the addresses of every attempt under the same names: after a restart a rank may read the address of a dead one, and
-    all of them fail with "Connection refused". Names of our own for each attempt avoid that.
+    torchrun keeps one store for all its attempts (torch 2.13,
+    elastic/rendezvous/dynamic_rendezvous.py), and torch stores the addresses of every attempt under
+    the same names: after a restart a rank may read the address of a dead one, and all of them fail
+    with "Connection refused". Separate names for each attempt avoid that.
     """
     url = "env://" if how.launcher == "torchrun" else f"tcp://{how.address}:{how.port}"
     store, _, _ = next(iter(rendezvous(url, how.rank, how.world, timeout=timeout)))
@@ -346,10 +362,11 @@ def _store(how: launch.Launch, timeout: timedelta) -> Any:
 
 
 def bind(local_rank: int) -> torch.device:
-    """Take the GPU of this rank's own number, or the CPU where the machine has none.
+    """Bind the GPU with this rank's local number, or use the CPU if the machine has none.
 
     Raises:
-        UsageError: There are GPUs, but not one for each rank: two ranks on one GPU would wait for each other.
+        UsageError: There are GPUs, but not one for each rank: two ranks on one GPU would wait for
+            each other.
     """
     if not torch.cuda.is_available():
         return torch.device("cpu")
@@ -363,14 +380,14 @@ def bind(local_rank: int) -> torch.device:
 
 
 def here() -> torch.device:
-    """Return where a process computes that has chosen its GPU by itself, as one that made the process group has."""
+    """Return the device of a process that has chosen its GPU itself, with its own process group."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", torch.cuda.current_device())
 
 
 def die_with_parent() -> None:
-    """Let the kernel end this process when its launcher dies, even by SIGKILL: an orphan would hold its GPU."""
+    """Make the kernel end this process when its launcher dies: an orphan would hold its GPU."""
     if not sys.platform.startswith("linux"):
         return
     before = os.getppid()
@@ -380,7 +397,7 @@ def die_with_parent() -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line without the place in torch's sources that some begin with."""
+    """Return the first line without the source position that some torch errors begin with."""
     rows = _PLACE.sub("", str(error).strip()).splitlines()
     if rows:
         return rows[0]
@@ -410,7 +427,10 @@ class _Hook(JoinHook):
         self._level = level
 
     def post_hook(self, is_last_joiner: bool) -> None:
-        """Take over the states of the highest rank among those that went on longest: `Join` took its weights."""
+        """Copy the states of the highest rank among those that trained longest.
+
+        `Join` uses its weights.
+        """
         group, parts = self._level.join_process_group, self._level.parts
         rank = dist.get_rank(group)
         root = torch.tensor(rank if is_last_joiner else -1, device=self._level.join_device)

@@ -1,4 +1,4 @@
-"""Reference tasks: small, on data made at run time, and really learning; and how to add your own."""
+"""Reference tasks: small, with data made at run time, and really learning; and how to add one."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ SHIPPED: Dict[str, Tuple[str, str]] = {
 _NEEDED = ("model", "loss", "validation")
 
 Scored = Tuple[float, float]
-"""Sum of the losses of a validation batch, and how many they are."""
+"""Sum of the losses of a validation batch, and their number."""
 
 
 class Task(Protocol):
     """Data, model and loss of one problem; made with the `Config` of the run as its only argument.
 
-    A class of your own may also have ``FIELDS`` (its config keys), ``unit`` and ``per_sample`` (what its throughput
-    counts and how many a sample has), ``ema_decay`` (above 0: averaged weights are kept, and used for validation), and
-    ``scores``.
+    A class of your own may also have ``FIELDS`` (its config keys), ``unit`` and ``per_sample`` (the
+    unit of its throughput and the number of units in a sample), ``ema_decay`` (above 0: averaged
+    weights are kept, and used for validation), and ``scores``.
 
     Attributes:
-        samples: Training samples; the loop asks for them by index.
+        samples: Number of training samples; the loop requests them by index.
     """
 
     samples: int
@@ -48,14 +48,15 @@ class Task(Protocol):
     ) -> torch.Tensor:
         """Return the mean loss of the samples `indices`, a scalar with gradient.
 
-        A batch may be shared by ranks, or be one of several in an accumulation: their means are weighed by samples. So
-        divide by the number of samples, or by it times a constant, and not by what differs between them.
+        A batch may be shared by ranks, or be one of several in an accumulation: their means are
+        weighted by samples. So divide by the number of samples, or a constant multiple of it, and
+        not by a value that differs between them.
 
         Args:
             model: The model, on `device`.
-            indices: Which samples.
+            indices: The samples.
             seed_of: Sample index → seed of its augmentation in this epoch.
-            device: Where to compute.
+            device: The device for the computation.
         """
 
     def validation(self, model: torch.nn.Module, device: torch.device) -> Iterator[Scored]:
@@ -63,7 +64,7 @@ class Task(Protocol):
 
 
 def unit_of(task: Any) -> str:
-    """Return what the task's throughput counts."""
+    """Return the unit of the task's throughput."""
     return str(getattr(task, "unit", "sample"))
 
 
@@ -73,12 +74,12 @@ def per_sample_of(task: Any) -> int:
 
 
 def ema_decay_of(task: Any) -> float:
-    """Return the decay of the averaged weights; 0 where the task wants none."""
+    """Return the decay of the averaged weights; 0 for none."""
     return float(getattr(task, "ema_decay", 0.0))
 
 
 def scores_of(task: Any, model: torch.nn.Module, device: torch.device) -> Dict[str, float]:
-    """Return further numbers of a validated model; empty where the task has none."""
+    """Return further numbers of a validated model; empty if the task has none."""
     scores = getattr(task, "scores", None)
     if scores is not None:
         return dict(scores(model, device))
@@ -89,7 +90,7 @@ def make(config: Config) -> Task:
     """Return the task that `config` names, with its data made.
 
     Raises:
-        UsageError: There is no such class, it is no task, or it refuses the config.
+        UsageError: There is no such class, it is not a task, or it refuses the config.
     """
     name = config.str("task")
     module, attribute = SHIPPED[name] if name in SHIPPED else _split(name)
@@ -126,7 +127,7 @@ def _split(name: str) -> Tuple[str, str]:
 
 def _load(module: str, attribute: str, name: str) -> Any:
     if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # `python -m` has it, a zipapp has not
+        sys.path.insert(0, os.getcwd())  # `python -m` adds it, a zipapp does not
     try:
         loaded = importlib.import_module(module)
     except ImportError as error:

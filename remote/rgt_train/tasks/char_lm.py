@@ -1,7 +1,8 @@
 """A small causal transformer on documents of a built-in grammar: the language-model task.
 
-A row holds pieces of documents. Each piece is a *segment* of its own: its positions begin at 0, and attention and
-labels stay inside it. What fills up a row is padding: an id that no text has, in no segment, with no label.
+A row holds pieces of documents. Each piece is a separate *segment*: its positions begin at 0, and
+attention and labels stay inside it. The rest of a row is padding: an id that no text has, in no
+segment, with no label.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ class Rows:
 
     Attributes:
         tokens: Inputs.
-        labels: What follows each input within its document, or `IGNORE`.
-        positions: Place within the segment, from 0.
+        labels: The next token after each input within its document, or `IGNORE`.
+        positions: Position within the segment, from 0.
         segments: Number of the segment within the row, from 0, or `NO_SEGMENT` in padding.
     """
 
@@ -115,7 +116,7 @@ class Rows:
 
     @property
     def scored(self) -> int:
-        """How many positions have a label."""
+        """Number of positions with a label."""
         return int((self.labels != IGNORE).sum())
 
 
@@ -135,12 +136,15 @@ def lay_out(
         length: Length of a row; longer documents are cut into several pieces.
         end: The id that begins and ends a document.
         pad: The id of padding; no document may have it.
-        pack: Whether documents share rows: each row is filled to its end, and a document is cut there, to go on in
-            the next row as a segment of its own. Else each document begins a row of its own.
-        prompts: How many tokens at the start of each document are given rather than learned; none by default.
+        pack: Whether documents share rows: each row is filled to its end, and a document is cut
+            there, to continue in the next row as a separate segment. Otherwise each document begins
+            a new row.
+        prompts: Number of given, not learned, tokens at the start of each document; none by
+            default.
 
     Raises:
-        ValueError: A document holds the padding id, or `prompts` has another length than `documents`.
+        ValueError: A document holds the padding id, or `prompts` has another length than
+            `documents`.
     """
     if prompts and len(prompts) != len(documents):
         raise ValueError(f"{len(documents)} documents have {len(prompts)} prompts")
@@ -170,11 +174,11 @@ class _Row:
 
     @property
     def room(self) -> int:
-        """How many tokens still fit."""
+        """Number of tokens that still fit."""
         return len(self.columns[0]) - self._used
 
     def add(self, tokens: List[int], labels: List[int]) -> None:
-        """Put a piece, not longer than `room`, behind what is there."""
+        """Append a piece that is not longer than `room`."""
         size, at = len(tokens), self._used
         pieces = (tokens, labels, list(range(size)), [self._segments] * size)
         for column, piece in zip(self.columns, pieces):
@@ -183,12 +187,13 @@ class _Row:
 
 
 def strided(tokens: Sequence[int], length: int, stride: int, pad: int) -> Rows:
-    """Return one long text as overlapping windows in which every token but the first is scored exactly once.
+    """Return one long text as overlapping windows that score every token but the first once.
 
     Args:
         tokens: The text.
         length: Length of a window.
-        stride: How far the next window lies; the rest of it is context that is not scored again.
+        stride: Distance to the next window; the rest of that one is context that is not scored
+            again.
         pad: The id of padding, for the last window.
     """
     rows: List[_Row] = []
@@ -207,9 +212,10 @@ def strided(tokens: Sequence[int], length: int, stride: int, pad: int) -> Rows:
 
 
 def allowed(segments: torch.Tensor) -> torch.Tensor:
-    """Return which position may attend to which, (rows, 1, length, length): earlier ones of the same segment.
+    """Return which position may attend to which, (rows, 1, length, length).
 
-    Padding may attend to padding, so that no row of the softmax is empty.
+    These are the earlier ones of the same segment. Padding may attend to padding, so that no row of
+    the softmax is empty.
     """
     length = segments.shape[1]
     causal = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
@@ -237,7 +243,10 @@ class Block(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Map (batch, time, width) to the same shape; `mask` says who may attend to whom."""
+        """Map (batch, time, width) to the same shape.
+
+        `mask` selects which positions attend to which.
+        """
         b, t, c = x.shape
         q, k, v = (
             self.qkv(self.norm1(x))
@@ -287,12 +296,14 @@ class CharTransformer(nn.Module):
 def generate(
     model: CharTransformer, prompts: Sequence[Sequence[int]], length: int, pad: int
 ) -> List[List[int]]:
-    """Continue each of `prompts` by `length` ids, always the most likely one; gives the same as one at a time.
+    """Continue each of `prompts` by `length` ids, always the most likely one.
 
-    Prompts are padded on the left here, so that all of them end at the position that is continued.
+    The result is the same as for one prompt at a time. Prompts are padded on the left here, so that
+    all of them end at the position that is continued.
 
     Raises:
-        ValueError: Prompt and continuation are longer than the context that the model was trained with.
+        ValueError: Prompt and continuation are longer than the context that the model was trained
+            with.
     """
     longest = max(len(prompt) for prompt in prompts)
     if longest + length > model.context + 1:
@@ -347,9 +358,10 @@ class CharLM:
             PAD,
             pack=pack,
         )
-        # A packed row that is not full is the last one: without it the loss of every batch is a mean over characters.
+        # An incomplete packed row is the last one: without it the loss of every batch is a mean
+        # over characters.
         self._train = rows.at(range(len(rows) - 1)) if pack and len(rows) > 1 else rows
-        # Judged on documents that begin where a row begins, whatever the layout of the training.
+        # Validated on documents that begin at the start of a row, for any layout of the training.
         rows = lay_out(held_out, self._context, END, PAD, pack=False)
         self._held_out = rows.at(range(min(_VALIDATION_ROWS, len(rows))))
         self._long = [token for document in held_out[:40] for token in (END, *document)]
@@ -376,10 +388,11 @@ class CharLM:
         seed_of: Callable[[int], int],
         device: torch.device,
     ) -> torch.Tensor:
-        """Return the cross entropy in nats a character; nothing is augmented.
+        """Return the cross entropy in nats per character; nothing is augmented.
 
-        It is divided by the characters that a row of the training has on average, not by those of these rows: so it is
-        a mean over rows, and parts of a batch, on several ranks or one after the other, add up to the whole batch.
+        It is divided by the average number of characters in a training row, not by the number in
+        these rows: so it is a mean over rows, and parts of a batch, on several ranks or one after
+        the other, add up to the whole batch.
         """
         nll, _, log_z = score(model, self._train.at(indices).to(device))
         if self._z and torch.is_grad_enabled():
@@ -387,21 +400,21 @@ class CharLM:
         return nll / (len(indices) * self._labels)
 
     def validation(self, model: nn.Module, device: torch.device) -> Iterator[Scored]:
-        """Yield sum and count of the losses of the characters of documents that are not trained on."""
+        """Yield sum and count of the losses of the characters of held-out documents."""
         for start in range(0, len(self._held_out), _BATCH):
             rows = self._held_out.at(range(start, min(start + _BATCH, len(self._held_out))))
             nll, count, _ = score(model, rows.to(device))
             yield nll.item(), count
 
     def scores(self, model: nn.Module, device: torch.device) -> Dict[str, float]:
-        """Return the perplexity of a long text, read in windows that overlap by half and count nothing twice."""
+        """Return the perplexity of a long text, in half-overlapping windows, each token once."""
         rows = strided(self._long, self._context, max(1, self._context // 2), PAD)
         nll, count, _ = score(model, rows.to(device))
         return {"long_perplexity": perplexity(float(nll), count)}
 
 
 def score(model: nn.Module, rows: Rows) -> Tuple[torch.Tensor, int, torch.Tensor]:
-    """Return the summed loss of the labelled positions, their number, and the log of each softmax's normaliser."""
+    """Return the summed loss of labelled positions, their number, and softmax log-normalisers."""
     logits = model(rows.tokens, rows.positions, rows.segments).flatten(0, 1)
     labels = rows.labels.flatten()
     nll = functional.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum")

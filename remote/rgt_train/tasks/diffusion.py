@@ -21,9 +21,11 @@ class NoiseSchedule:
     """x_t = a_t x_0 + s_t e with a_t² + s_t² = 1; level 0 is almost clean, the last almost noise.
 
     Args:
-        kind: ``cosine`` (Nichol and Dhariwal 2021) or ``linear`` (Ho et al. 2020, scaled to the number of levels).
-        levels: How many noise levels there are.
-        prediction: What the network predicts: ``v`` = a e - s x_0 (Salimans and Ho 2022), ``eps`` or ``x0``.
+        kind: ``cosine`` (Nichol and Dhariwal 2021) or ``linear`` (Ho et al. 2020, scaled to the
+            number of levels).
+        levels: Number of noise levels.
+        prediction: The network's target: ``v`` = a e - s x_0 (Salimans and Ho 2022), ``eps`` or
+            ``x0``.
 
     Raises:
         ValueError: An unknown kind or prediction.
@@ -42,14 +44,14 @@ class NoiseSchedule:
         return a * clean + s * noise
 
     def target(self, clean: torch.Tensor, noise: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
-        """Return what the network shall predict."""
+        """Return the target of the network."""
         a, s = self.at(level)
         return {"v": a * noise - s * clean, "eps": noise, "x0": clean}[self.prediction]
 
     def split(
         self, predicted: torch.Tensor, noisy: torch.Tensor, level: torch.Tensor
     ) -> Tuple[torch.Tensor, torch.Tensor]:
-        """Return the clean sample and the noise that a prediction means: the inverse of `target`."""
+        """Return the clean sample and the noise of a prediction: the inverse of `target`."""
         a, s = self.at(level)
         if self.prediction == "v":
             return a * noisy - s * predicted, s * noisy + a * predicted
@@ -60,14 +62,15 @@ class NoiseSchedule:
     def noise_of(
         self, noisy: torch.Tensor, clean: torch.Tensor, level: torch.Tensor
     ) -> torch.Tensor:
-        """Return the noise that makes `noisy` of `clean`."""
+        """Return the noise that turns `clean` into `noisy`."""
         a, s = self.at(level)
         return (noisy - a * clean) / s
 
     def weights(self, level: torch.Tensor, gamma: float) -> torch.Tensor:
-        """Return the Min-SNR-γ weights of the losses (Hang et al. 2023), (n, 1); 1 where `gamma` is 0.
+        """Return the Min-SNR-γ weights of the losses (Hang et al. 2023), (n, 1); 1 if `gamma` is 0.
 
-        The weight on an error of the clean sample is min(SNR, γ), expressed in terms of what is predicted.
+        The weight on an error of the clean sample is min(SNR, γ), expressed for the predicted
+        quantity.
         """
         a, s = self.at(level)
         if gamma <= 0:
@@ -84,7 +87,7 @@ class NoiseSchedule:
         )
 
     def descent(self, steps: int) -> Iterator[Tuple[int, int]]:
-        """Yield (level, next level) from the noisiest to clean in `steps` steps; -1 stands for clean."""
+        """Yield (level, next level) from the noisiest to clean in `steps` steps; -1 means clean."""
         levels = torch.linspace(self.levels - 1, 0, min(steps, self.levels)).round().long().tolist()
         yield from zip(levels, [*levels[1:], -1])
 
@@ -106,17 +109,19 @@ _RADIUS, _SPREAD = 4.0, 0.25
 _VALIDATION = 1024
 _SAMPLES = 512
 _LARGEST = 3.0
-"""Bound of a clean coordinate: data have unit variance, and an error at the noisiest levels is blown up by 1 / a."""
+"""Bound of a clean coordinate: the data has unit variance, and an error at the noisiest levels is
+multiplied by 1 / a.
+"""
 
 
 class Denoiser(nn.Module):
-    """A residual perceptron that predicts what its schedule says, from a noisy point, its level and its class.
+    """A residual perceptron that predicts its schedule's target from point, level and class.
 
     Args:
         width: Units of a layer.
         layers: Hidden layers.
-        classes: Number of classes; one more id stands for "not told".
-        schedule: Noise levels and kind of prediction; carried along so that a sampler uses the same.
+        classes: Number of classes; one more id means "unknown".
+        schedule: Noise levels and kind of prediction; kept so that a sampler uses the same.
     """
 
     def __init__(self, width: int, layers: int, classes: int, schedule: NoiseSchedule) -> None:
@@ -147,14 +152,16 @@ class Denoiser(nn.Module):
 def sample(
     model: Denoiser, kinds: torch.Tensor, steps: int, guidance: float, generator: torch.Generator
 ) -> torch.Tensor:
-    """Return a point for each of the classes `kinds`, by DDIM (Song et al. 2021) with the model's own schedule.
+    """Return a point for each of the classes `kinds`, by DDIM (Song et al. 2021).
+
+    It uses the model's own schedule.
 
     Args:
-        model: The model, in evaluation mode, with the averaged weights where there are some.
+        model: The model, in evaluation mode, with the averaged weights if there are any.
         kinds: Classes, (n,); `model.nothing` for none.
         steps: Steps of the sampler.
         guidance: 1 follows the conditional model, more moves further from the unconditional one.
-        generator: Where the first noise comes from; on the CPU.
+        generator: Source of the first noise; on the CPU.
     """
     schedule, device = model.schedule, kinds.device
     x = torch.randn(len(kinds), 2, generator=generator).to(device)
@@ -202,11 +209,11 @@ class Diffusion:
         self._held_out = self.encode(held_out)
 
     def encode(self, points: torch.Tensor) -> torch.Tensor:
-        """Return points of the plane as the model sees them: about zero mean and unit variance."""
+        """Return points of the plane as the model's input: about zero mean and unit variance."""
         return (points - self.mean) / self.std
 
     def decode(self, seen: torch.Tensor) -> torch.Tensor:
-        """Return the points of the plane that the model means: the inverse of `encode`."""
+        """Return the points of the plane for the model's output: the inverse of `encode`."""
         return seen * self.std + self.mean
 
     def model(self) -> nn.Module:
@@ -221,7 +228,7 @@ class Diffusion:
         seed_of: Callable[[int], int],
         device: torch.device,
     ) -> torch.Tensor:
-        """Return the weighted mean square error at random levels, with the class hidden now and then."""
+        """Return the weighted mean square error at random levels; the class is sometimes hidden."""
         clean, kinds = self._train[indices].to(device), self._kinds[indices].to(device)
         hidden = torch.rand(len(indices), device=device) < self._config.float("drop_condition")
         kinds = torch.where(hidden, self._config.int("modes"), kinds)
@@ -241,10 +248,11 @@ class Diffusion:
             yield errors.mean(dim=1).sum().item(), len(clean)
 
     def scores(self, model: nn.Module, device: torch.device) -> Dict[str, float]:
-        """Return how good samples are, which the loss does not tell.
+        """Return the quality of samples, which the loss does not measure.
 
-        ``sample_distance`` is the energy distance to held-out points (0 for the same distribution, two halves of the
-        data have about 0.003), ``sample_hits`` the share within three deviations of the cluster of their class.
+        ``sample_distance`` is the energy distance to held-out points (0 for the same distribution,
+        two halves of the data have about 0.003), ``sample_hits`` the share within three deviations
+        of the cluster of their class.
         """
         kinds = torch.arange(_SAMPLES) % self._config.int("modes")
         points = self.draw(cast(Denoiser, model), kinds.to(device))

@@ -26,7 +26,7 @@ def draw(
         seeds: One for each image.
         size: Pixels of a side.
         noise: Standard deviation of the noise.
-        rarity: How much rarer each shape is than the one before it, from 0 to below 1.
+        rarity: How much rarer each shape is than the previous one, from 0 to below 1.
     """
     axis = torch.arange(size, dtype=torch.float32)
     images, labels = (
@@ -67,8 +67,10 @@ def _pick(share: float, odds: List[float]) -> int:
 
 _BATCH, _BATCHES, _MEASURED = 32, 8, 256
 LEAST_FOR_BATCH_NORM = 8
-"""Images of a batch, over all ranks, from which on ``auto`` takes batch normalisation. Not those of one rank: the same
-run must be able to go on with another number of ranks, and its network cannot change."""
+"""Minimum images of a batch, over all ranks, for which ``auto`` chooses batch normalisation. Not
+per rank: the same run must be able to continue with another number of ranks, and its network cannot
+change.
+"""
 
 
 class ShapeNet(nn.Module):
@@ -94,16 +96,17 @@ class ShapeNet(nn.Module):
 
 
 class ImageClassifier:
-    """Shapes of random place and size on noise; a sample is generated again from its index each time.
+    """Shapes of random place and size on noise; a sample is generated from its index each time.
 
-    What the training sees and what the validation sees goes through the same `normalize`; only the training goes
-    through `augment` before.
+    Images of the training and the validation go through the same `normalize`; only the training
+    goes through `augment` before.
 
     Args:
         config: The values of the run.
 
     Raises:
-        UsageError: `width` is not a multiple of 4, or `imbalance` or `label_smoothing` leaves no classes.
+        UsageError: `width` is not a multiple of 4, or `imbalance` or `label_smoothing` leaves no
+            classes.
     """
 
     unit = "img"
@@ -118,7 +121,7 @@ class ImageClassifier:
                 raise UsageError(f"{name} must be below 1, not {config.float(name)}")
         self.samples = config.int("images")
         self._seed = config.int("seed")
-        # Statistics of training images alone, used for every image from then on.
+        # Statistics of training images alone, used for every image.
         images, labels = self._draw(self._train_seeds(range(min(_MEASURED, self.samples))))
         self.mean, self.std = float(images.mean()), float(images.std())
         self.class_weights = (
@@ -131,7 +134,7 @@ class ImageClassifier:
 
     @property
     def norm(self) -> str:
-        """``batch`` or ``group``: what the config's ``auto`` comes to."""
+        """``batch`` or ``group``: the value chosen by the config, with ``auto`` resolved."""
         chosen, batch = self._config.str("norm"), self._config.int("batch")
         if chosen != "auto":
             return chosen
@@ -144,7 +147,7 @@ class ImageClassifier:
         return (images - self.mean) / self.std
 
     def augment(self, images: torch.Tensor, seeds: Sequence[int]) -> torch.Tensor:
-        """Return `images` flipped, each as its own seed says; for the training only."""
+        """Return `images` flipped, each by its own seed; for the training only."""
         turned = images.clone()
         for row, bits in enumerate(seeds):
             axes = [axis for axis, bit in ((-1, 1), (-2, 2)) if bits & bit]
@@ -159,10 +162,11 @@ class ImageClassifier:
         seed_of: Callable[[int], int],
         device: torch.device,
     ) -> torch.Tensor:
-        """Return the mean cross entropy of augmented images, smoothed and weighted as the config says.
+        """Return the mean cross entropy of augmented images, smoothed and weighted by the config.
 
-        Divided by the number of images and not by the sum of their weights, as torch's own mean would be: so parts of a
-        batch, on several ranks or one after the other, add up to the whole batch.
+        Divided by the number of images and not by the sum of their weights, as torch's own mean
+        would be: so parts of a batch, on several ranks or one after the other, add up to the whole
+        batch.
         """
         images, labels = self._draw(self._train_seeds(indices))
         images = self.normalize(self.augment(images, [seed_of(index) for index in indices]))
@@ -176,12 +180,12 @@ class ImageClassifier:
         return total / len(labels)
 
     def validation(self, model: nn.Module, device: torch.device) -> Iterator[Scored]:
-        """Yield sum and count of the plain cross entropies of images that are not trained on and not augmented."""
+        """Yield sum and count of the plain cross entropies of held-out images, not augmented."""
         for logits, labels in self._held_out(model, device):
             yield functional.cross_entropy(logits, labels, reduction="sum").item(), len(labels)
 
     def scores(self, model: nn.Module, device: torch.device) -> Dict[str, float]:
-        """Return the accuracy, and the mean of the classes' own accuracies, which a rare class moves as much."""
+        """Return the accuracy, and the mean accuracy of the classes, rare ones included."""
         right, seen = torch.zeros(len(SHAPES)), torch.zeros(len(SHAPES))
         for logits, labels in self._held_out(model, device):
             hit = (logits.argmax(dim=1) == labels).float().cpu()

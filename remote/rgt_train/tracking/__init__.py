@@ -1,4 +1,4 @@
-"""What a run writes about itself: lines, metrics, its run log, TensorBoard."""
+"""Logs of a run: lines, metrics, its run log, TensorBoard."""
 
 from __future__ import annotations
 

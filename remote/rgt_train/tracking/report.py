@@ -1,4 +1,4 @@
-"""What a run reports: lines for a person, points and events in metrics.jsonl, and other places for the points."""
+"""Reports of a run: lines for a person, points and events in metrics.jsonl, and further sinks."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ TENSORBOARD_DIR = "tensorboard"
 
 
 class Sink(Protocol):
-    """Takes the points of a run."""
+    """Receives the points of a run."""
 
     def point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
-        """Take the numbers of `step`, measured at `seconds` since the epoch."""
+        """Record the numbers of `step`, measured at `seconds` since the epoch."""
 
     def close(self) -> None:
-        """Hand over what waits."""
+        """Write all pending points."""
 
 
 class Launch:
-    """What a sink is told about the run that writes into it.
+    """The facts for a sink about its run.
 
     Args:
         out: The run directory.
-        step: The step this launch goes on from.
+        step: The starting step of this launch.
         settings: The run's settings, plain values.
         project: Name of the project at a tracking service.
     """
@@ -47,7 +47,7 @@ class Launch:
 
     @property
     def identity(self) -> str:
-        """A name that every launch of this run directory has in common."""
+        """A name shared by all launches of this run directory."""
         digest = hashlib.sha256(os.path.realpath(self.out).encode()).hexdigest()[:8]
         return f"{os.path.basename(self.out)}-{digest}"
 
@@ -55,12 +55,13 @@ class Launch:
 class Tracker:
     """A tracking service with W&B's calls: ``init``, ``log``, ``finish`` (trackio has the same).
 
-    The points keep their step as an own column and carry no service-side step: after a resume the steps behind the
-    checkpoint come again, and such services drop a step that is lower than the last.
+    The points have their step as a separate column and no service-side step: after a resume the
+    steps after the checkpoint are repeated, and such services drop a step that is lower than the
+    last.
 
     Args:
         module: The imported client library.
-        launch: What is logged.
+        launch: The facts about the run.
         arguments: Further arguments of its ``init``.
     """
 
@@ -78,7 +79,7 @@ class Tracker:
             self._run.define_metric("*", step_metric="train_step")
 
     def point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
-        """Hand the numbers of `step` to the service."""
+        """Send the numbers of `step` to the service."""
         self._log({"train_step": step, **values})
 
     def close(self) -> None:
@@ -107,10 +108,10 @@ SINKS: Dict[str, Callable[[Launch], Sink]] = {
 
 
 def check_names(names: Sequence[str]) -> None:
-    """See that all sinks are known.
+    """Check that all sinks are known.
 
     Raises:
-        UsageError: One is not; names those that are.
+        UsageError: One is not; the message lists the known ones.
     """
     for name in names:
         if name not in SINKS:
@@ -120,7 +121,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def open_sinks(names: Sequence[str], launch: Launch, say: Callable[[str], None]) -> List[Sink]:
-    """Return the sinks `names`, each behind a guard.
+    """Return the sinks `names`, each inside a guard.
 
     Raises:
         UsageError: A name is unknown, or its library is not installed.
@@ -140,19 +141,19 @@ def open_sinks(names: Sequence[str], launch: Launch, say: Callable[[str], None])
 
 
 class Guarded:
-    """Switches a sink off at its first error, and says so once.
+    """Switches a sink off at its first error, and reports it once.
 
     Args:
-        name: What it is called.
+        name: Its name.
         sink: The sink.
-        say: Where the error is told.
+        say: Receives the error.
     """
 
     def __init__(self, name: str, sink: Sink, say: Callable[[str], None]) -> None:
         self._name, self._sink, self._say, self._on = name, sink, say, True
 
     def point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
-        """Hand the point on."""
+        """Forward the point."""
         if self._on:
             self._try(lambda: self._sink.point(step, seconds, values))
 
@@ -221,7 +222,7 @@ class Report:
         self._file = Appender(self._file.path)
 
     def close(self) -> None:
-        """Write what waits and close."""
+        """Write all pending lines and close."""
         self._file.close()
         while self._sinks:
             self._sinks.pop().close()
@@ -229,13 +230,13 @@ class Report:
     def _append(self, entry: Dict[str, Any]) -> None:
         try:
             line = _encode(entry)
-        except ValueError:  # one of them is not finite, which is rare
+        except ValueError:  # rare: one of them is not finite
             line = _encode(_finite(entry))
         self._file.append(line)
 
 
 def say(line: str) -> None:
-    """Print `line` and push it out, ignoring a reader that is gone or a log that does not fit."""
+    """Print `line` and flush it, ignoring a closed pipe or a full log."""
     try:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
@@ -244,7 +245,7 @@ def say(line: str) -> None:
 
 
 def last_seen(out: StrPath) -> Tuple[Optional[int], Optional[float]]:
-    """Return the highest step among the last points logged, and the time of the last line of all."""
+    """Return the highest step among the last logged points, and the time of the last line."""
     try:
         with open(os.path.join(out, METRICS), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
@@ -267,7 +268,7 @@ def last_seen(out: StrPath) -> Tuple[Optional[int], Optional[float]]:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN: the contract writes it as a string."""
+    """Replace NaN and infinities by strings, because JSON has none."""
     if isinstance(value, dict):
         return {key: _finite(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
@@ -283,17 +284,18 @@ def _finite(value: Any) -> Any:
 
 # TensorBoard event files, written without TensorBoard: TFRecords of the `Event` protocol message.
 #
-# The fields that are written here (numbers as in TensorBoard's ``event.proto`` and ``summary.proto``):
+# The fields written here (numbers as in TensorBoard's ``event.proto`` and ``summary.proto``):
 # Event.wall_time 1, step 2, file_version 3, summary 5, session_log 7; Summary.value 1; Value.tag 1,
 # simple_value 2; SessionLog.status 1.
 #
-# Byte by byte a checksum takes some 50 ns a byte, so that an event of a training step would take longer to
-# check than to write. But a CRC is linear: that of a record of which only a few bytes change from one step to
-# the next is the CRC of the fixed part, XORed with one table entry for each byte that changed.
+# Computed byte by byte a checksum takes about 50 ns per byte, so that checking an event of a
+# training step would take longer than writing it. But a CRC is linear: the CRC of a record with
+# only a few changed bytes per step is the CRC of the fixed part, XORed with one table entry for
+# each byte that changed.
 
 
 class Patched:
-    """CRCs of records that differ from `template` in the bytes at `places` only.
+    """CRCs of records that differ from `template` only in the bytes at `places`.
 
     Args:
         template: A record with zero bytes at `places`.
@@ -304,7 +306,7 @@ class Patched:
         self._fixed = crc32c(template)
         self.tables: List[List[int]] = []
         wanted = set(places)
-        bits = [TABLE[1 << bit] for bit in range(8)]  # what each bit of the last byte contributes
+        bits = [TABLE[1 << bit] for bit in range(8)]  # contribution of each bit of the last byte
         for place in range(len(template) - 1, (min(wanted) if wanted else len(template)) - 1, -1):
             if place in wanted:
                 self.tables.append(_spread(bits))
@@ -337,14 +339,15 @@ _DOUBLE, _CRC = struct.Struct("<d"), struct.Struct("<I")
 
 
 class EventFile:
-    """One event file of one launch. Like every log it never raises: what the disk refuses waits in memory.
+    """One event file of one launch; it never raises, and keeps refused records in memory.
 
-    All scalars of a step go into one event and one `write`, so that a reader never sees half a step.
+    All scalars of a step go into one event and one `write`, so that a reader never sees half a
+    step.
 
     Args:
         folder: Directory of the event files; created if missing.
-        step: The step this launch goes on from. TensorBoard then forgets the points after it that an earlier
-            launch wrote and that come again now.
+        step: The starting step of this launch. TensorBoard then discards the later points of an
+            earlier launch, which are now repeated.
     """
 
     def __init__(self, folder: StrPath, step: int = 0) -> None:
@@ -376,7 +379,7 @@ class EventFile:
         self._file.append_bytes(template.record(seconds, place, list(values.values())))
 
     def close(self) -> None:
-        """Write what waits and close."""
+        """Write all pending records and close."""
         self._file.close()
 
 
@@ -409,7 +412,7 @@ class _Template:
         time_bytes = _DOUBLE.pack(seconds)
         try:
             numbers = self._floats.pack(*values)
-        except OverflowError:  # a finite number that float32 does not hold
+        except OverflowError:  # a finite number that float32 cannot hold
             numbers = self._floats.pack(*[_as_float32(value) for value in values])
         fixed = self._fixed
         parts = [self._head, fixed[0], time_bytes, fixed[1], step, fixed[2]]

@@ -1,7 +1,8 @@
-"""The run log: when each attempt began, how it ended, and what was launched.
+"""The run log: when each attempt began, how it ended, and the facts of each launch.
 
-A start without an end was killed. Resuming needs none of this; it serves the receipt ("killed" or "SIGTERM") and
-the estimate of the mean time between failures that the checkpoint interval is computed from.
+A start without an end was killed. Resuming needs none of this; it is for the receipt ("killed" or
+"SIGTERM") and for the estimate of the mean time between failures that determines the checkpoint
+interval.
 """
 
 from __future__ import annotations
@@ -22,21 +23,23 @@ from rgt_train.checkpoint.diskio import Appender, StrPath, replace_file
 
 RUN_LOG = "ledger.jsonl"
 WANTED = ("done", "left early", "SIGINT", "rollback", "mirror")
-"""Ends that say nothing about the machine; any other is a failure."""
+"""Ends that give no information about the machine; any other is a failure."""
 
 
 @dataclass(frozen=True)
 class Past:
-    """What the former attempts of a run left.
+    """The record of the previous attempts of a run.
 
     Attributes:
-        attempts: How many there were.
-        cause: How the last one ended; None where there was none.
+        attempts: Number of attempts.
+        cause: End of the last one; None if there was none.
         up_s: Node seconds all of them ran, as far as known.
-        failures: How many of them ended against their will.
-        step: The last step that the last one is known to have come to, as far as it was noted here.
-        log_every: Steps between those that the last one logged; 0 where it logged none, None where that is not known.
-        told: Whether the last one noted its end itself; else it may have come further than is known.
+        failures: Number of them that ended unintentionally.
+        step: The last step that the last one is known to have reached, as far as recorded here.
+        log_every: Steps between the logged ones of the last attempt; 0 if it logged none, None if
+            unknown.
+        told: Whether the last one recorded its end itself; otherwise it may have come further than
+            known.
     """
 
     attempts: int = 0
@@ -48,11 +51,11 @@ class Past:
     told: bool = False
 
     def lost(self, logged: Optional[int], now: int) -> "Tuple[int, str]":
-        """Return the steps of the last attempt that are to be done again, at least, and how many in words.
+        """Return the minimum number of steps of the last attempt to repeat, and that in words.
 
         Args:
             logged: The last step in the metrics, as far as known.
-            now: The step that is gone on from.
+            now: The step from which the run continues.
         """
         known = max(logged or 0, self.step)
         lost = max(0, known - now)
@@ -66,7 +69,7 @@ class Past:
         return lost, range_ if most > lost else words
 
     def expect(self, prior: AssumedMtbf, nodes: int = 1) -> Failures:
-        """Return how often a job on `nodes` machines is expected to fail, from what was seen and the prior."""
+        """Return how often a job on `nodes` machines is expected to fail: history and prior."""
         node_s = (3600 * prior.hours * prior.failures + self.up_s) / (
             prior.failures + self.failures
         )
@@ -81,8 +84,8 @@ class RunLog:
 
     Args:
         out: The run directory.
-        last_seen: Time of the last sign of life in the metrics, seconds since the epoch: when a killed attempt
-            was still alive.
+        last_seen: Time of the last sign of life in the metrics, seconds since the epoch: when a
+            killed attempt was still alive.
     """
 
     def __init__(self, out: StrPath, last_seen: Optional[float] = None) -> None:
@@ -92,16 +95,19 @@ class RunLog:
         self._file = Appender(self.path)
 
     def start(self, step: int, nodes: int = 1, log_every: int = 1) -> None:
-        """Note that this attempt begins at `step`, on `nodes` machines, and logs one step in `log_every`."""
+        """Record that this attempt begins at `step`, on `nodes` machines.
+
+        `log_every` is the number of steps between logged ones.
+        """
         self._add({"event": "start", "attempt": self.attempt, "step": step, "pid": os.getpid(), "nodes": nodes,
                    "log_every": log_every, "time": time.time()})  # fmt: skip
 
     def alive(self, step: int) -> None:
-        """Note a sign of life (after each checkpoint: often enough, and bounded)."""
+        """Record a sign of life (after each checkpoint: frequent enough, and bounded)."""
         self._add({"event": "alive", "attempt": self.attempt, "step": step, "time": time.time()})
 
     def end(self, step: int, cause: str) -> None:
-        """Note how this attempt ends."""
+        """Record how this attempt ends."""
         self._add(
             {
                 "event": "end",
@@ -121,7 +127,7 @@ class RunLog:
 
 
 def _read(path: str, last_seen: Optional[float]) -> Past:
-    """Fold the lines; a torn or foreign line is skipped, it only makes the estimate poorer."""
+    """Summarise the lines; a truncated or foreign line is skipped, at the cost of precision."""
     spans: List[_Span] = []
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -198,14 +204,14 @@ def facts(
     """Return the record of one launch.
 
     Args:
-        seed: Seed of the data order; None where it is not known.
-        batch: Samples of a batch over all ranks; None where it is not known.
+        seed: Seed of the data order; None if unknown.
+        batch: Samples of a batch over all ranks; None if unknown.
         accumulate: Batches of an optimizer step.
         world: Number of ranks.
         attempt: Number of this launch.
-        step: The step it goes on from.
+        step: Its starting step.
         settings: The run's settings.
-        overrides: Those that the person gave, as far as known.
+        overrides: The settings that the person gave, as far as known.
     """
     return {
         "time": time.time(),
@@ -242,7 +248,7 @@ def write(out: StrPath, record: Mapping[str, Any]) -> Optional[str]:
 
 
 def attempts(out: StrPath) -> int:
-    """Return the number of the last launch that is recorded in `out`; 0 where there is none."""
+    """Return the number of the last launch that is recorded in `out`; 0 if there is none."""
     try:
         with open(os.path.join(out, RUN_JSON), encoding="utf-8") as file:
             return int(json.load(file)["last"]["attempt"])
@@ -251,7 +257,7 @@ def attempts(out: StrPath) -> int:
 
 
 def versions() -> Dict[str, str]:
-    """Return the versions of Python and of the libraries that are loaded or installed next to torch."""
+    """Return the versions of Python and of the libraries loaded or installed next to torch."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for name in _LIBRARIES:
         try:
@@ -267,7 +273,7 @@ def versions() -> Dict[str, str]:
 
 
 def git_state(folder: str) -> Optional[Dict[str, Any]]:
-    """Return commit, branch and changes of the work tree at `folder`; None where there is none, or no git.
+    """Return commit, branch and changes of the work tree at `folder`; None without one or git.
 
     The remote's address is left out: it may hold a token.
     """

@@ -1,4 +1,4 @@
-"""What the rows of the condition table check and say, grouped by subject."""
+"""The check and text functions of the condition table's rows, grouped by subject."""
 
 __all__ = [
     "conditions_checked",

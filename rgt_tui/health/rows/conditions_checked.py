@@ -1,4 +1,4 @@
-"""Conditions of the checklist that raise no alert: each ends in a check of a phase."""
+"""Conditions of the checklist that raise no alert; each has a check of a phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions of curves besides NaN and spikes: the loss never falls, it rises, or a resume lost something."""
+"""Conditions of curves besides NaN and spikes: a flat or rising loss, or a bad resume."""
 
 from __future__ import annotations
 
@@ -15,28 +15,34 @@ from rgt_tui.health.rows.conditions_runs import attempt_of, runs_of
 from rgt_tui.model import EPOCH, TIME, Resume, RunState, training_of
 
 WINDOW = 30
-"""Points whose median counts as the loss of that time."""
+"""Number of points whose median is the loss level."""
 FLAT_POINTS, FLAT = 300, 0.98
-"""After so many points a loss that is not below this part of its beginning has never fallen."""
+"""After this many points, a loss that is still above this fraction of its start counts as flat."""
 RISING_POINTS = 120
 TO_SIGMA, CLEAR = 1.4826, 4.0
-"""Median absolute deviation to standard deviation; so many of them no scatter explains."""
+"""Factor from median absolute deviation to standard deviation, and how many standard deviations a
+change must exceed to be more than scatter.
+"""
 BEFORE, AFTER = 50, 20
 """Points before and after a resume that are compared."""
 LR_HIGHER, LR_LOWER = 1.5, 0.1
-"""Parts of its value before a resume outside of which the learning rate has begun anew."""
+"""Fractions of its value before a resume outside of which the learning rate has restarted."""
 STARTED_AGAIN = "started again"
-"""What the agent calls a segment of a curve that follows another one."""
+"""The agent's name for a segment of a curve that follows another one."""
 BACK_POINTS, BACK_SPACINGS = 5, 5
-"""A step has gone back where so many points stay below what was reached, by so many usual steps between two points."""
+"""A step has gone back if this many points stay below the highest step, by this many usual gaps
+between points.
+"""
 LEAST_PART, MOST_PART = 0.05, 2.5
-"""A run's newest checkpoint is between these parts of the end of its curve; else the two count different things."""
+"""Range of a run's newest checkpoint relative to the end of its curve; outside it, the two use
+different units.
+"""
 GONE_BACK = 0.5
-"""A run that goes on below this part of its newest checkpoint has not loaded it."""
+"""A run that continues below this fraction of its newest checkpoint has not loaded it."""
 
 
 def read_flat(view: Facts) -> Sequence[Reading] | None:
-    """Whether the loss of a run that was never resumed is where it began."""
+    """Return whether the loss of a run without resumes is still at its initial level."""
     if view.blind:
         return None
     out = []
@@ -46,7 +52,7 @@ def read_flat(view: Facts) -> Sequence[Reading] | None:
             continue
         values, _, count = found
         first, last = _median(values[:WINDOW]), _median(values[count - WINDOW : count])
-        # A loss about zero is that of a policy, or of a game: it need not fall.
+        # A loss around zero belongs to a policy or a game: it need not fall.
         if first is not None and last is not None and min(values[:WINDOW]) > 0:
             flat = last >= FLAT * first
             out.append(Reading(run.name, 1.0 if flat else 0.0, (run, first, last, count)))
@@ -54,13 +60,16 @@ def read_flat(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_flat(view: Facts, reading: Reading, since: float) -> str:
-    """Give both ends of the curve."""
+    """Return the text with both ends of the curve."""
     run, first, last, count = reading.about
     return f"{run.name}: the loss has not fallen over {count:,} points: {first:.4g} at first, {last:.4g} now"
 
 
 def read_rising(view: Facts) -> Sequence[Reading] | None:
-    """How many times its lowest level of earlier the loss is by now; levels are medians, at places of the curve."""
+    """Return how many times its lowest earlier level the loss is now.
+
+    Levels are medians of windows.
+    """
     if view.blind:
         return None
     out = []
@@ -83,7 +92,7 @@ def _rise(values: Sequence[float], start: int, count: int) -> float | None:
     if now is None or not levels:
         return None
     level, window = min(levels, key=itemgetter(0))
-    if level <= 0 or now <= level:  # nearly always: what falls needs no scatter
+    if level <= 0 or now <= level:  # the usual case: a falling loss needs no scatter
         return 1.0
     scatter = TO_SIGMA * median([abs(value - level) for value in _finite(window)])
     if now - level < CLEAR * scatter:
@@ -92,12 +101,15 @@ def _rise(values: Sequence[float], start: int, count: int) -> float | None:
 
 
 def say_rising(view: Facts, reading: Reading, since: float) -> str:
-    """Give the factor."""
+    """Return the text with the factor."""
     return f"{reading.key}: the loss is {reading.value:.1f} times what it was earlier in this attempt, and stays there"
 
 
 def read_jumped(view: Facts) -> Sequence[Reading] | None:
-    """How many times higher the loss is after the newest resume than before it, where no scatter explains it."""
+    """Return how many times higher the loss is after the newest resume than before it.
+
+    It is 1 if scatter could explain the difference.
+    """
     if view.blind:
         return None
     out = []
@@ -113,13 +125,16 @@ def read_jumped(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_jumped(view: Facts, reading: Reading, since: float) -> str:
-    """Give both sides."""
+    """Return the text with both levels."""
     resume, level, now = reading.about
     return f"{reading.key}: since it went on at step {resume.step:,} the loss is {now:.4g}, before it was {level:.4g}"
 
 
 def _around(run: RunState) -> tuple[list[float], list[float], Resume] | None:
-    """Return the finite losses before and after the newest resume that did not begin anew; None = too few."""
+    """Return the finite losses before and after the newest resume; None = too few.
+
+    A resume at step 0 is a fresh start and does not count.
+    """
     loss = run.series.get("loss")
     if loss is None or not run.resumes or run.resumes[-1].step <= 0:
         return None
@@ -137,7 +152,7 @@ def _around(run: RunState) -> tuple[list[float], list[float], Resume] | None:
 
 
 def read_anew(view: Facts) -> Sequence[Reading] | None:
-    """Runs that restarted far below an existing checkpoint, and have not caught up with it."""
+    """Return the runs that restarted far below an existing checkpoint and are still behind it."""
     if view.blind:
         return None
     kept = {entry.run: entry.items for entry in view.box.checkpoints}
@@ -161,7 +176,10 @@ def read_anew(view: Facts) -> Sequence[Reading] | None:
 
 
 def _same_count(run: RunState, step: int) -> bool:
-    """Tell whether a checkpoint counts as the run's curve does: some count epochs, images or steps of a simulation."""
+    """Return whether a checkpoint and the run's curve count in the same unit.
+
+    Some count epochs, images or steps of a simulation.
+    """
     loss = run.series.get("loss")
     if loss is None or not len(loss):
         return False
@@ -171,13 +189,16 @@ def _same_count(run: RunState, step: int) -> bool:
 
 
 def say_anew(view: Facts, reading: Reading, since: float) -> str:
-    """Name the checkpoint that was passed over."""
+    """Return the text with the checkpoint that was skipped."""
     resume, newest = reading.about
     return f"{reading.key} began again at step {resume.step:,}, although {newest.path} holds step {newest.step:,}"
 
 
 def read_back(view: Facts) -> Sequence[Reading] | None:
-    """Runs whose step fell within one attempt, to where no checkpoint is, and that have not caught up since."""
+    """Return the runs whose step fell within one attempt to a step without a checkpoint.
+
+    Runs that have caught up since are left out.
+    """
     if view.blind:
         return None
     kept = {entry.run: entry.items for entry in view.box.checkpoints}
@@ -196,7 +217,7 @@ def read_back(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_back(view: Facts, reading: Reading, since: float) -> str:
-    """Give both steps."""
+    """Return the text with both steps."""
     fall: _Fall = reading.about
     return (
         f"{reading.key} went back from step {fall.top:,} to step {fall.step:,} within one attempt:"
@@ -205,18 +226,18 @@ def say_back(view: Facts, reading: Reading, since: float) -> str:
 
 
 class _Fall(NamedTuple):
-    """A step that is lower than the one before."""
+    """A step that is lower than the previous one."""
 
     top: int
     step: int
     at: int
-    """Place of the first point behind it in the curve of the loss."""
+    """Index of the first point after the fall in the loss curve."""
     spacing: float
-    """Steps between two points, as a rule."""
+    """Usual number of steps between two points."""
 
 
 def _attempts(view: Facts) -> Iterator[tuple[RunState, float | None, bool]]:
-    """Yield the runs that go on, each with the time when its attempt began, and whether nothing starts it again."""
+    """Yield the active runs, the start of their attempt, and whether nothing restarts them."""
     for _, cell, run in view.running:
         if run is not None:
             yield run, view.client(cell.started), False
@@ -229,7 +250,7 @@ def _attempts(view: Facts) -> Iterator[tuple[RunState, float | None, bool]]:
 
 
 def _fall(run: RunState) -> _Fall | None:
-    """Return where the step of the present attempt fell last and what was reached before; None = it has caught up."""
+    """Return the last fall of the step in the current attempt; None = none, or caught up."""
     loss = run.series.get("loss")
     if loss is None or len(loss) < BACK_POINTS + 2:
         return None
@@ -253,35 +274,38 @@ def _fall(run: RunState) -> _Fall | None:
 def _unexplained(
     run: RunState, fall: _Fall, began: float | None, saved: Sequence[int], single: bool
 ) -> bool:
-    """Tell whether nothing but a fault explains a fall.
+    """Return whether only a fault can explain a fall.
 
     Args:
-        run: Whose it is.
-        fall: Both ends of it.
-        began: When the attempt began; None = nobody knows.
+        run: The run.
+        fall: The fall.
+        began: Start of the attempt; None = unknown.
         saved: The steps of its checkpoints.
-        single: Nothing starts its processes again while it goes on.
+        single: Nothing restarts its processes while it is active.
     """
     xs = run.series["loss"].columns()[0]
     before = _beside_loss(run, TIME, fall.at - 1)
     if began is None or before is None or before < began or not (saved or single):
-        return False  # the fall may be another attempt's beginning, or a resume from a checkpoint that nobody sees
+        # the fall may be the start of another attempt, or a resume from an unknown checkpoint
+        return False
     if fall.top - fall.step < BACK_SPACINGS * fall.spacing or fall.step <= xs[0] + fall.spacing:
-        return False  # of ranks that write by turns; of epochs, evaluations or runs that count from the beginning
+        # ranks that write in turn; or epochs, evaluations or runs that count from the beginning
+        return False
     old, new = _beside_loss(run, EPOCH, fall.at - 1), _beside_loss(run, EPOCH, fall.at)
     if old is not None and new is not None and new > old:
         return False
     if any(0 <= fall.step - step <= fall.spacing for step in saved):
         return False
-    return not saved or fall.step >= GONE_BACK * max(saved)  # far below it is "began anew"
+    # far below it, the condition "began-anew" reports it
+    return not saved or fall.step >= GONE_BACK * max(saved)
 
 
 def _beside_loss(run: RunState, name: str, index: int) -> float | None:
-    """Return what another curve says at a point of the loss."""
+    """Return the value of another curve at a point of the loss; None if it has none."""
     loss, other = run.series["loss"], run.series.get(name)
     if other is None:
         return None
-    at = index - (len(loss) - len(other))  # written beside each loss, or from some point on
+    at = index - (len(loss) - len(other))  # logged with each loss, or from some point on
     _, ys, count = other.columns()
     if 0 <= at < count and math.isfinite(ys[at]):
         return ys[at]
@@ -289,15 +313,13 @@ def _beside_loss(run: RunState, name: str, index: int) -> float | None:
 
 
 def prove_lr_anew(view: Facts) -> Iterator[Proof]:
-    """Yield the runs whose learning rate after a resume is another than before it."""
+    """Yield the runs whose learning rate after a resume differs from the one before it."""
     for run in runs_of(view):
         rates, loss = run.series.get("lr"), run.series.get("loss")
         if rates is None or loss is None or not run.resumes or run.resumes[-1].step <= 0:
             continue
         resume = run.resumes[-1]
-        at = resume.index - (
-            len(loss) - len(rates)
-        )  # written beside each loss, or from some point on
+        at = resume.index - (len(loss) - len(rates))  # logged with each loss, or from some point on
         xs, ys, count = rates.columns()
         if not 0 < at < count:
             continue
@@ -336,7 +358,7 @@ def prove_epoch_anew(view: Facts) -> Iterator[Proof]:
 
 
 FIRST_EPOCHS = 2.0
-"""A run that counts its epochs from 0 or from 1 is below this in its first one."""
+"""In its first epoch, a run that counts from 0 or 1 is below this."""
 
 
 def _median(values: Sequence[float]) -> float | None:
@@ -347,7 +369,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 def _finite(values: Sequence[float]) -> Sequence[float]:
-    # A sum is finite only where all of them are: the short way for nearly every curve.
+    # A sum is finite only if all values are: one check suffices for nearly every curve.
     if math.isfinite(sum(values)):
         return values
     return [value for value in values if math.isfinite(value)]

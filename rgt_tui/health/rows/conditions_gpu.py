@@ -1,4 +1,4 @@
-"""Conditions of GPUs and speed: idle, throttled, broken, starved; waiting steps, the CPU quota, a silent log."""
+"""Conditions of GPUs and speed: idle, throttled, broken, starved, waiting steps, a silent log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from rgt_tui.model.gpu_names import gpus_not_as_asked
 from rgt_tui.profiles import age, how_many, pct, stall_after, step_time
 
 SLOWED = frozenset(("hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal"))
-"""Reasons that no healthy card gives under load; the same as in the agent's ``gpu-health``."""
+"""Throttle reasons that no healthy GPU reports under load; the same as in the agent's
+``gpu-health``.
+"""
 THROTTLE_WORDS = {
     "sw_power_cap": "power cap",
     "hw_slowdown": "hardware slowdown",
@@ -34,22 +36,35 @@ THROTTLE_WORDS = {
 }
 """The agent's names of the driver's reasons.
 
-Source: "NvmlClocksEventReasons", https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html (2026-08).
+Source: "NvmlClocksEventReasons",
+https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html (2026-08).
 """
 CAPPED, CAPPED_CLOCK, FULL_PCT = "sw_power_cap", 0.7, 90.0
-"""A power cap is normal under load: it counts only where it takes a busy card below this part of its clock."""
+"""A power cap is normal under load: it counts only if a busy GPU runs below this fraction of its
+clock.
+"""
 MOVING_STEPS = 3.0
-"""A run that advanced within so many usual steps, or `MOVING_S`, is not in an evaluation or a pause."""
+"""A run that advanced within this many usual steps, or `MOVING_S`, is not in an evaluation or a
+pause.
+"""
 LEAST_POINTS = 30
-"""Samples whose mean says how busy the cards are: single ones say nothing, a step has pauses of its own."""
+"""Samples needed for a mean utilisation: single ones prove nothing, as a step has pauses of its
+own.
+"""
 ONE_CORE_PCT = 90.0
-"""CPU of a process whose one thread is the limit; a loader in the training process looks like that."""
+"""CPU percentage of a process limited by one thread, e.g. with the data loader in the training
+process.
+"""
 ALL_CORES = 0.85
-"""Share of the cores from which on the processors are the limit."""
+"""Share of the cores from which on the CPUs are the limit."""
 SPINS_PCT, SPINS_POWER = 95.0, 0.45
-"""A card that waits for others spins: it is called busy, and draws far less than it may."""
+"""A GPU waiting for others spins: it reports high utilisation and draws far less power than its
+limit.
+"""
 SILENT_S, MOVED_S = 1800.0, 300.0
-"""A log that has said nothing for so long, while the curve or a checkpoint is younger than that, is held back."""
+"""A log silent for this long, while the curve or a checkpoint is newer than the second limit, is
+buffered.
+"""
 
 
 def _gpus(view: Facts) -> tuple[Gpu, ...]:
@@ -64,7 +79,7 @@ def _name(gpu: Gpu) -> str:
 
 
 def pausing(view: Facts) -> bool:
-    """Say whether the run may be loading, evaluating or saving: idle cards then mean nothing."""
+    """Return whether the run may be loading, evaluating or saving, which makes idle GPUs normal."""
     if view.running:
         return any(_cell_pauses(view, place) for place in range(len(view.running)))
     if view.progress_age is None:
@@ -75,7 +90,7 @@ def pausing(view: Facts) -> bool:
 def _cell_pauses(view: Facts, place: int) -> bool:
     _, cell, run = view.running[place]
     if run is None or run.progressed_at is None:
-        return True  # still loading; if it takes too long, that is an alert of its own
+        return True  # still loading; if it takes too long, another alert reports it
     still = view.now - run.progressed_at
     if still <= MOVING_S:
         return False
@@ -83,7 +98,10 @@ def _cell_pauses(view: Facts, place: int) -> bool:
 
 
 def read_idle(view: Facts) -> Sequence[Reading] | None:
-    """Utilisation of each card while something trains; nothing during a pause of the training."""
+    """Return the utilisation of each GPU while something trains.
+
+    None during a pause of the training.
+    """
     gpus = _gpus(view)
     if not gpus or not (view.trains or any(queue.runner_alive for queue, _, _ in view.running)):
         if view.blind:
@@ -95,7 +113,7 @@ def read_idle(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_idle(view: Facts, reading: Reading, since: float) -> str:
-    """Say for how long, and what the run is doing meanwhile."""
+    """Return the text with the duration, and what the run is doing meanwhile."""
     waited, value = age(view.now - since), pct(reading.value)
     if view.progress_age is None:
         run = "a training process is alive"
@@ -107,12 +125,12 @@ def say_idle(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_throttled(view: Facts) -> Sequence[Reading] | None:
-    """Cards that their driver slows down."""
+    """Return the GPUs that their driver slows down."""
     return [Reading(str(gpu.index), 1.0, gpu) for gpu in _gpus(view) if slowed(gpu)]
 
 
 def slowed(gpu: Gpu) -> bool:
-    """Say whether a card is slowed down as no healthy one is."""
+    """Return whether a GPU is slowed down for a reason that no healthy one has."""
     if SLOWED & set(gpu.throttle):
         return True
     if CAPPED not in gpu.throttle or gpu.clock_mhz is None or not gpu.clock_max_mhz:
@@ -121,12 +139,12 @@ def slowed(gpu: Gpu) -> bool:
 
 
 def throttle_words(gpu: Gpu) -> str:
-    """Return why a card's clock is held down; of a newer agent's reason its own name."""
+    """Return why a GPU's clock is reduced. Unknown reasons of a newer agent keep their own name."""
     return ", ".join(THROTTLE_WORDS.get(name, name) for name in gpu.throttle[:8])
 
 
 def say_throttled(view: Facts, reading: Reading, since: float) -> str:
-    """Give the driver's reasons, temperature and clock."""
+    """Return the text with the driver's reasons, temperature and clock."""
     gpu: Gpu = reading.about
     heat = "" if gpu.temp_c is None else f", {gpu.temp_c:.0f} °C"
     if gpu.clock_mhz is None or gpu.clock_max_mhz is None:
@@ -137,7 +155,7 @@ def say_throttled(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_xid(view: Facts) -> Sequence[Reading] | None:
-    """Cards whose newest Xid, or an event of this boot, means broken hardware."""
+    """Return the GPUs whose newest Xid, or an event of this boot, means broken hardware."""
     hard = view.news.hard
     found = [
         Reading(str(gpu.index), 1.0, f"{_name(gpu)}: Xid {gpu.xid} in the kernel log")
@@ -150,7 +168,7 @@ def read_xid(view: Facts) -> Sequence[Reading] | None:
 
 
 def read_xid_soft(view: Facts) -> Sequence[Reading] | None:
-    """Xids that are mostly the program's fault."""
+    """Return the newest Xid that is usually the program's fault."""
     news = view.news
     if not news.soft_seq:
         return NOTHING
@@ -159,31 +177,31 @@ def read_xid_soft(view: Facts) -> Sequence[Reading] | None:
 
 
 def read_ecc(view: Facts) -> Sequence[Reading] | None:
-    """Memory errors that could not be corrected, since the driver was loaded."""
+    """Return the uncorrectable memory errors since the driver was loaded."""
     return [
         Reading(str(g.index), float(g.ecc_uncorrected), g) for g in _gpus(view) if g.ecc_uncorrected
     ]
 
 
 def say_ecc(view: Facts, reading: Reading, since: float) -> str:
-    """Give both counters."""
+    """Return the text with both counters."""
     gpu: Gpu = reading.about
     fixed = "?" if gpu.ecc_corrected is None else f"{gpu.ecc_corrected:,}"
     return f"{_name(gpu)}: {how_many(gpu.ecc_uncorrected or 0, 'uncorrected memory error')} ({fixed} corrected)"
 
 
 def read_gpu_error(view: Facts) -> Sequence[Reading] | None:
-    """Cards that do not answer."""
+    """Return the GPUs that do not answer."""
     return [Reading(str(gpu.index), 1.0, gpu) for gpu in _gpus(view) if gpu.error is not None]
 
 
 def say_gpu_error(view: Facts, reading: Reading, since: float) -> str:
-    """Give the driver's words."""
+    """Return the text with the driver's message."""
     return f"{_name(reading.about)} does not answer: {reading.about.error}"
 
 
 def read_cpu(view: Facts) -> Sequence[Reading] | None:
-    """Percent of the time in which the CPU quota held the training back."""
+    """Return the percentage of the time in which the CPU quota throttled the training."""
     sample = view.box.sample
     if sample is None or sample.cpu.throttled_pct is None:
         return None
@@ -193,7 +211,7 @@ def read_cpu(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_cpu(view: Facts, reading: Reading, since: float) -> str:
-    """Give the share and the quota."""
+    """Return the text with the share and the quota."""
     cpu = reading.about
     usable = "" if cpu.usable is None else f" ({cpu.usable:g} cores)"
     many = "; the training has many more threads than cores" if cpu.oversubscribed else ""
@@ -228,7 +246,7 @@ _LOST = re.compile(r"(?i)fallen off the bus|GPU is lost|uncorrectable")
 
 
 def card_of(finding: Finding) -> str | None:
-    """Return the card that a finding is about."""
+    """Return the GPU that a finding is about."""
     what, _, index = finding.resource.partition(" ")
     if what == "GPU" and index:
         return index
@@ -236,14 +254,14 @@ def card_of(finding: Finding) -> str | None:
 
 
 def prove_lost(view: Facts) -> Iterator[Proof]:
-    """Yield the cards whose driver says that they are lost."""
+    """Yield the GPUs that the driver reports as lost."""
     for gpu in _gpus(view):
         if gpu.error is not None and _LOST.search(gpu.error):
             yield Proof(gpu.error, resource=f"GPU {gpu.index}")
 
 
 def vram_reading(box: BoxState) -> str | None:
-    """Return how full the fullest card is now."""
+    """Return the memory use of the fullest GPU now."""
     if box.sample is None or not box.sample.gpus:
         return None
     fullest = max(box.sample.gpus, key=lambda gpu: gpu.vram_used or 0)
@@ -255,7 +273,7 @@ def vram_reading(box: BoxState) -> str | None:
 
 
 def read_starved(view: Facts) -> Sequence[Reading] | None:
-    """Mean utilisation of the cards over the last samples, while a run advances."""
+    """Return the GPUs' mean utilisation over the last samples, while a run advances."""
     sample = view.box.sample
     real = (
         [gpu for gpu in sample.gpus if not gpu.sim and gpu.error is None]
@@ -275,7 +293,7 @@ def read_starved(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_starved(view: Facts, reading: Reading, since: float) -> str:
-    """Give the mean, and what CPU use says about the reason."""
+    """Return the text with the mean, and the reason suggested by the CPU use."""
     many = len(reading.about.gpus)
     cards = "the GPU is" if many == 1 else f"the {many} GPUs are"
     why = _in_words(view) or limit_of(reading.about)
@@ -283,7 +301,7 @@ def say_starved(view: Facts, reading: Reading, since: float) -> str:
 
 
 def limit_of(sample: Sample) -> str:
-    """Say what holds a training up whose cards are not busy, by what its processes make of the processors."""
+    """Return what limits a training with idle GPUs, judged by the CPU use of its processes."""
     busy = sum(proc.cpu_pct or 0.0 for proc in trainers(sample))
     cores = sample.cpu.usable
     if sample.cpu.throttled_pct is not None and sample.cpu.throttled_pct >= 10.0:
@@ -299,7 +317,7 @@ def limit_of(sample: Sample) -> str:
 
 
 def read_spinning(view: Facts) -> Sequence[Reading] | None:
-    """Runs without progress on cards that report being busy and draw little power."""
+    """Return the runs without progress, if GPUs report high utilisation at low power."""
     if view.blind or not view.live or view.box.sample is None:
         return None
     cards = [gpu for gpu in view.box.sample.gpus if _spins(gpu)]
@@ -328,7 +346,7 @@ def _spins(gpu: Gpu) -> bool:
 
 
 def say_spinning(view: Facts, reading: Reading, since: float) -> str:
-    """Give the card that spins, and for how long nothing advanced."""
+    """Return the text with the spinning GPU, and how long nothing has advanced."""
     still, cards = reading.about
     gpu: Gpu = cards[0]
     more = f" (and {len(cards) - 1} more)" if len(cards) > 1 else ""
@@ -339,7 +357,7 @@ def say_spinning(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_stolen(view: Facts) -> Sequence[Reading] | None:
-    """Percent of the processors' time that the host gave to others (steal)."""
+    """Return the percentage of CPU time that the host gave to other machines (steal)."""
     sample = view.box.sample
     if sample is None or sample.cpu.steal_pct is None:
         return None
@@ -349,12 +367,15 @@ def read_stolen(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_stolen(view: Facts, reading: Reading, since: float) -> str:
-    """Give the share."""
+    """Return the text with the share."""
     return f"the host gives {pct(reading.value)} of the processors' time to other machines (steal)"
 
 
 def read_crowded(view: Facts) -> Sequence[Reading] | None:
-    """Whether the training has far more threads than cores; where a quota runs out, that is told by itself."""
+    """Return whether the training has far more threads than cores.
+
+    With a CPU quota, `cpu-throttled` reports that instead.
+    """
     sample = view.box.sample
     if sample is None:
         return None
@@ -364,7 +385,7 @@ def read_crowded(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_crowded(view: Facts, reading: Reading, since: float) -> str:
-    """Give threads and cores."""
+    """Return the text with threads and cores."""
     sample: Sample = reading.about
     threads = sum(proc.threads or 0 for proc in trainers(sample))
     cores = "?" if sample.cpu.usable is None else f"{sample.cpu.usable:g}"
@@ -372,7 +393,7 @@ def say_crowded(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_held_back(view: Facts) -> Sequence[Reading] | None:
-    """Logs that have been silent for long, or from the first, while their run's curve or checkpoints advance."""
+    """Return the logs that are silent for long, or empty, while curve or checkpoints advance."""
     if not view.live or view.blind:
         return None
     logs = {log.path: log for log in view.box.logs if log.at is not None}
@@ -410,7 +431,7 @@ def _moved(run: RunState | None) -> float | None:
 
 
 def say_held_back(view: Facts, reading: Reading, since: float) -> str:
-    """Say for how long it has been silent, and how young the proof of life is."""
+    """Return the text with how long the log has been silent, and the age of the last progress."""
     log, silent, moved = reading.about
     if log.lines:
         still = f"silent for {age(silent)}: buffered"
@@ -419,51 +440,52 @@ def say_held_back(view: Facts, reading: Reading, since: float) -> str:
     return f"{reading.key} is advancing (moved {age(moved)} ago), but {log.path} has been {still}"
 
 
-# Where the time of a step goes, as the trainer itself measured it.
+# Where the time of a step goes, as measured by the trainer itself.
 
 POINTS, LEAST = 50, 10
-"""The newest points whose mean counts, and how few are enough."""
+"""How many of the newest points are averaged, and how few suffice."""
 STEP = ("step_time", "time", "iter_time", "batch_time", "step_time_s")
 DATA = ("data_time", "data_time_s")
 TALK = ("comm_time", "comm_time_s")
-"""Names of the curves in seconds a step: our own trainer's, and those of others that log both of a pair (mmengine and
-detectron2: ``data_time`` and ``time``); with ``train/`` before them, too."""
+"""Names of curves in seconds per step: our own trainer's, and those of others that log both of a
+pair (mmengine and detectron2: ``data_time`` and ``time``); also with the prefix ``train/``.
+"""
 
 
 class Share(NamedTuple):
-    """What part of a step one thing takes: both in seconds."""
+    """The time that one thing takes, and the time of the whole step, in seconds."""
 
     part: float
     step: float
 
     @property
     def percent(self) -> float:
-        """Return it in percent."""
+        """The share of the step in percent."""
         return 100.0 * self.part / self.step
 
 
 def read_input(view: Facts) -> Sequence[Reading] | None:
-    """Percent of a step in which a run waits for its data."""
+    """Return the percentage of a step in which a run waits for its data."""
     return _readings(view, DATA)
 
 
 def say_input(view: Facts, reading: Reading, since: float) -> str:
-    """Give the share, and the seconds."""
+    """Return the text with the share and the seconds."""
     return f"{reading.key} is input-bound: it waits for its data {_words(reading.about)}"
 
 
 def read_talk(view: Facts) -> Sequence[Reading] | None:
-    """Percent of a step in which a run waits for its other ranks."""
+    """Return the percentage of a step in which a run waits for its other ranks."""
     return _readings(view, TALK)
 
 
 def say_talk(view: Facts, reading: Reading, since: float) -> str:
-    """Give the share, and the seconds."""
+    """Return the text with the share and the seconds."""
     return f"{reading.key} is communication-bound: it exchanges, or waits for a slower rank, {_words(reading.about)}"
 
 
 def _in_words(view: Facts) -> str:
-    """Say what the trainer measured of the runs of a box: the largest wait for data; "" = it does not tell."""
+    """Return the largest wait for data that a run of the box measured; "" = none is logged."""
     found = [share for run in runs_of(view) if (share := share_of(run, DATA)) is not None]
     worst = max(found, key=lambda share: share.percent, default=None)
     if worst is None:
@@ -472,7 +494,7 @@ def _in_words(view: Facts) -> str:
 
 
 def share_of(run: RunState, names: Sequence[str]) -> Share | None:
-    """Return what part of its newest steps one of the curves `names` takes; None = it logs no such pair."""
+    """Return the share of a run's newest steps in one of the curves `names`; None = not logged."""
     part, step = _mean(run, names), _mean(run, STEP)
     if part is None or step is None or not 0.0 <= part <= step or step == 0.0:
         return None

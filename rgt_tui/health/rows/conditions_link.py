@@ -1,4 +1,4 @@
-"""Conditions of connection, machine and autostop: unreachable, stopped, gone, clock skew, about to stop itself."""
+"""Conditions of connection, machine and autostop: unreachable, stopped, gone, clock skew."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from rgt_tui.model import AutostopReading, Lifecycle, Link, Mode
 from rgt_tui.profiles import age, how_many, listed, quoted
 
 KEPT_H = 2
-"""Hours by which the advice puts a stop off."""
+"""Hours by which the advice postpones a stop."""
 DISARMED = "autostop-disarmed"
-"""Kind of the event with which a box says that it is no longer armed."""
+"""Kind of the event with which a box reports that it is no longer armed."""
 SILENT_S = 30.0
-"""A recorder that was just told to watch has a sample ready by then."""
+"""Seconds within which a recorder that was just armed has a sample ready."""
 
 
 def read_unreachable(view: Facts) -> Sequence[Reading] | None:
-    """The box does not answer. While it is being tried, nothing is known."""
+    """Return whether the box does not answer; None while a connection is being tried."""
     link = view.box.link
     if link is Link.LIVE or view.off:
         return NOTHING
@@ -48,7 +48,10 @@ def read_unreachable(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_unreachable(view: Facts, reading: Reading, since: float) -> str:
-    """Name the reason, and what the provider says: a refused connection proves nothing of the machine."""
+    """Return the text with the reason and the provider's status.
+
+    A refused connection proves nothing about the machine.
+    """
     box = view.box
     says = (
         f"; {box.meter.source} says {box.meter.lifecycle.value}" if box.meter.at is not None else ""
@@ -57,7 +60,10 @@ def say_unreachable(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_silent(view: Facts) -> Sequence[Reading] | None:
-    """The connection is open, but no sample comes. Once it is lost, that is reported instead."""
+    """Return whether a connection is open without samples.
+
+    Once it is lost, that is reported instead.
+    """
     box = view.box
     if view.off or box.link in (Link.PAUSED, Link.REFUSED_KEY, Link.REFUSED_LOGIN):
         return NOTHING
@@ -66,25 +72,28 @@ def read_silent(view: Facts) -> Sequence[Reading] | None:
         if lost:
             return NOTHING
         return None
-    # The age of the sample does not count: after a night's sleep of this computer every sample is old for a moment.
+    # The age of the sample does not count: after this computer has slept, every sample is old for a
+    # moment.
     if view.stale:
         return SO
     return NOTHING
 
 
 def say_silent(view: Facts, reading: Reading, since: float) -> str:
-    """Say how old the newest sample is."""
+    """Return the text with the age of the newest sample."""
     if view.sample_age is None:
         return "connected, but no sample has come yet: the agent hangs, or its recorder does"
     return f"connected, but no sample for {age(view.sample_age)}: the agent, its recorder or the machine hangs"
 
 
 FAKE = ipaddress.ip_network("198.18.0.0/15")
-"""For benchmarks of networks alone (RFC 2544, RFC 6890): what proxies give to names in place of real addresses."""
+"""Reserved for network benchmarks (RFC 2544, RFC 6890): proxies return such addresses instead of
+real ones.
+"""
 
 
 def read_proxied(view: Facts) -> Sequence[Reading] | None:
-    """Whether the connection leads to an address that only a proxy hands out."""
+    """Return whether the connection leads to an address that only a proxy hands out."""
     if view.box.peer is None:
         if view.box.link is Link.CONNECTING:
             return None
@@ -99,67 +108,70 @@ def read_proxied(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_proxied(view: Facts, reading: Reading, since: float) -> str:
-    """Give the address."""
+    """Return the text with the address."""
     return f"ssh goes through a proxy: {view.box.spec.host} leads to {reading.about}, an address that no machine has"
 
 
 def read_asking(view: Facts) -> Sequence[Reading] | None:
-    """A question waits for a person: until it is answered, nobody watches the box."""
+    """Return whether a question waits for a person.
+
+    Until it is answered, the box is not watched.
+    """
     if view.box.link is not Link.ASKING:
         return NOTHING
     return (Reading("", 1.0, age_s=max(0.0, view.now - view.box.since)),)
 
 
 def say_asking(view: Facts, reading: Reading, since: float) -> str:
-    """Give the question."""
+    """Return the text with the question."""
     return f"it is not watched until you answer: {view.box.reason}"
 
 
 def read_host_key(view: Facts) -> Sequence[Reading] | None:
-    """The box shows another key than the one known."""
+    """Return whether the box shows another key than the known one."""
     if view.box.link is Link.REFUSED_KEY:
         return SO
     return NOTHING
 
 
 def say_host_key(view: Facts, reading: Reading, since: float) -> str:
-    """Give the refusal's own words."""
+    """Return the text with the reason of the refusal."""
     return f"host key refused: {view.box.reason}"
 
 
 def read_login(view: Facts) -> Sequence[Reading] | None:
-    """The box answers and does not let us in."""
+    """Return whether the box answers and refuses the login."""
     if view.box.link is Link.REFUSED_LOGIN:
         return SO
     return NOTHING
 
 
 def say_login(view: Facts, reading: Reading, since: float) -> str:
-    """Give the refusal's own words."""
+    """Return the text with the reason of the refusal."""
     return f"login refused: {view.box.reason}"
 
 
 def read_stopped(view: Facts) -> Sequence[Reading] | None:
-    """The provider calls it stopped, it ran before, and the stop was not requested through rgt."""
+    """Return whether a box that ran was stopped without a request through rgt, per its provider."""
     if view.meter_unread:
         return None
     past = view.memory.past
     stopped = view.off and view.box.meter.lifecycle is Lifecycle.STOPPED
     known = view.box.self_stop
     if known is not None and known.told_at is None and may_have_parked(known):
-        return NOTHING  # it was armed to do so, which has an alert of its own
+        return NOTHING  # it was armed to stop, which has an alert of its own
     if stopped and past.ran and not past.asked:
         return SO
     return NOTHING
 
 
 def say_stopped(view: Facts, reading: Reading, since: float) -> str:
-    """Name who says so."""
+    """Return the text with its source."""
     return view.box.meter.state_text(", and it was not asked for here")
 
 
 def read_gone(view: Facts) -> Sequence[Reading] | None:
-    """The provider no longer knows it, and it was not destroyed through rgt."""
+    """Return whether the provider no longer knows the box, which was not destroyed through rgt."""
     if view.meter_unread:
         return None
     past = view.memory.past
@@ -170,24 +182,24 @@ def read_gone(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_gone(view: Facts, reading: Reading, since: float) -> str:
-    """Name who says so."""
+    """Return the text with its source."""
     return view.box.meter.state_text(", and it was not destroyed from here")
 
 
 def read_contested(view: Facts) -> Sequence[Reading]:
-    """The provider calls it stopped or gone, and it answers."""
+    """Return whether the provider calls the box stopped or gone although it answers."""
     if view.contested:
         return SO
     return NOTHING
 
 
 def say_contested(view: Facts, reading: Reading, since: float) -> str:
-    """Name both sources."""
+    """Return the text with both sources."""
     return contested_words(view)
 
 
 def contested_words(view: Facts) -> str:
-    """Say what the provider calls the machine, and what SSH shows, each with its age."""
+    """Return the provider's status and the evidence of SSH, each with its age."""
     meter = view.box.meter
     read = "" if meter.at is None else f", read {age(view.now - meter.at)} ago"
     return meter.state_text(
@@ -196,7 +208,7 @@ def contested_words(view: Facts) -> str:
 
 
 def read_skew(view: Facts) -> Sequence[Reading] | None:
-    """The box's clock and ours are apart."""
+    """Return the difference between the box's clock and ours."""
     skew = view.box.clock_skew
     if skew is None:
         return None
@@ -204,7 +216,7 @@ def read_skew(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_skew(view: Facts, reading: Reading, since: float) -> str:
-    """Say which is ahead."""
+    """Return the text with which clock is ahead."""
     skew: float = reading.about
     return (
         f"the box's clock is {age(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine's"
@@ -212,7 +224,7 @@ def say_skew(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_own_clock(view: Facts) -> Sequence[Reading] | None:
-    """This computer's clock and the provider's are apart."""
+    """Return the difference between this computer's clock and the provider's."""
     meter = view.box.meter
     if meter.at is None or meter.error is not None:
         return None
@@ -220,7 +232,7 @@ def read_own_clock(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_own_clock(view: Facts, reading: Reading, since: float) -> str:
-    """Say which is ahead, and what is counted by the other one."""
+    """Return the text with which clock is ahead, and what the provider's clock is used for."""
     skew: float = reading.about
     way = "ahead of" if skew > 0 else "behind"
     return (
@@ -230,13 +242,13 @@ def say_own_clock(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_stream(view: Facts) -> Sequence[Reading] | None:
-    """Lines that are no frames, and numbers that never came, since rgt was started."""
+    """Return the number of bad frames and missing frame numbers since rgt was started."""
     counters = view.box.counters
     return (Reading("", float(counters.bad_frames + counters.gaps), counters),)
 
 
 def say_stream(view: Facts, reading: Reading, since: float) -> str:
-    """Say how many of which."""
+    """Return the text with both counts."""
     counters = reading.about if reading.about is not None else view.box.counters
     return f"the agent's stream is damaged: {how_many(counters.bad_frames, 'bad frame')}, {counters.gaps:,} missing"
 
@@ -310,7 +322,8 @@ def check_credentials(view: Facts) -> Verdict:
     )
 
 
-# Conditions of autostop: about to stop, failed to, cannot tell, unwatched, disarmed, off as planned.
+# Conditions of autostop: about to stop, failed, idleness unknown, unwatched, disarmed, off as
+# planned.
 
 
 def _in_state(view: Facts, state: str) -> Sequence[Reading]:
@@ -318,23 +331,23 @@ def _in_state(view: Facts, state: str) -> Sequence[Reading]:
 
 
 def read_warned(view: Facts) -> Sequence[Reading]:
-    """The box has warned that it stops soon."""
+    """Return whether the box has warned that it stops soon."""
     return _in_state(view, "warned")
 
 
 def say_clock(view: Facts, reading: Reading, since: float) -> str:
-    """Say when, and how it is put off."""
+    """Return the text with the time, and the command that postpones it."""
     found: AutostopReading = reading.about
     return f"{clock_words(found)}: rgt keep {view.box.spec.name} {KEPT_H}h"
 
 
 def read_failed_stop(view: Facts) -> Sequence[Reading]:
-    """It tried to stop itself, and could not."""
+    """Return whether it tried to stop itself and failed."""
     return _in_state(view, "failed")
 
 
 def say_failed_stop(view: Facts, reading: Reading, since: float) -> str:
-    """Say what it said of it last."""
+    """Return the text with its last message about the failure."""
     words = next(
         (event.text for event in reversed(view.box.events) if event.kind == "autostop-failed"), ""
     )
@@ -342,7 +355,10 @@ def say_failed_stop(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_unknown_idle(view: Facts) -> Sequence[Reading]:
-    """For longer than the limit it could not be told whether the box is idle: it will not stop, however idle it is."""
+    """Return how long it is unknown whether the box is idle, relative to the limit.
+
+    Until that is known, it will not stop itself.
+    """
     found = view.box.sample.autostop if view.box.sample is not None and of_box(view.box) else None
     if found is None or found.unknown_s is None or found.limit_s is None:
         return NOTHING
@@ -350,14 +366,17 @@ def read_unknown_idle(view: Facts) -> Sequence[Reading]:
 
 
 def say_unknown_idle(view: Facts, reading: Reading, since: float) -> str:
-    """Say for how long, and what cannot be read."""
+    """Return the text with the duration, and what cannot be read."""
     found: AutostopReading = reading.about
     why = f": {found.why[0]}" if found.why else ""
     return f"for {age(found.unknown_s)} it has not been known whether it is idle, so it will not stop itself{why}"
 
 
 def read_unwatched(view: Facts) -> Sequence[Reading] | None:
-    """It was armed for this boot, and its samples say nothing of that: no recorder watches over it."""
+    """Return whether it was armed for this boot, and its samples do not mention autostop.
+
+    Then no recorder watches it.
+    """
     known, hello = view.box.self_stop, view.box.hello
     if known is None or hello is None or known.told_at is not None:
         return NOTHING
@@ -368,7 +387,7 @@ def read_unwatched(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_unwatched(view: Facts, reading: Reading, since: float) -> str:
-    """Say what that means."""
+    """Return the text with the consequence."""
     return "armed from here, and no recorder on it says so: it will not stop itself"
 
 
@@ -384,7 +403,7 @@ def _disarmed_here(view: Facts) -> bool:
 
 
 def read_disarmed(view: Facts) -> Sequence[Reading]:
-    """It was armed, and is so no more: started again since, or taken back elsewhere."""
+    """Return whether it is no longer armed: restarted since, or disarmed elsewhere."""
     known, hello = view.box.self_stop, view.box.hello
     if known is None or not known.armed or hello is None or of_box(view.box):
         return NOTHING
@@ -395,7 +414,7 @@ def read_disarmed(view: Facts) -> Sequence[Reading]:
 
 
 def say_disarmed(view: Facts, reading: Reading, since: float) -> str:
-    """Say why, and what it did before."""
+    """Return the text with the reason, and what it did before."""
     known = view.box.self_stop
     if known is not None and known.told_at is not None:
         return f"no longer armed, since it was started again; {told_words(known)}"
@@ -404,7 +423,7 @@ def say_disarmed(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_lease_unsaving(view: Facts) -> Sequence[Reading]:
-    """Its lease will hit runs that are not known to save on SIGTERM, and that nobody has accepted."""
+    """Return the runs in the lease's way: not known to save on SIGTERM, and not accepted."""
     for found in of_box(view.box):
         if found.mode == Mode.LEASE and found.unsaving:
             return (Reading("", float(len(found.unsaving)), found),)
@@ -412,14 +431,14 @@ def read_lease_unsaving(view: Facts) -> Sequence[Reading]:
 
 
 def say_lease_unsaving(view: Facts, reading: Reading, since: float) -> str:
-    """Name them, and say when it ends."""
+    """Return the text with their names and the end of the lease."""
     found: AutostopReading = reading.about
     names = listed(list(found.unsaving))
     return f"{clock_words(found)}, and will not end what is not known to save: {names}"
 
 
 def read_parked_itself(view: Facts) -> Sequence[Reading] | None:
-    """It was armed to park itself, and its provider says that it is off."""
+    """Return whether it was armed to park itself, and its provider says that it is off."""
     known = view.box.self_stop
     if known is None or known.off_at is None or known.told_at is not None:
         return NOTHING
@@ -432,7 +451,7 @@ def read_parked_itself(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_parked_itself(view: Facts, reading: Reading, since: float) -> str:
-    """Say since when, and as what it was armed."""
+    """Return the text with the time, and how it was armed."""
     known = view.box.self_stop
     if known is None:
         return ""

@@ -1,4 +1,4 @@
-"""Conditions of money: finished work that still bills, a silent provider, deadlines, an empty account."""
+"""Conditions of money: finished work that bills, a silent provider, deadlines, an empty account."""
 
 from __future__ import annotations
 
@@ -44,17 +44,19 @@ BALANCE = (
 )
 
 BETWEEN_S = 120.0
-"""So long nothing may train on a box without a queue: a script starts its next training."""
+"""Seconds without a training that are normal on a box without a queue, where a script starts the
+next one.
+"""
 CENTS = 0.005
-"""A price may differ by so much from what was agreed: platforms round what an hour costs."""
+"""Fraction by which a price may exceed the agreed one: platforms round hourly prices."""
 SHORT_S = 60.0
-"""Below this, no sum is worth the words."""
+"""Seconds below which the wasted money is not mentioned."""
 
 
 def read_done_billing(view: Facts) -> Sequence[Reading] | None:
-    """The work is over, nothing trains, and the provider says that the GPU still bills.
+    """Return whether the work is over, nothing trains, and the provider says the GPU still bills.
 
-    The work: every queue; where there is none, the trainings that were found.
+    The work is every queue or, without a queue, the trainings that were found.
     """
     meter = view.box.meter
     if meter.lifecycle is not Lifecycle.RUNNING or meter.kind is not MeterKind.COMPUTE_AND_STORAGE:
@@ -82,7 +84,7 @@ def _is_over(view: Facts) -> bool:
 
 
 def say_done_billing(view: Facts, reading: Reading, since: float) -> str:
-    """Say what it costs an hour, and what was wasted so far."""
+    """Return the text with the hourly price, and what was wasted so far."""
     meter = view.box.meter
     rate = money(meter.per_hour, meter.currency, meter.at_least)
     waited = max(0.0, view.now - since)
@@ -98,7 +100,7 @@ def say_done_billing(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_meter(view: Facts) -> Sequence[Reading] | None:
-    """Seconds since the provider was last read, while it cannot be."""
+    """Return the seconds since the provider was last read, while it cannot be read."""
     meter = view.box.meter
     if meter.error is None:
         if view.meter_unread:
@@ -108,26 +110,29 @@ def read_meter(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_meter(view: Facts, reading: Reading, since: float) -> str:
-    """Say how old the last reading is, and why there is no newer one."""
+    """Return the text with the age of the last reading, and the reason for the failure."""
     meter = view.box.meter
     last = "never read" if meter.at is None else f"last read {age(view.now - meter.at)} ago"
     return f"meter unknown, {last}: {meter.error}"
 
 
 def read_open_action(view: Facts) -> Sequence[Reading]:
-    """A billing call was sent, and its outcome is unknown."""
+    """Return whether a billing call was sent whose outcome is unknown."""
     if view.box.open_action:
         return (Reading("", 1.0),)
     return NOTHING
 
 
 def say_open_action(view: Facts, reading: Reading, since: float) -> str:
-    """Say which, and since when."""
+    """Return the text with the action and its time."""
     return view.box.open_action
 
 
 def _unseen(bill: AccountBill, *, machines: bool) -> tuple[Unlisted, ...]:
-    """Return what of an account is charged, or may be; on a cluster others' jobs and volumes are nobody's rentals."""
+    """Return the things of an account that are, or may be, charged and belong to no box.
+
+    On a cluster, other people's jobs and volumes are not rentals, so nothing is returned.
+    """
     shared = is_cluster(bill.kind)
     return tuple(
         thing
@@ -137,7 +142,7 @@ def _unseen(bill: AccountBill, *, machines: bool) -> tuple[Unlisted, ...]:
 
 
 def read_unlisted(view: Facts) -> Sequence[Reading] | None:
-    """Machines of the account that no box names, and that are charged, or may be."""
+    """Return the account's machines that belong to no box and are, or may be, charged."""
     bill = view.box.account
     if bill is None or bill.machines_at is None:
         return None
@@ -145,7 +150,7 @@ def read_unlisted(view: Facts) -> Sequence[Reading] | None:
 
 
 def read_leftovers(view: Facts) -> Sequence[Reading] | None:
-    """Volumes, addresses and the like of the account that hang on no box."""
+    """Return the account's volumes, addresses and the like that no box uses."""
     bill = view.box.account
     if bill is None or bill.leftovers_at is None:
         return None
@@ -154,13 +159,16 @@ def read_leftovers(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_unlisted(view: Facts, reading: Reading, since: float) -> str:
-    """Say what it is, and what it costs."""
+    """Return the text with the thing and its price."""
     thing: Unlisted = reading.about
     return f"{thing_words(thing)}, of {thing.kind}, belongs to no box: {thing_price(thing)}"
 
 
 def read_agreed(view: Facts) -> Sequence[Reading] | None:
-    """What is billed against what was asked for when renting; what the provider does not say stays open."""
+    """Compare what is billed with what was requested when renting.
+
+    Values not reported stay unknown.
+    """
     asked, meter = view.box.spec.asked, view.box.meter
     if asked is None:
         return NOTHING
@@ -183,7 +191,7 @@ def read_agreed(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_agreed(view: Facts, reading: Reading, since: float) -> str:
-    """Say what was asked for, and what is billed."""
+    """Return the text with what was requested, and what is billed."""
     asked, meter = view.box.spec.asked, view.box.meter
     now = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h"
     if reading.key == "spot" or asked is None:
@@ -193,13 +201,13 @@ def say_agreed(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_clock(view: Facts) -> Sequence[Reading] | None:
-    """Hours left on the clock that ends soonest; the account's balance has an alert of its own."""
+    """Return the hours left on the clock that ends soonest. The balance has an alert of its own."""
     try:
         profile = view.profile
     except ProfileError:
-        return None  # of a platform that nobody describes, no clock is known
+        return None  # the platform has no profile, so no clock is known
     clocks = clock_readings(profile, view.box, view.now, charges=False)
-    found = soonest(one for one in clocks if not one.of_run)  # that has an alert of its own
+    found = soonest(one for one in clocks if not one.of_run)  # those have an alert of their own
     if found is None:
         if view.meter_unread:
             return None
@@ -209,18 +217,18 @@ def read_clock(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_clock(view: Facts, reading: Reading, since: float) -> str:
-    """Say what happens, and when."""
+    """Return the text with what happens, and when."""
     found: ClockReading = reading.about
     return found.text
 
 
 def read_balance(view: Facts) -> Sequence[Reading] | None:
-    """Hours for which the account's balance lasts at what it costs now."""
+    """Return the hours for which the account's balance lasts at the current cost."""
     meter = view.box.meter
     if view.off and meter.lifecycle is Lifecycle.GONE:
         return NOTHING
     if meter.balance is None or meter.burn_per_hour is None:
-        # A provider that was read and does not tell it (any more): an older word of it proves nothing.
+        # The provider was read and does not report it (any more): an older value proves nothing.
         if meter.at is None or meter.error is not None:
             return None
         return NOTHING
@@ -231,7 +239,7 @@ def read_balance(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_balance(view: Facts, reading: Reading, since: float) -> str:
-    """Say what is left, and what it is spent on."""
+    """Return the text with what is left, and the cost that uses it up."""
     meter = view.box.meter
     left = money(meter.balance, meter.currency)
     burn = money(meter.burn_per_hour, meter.currency)

@@ -1,4 +1,4 @@
-"""Conditions of cells and queues: failed, stalled, done too soon, interrupted, left waiting; and triage's findings."""
+"""Conditions of cells and queues: failed, stalled, too soon, interrupted, waiting; and findings."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ from rgt_tui.profiles import (
 )
 
 SHORT_OF_PLAN = 0.5
-"""Part of the planned steps below which a cell that is done has ended much too soon."""
+"""A finished cell below this fraction of its planned steps has ended much too soon."""
 EVER = 1e9
 
 WORDS = {"inodes": "inodes", "bytes": "disk", "quota": "quota", "space": "disk", "memory": "memory"}
-"""A resource's word in a row; for other findings the id of the handbook entry stands there."""
+"""A resource's word in the row; other findings show the id of their handbook entry."""
 
 
 def read_findings(view: Facts) -> Sequence[Reading] | None:
-    """Diagnoses: what ends a run or spoils it unseen is an error until its cause is gone, the rest a warning.
+    """Return the findings as readings.
 
-    A guess is told by the finding before it.
+    One that ends or silently spoils a run is an error until it is cleared; the others are warnings.
+    Guesses are left out: they are reported with the finding before them.
     """
     return [
         Reading(
@@ -58,12 +59,12 @@ def read_findings(view: Facts) -> Sequence[Reading] | None:
 
 
 def finding_key(finding: Finding) -> str:
-    """Return what tells a finding from the others of a box: the same cause in another run is another one."""
+    """Return the key of a finding within its box; the same cause in another run has another key."""
     return f"{finding.gotcha}:{finding.resource}:{finding.run or ''}"
 
 
 def say_finding(view: Facts, reading: Reading, since: float) -> str:
-    """Give the resource, its reading or its proof, and whose it is."""
+    """Return the text with the resource, its reading or proof, and the run."""
     finding = reading.about
     tail = "cause gone, not saved yet" if finding.cleared else (finding.reading or finding.evidence)
     who = f" · {finding.run}" if finding.run else ""
@@ -71,7 +72,7 @@ def say_finding(view: Facts, reading: Reading, since: float) -> str:
 
 
 def unjudged(view: Facts) -> list[str]:
-    """Return the runs that may be stuck or not: what is known of them is old, and their curves are still being read."""
+    """Return the runs that may be stuck: their data is old, and their curves are not read yet."""
     if view.box.looked or not view.live or view.blind:
         return []
     late = [
@@ -91,11 +92,11 @@ def unjudged(view: Facts) -> list[str]:
 
 
 def read_stalled(view: Facts) -> Sequence[Reading] | None:
-    """Seconds without progress, in parts of what is usual for the run: 30 s, or ten of its steps."""
+    """Return the time without progress, as a multiple of the usual limit: 30 s, or ten steps."""
     found = []
     for queue, cell, run in view.running:
         if run is not None and run.wait is not None:
-            continue  # why it stands still is known, see `read_holding`
+            continue  # the reason is known, see `read_holding`
         if (
             run is not None
             and run.progressed_at is not None
@@ -115,7 +116,7 @@ def read_stalled(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_stalled(view: Facts, reading: Reading, since: float) -> str:
-    """Say at which step it is stuck, for how long, and what is usual."""
+    """Return the text with the step, the duration, and the usual time per step."""
     about: tuple[Cell | None, RunState] = reading.about
     cell, run = about
     per_step = step_time(cell, run) if cell is not None else None
@@ -125,21 +126,24 @@ def say_stalled(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_holding(view: Facts) -> Sequence[Reading] | None:
-    """Runs that stand still with unsaved work in memory, because they cannot save, or their mirror takes no copy."""
+    """Return the runs that wait with unsaved work, because saving or their mirror fails."""
     if not view.live or view.blind:
         return None
     return [Reading(run.name, 1.0, run) for run in held_runs(view.box)]
 
 
 def say_holding(view: Facts, reading: Reading, since: float) -> str:
-    """Say at which step, what would be lost, and when it gives up."""
+    """Return the text with the step, the work at risk, and when the run gives up."""
     run: RunState = reading.about
     assert run.wait is not None
     return f"{run.name} holds at step {run.wait.step:,}: {wait_text(run.wait, view.box.clock_skew, view.now)}"
 
 
 def read_halted(view: Facts) -> Sequence[Reading] | None:
-    """Training processes that a signal has stopped (state T): they hold their GPUs and do nothing."""
+    """Return the training processes stopped by a signal (state T).
+
+    They hold GPUs and do nothing.
+    """
     if view.box.sample is None:
         return None
     moved = {run.name: run.progressed_at for run in view.box.runs}
@@ -161,7 +165,7 @@ def read_halted(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_halted(view: Facts, reading: Reading, since: float) -> str:
-    """Name the process, and what resumes it."""
+    """Return the text with the process, and the command that resumes it."""
     proc: Proc = reading.about
     who = (
         f"{proc.run}, pid {proc.pid}" if proc.run else f"pid {proc.pid} ({short_command(proc.cmd)})"
@@ -171,7 +175,7 @@ def say_halted(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_no_step(view: Facts) -> Sequence[Reading] | None:
-    """Cells that are being run and have logged no step yet."""
+    """Return the running cells that have logged no step yet."""
     found = []
     for queue, cell, run in view.running:
         if (run is None or run.progressed_at is None) and (queue.runner_alive or view.trains):
@@ -183,17 +187,17 @@ def read_no_step(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_no_step(view: Facts, reading: Reading, since: float) -> str:
-    """Say for how long."""
+    """Return the text with the duration."""
     return f"{reading.about.name} has logged no step, {age(view.now - since)} after its start"
 
 
 def read_queue_error(view: Facts) -> Sequence[Reading] | None:
-    """Queues that cannot be read."""
+    """Return the queues that cannot be read."""
     return [Reading(queue.path, 1.0, queue) for queue in view.box.queues if queue.error is not None]
 
 
 def say_queue_error(view: Facts, reading: Reading, since: float) -> str:
-    """Say why."""
+    """Return the text with the error."""
     return f"queue {reading.about.path}: {reading.about.error}"
 
 
@@ -202,19 +206,19 @@ def _cells(view: Facts, state: str) -> list[Cell]:
 
 
 def read_failed(view: Facts) -> Sequence[Reading] | None:
-    """Cells that ended badly."""
+    """Return the failed cells."""
     return [Reading(cell.name, 1.0, cell) for cell in _cells(view, "failed")]
 
 
 def say_failed(view: Facts, reading: Reading, since: float) -> str:
-    """Say how it ended, and why."""
+    """Return the text with the exit status and the reason."""
     cell: Cell = reading.about
     code = cell.signal or ("?" if cell.exit_code is None else f"exit {cell.exit_code}")
     return f"{cell.name} failed, {code}{f': {cell.reason}' if cell.reason else ''}"
 
 
 def read_fast(view: Facts) -> Sequence[Reading] | None:
-    """Cells that are done although they took much less than their like, or did a part of their steps."""
+    """Return the done cells that took much less time than similar ones, or too few steps."""
     runs = None
     found = []
     for cell in _cells(view, "done"):
@@ -232,12 +236,12 @@ def read_fast(view: Facts) -> Sequence[Reading] | None:
 
 
 def _left(view: Facts) -> list[QueueState]:
-    """Queues that are not done and have no runner."""
+    """Return the queues that are not done and have no runner."""
     return [queue for queue in view.box.queues if not queue.runner_alive and not queue.done]
 
 
 def read_interrupted(view: Facts) -> Sequence[Reading] | None:
-    """Cells that were cut off (preempted, killed) but not by a person, with no runner left to continue them."""
+    """Return the cells that were cut off, but not by a person, and have no runner any more."""
     found = []
     over = cells_made_good(view.box)
     for queue in _left(view):
@@ -261,7 +265,7 @@ def read_interrupted(view: Facts) -> Sequence[Reading] | None:
 
 
 def read_waiting(view: Facts) -> Sequence[Reading] | None:
-    """Queues whose cells wait while nothing of it runs, and no runner is there."""
+    """Return the queues with waiting cells, none running, and no runner."""
     found = []
     for queue in _left(view):
         states = [cell.state for cell in queue.cells]
@@ -449,7 +453,7 @@ def prove_copy_failed(view: Facts) -> Iterator[Proof]:
 
 
 def prove_preempted(view: Facts) -> Iterator[Proof]:
-    """Yield the cells that were asked to stop, but not by a person, and have not been resumed."""
+    """Yield the cells that a stop request ended, but not a person's, and that were not resumed."""
     for queue, cell in _cells_of(view):
         if stopped_by_person(cell):
             continue
@@ -458,7 +462,7 @@ def prove_preempted(view: Facts) -> Iterator[Proof]:
 
 
 def prove_killed_by_kernel(view: Facts) -> Iterator[Proof]:
-    """Yield the cells that were killed on a box where the kernel has killed for memory."""
+    """Yield the killed cells and trainings that match an OOM kill by the kernel."""
     yield from _killed(view, by_kernel=True)
 
 
@@ -468,11 +472,11 @@ def prove_killed(view: Facts) -> Iterator[Proof]:
 
 
 RESTARTED_S = 300.0
-"""What the machine's restart ended is seen to be gone within so long of it, by whoever looks then."""
+"""Seconds after a restart within which a training that it ended is noticed to be gone."""
 
 
 def prove_restarted(view: Facts) -> Iterator[Proof]:
-    """Yield cells and found trainings that ran when the machine was restarted and do not run now."""
+    """Yield cells and found trainings that ran when the machine was restarted, and no longer do."""
     boots = [event for event in view.box.events if event.kind == "rebooted"]
     if not boots:
         return
@@ -505,7 +509,10 @@ def _killed(view: Facts, *, by_kernel: bool) -> Iterator[Proof]:
 
 
 def _kernel_killed(view: Facts, cell: Cell) -> bool:
-    """Tell whether the container's counter moved while the cell ran; where nobody saw when, whether it ever did."""
+    """Return whether the OOM counter moved while the cell ran.
+
+    If the times are unknown, whether it ever did.
+    """
     if view.box.sample is None or not view.box.sample.mem.oom_kills:
         return False
     kills = [event.at for event in view.box.events if event.kind == "oom-kill"]
@@ -516,11 +523,16 @@ def _kernel_killed(view: Facts, cell: Cell) -> bool:
 
 
 OOM_NEAR_S = 30.0
-"""A found training that was seen to be gone within so long of a kill by the kernel was most likely its victim."""
+"""A found training that disappeared within this many seconds of an OOM kill was most likely its
+victim.
+"""
 
 
 def _found_killed(view: Facts) -> Iterator[Proof]:
-    """Yield the found trainings that ended when the kernel killed: nobody knows their exit status."""
+    """Yield the found trainings that ended at the time of an OOM kill.
+
+    Their exit status is unknown.
+    """
     kills = [event for event in view.box.events if event.kind == "oom-kill"]
     for run in view.box.found:
         if run.alive or run.ended is None or run.exit_code == 0 or run.outcome == "COMPLETED":
@@ -536,7 +548,7 @@ def _found_killed(view: Facts) -> Iterator[Proof]:
 
 
 def _cells_of(view: Facts) -> Iterator[tuple[QueueState, Cell]]:
-    """Yield the cells that count: not those that a later attempt made good."""
+    """Yield the cells that count, without those that a later attempt has replaced."""
     over = cells_made_good(view.box)
     return (
         (queue, cell)

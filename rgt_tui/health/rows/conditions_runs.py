@@ -1,4 +1,4 @@
-"""Conditions of runs: a loss that is NaN or jumps, progress, checkpoints, and trainings outside any queue."""
+"""Conditions of runs: a loss that is NaN or jumps, progress, checkpoints, and ended trainings."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ from rgt_tui.model import Alert, BoxState, Finding, FoundRun, RunState
 from rgt_tui.profiles import age, how_ended, saved_point, size, stall_after, wait_text
 
 LOOK_BACK = 49
-"""Points that say what is usual."""
+"""Number of earlier points that define what is usual."""
 LEAST = 30
-"""Fewer points say nothing: a short curve has no usual."""
+"""Minimum number of points: a shorter curve has no usual level."""
 NEWEST = 3
-"""So many points in a row must be high: one bad batch is no spike."""
+"""How many points in a row must be high: one bad batch is not a spike."""
 TO_SIGMA = 1.4826
-"""Median absolute deviation to standard deviation, of a normal distribution."""
+"""Factor from median absolute deviation to standard deviation, for a normal distribution."""
 FLOOR = 0.01
-"""Part of the usual loss below which no scatter is believed: a flat curve must not make a spike of a ripple."""
+"""Minimum scatter as a fraction of the usual loss, so that ripples of a flat curve are not spikes.
+"""
 MOST_BAD = 50
 
 
 def runs_of(view: Facts) -> Iterator[RunState]:
-    """Active runs: those of running cells, and those of trainings outside the queues."""
+    """Yield the active runs: those of running cells, and those of trainings outside the queues."""
     for _, _, run in view.running:
         if run is not None:
             yield run
@@ -44,7 +45,7 @@ def runs_of(view: Facts) -> Iterator[RunState]:
 
 
 def attempt_of(run: RunState) -> tuple[list[float], int, int] | None:
-    """Return the losses and where the present attempt begins and ends in them."""
+    """Return the losses, and where the current attempt starts and ends in them."""
     loss = run.series.get("loss")
     if loss is None or not len(loss):
         return None
@@ -53,7 +54,7 @@ def attempt_of(run: RunState) -> tuple[list[float], int, int] | None:
 
 
 def read_nan(view: Facts) -> Sequence[Reading] | None:
-    """How many losses in a row, the newest included, are not finite."""
+    """Return the number of non-finite losses in a row, up to the newest."""
     if view.blind:
         return None
     found = []
@@ -77,7 +78,7 @@ def read_nan(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_nan(view: Facts, reading: Reading, since: float) -> str:
-    """Give the loss, the step, and since how many points."""
+    """Return the text with the loss, the step, and the number of points."""
     run: RunState = reading.about
     many = f", {reading.value:.0f} points in a row" if (reading.value or 0) > 1 else ""
     step = "?" if run.step is None else f"{run.step:,}"
@@ -85,7 +86,7 @@ def say_nan(view: Facts, reading: Reading, since: float) -> str:
 
 
 def end_reading(box: BoxState) -> str | None:
-    """Return which runs have come to their last step: what aborts behind it has lost nothing."""
+    """Return which runs have reached their last step: an abort after it has lost nothing."""
     done = [
         f"{run.name} has reached its last step, {run.total_steps:,}"
         for run in box.runs
@@ -95,7 +96,7 @@ def end_reading(box: BoxState) -> str | None:
 
 
 def read_spike(view: Facts) -> Sequence[Reading] | None:
-    """How far the last losses are above the usual ones, in robust standard deviations."""
+    """Return how far the last losses are above the usual ones, in robust standard deviations."""
     if view.blind:
         return None
     found = []
@@ -112,7 +113,10 @@ def read_spike(view: Facts) -> Sequence[Reading] | None:
 
 
 def spike(usual: Sequence[float], newest: Sequence[float]) -> float | None:
-    """Return by how many robust standard deviations all of `newest` exceed `usual`; None = too few to tell."""
+    """Return by how many robust standard deviations all of `newest` exceed `usual`.
+
+    None = too few.
+    """
     if len(usual) < LEAST or len(newest) < NEWEST:
         return None
     low = min(newest)
@@ -131,7 +135,7 @@ def spike(usual: Sequence[float], newest: Sequence[float]) -> float | None:
 
 
 def say_spike(view: Facts, reading: Reading, since: float) -> str:
-    """Give the loss, and what was usual before."""
+    """Return the text with the loss, and the usual one before."""
     run: RunState = reading.about
     attempt = attempt_of(run)
     assert attempt is not None
@@ -149,16 +153,16 @@ def say_spike(view: Facts, reading: Reading, since: float) -> str:
 
 
 TOLD_S = 86400.0
-"""An end is told for a day; after that nobody waits for it."""
+"""Seconds for which the end of a training is reported."""
 UNKNOWN, FAILED = 1.0, 2.0
 BY_A_PERSON = ("COMPLETED", "CANCELLED")
-"""Slurm's words for an end that is no failure: the one is no news, the other was somebody's wish."""
+"""Slurm's states for an end that is no failure: completed, or cancelled by a person."""
 LONG_S = 900.0
-"""An end that nobody saw, somewhere in so long a time, is told with both of its limits."""
+"""If the end lies in an interval longer than this, both limits are shown."""
 
 
 def read_ended(view: Facts) -> Sequence[Reading] | None:
-    """Found trainings whose processes are gone, except those that Slurm reports as completed."""
+    """Return the found trainings that ended, except those known to have succeeded."""
     out = []
     for run in view.box.found:
         well = run.exit_code == 0 or (run.exit_code is None and run.outcome == "COMPLETED")
@@ -172,9 +176,10 @@ def read_ended(view: Facts) -> Sequence[Reading] | None:
 
 
 def ended_at(box: BoxState, alert: Alert) -> float:
-    """Return when what an alert is about came about: box clock where a training has ended, else that of the client.
+    """Return the time of an alert's event: a training's end (box clock), else the alert's start.
 
-    It is another one when the training has been started again and has ended again, which the alert does not show.
+    The time changes when the training was started again and has ended again, which the alert does
+    not show.
     """
     run = next((run for run in box.found if alert.id == f"ended:{run.name}"), None)
     if run is not None and run.ended is not None:
@@ -183,10 +188,10 @@ def ended_at(box: BoxState, alert: Alert) -> float:
 
 
 def say_ended(view: Facts, reading: Reading, since: float) -> str:
-    """Say when it ended, and what is known of how."""
+    """Return the text with the time of the end, and what is known of the outcome."""
     run: FoundRun = reading.about
     log = f"; its log is {run.log}" if run.log else ""
-    if run.log is not None and run.log.startswith("/proc/"):  # what it held open was a deleted file
+    if run.log is not None and run.log.startswith("/proc/"):  # it is a descriptor of a deleted file
         log = "; its log had been deleted, and is gone"
     when = "" if run.ended is None else f" {age(max(0.0, view.box_now - run.ended))} ago"
     if run.ended is not None and run.seen is not None and run.ended - run.seen > LONG_S:
@@ -379,7 +384,7 @@ def run_of(finding: Finding) -> str | None:
 
 
 def prove_nan(view: Facts) -> Iterator[Proof]:
-    """Yield the running cells, and the runs of no cell, whose newest loss is not finite."""
+    """Yield the running cells, and runs without a cell, whose newest loss is not finite."""
     states = {cell.name: cell.state for cell in view.cells}
     for run in view.box.runs:
         if (

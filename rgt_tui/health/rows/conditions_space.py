@@ -54,7 +54,7 @@ MEMORY = (
 )
 
 FAR = 1e6
-"""Hours to full of what does not grow."""
+"""Hours to full for a mount that does not grow."""
 
 
 def _disks(view: Facts) -> tuple[Disk, ...]:
@@ -65,7 +65,7 @@ def _disks(view: Facts) -> tuple[Disk, ...]:
 
 
 def read_inodes(view: Facts) -> Sequence[Reading] | None:
-    """Percent of the inodes in use, per mount that can be written."""
+    """Return the percentage of used inodes per writable mount."""
     return [
         Reading(disk.mount, inode_pct(disk) if disk.error is None else None, disk)
         for disk in _disks(view)
@@ -74,14 +74,14 @@ def read_inodes(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_inodes(view: Facts, reading: Reading, since: float) -> str:
-    """Give the share and the numbers."""
+    """Return the text with the share and the numbers."""
     disk: Disk = reading.about
     detail = f"{disk.inodes_used or 0:,} of {disk.inodes_total or 0:,}"
     return f"{disk.mount} {pct(reading.value)} of its inodes used ({detail})"
 
 
 def read_bytes(view: Facts) -> Sequence[Reading] | None:
-    """Percent of the bytes in use, per mount that can be written."""
+    """Return the percentage of used bytes per writable mount."""
     return [
         Reading(disk.mount, byte_pct(disk) if disk.error is None else None, disk)
         for disk in _disks(view)
@@ -90,13 +90,13 @@ def read_bytes(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_bytes(view: Facts, reading: Reading, since: float) -> str:
-    """Give the share and what is free."""
+    """Return the text with the share and the free bytes."""
     disk: Disk = reading.about
     return f"{disk.mount} {pct(reading.value)} of its bytes used ({size(disk.bytes_free)} free)"
 
 
 def read_filling(view: Facts) -> Sequence[Reading] | None:
-    """Hours until a mount is full, at the pace of the last half hour."""
+    """Return the hours until a mount is full, at the growth rate of the last half hour."""
     trends = view.memory.trends
     if not trends:
         return None
@@ -112,7 +112,7 @@ def read_filling(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_filling(view: Facts, reading: Reading, since: float) -> str:
-    """Say when, and how much is left."""
+    """Return the text with the time, and how much is left."""
     disk, what, free = reading.about
     left = size(free) if what == "bytes" else f"{free:,} inodes"
     when = age((reading.value or 0.0) * 3600.0)
@@ -128,7 +128,7 @@ def _free_inodes(disk: Disk) -> int | None:
 
 
 def read_mount(view: Facts) -> Sequence[Reading] | None:
-    """Mounts that cannot be read."""
+    """Return the mounts that cannot be read."""
     return [
         Reading(disk.mount, 1.0, disk)
         for disk in _disks(view)
@@ -137,12 +137,12 @@ def read_mount(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_mount(view: Facts, reading: Reading, since: float) -> str:
-    """Say why."""
+    """Return the text with the error."""
     return f"{reading.about.mount} cannot be read: {reading.about.error}"
 
 
 def read_memory(view: Facts) -> Sequence[Reading] | None:
-    """Percent of the container's limit, page cache that can be taken back left out."""
+    """Return the percentage of the container's memory limit in use, without page cache."""
     sample = view.box.sample
     share = memory_pct(sample.mem) if sample is not None else None
     if share is None:
@@ -151,7 +151,7 @@ def read_memory(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_memory(view: Facts, reading: Reading, since: float) -> str:
-    """Give the share and the numbers."""
+    """Return the text with the share and the numbers."""
     assert view.box.sample is not None
     mem = view.box.sample.mem
     used = max(0, (mem.used or 0) - (mem.cache or 0))
@@ -159,7 +159,7 @@ def say_memory(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_oom(view: Facts) -> Sequence[Reading] | None:
-    """How often the kernel has killed: the container's counter and the recorder's events both grow."""
+    """Return the number of OOM kills: the container's counter plus the recorder's events."""
     sample = view.box.sample
     kills = sample.mem.oom_kills if sample is not None else None
     news = view.news
@@ -170,7 +170,7 @@ def read_oom(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_oom(view: Facts, reading: Reading, since: float) -> str:
-    """Say when, and how often in all."""
+    """Return the text with the time, and the total."""
     sample = view.box.sample
     kills = sample.mem.oom_kills if sample is not None else None
     count = "" if kills is None else f" (oom kills {kills})"
@@ -270,7 +270,7 @@ def check_memory(view: Facts) -> Verdict:
 
 
 def mount_short_of(what: str) -> Covered:
-    """Return what names the mount that a finding calls short of `what`."""
+    """Return a function for the mount that a finding calls short of `what`."""
 
     def mount(finding: Finding) -> str | None:
         resource, _, where = finding.resource.partition(" of ")
@@ -282,7 +282,7 @@ def mount_short_of(what: str) -> Covered:
 
 
 def memory_reading(box: BoxState) -> str | None:
-    """Return the kills and the memory of the container now."""
+    """Return the OOM kills and the memory use of the container now."""
     if box.sample is None:
         return None
     mem = box.sample.mem

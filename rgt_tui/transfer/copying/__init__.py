@@ -1,4 +1,4 @@
-"""Pulling, without the network: what a box lists, what is missing here, what to request, and how it is written."""
+"""Pulling, without the network: what a box lists, what is missing, what to request and write."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The agent's list of a box's files: which names are acceptable, and which are refused and why.
+"""The agent's list of a box's files: which names are accepted, and which are refused and why.
 
-The list is text from a box: it may name anything, and never end. Nothing in it decides where this machine writes
-before it has passed here.
+The list is untrusted text: it may contain any name, and be endless. Nothing in it determines where
+this machine writes before it is checked here.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from rgt_tui.transfer.ledger import Stamp
 MOST_FILES = 1_000_000
 MOST_BYTES = 1 << 30
 MOST_REFUSED = 10_000
-"""Names that are kept of what is refused; the rest is counted."""
+"""How many refused names are kept; the rest is counted."""
 LONGEST_NAME, LONGEST_PATH = 255, 4096
-"""Bytes, as Linux and macOS have them."""
+"""Limits in bytes, as on Linux and macOS."""
 PARTS = ".rgt-parts"
 """Directory of unfinished copies, in the destination."""
 SMALL_PART = re.compile(r"\.[0-9a-f]{16}\.rgt-part")
-"""Name of a small copy that is being written, next to its place."""
+"""Name of a small file being written, in the same directory as its final name."""
 CHECKPOINTS = frozenset((".pt", ".pth", ".ckpt", ".safetensors", ".distcp", ".npz", ".h5", ".gguf"))
-"""Ends of names of files that hold something or are damaged."""
+"""Suffixes of files that are never empty unless damaged."""
 TRAINERS_LIST = "manifest.json"
-"""What the trainer writes last into a checkpoint: the size of each of its files."""
+"""The trainer writes it last into a checkpoint; it has the size of each of its files."""
 
 
 class ListingError(Exception):
-    """The list cannot be used; the message says why."""
+    """The list is unusable; the message says why."""
 
 
 class RemoteFile(msgspec.Struct, frozen=True, gc=False):
     """A file that can be pulled."""
 
     path: str
-    """On the box, absolute; bytes that are no UTF-8 as `os.fsdecode` gives them."""
+    """Absolute path on the box; bytes that are not UTF-8 are decoded like `os.fsdecode`."""
     there: Stamp
     device: int
-    """Number of the file system on the box; with the inode of the stamp it tells the file from any other one."""
+    """Device number on the box; with the stamp's inode it identifies the file."""
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """What is not pulled."""
+    """A file that is not pulled."""
 
     path: str
     reason: str
@@ -62,15 +62,15 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     roots: tuple[str, ...]
     files: tuple[RemoteFile, ...]
     refused: tuple[Refused, ...] = ()
-    """What cannot be pulled and may be lost: no proof holds while it is there."""
+    """Entries that cannot be pulled and may be lost: while there are any, no proof is valid."""
     links: tuple[tuple[str, str], ...] = ()
-    """``(path, target)``: named, neither followed nor made anew."""
+    """``(path, target)``: listed, but neither followed nor recreated."""
     uncounted: int = 0
     """How many more were refused, or are links."""
 
     @property
     def bytes(self) -> int:
-        """Of all files."""
+        """Total bytes of all files."""
         return sum(file.there.size for file in self.files)
 
 
@@ -92,11 +92,11 @@ _decode = msgspec.json.Decoder(_Row).decode
 
 
 class ListingReader:
-    """Takes the lines of ``manifest --no-hash``, or of ``results --list``.
+    """Parses the lines of ``manifest --no-hash``, or of ``results --list``.
 
     Args:
-        most_files: More are not held in memory.
-        most_bytes: Nor is more read.
+        most_files: Maximum number of files kept in memory.
+        most_bytes: Maximum bytes of the list.
     """
 
     def __init__(self, most_files: int = MOST_FILES, most_bytes: int = MOST_BYTES) -> None:
@@ -112,10 +112,10 @@ class ListingReader:
         self._rows = self._uncounted = 0
 
     def feed(self, line: bytes) -> None:
-        """Take a line.
+        """Parse a line.
 
         Raises:
-            ListingError: it is none of a list, or the list is too long.
+            ListingError: it is not part of a list, or the list is too long.
         """
         self._bytes_left -= len(line)
         if self._bytes_left < 0:
@@ -183,7 +183,7 @@ class ListingReader:
         """Return what was listed.
 
         Args:
-            folds: The destination takes names for one that differ in case only.
+            folds: The destination's names are case-insensitive.
 
         Raises:
             ListingError: the list was cut off.
@@ -210,7 +210,7 @@ def _name(text: str | None, coded: str | None) -> str | None:
 
 
 def why_not_root(root: str) -> str | None:
-    """Say why nothing below this path of a box can be pulled; None = it can."""
+    """Return why nothing below this path of a box can be pulled; None = it can."""
     if not root.startswith("/"):
         return "not an absolute path"
     if root.rstrip("/"):
@@ -219,7 +219,10 @@ def why_not_root(root: str) -> str | None:
 
 
 def why_not(name: str, stamp: Stamp) -> str | None:
-    """Say why a file, named relative to what was asked for, is refused; None = it is not."""
+    """Return why a file, named relative to the requested path, is refused.
+
+    None = it is accepted.
+    """
     if name.startswith("/"):
         return "is refused: its name is absolute"
     reason = _why_not_parts(name)
@@ -250,7 +253,7 @@ def _why_not_parts(name: str) -> str | None:
 
 
 def beneath(destination: Path, path: str) -> str:
-    """Return where a file of the box goes: its absolute path, below the destination.
+    """Return the local path of a file of the box: its absolute path below the destination.
 
     Raises:
         ListingError: the path is too long here.
@@ -262,9 +265,9 @@ def beneath(destination: Path, path: str) -> str:
 
 
 def apart(files: Iterable[RemoteFile]) -> tuple[tuple[RemoteFile, ...], tuple[Refused, ...]]:
-    """Separate what a destination that does not tell case apart would put on top of each other.
+    """Separate files whose names would collide on a case-insensitive destination.
 
-    None of such files is taken: which of them would survive is chance.
+    None of them is pulled, because chance would decide which one survives.
     """
     by_key: dict[str, list[RemoteFile]] = {}
     for file in files:
@@ -283,7 +286,7 @@ def apart(files: Iterable[RemoteFile]) -> tuple[tuple[RemoteFile, ...], tuple[Re
 
 
 def folds_case(folder: Path) -> bool:
-    """Tell whether a directory takes names for one that differ in case only.
+    """Return whether names in a directory are case-insensitive.
 
     Raises:
         OSError: nothing can be written there.
@@ -305,7 +308,7 @@ class _TrainersList(msgspec.Struct, frozen=True):
 
 
 def size_in_trainers_list(data: bytes, name: str) -> int | None:
-    """Return the size that a checkpoint's own list gives one of its files; None where it gives none."""
+    """Return the size of a file in its checkpoint's own list; None if the list has none."""
     try:
         entry = msgspec.json.decode(data, type=_TrainersList).files.get(name)
     except (ValueError, RecursionError):

@@ -1,6 +1,7 @@
-"""A pull in progress, without the network: which requests each stream sends, and what is done with the answers.
+"""A pull in progress, without the network: which requests to send, and how to handle the answers.
 
-Several streams take requests from one queue. A file that changes, or comes damaged, is taken once more, and then named.
+Several streams take requests from one queue. A file that changes, or arrives damaged, is fetched
+once more and then reported.
 """
 
 from __future__ import annotations
@@ -49,15 +50,19 @@ MOST_WHOLE = 2 * WHOLE_BYTES
 TRIES = 2
 PART = ".rgt-part"
 LANDERS = 6
-"""Threads that write small files where each waits for its own to be on the disk; else one does."""
+"""Threads that write small files if each file is fsynced separately; with a group sync there is
+one.
+"""
 ROWS, ROWS_S = 256, 0.5
-"""The ledger is brought to the disk after so many files, or seconds."""
+"""The ledger is flushed after this many files, or seconds."""
 
 
 CHANGES = "it changes while it is read"
 REPLACED = "it is replaced by another file again and again"
 MOST_REPLACED = 5
-"""A trainer saves by rename: the file that has taken the place is as good, unless that goes on for ever."""
+"""Trainers save by renaming: the file that replaced the listed one is as good, unless that goes on
+forever.
+"""
 DAMAGED = "what came is not what the box says that it holds"
 
 
@@ -65,12 +70,12 @@ Chunk = bytes | memoryview
 
 
 class Kind(enum.Enum):
-    """What is asked of the box."""
+    """What is requested from the box."""
 
     WHOLE = "whole"
     RANGE = "range"
     CHECK = "check"
-    """The hash of a range, to compare with what an earlier run has left."""
+    """The hash of a range, to compare with the data left by an earlier run."""
     HASH = "hash"
     """The hash of the whole file."""
 
@@ -100,13 +105,13 @@ class Task:
         self.again()
 
     def again(self) -> None:
-        """Forget what has come of it."""
+        """Discard what has arrived for it."""
         self.chunks: list[Chunk] = []
         self.got = self.waiting = 0
         self.offset = self.start
 
     def line(self) -> bytes:
-        """Return the request."""
+        """Return the request as a line."""
         path = said(self.copy.step.file.path)
         listed = self.copy.step.file.device, self.copy.stamp.inode
         if self.kind is Kind.WHOLE and not path.startswith(CODED):
@@ -132,7 +137,7 @@ class Task:
 
     @property
     def most(self) -> int | None:
-        """How many bytes the answer may have; None = it has none."""
+        """Maximum bytes of the answer's data; None = no data."""
         whole = MOST_WHOLE if self.kind is Kind.WHOLE else self.end - self.start
         if self.kind in HASHES:
             return None
@@ -140,7 +145,7 @@ class Task:
 
 
 class Copy:
-    """The state of one file under way."""
+    """The state of one file in progress."""
 
     __slots__ = (
         "asked", "counted", "moved", "open", "part", "replaced", "sha256", "stamp", "step", "stream", "tries", "why",
@@ -149,31 +154,33 @@ class Copy:
     def __init__(self, step: Step) -> None:
         self.step = step
         self.stamp = step.file.there
-        """As the box has it, by the last that it told."""
+        """The box's stamp of the file, by the newest answer."""
         self.tries = 1
         self.open = 0
-        """Requests that are not answered, or whose answers are not written."""
+        """Requests that are unanswered, or whose answers are not written yet."""
         self.part: PartFile | None = None
         self.sha256: str | None = None
         self.moved: Stamp | None = None
-        """Another stamp was seen meanwhile."""
+        """The newest differing stamp."""
         self.replaced = 0
-        """How often another file had taken its place before a byte of it was sent."""
+        """How often another file had replaced it before a byte of it was sent."""
         self.why = ""
         """Why this try cannot succeed."""
         self.stream: object = None
-        """Who asks for its ranges one after the other, so that the box hashes the whole as it sends it."""
+        """The stream that requests its ranges in order, so that the box can hash the whole while
+        sending it.
+        """
         self.asked = False
-        """The hash of the whole is asked for by itself."""
+        """The hash of the whole is requested separately."""
         self.counted = 0
 
 
 class Workers:
-    """Threads that do what they are given; one alone does it in its order.
+    """Threads that run work items; a single thread runs them in order.
 
     Args:
-        name: Of the threads.
-        count: How many.
+        name: Name of the threads.
+        count: Number of threads.
     """
 
     def __init__(self, name: str, count: int) -> None:
@@ -186,7 +193,7 @@ class Workers:
             thread.start()
 
     def put(self, work: Callable[[], None]) -> None:
-        """Have something done; it raises nothing."""
+        """Queue a work item, which must not raise."""
         self._queue.put(work)
 
     def _run(self) -> None:
@@ -194,7 +201,7 @@ class Workers:
             work()
 
     def close(self) -> None:
-        """Wait until all is done, and end the threads."""
+        """Wait until all work is done, and end the threads."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
@@ -206,13 +213,13 @@ def _is_plain(step: Step) -> bool:
 
 
 class Fetcher:
-    """Carries a plan out.
+    """Carries out a plan.
 
     Args:
         plan: What to do.
-        ledger: Where each file that has landed is written down.
-        destination: Where to.
-        instance: What the provider calls the machine.
+        ledger: Records each finished file.
+        destination: Local directory.
+        instance: The provider's id of the machine.
         news: Called, from any thread, when there may be new requests, or all is done.
     """
 
@@ -222,9 +229,9 @@ class Fetcher:
         self.landed: list[FileRow] = []
         self.problems: list[Refused] = []
         self.notes: list[Refused] = []
-        """What landed beside something else, and where."""
+        """Files that were saved under another name, and their place."""
         self.folders: set[str] = set()
-        """Those that were made, or written to."""
+        """Directories that were made, or written to."""
         self.failure: Exception | None = None
         self._plan, self._ledger, self.destination, self._instance = (
             plan,
@@ -249,29 +256,31 @@ class Fetcher:
         self._group = group_sync(destination)
         self._publisher = Gatherer(self._publish)
         self.together = self._group is not None
-        """Small files are brought to the disk together: to land one waits for no disk."""
+        """Small files are flushed together: writing one does not wait for the disk."""
         self.turn = threading.Lock()
-        """Held by whoever lands small files, or gives them their names: two threads that do so at once wait for the
-        interpreter at each of their calls, and that costs more than the calls."""
+        """Lock for writing and renaming small files. Two threads doing so at once would wait for
+        the interpreter at each call, which costs more than the calls.
+        """
         self.landers = Workers("land", 1 if self.together else LANDERS)
 
-    # What the streams ask.
+    # Called by the streams.
 
     @property
     def finished(self) -> bool:
-        """Nothing is left to request, or nothing can continue."""
+        """Whether nothing is left to request, or nothing can continue."""
         return self.failure is not None or self._left == 0
 
     @property
     def came_bytes(self) -> int:
-        """How many bytes have arrived so far."""
+        """Bytes received so far."""
         return self._came
 
     def take(self, stream: object = None) -> Task | None:
         """Return the next request; None = none is due now.
 
         Args:
-            stream: Who asks. It gets a file of its own as long as there is one, and helps with another's after that.
+            stream: The caller. It gets a file of its own as long as there is one, and then helps
+                with others.
         """
         with self._lock:
             if (
@@ -299,7 +308,10 @@ class Fetcher:
             return task
 
     def _plain(self, step: Step) -> Task:
-        """Return the only request for a small file that nothing stands in the way of: there may be thousands."""
+        """Return the only request for a small file without obstacles.
+
+        Fast, as there may be thousands.
+        """
         copy = Copy(step)
         copy.open = 1
         task = Task(copy, Kind.WHOLE, 0, copy.stamp.size)
@@ -309,7 +321,7 @@ class Fetcher:
         return task
 
     def _next(self, stream: object) -> Copy | None:
-        """Return the file whose request is the next."""
+        """Return the file with the next request."""
         while self.failure is None:
             for copy in self._ready:
                 if copy.stream is None or copy.stream is stream:
@@ -325,12 +337,12 @@ class Fetcher:
         return None
 
     def _ask_hash(self, copy: Copy) -> None:
-        """Ask for the hash of the whole: no stream sends all of it in its order."""
+        """Request the hash of the whole, because no single stream sends all of it in order."""
         copy.asked = True
         self._ask(copy, [Task(copy, Kind.HASH, 0, copy.stamp.size)], first=True)
 
     def give_back(self, tasks: Sequence[Task]) -> None:
-        """Take requests back whose stream was lost."""
+        """Return the requests of a lost stream to the queue."""
         broken: set[Copy] = set()
         with self._lock:
             for task in reversed(tasks):
@@ -342,7 +354,7 @@ class Fetcher:
                 if not copy.why:
                     self._ready.setdefault(copy, deque()).appendleft(task)
                     if task.kind is Kind.RANGE and task.start == 0:
-                        copy.stream = None  # from the beginning on, by whoever takes it
+                        copy.stream = None  # the next stream that takes it reads from the beginning
                     elif task.kind is Kind.RANGE:
                         broken.add(copy)
             for copy in broken:
@@ -354,13 +366,13 @@ class Fetcher:
         self._news()
 
     def fail(self, error: Exception) -> None:
-        """End it all."""
+        """Stop everything with an error."""
         with self._lock:
             self.failure = self.failure or error
         self._news()
 
     def progress(self, phase: str = "pulling") -> PullProgress:
-        """Return how far it is."""
+        """Return the current progress."""
         rate = self._rate.at(time.monotonic(), self._came)
         done = max(0, min(self._done_bytes, self._plan.bytes))
         return PullProgress(
@@ -376,7 +388,7 @@ class Fetcher:
         )
 
     def close(self) -> None:
-        """Write down what has landed, wait for the threads.
+        """Write the finished files to the ledger and wait for the threads.
 
         Raises:
             LedgerError: the ledger cannot be written.
@@ -391,24 +403,24 @@ class Fetcher:
             self._group = None
         self._write_rows()
 
-    # What the answers do; each may be called from a thread.
+    # Handle answers; each method may be called from a thread.
 
     def came(self, task: Task, count: int) -> None:
-        """Count bytes that have come."""
+        """Count received bytes."""
         with self._lock:
             self._came += count
         task.got += count
         self._count(task.copy, count)
 
     def head(self, task: Task, head: Head) -> None:
-        """Look at the beginning of an answer."""
+        """Check the header of an answer."""
         copy = task.copy
         if head.stamp == copy.stamp:
             if task.kind is Kind.WHOLE and head.n != copy.stamp.size:
                 raise StreamError(f"{head.n} bytes announced of a file of {copy.stamp.size}")
             return
         if task.kind is Kind.WHOLE and head.n == head.stamp.size:
-            with self._lock:  # nothing has been taken of it yet: the new one is as good
+            with self._lock:  # nothing has been written of it yet, so the new version can be used
                 self._count(copy, copy.stamp.size - head.stamp.size)
                 copy.stamp = head.stamp
         else:
@@ -424,7 +436,10 @@ class Fetcher:
         task.offset = part.write(task.offset, chunks)
 
     def land(self, task: Task, piece: memoryview) -> None:
-        """Write bytes of a range now, and have them hashed from memory; `hashed` tells when that is done."""
+        """Write bytes of a range now, and queue hashing them from memory.
+
+        `hashed` tells when that is done.
+        """
         part, offset = task.copy.part, task.offset
         try:
             self.write(task, (piece,))
@@ -437,11 +452,11 @@ class Fetcher:
             self._hasher.put(partial(part.hash_piece, task.start, offset, piece))
 
     def hashed(self, then: Callable[[], None]) -> None:
-        """Have something done when all that has landed by now is hashed."""
+        """Call `then` once everything written so far is hashed."""
         self._hasher.put(then)
 
     def end(self, tail: Tail, task: Task, chunks: Sequence[Chunk]) -> None:
-        """Take the end of an answer."""
+        """Handle the end of an answer."""
         copy = task.copy
         try:
             self._end(tail, task, chunks)
@@ -476,7 +491,10 @@ class Fetcher:
             self._hashed(copy, tail)
 
     def _ran(self, copy: Copy, tail: Tail) -> None:
-        """Take the hash that the box has made of the whole while it sent it; ask for it where it could not."""
+        """Use the hash that the box computed while sending the whole.
+
+        Request it if there is none.
+        """
         with self._lock:
             if copy.sha256 is None and not copy.asked:
                 if tail.sha256 is not None:
@@ -485,7 +503,7 @@ class Fetcher:
                     self._ask_hash(copy)
 
     def refused(self, answer: Failed, task: Task, _: Sequence[Chunk]) -> None:
-        """Take the box's word that it cannot read a file, or that another one has taken its place."""
+        """Handle the box's report that it cannot read a file, or that another one replaced it."""
         copy = task.copy
         if answer.stamp is None:
             self._spoil(copy, f"the box cannot read it: {answer.error}", last=True)
@@ -496,7 +514,7 @@ class Fetcher:
             self._spoil(copy, REPLACED, last=copy.replaced >= MOST_REPLACED)
         self._answered(copy)
 
-    # One file.
+    # Steps of one file.
 
     def _begin(self, copy: Copy, *, tell: bool = True) -> None:
         size = copy.stamp.size
@@ -528,7 +546,7 @@ class Fetcher:
     def _ask(
         self, copy: Copy, tasks: list[Task], *, first: bool = False, tell: bool = True
     ) -> None:
-        """Make requests due; who asks for them at once himself need not be told."""
+        """Queue requests. A caller that takes them at once needs no notification (`tell`)."""
         with self._lock:
             copy.open += len(tasks)
             ready = self._ready.setdefault(copy, deque())
@@ -540,7 +558,7 @@ class Fetcher:
             self._news()
 
     def _seen(self, copy: Copy, stamp: Stamp) -> None:
-        """Compare a stamp with the one that the file had; growth is borne with in the last try."""
+        """Compare a stamp with the file's earlier one; growth is tolerated in the last try."""
         if stamp == copy.stamp:
             return
         copy.moved = stamp
@@ -608,7 +626,8 @@ class Fetcher:
         if digest != tail.sha256:
             self._spoil(copy, DAMAGED)
             return
-        # Beside its place: threads that make files in one directory wait for each other.
+        # In the final directory: threads that create files in one directory would wait for each
+        # other.
         local = copy.step.local
         part = f"{self._folder(local)}/.{hashlib.sha256(os.fsencode(local)).hexdigest()[:16]}{PART}"
         if write_part(part, chunks, copy.stamp.mtime_ns, self._group):
@@ -618,7 +637,7 @@ class Fetcher:
             self._publisher.put((copy, part, digest))
 
     def _publish(self, some: list[tuple[Copy, str, str]]) -> None:
-        """Bring small files to the disk together, and give them their names; also what came before a failure."""
+        """Flush small files together and rename them, including those written before a failure."""
         copy = some[0][0]
         try:
             assert self._group is not None
@@ -646,7 +665,7 @@ class Fetcher:
         if copy.part is not None:
             copy.sha256 = tail.sha256
             return
-        # Something of its size stands at its place: is it that?
+        # A file of the same size already has its name: compare the hashes.
         local = copy.step.local
         try:
             digest, stamp = sha256_of(Path(local))
@@ -660,7 +679,7 @@ class Fetcher:
             self._begin(copy)
 
     def _folder(self, local: str) -> str:
-        """Return the directory of a copy, and make it."""
+        """Return the directory of a copy, creating it if needed."""
         folder = local.rpartition("/")[0]
         if folder not in self.folders:
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -698,7 +717,10 @@ class Fetcher:
         self._over()
 
     def _write_due(self) -> None:
-        """Write down what has landed, if it is enough or some time ago; nobody whose turn it is waits for that."""
+        """Flush finished files to the ledger if there are enough or enough time has passed.
+
+        It runs outside of `turn`, so that no other thread waits for it.
+        """
         if len(self._rows) >= ROWS or (self._rows and time.monotonic() - self._written_at > ROWS_S):
             self._write_rows()
 
@@ -737,7 +759,7 @@ class Fetcher:
 
 
 def empty_but_listed(rows: Iterable[FileRow]) -> tuple[Refused, ...]:
-    """Return the copies of 0 bytes for which the trainer's list next to them gives a size."""
+    """Return the copies of 0 bytes whose trainer's list, in the same directory, states a size."""
     found = []
     for row in rows:
         if row.there.size:

@@ -1,7 +1,10 @@
-"""Writes a box's bytes to local files: to a temporary file, flushed, renamed; a good copy is never replaced.
+"""Writes a box's bytes to local files: temporary file, flush, rename.
 
-A copy takes its name only when all of it is on the disk. What stands at that name already gives way to a file of
-which it is the beginning, or it is moved beside; else the new one lands beside. Both are there afterwards.
+A good copy is never replaced.
+
+A copy gets its name only when it is completely on disk. An existing file with that name is replaced
+if it is a prefix of the new one. Otherwise one of the two is renamed, so that both exist
+afterwards.
 """
 
 from __future__ import annotations
@@ -32,24 +35,29 @@ OF_ONE = (
     errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL,
     errno.EACCES, errno.EPERM, errno.ELOOP, errno.EFBIG,
 )  # fmt: skip
-"""What concerns one file, and not all that come after it."""
+"""Errors that concern one file, not all later ones."""
 READ_BYTES = 1 << 20
-"""Read back at once: memory that is used again costs no page faults."""
+"""Block size for reading back: reusing the memory avoids page faults."""
 SAYS_SO = 5, 8
-"""From this Linux on `syncfs` reports what could not be written since its descriptor was opened."""
+"""From this Linux version on, `syncfs` reports write errors since its descriptor was opened."""
 LOCAL_FILE_SYSTEMS = frozenset(("ext2", "ext3", "ext4", "xfs", "f2fs", "tmpfs"))
-"""Not FUSE, whose server is not told; nor a network's."""
+"""File systems where `syncfs` is complete. Not FUSE, whose server is not notified, nor network file
+systems.
+"""
 MOST_FLUSHED = 512
-"""Files that are brought to the disk, and take their names, together."""
+"""Maximum number of files that are flushed and renamed together."""
 T = TypeVar("T")
 
 
 class LandingFailed(Exception):
-    """This machine cannot take what comes; the message names the file and says why. Nothing that was taken is lost."""
+    """This machine cannot store the data; the message has the file and the reason.
+
+    Finished files are kept.
+    """
 
 
 def failed(path: str, needed: int, destination: Path, error: OSError) -> LandingFailed:
-    """Return the message for a file of the box that could not be written."""
+    """Return the error for a file of the box that could not be written."""
     if error.errno in FULL:
         return LandingFailed(
             f"the disk under {destination} is full: {path} needs {needed:,} bytes, {room(destination)} are free; make "
@@ -69,7 +77,10 @@ def failed(path: str, needed: int, destination: Path, error: OSError) -> Landing
 
 
 def _file_in_the_path(error: OSError) -> str | None:
-    """Return the regular file that is where a directory has to be made; None where something else went wrong."""
+    """Return the regular file in place of a directory that must be created.
+
+    None = another problem.
+    """
     if error.errno not in (errno.ENOTDIR, errno.EEXIST) or not error.filename:
         return None
     path = Path(error.filename)
@@ -77,7 +88,7 @@ def _file_in_the_path(error: OSError) -> str | None:
         try:
             found = candidate.lstat()
         except OSError:
-            continue  # below a file nothing can be there
+            continue  # a path below a file cannot exist
         if stat.S_ISREG(found.st_mode):
             return str(candidate)
         return None
@@ -85,7 +96,7 @@ def _file_in_the_path(error: OSError) -> str | None:
 
 
 def room(folder: Path) -> str:
-    """Return how many bytes are free, in words."""
+    """Return the free bytes as text."""
     try:
         return f"{shutil.disk_usage(folder).free:,} bytes"
     except OSError:
@@ -93,11 +104,11 @@ def room(folder: Path) -> str:
 
 
 class PartFile:
-    """The unfinished copy of one file. Its ranges may come in any order.
+    """The unfinished copy of one file. Its ranges may arrive in any order.
 
     Args:
         path: Where it is kept.
-        size: How many bytes it shall have; what is beyond that is cut off.
+        size: Its final size; longer leftovers are truncated.
 
     Raises:
         OSError: it cannot be opened, or another pull writes to it.
@@ -113,7 +124,7 @@ class PartFile:
             os.close(self._fd)
             raise OSError(errno.EBUSY, "another rgt writes to it right now", path) from None
         except OSError:
-            pass  # no locks on this file system
+            pass  # this file system has no locks
         self.present = os.fstat(self._fd).st_size
         if self.present > size:
             os.ftruncate(self._fd, size)
@@ -127,8 +138,8 @@ class PartFile:
         self._buffer = bytearray(READ_BYTES)
 
     def write(self, offset: int, chunks: Sequence[bytes | memoryview]) -> int:
-        """Write bytes; return the offset behind them."""
-        for at in range(0, len(chunks), 512):  # IOV_MAX
+        """Write bytes; return the offset after them."""
+        for at in range(0, len(chunks), 512):  # IOV_MAX is 1024
             some = chunks[at : at + 512]
             left = sum(map(len, some))
             wrote = os.pwritev(self._fd, some, offset)
@@ -140,21 +151,23 @@ class PartFile:
         return offset
 
     def sha256(self, start: int, end: int) -> str:
-        """Return the hash of a range that was written, by now or by a pull before this one."""
+        """Return the hash of a range written by this or an earlier pull."""
         found = hashlib.sha256()
         self._read(found, start, end, bytearray(READ_BYTES))
         return found.hexdigest()
 
     def has(self, start: int, end: int) -> None:
-        """Note that a range is good."""
+        """Mark a range as good."""
         self._done[start] = end
 
     def hash_piece(self, start: int, offset: int, piece: memoryview) -> None:
-        """Hash bytes that were written, while they are in memory still, if it is their turn; as `hash_on`.
+        """Hash written bytes that are still in memory, if they are next in order.
+
+        Same thread as `hash_on`.
 
         Args:
-            start: Where their range begins.
-            offset: Where they begin themselves.
+            start: Start of their range.
+            offset: Their own offset.
             piece: The bytes.
         """
         if offset != self._hashed:
@@ -165,28 +178,31 @@ class PartFile:
         self._hashed += len(piece)
 
     def unhash(self, start: int) -> None:
-        """Forget what was hashed of a range that broke off: it comes anew, and may be other bytes; as `hash_on`."""
+        """Undo the hashing of an interrupted range, which is sent again and may differ.
+
+        Must run in the same thread as `hash_on`.
+        """
         if self._hashed <= start:
             return
         at, before = self._mark
         if at == start:
             self._hash, self._hashed = before, start
-        else:  # another stream has gone on behind it: all of it is read back
+        else:  # a later range is hashed already: read everything back
             self._hash = hashlib.sha256()
             self._hashed = self._next = 0
 
     def hash_on(self) -> None:
-        """Hash what is good behind what was hashed; only one thread at a time."""
+        """Hash the good ranges that follow the hashed part; only one thread at a time."""
         while (end := self._done.get(self._next)) is not None:
             self._read(self._hash, self._hashed, end, self._buffer)
             if hasattr(os, "posix_fadvise"):
-                # It begins to be written now, or the last fsync would wait for all of it.
+                # Start the write-back now, else the final fsync would wait for everything.
                 os.posix_fadvise(self._fd, self._next, end - self._next, os.POSIX_FADV_DONTNEED)
             self._next = end
             self._hashed = max(self._hashed, end)
 
     def digest(self) -> str | None:
-        """Return the hash of the whole; None while it is not whole."""
+        """Return the hash of the whole; None if it is incomplete."""
         if self._hashed == self._size:
             return self._hash.hexdigest()
         return None
@@ -200,13 +216,14 @@ class PartFile:
             start += count
 
     def sync(self) -> None:
-        """Bring it to the disk."""
+        """Flush it to disk."""
         os.fsync(self._fd)
 
     def close(self) -> None:
-        """Close it; the file stays."""
+        """Close it; the file remains."""
         with contextlib.suppress(OSError):
-            # A process that is just being started elsewhere has every descriptor till its exec: it locks nothing.
+            # A process being forked elsewhere holds every descriptor until its exec, which would
+            # keep the lock.
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)
 
@@ -217,13 +234,15 @@ class Landed(msgspec.Struct, frozen=True, gc=False):
     local: str
     stamp: Stamp
     note: str | None = None
-    """What else stands there now, in words."""
+    """Why it has another name, or what was kept, as text."""
 
 
 def write_part(
     path: str, chunks: Sequence[bytes | memoryview], mtime_ns: int, group: GroupSync | None = None
 ) -> bool:
-    """Write a small file aside, and bring it to the disk, unless the group does so later; tell whether it is there.
+    """Write a small file under a temporary name.
+
+    Return whether it was fsynced, else the group does it.
 
     Raises:
         OSError: it cannot be written.
@@ -245,7 +264,7 @@ def write_part(
 
 
 def dated(target: int | str, mtime_ns: int) -> None:
-    """Give a copy the time of its original, where this machine can hold it."""
+    """Set a copy's mtime to that of its original, if this machine supports it."""
     try:  # noqa: SIM105 (what `suppress` costs is a third of the call, and there may be thousands)
         os.utime(target, ns=(mtime_ns, mtime_ns))
     except (OSError, OverflowError):
@@ -253,17 +272,17 @@ def dated(target: int | str, mtime_ns: int) -> None:
 
 
 def settle(part: str, local: str, sha256: str, there: Stamp, known: FileRow | None) -> Landed:
-    """Give a finished copy its name, or one next to it; a good file that is already there is always kept.
+    """Give a finished copy its name, or a similar one. An existing good file is always kept.
 
     Args:
-        part: The finished copy, on the disk.
-        local: The name that it shall have; its directory is there.
-        sha256: Of it.
-        there: Of the file on the box.
-        known: What the ledger says of a copy at that name.
+        part: The finished copy, on disk.
+        local: The name that it should get; its directory exists.
+        sha256: Its hash.
+        there: Stamp of the file on the box.
+        known: The ledger's row of a copy with that name.
 
     Raises:
-        OSError: it cannot be renamed, or what stands there cannot be read.
+        OSError: it cannot be renamed, or the existing file cannot be read.
     """
     note = None
     try:
@@ -302,12 +321,15 @@ def _beside_a_file(
 
 
 def _newer(there: Stamp, before: Stamp) -> bool:
-    """Tell whether a file of the box was written later, and is not shorter: neither cut off nor an older one."""
+    """Return whether a file of the box is newer and not shorter than the one pulled before."""
     return there.mtime_ns > before.mtime_ns and there.size >= before.size
 
 
 def beside(local: str, sha256: str) -> str:
-    """Return the name for another version of a file: with the same ending, by which programs know it."""
+    """Return the name for another version of a file.
+
+    It keeps the suffix by which programs recognise it.
+    """
     path = Path(local)
     end = os.fsencode(f".rgt-{sha256[:12]}{path.suffix}")
     return str(path.with_name(os.fsdecode(os.fsencode(path.stem)[: LONGEST_NAME - len(end)] + end)))
@@ -320,13 +342,12 @@ def _move(source: str, target: str) -> str:
 
 # Flushes many small files to disk at once: one `syncfs` costs less than an fsync for each.
 #
-# It is used only where it says so when a write has failed: a local file system that is known here, on a Linux
-# from 5.8 on (https://man7.org/linux/man-pages/man2/syncfs.2.html). Everywhere else each file is synced by
-# itself.
+# Used only where it reports write errors: on known local file systems, on Linux 5.8 or later
+# (https://man7.org/linux/man-pages/man2/syncfs.2.html). Elsewhere each file is fsynced separately.
 
 
 class GroupSync:
-    """Brings everything that was written to one file system to the disk.
+    """Flushes everything that was written to one file system.
 
     Args:
         folder: A directory of it.
@@ -336,7 +357,7 @@ class GroupSync:
     """
 
     def __init__(self, folder: Path) -> None:
-        import ctypes  # here: only a pull needs it
+        import ctypes  # imported here because only a pull needs it
 
         self._call = ctypes.CDLL(None, use_errno=True).syncfs
         self._errno = ctypes.get_errno
@@ -344,11 +365,14 @@ class GroupSync:
         self._device = os.fstat(self._fd).st_dev
 
     def covers(self, fd: int) -> bool:
-        """Tell whether an open file is on this file system: another one may be mounted, or linked to, below."""
+        """Return whether an open file is on this file system.
+
+        A subdirectory may be a mount or link.
+        """
         return os.fstat(fd).st_dev == self._device
 
     def sync(self) -> None:
-        """Wait until all is on the disk that was written before.
+        """Wait until everything written before is on disk.
 
         Raises:
             OSError: some of it could not be written.
@@ -363,7 +387,7 @@ class GroupSync:
 
 
 def group_sync(folder: Path) -> GroupSync | None:
-    """Return what syncs the file system of a directory; None where each file has to be synced by itself."""
+    """Return a group sync for a directory's file system; None if each file needs its own fsync."""
     if sys.platform != "linux" or _version(os.uname().release) < SAYS_SO:
         return None
     try:
@@ -371,13 +395,16 @@ def group_sync(folder: Path) -> GroupSync | None:
         mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
         if file_system(mounts, os.major(found), os.minor(found)) in LOCAL_FILE_SYSTEMS:
             return GroupSync(folder)
-    except (OSError, AttributeError):  # no such call in this C library
+    except (OSError, AttributeError):  # the C library lacks this call
         pass
     return None
 
 
 def file_system(mounts: str, major: int, minor: int) -> str:
-    """Return the type of the file system with these numbers, as ``/proc/self/mountinfo`` has it; "" = not known."""
+    """Return the type of the file system with these numbers in ``/proc/self/mountinfo``.
+
+    "" = unknown.
+    """
     for line in mounts.splitlines():
         words = line.split()
         if words[2:3] == [f"{major}:{minor}"] and "-" in words:
@@ -390,10 +417,10 @@ def _version(release: str) -> tuple[int, ...]:
 
 
 class Gatherer(Generic[T]):
-    """A thread that does what has gathered while it did what had gathered before.
+    """A thread that processes items in batches: those that arrived during the previous batch.
 
     Args:
-        work: What it does with it, in its order; it raises nothing.
+        work: Called with each batch, in order; it must not raise.
     """
 
     def __init__(self, work: Callable[[list[T]], None]) -> None:
@@ -403,7 +430,7 @@ class Gatherer(Generic[T]):
         self._thread.start()
 
     def put(self, item: T) -> None:
-        """Add something."""
+        """Add an item."""
         self._queue.put(item)
 
     def _run(self) -> None:
@@ -419,6 +446,6 @@ class Gatherer(Generic[T]):
             self._work(some)
 
     def close(self) -> None:
-        """Wait until all is done, and end the thread."""
+        """Wait until everything is processed, and end the thread."""
         self._queue.put(None)
         self._thread.join()

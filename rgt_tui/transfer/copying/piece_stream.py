@@ -1,6 +1,8 @@
-"""Parses the answers of the agent's ``send`` as they arrive: headers, raw bytes, ends. None of it is trusted.
+"""Parses the answers of the agent's ``send`` as they arrive: headers, raw bytes, ends.
 
-Only what was asked for is taken, in the order in which it was asked for, and not a byte more.
+Untrusted input.
+
+Only requested data is accepted, in the order of the requests, and not a byte more.
 """
 
 from __future__ import annotations
@@ -15,16 +17,16 @@ from rgt_tui.transfer.ledger import Stamp
 
 LONGEST_LINE = 64 << 10
 MOST_GREETING = 1 << 20
-"""Bytes that a login shell may print before the agent speaks."""
+"""Maximum bytes that a login shell may print before the agent's first record."""
 _BEGINS = b'{"'
 
 
 class StreamError(Exception):
-    """What came is not what the agent sends."""
+    """The input is not what the agent sends."""
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
-    """So many bytes of a file follow."""
+    """`n` bytes of a file follow."""
 
     id: int
     n: int
@@ -32,7 +34,7 @@ class Head(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tail(msgspec.Struct, frozen=True, gc=False):
-    """That was all of an answer."""
+    """The end of an answer."""
 
     id: int
     stamp: Stamp
@@ -47,12 +49,12 @@ class Busy(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The box cannot read it."""
+    """The box cannot read the file."""
 
     id: int
     error: str
     stamp: Stamp | None = None
-    """Of the file that has taken its place, if it can be requested instead."""
+    """Stamp of the file that has replaced it, if it can be requested instead."""
 
 
 class _Answer(msgspec.Struct, frozen=True, gc=False):
@@ -69,10 +71,10 @@ Piece = Head | Tail | Busy | Failed | bytes | memoryview
 
 
 class PieceDecoder:
-    """Turns what one stream delivers into pieces.
+    """Splits the input of one stream into pieces.
 
     Attributes:
-        expected: Id of each request, and how many bytes its answer may have at most; None = none at all.
+        expected: Id of each request, and the maximum bytes of its answer; None = no data.
     """
 
     def __init__(self) -> None:
@@ -84,18 +86,18 @@ class PieceDecoder:
 
     @property
     def left(self) -> int:
-        """How many bytes of a file are still to come in the answer under way."""
+        """Bytes of file data still to come in the current answer."""
         return self._left
 
     def feed(self, data: bytes | bytearray, count: int | None = None) -> Iterator[Piece]:
-        """Yield what `data` completes; bytes of a file as they arrive.
+        """Yield the pieces that `data` completes; file data as it arrives.
 
         Args:
-            data: What has come. Of a `bytearray` no byte is copied: pieces are views of it.
-            count: How many bytes of it have come; None = all.
+            data: The input. Pieces of a `bytearray` are views of it, without a copy.
+            count: How many bytes of it are valid; None = all.
 
         Raises:
-            StreamError: it is no answer to what was asked.
+            StreamError: it does not answer a request.
         """
         at, end = 0, len(data) if count is None else count
         source = memoryview(data) if isinstance(data, bytearray) else data

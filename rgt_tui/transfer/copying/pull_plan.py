@@ -1,4 +1,4 @@
-"""The plan of a pull and its progress: which copies are good, which to compare or fetch, and in what pieces."""
+"""The plan of a pull and its progress: which copies are good, what to fetch, and in what pieces."""
 
 from __future__ import annotations
 
@@ -27,27 +27,28 @@ from rgt_tui.transfer.copying.box_listing import (
 from rgt_tui.transfer.ledger import FileRow, Ledger, Stamp, sha256_of
 
 WHOLE_BYTES = 2 << 20
-"""A file up to this comes in one piece, with its hash; it is not resumed but sent anew."""
+"""A file up to this size is sent in one piece, with its hash; it is never resumed but sent again.
+"""
 RANGE_BYTES = 8 << 20
-"""Of a larger one: so much is lost when the connection breaks."""
+"""Size of the ranges of larger files, and so the maximum lost when the connection breaks."""
 LEFT_S = 3600.0
-"""A small copy that was not finished and is older belongs to no pull that is at work."""
+"""An unfinished small copy older than this many seconds does not belong to a running pull."""
 
 
 class Course(enum.StrEnum):
-    """How a file of the box that has no verified copy here yet will be fetched."""
+    """How to fetch a file of the box that has no verified copy here yet."""
 
     COMPARE = "compare"
-    """Something of its size stands at its place, and may be it."""
+    """A file of the same size has its name, and may be the same."""
     FETCH = "fetch"
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
-    """One file of the box, and where it goes."""
+    """One file of the box, and its destination."""
 
     file: RemoteFile
     local: str
-    """Where it goes, unless something that is not to be replaced stands there."""
+    """The destination, unless a file that must be kept has that name."""
     course: Course
 
 
@@ -55,39 +56,38 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What a pull does."""
 
     steps: tuple[Step, ...]
-    """That which is not the same, the small files of one directory together."""
+    """Files without a good copy, the small files of one directory together."""
     same: tuple[FileRow, ...]
     refused: tuple[Refused, ...]
     bytes: int = 0
-    """Of the steps."""
+    """Total bytes of the steps."""
     present: int = 0
-    """Of those, bytes that stand in unfinished copies already, if they prove good."""
+    """How many of those bytes unfinished copies have already, if they prove good."""
 
     @property
     def needed(self) -> int:
-        """Bytes that the destination must have room for."""
+        """Free bytes that the destination needs."""
         return max(0, self.bytes - self.present)
 
 
 def part_path(destination: Path, path: str) -> str:
-    """Return where the unfinished copy of a large file of the box is kept."""
+    """Return the path of the unfinished copy of a large file of the box."""
     return f"{parts_folder(destination)}/{hashlib.sha256(os.fsencode(path)).hexdigest()[:40]}"
 
 
 def parts_folder(destination: Path) -> Path:
-    """Return where unfinished copies are kept."""
+    """Return the directory of unfinished copies."""
     return destination / PARTS
 
 
 def remove_left_parts(destination: Path) -> None:
-    """Remove the small copies that a killed pull left; what cannot be removed stays."""
+    """Delete the small copies that a killed pull left; files that cannot be deleted are skipped."""
     for folder, _, names in os.walk(destination):
         for name in filter(SMALL_PART.fullmatch, names):
             path = Path(folder, name)
             with contextlib.suppress(OSError):
-                if (
-                    time.time() - path.lstat().st_ctime > LEFT_S
-                ):  # its mtime is that of the original
+                # its mtime is that of the original
+                if time.time() - path.lstat().st_ctime > LEFT_S:
                     path.unlink()
 
 
@@ -98,14 +98,14 @@ def plan(
     instance: str = "",
     note: Callable[[FileRow], None] = lambda row: None,
 ) -> Plan:
-    """Compare what the box has with what is here. It blocks: copies that were touched are hashed.
+    """Compare the box's files with the local ones. It blocks: copies with a new stamp are hashed.
 
     Args:
-        listing: What the box has.
+        listing: The files of the box.
         ledger: What was pulled before.
-        destination: Where to, absolute.
-        instance: What the provider calls the machine.
-        note: Called with the new row of a copy that was only touched.
+        destination: Local directory, absolute.
+        instance: The provider's id of the machine.
+        note: Called with the new row of a copy whose stamp changed but not its content.
     """
     steps: list[Step] = []
     same: list[FileRow] = []
@@ -141,7 +141,7 @@ def _verified(
     destination: Path,
     note: Callable[[FileRow], None],
 ) -> FileRow | None:
-    """Return the row of a file whose copy, below this destination, is what the box still has."""
+    """Return the row of a file whose copy below this destination matches the box's current file."""
     row = ledger.file(file.path)
     if row is None or row.there != file.there or row.instance != instance:
         return None
@@ -181,33 +181,35 @@ def ranges(size: int, length: int = RANGE_BYTES) -> tuple[tuple[int, int], ...]:
 
 
 WINDOW_S = 10.0
-"""The rate is that of so many seconds: steady enough to read, quick enough to show that a line has become slow."""
+"""Seconds over which the rate is measured: stable enough to read, fast enough to show a slow
+connection.
+"""
 SHORTEST_S = 0.5
 
 
 class PullProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at a pull under way."""
+    """The progress of a pull at one moment."""
 
     phase: str
     """``connecting``, ``listing``, ``comparing``, ``pulling``, ``closing`` or ``done``."""
     files: int = 0
-    """To be taken in this run."""
+    """Number of files to fetch in this run."""
     files_done: int = 0
     bytes: int = 0
     bytes_done: int = 0
-    """Of these; what a run before has left and proved good counts as well."""
+    """Bytes done, including those of an earlier run that proved good."""
     rate: float | None = None
-    """Bytes per second of what really came; None = too early to tell."""
+    """Bytes per second received; None = too early to know."""
     eta: float | None = None
-    """Seconds; None = cannot be told."""
+    """Seconds; None = unknown."""
     path: str = ""
     """The file that was begun last."""
     problems: int = 0
-    """Refused, changed or failed by now."""
+    """Files refused, changed or failed so far."""
 
     @property
     def share(self) -> float:
-        """Of the bytes, 0 to 1."""
+        """Share of the bytes done, 0 to 1."""
         if self.bytes:
             return min(1.0, self.bytes_done / self.bytes)
         return float(self.phase == "done")
@@ -220,11 +222,11 @@ class Rate:
         self._seen: deque[tuple[float, int]] = deque()
 
     def at(self, now: float, total: int) -> float | None:
-        """Take a reading; return the rate.
+        """Add a reading and return the rate.
 
         Args:
-            now: Seconds of a clock that only goes forward.
-            total: Bytes by now.
+            now: Seconds of a monotonic clock.
+            total: Bytes so far.
         """
         self._seen.append((now, total))
         while len(self._seen) > 2 and now - self._seen[1][0] >= WINDOW_S:
@@ -236,7 +238,7 @@ class Rate:
 
 
 def time_to_go(left: int, rate: float | None) -> float | None:
-    """Return the seconds that so many bytes take; None where that cannot be told."""
+    """Return the seconds that the remaining bytes take; None = unknown."""
     if left <= 0:
         return 0.0
     if rate and math.isfinite(rate):

@@ -1,6 +1,6 @@
 """One stream of a pull: which requests are outstanding, and which answer belongs to which.
 
-What comes is written and hashed in threads; a stream whose answers wait to be written is told to wait.
+Data is written and hashed in threads; a stream with much unwritten data is paused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rgt_tui.transfer.copying.piece_stream import Busy, Failed, Head, PieceDecod
 from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES
 
 AHEAD_BYTES, AHEAD_TASKS = 4 * RANGE_BYTES, 256
-"""Asked for on a stream before the answers are there: on a long line a stream never waits for a request."""
+"""How much to request before answers arrive, so that a stream never idles on a slow connection."""
 BATCH = 1 << 20
 """Bytes that are written at once."""
 Work = Callable[[Task, list[Chunk]], None]
@@ -27,15 +27,15 @@ class Stream:
     """One stream of requests and answers.
 
     Args:
-        fetcher: Where the requests come from.
+        fetcher: Source of the requests.
         low: Bytes.
-        drained: Called, from a thread, when no more than `low` wait to be written.
-        may_block: Whoever feeds it has nothing else to do: where no disk is waited for, it lands small files at once,
-            from the memory that they came in. To hand each to another thread costs as much as its rename.
+        drained: Called, from a thread, when no more than `low` bytes wait to be written.
+        may_block: The caller may block: small files are written inline from the received buffer,
+            unless each needs an fsync. Handing one to another thread costs as much as its rename.
 
     Attributes:
-        held: Bytes that have come and are not written.
-        came: Bytes that have come, answers and all.
+        held: Bytes received and not yet written.
+        came: Bytes received in total.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Stream:
 
     @property
     def idle(self) -> bool:
-        """Nothing is being waited for."""
+        """Whether no answer is outstanding."""
         return not self._pending
 
     @property
     def hungry(self) -> bool:
-        """It is time for further requests."""
+        """Whether to send more requests."""
         return self._ahead < AHEAD_BYTES // 2 and len(self._pending) < AHEAD_TASKS // 2
 
     def requests(self) -> bytes:
@@ -78,19 +78,19 @@ class Stream:
 
     @property
     def left(self) -> int:
-        """How many bytes of a file are still to come before the next answer."""
+        """Bytes of file data still to come before the next answer."""
         return self._decoder.left
 
     def feed(self, data: bytes | bytearray, count: int | None = None) -> None:
-        """Take what has come.
+        """Process received data.
 
         Args:
-            data: It. Of a `bytearray` nothing is kept but views of it, until what was put to `Fetcher.hashed` after
-                this is done.
-            count: How many bytes of it have come; None = all.
+            data: The data. Only views of a `bytearray` are kept, until the work queued with
+                `Fetcher.hashed` after this call is done.
+            count: How many bytes of it are valid; None = all.
 
         Raises:
-            StreamError: it is not what the agent sends; the stream cannot be used any more.
+            StreamError: it is not what the agent sends; the stream is unusable from then on.
         """
         self.came += len(data) if count is None else count
         with self._fetcher.turn if self._at_once else contextlib.nullcontext():
@@ -123,7 +123,8 @@ class Stream:
             and (chunks := self._pending[0].chunks)
             and not isinstance(chunks[-1], bytes)
         ):
-            chunks[-1] = bytes(chunks[-1])  # the rest of it comes into other memory
+            # the caller may overwrite the buffer with the rest of it
+            chunks[-1] = bytes(chunks[-1])
 
     def _next(self) -> None:
         task = self._pending.popleft()
@@ -157,7 +158,7 @@ class Stream:
             self._drained()
 
     def lost(self) -> None:
-        """Give back what was not answered, once what was has been written. It blocks for a moment."""
+        """Return unanswered requests to the fetcher, after pending writes. It blocks briefly."""
         self._writer.close()
         tasks, self._pending = tuple(self._pending), deque()
         self._fetcher.give_back(tasks)
