@@ -1,8 +1,8 @@
-"""A box that stops itself: parked when idle or at the end of a lease, by its own recorder with its own key.
+"""Autostop: a box parks itself when idle or at the end of a lease, with its own API key.
 
-watchman is what runs in the recorder; work_signs looks at the box, idle_clock judges, countdown says what is due.
-armed_plan is what was armed, stop_process carries a stop out in a process of its own, own_stop makes the call, sink
-tells a person.
+`watchman` runs in the recorder. `work_signs` collects signs of work, `idle_clock` judges them and
+runs the countdown, `armed_plan` stores the armed request, `stop_process` performs a stop in a
+separate process, `own_stop` calls the provider, and `sink` notifies the user.
 """
 
 from __future__ import annotations

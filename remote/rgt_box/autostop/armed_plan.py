@@ -1,7 +1,7 @@
-"""What the box is armed with: checked, bound to this instance and boot, and stored for the next recorder.
+"""The armed plan: validated, bound to this instance and boot, and stored for the recorder.
 
-A plan that finds another boot, another instance or a machine that slept is void: a file on a volume that was carried
-over never stops the box that it was not written for.
+A plan is void on another boot, on another instance, or after a suspend. So a file on a volume that
+moved to another box cannot stop that box.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ FILE, LOCK = state_files.ARMED, "autostop.lock"
 MODES, ACTIONS, KINDS = ("idle", "lease"), ("park", "ask"), ("runpod", "vastai", "command")
 LOCK_WAIT = 10.0
 SLEPT = 60.0
-"""Seconds of sleep since the arming from which on the machine counts as resumed."""
+"""Seconds asleep since arming after which the machine counts as suspended and resumed."""
 LONGEST = 366 * 86400.0
 ANY = "*"
-"""Among ``accept_unsaving``: whatever runs."""
+"""In ``accept_unsaving``: accept any run."""
 
 _SECONDS = {"idle_s": 2700.0, "lease_s": 28800.0, "warn_s": 600.0, "inspect_s": 0.0}
 _LISTS = ("jobs", "results", "ignore", "mounts", "durable", "accept_unsaving")
@@ -35,18 +35,18 @@ _UNITS = {None: 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0
 
 
 class WrongRequest(Exception):
-    """The request makes no sense; the message says what and why."""
+    """The request is invalid; the message says which field and why."""
 
 
 class NoRoom(Exception):
-    """Nothing can be written anywhere; the message says why."""
+    """No directory is writable, or the lock is taken; the message says which."""
 
 
 def parse(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request with every field.
+    """Return a request with every field validated and filled in.
 
     Raises:
-        WrongRequest: naming the field.
+        WrongRequest: a field is invalid; the message names it.
     """
     found: dict[str, Any] = {"mode": raw.get("mode"), "action": raw.get("action")}
     for key, known in (("mode", MODES), ("action", ACTIONS)):
@@ -136,10 +136,10 @@ def _holders(value: Any) -> list[list[float]]:
 
 
 def span(text: str) -> float:
-    """Return the seconds of ``2h``, ``90m`` or ``7200``.
+    """Return the seconds of a duration such as ``2h``, ``90m`` or ``7200``.
 
     Raises:
-        WrongRequest: it is none, or nothing.
+        WrongRequest: it is not a duration, or is zero.
     """
     match = _SPAN.fullmatch(text.strip())
     seconds = float(match.group(1)) * _UNITS[match.group(2)] if match else 0.0
@@ -149,7 +149,10 @@ def span(text: str) -> float:
 
 
 def bind(request: Mapping[str, Any], at: Now, key: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the plan of a request, bound to this boot and box; the idle processes that it accepts are found now."""
+    """Return the plan of a request, bound to this boot and box.
+
+    The accepted idle processes are looked up now, as (pid, start in ticks).
+    """
     boot = procstat.boot_time()
     accepted = []
     for pid, started in request["accept_holders"]:
@@ -172,7 +175,10 @@ def bind(request: Mapping[str, Any], at: Now, key: Mapping[str, Any] | None) -> 
 
 
 def devices_of(folders: list[str]) -> dict[str, int]:
-    """Return the device of each directory: once the storage there is unmounted, a copy would go to the root's."""
+    """Return the device number of each directory; -1 if missing.
+
+    After an unmount the path would be on the root disk, and the copy would not survive.
+    """
     found = {}
     for folder in folders:
         try:
@@ -183,12 +189,12 @@ def devices_of(folders: list[str]) -> dict[str, int]:
 
 
 def own_identity() -> dict[str, str]:
-    """Return what the platform calls this box, without what our own environment says."""
+    """Return the platform's IDs of this box, ignoring our own environment variables."""
     return place.box_identity(own={})
 
 
 def why_void(plan: Mapping[str, Any], at: Now) -> str:
-    """Return why a plan does not hold for this box and boot; "" = it does."""
+    """Return why a plan is not valid for this box and boot; "" if it is valid."""
     if plan.get("boot") != place.boot_id():
         return "the box was rebooted, or its container restarted, since it was armed"
     mine, then = own_identity(), plan.get("identity") or {}
@@ -202,7 +208,7 @@ def why_void(plan: Mapping[str, Any], at: Now) -> str:
 
 
 def load(folder: str) -> dict[str, dict[str, Any]]:
-    """Return mode → plan of all that is armed, valid or not. {} where nothing is."""
+    """Return mode → stored plan, void plans included; {} if nothing is armed."""
     found = {}
     raw = state_files.read_json(folder, FILE)
     for mode in MODES:
@@ -213,7 +219,7 @@ def load(folder: str) -> dict[str, dict[str, Any]]:
 
 
 def _is_whole(plan: Mapping[str, Any], mode: str) -> bool:
-    """Tell whether a plan is what `bind` made: a file that somebody has edited arms nothing."""
+    """Return whether a plan has the form that `bind` made; a malformed file arms nothing."""
     try:
         parse(dict(plan, accept_holders=[]))
         known = all(
@@ -234,7 +240,7 @@ def _is_whole(plan: Mapping[str, Any], mode: str) -> bool:
 
 
 def save(folder: str, plans: Mapping[str, Any]) -> None:
-    """Keep what is armed.
+    """Store the armed plans.
 
     Raises:
         NoRoom: nothing can be written anywhere.
@@ -243,10 +249,10 @@ def save(folder: str, plans: Mapping[str, Any]) -> None:
 
 
 def store(folder: str, name: str, value: Mapping[str, Any]) -> None:
-    """Put a small file onto the disk for sure, or, where that is full, into memory.
+    """Write a small JSON file durably to disk, or to memory (tmpfs) if the disk is full.
 
     Raises:
-        NoRoom: neither can be written.
+        NoRoom: neither is writable.
     """
     data, why = jsonline.line(dict(value)), "there is nowhere to write"
     for where in _writable(folder):
@@ -272,10 +278,11 @@ def _writable(folder: str) -> Iterator[str]:
 
 
 class Held:
-    """The lock under which plans are changed, for a ``with``.
+    """Context manager of the lock that guards changes to the plans.
 
     Raises:
-        NoRoom: there is no place for a lock, or somebody does not give it back.
+        NoRoom: no lock file can be written, or another process kept the lock for `LOCK_WAIT`
+            seconds.
     """
 
     def __init__(self, folder: str) -> None:

@@ -1,4 +1,4 @@
-"""The ``autostop`` verb: arm, rehearse, put off or disarm the box's own stop, and print its status."""
+"""The ``autostop`` verb: arm, rehearse, postpone or disarm the box's stop, and print its status."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int:
 
 
 def arm(folder: str, line: bytes, rehearse: bool) -> int:
-    """Arm the box as a request says, if there are no objections; returns the exit status."""
+    """Arm the box with a request if no check objects; returns the exit status."""
     raw = jsonline.loads_dict(line)
     if raw is None:
         raise plan.WrongRequest("the request is not a JSON object")
@@ -109,7 +109,7 @@ def arm(folder: str, line: bytes, rehearse: bool) -> int:
 
 
 def _arm(folder: str, bound: dict[str, Any]) -> list[str]:
-    """Keep the plan, and see to it that a recorder watches over it; returns why that was not possible."""
+    """Store the plan and ensure that a recorder runs; returns the reasons why that failed."""
     running = control.ensure(folder)
     if running is None:
         return [
@@ -121,7 +121,7 @@ def _arm(folder: str, bound: dict[str, Any]) -> list[str]:
         plan.save(folder, dict(plan.load(folder), **{bound["mode"]: bound}))
     words = "by its own key" if bound["action"] == "park" else "only asks"
     limit = bound["idle_s"] if bound["mode"] == "idle" else bound["lease_s"]
-    control.ensure(folder)  # one that ended just now, since nobody watched, has not seen it
+    control.ensure(folder)  # a recorder that exited just now, unused, has not read the plan
     story.tell(folder, "armed", f"{bound['mode']}, {limit:.0f} s, {words}", mode=bound["mode"])
     _wake(folder)
     return []
@@ -132,7 +132,7 @@ def _wake(folder: str) -> None:
 
 
 def reasons_against(request: dict[str, Any]) -> tuple[list[str], dict[str, Any] | None]:
-    """Return why a request cannot be armed here, and what is known of the box's own key."""
+    """Return why a request cannot be armed here, and the result of testing the box's own key."""
     reasons = []
     key: dict[str, Any] | None = None
     if request["boot"] != place.boot_id():
@@ -156,7 +156,10 @@ def reasons_against(request: dict[str, Any]) -> tuple[list[str], dict[str, Any] 
 
 
 def first_look(folder: str, bound: dict[str, Any]) -> dict[str, Any]:
-    """Return how the box looks now: ``holders``, ``saving``, ``unsaving``, ``why``, ``cards``, ``reasons``."""
+    """Return a first reading of the box.
+
+    Keys: ``holders``, ``saving``, ``unsaving``, ``why``, ``cards``, ``reasons``.
+    """
     sampler = Sampler(folder, remember=False)
     pattern = bound["pattern"] or DEFAULT_PATTERN
     sampler.configure({"jobs": bound["jobs"], "pattern": pattern, "find": True, "mounts": []}, [])
@@ -188,10 +191,10 @@ def first_look(folder: str, bound: dict[str, Any]) -> dict[str, Any]:
 
 
 def keep(folder: str, seconds: float) -> None:
-    """Put every armed stop off.
+    """Postpone every armed stop until `seconds` from now.
 
     Raises:
-        plan.NoRoom: nothing can be written.
+        plan.NoRoom: no directory is writable.
         plan.WrongRequest: nothing is armed.
     """
     at = idle_clock.now()
@@ -207,7 +210,7 @@ def keep(folder: str, seconds: float) -> None:
 
 
 def status(folder: str) -> dict[str, Any]:
-    """Return STATUS: of the idle stop, with the lease under ``lease``."""
+    """Return STATUS of the idle stop, with that of the lease under ``lease``."""
     plans = plan.load(folder)
     rows = {mode: row_of(folder, armed) for mode, armed in plans.items()}
     first = rows.get("idle") or dict(NOTHING, last=story.last(folder))
@@ -240,7 +243,7 @@ NOTHING: dict[str, Any] = {
 def row_of(
     folder: str, armed: dict[str, Any], look: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the STATUS of one plan, by what the recorder says of it; with `look`, by that."""
+    """Return the STATUS of one plan, from the recorder's state file or from `look` if given."""
     at = idle_clock.now()
     mode = armed["mode"]
     row = dict(
@@ -293,5 +296,5 @@ def row_of(
 
 
 def recorder_state(folder: str) -> dict[str, Any]:
-    """Return what the recorder that runs has written; {} where none has."""
+    """Return the state written by the running recorder; {} if none."""
     return state_files.read_status(folder, watchman.STATE) or {}

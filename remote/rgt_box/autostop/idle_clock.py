@@ -1,7 +1,7 @@
-"""For how long the box has done nothing without a break, by the boot clock, and when it will stop. Pure.
+"""Measures how long the box has been idle, and computes when it stops. Pure functions and state.
 
-A look is *idle* only when every sign could be read and none speaks of work. One that cannot be read is *unknown*, and
-begins the time anew as work does: what is not known is never taken for idle.
+A reading is *idle* only if every sign could be read and none shows work. If any sign cannot be
+read, it is *unknown*, which resets the idle time as work does: unknown never counts as idle.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
         """One instant by three clocks, in seconds."""
 
         boot: float
-        """Since the boot, with the time that the machine slept."""
+        """Seconds since boot, including suspend."""
         awake: float
-        """Without it."""
+        """Seconds excluding suspend (monotonic clock)."""
         wall: float
 
     class Verdict(NamedTuple):
-        """What a look says. All three empty: idle."""
+        """Result of one reading. All three fields empty means idle."""
 
         active: "tuple[str, ...]" = ()
-        """What works, in words."""
+        """Descriptions of what is working."""
         unknown: "tuple[str, ...]" = ()
-        """What cannot be told, in words."""
+        """Descriptions of what cannot be determined."""
         holders: "tuple[dict[str, Any], ...]" = ()
         """Idle processes that hold memory and were not accepted."""
 else:
@@ -38,34 +38,35 @@ else:
     Now = namedtuple("Now", "boot awake wall")
     Verdict = namedtuple("Verdict", "active unknown holders", defaults=((), (), ()))
 GPU_PCT = 3.0
-"""Utilisation of a card from which on it works: drivers and monitors take a percent or two."""
+"""GPU utilisation (percent) that counts as work: drivers and monitors use one or two percent."""
 RUN_PCT, OTHER_PCT = 2.0, 10.0
-"""Percent of a core from which on a process works: one that trains, is a notebook or has a card open, and any other."""
+"""Percent of a core that counts as work: for a process that trains, is a notebook or uses a GPU,
+and for any other."""
 STARVED_PCT = 1.0
-"""Percent of a core from which on the time that a process waits for one counts as well: where others leave it little,
-work looks like idleness. What uses less only wakes now and then."""
+"""Percent of a core above which time spent waiting for a core counts as well, because a starved
+process looks idle. A process that uses less only wakes up now and then."""
 MUCH_RAM = 1 << 30
-"""Bytes of RAM from which on an idle process holds something that a stop would lose."""
+"""Bytes of RAM above which an idle process holds something that a stop would lose."""
 NOTEBOOK_RAM = 256 << 20
 MUCH_VRAM = 1 << 30
-"""Bytes in use on a card that somebody must account for; the driver itself needs less."""
+"""Bytes of GPU memory in use that must belong to a known process; the driver itself needs less."""
 JUMP, LEAP = 5.0, 5.0
-"""Seconds by which the clock is set, or the machine slept, from which on the time begins anew."""
+"""Seconds by which a clock change or a suspend resets the idle time."""
 
 
 def now() -> Now:
-    """Return this instant."""
+    """Return the current instant."""
     return Now(time.clock_gettime(time.CLOCK_BOOTTIME), time.monotonic(), time.time())
 
 
 def judge(
     sample: Mapping[str, Any], signs: Mapping[str, Any], accepted: Collection[tuple[int, int]]
 ) -> Verdict:
-    """Say what a look shows.
+    """Return the verdict of one reading.
 
     Args:
-        sample: As the sampler reads it.
-        signs: What `work_signs` has seen beside it.
+        sample: A sample of the sampler.
+        signs: Additional signs from `work_signs`.
         accepted: (pid, start in ticks) of idle processes whose memory may be lost.
     """
     active: list[str] = list(signs.get("active") or ())
@@ -87,7 +88,7 @@ def judge(
     session = sample.get("session") or {}
     if session.get("slurm_error") and signs.get(
         "slurm"
-    ):  # a program that was never set up tells nothing
+    ):  # ignore the error of a Slurm client that was never set up
         unknown.append(f"Slurm cannot be asked: {session['slurm_error']}")
     active += [f"Slurm has the job {job.get('id', '?')}" for job in session.get("slurm") or []]
     holders = []
@@ -105,7 +106,7 @@ def judge(
 
 
 def demand(process: Mapping[str, Any]) -> float:
-    """Return the percent of a core that a process uses, or would use if it did not have to wait for one."""
+    """Return the percent of a core that a process uses, plus what it waits for if it is starved."""
     share, waits = process.get("cpu_pct") or 0.0, process.get("waits_pct") or 0.0
     return float(share + waits if share >= STARVED_PCT else share)
 
@@ -132,33 +133,34 @@ def _judge_card(
 
 
 def _holds(process: Mapping[str, Any]) -> bool:
-    """Tell whether an idle process holds what a stop would lose; a training that is alive always does."""
+    """Return whether a stop would lose memory of an idle process; true for every training run."""
     if process.get("run") or process.get("vram"):
         return True
     return int(process.get("rss") or 0) >= (NOTEBOOK_RAM if process.get("notebook") else MUCH_RAM)
 
 
 class IdleClock:
-    """For how long the box has been idle.
+    """Tracks how long the box has been idle.
 
     Args:
-        every: Seconds between two looks, as far as nothing comes in between.
+        every: Seconds between two readings, normally. A much longer gap resets the idle time.
     """
 
     def __init__(self, every: float) -> None:
         self._gap = max(3.0 * every, every + 30.0)
         self._last: Now | None = None
         self.idle_since: float | None = None
-        """By the clock of the boot; None = not idle, or not known."""
+        """Boot-clock seconds; None if not idle, or unknown."""
         self.unknown_since: float | None = None
-        """Since when it cannot be told, with short whiles of idleness in between."""
+        """Boot-clock seconds since when idleness is unknown, ignoring short idle periods in
+        between."""
 
     def begin_anew(self) -> None:
-        """Forget what was seen."""
+        """Reset the idle time."""
         self.idle_since = None
 
     def feed(self, at: Now, verdict: Verdict) -> str:
-        """Process a look; returns why the idle time was reset although nothing works, "" = it was not."""
+        """Process a reading; returns why a clock jump or gap reset the idle time, or ""."""
         why = "" if self._last is None else self._broken(self._last, at)
         self._last = at
         if why:
@@ -186,12 +188,12 @@ class IdleClock:
         return ""
 
     def known_again(self, at: Now, after: float) -> None:
-        """Forget that it could not be told, once it was told to be idle for so many seconds."""
+        """Clear `unknown_since` after `after` seconds of known idleness."""
         if self.idle_since is not None and at.boot - self.idle_since >= after:
             self.unknown_since = None
 
     def idle_s(self, at: Now) -> float | None:
-        """Return the seconds of idleness; 0 while it works, None while it cannot be told."""
+        """Return the seconds of idleness; 0 while working, None while unknown."""
         if self.idle_since is not None:
             return max(0.0, at.boot - self.idle_since)
         if self.unknown_since is not None:
@@ -199,7 +201,7 @@ class IdleClock:
         return 0.0
 
     def unknown_s(self, at: Now) -> float:
-        """Return for how long it could not be told."""
+        """Return the seconds for which idleness has been unknown."""
         if self.unknown_since is None:
             return 0.0
         return max(0.0, at.boot - self.unknown_since)
@@ -209,34 +211,34 @@ if TYPE_CHECKING:
     from typing import Any, Mapping, NamedTuple
 
     class Step(NamedTuple):
-        """What is due now."""
+        """The action that is due now."""
 
         action: str
-        """warn, withdraw, stop, or "" for nothing."""
+        """``warn``, ``withdraw``, ``stop``, or "" for nothing."""
         stops_in: "float | None"
-        """Seconds until the stop, as far as can be told; None = it is not in sight."""
+        """Seconds until the stop; None if no stop is expected."""
 else:
     from collections import namedtuple
 
     Step = namedtuple("Step", "action stops_in")
 RETRY, LONGEST_RETRY = 600.0, 7200.0
-"""Seconds until a stop that failed is tried again: doubled by each further failure, up to the second figure."""
+"""Seconds before a failed stop is retried: doubles with each failure, up to the second value."""
 
 
 def retry_after(failures: int) -> float:
-    """Return the seconds to wait after so many failures in a row; a stop that was withdrawn counts as none."""
+    """Return the seconds to wait after consecutive failures; withdrawn stops do not count."""
     return float(min(LONGEST_RETRY, RETRY * 2 ** min(10, max(0, failures - 1))))
 
 
 def due_when_idle(
     plan: Mapping[str, Any], idle_since: float | None, inspected: bool
 ) -> float | None:
-    """Return when an idle box stops, by the clock of its boot; None while it is not idle.
+    """Return when an idle box stops (boot clock); None if it is not idle.
 
     Args:
-        plan: What was armed.
-        idle_since: As `IdleClock` has it.
-        inspected: A cell has failed, for which the box is held a while longer.
+        plan: The armed plan.
+        idle_since: `IdleClock.idle_since`.
+        inspected: A cell has failed, so the box stays up longer for inspection.
     """
     if idle_since is None:
         return None
@@ -249,17 +251,17 @@ def idle_limit(plan: Mapping[str, Any], inspected: bool) -> float:
 
 
 def due_by_lease(plan: Mapping[str, Any]) -> float:
-    """Return when a lease ends, by the clock of the boot."""
+    """Return when a lease ends (boot clock)."""
     ends = float(plan["armed_boot"]) + float(plan["lease_s"])
     return max(ends, float(plan.get("kept_until_boot") or 0.0))
 
 
 class Countdown:
-    """What has been said of one armed stop.
+    """The warning state of one armed stop.
 
     Attributes:
-        warned_at: When it was warned of, by the clock of the boot; None = it was not.
-        not_before: No stop before this instant: the last one failed, or was withdrawn.
+        warned_at: When the warning was issued (boot clock); None if there is none.
+        not_before: Earliest time of the next stop, after one failed or was withdrawn.
     """
 
     def __init__(self) -> None:
@@ -267,12 +269,12 @@ class Countdown:
         self.not_before = 0.0
 
     def step(self, at: float, due: float | None, warn: float) -> Step:
-        """Return what is due.
+        """Return the action that is due.
 
         Args:
-            at: Now, by the clock of the boot.
-            due: When it is to stop; None = that is not in sight.
-            warn: Seconds before that to warn, and for which a warning must have stood.
+            at: Now (boot clock).
+            due: When the stop is due; None if it is not.
+            warn: Seconds of warning before the stop; a late warning delays the stop.
         """
         if due is not None:
             due = max(due, self.not_before)

@@ -1,19 +1,23 @@
-"""The box's own call to its provider: the proof that it may stop itself, the one call that parks, what answers prove.
+"""The box's own call to its provider: proves that its key may stop it, and parks it.
 
-Nothing here can destroy. The key is read each time that it is needed, is sent only to the one named host, and is
-never written to a file, a command line or a message. A key that may read its machine often may not stop it, so a read
-proves nothing: the proof is a call that needs the same right as a stop, and changes nothing on a running machine.
+Nothing here can destroy a box. The key is read each time it is needed, sent only to the one named
+host, and never written to a file, a command line or a message. A key that can read its machine
+often may not stop it, so a successful read proves nothing. The proof is a call that needs the same
+permission as a stop and changes nothing on a running machine.
 
 RunPod: ``RUNPOD_API_KEY`` and ``RUNPOD_POD_ID`` are set in every pod
-(https://docs.runpod.io/pods/templates/environment-variables, verified 2026-08); the call is
-``POST /v2/pods/ID/action`` (https://docs.runpod.io/api-reference-v2/overview, verified 2026-08); on a RUNNING pod,
-``start`` is refused with 409 (https://docs.runpod.io/api-reference-v2/pods/trigger-a-pod-state-transition, 2026-08).
-vast.ai: ``CONTAINER_API_KEY``, which may start and stop its own instance alone, and ``CONTAINER_ID``
-(https://docs.vast.ai/guides/instances/docker-environment, verified 2026-11); the call is ``PUT /api/v0/instances/ID/``
-(https://docs.vast.ai/api-reference/introduction, verified 2026-08), which sets the wanted state: ``running`` again
-changes nothing on a running instance.
-AutoDL: ``/usr/bin/shutdown`` is its own and ends the charge
-(https://www.autodl.com/docs/instance_pro_api/, verified 2026-08).
+(https://docs.runpod.io/pods/templates/environment-variables, verified 2026-08); the call is ``POST
+/v2/pods/ID/action`` (https://docs.runpod.io/api-reference-v2/overview, verified 2026-08). On a
+RUNNING pod, ``start`` is refused with 409
+(https://docs.runpod.io/api-reference-v2/pods/trigger-a-pod-state-transition, 2026-08).
+
+vast.ai: ``CONTAINER_API_KEY``, which can start and stop only its own instance, and ``CONTAINER_ID``
+(https://docs.vast.ai/guides/instances/docker-environment, verified 2026-11); the call is ``PUT
+/api/v0/instances/ID/`` (https://docs.vast.ai/api-reference/introduction, verified 2026-08). It sets
+the wanted state: ``running`` changes nothing on a running instance.
+
+AutoDL: its own ``/usr/bin/shutdown`` stops billing (https://www.autodl.com/docs/instance_pro_api/,
+verified 2026-08).
 """
 
 from __future__ import annotations
@@ -32,23 +36,23 @@ if TYPE_CHECKING:
     from typing import Any, Mapping, NamedTuple
 
     class Seen(NamedTuple):
-        """What a read says of our own instance."""
+        """The state of our own instance, as the provider reports it."""
 
         state: str
-        """on, off or unknown."""
+        """``on``, ``off`` or ``unknown``."""
         text: str
         status: str
-        """The platform's own word for the state; "" where it sent none."""
+        """The platform's status string; "" if it sent none."""
 
     class Answer(NamedTuple):
-        """What a call for the stop came to."""
+        """The outcome of a stop call."""
 
         proves: str
-        """accepted, nothing, ask or maybe; see `PROOFS`."""
+        """``accepted``, ``nothing``, ``ask`` or ``maybe``; see `PROOFS`."""
         text: str
 
     class Key(NamedTuple):
-        """The box's own key."""
+        """The box's own API key and the instance it belongs to."""
 
         secret: str
         instance: str
@@ -63,24 +67,26 @@ NAMES = {
     "runpod": ("RUNPOD_API_KEY", "RUNPOD_POD_ID"),
     "vastai": ("CONTAINER_API_KEY", "CONTAINER_ID"),
 }
-"""Kind → the variables that hold the key, and the instance that it is for."""
+"""Kind → environment variables with the key and its instance ID."""
 HOSTS = {"runpod": "https://api.runpod.io", "vastai": "https://console.vast.ai"}
 ON = {
     "runpod": ("PROVISIONING", "STARTING", "RUNNING"),
     "vastai": ("running", "loading", "frozen", "rebooting"),
 }
 OFF = {"runpod": ("EXITED", "TERMINATED"), "vastai": ("exited", "stopped")}
-"""Kind → the states in which compute is billed, and in which it is not. Any other is unknown."""
+"""Kind → states in which compute is billed (`ON`) and in which it is not (`OFF`). Any other is
+unknown."""
 STOPS: dict[str, tuple[str, str, dict[str, str]]] = {
     "runpod": ("POST", "/v2/pods/%s/action", {"action": "stop"}),
     "vastai": ("PUT", "/api/v0/instances/%s/", {"state": "stopped"}),
 }
-"""Kind → method, path and body of the call that parks."""
+"""Kind → method, path and body of the call that parks the box."""
 TRIALS: dict[str, tuple[str, dict[str, str]]] = {
     "runpod": ("RUNNING", {"action": "start"}),
     "vastai": ("running", {"state": "running"}),
 }
-"""Kind → state in which this body, sent in place of the stop's, changes nothing and needs the same right."""
+"""Kind → (state, body). In that state, this body sent instead of the stop's changes nothing but
+needs the same permission."""
 _IDS = {"runpod": re.compile(r"[A-Za-z0-9_-]{1,80}"), "vastai": re.compile(r"[0-9]{1,18}")}
 
 NOTHING, ASK, MAYBE, ACCEPTED = "nothing", "ask", "maybe", "accepted"
@@ -96,13 +102,14 @@ PROOFS: dict[str, dict[Any, str]] = {
         "auth_error": NOTHING,
     },
 }
-"""Kind → status, or the error's own word → what it proves: nothing was done, or ask. Any other: maybe it was."""
+"""Kind → HTTP status or error code → what it proves: nothing was done, or ask for the state.
+Anything else: the stop may have been done."""
 
 TIMEOUT = 30.0
 MOST = 1 << 20
-"""Bytes of an answer that are read."""
+"""Bytes of a response that are read."""
 MARKS = ("/root/autodl-tmp", "/etc/network_turbo")
-"""What stands on an AutoDL instance alone: the data disk, and the script of its proxy
+"""Files that exist only on AutoDL instances: the data disk, and the script of its proxy
 (https://www.autodl.com/docs/env/, https://www.autodl.com/docs/network_turbo/, verified 2026-08)."""
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -115,11 +122,11 @@ class NoKey(Exception):
 def own_key(kind: str, own: Mapping[str, str] | None = None) -> Key:
     """Return the key with which this box stops itself.
 
-    It is the one that a person put there, else that of the environment of the first process, which the platform has
-    started, else of our own.
+    The order is: a key that the user stored on the box, the environment of process 1 (set by the
+    platform), our own environment.
 
     Raises:
-        NoKey: neither has one.
+        NoKey: none of them has a key and an instance ID.
     """
     names = NAMES[kind]
     given = _given_key(names[0])
@@ -134,9 +141,9 @@ def own_key(kind: str, own: Mapping[str, str] | None = None) -> Key:
 
 
 def _given_key(name: str) -> str:
-    """Return the key that a person put on the box with ``rgt secret BOX NAME``; "" where there is none.
+    """Return the key stored with ``rgt secret BOX NAME``; "" if there is none.
 
-    It takes precedence: it was put there because the platform's own key may not stop the box.
+    It takes precedence: users store one when the platform's own key may not stop the box.
     """
     for row in secret_store.index():
         if row["name"] == name and row["job"] is None and not secret_store.why_unfit(row["path"]):
@@ -147,7 +154,7 @@ def _given_key(name: str) -> str:
 
 
 def _first_process() -> dict[str, str]:
-    """Return the environment of the first process, where that is this user's."""
+    """Return the environment of process 1, if it runs as this user."""
     if set(ownership.uids(1)) != {os.geteuid()}:
         return {}
     found = {}
@@ -158,14 +165,14 @@ def _first_process() -> dict[str, str]:
 
 
 class OwnStop:
-    """The way in which this very box is parked.
+    """The provider call that parks this box.
 
     Args:
         stop: ``kind``, ``url``, ``command``, ``marks`` of a request.
-        instance: What the platform calls the box, as the person armed it.
+        instance: The platform's ID of the box, as given at arming.
 
     Raises:
-        NoKey: it has none, or one for another instance.
+        NoKey: there is no key, or it belongs to another instance.
     """
 
     def __init__(self, stop: Mapping[str, Any], instance: str) -> None:
@@ -189,7 +196,7 @@ class OwnStop:
         self._url = _checked_url(str(stop.get("url") or HOSTS[self.kind]))
 
     def read(self) -> Seen:
-        """Ask the provider for the machine's state; whatever is not said plainly is unknown."""
+        """Ask the provider for the instance's state; any unclear response is ``unknown``."""
         if self.kind == "command":
             return Seen("on", "this process runs, so the box does", "")
         path = "/v2/pods/%s" if self.kind == "runpod" else "/api/v0/instances/%s/?owner=me"
@@ -217,7 +224,7 @@ class OwnStop:
         return Seen("off" if state in OFF[self.kind] else "unknown", f"it is {word}", word)
 
     def try_right(self) -> tuple[bool, str]:
-        """Return whether the key may stop this box, by a call that needs the same right and changes nothing."""
+        """Return whether the key may stop this box, and why, by a call that changes nothing."""
         state, body = TRIALS[self.kind]
         seen = self.read()
         if seen.state != "on":
@@ -260,14 +267,14 @@ class OwnStop:
         )
 
     def park(self) -> Answer:
-        """Make the call, once. The box may be gone before this returns."""
+        """Send the stop call once. The box may be off before this returns."""
         if self.kind == "command":
             return self._run()
         method, path, body = STOPS[self.kind]
         try:
             status, data = self._send(method, path % self._key.instance, body)
         except OSError as error:
-            # Until the request was written nothing can have come of it; who knows where it broke, asks.
+            # The request may have been sent before the error, so the caller must ask for the state.
             return Answer(MAYBE, f"no answer: {self._clean(error)}")
         text = "answered %d%s" % (status, self._said(data))
         wrong = isinstance(data, dict) and (data.get("success") is False or bool(data.get("error")))
@@ -304,10 +311,12 @@ class OwnStop:
         return Answer(ACCEPTED, f"{self._command[0]} ended with 0")
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
-        """Return an answer's status and its JSON, or else its text. No redirect is followed: the key goes to one host.
+        """Return the HTTP status, and the JSON or text of a response. Redirects are not followed.
+
+        A redirect would send the key to another host.
 
         Raises:
-            OSError: there is none.
+            OSError: there was no response.
         """
         import http.client
         from urllib.parse import urlsplit
@@ -340,7 +349,7 @@ class OwnStop:
             return answer.status, raw[:1000].decode("utf-8", "replace")
 
     def _said(self, data: Any) -> str:
-        """Return the words of an error, as far as there are any."""
+        """Return the error text of a response, prefixed with ": "; "" if there is none."""
         if _blocked(data):
             return (
                 ": Cloudflare, in front of the platform, refused this program (error code: 1010), before the key "
@@ -358,7 +367,7 @@ class OwnStop:
         return ""
 
     def _clean(self, value: Any) -> str:
-        """Return a stranger's words: short, printable, and without the key."""
+        """Return provider text shortened, printable, and without the key."""
         text = str(value)
         if self._key.secret:
             text = text.replace(self._key.secret, "***")
@@ -366,10 +375,10 @@ class OwnStop:
 
 
 def _checked_url(url: str) -> str:
-    """Return an address that a key may be sent to.
+    """Return a URL that the key may be sent to.
 
     Raises:
-        NoKey: it is none.
+        NoKey: it is not https (http is allowed only for loopback), or malformed.
     """
     from urllib.parse import urlsplit
 
@@ -386,7 +395,7 @@ def _checked_url(url: str) -> str:
 
 
 def _command_unsafe(words: list[str], marks: list[str]) -> str:
-    """Say why a command is not the platform's own way to stop the box; "" = it is."""
+    """Return why a command is not the platform's own stop command; "" if it is."""
     if not words or not words[0].startswith("/"):
         return "stop.command needs the full path of a program"
     path = os.path.realpath(words[0])
@@ -409,9 +418,10 @@ def _command_unsafe(words: list[str], marks: list[str]) -> str:
 
 
 def _blocked(data: Any) -> bool:
-    """Tell whether Cloudflare refused the program itself, by its User-Agent: the platform has not seen the request.
+    """Return whether Cloudflare blocked our User-Agent, so that the platform never saw the request.
 
-    The text is ``error code: 1010``: https://github.com/source-cooperative/data.source.coop/issues/134 (2026-05)
+    The text is ``error code: 1010``, see
+    https://github.com/source-cooperative/data.source.coop/issues/134 (2026-05)
     """
     return isinstance(data, str) and re.search(r"error code: 1010\b", data) is not None
 
@@ -420,6 +430,6 @@ def prove(own: OwnStop) -> tuple[bool, str]:
     """Return whether this box may stop itself, and what showed it. Nothing is changed."""
     if (
         own.kind == "command"
-    ):  # checked when `own` was made: root's alone, and one of the platform's marks is there
+    ):  # checked in __init__: only root can write the program, and a platform marker exists
         return True, "the platform's own command can be run here; its outcome cannot be checked"
     return own.try_right()

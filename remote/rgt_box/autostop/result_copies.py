@@ -1,6 +1,6 @@
 """Copies results that a stop would erase to storage that survives it.
 
-What nobody owns is not copied; by what was armed, the person has been told which directories survive.
+Directories shared by everyone (`result_walk.COMMON`) are not copied.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any, NamedTuple
 
     class Saved(NamedTuple):
-        """What came of it."""
+        """Summary of the copies, and the problems that must prevent a stop."""
 
         text: str
         problems: "list[str]"
@@ -31,20 +31,20 @@ else:
     Saved = namedtuple("Saved", "text problems")
 
 FOLDER = "rgt-autostop"
-"""Where copies stand, in the first directory that survives: each under its own path."""
+"""Directory for copies, below the first durable directory; each copy keeps its full path."""
 WALKS = 3
-"""Times that a tree is copied while its files come and go."""
+"""Times a tree is copied again while its files keep disappearing."""
 HARMLESS = ("is a link that leads out of", ": refused")
-"""Failures of a mirror that lose no result: links, sockets and the like."""
+"""Errors of a mirror that lose no result: links, sockets and the like."""
 
 
 def save(jobs: list[str], patterns: list[str], ignore: list[str], durable: list[str]) -> Saved:
-    """Copy what is outside `durable` into its first directory, read back and compared.
+    """Copy results outside `durable` into its first directory, and verify the copies.
 
     Args:
         jobs: Job directories.
         patterns: Globs of results.
-        ignore: Globs of what is no result.
+        ignore: Globs of files that are not results.
         durable: Directories that survive a stop.
     """
     sources = [path for path in sources_of(jobs, patterns) if not _ignored(path, ignore)]
@@ -87,13 +87,13 @@ def save(jobs: list[str], patterns: list[str], ignore: list[str], durable: list[
 
 
 class Copy(mirror.Mirror):
-    """A mirror that keeps what it says, and leaves out what survives in `durable`, its own target above all.
+    """A mirror that collects its output and skips durable directories, such as its own target.
 
-    It leaves out what is no storage, such as a /proc that is mounted there, too.
+    Pseudo file systems mounted inside the source, such as /proc, are skipped too.
 
     Attributes:
-        files: Files that are there, whole.
-        lost: What could not be copied and is a result, with why.
+        files: Number of files whose copy is complete and verified.
+        lost: Error texts of results that could not be copied.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Copy(mirror.Mirror):
         self.lost: list[str] = []
 
     def run_until_steady(self) -> None:
-        """Copy, and again where a file was removed meanwhile: a file that is renamed may be missed under both names.
+        """Copy until no file disappears during a pass: a file renamed meanwhile may be missed.
 
         Raises:
             NoRoom, OSError: as `run`.
@@ -143,7 +143,7 @@ class Copy(mirror.Mirror):
 
 
 def sources_of(jobs: list[str], patterns: list[str]) -> list[str]:
-    """Return the directories and files that are known to hold results, none below another."""
+    """Return the directories and files known to hold results, none inside another."""
     found: list[str] = []
     for folder in jobs:
         job = queue_file.Job(folder)
@@ -186,7 +186,10 @@ def _is_everybodys(path: str) -> bool:
 
 
 def is_kept(path: str, durable: list[str]) -> bool:
-    """Tell whether a path is on the storage of one of these directories: below it, and not on a disk mounted there."""
+    """Return whether a path is inside a durable directory and on the same device.
+
+    A disk mounted inside the directory does not count: it may not survive.
+    """
     try:
         device = os.stat(path).st_dev
         return any(is_below(path, where) and os.stat(where).st_dev == device for where in durable)
@@ -195,7 +198,7 @@ def is_kept(path: str, durable: list[str]) -> bool:
 
 
 def mounts_within(sources: list[str], durable: list[str]) -> list[str]:
-    """Return other disks, and memory, that are mounted at a place of results that survives: they may not survive."""
+    """Return mount points inside durable results: these disks and tmpfs may not survive a stop."""
     points = map(os.fsdecode, result_walk.read_mounts().rows)
     return [
         point
@@ -207,7 +210,7 @@ def mounts_within(sources: list[str], durable: list[str]) -> list[str]:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Tell whether a path is a directory, or below it; links are followed."""
+    """Return whether a path is a directory or inside it, after resolving links."""
     return files.is_below(os.path.realpath(path), os.path.realpath(folder))
 
 

@@ -1,6 +1,7 @@
-"""Which runs are known to save on SIGTERM: those of our trainer and callbacks, and jobs that say so.
+"""Finds which running work is known to save on SIGTERM.
 
-Anything else may lose hours of work by it, so it counts as not saving until somebody has accepted that.
+Known are our trainer, runs with our callbacks, and queue jobs that declare it. Any other process
+counts as not saving, because SIGTERM could cost hours of work, until the user accepts that.
 """
 
 from __future__ import annotations
@@ -20,33 +21,34 @@ if TYPE_CHECKING:
     from typing import Any, Mapping, NamedTuple
 
     class SavingRun(NamedTuple):
-        """Something that works, or holds what a stop would lose."""
+        """A process or queue cell that is working or holds memory that a stop would lose."""
 
         name: str
         pid: int
         ticks: int
         saves: bool
-        """It is known to save on SIGTERM, and to end then."""
+        """It is known to save on SIGTERM and then exit."""
         cell: bool
-        """A cell of a queue, whose runner hands the signal on."""
+        """It is a cell of a queue, whose runner forwards SIGTERM to it."""
         folders: "tuple[str, ...]"
-        """Where it writes."""
+        """Directories it writes to."""
 else:
     from collections import namedtuple
 
     SavingRun = namedtuple("SavingRun", "name pid ticks saves cell folders")
 
 TRAINER = re.compile(r"(^|/)(rgt_train(/__main__\.py)?|rgt-train-[0-9a-f]+\.pyz)$")
-"""What a command line of our trainer holds (docs/trainer.md: SIGTERM saves after the step)."""
+"""Matches the program in our trainer's command line (SIGTERM saves after the step, see
+docs/trainer.md)."""
 SIGTERM_BIT = 1 << 14
 
 
 def runs_of(
     sample: Mapping[str, Any], signs: Mapping[str, Any], plan: Mapping[str, Any]
 ) -> list[SavingRun]:
-    """Return what runs now, each once: cells, trainings, and processes that work or hold memory.
+    """Return cells, training runs, and processes that are busy or hold memory, each once.
 
-    What was accepted at arming as an idle process is left out: its memory may be lost.
+    Idle processes accepted at arming are left out: losing their memory is fine.
     """
     cells = _cells(list(plan.get("jobs") or []))
     found_runs = _found()
@@ -78,14 +80,14 @@ def runs_of(
 
 
 def short(cmd: str) -> str:
-    """Return a process in few words: its program and the first argument that is no option."""
+    """Return a short label of a command line: the program and its first non-option argument."""
     words = cmd.split()
     rest = [os.path.basename(word) for word in words[1:] if not word.startswith("-")]
     return " ".join([os.path.basename(words[0]) if words else "?", *rest[:1]])[:80]
 
 
 def is_ours(pid: int, folders: tuple[str, ...] = ()) -> bool:
-    """Tell whether a process is a launch of our trainer, or has one of our callbacks at work, and heeds SIGTERM."""
+    """Return whether a process is our trainer, or uses our callbacks and catches SIGTERM."""
     words = procstat.cmdline(pid)
     module = any(word == "-m" and TRAINER.search(after) for word, after in zip(words, words[1:]))  # noqa: RUF007
     if module or any(
@@ -102,14 +104,14 @@ def is_ours(pid: int, folders: tuple[str, ...] = ()) -> bool:
 
 
 def catches_sigterm(pid: int) -> bool:
-    """Tell whether a process has a handler for SIGTERM (``SigCgt`` of proc(5))."""
+    """Return whether a process has a handler for SIGTERM (``SigCgt`` of proc(5))."""
     status = procstat.read_bytes("/proc/%d/status" % pid, 8192) or b""
     caught = re.search(rb"^SigCgt:\s*([0-9a-f]+)", status, re.M)
     return bool(caught and int(caught.group(1), 16) & SIGTERM_BIT)
 
 
 def _cells(jobs: list[str]) -> dict[int, tuple[str, bool, list[str]]]:
-    """Return pid of a running cell → its name, whether its job says that it saves, and where it writes."""
+    """Return pid of a running cell → (name, whether it saves on SIGTERM, output directories)."""
     found = {}
     for folder in jobs:
         job = queue_file.Job(folder)

@@ -1,7 +1,8 @@
-"""The ``sink`` verb and its sender: the box calls one address for the few events that cost money.
+"""The ``sink`` verb and its sender: posts events that cost money to one webhook.
 
-An address is a password as a whole: it comes over stdin, stands in a file of this user alone, and is never shown.
-Each message goes out from a process of its own, which tries a few times, and which nothing waits for.
+The whole address is a secret: it is read from stdin, stored in a file only this user can read, and
+never printed. Each message is sent by a separate process with a few retries; the recorder does not
+wait for it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any, NamedTuple
 
     class Address(NamedTuple):
-        """Where to."""
+        """The webhook URL and its bearer token ("" if none)."""
 
         url: str
         token: str
@@ -57,9 +58,10 @@ EVENTS = (
 )
 TRIES, PAUSES, TIMEOUT = 3, (0.0, 5.0, 30.0), 10.0
 FULL, ROOM = 0.98, 0.95
-"""Share of a disk's bytes or inodes at which it is told to be full, and below which it may be told again."""
+"""Share of a disk's bytes or inodes that triggers ``disk-full``, and below which it may trigger
+again."""
 MOST_AT_ONCE = 4
-"""Messages on their way; of more in such a while a person learns nothing new."""
+"""Messages in flight at most; further events are dropped, since they add nothing new."""
 MOST_ADDRESS, MOST_ANSWER, MOST_TEXT = 4096, 65536, 1500
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -77,20 +79,20 @@ SHAPES = (
     # https://developer.work.weixin.qq.com/document/path/91770
     ("wecom", ("qyapi.weixin.qq.com",)),
 )
-"""Form of the message → hosts that take it. Any other host gets the plain object."""
+"""Message format → hosts that accept it. Any other host gets the plain JSON object."""
 
 
 class Undelivered(Exception):
-    """It was not delivered; the message names the host alone."""
+    """A message was not delivered. The text names only the host, because the address is secret."""
 
     def __init__(self, words: str, final: bool = False) -> None:
         super().__init__(words)
         self.final = final
-        """Another try would end alike."""
+        """Retrying would fail in the same way."""
 
 
 def shape_of(host: str) -> str:
-    """Return the form of the messages that a host takes; ``webhook`` for the plain object."""
+    """Return the message format that a host accepts; ``webhook`` is the plain JSON object."""
     return next(
         (shape for shape, hosts in SHAPES if any(_is_of(host, one) for one in hosts)), "webhook"
     )
@@ -101,10 +103,10 @@ def _is_of(host: str, domain: str) -> bool:
 
 
 def message(shape: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Return what is sent. Text that a box has made may hold marks of a chat: they are taken out.
+    """Return the request body. Characters that a chat would interpret as markup are replaced.
 
     Args:
-        shape: As `shape_of` has it.
+        shape: A format returned by `shape_of`.
         event: ``title``, ``text``, ``box``, ``event``, ``at``.
     """
     words = f"{event['title']}\n{event['text']}"
@@ -128,7 +130,7 @@ def message(shape: str, event: dict[str, Any]) -> dict[str, Any]:
 
 
 def target(shape: str, url: str) -> tuple[str, dict[str, Any]]:
-    """Return where a message is posted to, and what it has besides: ntfy takes the topic in the body."""
+    """Return the URL to post to and extra body fields: ntfy takes the topic in the body."""
     if shape != "ntfy":
         return url, {}
     root, _, topic = url.rstrip("/").rpartition("/")
@@ -136,10 +138,10 @@ def target(shape: str, url: str) -> tuple[str, dict[str, Any]]:
 
 
 def post(address: Address, event: dict[str, Any]) -> str:
-    """Send a message once; returns what the host said.
+    """Send a message once; returns the host and its HTTP status as text.
 
     Raises:
-        Undelivered: it was not, as far as can be told.
+        Undelivered: the host was not reached or did not accept the message.
     """
     import http.client
     from urllib.parse import urlsplit
@@ -165,7 +167,7 @@ def post(address: Address, event: dict[str, Any]) -> str:
         answer = connection.getresponse()
         said = jsonline.loads_dict(answer.read(MOST_ANSWER)) or {}
     except (OSError, http.client.HTTPException, ValueError) as error:
-        # The words of another error may hold the address, which is a password.
+        # Other exception texts may contain the address, which is a secret.
         why = (isinstance(error, OSError) and error.strerror) or type(error).__name__
         raise Undelivered(f"{host} cannot be reached: {why}") from None
     finally:
@@ -188,7 +190,7 @@ def checked(url: str) -> str:
     """Return the host of an address.
 
     Raises:
-        Undelivered: it is none that can be called.
+        Undelivered: the address is not https (http is allowed only for loopback).
     """
     from urllib.parse import urlsplit
 
@@ -214,10 +216,10 @@ def checked(url: str) -> str:
 
 
 def deliver(address: Address, event: dict[str, Any]) -> str:
-    """Send a message, with a few tries; returns what the host said.
+    """Send a message with up to `TRIES` attempts; returns the result of `post`.
 
     Raises:
-        Undelivered: not even so.
+        Undelivered: every attempt failed, or one failed with an error that a retry cannot fix.
     """
     for number in range(TRIES):
         try:
@@ -230,7 +232,7 @@ def deliver(address: Address, event: dict[str, Any]) -> str:
 
 
 def load(folder: str) -> Address | None:
-    """Return the address; None where there is none, or the file is not this user's alone."""
+    """Return the stored address; None if there is none or other users can access the file."""
     path = os.path.join(folder, FILE)
     if not ownership.is_ours(path):
         return None
@@ -242,7 +244,7 @@ def load(folder: str) -> Address | None:
 
 
 class Sender:
-    """Sends from the recorder.
+    """Starts a delivery process per event, from the recorder.
 
     Args:
         folder: The state directory.
@@ -254,7 +256,7 @@ class Sender:
         self._full: set[str] = set()
 
     def tell_full(self, disks: list[dict[str, Any]]) -> None:
-        """Send ``disk-full``, once for each time that a disk of a sample fills up."""
+        """Send ``disk-full`` once each time a disk fills up."""
         for disk in disks:
             mount, used, free = (
                 str(disk.get("mount")),
@@ -278,7 +280,10 @@ class Sender:
                 )
 
     def send(self, kind: str, text: str) -> bool:
-        """Send an event, if it is one of `EVENTS` and there is an address; returns at once, whether it goes out."""
+        """Start delivery of an event and return at once, with whether a process was started.
+
+        Nothing is sent for kinds outside `EVENTS` or without a stored address.
+        """
         self._under_way = [child for child in self._under_way if child.poll() is None]
         if (
             kind not in EVENTS
@@ -286,7 +291,7 @@ class Sender:
             or len(self._under_way) >= MOST_AT_ONCE
         ):
             return False
-        import subprocess  # here: a box without a sink does without
+        import subprocess  # imported here: most boxes have no sink
 
         try:
             child = subprocess.Popen(
@@ -310,7 +315,7 @@ class Sender:
 
 
 def event_of(kind: str, text: str) -> dict[str, Any]:
-    """Return an event in the form in which it is sent."""
+    """Return an event as the JSON object that is sent."""
     box = os.uname().nodename
     return {
         "title": f"rgt: {kind.replace('-', ' ')} on {box}",
@@ -344,7 +349,7 @@ def main(argv: list[str]) -> int:
         return UNDELIVERED
     event = event_of("test", "this box can call you")
     if found["deliver"]:
-        # The recorder, which has started this process, blocks them.
+        # The recorder blocks these signals, and child processes inherit the mask.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
         event = jsonline.loads_dict(sys.stdin.buffer.readline(65536)) or event
     try:

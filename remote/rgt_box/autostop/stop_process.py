@@ -1,9 +1,10 @@
-"""Carries out a stop in a process of its own: seal, save, check once more, write down the intent, park.
+"""Performs a stop in a separate process: seal, save results, check again, record the intent, park.
 
-A lease first proves again that its key may stop the box: runs are ended only if the charge can be ended after them.
+A lease stop first proves that the key may stop the box: runs are ended only if billing can end too.
 
-Whatever works or cannot be told in the last look withdraws it. The journal is on the disk before the call is made; who
-finds an intent without an end asks what came of it, and never sends it again on a guess.
+Any work or unknown sign in the last check withdraws the stop. The journal is on disk before the
+call is sent. A process that finds an intent without a result asks for the state, and never resends
+on a guess.
 """
 
 from __future__ import annotations
@@ -54,23 +55,25 @@ if TYPE_CHECKING:
     from rgt_box.autostop.own_stop import OwnStop
 
 PAUSES = (0.0, 60.0, 300.0)
-"""Seconds before each try."""
+"""Seconds before each attempt."""
 SETTLE, ASK_EVERY = 600.0, 10.0
-"""Seconds for a platform to carry out what it has accepted, and between two questions whether it has: a pod may be
-called running for a while after a stop was accepted (https://docs.runpod.io/api-reference-v2/overview)."""
+"""Seconds for the platform to carry out an accepted stop, and between two state requests. A pod may
+be reported as running for a while after a stop was accepted
+(https://docs.runpod.io/api-reference-v2/overview)."""
 FILES_WAIT = 60.0
-"""Seconds that the disks of jobs and results are given: here nothing else waits."""
+"""Seconds to wait for the disks of jobs and results; nothing else waits here."""
 GAP, LEAST_GAP = 3.0, 0.3
-"""Seconds between the two readings of a look, over which CPU time must not grow."""
+"""Seconds between the two readings of a check, over which CPU time must not grow."""
 SAVE_LEAST, SAVE_QUIET, SAVE_MOST = 150.0, 60.0, 900.0
-"""Seconds that runs have to end after SIGTERM; as long as their files grow, up to the last figure."""
+"""Seconds for runs to exit after SIGTERM: the minimum, the time without file changes after which
+waiting ends, and the maximum."""
 WALK = 120.0
-"""Seconds for a look at all results."""
+"""Seconds to scan all results."""
 NICE = 10
 
 
 class Withdrawn(Exception):
-    """The stop is not to be; the message says why."""
+    """The stop is no longer wanted or not safe; the message says why."""
 
 
 class Failed(Exception):
@@ -78,12 +81,15 @@ class Failed(Exception):
 
 
 def carry_out(folder: str, mode: str) -> int:
-    """Carry out an armed stop; returns the exit status: 0 done, 1 not done and told, 3 another one is at work."""
+    """Perform an armed stop; returns the exit status.
+
+    0: done. 1: not done, and reported. 3: another stop process is running.
+    """
     held = _hold(folder)
     if held is None:
         return 3
     held.write({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid()), "mode": mode})
-    # The recorder, which has started this process, blocks them.
+    # The recorder blocks these signals, and child processes inherit the mask.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     armed = plan.load(folder).get(mode)
     if armed is None or armed["action"] != "park":
@@ -98,7 +104,7 @@ def carry_out(folder: str, mode: str) -> int:
         stop.end(WITHDRAWN, "withdrawn", f"not stopped: {why}")
     except Failed as why:
         stop.end(FAILED, "failed", str(why))
-    except Exception as error:  # whatever it is, the person must hear that the meter runs on
+    except Exception as error:  # on any error the user must be notified that billing continues
         stop.end(FAILED, "failed", f"the stop could not be carried out: {describe(error)}")
     finally:
         stop.open_seal()
@@ -122,11 +128,11 @@ def _hold(folder: str) -> files.Lock | None:
 
 
 class Stop:
-    """One stop.
+    """One attempt to stop the box.
 
     Args:
         folder: The state directory.
-        armed: The plan.
+        armed: The armed plan.
     """
 
     def __init__(self, folder: str, armed: dict[str, Any]) -> None:
@@ -136,16 +142,16 @@ class Stop:
         self._newest: int | None = None
         before = read_journal(folder)
         mine = before.get("id") == armed["id"] and before.get("phase") in UNFINISHED
-        # A call that went out for what was armed before, or in the other mode, is as open as one of our own.
+        # A call sent for an earlier plan or the other mode may still be open, like one of our own.
         asked = before.get("phase") in ASKED and before.get("boot") == place.boot_id()
         self._journal = before if mine or asked else {}
         self._tries = 0
 
     def run(self) -> None:
-        """Carry it out.
+        """Run all steps.
 
         Raises:
-            Withdrawn, Failed: it was not done.
+            Withdrawn, Failed: the box was not stopped.
         """
         why = plan.why_void(self._armed, idle_clock.now())
         if why:
@@ -180,10 +186,10 @@ class Stop:
         raise Failed("tried %d times, and this box is still running: stop it by hand" % self._tries)
 
     def _prove_right(self, own: OwnStop) -> None:
-        """Check that the box can be stopped, before its runs are ended for it.
+        """Check that the box can be stopped, before ending its runs.
 
         Raises:
-            Failed: nothing proves it; nothing was ended.
+            Failed: the key may not stop the box, or that is unproven; no run was ended.
         """
         text = ""
         for pause in PAUSES:
@@ -197,7 +203,7 @@ class Stop:
         )
 
     def _try(self, own: OwnStop) -> bool:
-        """Ask for the stop once; returns whether the box is off."""
+        """Send the stop once; returns whether the box is off."""
         self._last_look()
         self._check_kept()
         self._tries += 1
@@ -220,10 +226,10 @@ class Stop:
         return self._came_off(own)
 
     def _came_off(self, own: OwnStop) -> bool:
-        """Ask until it is off, or was not done after all.
+        """Poll the state until the box is off; returns False if it is still running after `SETTLE`.
 
         Raises:
-            Failed: nobody knows: then nothing is sent again.
+            Failed: the state is unknown, so the stop is not sent again.
         """
         deadline = time.monotonic() + SETTLE * pace()
         while True:
@@ -245,10 +251,10 @@ class Stop:
         raise Failed(f"the outcome of the stop is unknown; it is not sent again: {seen.text}")
 
     def _write(self, phase: str, strict: bool = False, **more: Any) -> None:
-        """Write the journal down.
+        """Write the journal.
 
         Raises:
-            plan.NoRoom: with `strict`, where that is possible nowhere.
+            plan.NoRoom: with `strict`, if it cannot be written anywhere.
         """
         self._journal = dict(
             more, id=self._armed["id"], mode=self._mode, phase=phase, tries=self._tries
@@ -264,13 +270,13 @@ class Stop:
         story.tell(self._folder, event, text, mode=self._mode)
 
     def end(self, phase: str, event: str, text: str) -> None:
-        """Write down that it ended without a stop."""
+        """Record that the stop ended without stopping the box."""
         self._say(event, text)
         self._write(phase, text=text)
         story.copy(self._folder, self._armed["durable"])
 
     def open_seal(self) -> None:
-        """Let the queues begin again."""
+        """Release the seal, so that queues start cells again."""
         for lock in reversed(self._locks):
             lock.write({})
             lock.release()
@@ -305,7 +311,7 @@ class Stop:
             raise Withdrawn("; ".join(busy[:3]))
 
     def _check_kept(self) -> None:
-        """See that nobody has taken it back, or put it off, meanwhile."""
+        """Raise `Withdrawn` if the plan was disarmed, postponed or became void meanwhile."""
         why = plan.why_void(self._armed, idle_clock.now())
         if why:
             raise Withdrawn(why)
@@ -319,9 +325,9 @@ class Stop:
             raise Withdrawn("it was put off")
 
     def _look(self) -> tuple[dict[str, Any], dict[str, Any], Sampler]:
-        """Return a fresh sample, the signs over a few seconds, and what read them.
+        """Return a fresh sample, the signs over a few seconds, and the sampler.
 
-        A card shows the most that it did in that while.
+        Each card's utilisation is the maximum of both readings.
         """
         sampler = Sampler(self._folder, remember=False)
         pattern = self._armed["pattern"] or DEFAULT_PATTERN
@@ -343,10 +349,10 @@ class Stop:
         return sample, found, sampler
 
     def _last_look(self) -> None:
-        """Look whether the box does nothing, or, at the end of a lease, nothing that must not be lost.
+        """Check that the box is idle or, for a lease, that no unaccepted run is left.
 
         Raises:
-            Withdrawn: with what works, or cannot be told.
+            Withdrawn: names what works or is unknown.
         """
         self._check_kept()
         sample, signs, sampler = self._look()
@@ -375,7 +381,7 @@ class Stop:
             raise Withdrawn("; ".join(busy[:3]))
 
     def _new_results(self) -> list[str]:
-        """Return what was written while the box was taken to be idle."""
+        """Return results that changed while the box was considered idle."""
         roots = work_signs.result_roots(self._armed["jobs"], self._armed["results"])
         now = work_signs.newest_change(roots, time.monotonic() + WALK, time.time())
         before, self._newest = self._newest, now.mark
@@ -388,10 +394,10 @@ class Stop:
         return [f"a result was written: {now.path}"]
 
     def _save_results(self) -> None:
-        """Bring what a stop would erase to where it survives.
+        """Copy results that a stop would erase to durable storage.
 
         Raises:
-            Failed: something could not be brought there.
+            Failed: something could not be copied.
         """
         durable = self._armed["durable"]
         then, now = self._armed.get("devices") or {}, plan.devices_of(durable)
@@ -423,10 +429,10 @@ class Stop:
         return name in self._armed["accept_unsaving"] or plan.ANY in self._armed["accept_unsaving"]
 
     def _end_runs(self) -> None:
-        """Ask every run to save and end, and wait for it.
+        """Send SIGTERM to every run so that it saves, and wait until they exit.
 
         Raises:
-            Failed: one is not known to save and was not accepted, or did not end.
+            Failed: a run is not known to save and was not accepted, or did not exit.
         """
         sample, signs, _ = self._look()
         runs = saving.runs_of(sample, signs, self._armed)
@@ -478,14 +484,17 @@ class Stop:
 
 
 def most_of(now: float | None, before: float | None) -> float | None:
-    """Return the larger of two readings; None where either is missing."""
+    """Return the larger of two readings; None if either is missing."""
     if now is None or before is None:
         return None
     return max(now, before)
 
 
 def runner_processes(jobs: list[str]) -> list[tuple[int, int]]:
-    """Return (pid, start) of the runners and lanes that are at work: they hand a signal on, and end."""
+    """Return (pid, start in ticks) of running queue runners and lanes.
+
+    They forward a signal to their cells and exit.
+    """
     found = []
     for folder in jobs:
         job = queue_file.Job(folder)

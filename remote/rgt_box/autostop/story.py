@@ -1,6 +1,7 @@
-"""What an armed box records: its story, one line per event, the journal of a stop, and the warning.
+"""Records of an armed box: the event log, the journal of a stop, and the warning text.
 
-What it tells goes on to the recorder's history and to the person's sink; a copy goes to where it survives a stop.
+Events are forwarded to the recorder's history and the user's sink; the log is also copied to
+storage that survives a stop.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 
 FILE, COPY = "autostop.jsonl", "rgt-autostop.jsonl"
 MOST = 1 << 20
-"""Bytes after which the older half of the story is forgotten."""
+"""Size in bytes above which the older half of the log is dropped."""
 READ = 4 << 20
 
 
 def tell(folder: str, event: str, text: str, **more: Any) -> bool:
-    """Add a line; False when it could be written nowhere."""
+    """Append an event to the log; returns False if it could not be written anywhere."""
     line = jsonline.line(
         dict(
             {
@@ -57,7 +58,7 @@ def _append(where: str, line: bytes) -> bool:
             try:
                 files.write_all(fd, line)
             except OSError:
-                os.ftruncate(fd, size)  # half a line would spoil the next one
+                os.ftruncate(fd, size)  # half a line would corrupt the next one
                 raise
             os.fsync(fd)
         finally:
@@ -75,7 +76,7 @@ def _shorten(path: str) -> None:
 
 
 def read(folder: str) -> list[dict[str, Any]]:
-    """Return every line, the oldest first."""
+    """Return all log lines, oldest first."""
     found: list[dict[str, Any]] = []
     for where in state_files.places(folder):
         data = files.read(os.path.join(where, FILE), READ) or b""
@@ -84,7 +85,7 @@ def read(folder: str) -> list[dict[str, Any]]:
 
 
 def last(folder: str) -> dict[str, Any] | None:
-    """Return the newest line, without its boot."""
+    """Return the newest log line without its boot ID; None if the log is empty."""
     lines = read(folder)
     if lines:
         return {key: lines[-1].get(key) for key in ("at", "event", "text")}
@@ -92,7 +93,7 @@ def last(folder: str) -> dict[str, Any] | None:
 
 
 def copy(folder: str, durable: list[str]) -> list[str]:
-    """Put the story into directories that survive a stop; returns where that failed, and why."""
+    """Copy the log into directories that survive a stop; returns an error per failed directory."""
     data = b"".join(map(jsonline.line, read(folder)))
     failed = []
     for where in durable:
@@ -106,18 +107,18 @@ def copy(folder: str, durable: list[str]) -> list[str]:
 
 
 class Tail:
-    """What is added to the story from now on, by whomever."""
+    """Reads lines added to the log after this object was created, by any process."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._seen: dict[str, tuple[int, int]] = {}
         self._last: dict[str, bytes] = {}
-        """The last line of each file: two may have one time."""
+        """The last line of each file. Two lines may have equal times, so time is not a cursor."""
         self._told = 0.0
         self.news()
 
     def news(self) -> list[dict[str, Any]]:
-        """Return the new lines."""
+        """Return the lines added since the previous call."""
         found: list[dict[str, Any]] = []
         for where in state_files.places(self._folder):
             path = os.path.join(where, FILE)
@@ -133,7 +134,7 @@ class Tail:
             last = self._last.get(path)
             if before is not None and before[0] == inode:
                 start = before[1]
-            else:  # the older half was forgotten, and the file is another one
+            else:  # the older half was dropped, so this is a new file
                 at = whole.rfind(last) if last is not None else -1
                 start = at + len(last) if last is not None and at >= 0 else 0
             self._seen[path] = (inode, len(whole))
@@ -155,20 +156,21 @@ LOCK, JOURNAL = "autostop-stop.lock", "autostop-stop.json"
 BEGUN, SEALED, SAVED, INTENT, ANSWERED = "begun", "sealed", "saved", "intent", "answered"
 OFF, WITHDRAWN, FAILED = "off", "withdrawn", "failed"
 UNFINISHED, FINISHED = (BEGUN, SEALED, SAVED, INTENT, ANSWERED), (OFF, WITHDRAWN, FAILED)
-"""Phases of the journal: of a stop that goes on, or was killed, and of one that has ended."""
+"""Journal phases: of a stop in progress or killed midway, and of one that has finished."""
 ASKED = (INTENT, ANSWERED)
-"""Those after which the platform may have done it: it is asked, before anything else."""
+"""Phases in which the platform may have received the stop: ask it for the state before anything
+else."""
 START_WITHIN = 15.0
-"""Seconds for the process to take its lock."""
+"""Seconds for the stop process to acquire its lock."""
 
 
 def is_at_work(folder: str) -> bool:
-    """Tell whether a stop is being carried out."""
+    """Return whether a stop process is running."""
     return any(files.is_locked(os.path.join(where, LOCK)) for where in state_files.places(folder))
 
 
 def mode_at_work(folder: str) -> str:
-    """Return which armed stop is being carried out; "" where that is not told."""
+    """Return the mode (idle or lease) of the running stop process; "" if unknown."""
     for where in state_files.places(folder):
         found = files.lock_holder(os.path.join(where, LOCK)).get("mode")
         if found:
@@ -177,18 +179,18 @@ def mode_at_work(folder: str) -> str:
 
 
 def read_journal(folder: str) -> dict[str, Any]:
-    """Return the journal of the last stop; {} where there is none."""
+    """Return the journal of the last stop; {} if there is none."""
     return state_files.read_json(folder, JOURNAL)
 
 
 def forget_journal(folder: str) -> None:
-    """Remove the journal of a stop that came to a conclusion; one whose call may have been sent stays."""
+    """Remove the journal, unless the call to the platform may have been sent."""
     if read_journal(folder).get("phase") not in ASKED:
         state_files.unlink(folder, JOURNAL)
 
 
 def pace() -> float:
-    """Return the factor of every wait; ``RGT_AUTOSTOP_PACE`` makes a rehearsal quick."""
+    """Return the factor applied to every wait; ``RGT_AUTOSTOP_PACE`` (0 to 1) speeds up tests."""
     try:
         return min(1.0, max(0.0, float(os.environ.get("RGT_AUTOSTOP_PACE", ""))))
     except ValueError:
@@ -196,7 +198,7 @@ def pace() -> float:
 
 
 def start_within() -> float:
-    """Return the seconds after which a process that was started, and does not hold its lock, is taken to be gone."""
+    """Return the seconds after which a stop process without its lock counts as dead."""
     return max(2.0, START_WITHIN * pace())
 
 
@@ -204,7 +206,7 @@ WALL_TIMEOUT = 5.0
 
 
 def warning_text(plan: Mapping[str, Any], mode: str, stops_in: float, unsaving: list[str]) -> str:
-    """Return the warning, on one line."""
+    """Return the warning as one line."""
     left = duration_text(stops_in)
     if mode == "idle":
         words = f"Idle for {duration_text(plan['idle_s'])}, its limit ends in {left}"
@@ -220,15 +222,15 @@ def warning_text(plan: Mapping[str, Any], mode: str, stops_in: float, unsaving: 
 
 
 def keep_command() -> str:
-    """Return what a person types on the box itself to put a stop off."""
+    """Return the command that the user types on the box to postpone a stop."""
     return " ".join([*place.command("autostop"), "--keep", "2h"])
 
 
 def write_to_terminals(words: str) -> int:
-    """Write a warning to every terminal where somebody may see it; returns to how many of this user's.
+    """Write a warning to all terminals; returns how many of this user's own were reached.
 
-    ``wall`` reaches those whose login is on record, which in containers are none: so this user's own are written to
-    directly, and ``wall`` is left to those of others.
+    ``wall`` reaches only logins recorded in utmp, and containers record none. So this user's
+    terminals are written to directly, and ``wall`` is used only for those of other users.
     """
     message = f"\r\nrgt: {_plain(words)}.\r\nTo keep it: {_plain(keep_command())}\r\n"
     reached, others = 0, False
@@ -249,7 +251,7 @@ def write_to_terminals(words: str) -> int:
             os.write(fd, message.encode("utf-8", "replace"))
             reached += 1
         except OSError:
-            pass  # nobody reads there, and it is full
+            pass  # the terminal's buffer is full because no process reads it
         finally:
             os.close(fd)
     if others and background.which("wall") is not None:

@@ -1,7 +1,8 @@
-"""The part that runs in the recorder: checks, counts, warns, and starts the stop process when it is time.
+"""The recorder's part of autostop: checks, counts down, warns, and starts the stop process.
 
-It never stops anything itself, so that sampling goes on; it survives the laptop as the recorder does, and a recorder
-that takes over goes on with what is armed, its idle time begun anew.
+The recorder never makes the stop itself, so sampling continues. It keeps running when the laptop
+disconnects. A recorder that takes over continues with the armed plans; their idle time starts from
+zero.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ if TYPE_CHECKING:
 
 STATE = state_files.STOP_STATE
 LOOK_EVERY = 10.0
-"""Seconds between two looks at every process."""
+"""Seconds between two scans of all processes."""
 SLOWEST = 10.0
-"""Seconds between two samples while something is armed, at most."""
+"""Maximum seconds between two samples while something is armed."""
 SAY_EVERY = 30.0
-"""Seconds between two writes of a state in which nothing but the time has changed."""
+"""Seconds between two writes of the state file if only the time has changed."""
 KNOWN_AFTER = 600.0
-"""Seconds of idleness after which it no longer counts that it could not be told before."""
+"""Seconds of idleness that clear an earlier unknown state."""
 RUNS_WAIT, RUNS_HANG = 0.5, 15.0
-"""Seconds that the files of runs are waited for, and until they count as hung; what was known of them stays then."""
+"""Seconds to wait for the runs' files, and after which they count as hung; their previous values
+are kept then."""
 WHY, HOLDERS = 8, 16
 
 RELAYED = {
@@ -54,7 +56,7 @@ RELAYED = {
     "stopped-lease": ("autostop-stopping", "warn"),
     "terminated": ("autostop-stopping", "info"),
 }
-"""Event of the story → kind and level of the event in the recorder's history."""
+"""Log event → kind and level of the event in the recorder's history."""
 FIELDS = {"idle": "autostop", "lease": "lease"}
 """Mode → field of a sample."""
 OF_QUEUES = ("queue-done", "cell-failed")
@@ -62,7 +64,7 @@ TO_SINK = {"warned", "asked", "sealed", "refused", "failed"}
 
 
 class Watchman:
-    """Watches over what is armed.
+    """Watches over the armed plans.
 
     Args:
         folder: The state directory.
@@ -82,7 +84,7 @@ class Watchman:
         self._counts: dict[str, idle_clock.Countdown] = {}
         self._states: dict[str, str] = {}
         self._failures: dict[str, int] = {}
-        """Mode → stops that failed one after the other."""
+        """Mode → consecutive failed stops."""
         self._told: set[str] = set()
         self._stops: dict[str, float | None] = {}
         self._looked = self._said = self._started = float("-inf")
@@ -98,11 +100,11 @@ class Watchman:
 
     @property
     def armed(self) -> bool:
-        """Whether anything is."""
+        """Whether any plan is armed."""
         return bool(self._plans)
 
     def widened(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return the recorder's configuration extended by what an armed stop must see, whoever watches."""
+        """Return the recorder's configuration extended by what the armed plans need to observe."""
         self._reload()
         if not self._plans:
             return config
@@ -118,18 +120,16 @@ class Watchman:
         return wide
 
     def tell_sink(self, kind: str, text: str) -> None:
-        """Tell the person's sink of an event of the recorder, where it is one of those that cost money."""
+        """Send a recorder event to the user's sink, if it is one of `OF_QUEUES`."""
         if kind in OF_QUEUES:
             self._sink.send(kind, text)
 
     def tick(self, sample: dict[str, Any], sampler: Sampler) -> dict[str, Any]:
-        """Do what is due; returns the fields ``autostop`` and ``lease`` of the sample, where armed. It never raises."""
+        """Run one step; returns the sample's ``autostop`` and ``lease`` fields. Never raises."""
         try:
             self._sink.tell_full(sample.get("disks") or [])
             return self._tick(sample, sampler)
-        except (
-            Exception
-        ) as error:  # what goes wrong here must cost neither the sample nor the recorder
+        except Exception as error:  # an error here must not cost the sample or the recorder
             text = f"autostop: {describe(error)}"
             if text != self._trouble:
                 self._trouble = text
@@ -143,7 +143,7 @@ class Watchman:
         if not self._plans:
             return {}
         at = idle_clock.now()
-        # The sample that is due now may come a little early: a look at the next one could be twice as late.
+        # The sample may arrive slightly early; waiting for the next one could double the interval.
         if at.boot - self._looked >= self._every - self._interval / 4.0:
             self._looked = at.boot
             self._disarm_void(at)
@@ -160,7 +160,7 @@ class Watchman:
         return {FIELDS[mode]: self._row(mode, at) for mode in self._plans}
 
     def _disarm_void(self, at: Now) -> None:
-        """Take back, loudly, what was not armed for this box and boot."""
+        """Disarm plans that are void on this box or boot, and report it."""
         for mode in list(self._plans):
             why = plan.why_void(self._plans[mode], at)
             if why:
@@ -168,7 +168,7 @@ class Watchman:
                 self._reload()
 
     def _reload(self) -> None:
-        """Take over what is armed, where that has changed."""
+        """Reload the plans if their file changed."""
         mark = [
             files.signature(os.path.join(where, plan.FILE))
             for where in state_files.places(self._folder)
@@ -198,10 +198,10 @@ class Watchman:
             state_files.unlink(self._folder, STATE)
 
     def _begin(self) -> None:
-        """Look anew with what the plans name together."""
+        """Start new readings that cover all armed plans."""
         from rgt_box.autostop.work_signs import (
             WorkSigns,
-        )  # here: where nothing is armed, nobody needs it
+        )  # imported here: only needed when armed
 
         both = {
             key: [path for armed in self._plans.values() for path in armed[key]]
@@ -235,12 +235,12 @@ class Watchman:
         self._trouble = ""
 
     def _runs_now(self) -> list[SavingRun]:
-        from rgt_box.autostop import saving  # here: likewise
+        from rgt_box.autostop import saving  # imported here: only needed when armed
 
         return saving.runs_of(*self._asked)
 
     def _glance(self, at: Now, sample: dict[str, Any]) -> None:
-        """Between two looks: a card that works for a second has worked."""
+        """Check GPU load between two scans: a card that was busy for a second has worked."""
         cards = [dict(card) for card in sample.get("gpus") or []]
         busy = [
             card
@@ -253,14 +253,12 @@ class Watchman:
             self._clock.feed(at, self._verdict)
 
     def _count(self, mode: str, at: Now) -> None:
-        """Do what is due of one armed stop."""
+        """Advance the countdown of one armed stop."""
         if self._stopping(mode, at):
             return
         armed, count = self._plans[mode], self._counts[mode]
         if mode == "lease" and self._states.get(mode) == "failed" and self._refused():
-            self._stops[mode] = (
-                None  # it has been told; as long as they run, nothing will come of it
-            )
+            self._stops[mode] = None  # already reported; the lease does not end these runs
             return
         due = self._due(mode)
         limit = (
@@ -301,7 +299,7 @@ class Watchman:
         return idle_clock.due_when_idle(self._plans[mode], self._clock.idle_since, self._inspected)
 
     def _tell_unknown(self, at: Now) -> None:
-        """Say once that it cannot be told for longer than the limit: then nobody stops an idle box."""
+        """Report once if idleness is unknown for longer than the limit: no stop will happen."""
         late = self._clock.unknown_s(at) >= self._plans["idle"]["idle_s"]
         if late and "idle" not in self._told:
             self._told.add("idle")
@@ -329,7 +327,7 @@ class Watchman:
         self._begin_stop(mode, at)
 
     def _stopping(self, mode: str, at: Now) -> bool:
-        """Tell whether a stop is being carried out; when it has ended without one, draw the conclusion."""
+        """Return whether a stop is running; if one ended without a stop, apply its result."""
         if story.is_at_work(self._folder):
             mine = story.mode_at_work(self._folder) == mode
             self._states[mode] = "stopping" if mine else self._states.get(mode, "armed")
@@ -339,7 +337,7 @@ class Watchman:
         if at.boot - self._started < story.start_within() and phase not in story.FINISHED:
             return self._states.get(mode) == "stopping"
         if phase in story.ASKED:
-            # It was killed after the intent: a process of its own asks what came of it, and sends nothing again.
+            # It was killed after the intent: a new process asks for the state and does not resend.
             self._begin_stop(mode, at)
             return True
         if phase is None and self._states.get(mode) != "stopping":
@@ -406,14 +404,14 @@ class Watchman:
         return row
 
     def _refused(self) -> list[str]:
-        """Return the runs that do not save on SIGTERM, and that nobody has accepted: the lease does not end them."""
+        """Return runs that do not save on SIGTERM and were not accepted; the lease keeps them."""
         accepted = self._plans["lease"]["accept_unsaving"]
         if plan.ANY in accepted:
             return []
         return [name for name in self._unsaving if name not in accepted]
 
     def _save(self, at: Now) -> None:
-        """Write down how it stands, for ``autostop --status``."""
+        """Write the state file for ``autostop --status``."""
         now = {
             mode: (self._state(mode), self._clock.idle_since, tuple(self._why()[:WHY]))
             for mode in self._plans
@@ -439,10 +437,10 @@ class Watchman:
 
 
 def disarm(folder: str, modes: list[str], why: str) -> list[str]:
-    """Take back what is armed; returns the modes that were.
+    """Disarm modes; returns those that were armed.
 
     Raises:
-        plan.NoRoom: nothing can be written.
+        plan.NoRoom: no directory is writable.
     """
     with plan.Held(folder):
         plans = plan.load(folder)

@@ -1,6 +1,7 @@
-"""Signs of work that a sample does not show: every process's CPU time, queues, and new results.
+"""Signs of work that a sample lacks: CPU time of every process, queues, and new results.
 
-The process table is read whole, by the same names as the finder's, so that nothing depends on somebody watching.
+It reads the whole process table with the same rules as the run finder, so it does not depend on a
+connected viewer.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ if TYPE_CHECKING:
     from rgt_box.sampling.sampler import Sampler
 
     class Entry(NamedTuple):
-        """A file or directory as it is."""
+        """A file or directory with its change time and size."""
 
         path: str
         changed: int
-        """ctime, ns."""
+        """ctime in nanoseconds."""
         size: int
         folder: bool
-        """It is a directory to look into."""
+        """It is a directory to descend into."""
 
     class Change(NamedTuple):
-        """What changed last."""
+        """The newest change below some directories."""
 
         at: int
-        """ctime, ns; 0 where there is nothing."""
+        """ctime in nanoseconds; 0 if nothing was found."""
         path: str
         mark: int
-        """Another number whenever anything has changed."""
+        """A hash that differs if any entry changed."""
         whole: bool
-        """Everything was looked at."""
+        """Every entry was read before the deadline."""
 else:
     from collections import namedtuple
 
@@ -50,24 +51,26 @@ else:
     Change = namedtuple("Change", "at path mark whole")
 
 FILES_EACH = 4000
-"""Entries of results that a look may stat; where there are more, the next look goes on."""
+"""Result entries to stat per reading; the next reading continues with the rest."""
 CARDS_EVERY = 60.0
-"""Seconds between two looks into every process's descriptors."""
+"""Seconds between two scans of every process's file descriptors."""
 OWN_WORK = ("send", "cat", "mirror", "measure", "gpu-health", "manifest")
-"""Verbs of the agent that work for a person who is there; all others only watch."""
+"""Agent verbs that do work the user asked for; all others only observe."""
 FILES_WAIT, FILES_HANG = 0.5, 15.0
-"""Seconds that jobs and results are waited for at a look, and after which what they said before no longer counts."""
+"""Seconds to wait for jobs and results per reading, and after which their previous values
+expire."""
 KERNEL_THREAD = 0x00200000
-"""``PF_KTHREAD`` of the kernel's include/linux/sched.h, in the flags of ``/proc/PID/stat``: in a container the
-number 2 is anybody's."""
+"""``PF_KTHREAD`` of the kernel's include/linux/sched.h, in the flags of ``/proc/PID/stat``.
+Checking for children of pid 2 is not enough: in a container, pid 2 can be any process."""
 
 
 class WorkSigns:
-    """Looks again and again.
+    """Collects signs of work at each reading.
 
     Args:
-        plan: ``jobs``, ``results``, ``pattern`` of what was armed; ``cards`` as it was then.
-        wait: Seconds that the disks of jobs and results are given; whoever also samples must not wait for long.
+        plan: ``jobs``, ``results``, ``pattern`` of the armed plan; ``cards`` as counted then.
+        wait: Seconds to wait for the disks of jobs and results; keep it short if the caller also
+            samples.
     """
 
     def __init__(self, plan: Mapping[str, Any], wait: float = FILES_WAIT) -> None:
@@ -77,12 +80,12 @@ class WorkSigns:
         self._wait = wait
         self._written: list[str] = []
         self._cpu: dict[tuple[int, int], tuple[int, float]] = {}
-        """Process → ticks of CPU time, and seconds that it has waited for a core."""
+        """Process → CPU time in ticks, and seconds spent waiting for a core."""
         self._looked: float | None = None
         self._typed: float | None = None
         self._open: tuple[float, dict[int, set[int]]] = (float("-inf"), {})
         self.failed: list[str] = []
-        """Cells of the queues that have failed."""
+        """Names of failed queue cells."""
 
     def look(self, at: Now, sample: Mapping[str, Any], sampler: Sampler) -> dict[str, Any]:
         """Return the signs that a sample lacks; see `idle_clock.judge`."""
@@ -113,15 +116,15 @@ class WorkSigns:
         while self._written:
             active.append(f"a result was written: {self._written.pop()}")
         processes = self._processes(passed, sample, cards)
-        # Which of its files is which card a container does not tell: a process with any card open explains them all,
-        # for it counts as one that holds memory.
+        # A container does not reveal which device file is which card. So one process with any card
+        # open accounts for all of them: it already counts as holding memory.
         opened = any(row["vram"] for row in processes)
         named = {card.get("index"): opened for card in sample.get("gpus") or []}
         signs = {"active": active, "unknown": unknown, "processes": processes, "named": named}
         return dict(signs, slurm=slurm)
 
     def _look_at_files(self) -> tuple[list[str], list[str], bool]:
-        """Return which queues are at work, which cells have failed, and whether Slurm has a job; in a thread."""
+        """Return busy queues, failed cells, and whether a job uses Slurm; runs in a thread."""
         written = self._results.look()
         if written:
             self._written.append(written)
@@ -129,7 +132,7 @@ class WorkSigns:
         return queues(self._jobs), failed_cells(self._jobs), slurm
 
     def _cards(self, at: Now, sample: Mapping[str, Any]) -> dict[int, set[int]]:
-        """Return pid → the cards that it has open, as far as any has memory in use."""
+        """Return pid → cards it has open; {} if no card has memory in use."""
         if not any(
             int(card.get("vram_used") or 0) and not card.get("sim")
             for card in sample.get("gpus") or []
@@ -191,10 +194,10 @@ def _pids() -> list[int]:
 
 
 def read_process(pid: int) -> dict[str, Any] | None:
-    """Return what a process is and has used: ticks, cpu (with that of its ended children), rss, cmd, run, notebook.
+    """Return a process's ticks, cpu (including reaped children), rss, cmd, run and notebook flag.
 
-    ``waited`` is the seconds that its first thread was ready to run, and had no core.
-    ``counts`` is false for what only carries or watches others. None for the kernel's own threads, and what has ended.
+    ``waited`` is the seconds for which its first thread was runnable but had no core. ``counts`` is
+    False for processes that only observe. Kernel threads and exited processes return None.
     """
     text = procstat.read_bytes("/proc/%d/stat" % pid, 4096)
     try:
@@ -209,7 +212,7 @@ def read_process(pid: int) -> dict[str, Any] | None:
     command = training_commands.read(words)
     ours = next((at for at, word in enumerate(words[:5]) if AGENT.search(word)), None)
     verb = words[ours + 1] if ours is not None and len(words) > ours + 1 else ""
-    # What a border or the first process has reaped was somebody else's, and most often a short call of rgt itself.
+    # Children reaped by pid 1 or a remote shell belong to others, and are mostly short rgt calls.
     own_only = pid == 1 or command.kind == "border" or ours is not None
     cmd = " ".join(masking.masked(words))[:300]
     return {
@@ -227,7 +230,7 @@ def read_process(pid: int) -> dict[str, Any] | None:
 
 
 def _waited(pid: int) -> float:
-    """Return the second number of ``/proc/PID/schedstat``, in seconds; 0 where the kernel has none (proc(5))."""
+    """Return the run-queue wait in seconds from ``/proc/PID/schedstat``; 0 if not available."""
     words = (procstat.read_bytes("/proc/%d/schedstat" % pid, 256) or b"").split()
     if len(words) > 1 and words[1].isdigit():
         return int(words[1]) / 1e9
@@ -235,12 +238,12 @@ def _waited(pid: int) -> float:
 
 
 def there_are_cards() -> bool:
-    """Tell whether the kernel shows an NVIDIA card, readable or not."""
+    """Return whether the kernel lists an NVIDIA GPU, readable or not."""
     return bool(procstat.nvidia_cards()) or bool(glob.glob(gpu.device_prefix() + "[0-9]*"))
 
 
 def queues(jobs: list[str]) -> list[str]:
-    """Return which queues are working; cells that no runner will start do not count."""
+    """Return descriptions of the working queues; cells without a live runner do not count."""
     found = []
     for folder in jobs:
         job = queue_file.Job(folder)
@@ -253,7 +256,7 @@ def queues(jobs: list[str]) -> list[str]:
 
 
 def failed_cells(jobs: list[str]) -> list[str]:
-    """Return the names of the cells that have failed."""
+    """Return the names of the failed cells."""
     found = []
     for folder in jobs:
         cells = queue_state.load_state(queue_file.Job(folder))["cells"]
@@ -262,22 +265,23 @@ def failed_cells(jobs: list[str]) -> list[str]:
 
 
 class Results:
-    """Watches where results are written, a bounded number of files at a look.
+    """Watches directories of results, with a bounded number of files per reading.
 
     Args:
-        jobs: Job directories: what their cells write, and copy to durable storage.
+        jobs: Job directories; their outputs and durable copies are watched.
         patterns: Globs of results.
     """
 
     def __init__(self, jobs: list[str], patterns: list[str]) -> None:
         self._jobs, self._patterns = jobs, patterns
         self._known: dict[str, int] | None = None
-        """Directory → what stands for its files; None until all were seen once: only then a change is news."""
+        """Directory → hash of its entries. None until the first full pass: only later changes are
+        new."""
         self._now: dict[str, int] = {}
         self._left: list[str] = []
 
     def look(self, most: int = FILES_EACH) -> str:
-        """Return where something was written since the last look; "" for nothing that was seen."""
+        """Return a directory in which something was written since the last reading, or ""."""
         news = ""
         self._left = self._left or result_roots(self._jobs, self._patterns)
         while self._left and most > 0:
@@ -294,8 +298,9 @@ class Results:
 
 
 def result_roots(jobs: list[str], patterns: list[str]) -> list[str]:
-    """Return the directories of cells, those that they work in, their durable copies, and what the globs name."""
-    from rgt_box.commands import work_folders  # it loads much: only on a box that is armed
+    """Return output, work and durable directories of the cells, and the matches of the globs."""
+    # imported here because it loads many modules; only armed boxes need it
+    from rgt_box.commands import work_folders
 
     found: list[str] = []
     for folder in jobs:
@@ -311,7 +316,7 @@ def result_roots(jobs: list[str], patterns: list[str]) -> list[str]:
         work = work_folders.folder_of(job.workdir)
         if work is not None and work[0] != os.path.realpath(
             job.folder
-        ):  # its own files change without any work
+        ):  # the job's own files change without any work
             found.append(work[0])
     for pattern in patterns:
         found += glob.glob(os.path.expanduser(pattern))[:FILES_EACH]
@@ -319,9 +324,10 @@ def result_roots(jobs: list[str], patterns: list[str]) -> list[str]:
 
 
 def _entries(top: str) -> list[Entry]:
-    """Return a directory or file and what lies right in it, of very many only the first.
+    """Return a path and its direct entries, at most `FILES_EACH` of them.
 
-    Directories of packages are not to be looked into: next to a job's results they hold a million files.
+    Package directories are not descended into: next to a job's results they can hold a million
+    files.
     """
     from rgt_box.commands import result_rules  # as above
 
@@ -341,17 +347,17 @@ def _entries(top: str) -> list[Entry]:
                 folder = folder and not result_rules.holds_packages(entry.path)
                 found.append(Entry(entry.path, seen.st_ctime_ns, seen.st_size, folder))
     except OSError:
-        pass  # a file, or what is gone: that its directory has changed says so
+        pass  # it is a file, or was removed: its parent directory's ctime shows that
     return found
 
 
 def newest_change(folders: list[str], deadline: float, until: float = float("inf")) -> Change:
-    """Return what changed last below some directories.
+    """Return the newest change below some directories.
 
     Args:
         folders: Directories, or files.
-        deadline: When to give up, by the monotonic clock.
-        until: What bears a later time (epoch seconds) does not count as the newest: a clock was wrong when it was made.
+        deadline: When to give up (monotonic clock).
+        until: Ignore later ctimes (epoch seconds): they were made while the clock was wrong.
     """
     newest, path, mark, left = 0, "", 0, list(folders)
     while left:
