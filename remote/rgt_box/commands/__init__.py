@@ -1,6 +1,6 @@
-"""Small verbs that verify, copy and search what is on a box: one module each, and two that they share.
+"""Small verbs that verify, copy and search files on a box: one module each, plus shared helpers.
 
-file_tree walks a directory without leaving it, hashing reads files that may be changing.
+`file_tree` walks a directory without leaving it; `hashing` reads files that may be changing.
 """
 
 from __future__ import annotations

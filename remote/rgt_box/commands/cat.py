@@ -1,4 +1,4 @@
-"""The ``cat`` verb: the exact bytes of a file, from any byte on, for a reader whose connection may break."""
+"""The ``cat`` verb: prints exact bytes of a file from any offset, so a reader can reconnect."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ BLOCK = 256 << 10
 COUNTED = 1 << 20
 """Bytes in which lines are counted at a time."""
 KEPT = 1024
-"""So many bytes before a position prove that it is still in the same text."""
+"""Bytes before a cursor whose hash shows that the file still has the same text."""
 
 
 ENOUGH = 16
-"""So many bytes tell a copy of the text from another file."""
+"""Minimum hashed bytes that distinguish a copy of the text from another file."""
 
 
 class NotThere(Exception):
@@ -31,13 +31,13 @@ class NotThere(Exception):
 
 
 class Cursor:
-    """Up to where a reader has everything, and the bytes right before it.
+    """A reader's position, and a hash of the bytes right before it.
 
     Args:
-        inode: Of the file.
-        offset: Byte behind the last that was read.
-        length: How many bytes before it `digest` is of.
-        digest: Their SHA-256, in hexadecimal.
+        inode: Inode of the file.
+        offset: Offset after the last byte that was read.
+        length: Number of bytes before `offset` that `digest` covers.
+        digest: Their SHA-256 in hexadecimal.
     """
 
     def __init__(self, inode: int, offset: int, length: int, digest: str) -> None:
@@ -45,10 +45,10 @@ class Cursor:
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
-        """Read ``INODE:OFFSET:LENGTH:DIGEST``.
+        """Parse ``INODE:OFFSET:LENGTH:DIGEST``.
 
         Raises:
-            ValueError: when it is none.
+            ValueError: when the text is not a valid cursor.
         """
         inode, offset, length, digest = text.split(":")
         cursor = cls(int(inode), int(offset), int(length), digest)
@@ -57,7 +57,7 @@ class Cursor:
         return cursor
 
     def fits(self, fd: int) -> bool:
-        """Tell whether an open file has the same text up to here."""
+        """Return whether an open file has the same text before the cursor."""
         if os.fstat(fd).st_size < self.offset:
             return False
         before = os.pread(fd, self.length, self.offset - self.length) if self.length else b""
@@ -65,7 +65,7 @@ class Cursor:
 
 
 class ExactReader:
-    """Reads one path from some byte on.
+    """Reads the file at one path, from any offset, across rotation.
 
     Args:
         path: The file.
@@ -82,7 +82,7 @@ class ExactReader:
         """Open the file at the path, at its first byte.
 
         Raises:
-            NotThere: when there is none, or none that can be read.
+            NotThere: when it does not exist or cannot be read.
         """
         try:
             self._take(files.open_regular(self.path))
@@ -90,14 +90,15 @@ class ExactReader:
             raise NotThere(f"{self.path}: {error.strerror}") from error
 
     def resume(self, cursor: Cursor) -> str | None:
-        """Resume behind a cursor: in the file at the path, or in the one that it was moved or copied to.
+        """Resume after a cursor, in the file at the path or in the one it was moved or copied to.
 
         Returns:
-            None; or, where the text behind the cursor is gone, why: ``truncated`` or ``replaced``. The file at the
+            None, or why the text after the cursor is gone: ``truncated`` or ``replaced``. The file
+                at the path is then read from its first byte.
             path is then read from its first byte.
 
         Raises:
-            NotThere: when there is nothing to read at all.
+            NotThere: when there is no file to read.
         """
         try:
             self.open()
@@ -116,12 +117,12 @@ class ExactReader:
         return "replaced"
 
     def last_lines(self, count: int) -> None:
-        """Go to where the last `count` lines begin; an unfinished one counts."""
+        """Seek to the start of the last `count` lines; an unfinished line counts."""
         self.size = os.fstat(self._fd).st_size
         self.offset = last_lines(self._fd, self.size, count)
 
     def nth_line(self, number: int) -> None:
-        """Go to where a line begins, counted from 1; to the end where there are not so many."""
+        """Seek to the start of a line, counted from 1; to the end if there are fewer lines."""
         left, at = number - 1, 0
         while left > 0:
             data = os.pread(self._fd, COUNTED, at)
@@ -150,7 +151,7 @@ class ExactReader:
         return found
 
     def read(self, limit: int | None = None) -> bytes:
-        """Return the next bytes, up to `limit` as an offset in the file; empty where there are none now."""
+        """Return the next bytes, up to the file offset `limit`; empty if there are none now."""
         end = (
             os.fstat(self._fd).st_size if limit is None else min(limit, os.fstat(self._fd).st_size)
         )
@@ -160,7 +161,7 @@ class ExactReader:
         return data
 
     def restarted(self) -> bool:
-        """Tell whether the file was truncated or rewritten below what was read: then it is read from the start."""
+        """Return whether the file was truncated or rewritten; if so, restart from offset 0."""
         found = os.fstat(self._fd)
         seen, self._seen = self._seen, (found.st_size, found.st_mtime_ns)
         self.size = found.st_size
@@ -173,10 +174,10 @@ class ExactReader:
         return True
 
     def next_file(self) -> str | None:
-        """Go over to the file that follows this one, read to its end, where the path is done with it.
+        """Switch to the next file after rotation, once this one was read to its end.
 
         Returns:
-            ``rotated`` when another file is open now; ``removed`` when there is none yet; None = stay.
+            ``rotated`` if another file is open now, ``removed`` if there is none yet, None to stay.
         """
         mine = os.fstat(self._fd)
         if mine.st_size > self.offset:
@@ -185,7 +186,7 @@ class ExactReader:
             named = os.stat(self.path)
         except OSError:
             if mine.st_nlink > 0:
-                return None  # renamed; the writer may go on with it until a new file is begun
+                return None  # renamed; the writer may continue with it until a new file exists
             self.close()
             return "removed"
         if named.st_ino == mine.st_ino and named.st_dev == mine.st_dev:
@@ -217,7 +218,7 @@ class ExactReader:
         self._tail = os.pread(self._fd, cursor.length, cursor.offset - cursor.length)
 
     def _moved(self, cursor: Cursor) -> bool:
-        """Look for the text behind the cursor under the names that rotation gives; by inode first, then by content."""
+        """Find the cursor's text among the rotated files, by inode first, then by content."""
         found = list(siblings(self.path))
         for sure in (True, False):
             for candidate, status in found:
@@ -246,7 +247,7 @@ def last_lines(fd: int, size: int, count: int) -> int:
     for block, data in _backwards(fd, size):
         stop = len(data)
         if block + stop == size and data[-1:] == b"\n":
-            stop -= 1  # it ends the last line, it begins none
+            stop -= 1  # this line end closes the last line
         while True:
             stop = data.rfind(b"\n", 0, stop)
             if stop < 0:
@@ -300,11 +301,11 @@ SPEC = {
     "--line": "int", "--count": "flag",
 }  # fmt: skip
 SHORTEST_MS, LONGEST_MS = 20, 500
-"""Between two looks at a file that does not grow."""
+"""Poll intervals (ms) for a file that does not grow: doubles from the first to the second."""
 
 
 class Gone(Exception):
-    """The reader has left."""
+    """The reader has disconnected."""
 
 
 def main(argv: list[str]) -> int:
@@ -382,15 +383,15 @@ def _begin(reader: ExactReader, cursor: Cursor | None, given: dict[str, Any]) ->
         except NotThere:
             if not given["follow"] or os.path.exists(reader.path):
                 raise
-            given = dict(given, lines=None)  # what appears only now has no history to cut short
+            given = dict(given, lines=None)  # a file that appears now has no history to cut
             wait = _sleep(wait)
 
 
 def _follow(reader: ExactReader) -> None:
-    """Go on for ever.
+    """Print new data until the reader disconnects.
 
     Raises:
-        Gone: when the reader has left.
+        Gone: when the reader has disconnected.
     """
     wait = SHORTEST_MS
     while True:
@@ -449,7 +450,7 @@ def _sleep(wait: int) -> int:
 
 
 def _ended(milliseconds: int) -> bool:
-    """Wait that long at most; True when standard input has ended, which it does with the connection."""
+    """Wait up to `milliseconds`; returns True if stdin was closed, as when the connection ends."""
     poller = select.poll()
     poller.register(0, select.POLLIN | select.POLLHUP)
     return bool(poller.poll(milliseconds)) and not os.read(0, 4096)

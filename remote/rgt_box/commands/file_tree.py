@@ -25,18 +25,18 @@ KINDS = (
     (stat.S_ISBLK, SPECIAL, "a block device"),
 )
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Should the file be swapped for a link or a pipe meanwhile, the first is refused and the second does not block.
+# If the file was swapped meanwhile, a link is refused and a pipe does not block.
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Entry:
-    """Something in the tree. It can be opened until the walk moves on.
+    """An entry of the tree. It can be opened until the walk moves on.
 
     Attributes:
-        path: Relative to the root, raw bytes, with ``/`` between.
+        path: Raw bytes relative to the root, separated by ``/``.
         kind: ``file``, ``folder``, ``link``, ``special`` or ``error``.
-        stat: As of the walk; None for an error.
-        text: What kind of special file it is, or what went wrong.
+        stat: Stat result of the walk; None for an error.
+        text: The kind of special file, or the error.
     """
 
     __slots__ = ("_folder", "_name", "kind", "path", "stat", "text")
@@ -55,7 +55,7 @@ class Entry:
                 self.kind, self.text = kind, text
 
     def open(self) -> int:
-        """Open a file for reading; never anything else.
+        """Open a regular file for reading.
 
         Raises:
             OSError: when it cannot be opened or is no longer a regular file.
@@ -70,12 +70,12 @@ class Entry:
         """Open a directory.
 
         Raises:
-            OSError: when it cannot be opened or is none any more.
+            OSError: when it cannot be opened or is no longer a directory.
         """
         return os.open(self._name, OPEN_FOLDER, dir_fd=self._folder)
 
     def is_gone(self) -> bool:
-        """Return whether its name was removed since it was listed."""
+        """Return whether the entry was removed since it was listed."""
         try:
             os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -85,7 +85,7 @@ class Entry:
         return False
 
     def target(self) -> bytes:
-        """Return what a link points to.
+        """Return the target of a link.
 
         Raises:
             OSError: when it cannot be read.
@@ -93,7 +93,7 @@ class Entry:
         return os.fsencode(os.readlink(self._name, dir_fd=self._folder))
 
     def failed(self, text: str) -> Entry:
-        """Return this entry as an error."""
+        """Turn this entry into an error entry and return it."""
         self.kind, self.text = ERROR, text
         return self
 
@@ -147,11 +147,11 @@ def _listed(folder: int, prefix: bytes) -> Iterator[Entry]:
     try:
         names = os.listdir(folder)
     except OSError as error:
-        # The folder itself is the news; its own entry has been yielded already.
+        # Report the directory itself; its own entry has been yielded already.
         yield _broken(prefix, describe(error))
         return
     entries = [Entry(folder, name, prefix + os.fsencode(name)) for name in names]
-    # With its slash, so that "a.b" stands before "a/c" as it does in the sorted paths.
+    # Sort with the trailing slash, so that "a.b" comes before "a/c" as in sorted paths.
     entries.sort(key=lambda entry: entry.path + b"/" * (entry.kind == FOLDER))
     for entry in entries:
         yield entry
@@ -164,14 +164,14 @@ def _broken(prefix: bytes, text: str) -> Entry:
 
 
 def leads_outside(root: str, path: bytes) -> bool:
-    """Tell whether a link in the tree ends outside of it."""
+    """Return whether a link's target is outside the tree."""
     top = os.fsencode(os.path.realpath(root))
     real = os.path.realpath(os.path.join(top, path))
     return real != top and not real.startswith(top.rstrip(b"/") + b"/")
 
 
 def named(path: bytes, key: str = "path") -> dict[str, Any]:
-    """Return a name for JSON; one that is no UTF-8 also as base64, so that nothing is lost."""
+    """Return a name for JSON; one that is not UTF-8 is also added as base64, without loss."""
     try:
         return {key: path.decode("utf-8")}
     except UnicodeDecodeError:
@@ -184,7 +184,7 @@ def named(path: bytes, key: str = "path") -> dict[str, Any]:
 
 
 def raw_name(row: dict[str, Any]) -> bytes | None:
-    """Return the raw bytes of the ``path`` written by `named`; None where there is none."""
+    """Return the raw bytes of the ``path`` written by `named`; None if there is none."""
     coded, plain = row.get("path_b64"), row.get("path")
     if isinstance(coded, str):
         import base64
@@ -201,10 +201,10 @@ def raw_name(row: dict[str, Any]) -> bytes | None:
 def parse_words(
     argv: list[str], spec: dict[str, str], help_text: str
 ) -> tuple[list[str], dict[str, Any]]:
-    """Split the words into paths and options; a wrong command line is told on stderr and exits 2.
+    """Split the words into paths and options; a wrong command line exits with status 2.
 
     Args:
-        argv: The words. Everything after ``--`` is a path, so that one may begin with a dash.
+        argv: The words. Everything after ``--`` is a path, so a path may begin with a dash.
         spec: Option → kind, as for `options.parse`.
         help_text: What ``--help`` prints.
 
@@ -228,6 +228,6 @@ def parse_words(
 
 
 def refuse(text: str) -> int:
-    """Say on stderr why nothing was done; returns exit status 2."""
+    """Print on stderr why nothing was done; returns exit status 2."""
     print(f"{text} (--help tells more)", file=sys.stderr)
     return 2

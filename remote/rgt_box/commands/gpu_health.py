@@ -1,4 +1,4 @@
-"""The ``gpu-health`` verb: is each GPU fit for a run? One JSON object, and an exit status for scripts."""
+"""The ``gpu-health`` verb: checks whether each GPU is fit for a run; JSON plus an exit status."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ OK, TROUBLE, UNKNOWN = 0, 1, 2
 HOT, WAIT = 85.0, 10.0
 
 SLOWED = frozenset(("hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal"))
-"""Throttling that means a fault or bad cooling; a power cap or synchronised clocks are the operator's choice."""
+"""Throttling that indicates a fault or bad cooling. Power caps and synchronised clocks are the
+operator's choice."""
 
 
 def _visible(gpu: Gpu) -> Verdict:
@@ -68,7 +69,7 @@ def _pcie(gpu: Gpu) -> Verdict:
     width, most = gpu.get("pcie_width"), gpu.get("pcie_width_max")
     if width is None or most is None:
         return None, "the driver does not say"
-    # The generation falls while a card idles; lanes that are missing stay missing.
+    # The PCIe generation drops while a card idles; missing lanes stay missing.
     return width >= most, "x%d of x%d, generation %s of %s" % (
         width,
         most,
@@ -130,7 +131,7 @@ def main(argv: list[str]) -> int:
 
 
 def examine(gpu: Gpu, hot: float, watch: XidWatch | None) -> list[dict[str, Any]]:
-    """Return the rows of one GPU; of one that does not answer, only that and its Xid."""
+    """Return the checks of one GPU; if it does not answer, only ``visible`` and ``xid``."""
     verdicts = [("visible", _visible(gpu)), ("xid", _xid(gpu, watch))]
     if not gpu.get("error"):
         verdicts += [(name, check(gpu)) for name, check in CHECKS]
@@ -158,7 +159,7 @@ def _xid(gpu: Gpu, watch: XidWatch | None) -> Verdict:
     bus = gpu.get("bus", "")
     number = watch.broken.get(
         bus, watch.last.get(bus)
-    )  # a program's fault after it does not mend the card
+    )  # a later software fault does not repair the card
     if number is None:
         return True, "none in the kernel log"
     level, meaning = xid.MEANINGS.get(number, (xid.SOFTWARE, f"see {xid.SOURCE}"))
@@ -166,7 +167,7 @@ def _xid(gpu: Gpu, watch: XidWatch | None) -> Verdict:
 
 
 def status(rows: list[dict[str, Any]], problem: str | None, strict: bool) -> int:
-    """Return the exit status: trouble before doubt before good."""
+    """Return the exit status: failures first, then unknown results, then OK."""
     if any(row["ok"] is False for row in rows):
         return TROUBLE
     if problem or (strict and any(row["ok"] is None for row in rows)):

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 BLOCK = 256 << 10
 LONGEST = 1 << 20
-"""Bytes without a line end after which a line is broken in two."""
+"""Bytes without a line end after which a line is split."""
 
 _END = re.compile(rb"\r\n|\n|\r")
 
 
 class Budget:
-    """How many bytes may still be read."""
+    """The number of bytes that may still be read."""
 
     def __init__(self, left: int) -> None:
         self.left, self.read, self.cut = left, 0, False
@@ -40,10 +40,11 @@ def lines_backwards(fd: int, budget: Budget) -> Iterator[tuple[int, bytes]]:
 
     Args:
         fd: A regular file.
-        budget: Bytes that may be read; `Budget.cut` says afterwards that it ended before the file did.
+        budget: Bytes that may be read; `Budget.cut` is set if it ran out before the start of the
+            file.
     """
     end = os.fstat(fd).st_size
-    held = b""  # the beginning of what follows `end`: its first line may go on further up
+    held = b""  # bytes from `end` whose first line may begin further up
     last = True
     while end > 0:
         size = min(BLOCK, end, budget.left)
@@ -53,7 +54,7 @@ def lines_backwards(fd: int, budget: Budget) -> Iterator[tuple[int, bytes]]:
         block = os.pread(fd, size, end - size)
         if not block:
             return
-        # A file that was cut meanwhile gives less; what is left is then read as its end.
+        # A file truncated meanwhile returns fewer bytes; the rest is then treated as its end.
         end = end - size
         budget.left -= len(block)
         budget.read += len(block)
@@ -62,7 +63,7 @@ def lines_backwards(fd: int, budget: Budget) -> Iterator[tuple[int, bytes]]:
         if spans and spans[0][0] == 0 and end > 0 and data[:1] == b"\n":
             spans = spans[
                 1:
-            ]  # its "\r" may be the last byte of the block before: look again with it
+            ]  # its "\r" may be the last byte of the previous block: retry with that block
         stop = len(data)
         for left, right in reversed(spans):
             if not (last and right == len(data)):
@@ -78,13 +79,14 @@ def lines_backwards(fd: int, budget: Budget) -> Iterator[tuple[int, bytes]]:
 
 
 PIECE = 4 << 20
-"""Bytes that are searched at a time where no lines around a match are wanted."""
+"""Bytes searched at a time when no context lines are requested."""
 _ALONE = re.compile(rb"\\[AZB]|\(\?")
-"""A pattern with one of these has to see each line by itself; any other may be tried on many lines at once."""
+"""Patterns with one of these must be matched line by line; others may be tried on many lines at
+once."""
 
 
 def regions_backwards(fd: int, end: int, budget: Budget) -> Iterator[tuple[int, bytes]]:
-    """Yield (offset, whole lines) of a file up to a byte, the last piece first.
+    """Yield (offset, complete lines) of a file up to a byte, the last piece first.
 
     Args:
         fd: A regular file.
@@ -121,7 +123,7 @@ def regions_backwards(fd: int, end: int, budget: Budget) -> Iterator[tuple[int, 
 def quick_search(
     pattern: str, fixed: bool, fold: bool
 ) -> tuple[bytes, re.Pattern[bytes] | None] | None:
-    """Return how to look for a pattern in many lines at once: a text, or an expression of bytes; None = one by one."""
+    """Return a (text, bytes regex) that searches many lines at once; None to match line by line."""
     raw = pattern.encode("utf-8", "replace")
     if fixed and not (fold and not pattern.isascii()):
         return (raw.lower() if fold else raw), None
@@ -168,16 +170,16 @@ MOST_FILES = 10000
 
 
 class Slow(Exception):
-    """The time is up."""
+    """The time limit was reached."""
 
 
 class Search:
     """One search over many files.
 
     Args:
-        pattern: What to look for.
-        quick: How to look for it in many lines at once; None = one by one.
-        given: The options.
+        pattern: The compiled pattern.
+        quick: Result of `quick_search`; None to match line by line.
+        given: The parsed options.
     """
 
     def __init__(
@@ -221,7 +223,7 @@ class Search:
             os.close(fd)
 
     def _found(self, path: str, fd: int, end: int) -> Iterator[dict[str, Any]]:
-        """Yield the matches without lines around them, by looking at many lines at once."""
+        """Yield the matches without context lines, searching many lines at once."""
         inode = os.fstat(fd).st_ino
         for start, region in regions_backwards(fd, end, self.budget):
             for left, right in self._places(region):
@@ -244,7 +246,7 @@ class Search:
                 yield {"progress": True, "read": self.budget.read, "matches": self.matches}
 
     def _places(self, region: bytes) -> Iterator[tuple[int, int]]:
-        """Yield where the lines begin and end that match, the last one first."""
+        """Yield (start, end) of the matching lines, the last one first."""
         bars = b"\r" in region  # a progress bar: each of its states is a line
         assert self._quick is not None
         if self._quick[1] is not None and (bars or not region.isascii()):
@@ -281,7 +283,7 @@ class Search:
         newer: list[str] = []
         waiting: list[
             dict[str, Any]
-        ] = []  # matches that lack lines before them, which are read after them
+        ] = []  # matches still missing context lines before them, which are read later
         inode = os.fstat(fd).st_ino
         for offset, raw in lines_backwards(fd, self.budget):
             text = raw.decode("utf-8", "replace")
@@ -310,7 +312,7 @@ class Search:
         self.problems.append(dict(file_tree.named(os.fsencode(path)), error=text))
 
     def row(self) -> dict[str, Any]:
-        """Return the last line."""
+        """Return the final summary row."""
         return {
             "end": True, "matches": self.matches, "files": self.files, "read": self.budget.read,
             "complete": self.stopped is None and not self.problems, "stopped": self.stopped,
@@ -370,7 +372,7 @@ def _ring(*_: object) -> None:
 
 
 def expand(paths: list[str], search: Search) -> list[str]:
-    """Return the files to search, in order; what cannot be found is noted in `search`."""
+    """Return the files to search, in order; missing ones are added to `search.problems`."""
     chosen: list[str] = []
     for path in paths:
         hits = [path] if os.path.lexists(path) else sorted(glob.glob(os.path.expanduser(path)))
@@ -384,7 +386,7 @@ def expand(paths: list[str], search: Search) -> list[str]:
 
 
 def _below(folder: str) -> list[str]:
-    """Return the regular files of a tree, the newest first."""
+    """Return the regular files of a tree, newest first."""
     found: list[tuple[int, str]] = []
     for entry in file_tree.walk(folder):
         if entry.kind == file_tree.FILE and entry.stat is not None:
@@ -395,7 +397,7 @@ def _below(folder: str) -> list[str]:
 
 
 def _row_around(region: bytes, at: int, bars: bool) -> tuple[int, int]:
-    """Return where the line begins and ends that has a byte."""
+    """Return (start, end) of the line that contains a byte."""
     left, right = region.rfind(b"\n", 0, at) + 1, region.find(b"\n", at)
     right = len(region) if right < 0 else right
     if bars:
@@ -406,7 +408,7 @@ def _row_around(region: bytes, at: int, bars: bool) -> tuple[int, int]:
 
 
 def _rows(region: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where the lines of a text begin and end."""
+    """Yield (start, end) of each line of a text."""
     left = 0
     for match in _END.finditer(region):
         yield left, match.start()
@@ -416,7 +418,7 @@ def _rows(region: bytes) -> Iterator[tuple[int, int]]:
 
 
 def shown(text: str, most: int) -> str:
-    """Return a line in the form in which it is shown."""
+    """Return a line, cut to `most` characters."""
     if len(text) <= most:
         return text
     return text[:most] + CUT

@@ -15,12 +15,12 @@ CHUNK = 1 << 20
 
 
 class Changed(Exception):
-    """The file was written to while it was read, twice in a row."""
+    """The file changed while it was read, twice in a row."""
 
 
 def hasher() -> Any:
-    """Return a new SHA-256."""
-    import hashlib  # here: it brings libcrypto, which a verb that hashes nothing need not carry
+    """Return a new SHA-256 object."""
+    import hashlib  # imported here: it loads libcrypto, which most verbs do not need
 
     return hashlib.sha256()
 
@@ -30,7 +30,7 @@ def digest(fd: int, into: int | None = None) -> tuple[str, int]:
 
     Args:
         fd: The file.
-        into: A descriptor that everything is also written to.
+        into: A descriptor to which the data is also written.
 
     Raises:
         OSError: as reading and writing do.
@@ -51,25 +51,25 @@ def digest(fd: int, into: int | None = None) -> tuple[str, int]:
 
 
 def identity(stat: os.stat_result) -> tuple[int, int, int, int, int]:
-    """Return what changes whenever a file's content may have."""
+    """Return a key that changes whenever the file's content may have changed."""
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def stamp(found: os.stat_result) -> list[int]:
-    """Return what a client keeps of a file to tell whether it has changed: size, mtime, ctime and inode."""
+    """Return the stamp by which a client detects a change: size, mtime, ctime and inode."""
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
 
 
 def listed(found: os.stat_result) -> dict[str, Any]:
-    """Return what a list of files says of one; its device and inode are those that ``send`` is given back."""
+    """Return a file's stamp and device for a listing; ``send`` checks device and inode later."""
     return {"stamp": stamp(found), "device": found.st_dev}
 
 
 def steady(opened: Callable[[], int]) -> tuple[str, os.stat_result]:
-    """Hash a file that was the same before and after it was read.
+    """Hash a file, and retry once if it changed while it was read.
 
     Args:
-        opened: Opens it; called once more after a change.
+        opened: Opens the file; called again after a change.
 
     Returns:
         (SHA-256 in hex, its stat).
@@ -92,7 +92,7 @@ def steady(opened: Callable[[], int]) -> tuple[str, os.stat_result]:
 
 
 def flush(fd: int) -> None:
-    """Bring a written file to the disk, and out of the page cache: reading it back must ask the storage."""
+    """Flush a file to disk and drop it from the page cache, so that verifying reads the storage."""
     os.fsync(fd)
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -112,7 +112,7 @@ def of_path(path: str | bytes) -> str:
 
 
 def sync_folder(folder: str | bytes) -> None:
-    """Bring a directory's entries to the disk, where the file system can."""
+    """Flush a directory's entries to disk, if the file system supports it."""
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -123,17 +123,17 @@ def sync_folder(folder: str | bytes) -> None:
 
 
 MOST = 32 << 20
-"""Bytes that the file may grow to; then its older half is dropped."""
+"""Maximum bytes of the cache file; above that, its older half is dropped."""
 
 RACY_NS = 50 * 10**6
-"""A file written this shortly before it was hashed may be written again within one tick of the clock."""
+"""A file modified this shortly before hashing may change again within the same clock tick."""
 
 
 class HashCache:
-    """SHA-256 by device, inode, size, mtime and ctime, appended to a file as they are found.
+    """Cache of SHA-256 by device, inode, size, mtime and ctime, appended to a file.
 
     Args:
-        path: The file; None = remember nothing.
+        path: The cache file; None to cache nothing.
     """
 
     def __init__(self, path: str | None) -> None:
@@ -143,10 +143,10 @@ class HashCache:
             return
         from rgt_box import (
             ownership,
-        )  # here: a zipapp compiles each module at every start, and few verbs come this far
+        )  # imported here: a zipapp compiles each imported module at every start
 
         if os.path.lexists(path) and not ownership.is_ours(path):
-            return  # who may write to it says what every file holds
+            return  # a user who can write to the file could fake any hash
         for row in (files.read(path, 4 * MOST) or b"").splitlines():
             found = jsonline.loads_dict(row) or {}
             key, digest = found.get("k"), found.get("h")
@@ -157,7 +157,7 @@ class HashCache:
             self._shrink(path)
             self._fd = files.open_appending(path)
         except OSError:
-            pass  # without a cache everything is hashed, which is slower and no less true
+            pass  # without a cache everything is hashed, which is only slower
 
     def _shrink(self, path: str) -> None:
         found = files.signature(path)
@@ -168,18 +168,22 @@ class HashCache:
         self._known = dict(kept)
 
     def get(self, stat: os.stat_result) -> str | None:
-        """Return the hash of a file that has not changed since it was put in."""
+        """Return the hash of a file unchanged since `put`, or None."""
         return self._known.get(_key(stat))
 
     def put(self, stat: os.stat_result, digest: str) -> None:
-        """Remember a hash, unless the file is so fresh that its times could not tell the next change."""
+        """Store a hash, unless the file changed within the last `RACY_NS`.
+
+        The times of such a file would not show another change within the same clock tick.
+        """
         if self._fd < 0 or time.time_ns() - max(stat.st_mtime_ns, stat.st_ctime_ns) < RACY_NS:
             return
         self._known[_key(stat)] = digest
         try:
             files.write_all(self._fd, _row(_key(stat), digest))
         except OSError:
-            self.close()  # a full disk must not end the work; the row cut short is no JSON and is skipped
+            # a full disk must not stop the work; a truncated row is not valid JSON and is skipped
+            self.close()
 
     def close(self) -> None:
         """Close the file."""
@@ -197,7 +201,7 @@ def _row(key: str, digest: str) -> bytes:
 
 
 def default_path() -> str:
-    """Return where the cache is kept."""
-    from rgt_box import place  # here: see above
+    """Return the default path of the cache."""
+    from rgt_box import place  # imported here: see above
 
     return os.path.join(place.state_dir(), "hashes.jsonl")

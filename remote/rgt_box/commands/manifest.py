@@ -45,17 +45,17 @@ SPEC = {
     "--job": "list",
 }
 NICE = 10
-"""Hashing must not slow the training next to it."""
+"""Niceness: hashing must not slow down a training run."""
 
 
 class Counts:
-    """What a manifest held."""
+    """Totals of a manifest."""
 
     def __init__(self) -> None:
         self.files = self.bytes = self.links = self.problems = self.hashed = self.cached = 0
 
     def row(self) -> dict[str, Any]:
-        """Return the last line."""
+        """Return the final line."""
         return dict({"end": True}, **vars(self))
 
 
@@ -85,7 +85,7 @@ def main(argv: list[str]) -> int:
     except BrokenPipeError:
         os.dup2(
             os.open(os.devnull, os.O_WRONLY), 1
-        )  # or the interpreter would complain once more at its end
+        )  # otherwise the interpreter reports the error again at exit
         return 1
     except OSError as error:
         return file_tree.refuse(f"manifest: {error.filename or found['out']}: {describe(error)}")
@@ -98,7 +98,7 @@ def main(argv: list[str]) -> int:
 
 
 def expanded(root: str) -> list[str]:
-    """Expand ``~`` and globs in a word to paths; the word itself where nothing matches."""
+    """Expand ``~`` and globs to paths; returns the word itself if nothing matches."""
     path = os.path.expanduser(root)
     if os.path.lexists(path):
         return [path]
@@ -124,9 +124,7 @@ def _print(
 
 
 def _to_file(path: str, roots: list[str], cache: HashCache | None, counts: Counts) -> None:
-    temporary = (
-        path + ".part"
-    )  # always the same name: what a killed run leaves is overwritten by the next
+    temporary = path + ".part"  # a fixed name: a killed run's leftover is overwritten
     try:
         with open(temporary, "wb") as file:
             stat = os.fstat(file.fileno())
@@ -155,10 +153,10 @@ def rows(
 
     Args:
         root: A directory or a file.
-        cache: Hashes that are known; None = nothing is hashed.
-        counts: Counts along.
-        omitted: Device and inode of files that it does not list: itself, and secrets.
-        own_places: Absolute paths of rgt's own files and directories: left out, unless `root` is within one.
+        cache: Known hashes; None to hash nothing.
+        counts: Updated with each line.
+        omitted: (device, inode) of files not listed: the output itself, and secrets.
+        own_places: Absolute paths of rgt's own files, left out unless `root` is inside one.
     """
     if secret_store.is_place(root):
         counts.problems += 1
@@ -187,7 +185,7 @@ def rows(
 def _row(
     root: str, entry: file_tree.Entry, cache: HashCache | None, counts: Counts
 ) -> dict[str, Any] | None:
-    """Return the line of one entry; None for a directory, which its files speak for."""
+    """Return the line of one entry; None for a directory, since its files are listed."""
     row = file_tree.named(entry.path)
     try:
         if entry.kind == file_tree.FOLDER:

@@ -1,4 +1,4 @@
-"""The ``measure`` verb: what this box can really do, before money is spent. Bounded in time; leaves nothing behind."""
+"""The ``measure`` verb: benchmarks this box within a time limit, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ Example: rgt-box.pyz measure --dir /workspace --python /usr/bin/python3 --url ht
 SECONDS = 80.0
 GPU_WAIT = 10.0
 DISK_SECONDS = 3.0
-"""Of writing, and of reading."""
+"""Maximum seconds of writing, and of reading."""
 DISK_BYTES = 256 << 20
 DISK_SHARE = 0.05
-"""At most so much of what is free is written."""
+"""Maximum share of the free space that is written."""
 BLOCK = 4 << 20
 NET_SECONDS = 8.0
 NET_BYTES = 8 << 20
@@ -80,7 +80,8 @@ try:
 except Exception:
     pass
 """
-"""pip has no public way to tell which index it would use; where these names have changed, nothing is asked."""
+"""pip has no public API for the index it would use. If these internal names changed, no index is
+tested."""
 
 
 def main(argv: list[str]) -> int:
@@ -99,7 +100,8 @@ def main(argv: list[str]) -> int:
     urls: List[str] = list(found["url"])
     route_error = None
     if found["platform"]:
-        # As jobs do, torch included: a module that a hook loads may bring its libraries.
+        # Use the cells' environment for torch too: a module loaded by a hook may provide its
+        # libraries.
         env, route_error = job_environment(
             jsonline.loads_dict(sys.stdin.buffer.read(1 << 20)) or {}
         )
@@ -113,7 +115,7 @@ def main(argv: list[str]) -> int:
     for thread in asking:
         thread.start()
     report.update(gpus())
-    # The disk before torch: its import would be measured as well.
+    # Measure the disk before torch: importing torch would disturb the measurement.
     report["disk"] = disk(found["dir"] or os.path.expanduser("~"), found["bytes"] or DISK_BYTES)
     if found["python"]:
         report["torch"] = torch(found["python"], max(5.0, until - time.monotonic() - 5.0))
@@ -127,10 +129,10 @@ def main(argv: list[str]) -> int:
 
 
 def job_environment(told: Found) -> tuple[Dict[str, str], str | None]:
-    """Return the environment of a cell on this box, its platform's proxy turned on; and why a hook could not be used.
+    """Return a cell's environment with the platform's proxy on, and why a hook failed, if it did.
 
     Args:
-        told: ``env`` and ``hooks`` of the platform, as its profile has them.
+        told: ``env`` and ``hooks`` of the platform's profile.
     """
     off = set(queue_file.turned_off(place.state_dir()))
     given = told.get("env")
@@ -158,10 +160,10 @@ def job_environment(told: Found) -> tuple[Dict[str, str], str | None]:
 
 
 def gpus() -> Found:
-    """Return what the driver names."""
+    """Return the GPUs that the driver lists."""
     try:
         rows, error = GpuSampler(None, place.state_dir()).raw(GPU_WAIT)
-    except Exception as trouble:  # what a driver does must not keep the rest from being tried
+    except Exception as trouble:  # a driver error must not stop the other tests
         return {"gpus": [], "gpu_error": f"{type(trouble).__name__}: {trouble}"}
     named = [
         {"name": gpu.get("name"), "total": gpu.get("vram_total"), "error": gpu.get("error")}
@@ -171,7 +173,7 @@ def gpus() -> Found:
 
 
 def torch(python: str, seconds: float) -> Found:
-    """Let a Python try its torch, for so long; return what it found until then."""
+    """Run the torch test in a Python for up to `seconds`; returns its results so far."""
     source = pkgutil.get_data("rgt_box.commands", "torch_trial.py")
     if source is None:
         return {"error": "this agent was built without its torch test", "devices": []}
@@ -216,7 +218,7 @@ def torch(python: str, seconds: float) -> Found:
 
 
 def kill(child: subprocess.Popen[bytes]) -> None:
-    """End a child and all that it has started."""
+    """Kill a child's process group and wait for the child."""
     try:
         os.killpg(child.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -225,7 +227,7 @@ def kill(child: subprocess.Popen[bytes]) -> None:
 
 
 def parsed(line: str) -> Found | None:
-    """Return the object of a line of the trial; None for anything else that was printed meanwhile."""
+    """Return the JSON object in an output line; None for any other output."""
     if not line.startswith("{"):
         return None
     try:
@@ -238,14 +240,14 @@ def parsed(line: str) -> Found | None:
 
 
 def disk(folder: str, wanted: int) -> Found:
-    """Write and read a file that has no name, so that nothing is left behind whatever happens."""
+    """Measure writing and reading with an unnamed file, so nothing is ever left behind."""
     told: Found = {"dir": folder, "error": None}
     try:
         room = os.statvfs(folder)
         told.update(
             free=room.f_bavail * room.f_frsize,
             total=room.f_blocks * room.f_frsize,
-            # A file system without a limit reports none at all.
+            # A file system without an inode limit reports 0 inodes.
             free_inodes=room.f_favail if room.f_files else None,
             inodes=room.f_files or None,
         )
@@ -268,7 +270,7 @@ def disk(folder: str, wanted: int) -> Found:
 
 
 def write(fd: int, most: int) -> tuple[int, float]:
-    """Write for a while what cannot be compressed, and bring it to the disk; return bytes and seconds."""
+    """Write random data for up to `DISK_SECONDS` and fsync it; returns bytes and seconds."""
     block = os.urandom(BLOCK)
     begun, written = time.monotonic(), 0
     while written + len(block) <= most and time.monotonic() - begun < DISK_SECONDS:
@@ -278,7 +280,7 @@ def write(fd: int, most: int) -> tuple[int, float]:
 
 
 def read_all(fd: int) -> tuple[int, float]:
-    """Read for a while; return bytes and seconds."""
+    """Read for up to `DISK_SECONDS`; returns bytes and seconds."""
     begun, read = time.monotonic(), 0
     while time.monotonic() - begun < DISK_SECONDS:
         part = os.read(fd, BLOCK)
@@ -289,7 +291,7 @@ def read_all(fd: int) -> tuple[int, float]:
 
 
 def drop(fd: int) -> None:
-    """Have the kernel drop its cache of a file, as far as it does."""
+    """Ask the kernel to drop a file from its page cache; ignored if not supported."""
     try:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     except (AttributeError, OSError) as error:
@@ -298,7 +300,7 @@ def drop(fd: int) -> None:
 
 
 def index_of(python: str) -> str | None:
-    """Return the package index that a Python's pip would use; None where it cannot be told."""
+    """Return the package index that a Python's pip would use; None if unknown."""
     try:
         done = subprocess.run(
             [python, "-c", INDEX], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -313,19 +315,19 @@ def index_of(python: str) -> str | None:
 
 
 def proxy_of(url: str) -> str | None:
-    """Return host and port of the proxy that the environment names for an address; None = it is reached directly."""
+    """Return host:port of the proxy that applies to a URL; None if it is reached directly."""
     parts = urllib.parse.urlsplit(url)
     if urllib.request.proxy_bypass(parts.hostname or ""):
         return None
     proxy = urllib.request.getproxies().get(parts.scheme)
-    # Without the scheme, and without a name and password.
+    # Strip the scheme and any user name and password.
     if proxy:
         return re.sub(r"^(?:\w+://)?(?:.*@)?|/+$", "", proxy)
     return None
 
 
 def ask(row: Found) -> None:
-    """Fetch the beginning of a page; note how soon and how fast it came. The box's own proxies count."""
+    """Download the start of a page through the box's proxies; record first-byte time and speed."""
     begun = time.monotonic()
     row["proxy"] = proxy_of(row["url"])
     try:
@@ -345,6 +347,6 @@ def ask(row: Found) -> None:
     except urllib.error.HTTPError as error:
         row["status"] = error.code
         row["first_byte_s"] = round(time.monotonic() - begun, 3)
-    except Exception as error:  # name servers, TLS and proxies fail in many ways
+    except Exception as error:  # name resolution, TLS and proxies fail in many ways
         reason = getattr(error, "reason", None) or error
         row["error"] = "%s" % (" ".join(str(reason).split())[:200] or type(error).__name__)

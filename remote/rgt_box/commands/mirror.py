@@ -1,4 +1,4 @@
-"""The ``mirror`` verb: copies a tree, reads it back and compares; can be resumed and never deletes."""
+"""The ``mirror`` verb: copies a tree and verifies every copy; can be resumed and never deletes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 PART = b".rgt-mirror.part"
-"""What is being written. One name for each directory: what a killed run leaves is overwritten, not collected."""
+"""Temporary file of the copy in progress. One name per directory, so a killed run's leftover is
+overwritten."""
 
 
 def copy_file(entry: file_tree.Entry, target: bytes, cache: HashCache) -> dict[str, Any]:
-    """Make `target` hold the file of `entry`.
+    """Make `target` a verified copy of the file of `entry`.
 
     Returns:
         ``status`` (copied, same or failed), ``size``, ``sha256``, ``error``.
@@ -77,11 +78,11 @@ def _copy(entry: file_tree.Entry, target: bytes, cache: HashCache) -> dict[str, 
 
 
 def _write(entry: file_tree.Entry, part: bytes) -> tuple[str, os.stat_result | None]:
-    """Write a copy; returns its SHA-256 and the source's stat, or None for it when the source changed meanwhile."""
+    """Write a copy; returns its SHA-256 and the source's stat, or None if the source changed."""
     reader = entry.open()
     try:
         before = os.fstat(reader)
-        files.unlink(part)  # and make it anew: nobody's link may be written through
+        files.unlink(part)  # create a new file: an existing link must not be written through
         writer = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             found, total = hashing.digest(reader, writer)
@@ -96,7 +97,7 @@ def _write(entry: file_tree.Entry, part: bytes) -> tuple[str, os.stat_result | N
 
 
 def copy_link(entry: file_tree.Entry, target: bytes) -> dict[str, Any]:
-    """Make `target` the same link as `entry`; what it points to is copied in its own turn."""
+    """Make `target` the same link as `entry`; the link's target is copied as its own entry."""
     wanted = entry.target()
     try:
         if os.readlink(target) == wanted:
@@ -116,12 +117,12 @@ def copy_link(entry: file_tree.Entry, target: bytes) -> dict[str, Any]:
 
 
 def clear_part(folder: bytes) -> None:
-    """Remove what a killed run was writing in a directory."""
+    """Remove the temporary file that a killed run left in a directory."""
     files.unlink(os.path.join(folder, PART))
 
 
 def _dress(path: bytes, source: os.stat_result) -> None:
-    """Give times and permissions; storage that has none keeps the content all the same."""
+    """Copy times and permissions; ignored if the storage does not support them."""
     try:
         os.chmod(path, stat.S_IMODE(source.st_mode))
         os.utime(path, ns=(source.st_atime_ns, source.st_mtime_ns))
@@ -163,7 +164,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class NoRoom(Exception):
-    """The target has no room; the message names needed and free."""
+    """The target has no room; the message says how much is needed and free."""
 
 
 def main(argv: list[str]) -> int:
@@ -208,14 +209,14 @@ def _lock(target: str) -> files.Lock | None:
 
 
 class Mirror:
-    """One run.
+    """One mirror run.
 
     Args:
         source: A directory or a file; a file is copied to its name in `target`.
         target: The directory to fill.
-        cache: Hashes of the source that are known.
+        cache: Known hashes of the source.
         quiet: Print failures only.
-        left_out: Paths of directories, from the source, that are not copied.
+        left_out: Directories that are not copied, relative to the source.
     """
 
     def __init__(
@@ -231,10 +232,10 @@ class Mirror:
         self._counts = {"verified": 0, "copied": 0, "same": 0, "failed": 0, "bytes": 0}
 
     def run(self) -> int:
-        """Do it; returns the exit status.
+        """Copy everything; returns the exit status.
 
         Raises:
-            NoRoom: before anything is written where that is foreseen, else when the disk is full.
+            NoRoom: before writing if predictable, otherwise when the disk is full.
             OSError: when source or target cannot be used at all.
         """
         self._foresee()
@@ -274,7 +275,7 @@ class Mirror:
         return {"status": "failed", "error": text}
 
     def _foresee(self) -> None:
-        """Refuse before the first byte what cannot fit: half a copy helps nobody and fills the disk for others."""
+        """Refuse before writing if the data cannot fit: a partial copy only fills the disk."""
         needed, inodes, largest = 0, 0, 0
         for entry in file_tree.walk(self._source, self._left_out):
             if entry.stat is None or entry.kind not in (
@@ -315,7 +316,7 @@ class Mirror:
             )
 
     def _full(self, entry: file_tree.Entry) -> str:
-        """Say what was needed and what is free, at the file for which the disk was full after all."""
+        """Return the error text for a disk that became full at a file."""
         needed = entry.stat.st_size if entry.stat is not None else 0
         where, _ = disk_budget.ask_room(self._target)
         free = (

@@ -1,6 +1,7 @@
-"""The ``mirrors`` verb: a platform's mirrors and proxy, for the cells of jobs and for login shells.
+"""The ``mirrors`` verb: a platform's mirrors and proxy, for job cells and for login shells.
 
-Of the person's start-up files one marked block is rgt's: it sources a file of rgt's own, and is taken out to the byte.
+In the user's shell start-up files, rgt owns one marked block that sources a file of its own.
+Removing the block restores the file byte for byte.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def _settings() -> dict[str, Any]:
 
 
 def own_file() -> str:
-    """Return the file of rgt's that login shells source."""
+    """Return the path of rgt's file that login shells source."""
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return os.path.join(config, "rgt", "mirrors.sh")
 
@@ -156,7 +157,10 @@ def _write_login(login: dict[str, list[str]]) -> None:
 
 
 def put_in(data: bytes | None, path: str) -> bytes | None:
-    """Return a start-up file with the block appended; unchanged if it has one. None = there is no file."""
+    """Return a start-up file with the block appended; unchanged if it has one.
+
+    `data` is None if the file does not exist.
+    """
     if data is not None and _BLOCK.search(data):
         return data
     word = cell_command.quoted(path)
@@ -182,7 +186,7 @@ def put_in(data: bytes | None, path: str) -> bytes | None:
 
 
 def take_out(data: bytes | None) -> bytes | None:
-    """Return a start-up file as it was before the block came in; None = it was not there."""
+    """Return a start-up file without the block; None if rgt created the file for it."""
     found = None if data is None else _BLOCK.search(data)
     if data is None or found is None:
         return data
@@ -195,7 +199,7 @@ def take_out(data: bytes | None) -> bytes | None:
 
 
 def _rewrite(path: str, change: Any) -> None:
-    """Change a file as a whole: it is replaced by another one with its owner and permissions, or stays as it was."""
+    """Replace a file atomically, keeping its permissions; leave it alone if unchanged."""
     real = os.path.realpath(path)
     try:
         seen = os.stat(real)
@@ -220,7 +224,7 @@ def _rewrite(path: str, change: Any) -> None:
 
 
 def state() -> dict[str, Any]:
-    """Return what is on now."""
+    """Return the current settings."""
     folder, home = place.state_dir(), os.path.expanduser("~")
     login = _dict(_settings().get("login"))
     sourced = []

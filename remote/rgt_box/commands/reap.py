@@ -1,4 +1,4 @@
-"""The ``reap`` verb: which processes hold a GPU unknown to its driver, and ending one by pid *and* start time."""
+"""The ``reap`` verb: lists and ends processes that hold a GPU but are unknown to its driver."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 POLITE, HARD = 5.0, 5.0
-"""Seconds for SIGTERM and, after that, for SIGKILL: a driver may take its time to free the memory."""
+"""Seconds to wait after SIGTERM, and then after SIGKILL: a driver may take time to free memory."""
 
 
 def end_process(pid: int, start: int) -> str | None:
     """End the process `pid` that started at `start` (clock ticks).
 
-    With a pidfd (Linux 5.3, Python 3.9) the number cannot be given to another process between the check and the
-    signal; without one the check is made right before each signal.
+    With a pidfd (Linux 5.3, Python 3.9), the PID cannot be reused between the check and the signal.
+    Without one, the check is made right before each signal.
 
     Returns:
         None when it has ended, else why not.
@@ -60,7 +60,7 @@ def end_process(pid: int, start: int) -> str | None:
 
 
 def open_process(pid: int) -> int | None:
-    """Return a descriptor that stays this process's whatever becomes of its number; None where there are none."""
+    """Return a pidfd, which always refers to this process; None if not supported."""
     opener: Any = getattr(os, "pidfd_open", None)
     if opener is None or not hasattr(signal, "pidfd_send_signal"):
         return None
@@ -72,7 +72,7 @@ def open_process(pid: int) -> int | None:
 
 
 def send_to_process(fd: int | None, pid: int, number: int) -> None:
-    """Send a signal to a process, by its descriptor where there is one."""
+    """Send a signal to a process, through its pidfd if there is one."""
     if fd is None:
         os.kill(pid, number)
     else:
@@ -81,7 +81,7 @@ def send_to_process(fd: int | None, pid: int, number: int) -> None:
 
 
 def _await(fd: int | None, pid: int, start: int, patience: float) -> bool:
-    """Wait for the end; a zombie counts, it holds no memory."""
+    """Wait for the exit; a zombie counts as exited, because it holds no memory."""
     if fd is not None:
         return bool(select.select([fd], [], [], patience)[0])
     deadline = time.monotonic() + patience
@@ -141,7 +141,7 @@ def parse_process(option: str, text: str) -> tuple[int, int]:
     """Parse ``PID:START``.
 
     Raises:
-        ValueError: for anything else; a pid alone is not a process.
+        ValueError: for anything else; a PID alone does not identify a process.
     """
     pid, separator, start = text.partition(":")
     if not separator or not pid.isdigit() or not start.isdigit():
@@ -152,17 +152,17 @@ def parse_process(option: str, text: str) -> tuple[int, int]:
 def survey(
     gpus: list[dict[str, Any]], pattern: re.Pattern[str], cells: dict[int, str]
 ) -> list[dict[str, Any]]:
-    """Return every holder of a card with what is known of it.
+    """Return every process that has a GPU open, with what is known about it.
 
     Args:
-        gpus: The driver's readings, with its lists of processes.
-        pattern: What tells a training process.
+        gpus: The driver's readings, with its process lists.
+        pattern: Matches the command line of a training process.
         cells: pid of a running cell → its name.
     """
     start = device_prefix()
     comparable = map_pids(gpus, start, in_initial_namespace())
     if not gpus or any("listed" not in gpu for gpu in gpus):
-        comparable = None  # whoever is not listed may be listed on the card that does not answer
+        comparable = None  # an unlisted process may be listed on the card that does not answer
     listed = {user["pid"] for gpu in gpus for user in gpu.get("procs") or []}
     boot = procstat.boot_time()
     found = []
@@ -185,7 +185,7 @@ def survey(
 
 
 def doubt(gpus: list[dict[str, Any]], holders: list[dict[str, Any]]) -> str | None:
-    """Return why orphans cannot be told from others; None where they can."""
+    """Return why orphans cannot be identified; None if they can."""
     if not gpus:
         return "no NVIDIA driver answers"
     if any(holder["orphan"] is None for holder in holders):
@@ -194,7 +194,7 @@ def doubt(gpus: list[dict[str, Any]], holders: list[dict[str, Any]]) -> str | No
 
 
 def refuse(holders: list[dict[str, Any]], pid: int, start: int, unverified: bool) -> str | None:
-    """Return why a named process must not be ended; None = it may."""
+    """Return why a process must not be ended; None if it may be."""
     holder = next((holder for holder in holders if holder["pid"] == pid), None)
     if pid in (1, os.getpid(), os.getppid()) or holder is None:
         return "it has no GPU open"

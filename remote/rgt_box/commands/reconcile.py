@@ -1,4 +1,4 @@
-"""The ``reconcile`` verb: compares the cells of the queue files with what is on durable storage."""
+"""The ``reconcile`` verb: compares queue cells with their copies on durable storage."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ CHECKPOINT = "manifest.json"
 
 
 def read_listing(folder: str, paths: list[bytes]) -> Listing:
-    """Return what should be in `folder`.
+    """Return the expected files of `folder`, from its manifest or its checkpoints' manifests.
 
     Args:
         folder: A durable copy.
-        paths: What is in it.
+        paths: Paths of the files in it.
     """
     if MANIFEST.encode() in paths:
         return read_manifest(folder)
@@ -40,8 +40,9 @@ def _read_checkpoint(folder: str, path: bytes, listing: Listing) -> None:
     content = files.read_json(os.path.join(folder, os.fsdecode(path))) or {}
     listed = content.get("files")
     if not isinstance(listed, dict):
-        return  # some other program's manifest.json
-    # The trainer's steps have checksums of their own; only what leaves the box (`best`) has the digest compared here.
+        return  # another program's manifest.json
+    # The trainer's steps have their own checksums. Only files that leave the box (`best`) have the
+    # SHA-256 compared here.
     listed = {
         name: facts
         for name, facts in listed.items()
@@ -63,7 +64,7 @@ def _has_only_crc(facts: dict[str, Any]) -> bool:
 
 
 SHOWN = 20
-"""Files named for each cell; the count is exact."""
+"""Files named per cell; the count is exact."""
 
 OK, MISSING, ZERO, DAMAGED, UNPROVEN, UNREADABLE = (
     "ok", "missing", "zero-byte", "damaged", "unproven", "unreadable",
@@ -71,11 +72,11 @@ OK, MISSING, ZERO, DAMAGED, UNPROVEN, UNREADABLE = (
 
 
 def prove(folder: str, keep: list[str]) -> dict[str, Any]:
-    """Return ``status``, ``reason``, ``files``, ``bytes`` and the ``paths`` that are to blame.
+    """Return ``status``, ``reason``, ``files``, ``bytes`` and the affected ``paths``.
 
     Args:
         folder: The durable copy of one cell.
-        keep: What the job keeps: of these even a manifest cannot excuse an empty file.
+        keep: Files that the job keeps: they must not be empty, even if the manifest says so.
     """
     try:
         entries = [
@@ -187,8 +188,8 @@ def reconcile(jobs: list[Job], durable: str | None = None) -> dict[str, Any]:
     """Return the report.
 
     Args:
-        jobs: Every job of which cells are expected.
-        durable: Where to look instead of where the jobs say.
+        jobs: Jobs whose cells are expected.
+        durable: Directory to use instead of the jobs' own durable directories.
     """
     problems: list[str] = []
     cells: list[dict[str, Any]] = []
@@ -226,7 +227,7 @@ def target(job: Job, name: str, durable: str | None) -> str | None:
 
 
 def _unreachable(job: Job, lines: list[Line], durable: str | None) -> str | None:
-    """Say why nothing can be told about this job's copies: better than calling all of them missing."""
+    """Return why a job's copies cannot be checked, instead of reporting them as missing."""
     if not lines:
         return None
     first = target(job, lines[0].name, durable)
@@ -271,7 +272,7 @@ def _cell(
 
 
 def _absent(state: dict[str, Any] | None, any_known: bool) -> dict[str, Any]:
-    """Tell a result that was lost from one that never was."""
+    """Return the status of a missing copy: lost, or never produced."""
     if any_known and (state is None or not state.get("attempts")):
         return {"status": "never-ran", "reason": "it was never attempted"}
     if state is None:
@@ -281,7 +282,7 @@ def _absent(state: dict[str, Any] | None, any_known: bool) -> dict[str, Any]:
 
 
 def _claim(cell: dict[str, Any], owners: dict[str, dict[str, Any]]) -> None:
-    """Call both cells duplicates where another one has this directory already."""
+    """Mark both cells as duplicates if another cell already uses this directory."""
     other = owners.setdefault(os.path.realpath(cell["durable"]), cell)
     if other is not cell:
         for one, two in ((cell, other), (other, cell)):
@@ -292,7 +293,10 @@ def _claim(cell: dict[str, Any], owners: dict[str, dict[str, Any]]) -> None:
 
 
 def extra(owners: dict[str, dict[str, Any]]) -> list[str]:
-    """Return what is next to the copies and belongs to no cell, half-made copies included; at most 100 paths."""
+    """Return up to 100 entries next to the copies that belong to no cell.
+
+    Partial copies are included.
+    """
     found: list[str] = []
     for base in sorted({os.path.dirname(path) for path in owners}):
         try:

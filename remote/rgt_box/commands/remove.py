@@ -1,9 +1,10 @@
-"""The ``remove`` verb: removes rgt from this box, or only older agents; never jobs, results or checkpoints.
+"""The ``remove`` verb: removes rgt or old agents from this box; never jobs, results or checkpoints.
 
-Who can still name a file of rgt's: processes, Slurm's jobs, Pods, cron, batch scripts.
+It first looks for anything that still refers to rgt's files: processes, Slurm jobs, Pods, cron and
+batch scripts.
 
-A runner, a queued job array and a Pod execute the very file that they were started with, perhaps hours from now.
-What cannot be asked is a doubt, and counts as if it named all of them.
+A runner, a queued job array or a Pod executes the file it was started with, perhaps hours from now.
+Anything that cannot be checked counts as a reference to all files.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
     from typing import Any, Iterator, NamedTuple
 
     class Namer(NamedTuple):
-        """Something that names a file."""
+        """A reference to a file."""
 
         file: str
-        """Its name without the directory."""
+        """The file's name without the directory."""
         who: str
-        """In words."""
+        """Description of what refers to it."""
         verb: str
-        """What an agent does there; "slurm" and "pod" for jobs; "" for everything else."""
+        """The agent verb that runs there; "slurm" or "pod" for jobs; "" for everything else."""
         pid: int = 0
-        """0 = it is no process."""
+        """0 if it is not a process."""
 else:
     from collections import namedtuple
 
@@ -45,19 +46,20 @@ MOST_JOBS = 200
 LONGEST = 1 << 20
 POD = "/var/run/secrets/kubernetes.io/serviceaccount"
 UNCONFIGURED = "configuration source"
-"""Of what Slurm's programs say where there are no more than the programs."""
+"""Part of the error of Slurm clients that were never configured."""
 
 
 def look_for_namers(
     paths: list[str], jobs: list[str], texts: tuple[str, ...] = ()
 ) -> tuple[list[Namer], list[str]]:
-    """Return who names one of these files, and what could not be asked.
+    """Return what refers to these files, and what could not be checked.
 
     Args:
-        paths: The files. Each name holds a hash: in a script of this user's it stands for the file, wherever that
-            script is run and whatever the directory is called there.
+        paths: The files. Each name contains a hash, so the name alone identifies the file in this
+            user's scripts, whatever the working directory.
         jobs: Job directories.
-        texts: More that is looked for, as it is: absolute paths whose last part says too little.
+        texts: Additional texts to search for as they are: absolute paths whose last part is not
+            unique.
     """
     names = sorted({os.path.basename(path) for path in paths} | set(texts))
     found = list(_processes(paths, texts))
@@ -74,22 +76,22 @@ def look_for_namers(
             Namer(name, "a Kubernetes Job or Pod", "pod") for name in names if name in (text or "")
         ]
     if background.which("crontab"):
-        text = _ask(["crontab", "-l"]) or ""  # it fails, too, where there is none
+        text = _ask(["crontab", "-l"]) or ""  # it also fails if there is no crontab
         found += [Namer(name, "the crontab", "") for name in names if name in text]
     return found, doubts
 
 
 def _has_cluster() -> bool:
-    """Tell whether kubectl has anybody to ask: many boxes have the program alone."""
+    """Return whether kubectl has a cluster configured: many boxes have only the program."""
     usual = os.path.join(os.path.expanduser("~"), ".kube", "config")
     return bool(os.environ.get("KUBECONFIG")) or os.path.exists(usual) or os.path.exists(POD)
 
 
 def shared_with(folder: str, own: str) -> str | None:
-    """Return why other hosts may execute files of a directory; None = nothing suggests so.
+    """Return why other hosts may execute files of a directory; None if nothing suggests it.
 
     Args:
-        folder: The directory that all of them would share.
+        folder: The directory that they would share.
         own: This host's own directory below it.
     """
     table = disks.mount_table()
@@ -129,7 +131,7 @@ def _processes(paths: list[str], texts: tuple[str, ...]) -> Iterator[Namer]:
             for at, word in enumerate(words):
                 if word.endswith(name) and _means(
                     pid, word, path
-                ):  # else a shell that only speaks of it
+                ):  # otherwise a shell only mentions it
                     verb = words[at + 1] if at + 1 < len(words) else ""
                     break
             else:
@@ -141,9 +143,9 @@ def _processes(paths: list[str], texts: tuple[str, ...]) -> Iterator[Namer]:
 
 
 def _is_landing(words: list[str]) -> bool:
-    """Tell whether a process is a client's look whether its agent is there (``landing.py``), at any home of the host.
+    """Return whether a process is a client checking for its agent (``landing.py``), in any home.
 
-    It ends at once, and a client that was told of an agent which has gone since puts it there again.
+    It exits at once, and a client that finds its agent missing uploads it again.
     """
     return any(
         words[at] in ("look", "write")
@@ -154,12 +156,12 @@ def _is_landing(words: list[str]) -> bool:
 
 
 def _says(said: str, text: str) -> bool:
-    """Tell whether an absolute path, or one below it, stands in a text."""
+    """Return whether an absolute path, or a path below it, occurs in a text."""
     return text in said and re.search(rf"{re.escape(text)}(?![\w.\-])", said) is not None
 
 
 def _in_full(pid: int, words: list[str], text: str) -> list[str]:
-    """Return the words of a command line that may be a relative path to it, from the root on."""
+    """Return arguments that may be relative paths to `text`, as absolute paths."""
     near = [word for word in words if os.path.basename(text) in word and not word.startswith("/")]
     try:
         return [
@@ -170,13 +172,14 @@ def _in_full(pid: int, words: list[str], text: str) -> list[str]:
 
 
 def _means(pid: int, text: str, path: str) -> bool:
-    """Tell whether a process means a file by a path: others may have the same version in a directory of their own."""
+    """Return whether a path used by a process is this file, not the same version elsewhere."""
     seen = "/proc/%d/root%s" if text.startswith("/") else "/proc/%d/cwd/%s"
     try:
         return os.path.samefile(seen % (pid, text), path)
     except OSError as error:
-        # Its files cannot be looked into, or have gone: then it is this user's own that is in doubt. What is not
-        # there in the tree that is ours, too, is no other name of a file that is.
+        # The path cannot be resolved for that process. Then a process of this user counts as a
+        # reference. But if the path is missing in our own root too, it is not another name of an
+        # existing file.
         try:
             gone = (
                 isinstance(error, FileNotFoundError)
@@ -191,7 +194,7 @@ def _means(pid: int, text: str, path: str) -> bool:
 
 
 def _line(pid: int) -> Iterator[int]:
-    """Yield a process and those above it: the shell and the server that have started it name it, too."""
+    """Yield a process and its ancestors: the shell that started it mentions the file too."""
     while pid > 1:
         yield pid
         stat = procstat.read_stat(pid)
@@ -275,14 +278,15 @@ def main(argv: list[str]) -> int:
     found = options.parse_or_exit(
         argv, {"--old": "flag", "--dry-run": "flag", "--job": "list"}, HELP
     )
-    sys.dont_write_bytecode = True  # else they would be back at the end
+    sys.dont_write_bytecode = True  # otherwise .pyc files would be written again at the end
     state = place.state_dir()
     packed = list(zipapps([landing.home(), *landing.spares()]))
     naming, doubts = look_for_namers(packed, found["job"])
     refused = [] if found["old"] else [*live(naming, found["job"]), *armed(state)]
     shared = shared_with(landing.home(), state)
     own = os.path.basename(place.root())
-    recorder = 0 if found["old"] else recorder_of(state)  # it is stopped, and names nothing then
+    # the recorder is stopped first, so its reference does not count
+    recorder = 0 if found["old"] else recorder_of(state)
     if not refused and not found["old"] and not found["dry-run"] and not control.stop(state):
         refused = ["the recorder of this host did not stop"]
     rows = [] if found["old"] else [*kept_by_rgt(state, bool(shared)), *others(state)]
@@ -304,7 +308,7 @@ def main(argv: list[str]) -> int:
             )
             rows += [
                 row(code, "its compiled modules") for code in compiled(path)
-            ]  # nobody depends on them
+            ]  # nothing depends on them
     failed: list[str] = []
     gone = 0
     for item in rows:
@@ -321,13 +325,13 @@ def main(argv: list[str]) -> int:
 
 
 def recorder_of(state: str) -> int:
-    """Return the pid of this host's recorder; 0 where none runs."""
+    """Return the pid of this host's recorder; 0 if none runs."""
     found = control.status(state) or {}
     return int(found.get("pid") or 0)
 
 
 def live(naming: list[Namer], jobs: list[str]) -> Iterator[str]:
-    """Yield what prevents removing anything: a queue, or somebody who is watching."""
+    """Yield what prevents removing anything: a running queue, or another rgt that is connected."""
     for job in jobs:
         if queue_state.is_runner_alive(queue_file.Job(job)):
             yield f"the queue in {job} is running"
@@ -341,13 +345,16 @@ def live(naming: list[Namer], jobs: list[str]) -> Iterator[str]:
 
 
 def armed(state: str) -> Iterator[str]:
-    """Yield what would be lost although it was promised: nobody would park the machine, and its meter would run."""
+    """Yield armed stops, which prevent removal.
+
+    Without the agent the box would not park itself, and billing would continue.
+    """
     for mode in armed_plan.load(state):
         yield f"the box is armed to stop itself ({mode}): disarm it first (rgt autostop BOX --disarm)"
 
 
 def zipapps(places: list[str]) -> Iterator[str]:
-    """Yield the files of agent and trainer in these directories."""
+    """Yield the agent and trainer files in these directories."""
     for folder in places:
         for name in _names(folder):
             path = os.path.join(folder, name)
@@ -356,7 +363,7 @@ def zipapps(places: list[str]) -> Iterator[str]:
 
 
 def compiled(path: str) -> Iterator[str]:
-    """Yield the files next to an agent that save it from being compiled at each start."""
+    """Yield the cached code files of an agent, which avoid compiling it at each start."""
     folder, name = os.path.split(path)
     for other in _names(folder):
         beside = os.path.join(folder, other)
@@ -369,12 +376,12 @@ def compiled(path: str) -> Iterator[str]:
 
 
 def kept_by_rgt(state: str, shared: bool) -> Iterator[dict[str, Any]]:
-    """Yield what the recorder and the verbs have left: the history as one row, every other file by itself.
+    """Yield the files of the recorder and the verbs: the history as one row, others one row each.
 
     Args:
         state: This host's state directory.
-        shared: Other hosts may have the home directory, too: what stands right in rgt's, as an earlier rgt left it
-            without a name, may be theirs then, as where a recorder that is not ours still writes there.
+        shared: Other hosts may use the same home directory. Files directly in rgt's home, left by
+            an older rgt, may then be theirs, as when another recorder still writes there.
     """
     old = landing.home()
     theirs = shared or files.is_locked(os.path.join(old, place.LOCK))
@@ -393,7 +400,7 @@ def kept_by_rgt(state: str, shared: bool) -> Iterator[dict[str, Any]]:
 
 
 def others(state: str) -> Iterator[dict[str, Any]]:
-    """Yield the histories of other hosts in this home directory: theirs to remove, and a doubt about the agents."""
+    """Yield other hosts' histories in this home directory; only those hosts may remove them."""
     for name in _names(landing.home()):
         path = os.path.join(landing.home(), name)
         if name.startswith("host-") and path != state and _is_own(path, stat.S_ISDIR):
@@ -402,13 +409,13 @@ def others(state: str) -> Iterator[dict[str, Any]]:
 
 
 def folders(state: str) -> list[str]:
-    """Return the directories that were made for all this, the inner ones first; only empty ones will go."""
+    """Return rgt's directories, innermost first; only empty ones are removed."""
     found = dict.fromkeys([*state_files.places(state), landing.home(), *landing.spares()])
     return [path for folder in found for path in (os.path.join(folder, "ring"), folder)]
 
 
 def row(path: str, what: str, kept: str | None = None) -> dict[str, Any]:
-    """Return what is printed of one thing."""
+    """Return the printed row of one item."""
     paths = [os.path.join(path, name) for name in _names(path) if RING.fullmatch(name)] or [path]
     size = 0
     for one in paths:
@@ -420,13 +427,13 @@ def row(path: str, what: str, kept: str | None = None) -> dict[str, Any]:
 
 
 def remove(path: str, failed: list[str]) -> bool:
-    """Remove a file, or the segments of a ring."""
+    """Remove a file, or the segments of a ring; returns False on failure."""
     inside = [os.path.join(path, name) for name in _names(path) if RING.fullmatch(name)]
     for one in inside if _is_own(path, stat.S_ISDIR) else [path]:
         try:
             os.unlink(one)
         except FileNotFoundError:
-            pass  # that one has gone by itself
+            pass  # it is already gone
         except OSError as error:
             failed.append(f"{error.filename or path}: {error.strerror}")
             return False
@@ -441,7 +448,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _is_own(path: str, kind: Any) -> bool:
-    """Tell whether a path is of a kind and this user's, and no link to somewhere else."""
+    """Return whether a path is of a kind, owned by this user, and not a link."""
     try:
         there = os.lstat(path)
     except OSError:
@@ -453,4 +460,4 @@ def _rmdir(folder: str) -> None:
     try:
         os.rmdir(folder)
     except OSError:
-        pass  # something of somebody else's is in it, or it has gone already
+        pass  # it holds another program's files, or is already gone

@@ -1,8 +1,8 @@
-"""Which files can be restored, so that they are no results: those of git that a remote has, and those of packages.
+"""Finds files that can be restored and so are no results: files in git on a remote, and packages.
 
-A repository is hostile data. Nothing of its configuration is executed: no hook, filter, alias, monitor or transport,
-because git runs with a directory and a configuration of its own and is given only the repository's objects. Its refs
-and its remotes' addresses are read as text.
+A repository is untrusted data. Nothing of its configuration is executed (hooks, filters, aliases,
+fsmonitor, transports): git runs with its own directory and configuration and gets only the
+repository's objects. Refs and remote URLs are read as text.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 GIT_SECONDS = 20.0
-"""For each of two commands that read objects only."""
+"""Timeout of each git command; they read objects only."""
 LONGEST_FILE = 64 << 20
-"""A larger file is not hashed to compare it, and counts as a result."""
+"""Larger files are not hashed for comparison and count as results."""
 MOST_HASHED = 1 << 30
-"""Bytes of one work tree that are hashed in one walk; further files count as results."""
+"""Bytes hashed per work tree in one walk; further files count as results."""
 _SHA = re.compile(r"[0-9a-f]{40}")
 _STASHED = re.compile(r"^[0-9a-f]{40} ([0-9a-f]{40}) ", re.MULTILINE)
-"""Each entry of the stash: the ref itself has the newest only."""
+"""Matches each stash entry in its reflog: the ref itself has only the newest."""
 _REMOTE = re.compile(r'\s*\[\s*remote\s+"([^"]+)"\s*\]')
 _URL = re.compile(r"\s*url\s*=\s*(\S+)")
 _INSIDE = re.compile(
@@ -42,17 +42,21 @@ _INSIDE = re.compile(
     rb"|HEAD|FETCH_HEAD|ORIG_HEAD|COMMIT_EDITMSG|MERGE_MSG|config|description|index|packed-refs|shallow|gc\.log)",
     re.DOTALL,
 )
-"""What git itself keeps of commits; submodules, large files (LFS, annex) and other work trees have their own."""
+"""Git's own files about commits. Submodules, large files (LFS, annex) and other work trees are not
+included."""
 _ELSEWHERE = re.compile(r"(?:https?|ssh|git)://(?!localhost|127\.)|[\w.-]+@[\w.-]+:")
-"""An address of another machine. A path, or ``file://``, is a repository on this one, which goes with it."""
+"""Matches the URL of another machine. A path or ``file://`` is a repository on this one, lost with
+it."""
 MOST_BYTES = 64 << 20
-"""Of one list."""
+"""Maximum bytes of one package list."""
 RPM_SECONDS = 60.0
 RPM_FOLDERS = ("var/lib/rpm", "usr/lib/sysimage/rpm")
 RPM_DATABASES = ("rpmdb.sqlite", "Packages.db", "Packages")
-"""Of rpm 4.16 and later, and the two formats before (rpm.org, *Database backends*, 2026-11)."""
+"""Database files of rpm 4.16 and later, and of the two older formats (rpm.org, *Database backends*,
+2026-11)."""
 LINKED_DIRECTORIES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-"""Directories at the root that newer systems replace with links into /usr, while the lists keep their old names."""
+"""Root directories that newer systems replace with links into /usr, while package lists keep the
+old names."""
 DIST_INFO = ".dist-info"
 _FILES = re.compile(rb'"files"\s*:\s*(\[)')
 
@@ -65,7 +69,8 @@ class WorkTree:
 
     Attributes:
         root: As given.
-        published: A remote on another machine has every commit of every branch, of the stash, and of other work trees.
+        published: A remote on another machine has every commit of all branches, the stash, and
+            other work trees.
     """
 
     def __init__(self, root: bytes) -> None:
@@ -74,17 +79,15 @@ class WorkTree:
         self._start = root.rstrip(b"/") + b"/"
         self._blobs: dict[bytes, str] = {}
         self._left = MOST_HASHED
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk: nothing of the tree is taken for reproducible
+        with contextlib.suppress(OSError):  # full disk: treat no file of the tree as reproducible
             self._read()
 
     def is_reproducible(self, path: bytes, seen: os.stat_result) -> bool:
-        """Return whether a remote has this file, with this content.
+        """Return whether a remote has this file with this content.
 
         Args:
             path: Absolute, below the root.
-            seen: Its status.
+            seen: Its stat.
         """
         name = path[len(self._start) :]
         if name.startswith(b".git/"):
@@ -98,7 +101,7 @@ class WorkTree:
             return False
         return (
             hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest() == wanted
-        )  # git's own name of the content
+        )  # git's blob hash of the content
 
     def _read(self) -> None:
         folder = os.path.join(os.fsdecode(self.root), ".git")
@@ -136,12 +139,12 @@ class WorkTree:
 
 
 class _Git:
-    """Runs git on the objects of a repository, without anything else of it.
+    """Runs git on a repository's objects, isolated from its configuration.
 
     Args:
-        program: Its path.
+        program: Path of git.
         place: An empty directory.
-        objects: Of the repository.
+        objects: The repository's object directory.
     """
 
     def __init__(self, program: str, place: str, objects: str) -> None:
@@ -194,14 +197,14 @@ def _head(folder: str, refs: dict[str, str]) -> str | None:
 
 
 def _heads_of_others(folder: str) -> list[str]:
-    """Return the commits that other work trees of the repository are at without a branch."""
+    """Return the commits at which other work trees have a detached HEAD."""
     found = glob.glob(os.path.join(glob.escape(folder), "worktrees", "*", "HEAD"))
     heads = (_text(path).strip() for path in found)
     return [sha for sha in heads if _SHA.fullmatch(sha)]
 
 
 def _refs(folder: str) -> Iterator[tuple[str, str]]:
-    """Yield each ref and its commit, the packed ones first: a loose one counts before them."""
+    """Yield each ref and its commit, packed refs first, because a loose ref overrides them."""
     for line in _text(folder, "packed-refs").splitlines():
         sha, _, ref = line.partition(" ")
         if _SHA.fullmatch(sha) and ref.startswith("refs/"):
@@ -224,14 +227,13 @@ def _remotes(folder: str) -> Iterator[tuple[str, str]]:
             yield name, url[1]
 
 
-# Which files package managers have installed, by their own lists: dpkg, rpm, apk, pacman, pip and conda.
-#
-# A box holds some hundred thousand of them, so that only a 64-bit hash of each path is kept: a wrong match is
-# as likely as one in ten thousand million.
+# Reads which files package managers installed, from their lists: dpkg, rpm, apk, pacman, pip and
+# conda. A box has several hundred thousand of them, so only a 64-bit hash of each path is kept. The
+# chance of a false match is about 1 in 10^10.
 
 
 class PathSet:
-    """A set of paths that takes 8 bytes for each."""
+    """A set of paths that takes 8 bytes per path."""
 
     def __init__(self, paths: Iterable[bytes]) -> None:
         self._hashes = array.array("q", sorted(set(map(hash, paths))))
@@ -251,15 +253,15 @@ def system_packages(root: str) -> PathSet:
 
 
 def python_packages(prefix: str) -> PathSet:
-    """Return the files that pip and conda have installed into an environment, or into the directory itself.
+    """Return the files that pip and conda installed into an environment or a plain directory.
 
-    A list claims nothing outside of its own environment.
+    Paths outside the environment are ignored.
     """
     return PathSet(_python_paths(os.fsencode(os.path.normpath(prefix))))
 
 
 def may_be_prefix(folders: list[str]) -> bool:
-    """Tell whether a directory with these in it may be one that `python_packages` knows something about."""
+    """Return whether `python_packages` may find something in a directory with these folders."""
     return (
         "lib" in folders
         or "conda-meta" in folders
@@ -274,7 +276,7 @@ def _at_root(root: str, paths: Iterable[bytes]) -> Iterator[bytes]:
         if os.path.islink(link):
             target = os.path.join(
                 "/", os.readlink(link)
-            )  # from this root, which may be another than the system's
+            )  # relative to this root, which may not be the system's
             moved[os.fsencode(f"/{name}/")] = os.fsencode(os.path.normpath(target)) + b"/"
     top = os.fsencode(root.rstrip("/"))
     for path in paths:
@@ -296,13 +298,16 @@ def _system_paths(root: str) -> Iterator[bytes]:
     for name in glob.iglob(os.path.join(glob.escape(root), "var/lib/pacman/local/*/files")):
         yield from (b"/" + row for row in (files.read(name, MOST_BYTES) or b"").splitlines())
     for database in {os.path.realpath(os.path.join(root, name)) for name in RPM_FOLDERS}:
-        # In a directory without a database, rpm would make one.
+        # In a directory without a database, rpm would create one.
         if any(os.path.exists(os.path.join(database, name)) for name in RPM_DATABASES):
             yield from _rpm_paths(database)
 
 
 def _rpm_paths(folder: str) -> list[bytes]:
-    """Return what the database in a directory lists: that of the system, where rpm itself may be set to another."""
+    """Return the files listed in an rpm database.
+
+    The path is passed explicitly because rpm may be configured for another one.
+    """
     try:
         done = subprocess.run(
             ["rpm", "--dbpath", folder, "-qal"],
@@ -336,7 +341,7 @@ def _python_paths(prefix: bytes) -> Iterator[bytes]:
 
 
 def record_files(text: bytes) -> Iterator[bytes]:
-    """Yield the paths of a RECORD: ``path,hash,size``, quoted where the path holds a comma (PEP 376)."""
+    """Yield the paths of a RECORD: ``path,hash,size``, quoted if the path has a comma (PEP 376)."""
     for row in text.splitlines():
         if row.startswith(b'"'):
             yield row[1:].partition(b'",')[0].replace(b'""', b'"')
@@ -345,13 +350,13 @@ def record_files(text: bytes) -> Iterator[bytes]:
 
 
 def conda_files(text: bytes) -> list[bytes]:
-    """Return the paths of conda's description of a package. It can have megabytes, of which one list is of use."""
+    """Return the paths in conda's package JSON, parsing only the ``files`` list of a large file."""
     match = _FILES.search(text)
     end = match.start(1) if match is not None else -1
     while match is not None and (end := text.find(b"]", end + 1)) >= 0:
         try:
             found = json.loads(text[match.start(1) : end + 1])
         except ValueError:
-            continue  # the bracket belongs to a name
+            continue  # the bracket is part of a file name
         return [os.fsencode(path) for path in found if isinstance(path, str) and "\0" not in path]
     return []

@@ -1,8 +1,8 @@
-"""Which files of a box are not results although no package manager lists them: a table of caches and the like. Pure.
+"""Rules for files that are not results although no package manager lists them, such as caches.
 
-The answer lists every rule with the size, number and newest of the files that it left out. A rule goes by the place of
-a file, which proves little: so a file that looks like a checkpoint or a result counts all the same unless the rule
-`hides` it, and the gate asks about a rule that left out much, unless it is `proved`.
+The answer lists every rule with the size, number and newest of its files. A rule goes by a file's
+path, which is weak evidence. So files that look like a checkpoint or result still count unless the
+rule `hides` them, and the gate asks about a rule that left out much unless it is `proved`.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from typing import NamedTuple, Optional, Pattern
 
     class Rule(NamedTuple):
-        """Why files of a directory, and of all below it, are not results."""
+        """Why the files of a directory tree are not results."""
 
         name: str
         hides: bool = False
-        """Also those that look like a checkpoint or a result."""
+        """It also applies to files that look like a checkpoint or a result."""
         proved: bool = False
-        """More than the place of the file says so: a package list, a content hash, a time, a person."""
+        """It rests on more than the path: a package list, a content hash, a time, or the user."""
 
     class Rows(NamedTuple):
         """Where a rule applies."""
 
         rule: Rule
         paths: "tuple[str, ...]" = ()
-        """Directories, absolute."""
+        """Absolute directories."""
         names: "tuple[str, ...]" = ()
-        """Names of directories, wherever they are."""
+        """Names of directories, at any place."""
         at_home: "tuple[str, ...]" = ()
         """Names of directories in a home directory."""
         pattern: "Optional[Pattern[str]]" = None
-        """Of the path of a directory."""
+        """Matches the path of a directory."""
 else:
     from collections import namedtuple
 
@@ -49,7 +49,7 @@ RESULT = re.compile(
     r"|(?:metrics|scalars|history|log)\.(?:jsonl|csv|json)|result\.json|best\.json|trainer_state\.json|results\.csv",
     re.IGNORECASE,
 )
-"""Names of files that look like a checkpoint, or like what a run has measured."""
+"""File names that look like a checkpoint or like measurements of a run."""
 
 LISTED = Rule("packages, by their lists of files", hides=True, proved=True)
 OLDER = Rule("older than the machine", hides=True, proved=True)
@@ -83,7 +83,7 @@ TABLE = (
     Rows(
         DOWNLOADS,
         paths=("/var/cache/apt/archives", "/var/lib/apt/lists"),
-        # Stores that only their program fills, under names made from the content or the origin of each file.
+        # Stores filled only by their program, with names made from each file's content or origin.
         # huggingface_hub: hub/models--ORG--NAME/blobs/HASH (guides/manage-cache).
         pattern=re.compile(
             r"/hub/(?:models|datasets|spaces)--[^/]+/(?:blobs|refs|\.no_exist)$|/\.cache/huggingface/xet$"
@@ -144,7 +144,7 @@ TABLE = (
     ),
 )  # fmt: skip
 BEYOND = ("/dev/shm",)
-"""Directories to which the rule of the one above does not apply."""
+"""Directories to which the parent's rule does not apply."""
 IN_ENVIRONMENT = frozenset(
     (
         "bin",
@@ -159,7 +159,8 @@ IN_ENVIRONMENT = frozenset(
         "pyvenv.cfg",
     )
 )
-"""What belongs to the Python environment next to its ``pyvenv.cfg``; all else there is the project's own."""
+"""Entries that belong to the Python environment next to its ``pyvenv.cfg``; everything else there
+belongs to the project."""
 IN_CONDA = IN_ENVIRONMENT | frozenset(
     (
         "conda-meta",
@@ -181,21 +182,23 @@ SYSTEM_FILES = frozenset(("/.dockerenv", "/.dockerinit"))
 COMPILED = (".pyc", ".pyo")
 SHARED_MEMORY = re.compile(r"/dev/shm/(?:sem\.|nccl-|torch_|psm_|cuda\.shm|__KMP)[^/]*")
 TORCH_DOWNLOAD = re.compile(r".*/torch/hub/checkpoints/[^/]*-[0-9a-f]{8,64}\.[a-z]+")
-"""torch.hub.load_state_dict_from_url(check_hash=True): the file name ends with the hash of its content."""
+"""torch.hub.load_state_dict_from_url(check_hash=True): the file name ends with the content's
+hash."""
 SEARCH_PATH_FILE = re.compile(r".*/(?:site|dist)-packages/[^/]+\.pth")
-"""The module `site` reads these lines at each start of Python; only the name ends like that of a PyTorch checkpoint.
+"""Path files that the module `site` reads at each Python start; only the suffix is like a PyTorch
+checkpoint's.
 
-uv (`_virtualenv.pth`), `setup.py develop` and administrators write them, and no package's list names them. The place
-proves little, so the gate asks as soon as they are large.
+uv (`_virtualenv.pth`), `setup.py develop` and administrators write them, and no package list names
+them. The path is weak evidence, so the gate asks as soon as they are large.
 """
 STANDARD_LIBRARY_FILE = re.compile(
     r".*/lib/python\d\.\d+/(?:lib2to3/(?:Pattern)?Grammar[\w.+]*\.pickle|test/(?:\w+/)?zip_cp437_header\.zip)"
 )
 """Files of Python itself that look like results.
 
-lib2to3 caches its grammar when pip or setuptools first runs (`lib2to3/pgen2/driver.py`, Python 3.6 to 3.12), and a ZIP
-file of CPython's tests has the name of a numbered checkpoint. No package's list names the files of an interpreter that
-pyenv, uv or `make install` has put there.
+lib2to3 caches its grammar when pip or setuptools first runs (`lib2to3/pgen2/driver.py`, Python 3.6
+to 3.12), and a ZIP file of CPython's tests is named like a numbered checkpoint. No package list
+names the files of an interpreter installed by pyenv, uv or `make install`.
 """
 PSEUDO = frozenset(
     (
@@ -204,7 +207,7 @@ PSEUDO = frozenset(
         "rpc_pipefs", "securityfs", "selinuxfs", "squashfs", "sysfs", "tracefs",
     )
 )  # fmt: skip
-"""File systems that hold no files of anybody."""
+"""File systems without user files."""
 MEMORY = frozenset(("tmpfs", "ramfs", "devtmpfs"))
 """File systems that a restart empties."""
 
@@ -218,7 +221,7 @@ def folder_rule(path: str, above: Rule | None, at_home: bool = False) -> Rule | 
     """Return the rule of a directory.
 
     Args:
-        path: Absolute, from the root that is walked.
+        path: Absolute path, relative to the root of the walk.
         above: The rule of its parent directory.
         at_home: The parent is a home directory.
     """
@@ -232,16 +235,16 @@ def folder_rule(path: str, above: Rule | None, at_home: bool = False) -> Rule | 
         found = next((rule for pattern, rule in _PATTERNS if pattern.search(path)), None)
     if found is None or above is None or found.hides or found is UNLISTED:
         return found or above
-    return above  # a cache of the system is the system's
+    return above  # a system cache belongs to the system's rule
 
 
 def holds_packages(path: str) -> bool:
-    """Tell whether a directory, by its path, is one of packages, downloads or git's objects, which no run writes to."""
+    """Return whether a directory holds packages, downloads or git objects, not results."""
     return folder_rule(path, None) in (UNLISTED, PACKAGES, ENVIRONMENTS, DOWNLOADS, OBJECTS)
 
 
 def environment_parts(names: list[str]) -> frozenset[str]:
-    """Return which entries of a directory belong to a Python environment, if one of them marks it as such."""
+    """Return the entries that belong to a Python environment, if a marker is in `names`."""
     found: frozenset[str] = frozenset()
     for name in names:
         found |= MARKERS.get(name, frozenset())
@@ -249,7 +252,7 @@ def environment_parts(names: list[str]) -> frozenset[str]:
 
 
 def file_rule(path: str) -> Rule | None:
-    """Return the rule of a file by its own name and place."""
+    """Return the rule of a file by its own path."""
     if path.endswith(COMPILED):
         return BYTECODE
     if path in SYSTEM_FILES or SHARED_MEMORY.fullmatch(path):
@@ -264,7 +267,7 @@ def file_rule(path: str) -> Rule | None:
 
 
 def looks_like_result(name: str) -> bool:
-    """Tell whether a file's name is that of a checkpoint or of a result."""
+    """Return whether a file is named like a checkpoint or a result."""
     if RESULT.fullmatch(name) is not None:
         return True
     read = checkpoint_names.read_name(name)

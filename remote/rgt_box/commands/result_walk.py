@@ -1,7 +1,7 @@
-"""Walks the whole box for files that somebody may miss, grouped by directory, in bounded memory.
+"""Walks the whole box for files that could be lost, grouped by directory, in bounded memory.
 
-Names are raw bytes. Directories are opened one below the other by descriptor and no link is followed, so that nobody
-can lead the walk astray; nothing else is opened at all.
+Names are raw bytes. Directories are opened relative to their parent's descriptor and links are not
+followed, so a path swapped during the walk cannot redirect it. Regular files are not opened.
 """
 
 from __future__ import annotations
@@ -28,31 +28,32 @@ if TYPE_CHECKING:
     from rgt_box.push.push_staging import PushedFiles
 
 MOST_GROUPS, HELD_GROUPS = 300, 4096
-"""Directories without an owner that are told one by one, and that are held while walking; of more, the deepest are
-counted with the directory above."""
+"""Maximum unowned directories in the answer, and in memory during the walk. Beyond that, the
+deepest are merged into their parents."""
 FAN = 16
-"""Directories without an owner beside each other; more are one with the directory that they stand in."""
+"""Unowned siblings above this number are merged into their parent directory."""
 MOST_PROBLEMS = 100
 MOST_MOUNTS = 1000
 UNPACKED_NS = 10 * 10**9
-"""A file whose content is so much older than its inode was unpacked, not written in place."""
+"""A file whose mtime is this much older than its ctime was unpacked, not written in place."""
 LONGEST = 4000
-"""Bytes of a path; what is deeper counts with the directory above."""
+"""Maximum bytes of a path; deeper files count with the directory above."""
 DEEPEST = 256
-"""Directories within each other: each costs a descriptor."""
+"""Maximum nesting of directories: each level costs a file descriptor."""
 OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-"""It was removed, or another kind of thing put in its place, while we looked."""
+"""The directory was removed or replaced by another kind of file during the walk."""
 COMMON = frozenset((b"/", b"/root", b"/home", b"/tmp", b"/var/tmp", b"/mnt", b"/workspace"))
-"""Directories of everybody: a log that lies there makes it nobody's alone."""
+"""Directories shared by everyone: a log file in one does not make its owner the directory's
+owner."""
 AT_ONCE = 1000
-"""Files of a directory that are held before they are counted."""
+"""Files of a directory that are buffered before they are counted."""
 _MASK = (1 << 256) - 1
-"""Digests are added up modulo 2^256."""
+"""Digests are added modulo 2^256, so they do not depend on the order."""
 
 
 class Group:
-    """The files of a directory, summed up. Two can be put together without the files."""
+    """Totals of the files of a directory. Two groups can be merged without their files."""
 
     __slots__ = ("bytes", "digests", "files", "newest", "owner", "problem")
 
@@ -60,18 +61,18 @@ class Group:
         self.owner = owner
         self.files = self.bytes = self.digests = 0
         self.newest: tuple[int, bytes] = (0, b"")
-        """When the newest file was changed (ns), and its path."""
+        """ctime of the newest file in nanoseconds, and its path."""
         self.problem = ""
 
     def add(self, path: bytes, seen: os.stat_result) -> None:
-        """Count a file in."""
+        """Add a file."""
         self.files += 1
         self.bytes += seen.st_size
         self.digests = (self.digests + file_digest(path, seen)) & _MASK
         self.newest = max(self.newest, (seen.st_ctime_ns, path))
 
     def take(self, other: Group) -> None:
-        """Count the files of another group in."""
+        """Merge another group into this one."""
         self.files += other.files
         self.bytes += other.bytes
         self.digests = (self.digests + other.digests) & _MASK
@@ -79,12 +80,12 @@ class Group:
         self.problem = self.problem or other.problem
 
     def fingerprint(self) -> str:
-        """Return a value that stays the same as long as no file changes, goes or is added."""
+        """Return a value that changes if any file changes, disappears or is added."""
         return hashlib.sha256(b"%d:%064x" % (self.files, self.digests)).hexdigest()
 
 
 def file_digest(path: bytes, seen: os.stat_result) -> int:
-    """Return a number for a file in its present state: its path, size, times and inode."""
+    """Return a digest of a file's path, size, times and inode."""
     text = b"%s\0%d\0%d\0%d\0%d" % (
         path,
         seen.st_size,
@@ -96,12 +97,12 @@ def file_digest(path: bytes, seen: os.stat_result) -> int:
 
 
 class Owners:
-    """Whose a directory is, by its path; links in it are resolved.
+    """Maps directories to their owners; links in paths are resolved.
 
     Attributes:
-        whole: Directory → owner of all below it, as far as no other one is nearer.
-        shared: Those of them that hold other files as well, such as caches: the rules apply to these.
-        alone: Directory → owner of what lies right in it.
+        whole: Directory → owner of everything below it, unless a deeper claim applies.
+        shared: Those that also hold other files, such as caches, so the rules apply to them.
+        alone: Directory → owner of its direct files only.
     """
 
     def __init__(self) -> None:
@@ -110,12 +111,12 @@ class Owners:
         self.alone: dict[bytes, str] = {}
 
     def add(self, path: str, owner: str, *, shared: bool = False) -> None:
-        """Claim a directory with all below it, or the directory of a file; the first claim wins.
+        """Claim a directory with its subtree, or the directory of a file; the first claim wins.
 
         Args:
             path: Absolute.
-            owner: Who claims it.
-            shared: It holds other files as well: see `Owners.shared`.
+            owner: Owner label, such as ``cell a`` or ``run b``.
+            shared: It also holds other files: see `Owners.shared`.
         """
         if not path.startswith("/") or "\0" in path:
             return
@@ -130,14 +131,14 @@ class Owners:
 
 
 class Mounts:
-    """What is mounted where, as ``/proc/self/mountinfo`` says (proc(5)).
+    """The mount table of ``/proc/self/mountinfo`` (proc(5)).
 
     Attributes:
         points: All mount points.
-        pseudo: Those that can hold nobody's files.
-        read_only: Those that the box cannot write to, while somebody else may.
-        disks: Those that are storage, not memory.
-        rows: Point → type of the file system, and device, of each that can hold files.
+        pseudo: Pseudo file systems, which hold no user files.
+        read_only: Mounts that the box cannot write to, although other hosts may.
+        disks: Mounts backed by storage, not by memory.
+        rows: Mount point → (file system type, device) of each that can hold files.
     """
 
     def __init__(self, table: bytes) -> None:
@@ -155,7 +156,7 @@ class Mounts:
                 kind = source
             point = os.fsencode(unescape(fields[4]))
             self.points.add(point)
-            self.pseudo.discard(point)  # a later one covers it
+            self.pseudo.discard(point)  # a later mount covers an earlier one
             self.read_only.discard(point)
             self.disks.discard(point)
             self.rows.pop(point, None)
@@ -163,7 +164,8 @@ class Mounts:
             if kind in result_rules.PSEUDO:
                 self.pseudo.add(point)
             elif "ro" in here and "ro" not in below:
-                # A disk that the kernel made read-only after an error is so altogether.
+                # A disk that the kernel made read-only after an error is ``ro`` in the superblock
+                # as well.
                 self.read_only.add(point)
             elif kind not in result_rules.MEMORY:
                 self.disks.add(point)
@@ -171,27 +173,27 @@ class Mounts:
                 self.rows[point] = kind, fields[2]
 
     def is_pseudo(self, path: bytes) -> bool:
-        """Tell whether a path is in a file system that can hold nobody's files, such as /proc."""
+        """Return whether a path is in a file system without user files, such as /proc."""
         return next((at for at in [path, *parents(path)] if at in self.points), b"") in self.pseudo
 
     def is_apart(self, point: bytes) -> bool:
-        """Tell whether a directory is storage of its own: a mount of another device than the root's, no memory."""
+        """Return whether a directory is a separate disk: its device differs from the root's."""
         root = self.rows.get(b"/", ("", ""))
         return point != b"/" and point in self.disks and self.rows[point][1] != root[1]
 
 
 def read_mounts() -> Mounts:
-    """Return what is mounted now."""
+    """Return the current mounts."""
     return Mounts(procstat.read_whole("/proc/self/mountinfo") or b"")
 
 
 class Skips:
-    """What was left out: name of a rule → its files, bytes and the newest of them, without an owner."""
+    """Totals of the files left out: rule name → group without an owner."""
 
     def __init__(self) -> None:
         self.rules: dict[str, Group] = {}
         self.proved: set[str] = set()
-        """Rules that more than the place of a file speaks for."""
+        """Rules that rest on more than a file's path."""
 
     def add(self, rule: Rule, path: bytes, seen: os.stat_result) -> None:
         """Count a file."""
@@ -201,7 +203,7 @@ class Skips:
         group.newest = max(group.newest, (seen.st_ctime_ns, path))
 
     def name(self, rule: str, proved: bool = True) -> Group:
-        """Name a rule, also for files that were not walked."""
+        """Register a rule, even if its files were not walked."""
         if proved:
             self.proved.add(rule)
         return self.rules.setdefault(rule, Group())
@@ -220,52 +222,52 @@ class Level:
         self.names: Iterator[str] = iter(())
         self.owner: str = above.owner if above is not None else ""
         self.root: bytes = above.root if above is not None else path
-        """The directory that its files are counted with, where they have an owner."""
+        """The directory that its files are counted with, if they have an owner."""
         self.rule: Rule | None = above.rule if above is not None else None
         self.ignored: str | None = above.ignored if above is not None else None
         self.group: Group | None = None
         self.folds = 0
-        """`Walk.folds` when the group was taken."""
+        """Value of `Walk.folds` when `group` was looked up."""
         self.from_image: bool = above is None or above.from_image
-        """Its files can be as old as the image: it is on no disk of its own."""
+        """Its files may come from the image: it is not on a separate disk."""
         self.is_read_only: bool = above is not None and above.is_read_only
-        """The box cannot write to it, so its files are as old as they look."""
+        """The box cannot write to it, so its files are as old as their times say."""
         self.listed: tuple[restorable_files.PathSet, ...] = (
             above.listed if above is not None else ()
         )
         self.parts: frozenset[str] = frozenset()
-        """What belongs to the Python environment that this is, or is in."""
+        """Entries that belong to the Python environment at or around this directory."""
         self.part = ""
-        """Where it is in that, with a slash at its end."""
+        """Its path inside that environment, with a trailing slash."""
         self.all_count: bool = above is not None and above.all_count
-        """It is a run's own directory: nothing in it is a cache by its name alone."""
+        """It is a run's own directory: nothing in it counts as a cache by name alone."""
         self.pushed: PushedFiles | None = above.pushed if above is not None else None
         """The version of pushed code that it belongs to."""
         self.tree: restorable_files.WorkTree | None = above.tree if above is not None else None
         """The git work tree that it belongs to."""
         self.bundle: bytes = above.bundle if above is not None else b""
-        """Directory that its files are counted with, if they have no owner: the top of a work tree."""
+        """Directory that its unowned files are counted with: the top of a work tree."""
         self.has_records = False
-        """Versions of pushed code are directly in it."""
+        """It directly contains versions of pushed code."""
 
 
 class Walk:
-    """One look at everything.
+    """One walk over the whole box.
 
     Args:
-        owners: Whose what is.
-        since: Seconds since the epoch; older files are left out. None = it is not known, and none is old.
+        owners: Owner of each directory.
+        since: Epoch seconds; older files are left out. None if unknown: no file is too old.
         own: Directories of rgt itself.
-        ignore: Globs that a person wants left out.
-        survives: Directories that are not at stake.
-        mounts: What is mounted where.
-        disown: Globs of directories that are not the job's whose working directory they are in.
+        ignore: Globs that the user wants left out.
+        survives: Directories that outlive the instance.
+        mounts: The mount table; read now if None.
+        disown: Globs of directories inside a job's working directory that are not the job's.
 
     Attributes:
-        groups: Directory → its files, of those with an owner and of those without.
-        skips: What was left out.
-        problems: What could not be looked at, in words.
-        mounts: What is mounted where.
+        groups: Directory → its files, with and without an owner.
+        skips: Totals of the files left out.
+        problems: Descriptions of what could not be read.
+        mounts: The mount table.
     """
 
     def __init__(
@@ -284,22 +286,23 @@ class Walk:
         self._own = {os.fsencode(os.path.realpath(path)) for path in own}
         self._ignore = [(glob, re.compile(os.fsencode(fnmatch.translate(glob)))) for glob in ignore]
         self.mounts = read_mounts() if mounts is None else mounts
-        # What is only said to be a volume of its own is walked.
+        # A directory that is not really on a separate disk is walked, whatever the caller claims.
         stays = {os.fsencode(os.path.realpath(path)) for path in survives}
         self._survives = set(filter(self.mounts.is_apart, stays))
         self._homes = {b"/root", os.fsencode(os.path.expanduser("~"))}
         self._top = b""
-        """The root of the present walk, without a slash at its end: rules are about paths from there."""
+        """Root of the current walk without a trailing slash: path rules are relative to it."""
         self.groups: dict[bytes, Group] = {}
         self.pinned: set[bytes] = set()
         self.skips = Skips()
         self.problems: list[str] = []
         self.folds = 0
-        """How often groups were put together: then one that a level has may no longer be in the list."""
+        """Number of merges. After a merge, the group that a level refers to may no longer be in
+        `groups`."""
         self._more_problems = 0
 
     def run(self, roots: list[str]) -> None:
-        """Walk these directories, each with all that is mounted below it."""
+        """Walk these directories, including everything mounted below them."""
         for root in roots:
             path = os.fsencode(os.path.realpath(root))
             self.pinned.add(path)
@@ -311,7 +314,7 @@ class Walk:
             self.problems.append("and %d more that cannot be read" % self._more_problems)
 
     def _within_survivors(self, root: bytes) -> list[bytes]:
-        """Return the mounts below directories that are not walked: each of another device may not survive."""
+        """Return other disks mounted inside skipped durable directories: they may not survive."""
         rows, kept = self.mounts.rows, set(self._survives)
         found: list[bytes] = []
         for point in sorted(rows.keys() - kept, key=len):
@@ -328,8 +331,8 @@ class Walk:
         """Walk a directory.
 
         Args:
-            root: It.
-            top: The root that rules about paths count from; by default the directory.
+            root: The directory.
+            top: The root that path rules are relative to; by default `root`.
         """
         stack: list[Level] = []
         self._top = (root if top is None else top).rstrip(b"/")
@@ -354,7 +357,7 @@ class Walk:
                 os.close(level.fd)
 
     def _entered(self, path: bytes, above: Level | None) -> Level | None:
-        """Open a directory, count its files, and return it with the names of those below; None where it is left."""
+        """Open a directory and count its files; returns None if it is skipped or unreadable."""
         if path in self.mounts.pseudo and above is not None:
             return None
         if path in self._survives:
@@ -391,7 +394,8 @@ class Walk:
         elif path in self.mounts.points:
             level.root, level.bundle = path, b""
             self.pinned.add(path)
-            # A disk that is mounted among packages or system files holds neither.
+            # A disk mounted inside a package or system directory holds neither packages nor system
+            # files.
             if path in self.mounts.disks:
                 level.rule = None
             if level.rule is None and path in self.mounts.read_only and not is_top:
@@ -420,8 +424,8 @@ class Walk:
             elif any(known.startswith(part + "/") for known in above.parts):
                 level.parts, level.part = above.parts, part + "/"
         if found is result_rules.OBJECTS and level.tree is not None and not level.tree.published:
-            found = None  # commits that no remote has are in there, or may be
-        # In a directory of a run nothing is a cache by its name alone.
+            found = None  # these objects may hold commits that no remote has
+        # In a run's directory, nothing counts as a cache by name alone.
         if not level.all_count or (found is not None and found.hides):
             level.rule = found
 
@@ -432,7 +436,7 @@ class Walk:
         return path in self._homes or os.path.dirname(path) == b"/home"
 
     def _closed(self, level: Level, error: OSError) -> None:
-        """Say that a directory cannot be looked into; what the system keeps to itself is no riddle."""
+        """Record that a directory cannot be read; under a rule this is expected, not a problem."""
         if level.ignored is not None:
             self.skips.name(f"ignored: {level.ignored}")
         elif level.rule is not None:
@@ -443,7 +447,7 @@ class Walk:
     def _read(self, level: Level) -> None:
         folders: list[str] = []
         files: list[tuple[str, os.stat_result]] = []
-        # Before any file: what marks an environment, and where lists of packages are.
+        # List directories before any file: they mark environments and package lists.
         with os.scandir(level.fd) as entries:
             for entry in entries:
                 try:
@@ -503,12 +507,12 @@ class Walk:
         self._group(level).add(path, seen)
 
     def _note_link(self, level: Level, name: str) -> None:
-        """Do nothing with a symbolic link: the walk follows none."""
+        """Ignore a symbolic link: the walk follows none."""
 
     def _rule_of_file(
         self, level: Level, name: str, path: bytes, seen: os.stat_result
     ) -> Rule | None:
-        """Return why a file is no result; None = it is one."""
+        """Return the rule by which a file is not a result; None if it is a result."""
         if path in self._own:
             return result_rules.OWN
         if level.pushed is not None and level.pushed.is_unchanged(path, seen):
@@ -523,8 +527,8 @@ class Walk:
             return level.rule
         is_owned = bool(level.owner) or level.path in self._owners.alone
         if seen.st_ctime_ns < self._since_ns and level.from_image and not is_owned:
-            # The file's own second witness: what is unpacked keeps the time of its archive; what is written in place,
-            # although under a clock that was behind, has one time.
+            # Require a second sign besides the ctime. An unpacked file keeps the mtime of its
+            # archive. A file written in place has equal times, even if the clock was behind.
             is_unpacked = seen.st_mtime_ns < seen.st_ctime_ns - UNPACKED_NS
             if is_unpacked or level.is_read_only:
                 return result_rules.OLDER
@@ -575,7 +579,7 @@ class Walk:
             self._more_problems += 1
 
     def _merge(self) -> None:
-        """Put directories without an owner together, where there are many beside each other, or too many in all."""
+        """Merge unowned directories if there are many siblings, or too many in all."""
         crowds: dict[bytes, int] = {}
         for path in self._free():
             above = os.path.dirname(path)
@@ -593,11 +597,11 @@ class Walk:
         self._fold(MOST_GROUPS)
 
     def _fold(self, most: int, *, into_root: bool = False) -> None:
-        """Count the deepest directories without an owner with those above, until there are at most so many.
+        """Merge the deepest unowned directories into their parents until `most` are left.
 
         Args:
-            most: Directories without an owner that may be left.
-            into_root: Also those right in the root.
+            most: Unowned directories that may be left.
+            into_root: Also merge directories directly below the root.
         """
         self.folds += 1
         while len(self._free()) > most:
@@ -612,7 +616,7 @@ class Walk:
                 self._put_into(path, above)
 
     def _free(self) -> list[bytes]:
-        """Return the directories that may be counted with those above them."""
+        """Return the directories that may be merged into their parents."""
         return sorted(path for path in self.groups if path not in self.pinned)
 
     def _is_owned(self, path: bytes) -> bool:
@@ -624,7 +628,7 @@ class Walk:
 
 
 def parents(path: bytes) -> list[bytes]:
-    """Return the directories around a path, the nearest first."""
+    """Return the parent directories of a path, nearest first."""
     found = []
     while path != os.path.dirname(path):
         path = os.path.dirname(path)
@@ -646,18 +650,18 @@ def _depth(path: bytes) -> int:
 
 
 def shown(path: bytes) -> str:
-    """Return a path for JSON: whatever is no UTF-8 in it becomes U+FFFD, as for every other name."""
+    """Return a path for JSON; bytes that are not UTF-8 become U+FFFD."""
     return path[: 2 * LONGEST].decode("utf-8", "replace")
 
 
 def answer(walk: Walk, at: float, since: float | None, no_since: str = "") -> dict[str, Any]:
-    """Return what the walk has found, as the client expects it.
+    """Return the result of a walk in the form that the client expects.
 
     Args:
-        walk: It is over.
+        walk: A finished walk.
         at: When it began.
-        since: Older files are left out, where they can have come with the image.
-        no_since: Why none are, although a date was given.
+        since: Files older than this were left out where they may come from the image.
+        no_since: Why no file was left out for its age, although a date was given.
     """
     groups = []
     for path, group in sorted(walk.groups.items()):

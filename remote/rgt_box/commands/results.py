@@ -1,4 +1,4 @@
-"""The ``results`` verb: every file on the box that could be lost, grouped by directory, with its owner."""
+"""The ``results`` verb: lists every file on the box that could be lost, by directory and owner."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 CLOCK_SLACK_S = 2.0
-"""Process starts are known to a tick since boot, and the time of the boot to a second."""
+"""Process start times are exact to one tick since boot, and the boot time to one second."""
 
 BOOT_S = 60.0
-"""Seconds after the boot of the kernel within which the first process of a whole machine has started."""
+"""Seconds after kernel boot within which the first process of a full machine has started."""
 
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ SPEC = {
 }
 NICE = 10
 MOST_BYTES = 8 << 20
-"""Of the answer: the client takes no more."""
+"""Maximum bytes of the answer; the client accepts no more."""
 TOO_LONG = "there are too many directories with an owner to list: name fewer"
 
 
@@ -97,7 +97,7 @@ def main(argv: list[str]) -> int:
 
 
 def unusable(found: dict[str, Any]) -> str:
-    """Return what is wrong with parsed options; "" = nothing."""
+    """Return what is wrong with the parsed options; "" if nothing."""
     since = found["since"]
     if since is None or 0 <= since < 1e11:
         return ""
@@ -113,8 +113,8 @@ class Look:
     """A walk with parsed options, and its answer.
 
     Attributes:
-        walk: It is over.
-        answer: What ``results`` prints of it.
+        walk: The finished walk.
+        answer: The object that ``results`` prints.
     """
 
     def __init__(self, found: dict[str, Any]) -> None:
@@ -139,13 +139,13 @@ class Look:
         )
 
     def list_files(self, chosen: set[bytes], write: Callable[[bytes], Any]) -> None:
-        """Write a line for each file of the chosen directories of the answer, and a last one."""
+        """Write a line for each file of the chosen directories, and a final line."""
         again = self._made(Files)
         write_files(again, roots(), set(self.walk.groups), chosen, write)
 
 
 def files_of_job(job: queue_file.Job, folder: str) -> tuple[list[tuple[str, float]], list[str]]:
-    """Return the files of the directory that a job works in, each with its ctime, and what could not be listed.
+    """Return the files of a job's working directory with their ctimes, and the listing problems.
 
     Args:
         job: The job.
@@ -172,12 +172,12 @@ def files_of_job(job: queue_file.Job, folder: str) -> tuple[list[tuple[str, floa
 
 
 def roots() -> list[str]:
-    """Return where to begin: at the root; ``RGT_ROOTS`` names other directories, with ``:`` between."""
+    """Return the directories to walk: ``/``, or those in ``RGT_ROOTS``, separated by ``:``."""
     return [path for path in os.environ.get("RGT_ROOTS", "/").split(":") if path]
 
 
 def owners_of(jobs: list[str], runs: list[str], results: list[str]) -> result_walk.Owners:
-    """Return whose which directory is: of the cells, of named and of found runs, and of a person's globs."""
+    """Return the owners of directories: cells, named runs, found runs, and the user's globs."""
     owners = result_walk.Owners()
     loaded = [queue_file.Job(folder) for folder in jobs]
     for job in loaded:
@@ -192,7 +192,7 @@ def owners_of(jobs: list[str], runs: list[str], results: list[str]) -> result_wa
     for pattern in results:
         inside = "\0"
         for path in _matching(pattern):
-            if not (path + "/").startswith(inside):  # of "DIR/**" the directory alone says it all
+            if not (path + "/").startswith(inside):  # for "DIR/**" the directory alone is enough
                 owners.add(path, f"results {pattern}")
                 inside = path.rstrip("/") + "/" if os.path.isdir(path) else inside
     work_folders.claim(owners, loaded)
@@ -221,14 +221,14 @@ def _of_job(owners: result_walk.Owners, job: queue_file.Job) -> None:
 
 
 def _of_found(owners: result_walk.Owners, run: found_run.Run) -> None:
-    """A found run has the directories that it was told to write to, and those of its metrics and logs."""
+    """Claim the directories that a found run writes to, and those of its metrics and logs."""
     dirs, files = run.written()
     for path in [*filter(os.path.isdir, dirs), *files]:
         owners.add(path, f"run {run.name}")
 
 
 def own_places(jobs: list[str]) -> tuple[str, ...]:
-    """Return the files and directories of rgt itself: they change all the time, and are nobody's result."""
+    """Return rgt's own files and directories: they change constantly and are not results."""
     state = place.state_dir()
     found = [
         *state_files.places(state),
@@ -244,20 +244,19 @@ def own_places(jobs: list[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-# Checks a provider's word for when the machine was created against what on the box is certainly not older.
-#
-# Files that are older than the machine came with its image, and nobody would miss them. A date that is too
-# late, or a clock that was wrong while files were written, would take results for such files: so one
-# contradiction is enough.
+# Checks the provider's creation time of the machine against things on the box that cannot be older.
+# Files older than the machine came with its image and are not missed. A creation time that is too
+# late, or a clock that was wrong while files were written, would make results look like such files.
+# So a single contradiction is enough to ignore the time.
 
 
 def contradiction(since: float, now: float, roots: list[str], jobs: list[str]) -> str:
-    """Return why the machine cannot have been created as late as `since`; "" = nothing on the box speaks against it.
+    """Return why the machine must be older than `since`; "" if nothing on the box contradicts it.
 
     Args:
         since: Epoch seconds.
         now: The box's clock.
-        roots: Where the file system of the machine begins.
+        roots: Root directories of the machine's file system.
         jobs: Job directories.
     """
     if since > now:
@@ -270,7 +269,7 @@ def contradiction(since: float, now: float, roots: list[str], jobs: list[str]) -
 
 
 def witnesses(roots: list[str], jobs: list[str]) -> Iterator[tuple[str, float]]:
-    """Yield what came to be on this machine, and when, by the clock that it had then."""
+    """Yield (description, time) of things created on this machine, by its clock at that time."""
     starts = [procstat.start_ticks(int(name)) for name in os.listdir("/proc") if name.isdigit()]
     known = [ticks for ticks in starts if ticks is not None]
     first = min(known) / procstat.CLOCK_TICKS if known else 0.0
@@ -278,15 +277,15 @@ def witnesses(roots: list[str], jobs: list[str]) -> Iterator[tuple[str, float]]:
         yield "the oldest process", procstat.boot_time() + first
     mounts = result_walk.read_mounts().rows
     for root in roots:
-        # Made with the container, before anything in it runs, and in /dev again at every start.
+        # Created with the container before anything runs in it; /dev is created at every start.
         yield from _changed("/.dockerenv", [os.path.join(root, ".dockerenv")])
         dev = os.path.join(root, "dev")
-        # A container that is shown the /dev of its host is younger than that.
+        # In a container with the host's /dev, /dev is older than the container.
         if first < BOOT_S or mounts.get(os.fsencode(dev), ("", ""))[0] != "devtmpfs":
             yield from _changed("a file in /dev", _inside(dev))
     state = place.state_dir()
     folders = [os.path.expanduser(folder) for folder in jobs]
-    # What lies on a disk of its own may have been there before the machine.
+    # Files on a separate disk may be older than the machine.
     yield from _changed(
         "the agent of rgt", _inside(landing.home()) if _is_on_root(landing.home(), roots) else []
     )
@@ -327,18 +326,17 @@ def _inside(folder: str) -> list[str]:
         return []
 
 
-# Lists the files of chosen directories of ``results``, one by one, as ``manifest --no-hash`` lists a tree.
-#
-# A pull that fetches exactly these files has exactly what the list of results counts: nothing of rgt's own,
-# nothing of a package, nothing of a directory below that is listed separately.
+# Lists the files of chosen directories of ``results`` one by one, as ``manifest --no-hash`` does. A
+# pull of exactly these files gets exactly what ``results`` counts: no files of rgt, no packages,
+# and nothing from a subdirectory that is listed separately.
 
 
 class Files(result_walk.Walk):
-    """A walk over the chosen directories only, which reports each file instead of counting it.
+    """A walk over the chosen directories that reports each file instead of counting it.
 
     Attributes:
         known: Every directory of the first walk's list, with or without an owner.
-        chosen: Those whose files are reported.
+        chosen: Directories whose files are reported.
         write: Called with each line.
         counts: Files, bytes and problems reported.
     """
@@ -347,7 +345,7 @@ class Files(result_walk.Walk):
     chosen: frozenset[bytes] = frozenset()
 
     def choose(self, known: set[bytes], chosen: set[bytes], write: Callable[[bytes], Any]) -> None:
-        """Set the directories to report, and who takes the lines."""
+        """Set the directories to report and the function that receives the lines."""
         self.known, self.chosen, self.write = frozenset(known), frozenset(chosen), write
         self._above = {above for path in chosen for above in result_walk.parents(path)}
         self._root: bytes | None = None
@@ -370,7 +368,7 @@ class Files(result_walk.Walk):
         try:
             target = os.fsencode(os.readlink(name, dir_fd=level.fd))
         except OSError:
-            return  # it is gone
+            return  # it was removed
         if level.pushed is not None and level.pushed.is_link(path, target):
             return
         if self._report(level, path, file_tree.named(target, "link")):
@@ -394,7 +392,7 @@ class Files(result_walk.Walk):
 
 
 def _nearest(path: bytes, folders: frozenset[bytes]) -> bytes | None:
-    """Return the deepest of some directories that is `path` or contains it."""
+    """Return the deepest of `folders` that is `path` or contains it."""
     return next((at for at in [path, *result_walk.parents(path)] if at in folders), None)
 
 
@@ -405,14 +403,14 @@ def write_files(
     chosen: set[bytes],
     write: Callable[[bytes], Any],
 ) -> None:
-    """Walk again, and write the lines of the files of the chosen directories, and the last line.
+    """Walk again and write a line per file of the chosen directories, and a final line.
 
     Args:
-        walk: Made like the first one.
-        roots: As for the first one.
-        known: Directories of the first one's list.
-        chosen: Those whose files are to be listed.
-        write: Takes each line.
+        walk: Created with the same options as the first walk.
+        roots: The same roots as in the first walk.
+        known: Directories in the first walk's answer.
+        chosen: Directories whose files are listed.
+        write: Receives each line.
     """
     walk.choose(known, chosen & known, write)
     walk.run(roots)

@@ -1,7 +1,8 @@
-"""The ``seal`` and ``unseal`` verbs: the box holds still for a billing call, and reports its state meanwhile.
+"""The ``seal`` and ``unseal`` verbs: keep queues from starting cells during a billing call.
 
-A small process of its own holds the locks that queue runners need, so that none starts a cell. It ends, and the kernel
-opens them, when it is asked to, when its time is up, or when it dies: a laptop that crashes leaves nothing shut.
+A small separate process holds the locks that queue runners need, so no cell starts. When it is
+signalled, times out or dies, the kernel releases the locks. So a crashed laptop leaves nothing
+sealed.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ OK, UNUSABLE, HELD = 0, 2, 3
 LOCK = "seal.lock"
 SECONDS, MOST_SECONDS = 120.0, 3600.0
 LONGEST = 300
-"""Seconds that the look may take."""
+"""Maximum seconds of the check."""
 LOOK = 3.0
 """Seconds for a driver to answer."""
 INPUT = 300.0
-"""Seconds for which input at a terminal says that somebody is there."""
+"""Seconds after terminal input for which the user counts as present."""
 OPENED_WITHIN = 10.0
 
 
@@ -76,7 +77,8 @@ def main(argv: list[str]) -> int:
     except (ValueError, re.error) as error:
         print(f"{error} (--help tells more)", file=sys.stderr)
         return UNUSABLE
-    # A look that hangs, as on a network disk that is gone, must not hold the queues for ever: this ends the process.
+    # A check that hangs, as on a dead network disk, must not keep the queues locked: end the
+    # process.
     signal.alarm(LONGEST)
     try:
         ownership.take(place.state_dir())
@@ -107,7 +109,7 @@ def main(argv: list[str]) -> int:
 
 
 def held_words(holder: dict[str, Any]) -> str:
-    """Say that a seal holds, and for how long."""
+    """Return the message that another seal is in force, and for how long."""
     left = float(holder.get("until") or 0.0) - time.time()
     return "another seal is in force on this box; it expires by itself %s" % (
         "within %d s" % (left + 1) if left > 0 else "as soon as its check is over"
@@ -115,16 +117,16 @@ def held_words(holder: dict[str, Any]) -> str:
 
 
 def take_queues(jobs: list[str]) -> tuple[list[files.Lock], list[str]]:
-    """Take the lock of each queue; returns them, and which are at work.
+    """Acquire each queue's lock; returns the locks, and descriptions of the busy queues.
 
     Raises:
-        OSError: where a lock cannot be had at all: then nothing keeps a runner from starting.
+        OSError: when a lock file is unusable, so that a runner could start.
     """
     locks, busy = [], []
     for folder in dict.fromkeys(os.path.realpath(os.path.expanduser(folder)) for folder in jobs):
         job = queue_file.Job(folder)
         if not os.path.isdir(job.folder):
-            continue  # no queue, and no runner without one
+            continue  # no queue, so no runner
         held = files.Lock(job.path("runner.lock"))
         if held.acquire(1.0):
             held.write(
@@ -133,7 +135,7 @@ def take_queues(jobs: list[str]) -> tuple[list[files.Lock], list[str]]:
             locks.append(held)
         else:
             busy.append(queue_command.busy(job))
-        # After the lock: a lane that begins now sees it and stays out.
+        # Check after locking: a lane that starts now sees the lock and exits.
         busy += [
             f"{name} is running in a lane of its own" for name in queue_command.busy_lanes(job)
         ]
@@ -141,7 +143,7 @@ def take_queues(jobs: list[str]) -> tuple[list[files.Lock], list[str]]:
 
 
 def look(found: dict[str, Any]) -> list[str]:
-    """Return what still happens on the box, a line each."""
+    """Return descriptions of what is still active on the box."""
     state = place.state_dir()
     sampler = Sampler(state, remember=False)
     pattern = found["pattern"] or DEFAULT_PATTERN
@@ -171,17 +173,17 @@ def look(found: dict[str, Any]) -> list[str]:
     typed = time.time() - fields.get("input_at", 0.0)
     if "input_at" not in fields:
         busy.append("it is not known when somebody last typed at a terminal")
-    elif typed < INPUT:  # or later than now: the clock was set back
+    elif typed < INPUT:  # also if later than now: the clock was set back
         busy.append("somebody typed at a terminal %d s ago" % max(0, typed))
     return busy
 
 
 def gpu_users(gpus: list[dict[str, Any]], known: set[int]) -> Iterator[str]:
-    """Yield which cards hold memory that no training explains, or do not answer.
+    """Yield cards whose memory use no training process explains, and cards that do not answer.
 
     Args:
-        gpus: Of a sample.
-        known: Processes that train, and are told of already.
+        gpus: GPUs of a sample.
+        known: Training processes that are already reported.
     """
     for card in gpus:
         used, users = card.get("vram_used"), card.get("procs") or []
@@ -209,13 +211,13 @@ def gpu_users(gpus: list[dict[str, Any]], known: set[int]) -> Iterator[str]:
 
 
 def hold(locks: list[files.Lock], nonce: str, seconds: float) -> None:
-    """Leave a process behind that holds the locks; this one may end then."""
+    """Fork a background process that holds the locks, so that this process may exit."""
     read, write = os.pipe()
     child = os.fork()
     if child:
         os.close(write)
         os.waitpid(child, 0)
-        os.read(read, 1)  # it holds from now on, and can be asked to end
+        os.read(read, 1)  # wait until the child handles signals
         os.close(read)
         return
     try:
@@ -246,7 +248,8 @@ def hold(locks: list[files.Lock], nonce: str, seconds: float) -> None:
             if got is not None and got.si_signo == signal.SIGTERM:
                 break
             left = deadline - time.monotonic()
-        for lock in reversed(locks):  # the queues first: who sees the seal gone finds them free
+        # release the queues first, so that they are free when the seal is gone
+        for lock in reversed(locks):
             lock.write({})
             lock.release()
     finally:
@@ -254,12 +257,12 @@ def hold(locks: list[files.Lock], nonce: str, seconds: float) -> None:
 
 
 def unseal(argv: list[str]) -> int:
-    """Open a seal; returns the exit status."""
+    """Release a seal; returns the exit status."""
     words, _ = file_tree.parse_words(argv, {}, UNSEAL_HELP)
     if len(words) != 1:
         return file_tree.refuse("unseal: NONCE is required")
     path = os.path.join(place.state_dir(), LOCK)
-    # Who may write to the file says which process is to end.
+    # A user who can write to the file could choose which process is signalled.
     holder = files.lock_holder(path) if ownership.is_ours(path) and files.is_locked(path) else {}
     pid, ticks = holder.get("pid"), holder.get("ticks")
     opened = (

@@ -1,4 +1,4 @@
-"""The ``send`` verb: pieces of files and their hashes, one after another, as requested on standard input."""
+"""The ``send`` verb: answers requests on stdin with pieces of files and their hashes."""
 
 from __future__ import annotations
 
@@ -48,16 +48,18 @@ Example: echo '{"id": 1, "path": "/workspace/a.pt"}' | python3 rgt-box.pyz send
 BLOCK = 1 << 20
 REQUESTS = 1 << 16
 GATHERED = 1 << 18
-"""A file up to this is sent together with others: each write wakes who encrypts it, for packets that are not full."""
+"""Files up to this size are batched: each write makes the SSH server encrypt a packet that may not
+be full."""
 LONGEST_ANSWER = 512
 HASHED = 1 << 18
-"""Read at once to be hashed: it stays in the processor's cache between the two."""
+"""Bytes read at a time for hashing: small enough to stay in the processor's cache."""
 F_SETPIPE_SZ = 1031
-"""Linux's number; Python names it from 3.10 on."""
+"""Linux's constant; Python defines it from 3.10 on."""
 NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EOVERFLOW)
 BUSY_SECONDS = 2.0
 VERBS = {"manifest": "rgt_box.commands.manifest", "results": "rgt_box.commands.results"}
-"""What a client asks before and after: a login and a start of the agent for each would cost more."""
+"""Verbs that a client runs before and after a transfer; a login and agent start for each would cost
+more."""
 
 
 def main(argv: list[str]) -> int:
@@ -74,14 +76,14 @@ def main(argv: list[str]) -> int:
     except (BrokenPipeError, ConnectionResetError):
         os.dup2(
             os.open(os.devnull, os.O_WRONLY), 1
-        )  # or the interpreter would complain once more at its end
+        )  # otherwise the interpreter reports the error again at exit
     finally:
         server.close()
     return 0
 
 
 def requests(server: Server) -> Iterator[bytes]:
-    """Yield the lines of standard input; before it is waited for, what has gathered of the answers goes out."""
+    """Yield the lines of stdin; flush batched answers before waiting for more."""
     rest = b""
     while True:
         data = os.read(0, REQUESTS)
@@ -97,18 +99,18 @@ def requests(server: Server) -> Iterator[bytes]:
 
 
 def widen(fd: int) -> None:
-    """Enlarge a pipe's buffer so that its writer and reader seldom wait for each other; if refused, leave it."""
+    """Enlarge a pipe's buffer so that its two ends wait less; do nothing if refused."""
     try:
         fcntl.fcntl(fd, F_SETPIPE_SZ, BLOCK)
     except (OSError, OverflowError):
-        pass  # no pipe, or this user has as many bytes in pipes as the kernel allows
+        pass  # not a pipe, or this user has reached the kernel's limit for pipes
 
 
 class Running:
-    """The hash of a file from its beginning on, as its pieces are sent one after the other.
+    """The running hash of a file whose pieces are sent in order.
 
     Args:
-        stamp: Of the file when its first piece was sent.
+        stamp: Stamp of the file when its first piece was sent.
     """
 
     def __init__(self, stamp: list[int]) -> None:
@@ -118,7 +120,10 @@ class Running:
         self._buffer = bytearray(HASHED)
 
     def follow(self, fd: int, end: int) -> None:
-        """Hash on; what is shorter than it should be makes the hash that of another file."""
+        """Hash up to `end`.
+
+        If the file is shorter, `at` stays below `end` and the hash is not used.
+        """
         view = memoryview(self._buffer)
         while self.at < end:
             count = os.preadv(fd, [view[: min(HASHED, end - self.at)]], self.at)
@@ -132,7 +137,7 @@ class Server:
     """Answers requests.
 
     Args:
-        out: Descriptor that answers and bytes of files are written to.
+        out: Descriptor that answers and file data are written to.
     """
 
     def __init__(self, out: int) -> None:
@@ -145,10 +150,10 @@ class Server:
         self._copied = not hasattr(os, "sendfile")
 
     def answer(self, line: bytes) -> None:
-        """Answer one line.
+        """Answer one request line.
 
         Raises:
-            BrokenPipeError: the reader has gone.
+            BrokenPipeError: the reader has disconnected.
         """
         request = jsonline.loads_dict(line) or {}
         number = request.get("id")
@@ -184,7 +189,8 @@ class Server:
                 status[0] = end.code if isinstance(end.code, int) else 1
 
         self.flush()
-        thread = threading.Thread(target=work)  # a thread's niceness is its own, and goes with it
+        # niceness is per thread on Linux, so it ends with this thread
+        thread = threading.Thread(target=work)
         thread.start()
         thread.join()
         sys.stdout.buffer.flush()
@@ -197,7 +203,7 @@ class Server:
             self._refuse_other(number, listed, found)
             return
         if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) < hashing.RACY_NS:
-            # A write within one tick of the clock would not show in the stamp.
+            # A write within the same clock tick would not change the stamp.
             time.sleep(hashing.RACY_NS / 10**9)
             found = os.fstat(fd)
         start = min(max(0, _whole(request.get("start"), 0)), found.st_size)
@@ -219,7 +225,7 @@ class Server:
         self._say(row)
 
     def _gather(self, fd: int, number: int, found: os.stat_result) -> None:
-        """Append a small file to others that wait to be sent."""
+        """Append a small file to the batch."""
         size = found.st_size
         head = b'{"id":%d,"n":%d,"stamp":%s}\n' % (number, size, _stamp_text(found))
         if self._filled + size + 2 * len(head) + LONGEST_ANSWER > BLOCK:
@@ -231,7 +237,8 @@ class Server:
         try:
             while at < end:
                 count = os.preadv(fd, [view[at:end]], at - end + size)
-                if not count:  # it was cut: the count was promised, and the stamp tells
+                # truncated: the byte count is already sent, the stamp shows the change
+                if not count:
                     view[at:end] = bytes(end - at)
                     break
                 at += count
@@ -246,17 +253,17 @@ class Server:
         return None
 
     def flush(self) -> None:
-        """Send what has gathered.
+        """Send the batch.
 
         Raises:
-            BrokenPipeError: the reader has gone.
+            BrokenPipeError: the reader has disconnected.
         """
         if self._filled:
             data, self._filled = memoryview(self._gathered)[: self._filled], 0
             self._put([data])
 
     def _send(self, fd: int, number: int, found: os.stat_result, start: int, end: int) -> None:
-        """Send a piece while another thread hashes it: the kernel copies the bytes, and neither waits for the other."""
+        """Send a piece with sendfile while another thread hashes it, so that neither waits."""
         seen = stamp(found)
         if start == 0:
             self._running = Running(seen)
@@ -285,15 +292,13 @@ class Server:
                 except OSError as error:
                     if error.errno not in NO_SENDFILE:
                         raise
-                    self._copied = (
-                        True  # this file system, or what standard output is, cannot do it
-                    )
+                    self._copied = True  # this file system or stdout does not support sendfile
                     continue
                 at += count
                 if count:
                     continue
             part = view[: os.preadv(fd, [view[: min(BLOCK, end - at)]], at)]
-            if not part:  # it was cut: the count was promised, and the stamp tells
+            if not part:  # truncated: the byte count is already sent, the stamp shows the change
                 part = memoryview(bytes(min(BLOCK, end - at)))
             at += len(part)
             self._write([part])
@@ -341,7 +346,7 @@ class Server:
                 parts[0] = memoryview(parts[0])[count:]
 
     def close(self) -> None:
-        """Close the hash cache and a directory."""
+        """Close the hash cache and the directory opener."""
         self._opener.close()
         if self._cache is not None:
             self._cache.close()

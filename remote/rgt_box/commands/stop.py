@@ -1,4 +1,4 @@
-"""The ``stop`` verb: ends one run so that it can save, and says what it saved; a queue's run through its runner."""
+"""The ``stop`` verb: ends one run so that it can save, and reports what it saved."""
 
 from __future__ import annotations
 
@@ -52,24 +52,24 @@ SPEC = {
 OK, FAILED, USAGE = 0, 1, 2
 WAIT_S = 3600.0
 SLACK_S = 30.0
-"""Seconds for a runner to write down how its cell ended, after the cell's own time to save."""
+"""Seconds for a runner to record how its cell ended, after the cell's own time to save."""
 POLL_S, SAVE_POLL_S = 0.1, 0.5
 
 
 class Target:
-    """A run that is alive, and the process that is sent the signal.
+    """A live run, and the process that receives the signal.
 
     Args:
-        names: All by which a person may call it, the one to show first.
-        pid: The process: a queue's runner, else the root of the training.
-        ticks: When that started.
-        works: The process that trains, whose handling of SIGTERM counts.
+        names: All names the user may use; the first is shown.
+        pid: The process: a queue's runner, else the root of the training run.
+        ticks: Its start time in ticks.
+        works: The training process, whose SIGTERM handling matters.
 
     Attributes:
-        job, cell: Of a queue; None and "" of a found training.
+        job, cell: Of a queue; None and "" for a found run.
         waiting: Cells of the queue that wait for their turn.
-        command: What runs, without secrets, as far as it is known.
-        search: Begins a search for its checkpoints.
+        command: Its command line without secrets, if known.
+        search: Creates a search for its checkpoints.
     """
 
     def __init__(self, names: list[str], pid: int, ticks: int, works: int) -> None:
@@ -82,10 +82,10 @@ class Target:
         self._items: list[dict[str, Any]] = []
 
     def newest(self, again: bool = False) -> dict[str, Any] | None:
-        """Return the newest checkpoint that it has saved completely.
+        """Return the newest complete checkpoint.
 
         Args:
-            again: Search from the start: a search that goes on lists large trees only now and then.
+            again: Start a new search: a continued search rescans large trees only occasionally.
         """
         if self._watch is None or again:
             self._watch, self._items = self.search(), []
@@ -95,7 +95,7 @@ class Target:
         return max(self._items, key=lambda item: item["at"], default=None)
 
     def describe(self) -> dict[str, Any]:
-        """Return the target for a person."""
+        """Return the target as a JSON row."""
         return jsonline.compact(
             {
                 "phase": "found",
@@ -142,10 +142,10 @@ def main(argv: list[str]) -> int:
 
 
 def find_targets(jobs: list[str]) -> list[Target]:
-    """Return what runs on this box: in the job directories that are known, and the trainings that were found.
+    """Return the live runs on this box: of known job directories, and found training runs.
 
     Args:
-        jobs: Directories to look in besides those that this box knows of.
+        jobs: Additional job directories.
     """
     known = [os.path.abspath(os.path.expanduser(job)) for job in jobs]
     known += [*state_files.LaunchedJobs(place.state_dir()).read(), *job_making.job_folders()]
@@ -218,7 +218,7 @@ def _which(name: str, mine: list[Target], targets: list[Target]) -> str:
 
 
 def _await_save(target: Target, seconds: float) -> bool:
-    """Wait for the next checkpoint; True also where the run has ended meanwhile."""
+    """Wait for the next checkpoint; returns True if one was saved or the run has ended."""
     before, began = target.newest(), time.monotonic()
     since = before["at"] if before is not None else 0.0
     jsonline.say({"phase": "waits", "seconds": seconds})
@@ -237,11 +237,11 @@ def _await_save(target: Target, seconds: float) -> bool:
 
 
 def _end(target: Target, seconds: float) -> int:
-    """Send SIGTERM, wait for the end, and say what was saved."""
+    """Send SIGTERM, wait for the exit, and report what was saved."""
     before, asked = target.newest(), time.time()
     fd = open_process(target.pid)
     try:
-        # The number may have been given to another process meanwhile: the descriptor stays this one's.
+        # The PID may have been reused meanwhile; the pidfd still refers to the original process.
         if procstat.is_alive(target.pid, target.ticks):
             if target.job is not None:
                 queue_state.note_stop(target.job, target.pid, target.ticks)
@@ -272,7 +272,7 @@ def _end(target: Target, seconds: float) -> int:
 
 
 def _await_end(fd: int | None, target: Target, seconds: float) -> bool:
-    """Wait for the end of the process; polls where the system has no descriptors for processes."""
+    """Wait until the process exits; polls if the system has no pidfd."""
     deadline = time.monotonic() + seconds
     while procstat.is_alive(target.pid, target.ticks):
         left = deadline - time.monotonic()
@@ -281,7 +281,7 @@ def _await_end(fd: int | None, target: Target, seconds: float) -> bool:
         if fd is None:
             time.sleep(min(POLL_S, left))
         elif select.select([fd], [], [], left)[0]:
-            return True  # a zombie counts: only its parent has not fetched its status yet
+            return True  # a zombie counts: only its parent has not reaped it yet
     return True
 
 

@@ -1,7 +1,8 @@
-"""Whether a Python's torch can really compute on the GPUs here: a script run by that Python, never imported.
+"""Tests whether a Python's torch can compute on the GPUs; run by that Python, never imported.
 
-One JSON object a line, flushed, so that what was found stands when the time is up: first torch itself, then each GPU.
-``nvidia-smi`` lists cards whose CUDA cannot be initialised; only a computation proves them.
+It prints one flushed JSON object per line, so that partial results survive a timeout: torch first,
+then each GPU. ``nvidia-smi`` also lists cards whose CUDA fails to initialise; only a computation
+proves that they work.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict
 
 SIZE = 4096
-"""Of the square matrices: large enough that the card, and not the launch of a kernel, sets the pace."""
+"""Side of the square matrices: large enough that the GPU, not the kernel launch, is the limit."""
 SECONDS = 0.5
-"""Of each measurement of a GPU."""
+"""Minimum seconds of each measurement of a GPU."""
 COPY_BYTES = 256 << 20
 GRACE_SECONDS = 5
 
 
 def main(limit: float) -> None:
-    """Try everything, within so many seconds."""
-    # Whoever started this ends it at the limit, and says so: this is for when that one is gone by then.
+    """Run all tests; `limit` is the time limit in seconds."""
+    # The parent process kills this one at the limit. The alarm is for a parent that has died.
     signal.alarm(max(1, int(limit)) + GRACE_SECONDS)
     try:
         torch = importlib.import_module("torch")
-    except Exception as error:  # a broken installation raises anything
+    except Exception as error:  # a broken installation can raise anything
         say({"torch": None, "error": words(error)})
         return
     found: Dict[str, object] = {
@@ -57,7 +58,7 @@ def main(limit: float) -> None:
 
 
 def device(torch: Any, index: int) -> Dict[str, object]:
-    """Compute and copy on one GPU; return its name and figures."""
+    """Compute and copy on one GPU; returns its name and measurements."""
     place = torch.device("cuda", index)
     told: Dict[str, object] = {"name": str(torch.cuda.get_device_name(index)), "error": None}
     one = torch.randn(SIZE, SIZE, device=place, dtype=torch.float16)
@@ -72,7 +73,7 @@ def device(torch: Any, index: int) -> Dict[str, object]:
     told["tflops"] = 2.0 * SIZE**3 * rounds / passed / 1e12
     part = one[:8].float().cpu() @ other.float().cpu()
     wrong = float((product[:8].float().cpu() - part).abs().max())
-    # Half precision is good for about three digits of sums of this size.
+    # Half precision gives about three digits for sums of this size.
     if not wrong <= 0.02 * float(part.abs().max()):
         told["error"] = f"the product of two matrices is wrong by {wrong:g}"
     host = torch.empty(COPY_BYTES, dtype=torch.uint8).pin_memory()
@@ -87,7 +88,7 @@ def device(torch: Any, index: int) -> Dict[str, object]:
 
 
 def timed(work: Callable[[], object], wait: Callable[[], object]) -> tuple[int, float]:
-    """Repeat some work for a while; return how often, and in how many seconds."""
+    """Repeat `work` for `SECONDS`; returns the number of calls and the seconds they took."""
     work()
     wait()
     begun, rounds = time.monotonic(), 0
@@ -102,12 +103,12 @@ def timed(work: Callable[[], object], wait: Callable[[], object]) -> tuple[int, 
 
 
 def words(error: BaseException) -> str:
-    """Return an error in one line."""
+    """Return an error as one line."""
     return (f"{type(error).__name__}: {' '.join(str(error).split())}")[:300]
 
 
 def say(found: dict[str, object]) -> None:
-    """Print one finding."""
+    """Print one result."""
     sys.stdout.write(json.dumps(found) + "\n")
     sys.stdout.flush()
 

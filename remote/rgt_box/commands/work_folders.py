@@ -1,7 +1,8 @@
-"""Whose files appear in the directory that a job works in: rgt knows what it pushed there, so all others are the job's.
+"""Decides which job owns the files in its working directory.
 
-Of a pushed version of code the whole version counts; of any other working directory that directory. Directories of
-everybody (a home directory, the root of a disk) belong to no job.
+rgt knows the files it pushed, so all others there belong to the job. For pushed code, the whole
+pushed version counts; otherwise the working directory. Shared directories (a home directory, the
+root of a disk) belong to no job.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from rgt_box.queue import queue_file, queue_state
 
 
 def folder_of(workdir: str) -> tuple[str, bool] | None:
-    """Return the directory whose files belong to a job that works in `workdir`, and whether it is pushed code.
+    """Return the directory that belongs to a job in `workdir`, and whether it is pushed code.
 
-    None if the directory is no job's own.
+    None if the directory is shared by everyone or missing.
     """
     workdir = os.path.realpath(workdir)
     pushed = push_staging.version_around(workdir)
@@ -38,9 +39,9 @@ def _is_shared_by_all(path: str) -> bool:
 
 
 def claim(owners: result_walk.Owners, jobs: list[queue_file.Job]) -> None:
-    """Make each job the owner of the directory that it works in; the nearest claim of any kind wins.
+    """Make each job the owner of its working directory; the deepest claim of any kind wins.
 
-    Pushed code in which a single cell worked belongs to that cell: then its durable copy has these files, too.
+    Pushed code used by a single cell belongs to that cell, so its durable copy has these files too.
     """
     claims: dict[str, list[tuple[queue_file.Job, bool]]] = {}
     for job in jobs:
@@ -49,7 +50,7 @@ def claim(owners: result_walk.Owners, jobs: list[queue_file.Job]) -> None:
             claims.setdefault(found[0], []).append((job, found[1]))
     for folder, workers in claims.items():
         job, is_pushed = workers[0]
-        # Also cells that are no longer in the queue have written there.
+        # Cells that are no longer in the queue may also have written there.
         cells = {line.name for line in job.lines()[0]}
         cells.update(str(cell["name"]) for cell in queue_state.load_state(job)["cells"])
         owner = f"job {job.folder}"
