@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         """Result of one reading. All three fields empty means idle."""
 
         active: "tuple[str, ...]" = ()
-        """Descriptions of what is working."""
+        """Descriptions of the work found."""
         unknown: "tuple[str, ...]" = ()
         """Descriptions of what cannot be determined."""
         holders: "tuple[dict[str, Any], ...]" = ()

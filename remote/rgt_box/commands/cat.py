@@ -151,7 +151,7 @@ class ExactReader:
         return found
 
     def read(self, limit: int | None = None) -> bytes:
-        """Return the next bytes, up to the file offset `limit`; empty if there are none now."""
+        """Return the next bytes, up to the file offset `limit`; empty if no more exist yet."""
         end = (
             os.fstat(self._fd).st_size if limit is None else min(limit, os.fstat(self._fd).st_size)
         )
@@ -177,7 +177,7 @@ class ExactReader:
         """Switch to the next file after rotation, once this one was read to its end.
 
         Returns:
-            ``rotated`` if another file is open now, ``removed`` if there is none yet, None to stay.
+            ``rotated`` if another file is open now, ``removed`` if no new file exists yet, None to stay.
         """
         mine = os.fstat(self._fd)
         if mine.st_size > self.offset:

@@ -99,13 +99,13 @@ class Entry:
 
 
 def walk(root: str, left_out: frozenset[bytes] = frozenset()) -> Iterator[Entry]:
-    """Yield what is below a directory in the byte order of the paths, or a file alone.
+    """Yield the entries below a directory in the byte order of the paths, or a file alone.
 
     Links are yielded, never followed (but `root` itself may be one).
 
     Args:
         root: A directory or a file.
-        left_out: Paths of directories, from `root`, that are left out with all below them.
+        left_out: Directories to leave out, as paths relative to `root`.
 
     Raises:
         OSError: when `root` cannot be opened.

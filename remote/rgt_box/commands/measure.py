@@ -1,4 +1,4 @@
-"""The ``measure`` verb: benchmarks this box within a time limit, and leaves nothing behind."""
+"""The ``measure`` verb: benchmarks this box within a time limit, without leaving files."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def parsed(line: str) -> Found | None:
 
 
 def disk(folder: str, wanted: int) -> Found:
-    """Measure writing and reading with an unnamed file, so nothing is ever left behind."""
+    """Measure writing and reading with an unnamed file, so that no file remains."""
     told: Found = {"dir": folder, "error": None}
     try:
         room = os.statvfs(folder)

@@ -152,7 +152,7 @@ def parse_process(option: str, text: str) -> tuple[int, int]:
 def survey(
     gpus: list[dict[str, Any]], pattern: re.Pattern[str], cells: dict[int, str]
 ) -> list[dict[str, Any]]:
-    """Return every process that has a GPU open, with what is known about it.
+    """Return every process that has a GPU open, with its details.
 
     Args:
         gpus: The driver's readings, with its process lists.

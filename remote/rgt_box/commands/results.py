@@ -97,7 +97,7 @@ def main(argv: list[str]) -> int:
 
 
 def unusable(found: dict[str, Any]) -> str:
-    """Return what is wrong with the parsed options; "" if nothing."""
+    """Return the error in the parsed options; "" if nothing."""
     since = found["since"]
     if since is None or 0 <= since < 1e11:
         return ""

@@ -143,7 +143,7 @@ def take_queues(jobs: list[str]) -> tuple[list[files.Lock], list[str]]:
 
 
 def look(found: dict[str, Any]) -> list[str]:
-    """Return descriptions of what is still active on the box."""
+    """Return descriptions of all activity on the box."""
     state = place.state_dir()
     sampler = Sampler(state, remember=False)
     pattern = found["pattern"] or DEFAULT_PATTERN

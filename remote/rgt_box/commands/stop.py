@@ -237,7 +237,7 @@ def _await_save(target: Target, seconds: float) -> bool:
 
 
 def _end(target: Target, seconds: float) -> int:
-    """Send SIGTERM, wait for the exit, and report what was saved."""
+    """Send SIGTERM, wait for the exit, and report the saved checkpoint."""
     before, asked = target.newest(), time.time()
     fd = open_process(target.pid)
     try:

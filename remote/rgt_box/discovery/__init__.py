@@ -1,7 +1,7 @@
-"""Trainings that rgt has not started, found by their processes, and where they write.
+"""Finds training runs that rgt did not start, by their processes, and where they write.
 
-finder looks and remembers; training_commands and process_tree say what trains; found_run is what is kept
-of one, and run_sources are its files of metrics.
+`finder` polls and remembers; `training_commands` and `process_tree` recognise training; `found_run`
+is the stored run, and `run_sources` are its metrics files.
 """
 
 from __future__ import annotations

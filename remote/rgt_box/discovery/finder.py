@@ -1,4 +1,4 @@
-"""Finds the trainings of a box, names them, and remembers them, including those that ended unwatched."""
+"""Finds, names and remembers the training runs of a box, including those that ended unobserved."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from rgt_box.streams.job_looks import JobLooks
 
 PROCESSES = 16
-"""Of a run that are asked for their files at a look: the ranks, hardly ever more on one box."""
+"""Processes of a run whose files are read per poll: the ranks, rarely more on one box."""
 LOGS, FILES = 4, 200
 WANDB_OWN = ("debug.log", "debug-internal.log", "debug-core.log", "core-debug.log")
-"""What wandb writes about itself."""
+"""wandb's own log files."""
 NO_ACCESS = "its open files cannot be read: it is another user's"
 
 
 def look(run: Run, table: Table, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) -> None:
-    """Bring a live run's logs, files and directories up to date.
+    """Update a live run's logs, files and directories.
 
-    What was seen once stays: a file that is opened for a moment, again and again, is still the run's.
+    Known files are kept: a file that is only briefly open at each write still belongs to the run.
     """
     mine = process_tree.read_open_files(run.pid)
     if mine is None:
@@ -64,7 +64,7 @@ def _name(node: Node) -> str:
 def _near(
     run: Run, table: Table, nodes: Mapping[int, Node], below: Mapping[int, list[int]]
 ) -> list[int]:
-    """Return the processes that may read what the run prints: those of its shell, and of its process group."""
+    """Return processes that may read the run's output: those of its shell and process group."""
     known = table.known(run.pid)
     found = table.group(known.stat.group) if known is not None else []
     at = nodes[run.pid].ppid if run.pid in nodes else 0
@@ -75,7 +75,7 @@ def _near(
 
 
 def _writers(run: Run, nodes: Mapping[int, Node]) -> list[int]:
-    """Return the processes of a run that may write metrics: not what a loader forked, as long as others are there."""
+    """Return processes that may write metrics; data loader forks come last."""
     first = [
         pid
         for pid in run.pids
@@ -107,7 +107,7 @@ def _told(run: Run, table: Table, inside: str) -> None:
 
 
 def _silence(run: Run, streams: Streams) -> str:
-    """Say why there is no log, and what to do about it."""
+    """Return why there is no log, and how to get one."""
     if streams.terminal is None:
         return "no log file: %s" % (streams.other or "its output is closed")
     if run.session == "tmux" and run.pane:
@@ -130,30 +130,31 @@ def _silence(run: Run, streams: Streams) -> str:
 
 
 PERIOD = 10.0
-"""Seconds between two looks, where ``RGT_FIND_SECONDS`` does not say otherwise."""
+"""Default seconds between two polls; ``RGT_FIND_SECONDS`` overrides it."""
 SOONEST, LATEST = 0.5, 3600.0
 PANES = 1.5
-"""tmux is asked so many times less often: each costs a start of the program."""
+"""Factor on the poll interval for tmux: each query starts a process."""
 MOST, REMEMBERED = 32, 40
-"""Runs that are shown while they live, and that are remembered once they have ended."""
+"""Maximum live runs shown, and ended runs remembered."""
 FORGET = 7 * 86400.0
 SETTLED = 120.0
-"""Seconds after its start in which a run may still start ranks."""
+"""Seconds after its start during which a run may still start ranks."""
 SAY_SEEN = 300.0
-"""Seconds between two writes of nothing but when the runs were last seen alive."""
+"""Seconds between two reports if only the runs' `seen` times have changed."""
 MAX_COMMAND, MAX_PIDS = 1000, 64
 SCRIPT_WAIT = 0.1
-"""Seconds that a script is waited for: it may lie on a mount that hangs, and is told of at a later look then."""
+"""Seconds to wait for a script. It may be on a mount that hangs; the result is then used at a later
+poll."""
 ASK_END = 300.0
-"""Seconds for which Slurm, or the job's queue, is asked how a run ended."""
+"""Seconds after a run's end during which Slurm or the job's queue is queried for the exit."""
 RUNNERS = frozenset(("RGT_CELL", "RGT_SMOKE"))
-"""Variables that a runner sets for what it starts."""
+"""Environment variables that a queue runner sets for its processes."""
 RUNNER_WRITES_S = 5.0
-"""Seconds within which a runner has written which process its cell is."""
+"""Seconds within which a runner has recorded the process of its cell."""
 
 
 def every() -> float:
-    """Return the seconds between two looks."""
+    """Return the seconds between two polls."""
     try:
         seconds = float(os.environ.get("RGT_FIND_SECONDS", ""))
     except ValueError:
@@ -164,16 +165,17 @@ def every() -> float:
 
 
 class Finder:
-    """Looks for trainings every few seconds, see `every`.
+    """Polls for training runs at the interval of `every`.
 
     Args:
-        pattern: What tells one by its command line; None = rgt's own guess.
-        kept: What `report` returned before, of an earlier recorder or configuration.
-        jobs: The jobs of this box; None = nothing is known of jobs that no client names.
+        pattern: Matches the command line of a training process; None to use rgt's own rules.
+        kept: A report of an earlier recorder or configuration.
+        jobs: The jobs of this box; None to ignore jobs that no client names.
 
     Attributes:
-        events: What was found and what ended, as ``{"kind", "text", "level"}``; whoever tells them takes them out.
-        changed: True when `report` says something new.
+        events: Runs found and ended, as ``{"kind", "text", "level"}``; the caller removes them
+            after reporting.
+        changed: True if `report` has changed.
     """
 
     def __init__(
@@ -200,11 +202,12 @@ class Finder:
     def rows(
         self, pids: Collection[int], cells: Mapping[int, str]
     ) -> dict[int, tuple[int, list[str], str]]:
-        """Return pid → (start in ticks, command line, name of the run) of the processes that are worth a row.
+        """Return pid → (start in ticks, command line, run name) of processes worth a row.
 
         Args:
-            pids: All processes there are now.
-            cells: Sessions of the queues' running cells, whose processes are no finds.
+            pids: PIDs of all current processes.
+            cells: Sessions of the queues' running cells, whose processes are not reported as found
+                runs.
         """
         now = time.monotonic()
         if now - self._looked >= self._every - min(0.5, self._every / 2):
@@ -237,7 +240,7 @@ class Finder:
             self.changed = True
 
     def _leave_to_queues(self, cells: Mapping[int, str]) -> None:
-        """Drop what was found before its job directory was named: its queue tells all of it, and how it ends."""
+        """Drop runs found before their job was named: the queue now reports them and their exit."""
         for run in self._live() if cells else ():
             if cells_of.session_of(run.pid) in cells:
                 del self._runs[run.name]
@@ -277,13 +280,14 @@ class Finder:
             if new is not None:
                 if session in unnamed:
                     new.job, new.cell = unnamed[session]
-                old = self._runs.pop(new.name, None)  # a restart takes its place, as the newest
+                # a restart replaces the old run and moves to the end
+                old = self._runs.pop(new.name, None)
                 if old is not None:
                     new.succeed(old)
                 self._runs[new.name] = new
 
     def _session(self, root: int, nodes: Mapping[int, Node], cells: Collection[int]) -> int:
-        """Return the session that a training belongs to: that of the cell above it, else its own."""
+        """Return the session that a run belongs to: that of the cell above it, else its own."""
         at = root
         for _ in range(process_tree.DEEP):
             if at in cells or at not in nodes:
@@ -294,9 +298,11 @@ class Finder:
         return cells_of.session_of(root) or 0
 
     def _is_fresh_cell(self, root: int) -> bool:
-        """Tell whether the next look will know better whose a training is: a runner started it, and just now.
+        """Return whether a queue runner started a process just now.
 
-        Its environment may be anybody's, so it only delays the answer.
+        Its cell is then known at the next poll.
+
+        The environment is not trusted, so it only delays the decision.
         """
         known = self._table.known(root)
         age = (
@@ -309,7 +315,10 @@ class Finder:
         return not RUNNERS.isdisjoint(found_run.environ(root) or {})
 
     def _awaits_queue(self, run: Run) -> bool:
-        """Note how the queue says that a run of a job ended; True while its runner has not written that yet."""
+        """Apply the queue's result to an ended run.
+
+        Returns True if the runner has not written the result yet.
+        """
         cell = (
             self._queued.cell(run.job, run.cell) if self._queued is not None and run.job else None
         )
@@ -322,7 +331,8 @@ class Finder:
             number = getattr(signal, str(cell["signal"]), None)
             run.exit_code = 128 + number if number else 1
         elif cell.get("exit_code") is not None:
-            # A result that could not be copied is a failed cell, although its process ended with 0.
+            # A result that could not be copied makes a failed cell, although the process exited
+            # with 0.
             run.exit_code = cell["exit_code"] or int(cell["state"] != "done")
         if cell.get("reason"):
             run.notes.append(str(cell["reason"]))
@@ -380,7 +390,7 @@ class Finder:
                 self._say("no-log", f"{run.name}: {run.silent}", "warn")
 
     def _read_script(self, run: Run) -> None:
-        """Look at the script once: `marks` is a list from then on."""
+        """Scan the script once in a thread; afterwards `marks` is a list."""
         known, key = self._table.known(run.pid), (run.pid, run.ticks)
         if known is None:
             return
@@ -403,7 +413,7 @@ class Finder:
 
     def _end(self, run: Run) -> None:
         now = time.time()
-        # What ran before a reboot was gone at the latest when the present life of the machine began.
+        # A run from before a reboot ended at the latest when the box last started.
         run.ended = round(max(run.seen, min(now, self._began())) if self._restarted else now, 2)
         run.deleted = {}
         text = "%s: pid %d has ended; " % (run.name, run.pid)
@@ -419,7 +429,7 @@ class Finder:
             self._asking.add(run.name)
 
     def _began(self) -> float:
-        """Return when the box, or its container, was started."""
+        """Return when the box or its container was started."""
         first = procstat.read_stat(1)
         return self._table.boot + (first.start / procstat.CLOCK_TICKS if first is not None else 0.0)
 
@@ -447,7 +457,10 @@ class Finder:
         self.events.append({"kind": kind, "text": text[:2000], "level": level})
 
     def report(self) -> dict[str, Any]:
-        """Return the content of ``found.json``, from which a later `Finder` resumes; resets `changed`."""
+        """Return the content of ``found.json``, and reset `changed`.
+
+        A later `Finder` resumes from it.
+        """
         self._said, self.changed = time.monotonic(), False
         return {"boot": self._boot, "runs": [run.as_dict() for run in self._runs.values()]}
 

@@ -1,4 +1,4 @@
-"""A found run as stored in ``found.json``, and what it runs in: tmux, screen, Slurm, a container or a service."""
+"""A found run as stored in ``found.json``, and where it lives: tmux, Slurm, a container, and so on."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from rgt_box.discovery.process_tree import Node
 
     class Life(NamedTuple):
-        """What a process lives in."""
+        """The environment that a process lives in."""
 
         kind: str
         """tmux, screen, slurm, container, service, nohup, detached, shell or unknown."""
         place: "Optional[str]"
-        """Pane id, job id, container, unit or terminal."""
+        """Pane ID, job ID, container, unit or terminal."""
         socket: "Optional[str]" = None
-        """tmux's socket."""
+        """Path of tmux's socket."""
         pane: "Optional[str]" = None
-        """A pane that may be asked for: of this user's own tmux."""
+        """A pane that may be queried: it belongs to this user's own tmux."""
 
     class Pane(NamedTuple):
-        """One pane."""
+        """A tmux pane."""
 
         name: str
         """``SESSION:WINDOW.PANE``."""
@@ -42,7 +42,7 @@ else:
 LISTS = ("logs", "files", "dirs", "notes", "pids", "lives", "uses")
 MOST_LIVES = 20
 SOCKET_WAIT = 0.5
-"""Seconds that it is waited for whose a tmux's socket is."""
+"""Seconds to wait for the check who owns a tmux socket."""
 FIELDS = (
     "name", "key", "pid", "ticks", "started", "command", "why", "cwd", "user", "session", "place", "pane", "socket",
     "silent", "deleted", "seen", "ended", "exit_code", "outcome", "marks", "cache", "world", "world_before",
@@ -51,31 +51,33 @@ FIELDS = (
 
 
 class Run:
-    """A training, alive or ended.
+    """A training run, alive or ended.
 
     Attributes:
-        name: What it is called; the same after a restart.
-        key: See `naming.key`.
-        pid, ticks: Its root, which the two identify.
-        started: When that began, epoch seconds.
-        command: Its command line, without secrets.
-        why: What told that it trains.
-        cwd, user: None where they could not be read.
-        session, place: What it lives in, see `session.Life`.
-        pane, socket: tmux's.
-        silent: Why it has no log, in words, or "".
-        deleted: Log → the name that it had before it was deleted.
-        logs, files, dirs: Logs, open files of metrics, and directories that it is told to write to.
-        notes: What could not be found out, in words.
+        name: Its display name; stays the same after a restart.
+        key: See `training_commands.key`.
+        pid, ticks: PID and start ticks of its root process; together they identify the run.
+        started: When the root process started, in epoch seconds.
+        command: Its command line without secrets.
+        why: Why it was recognised as training.
+        cwd, user: None if they could not be read.
+        session, place: Its environment, see `Life`.
+        pane, socket: Those of tmux.
+        silent: Why it has no log, as text; "" if it has one.
+        deleted: Log path → its name before it was deleted.
+        logs, files, dirs: Logs, open metrics files, and directories its arguments name for output.
+        notes: What could not be determined, as text.
         pids: Its processes, the root first.
         seen: When it was last seen alive.
-        ended: When it was found to be gone; None while it lives.
-        lives: (start, end) of the same training before it was started again, the oldest first.
-        exit_code: None: only a process's parent learns it. Slurm tells that of its jobs.
-        outcome: Slurm's word for how the job ended, such as TIMEOUT; None where nobody says one.
+        ended: When it was found to have exited; None while it is alive.
+        lives: (start, end) of earlier starts of the same training, oldest first.
+        exit_code: None if unknown: only the parent process learns it, but Slurm reports it for
+            jobs.
+        outcome: Slurm's state in which the job ended, such as TIMEOUT; None if unknown.
         uses, marks, cache: See `script_look.look`.
-        world, world_before: How many ranks it has, and had before it was started again; None = not known.
-        job, cell: Directory and cell of the job that it is of, where no client names that; "" = of none.
+        world, world_before: Number of ranks, now and before the last restart; None if unknown.
+        job, cell: The job directory and cell it belongs to, if no client names that job; otherwise
+            "".
     """
 
     __slots__ = FIELDS
@@ -107,7 +109,7 @@ class Run:
         self.world_before: int | None = None
 
     def succeed(self, old: Run) -> None:
-        """Take over what is known of the same training before it was started again."""
+        """Copy the history of the same training from before it was restarted."""
         self.lives = (old.lives + [[old.started, old.seen if old.ended is None else old.ended]])[
             -MOST_LIVES:
         ]
@@ -115,23 +117,23 @@ class Run:
         self.world_before = old.world or old.world_before
 
     def lived(self, at: float, slack: float, late: float) -> bool:
-        """Tell whether it ran at a time, or up to `slack` seconds before it began and `late` after its end."""
+        """Return whether it was running at a time, with `slack` seconds before and `late` after."""
         lives = self.lives + [[self.started, self.ended or float("inf")]]
         return any(start - slack <= at <= end + late for start, end in lives)
 
     @property
     def since(self) -> float:
-        """When it was started for the first time."""
+        """When it was first started."""
         if self.lives:
             return self.lives[0][0]
         return self.started
 
     def written(self) -> tuple[list[str], list[str]]:
-        """Return the directories that it was told to write to, and its metrics and logs: those that this box can read.
+        """Return the output directories, and the metrics and log files, that this box can read.
 
-        Left out are a home directory and the one that it was started in, which hold anything; a log that was deleted,
-        which has no name left but ``/proc/PID/fd/N``, where later another process may have another file; and what is
-        in a container: see `hidden`.
+        Left out are the home directory and the working directory, which may hold any files; deleted
+        logs, whose only name ``/proc/PID/fd/N`` may later refer to another file; and files in a
+        container, see `hidden`.
         """
         here = (os.path.expanduser("~"), self.cwd)
         dirs = [
@@ -142,11 +144,11 @@ class Run:
         return dirs, [path for path in [*self.files, *self.logs] if not _is_of_process(path)]
 
     def hidden(self) -> list[str]:
-        """Return what it writes in a container: a path that leads there only as long as that process lives."""
+        """Return its paths inside a container, which are valid only while that process lives."""
         return [path for path in [*self.dirs, *self.files, *self.logs] if _OTHER_ROOT.match(path)]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return the run as a JSON object."""
         return jsonline.compact({field: getattr(self, field) for field in FIELDS})
 
 
@@ -158,7 +160,7 @@ def _is_of_process(path: str) -> bool:
 
 
 def load(raw: Any) -> Run | None:
-    """Return a run of ``found.json``; None for what makes no sense."""
+    """Return a run from ``found.json``; None if the entry is invalid."""
     if not isinstance(raw, dict) or not isinstance(raw.get("name"), str):
         return None
     key, pid, ticks, started = (raw.get(field) for field in ("key", "pid", "ticks", "started"))
@@ -177,7 +179,7 @@ def load(raw: Any) -> Run | None:
 
 
 def summary(run: Run) -> str:
-    """Return a run in one line, for an event."""
+    """Return a one-line description of a run for an event."""
     where = f" in {run.cwd}" if run.cwd else ""
     lives = run.session + (" " + run.place if run.place else "")
     text = "%s: pid %d (%s)%s: %s; found because %s" % (
@@ -213,7 +215,7 @@ HUP = 1
 
 
 def environ(pid: int) -> dict[str, str] | None:
-    """Return the environment that a process was started with; None where it may not be read."""
+    """Return the environment that a process was started with; None if not readable."""
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
             return procstat.split_environment(file.read(1 << 20))
@@ -222,11 +224,11 @@ def environ(pid: int) -> dict[str, str] | None:
 
 
 def life_of(pid: int, chain: list[list[str]]) -> Life:
-    """Return what a process lives in.
+    """Return the environment that a process lives in.
 
     Args:
-        pid: The root of a training.
-        chain: Command lines of its ancestors, the nearest first.
+        pid: The root process of a run.
+        chain: Command lines of its ancestors, nearest first.
     """
     own = environ(pid) or {}
     groups = (procstat.read_bytes("/proc/%d/cgroup" % pid, 8192) or b"").decode("utf-8", "replace")
@@ -234,7 +236,8 @@ def life_of(pid: int, chain: list[list[str]]) -> Life:
     above = [os.path.basename(words[0]).split(":")[0] if words else "" for words in chain]
     job = _JOB.search(groups)
     if "slurmstepd" in above or job:
-        # The control group is the daemon's word, the environment the process's own, which may be anything.
+        # The control group is set by Slurm's daemon; the process's environment may contain
+        # anything.
         said = _NUMBER.fullmatch(own.get("SLURM_JOB_ID", ""))
         return Life("slurm", job.group(1) if job else said.group() if said else None)
     if "tmux" in above:
@@ -251,7 +254,7 @@ def life_of(pid: int, chain: list[list[str]]) -> Life:
 
 
 def _in_tmux(pid: int, own: dict[str, str]) -> Life:
-    """Return what a process in a pane lives in; of another user's tmux, or a container's, nothing is asked."""
+    """Return the pane of a process; another user's or a container's tmux is not queried."""
     found = _PANE.fullmatch(own.get("TMUX_PANE", ""))
     pane = found.group() if found else None
     socket = own.get("TMUX", "").split(",")[0] or None
@@ -280,7 +283,7 @@ def _plain(pid: int) -> Life:
 
 
 def _terminal(number: int) -> str | None:
-    """Return the name of a terminal by its device number (Unix 98 pseudo terminals have the majors 136 to 143)."""
+    """Return the name of a pseudo terminal (majors 136 to 143) by its device number."""
     major, minor = os.major(number), os.minor(number)
     if 136 <= major <= 143:
         return "pts/%d" % (minor + 256 * (major - 136))
@@ -288,18 +291,19 @@ def _terminal(number: int) -> str | None:
 
 
 TIMEOUT, FIRST_ANSWER = 5.0, 0.5
-"""Seconds for an answer, and for the first one, so that a pane has its name from the start."""
+"""Seconds to wait for an answer, and for the first one, so that a pane has its name from the
+start."""
 
 PANE_FORMAT = "#{pane_id} #{pane_pipe} #{session_name}:#{window_index}.#{pane_index}"
 
 
 def ask_tmux(socket: str | None, words: list[str], timeout: float) -> str:
-    """Return what the tmux server behind a socket answers; "" where it is not this user's own, or fails.
+    """Return the output of a tmux server; "" if the socket is not this user's own or tmux fails.
 
     Args:
-        socket: None for the usual one, of which tmux itself sees to it that it is this user's.
-        words: The command.
-        timeout: Seconds; see `background.try_program` for what it raises.
+        socket: None for the default socket, whose owner tmux itself checks.
+        words: The tmux command.
+        timeout: Seconds; see `background.run_program` for what it raises.
     """
     if socket is not None:
         socket = ownership.own_socket(socket)
@@ -309,7 +313,7 @@ def ask_tmux(socket: str | None, words: list[str], timeout: float) -> str:
 
 
 def parse_panes(text: str) -> dict[str, Pane]:
-    """Return pane id → pane of what ``list-panes`` prints in our format."""
+    """Return pane ID → pane from the output of ``list-panes`` with `PANE_FORMAT`."""
     found = {}
     for line in text.splitlines():
         words = line.split(" ", 2)
@@ -319,10 +323,10 @@ def parse_panes(text: str) -> dict[str, Pane]:
 
 
 class Panes:
-    """The panes of the servers in which trainings run.
+    """The panes of the tmux servers in which runs live.
 
     Args:
-        seconds: Between two looks, which happen in a thread.
+        seconds: Seconds between two queries, which run in a thread.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -330,7 +334,7 @@ class Panes:
         self._servers: dict[str | None, Background] = {}
 
     def look(self, run: Run, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) -> None:
-        """Name a run's pane, and add the file into which it is piped to the run's logs."""
+        """Set a run's pane name, and add the file that the pane is piped into to its logs."""
         if run.pane is None or background.which("tmux") is None:
             return
         asked = run.socket in self._servers
@@ -346,14 +350,14 @@ class Panes:
         run.place = mine.name
         if mine.piped:
             files = _piped(run, nodes, below)
-            # Which of several pipes is this pane's, only tmux knows.
+            # Only tmux knows which of several pipes belongs to this pane.
             if sum(pane.piped for pane in panes.values()) == 1 and len(files) == 1:
                 run.logs = files + [path for path in run.logs if path not in files]
                 run.silent = ""
 
 
 def _piped(run: Run, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) -> list[str]:
-    """Return the files that programs write which the tmux server started for its pipes: they stand on no terminal."""
+    """Return files written by tmux's pipe programs, which are those without a terminal."""
     at = run.pid
     while at in nodes and nodes[at].kind != "border":
         at = nodes[at].ppid
@@ -373,33 +377,32 @@ def _piped(run: Run, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) 
 
 
 SLURM_PERIOD, SLURM_TIMEOUT = 30.0, 5.0
-"""Seconds between two questions about a job, and for an answer."""
+"""Seconds between two queries about a job, and for an answer."""
 _FIELD = re.compile(r"(?:^|\s)(StdOut|JobState|ExitCode)=(\S+)")
 NOT_ENDED = (
     "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD",
     "REQUEUE_FED", "RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT",
 )  # fmt: skip
 WELL = "COMPLETED"
-"""The one state of a job that ended well: the code of one that was cancelled or lost its node can be 0:0, too.
-https://slurm.schedmd.com/job_state_codes.html
-"""
+"""The only state of a job that succeeded: a cancelled job or one that lost its node can have the
+code 0:0 too. https://slurm.schedmd.com/job_state_codes.html"""
 
 
 def parse_job(text: str) -> dict[str, str]:
-    """Return what matters of what ``scontrol show job`` prints."""
+    """Return the relevant fields of ``scontrol show job`` output."""
     return dict(_FIELD.findall(text))
 
 
 def log_of_job(path: str, job: str) -> str:
-    """Return a path with the job's number where Slurm left its mark for it (``%j``, ``%A``)."""
+    """Return a log path with Slurm's placeholders for the job ID (``%j``, ``%A``) replaced."""
     return path.replace("%j", job).replace("%A", job)
 
 
 class Jobs:
-    """Asks ``scontrol`` in a thread.
+    """Queries ``scontrol`` in a thread.
 
     Args:
-        seconds: Between two questions about one job.
+        seconds: Seconds between two queries about one job.
     """
 
     def __init__(self, seconds: float = SLURM_PERIOD) -> None:
@@ -419,7 +422,7 @@ class Jobs:
         return self._jobs[job].poll(0.0)[0] or {}
 
     def look(self, run: Run) -> None:
-        """Add the job's output to the logs of a live run that has none of its own."""
+        """Add the job's output file to the logs of a live run that has none of its own."""
         if run.session != "slurm" or not run.place or run.logs:
             return
         path = log_of_job(self._ask(run.place).get("StdOut", ""), run.place)
@@ -427,9 +430,10 @@ class Jobs:
             run.logs, run.silent = [path], ""
 
     def ending(self, run: Run) -> bool:
-        """Note how an ended run's job ended; True when there is nothing more to ask.
+        """Record how an ended run's job ended; returns True if there is nothing more to query.
 
-        Slurm forgets a job some minutes after its end (MinJobAge), and only the job's own end is known, not a step's.
+        Slurm forgets a job some minutes after its end (MinJobAge), and reports the end of the job,
+        not of a step.
         """
         if run.session != "slurm" or not run.place:
             return True

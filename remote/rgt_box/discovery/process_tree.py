@@ -1,8 +1,9 @@
-"""The processes of the box as trees, each of which is one run, and the files that a process has open.
+"""Groups the box's processes into trees, one run per tree, and reads a process's open files.
 
-The processes of the box, looked at as seldom as will do: what is not a training is read once and left alone.
+Processes are inspected as rarely as possible: one that is not training is read once and then mostly
+skipped.
 
-Processes → one run per tree: its root is the topmost command that trains. Pure.
+The root of a run is the topmost command that trains. The tree functions are pure.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
 
     class Node(NamedTuple):
-        """A process as far as the tree needs it."""
+        """The fields of a process that the tree needs."""
 
         pid: int
         ppid: int
         kind: str
         """`Command.kind`."""
         positive: bool
-        """It trains."""
+        """It was recognised as training."""
         words: "list[str]"
 else:
     from collections import namedtuple
@@ -43,11 +44,11 @@ else:
 
 
 DEEP = 64
-"""Ancestors looked at; a loop in what /proc says (a pid given anew while we looked) ends here."""
+"""Ancestors inspected at most. This also ends a loop, which a reused PID can cause."""
 
 
 def root_of(pid: int, nodes: Mapping[int, Node]) -> int:
-    """Return the topmost process above `pid` that trains or starts trainings, with only wrappers in between."""
+    """Return the topmost training or launcher process above `pid`, skipping wrappers."""
     root, at = pid, nodes[pid].ppid
     step = pid
     for _ in range(DEEP):
@@ -63,7 +64,10 @@ def root_of(pid: int, nodes: Mapping[int, Node]) -> int:
 
 
 def _first_task(root: int, top: int, nodes: Mapping[int, Node]) -> int:
-    """Slurm's daemon starts every task of a step itself: those of one command line are one run, by the first."""
+    """Return the first Slurm task with the root's command line.
+
+    Slurm's daemon starts each task of a step itself; tasks with the same command line are one run.
+    """
     above = nodes.get(nodes[top].ppid)
     if (
         top != root
@@ -77,7 +81,7 @@ def _first_task(root: int, top: int, nodes: Mapping[int, Node]) -> int:
 
 
 def children(nodes: Mapping[int, Node]) -> dict[int, list[int]]:
-    """Return pid → the pids that it started."""
+    """Return pid → PIDs of its children."""
     found: dict[int, list[int]] = {}
     for node in nodes.values():
         found.setdefault(node.ppid, []).append(node.pid)
@@ -87,7 +91,7 @@ def children(nodes: Mapping[int, Node]) -> dict[int, list[int]]:
 def members(root: int, below: Mapping[int, list[int]], nodes: Mapping[int, Node]) -> list[int]:
     """Return the processes of a run, the root first, then by depth.
 
-    Tasks that Slurm started beside the root, with the same command line, belong to it as well.
+    Tasks that Slurm started next to the root with the same command line are included.
     """
     tops = [root]
     parent = nodes.get(nodes[root].ppid)
@@ -107,7 +111,7 @@ def members(root: int, below: Mapping[int, list[int]], nodes: Mapping[int, Node]
 
 
 def listed(pids: list[int], nodes: Mapping[int, Node]) -> list[int]:
-    """Return those worth a row: neither wrappers nor helpers nor what a loader forked without a command of its own."""
+    """Return processes worth showing: no wrappers, helpers, or forks with the same command line."""
     found = []
     for at, pid in enumerate(pids):
         node = nodes[pid]
@@ -119,20 +123,21 @@ def listed(pids: list[int], nodes: Mapping[int, Node]) -> list[int]:
 
 
 YOUNG, FULL = 2, 12
-"""Looks at a new process, and looks between two at all of them: what it runs may change by `exec`."""
+"""Number of times to read a new process, and reads between two full scans: `exec` may replace its
+program."""
 
 KTHREADD = 2
 UNDECIDED = ("python", "kernel", "other")
-"""Kinds of which only evidence tells whether they train."""
+"""Kinds for which only evidence shows whether they train."""
 
 
 class Known:
-    """One process.
+    """One process and its classification.
 
     Attributes:
-        why: What told that it trains; "" as long as nothing did.
-        looks: How often it was looked at.
-        due: The look at which evidence is asked for next.
+        why: Why it was recognised as training; "" if it was not.
+        looks: How often it was read.
+        due: Value of `looks` at which evidence is checked next.
     """
 
     __slots__ = ("command", "due", "looks", "stat", "why", "words")
@@ -146,10 +151,10 @@ class Known:
 
 
 class Table:
-    """Every process that is not the kernel's.
+    """All processes except kernel threads.
 
     Args:
-        pattern: What tells a training by its command line; None = rgt's own guess.
+        pattern: Matches the command line of a training process; None to use rgt's own rules.
     """
 
     def __init__(self, pattern: re.Pattern[str] | None) -> None:
@@ -161,10 +166,10 @@ class Table:
         self.boot = procstat.boot_time()
 
     def look(self, pids: Iterable[int]) -> None:
-        """Bring the table up to date.
+        """Update the table.
 
         Args:
-            pids: All processes there are now.
+            pids: PIDs of all current processes.
         """
         there = set(pids)
         full = self._looks % FULL == 0
@@ -217,36 +222,32 @@ class Table:
             or known.looks < known.due
         ):
             return
-        # Ever more seldom: what has not begun to train within minutes hardly ever does.
+        # Check less and less often: a process that does not train within minutes rarely does later.
         known.due = known.looks + max(1, known.looks // 2)
         known.why = why_it_trains(known.command, known.words, known.stat, self.boot, self._cards)
 
     def known(self, pid: int) -> Known | None:
-        """Return what is known of a process."""
+        """Return the entry of a process, or None."""
         return self._known.get(pid)
 
     def nodes(self) -> dict[int, Node]:
-        """Return every process as the tree needs it."""
+        """Return every process in the form that the tree needs."""
         return {
             pid: Node(pid, known.stat.ppid, known.command.kind, bool(known.why), known.words)
             for pid, known in self._known.items()
         }
 
     def positive(self) -> list[int]:
-        """Return the processes that train."""
+        """Return the PIDs that were recognised as training."""
         return sorted(pid for pid, known in self._known.items() if known.why)
 
     def group(self, number: int) -> list[int]:
-        """Return the processes of a process group."""
+        """Return the PIDs of a process group."""
         return sorted(pid for pid, known in self._known.items() if known.stat.group == number)
 
 
-# What a process has open: where it prints, where its metrics go, and whether it holds a GPU.
-#
-# Where a training writes, by its open files: logs, metrics, and the ends of its pipes.
-#
-# Only links of ``/proc/PID/fd`` are read, never the files behind them: a mount that hangs must not hold up
-# who asks.
+# Open files of a process: its logs, metrics, pipe ends, and whether it holds a GPU. Only the links
+# in ``/proc/PID/fd`` are read, never the files: a mount that hangs must not block the caller.
 
 
 if TYPE_CHECKING:
@@ -256,7 +257,7 @@ if TYPE_CHECKING:
 
         fd: int
         target: str
-        """Path, ``pipe:[N]``, ``socket:[N]``, …; without the ``(deleted)`` of the kernel."""
+        """Path, ``pipe:[N]``, ``socket:[N]``, …; without the kernel's ``(deleted)``."""
         writes: bool
         deleted: bool
 else:
@@ -267,7 +268,7 @@ else:
 
 DELETED = " (deleted)"
 MOST_OPEN_FILES = 4096
-"""Open files looked at per process."""
+"""Open files inspected per process."""
 
 _NO_PLACE = ("/dev/", "/proc/", "/sys/", "/memfd:", "/run/", "/anon_hugepage", "/SYSV", "/[")
 _TEXT = re.compile(
@@ -293,7 +294,7 @@ _WRITERS = frozenset(
 
 
 def read_open_files(pid: int) -> list[Open] | None:
-    """Return what a process has open; None where that may not be looked at."""
+    """Return a process's open files; None if not permitted."""
     folder = "/proc/%d/fd" % pid
     try:
         names = os.listdir(folder)
@@ -308,7 +309,7 @@ def read_open_files(pid: int) -> list[Open] | None:
                 if target.startswith("socket:") and int(name) < 3:
                     found.append(Open(int(name), target, True, False))
                 continue
-            # The mode of the link itself says how the file was opened: proc(5).
+            # The permission bits of the link show how the file was opened: proc(5).
             writes = bool(os.lstat(path).st_mode & 0o200)
         except (OSError, ValueError):
             continue
@@ -320,28 +321,28 @@ def read_open_files(pid: int) -> list[Open] | None:
 
 
 def is_file(item: Open) -> bool:
-    """Tell whether it is a file with a name of its own, as far as the name tells."""
+    """Return whether the target looks like a regular file with a path."""
     return item.target.startswith("/") and not item.target.startswith(_NO_PLACE)
 
 
 def is_log(path: str) -> bool:
-    """Tell whether a name is that of a text log."""
+    """Return whether a path is named like a text log."""
     return bool(_TEXT.match(os.path.basename(path)))
 
 
 def is_metrics(path: str) -> bool:
-    """Tell whether a name is that of a file that may hold metrics (a console log is none)."""
+    """Return whether a path is named like a metrics file, and not like a console log."""
     return any(kind != "console" for kind in candidates(path)) and not is_log(path)
 
 
 class Streams:
-    """Where the standard output and error of a process end.
+    """Where a process's standard output and error go.
 
     Attributes:
-        logs: Paths, the standard output's first; ``/proc/PID/fd/N`` for a file that was deleted.
-        deleted: Name that each deleted one had, by that path.
+        logs: Paths, stdout's first; ``/proc/PID/fd/N`` for a deleted file.
+        deleted: That path → the file's name before it was deleted.
         terminal: A terminal that it writes to, or None.
-        other: What else it writes to, in words, or "".
+        other: Description of any other destination, or "".
     """
 
     def __init__(self) -> None:
@@ -351,7 +352,7 @@ class Streams:
         self.other = ""
 
     def add(self, pid: int, item: Open) -> None:
-        """Take over an open file that is a log."""
+        """Add an open file that is a log."""
         path = "/proc/%d/fd/%d" % (pid, item.fd) if item.deleted else item.target
         if item.deleted:
             if item.target in self.deleted.values():
@@ -364,12 +365,12 @@ class Streams:
 def follow_streams(
     pid: int, files: list[Open], near: list[int], words_of: dict[int, str]
 ) -> Streams:
-    """Follow the standard output and error of a process, also through pipes to ``tee`` and the like.
+    """Follow the stdout and stderr of a process, including through pipes to ``tee`` and the like.
 
     Args:
         pid: The process.
-        files: What it has open.
-        near: Processes among which the reader of a pipe is looked for: those of its shell.
+        files: Its open files.
+        near: Processes that may be the reader of a pipe: those of its shell.
         words_of: pid → name of its program.
     """
     found = Streams()
@@ -425,7 +426,7 @@ def _through(
     before = len(found.logs)
     for item in files:
         if item.fd > 2 and item.writes and is_file(item):
-            found.add(pid, item)  # tee's files
+            found.add(pid, item)  # files written by tee
     for item in files:
         if item.fd == 1 and (len(found.logs) == before or item.target.startswith("/dev/pts/")):
             _stream(pid, item, near, words_of, found, depth + 1)
@@ -436,15 +437,15 @@ def _through(
 
 
 BUSY_CORES = 0.5
-"""Cores that a program has used in the mean over its life so far …"""
+"""Mean number of cores over a process's life that counts as training …"""
 BUSY_AFTER_S = 60.0
-"""… of at least so many seconds."""
+"""… if it has lived at least this many seconds."""
 HEAVY_RSS, HEAVY_CPU = 200 << 20, 5.0
-"""A program that is not Python's is only asked for a GPU once it has this much memory, or seconds of CPU."""
+"""A non-Python program is only checked for a GPU above this much memory, or seconds of CPU time."""
 
 
 def cards() -> bool:
-    """Tell whether this box has device files of NVIDIA's cards."""
+    """Return whether this box has device files of NVIDIA GPUs."""
     folder, start = os.path.split(device_prefix())
     try:
         return any(
@@ -457,14 +458,14 @@ def cards() -> bool:
 def why_it_trains(
     command: Command, words: list[str], stat: procstat.Stat, boot: float, has_cards: bool
 ) -> str:
-    """Return in words why a process trains; "" when nothing tells so (yet).
+    """Return why a process counts as training; "" if nothing shows it yet.
 
     Args:
-        command: What it runs, of kind python, kernel or other.
+        command: Its command, of kind python, kernel or other.
         words: Its command line.
-        stat: Its figures.
-        boot: When the kernel was booted.
-        has_cards: Whether there are GPUs to be held.
+        stat: Its stat figures.
+        boot: Boot time of the kernel, in epoch seconds.
+        has_cards: Whether the box has GPUs.
     """
     cpu = stat.cpu / procstat.CLOCK_TICKS
     if command.kind == "other":
@@ -484,7 +485,7 @@ def why_it_trains(
 
 
 def by_files(pid: int, has_cards: bool, metrics: bool) -> str:
-    """Return in words which of its open files tells that a process trains; "" when none does."""
+    """Return which open file shows that a process is training; "" if none does."""
     start = device_prefix()
     for item in read_open_files(pid) or []:
         rest = item.target[len(start) :]
@@ -502,6 +503,6 @@ def by_files(pid: int, has_cards: bool, metrics: bool) -> str:
 
 
 def _sure(path: str) -> bool:
-    """Tell whether a name alone is that of a training's metrics: any program writes some ``.json`` or database."""
+    """Return whether a file name alone proves metrics, unlike ``.json`` or a database."""
     name = os.path.basename(path)
     return "tfevents" in name or name.endswith(".wandb") or name in ("metrics.csv", "metrics.jsonl")

@@ -1,8 +1,8 @@
-"""Which run a metrics file belongs to, and which files a found run has.
+"""Decides which run a metrics file belongs to, and finds the metrics files of a found run.
 
-Whose a file of metrics is, where several trainings write into one directory. Pure.
+`Claims` assigns files when several runs write into one directory (pure).
 
-The sources of metrics of one found run: what it has open, and what it wrote below its directories.
+`RunSources` lists a run's sources: the files it has open, and those it wrote below its directories.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 SLACK = 2.0
 """Seconds by which a file may seem older than the process that wrote it: both clocks are coarse."""
 LATE = 30.0
-"""Seconds after a training was found to be gone in which a file of it may still have been written."""
+"""Seconds after a run's end was noticed in which a file may still belong to it."""
 
 
 class Claims:
-    """Who owns which file.
+    """Assigns metrics files to runs.
 
     Attributes:
-        torn: Run → files of which could not be told which of several trainings writes them.
+        torn: Run → files that several runs may have written, so they are assigned to none.
     """
 
     def __init__(self) -> None:
@@ -40,10 +40,10 @@ class Claims:
         self.torn: dict[str, set[str]] = {}
 
     def update(self, runs: list[Run], taken: list[str]) -> None:
-        """Replace the runs by the present ones.
+        """Replace the runs with the current ones.
 
         Args:
-            runs: All of them, ended ones included.
+            runs: All runs, including ended ones.
             taken: Directories that are followed under another name.
         """
         self._runs, self._taken = runs, [os.path.abspath(path) for path in taken]
@@ -51,7 +51,10 @@ class Claims:
         self._owned = {path: name for path, name in self._owned.items() if name in names}
 
     def is_mine(self, run: Run, path: str, mtime: float) -> bool:
-        """Tell whether a file is a run's: it opened it, was told to write there, or no other run can have."""
+        """Return whether a run owns a file.
+
+        It does if it opened the file, was given its directory, or is the only candidate.
+        """
         if any(is_below(path, folder) for folder in self._taken):
             return False
         sure = self._sure(path)
@@ -77,10 +80,10 @@ class Claims:
         return False
 
     def _sure(self, path: str) -> str | None:
-        """Return the run that has a file open or was told to write there; None where that is none, or several."""
+        """Return the run that has a file open or was given its directory; None if unclear."""
         opened = [run.name for run in self._runs if path in run.files]
         if opened:
-            return opened[-1]  # a restart that goes on in the same file
+            return opened[-1]  # a restart that continues in the same file
         told = [
             (len(folder), run.name)
             for run in self._runs
@@ -103,9 +106,9 @@ class Claims:
 
 
 WALK_EVERY, WALK_MOST = 10.0, 120.0
-"""Seconds between two walks below a directory, at least and at most …"""
+"""Minimum and maximum seconds between two walks of a directory; see `COST`."""
 COST = 500.0
-"""… and in between so many times as long as a walk takes."""
+"""Between walks, wait this many times the duration of the last walk."""
 MOST_ROOTS = 8
 SHALLOW = GENTLE._replace(depth=3, entries=1500)
 HOMES = (
@@ -120,20 +123,21 @@ HOMES = (
     "/scratch",
     "/content",
 )
-"""Directories that hold everything of a box: only what stands near their top is looked at."""
+"""Directories that may hold everything on a box: only files near their top are listed."""
 
 
 class RunSources:
-    """Finds the sources of one run again and again.
+    """Finds the sources of one run, repeatedly.
 
     Args:
         run: The run; see `update`.
-        claims: Who owns which file.
+        claims: Assigns files to runs.
 
     Attributes:
-        reads_consoles: Also read what it prints where there are files of metrics: they say nothing.
-        cut: Directories of which only a part was searched.
-        own: Files of rgt's own format (run below it → path); they are followed as they are.
+        reads_consoles: Also read console output if there are metrics files, because they have no
+            metrics.
+        cut: Directories that were searched only in part.
+        own: Files in rgt's own format (name of the sub-run → path); they are followed directly.
     """
 
     def __init__(self, run: Run, claims: Claims) -> None:
@@ -147,16 +151,16 @@ class RunSources:
         self.paths: list[str] = []
 
     def update(self, run: Run, consoles: list[str]) -> None:
-        """Take over what is known of the run now.
+        """Update the run and its console files.
 
         Args:
             run: The run.
-            consoles: Files that hold what it prints.
+            consoles: Files with its console output.
         """
         self._run, self.consoles = run, consoles
 
     def scan(self) -> list[Source]:
-        """Return the run's sources, without those of other trainings or of unknown origin."""
+        """Return the run's sources, without those of other runs or of unknown origin."""
         run = self._run
         found: dict[str, Source] = {}
         for path in run.files:
@@ -171,13 +175,13 @@ class RunSources:
                     run, source.path, source.mtime
                 ):
                     found[source.path] = source
-        # A directory of event files is read as a whole: the files in it are not read once more by themselves.
+        # A directory of event files is one source; its files are not read again individually.
         whole = {source.path for source in found.values() if source.kind == "tensorboard_dir"}
         sources = _renamed(
             [source for path, source in found.items() if os.path.dirname(path) not in whole]
         )
         self.own = {source.run: source.path for source in sources if source.kind == "rgt"}
-        # What is printed says the same, less exactly, and is dear to read.
+        # Console output repeats the same values with less precision, and is slow to read.
         better = any(preference(source.kind) < preference("console") for source in sources)
         for path in self.consoles if self.reads_consoles or not better else ():
             kind = self._kind(path, ("console",))
@@ -193,7 +197,7 @@ class RunSources:
         return os.path.dirname(path)
 
     def _kind(self, path: str, kinds: tuple[str, ...]) -> tuple[str, float] | None:
-        """Return (kind, mtime) of a file; it is looked into until it is known."""
+        """Return (kind, mtime) of a file; its content is inspected until the kind is known."""
         try:
             status = os.stat(path)
             if not stat.S_ISREG(status.st_mode):
@@ -213,7 +217,10 @@ class RunSources:
         return (known[1], status.st_mtime)
 
     def roots(self) -> list[str]:
-        """Return the directories below which to look: told ones, those of open files, and where the training runs."""
+        """Return the directories to search.
+
+        These are output directories, those of open files, and the working directory.
+        """
         run = self._run
         roots: list[str] = []
         for path in sorted(
@@ -238,12 +245,12 @@ class RunSources:
 
 
 def is_home(root: str) -> bool:
-    """Tell whether a directory may hold everything of a box."""
+    """Return whether a directory may hold everything on a box."""
     return root in HOMES or os.path.dirname(root) == "/home"
 
 
 def _renamed(sources: list[Source]) -> list[Source]:
-    """Give the first of several runs below one training no name of its own: the others are shown beside it."""
+    """Clear the name of the first sub-run; the others are shown next to it."""
     names = sorted({source.run for source in sources}, key=natural)
     return [source._replace(run="" if source.run == names[0] else source.run) for source in sources]
 

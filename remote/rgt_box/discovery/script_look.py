@@ -1,7 +1,7 @@
-"""How a training's script resumes: a bounded look at its text and at installed packages, once per run.
+"""Detects how a training script resumes: a bounded scan of its text and installed packages.
 
-Nothing is imported or run. What is not found in the text may still come from a module that it imports, so that only the
-client's advice rests on it, never an alarm.
+Each run is scanned once. Nothing is imported or run. A feature missing from the text may still come
+from an imported module, so only the client's advice uses the result, never an alarm.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from typing import Any, Mapping
 
 LARGEST = 512 << 10
-"""Bytes of a script that are looked at; a larger one is left alone."""
+"""Maximum bytes of a script; larger scripts are skipped."""
 INSTALLED = 20_000
-"""Entries of a ``site-packages`` that are looked at."""
+"""Maximum entries of a ``site-packages`` to list."""
 
 FRAMEWORKS = {
     "transformers": "transformers", "trl": "trl", "accelerate": "accelerate", "lightning": "lightning",
     "pytorch_lightning": "pytorch-lightning", "torchdata": "torchdata", "deepspeed": "deepspeed",
 }  # fmt: skip
-"""Module → distribution."""
+"""Module → distribution name."""
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+({})\b".format("|".join(FRAMEWORKS)), re.M)
 
 MARKS = {
@@ -45,21 +45,21 @@ MARKS = {
     "StatefulDataLoader": r"\bStatefulDataLoader\b",
     "DeepSpeed": r"\bdeepspeed\.initialize\(|--deepspeed\b",
 }
-"""What is told of a script and of its command line → how it looks there."""
+"""Feature of a script or command line → pattern that detects it."""
 _MARKS = {name: re.compile(pattern) for name, pattern in MARKS.items()}
 
 
 def look(
     pid: int, words: list[str], cwd: str | None, env: Mapping[str, str], inside: str = ""
 ) -> dict[str, Any]:
-    """Return ``uses`` (framework and version), ``marks`` and ``cache`` of a training; what cannot be told is missing.
+    """Return ``uses`` (framework and version), ``marks`` and ``cache``; unknown keys are missing.
 
     Args:
-        pid: Its root.
-        words: The command line of the root.
+        pid: PID of the root process.
+        words: Its command line.
         cwd: Its working directory.
         env: The environment that it was started with.
-        inside: What leads to the files as the process sees them.
+        inside: Prefix that leads to the process's own root file system.
     """
     command = training_commands.read(words)
     text = script_text(command.script, cwd, inside)
@@ -81,7 +81,7 @@ def look(
 
 
 def script_text(script: str, cwd: str | None, inside: str) -> str | None:
-    """Return the text of a script; None where there is none, or it is no ordinary file of moderate size."""
+    """Return the text of a script; None if it is missing, not a regular file, or too large."""
     if not script.endswith(".py") or not (os.path.isabs(script) or cwd):
         return None
     try:
@@ -96,7 +96,7 @@ def script_text(script: str, cwd: str | None, inside: str) -> str | None:
 def site_packages(
     pid: int, words: list[str], env: Mapping[str, str], inside: str = ""
 ) -> list[str]:
-    """Return the directories in which the packages of a process's Python are likely to be, at most four."""
+    """Return up to four likely package directories of a process's Python."""
     try:
         program = os.readlink("/proc/%d/exe" % pid)
     except OSError:
@@ -122,7 +122,7 @@ _DIST = re.compile(r"([A-Za-z0-9_.]+)-([0-9][^-/]{0,40})\.dist-info")
 
 
 def installed(folders: list[str]) -> dict[str, str]:
-    """Return the versions of the frameworks in some directories of packages; the first directory wins."""
+    """Return framework → version found in package directories; the first directory wins."""
     wanted = set(FRAMEWORKS.values())
     found: dict[str, str] = {}
     for folder in folders:
@@ -139,7 +139,7 @@ def installed(folders: list[str]) -> dict[str, str]:
 
 
 def hub_cache(env: Mapping[str, str]) -> str | None:
-    """Return where Hugging Face keeps models, as its documentation says.
+    """Return Hugging Face's model cache directory, following its documented variables.
 
     https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables
     """
@@ -156,8 +156,8 @@ def hub_cache(env: Mapping[str, str]) -> str | None:
 
 
 def world_of(pids: list[int], started: float) -> int | None:
-    """Return how many ranks a run has, by the environment of the first of its processes that says so."""
-    from rgt_box.sampling import rank_waits  # here: where nothing is found, nobody needs it
+    """Return the number of ranks, from the first process whose environment defines it; or None."""
+    from rgt_box.sampling import rank_waits  # imported here: only needed once a run was found
 
     for pid in pids[:16]:
         member = rank_waits.read(pid, started, "")

@@ -1,4 +1,4 @@
-"""From a command line to what it runs, whether that trains, where it writes, and its name. Pure."""
+"""Parses a command line: what it runs, whether that trains, where it writes, and its name. Pure."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
         kind: str
         """python, kernel (a notebook), starter, wrapper, border, never or other."""
         script: str
-        """Script (a path) or module (dotted), as it was given; "" where there is none."""
+        """Script (a path) or module (dotted) as given; "" if there is none."""
         args: "list[str]"
-        """What follows the script."""
+        """Arguments after the script."""
         why: str
-        """Why its words alone tell a training; "" when they do not."""
+        """Why the command line alone shows training; "" if it does not."""
 else:
     from collections import namedtuple
 
     Command = namedtuple("Command", "kind script args why")
 
 ANY = frozenset(("",))
-"""Whatever follows."""
+"""Any arguments."""
 
 STARTERS = {
     "accelerate": frozenset(("launch",)),
@@ -58,10 +58,11 @@ STARTERS = {
     "xtuner": frozenset(("train",)),
     "yolo": frozenset(("train", "mode=train")),
 }
-"""Program → words of which one follows when it trains. A module is known by its last part, see `MODULES`."""
+"""Program → words; it trains if one of them follows. For modules see `MODULES`."""
 
 UNSPECIFIC = frozenset(("mpirun", "mpiexec", "orterun", "prterun"))
-"""Programs that start anything: the root of a training where one is below them, and nothing by themselves."""
+"""Launchers of any program: the root if a training run is below them, but no evidence
+themselves."""
 
 MODULES = {
     "accelerate.commands.launch": "torchrun",
@@ -76,7 +77,7 @@ MODULES = {
     "torch_xla.distributed.xla_spawn": "torchrun",
     "trl": "trl",
 }
-"""``python -m`` of these → the program that it is."""
+"""Module run by ``python -m`` → the program it is equivalent to."""
 
 TRANSPARENT = frozenset(
     (
@@ -84,7 +85,7 @@ TRANSPARENT = frozenset(
         "profile", "pudb", "scalene", "torch.utils.bottleneck", "trace", "viztracer",
     )
 )  # fmt: skip
-"""What runs the script that follows, and only looks at it."""
+"""Profilers and debuggers: they run the script that follows."""
 
 CARRIERS = frozenset(
     (
@@ -93,7 +94,7 @@ CARRIERS = frozenset(
         "unbuffer", "uv", "uvx", "xvfb-run",
     )
 )  # fmt: skip
-"""Programs that start what they are told and wait for it, beside the shells and the like."""
+"""Programs that run a given command and wait for it, in addition to shells and the like."""
 
 BORDERS = frozenset(
     (
@@ -102,7 +103,7 @@ BORDERS = frozenset(
         "sshd-session", "supervisord", "systemd", "tmux", "zellij",
     )
 )  # fmt: skip
-"""Programs above which nothing belongs to a training."""
+"""Programs that bound a run: nothing above them belongs to it."""
 
 NEVER = frozenset(
     (
@@ -121,10 +122,11 @@ NEVER = frozenset(
         "vllm", "waagent", "wandb", "wandb-core", "wandb-service", "wsdump", "yt-dlp", "yum",
     )
 )  # fmt: skip
-"""Python programs that are never a training, also when they are busy or hold a GPU (an inference server does)."""
+"""Python programs that are never training, even if they are busy or hold a GPU, as an inference
+server does."""
 
 KERNELS = frozenset(("ipykernel", "ipykernel_launcher", "colab_kernel_launcher"))
-"""A notebook: a training only while it holds a GPU."""
+"""Notebook kernels: training only while they hold a GPU."""
 
 TRAINING = frozenset(
     (
@@ -132,7 +134,7 @@ TRAINING = frozenset(
         "kto", "lora", "nanogpt", "ppo", "pretrain", "pretraining", "qlora", "retrain", "rlhf", "sft", "tune",
     )
 )  # fmt: skip
-"""Parts of a script's name that tell a training, beside what begins with ``train``."""
+"""Parts of a script's name that show training, in addition to names that begin with ``train``."""
 
 SUBCOMMANDS = frozenset(
     (
@@ -148,7 +150,7 @@ SUBCOMMANDS = frozenset(
         "--do-train",
     )
 )
-"""Arguments that tell a training, among the first few."""
+"""Arguments that show training, if among the first few."""
 
 EXAMPLES = re.compile(
     r"run_(?:clm|fim|mlm|plm|glue|qa|ner|swag|t5|seq2seq|summarization|translation|speech|mae|mim|image|audio|flax|xnli)"
@@ -158,7 +160,7 @@ EXAMPLES = re.compile(
 
 
 def speaks_of_training(name: str) -> bool:
-    """Tell whether the base name of a script or module does so."""
+    """Return whether the base name of a script or module suggests training."""
     if EXAMPLES.fullmatch(name):
         return True
     parts = [
@@ -176,11 +178,11 @@ _VALUED = re.compile(r"-[A-Za-z]*[WX]$")
 _MODULE = re.compile(r"-[A-Za-z]*m$")
 _CODE = re.compile(r"-[A-Za-z]*c$")
 LOOK = 4
-"""How many arguments may be the subcommand."""
+"""Number of arguments among which the subcommand may be."""
 
 
 def read(words: list[str]) -> Command:
-    """Return what a command line runs."""
+    """Parse a command line."""
     name = program(words)
     if not words:
         return Command("never", "", [], "")
@@ -202,7 +204,7 @@ def _python(words: list[str]) -> Command:
     if script == "-c":
         return Command("python", script, args, "")
     if not script:
-        return Command("never", "", [], "")  # a prompt
+        return Command("never", "", [], "")  # an interactive prompt
     base = os.path.basename(script)
     stem = base[:-3] if base.endswith(".py") else base
     top = script.split(".")[0] if is_module else stem
@@ -241,7 +243,7 @@ def _script(script: str, args: list[str], is_module: bool = False) -> Command:
 
 
 def _started(name: str, args: list[str]) -> Command | None:
-    """Return the command of a program that starts trainings; None where it does not."""
+    """Return the command of a launcher; None if it does not start training."""
     wanted = STARTERS.get(name)
     if wanted is None or not (wanted is ANY or any(arg in wanted for arg in args[:LOOK])):
         return None
@@ -252,7 +254,10 @@ def _started(name: str, args: list[str]) -> Command | None:
 
 
 def python_script(words: list[str]) -> tuple[str, list[str], bool]:
-    """Return (script, its arguments, whether it is a module) of a Python command line; ``-c`` for code, "" for none."""
+    """Return (script, its arguments, is module) of a Python command line.
+
+    The script is ``-c`` for code, and "" if there is none.
+    """
     at = 1
     while at < len(words):
         word = words[at]
@@ -267,7 +272,7 @@ def python_script(words: list[str]) -> tuple[str, list[str], bool]:
 
 
 def follower(args: list[str]) -> str:
-    """Return the script that a starter is told to run: the first ``.py``, else what follows ``-m``; "" for none."""
+    """Return the script that a launcher runs: the first ``.py``, or the word after ``-m``."""
     for at, arg in enumerate(args):
         if arg.endswith(".py") and not arg.startswith("-"):
             return arg
@@ -304,7 +309,7 @@ def pairs(args: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def written_dirs(args: list[str], cwd: str) -> list[str]:
-    """Return the directories that the arguments say are written to; none that holds the working directory."""
+    """Return output directories named in the arguments, except parents of the working directory."""
     found = []
     for name, value in pairs(args):
         if value and _DIR.fullmatch(name.lstrip("-")) and "\0" not in value:
@@ -315,12 +320,12 @@ def written_dirs(args: list[str], cwd: str) -> list[str]:
 
 
 def lasting(args: list[str]) -> list[str]:
-    """Return the arguments that distinguish trainings: not those that only say how one is resumed."""
+    """Return the arguments that identify a training run; resume options are left out."""
     return ["{}={}".format(*pair) for pair in pairs(args) if not _CONTINUED.fullmatch(pair[0])]
 
 
 def hint(args: list[str]) -> str:
-    """Return what a person would call a training by its arguments: name, output or configuration; "" for none."""
+    """Return a user's likely name for a run: the name, output or config argument; "" if none."""
     found = list(pairs(args))
     for name, value in found:
         if value and name.startswith("-") and _NAME.fullmatch(name):
@@ -345,12 +350,12 @@ _OTHER = re.compile(r"[^\w.\-+]+")
 
 
 def plain(text: str) -> str:
-    """Return a part of a name: letters, digits and ``. - + _``, bounded."""
+    """Return a part of a name, limited in length to letters, digits and ``. - + _``."""
     return _OTHER.sub("_", text)[:MOST].strip("_") or "run"
 
 
 def base(command: Command, cwd: str | None) -> str:
-    """Return ``DIRECTORY/SCRIPT``; only the script where the directory is unknown."""
+    """Return ``DIRECTORY/SCRIPT``; only the script if the directory is unknown."""
     script = os.path.basename(command.script)
     if script == "-c":
         stem = "python"
@@ -367,19 +372,19 @@ def base(command: Command, cwd: str | None) -> str:
 
 
 def key(command: Command, cwd: str | None) -> int:
-    """Return a number that stays the same when the same training is started again, also when it resumes."""
+    """Return a number that stays the same when the same training is restarted or resumed."""
     text = "\0".join([cwd or "", os.path.basename(command.script), *lasting(command.args)])
     return zlib.crc32(text.encode("utf-8", "replace"))
 
 
 def choose(command: Command, cwd: str | None, taken: dict[str, int], alive: set[str]) -> str:
-    """Return a name for a training that has just been found.
+    """Return a name for a run that has just been found.
 
     Args:
-        command: What it runs.
-        cwd: Where.
-        taken: Name → key of every remembered run, the oldest first.
-        alive: Names of those that run now.
+        command: Its command.
+        cwd: Its working directory.
+        taken: Name → key of every remembered run, oldest first.
+        alive: Names of the runs that are alive.
     """
     mine = key(command, cwd)
     for name in reversed(list(taken)):
