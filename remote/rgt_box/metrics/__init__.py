@@ -1,7 +1,8 @@
-"""Scalars that training programs leave on disk: one small reader per format, all with the same contract.
+"""Reads scalars from the files of training programs: one small reader per format, one interface.
 
-formats lists them, discover finds them below a directory, merging makes curves of them. A module is loaded when the
-first file of its kind is read: an agent starts in milliseconds.
+`formats` lists the formats, `discover` finds files below a directory, and `merging` builds curves.
+A reader module is imported when the first file of its kind is read, so that the agent starts in
+milliseconds.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""The console output of a training program as a source of scalars.
+"""The console output of a training program as a source of scalars, read from a cursor.
 
-The console of a training program as a source of scalars, read on from a cursor.
+The cursor holds the offset, the chosen format and the state of the formats. So a cut at any byte,
+even between two lines of one frame, gives the same points.
 
-The cursor holds the place, the chosen format and what the formats remember, so that a cut at any byte (also between
-two lines of one frame) gives the same points.
-
-Which format a console speaks: chosen by its first hits, kept until another clearly takes over.
+The format is chosen by its first matches, and kept until another format clearly takes over.
 """
 
 from __future__ import annotations
@@ -24,25 +22,26 @@ if TYPE_CHECKING:
     from rgt_box.metrics.reader_base import Batch, Window
 
 FIRST = 3
-"""Hits that choose a format while none is chosen, and with which a surer kind of format takes over."""
+"""Matches that choose a format while none is chosen, or by which a more reliable tier takes
+over."""
 OTHER = 20
-"""Hits in a row with which another format takes over."""
+"""Matches in a row by which another format takes over."""
 OTHER_RANK = 60
 """The same for another rank: block-buffered ranks print in turns."""
 HELD = 60
-"""Rows of a challenger that are kept until it is decided."""
+"""Rows of a challenger kept until the choice is made."""
 CHALLENGERS = 6
 RANKS = 64
 
 JOINT = "\n"
-"""Between the names of format, rank and stream; no piece of a console holds one."""
+"""Separator between format, rank and stream; it cannot occur in a piece of console output."""
 
 
 class Chooser:
-    """Offers each piece to the formats and lets through the rows of one format, rank and stream.
+    """Parses each piece with the formats, and returns the rows of one format, rank and stream.
 
     Args:
-        state: What `pack` returned, to go on from there.
+        state: A result of `pack`, to resume from.
 
     Attributes:
         chosen: Format, rank and stream, joined by newlines; "" while undecided.
@@ -58,7 +57,7 @@ class Chooser:
         }
 
     def pack(self) -> dict[str, Any]:
-        """Return the state, fit for JSON; empty parts are left out."""
+        """Return the state as JSON-compatible values, without empty parts."""
         ranks = {
             rank: {k: v for k, v in states.items() if v} for rank, states in self._ranks.items()
         }
@@ -72,14 +71,14 @@ class Chooser:
 
     @property
     def format(self) -> str:
-        """Name of the chosen format, "" while undecided."""
+        """Name of the chosen format; "" while undecided."""
         return self.chosen.partition(JOINT)[0]
 
     def feed(self, rank: str, text: str) -> tuple[list[Row], bool]:
-        """Take the next piece.
+        """Process the next piece.
 
         Returns:
-            Rows of the chosen format, and whether it was chosen over another just now.
+            Rows of the chosen format, and whether it has just replaced another format.
         """
         found = self._offer(rank, text)
         if found is None:
@@ -144,7 +143,7 @@ class Chooser:
         return rows, over
 
     def _drop_challengers(self) -> None:
-        """A hit of the chosen one ends the rows of those that are not surer than it."""
+        """Drop challengers not more reliable than the chosen format, which matched again."""
         for key in [key for key in self._held if _tier(key) <= _tier(self.chosen)]:
             self._forget(key)
 
@@ -153,7 +152,7 @@ class Chooser:
         self._votes.pop(key, None)
 
     def settle(self) -> list[Row]:
-        """At the end of the text: choose by what was seen so far, if nothing is chosen yet."""
+        """Choose a format at the end of the text from the matches so far, if none is chosen."""
         if self.chosen:
             return []
         best = [key for key in self._held if self._votes.get(key) and _tier(key) >= BAR]
@@ -163,7 +162,7 @@ class Chooser:
         return []
 
     def flush(self) -> list[Row]:
-        """At the very end: give out what the formats hold back, then `settle`."""
+        """Return the rows that formats still hold at the final end of the output, then `settle`."""
         rows: list[Row] = []
         for rank, states in self._ranks.items():
             for name, state in states.items():
@@ -190,15 +189,16 @@ def _place(row: Row) -> tuple[str, float]:
 
 
 _MAYBE = re.compile(rb"\d|nan|inf|epoch", re.I)
-"""A piece without any of these tells no format anything."""
+"""A piece without any of these cannot match a format."""
 
 
 class ConsoleReader(Appended):
-    """One log file. `source` becomes ``console:FORMAT`` once a format is chosen.
+    """Reads one log file. `source` becomes ``console:FORMAT`` once a format is chosen.
 
     Args:
         path: The file; it need not exist yet.
-        ended: The program that writes it has ended: also give out what waits for a later line.
+        ended: The program that writes the file has ended, so rows that wait for a later line are
+            returned too.
     """
 
     source = "console"
@@ -220,7 +220,7 @@ class ConsoleReader(Appended):
                 offset += self._pieces(data[:end], chooser, state, batch, limit)
             elif len(data) < WINDOW:
                 break  # the piece is not complete yet
-            else:  # an absurd piece: its beginning says what it has to say
+            else:  # an overlong piece: parse only its beginning
                 self._piece(data, chooser, state, batch)
                 state["skip"] = True
                 offset += len(data)
@@ -233,7 +233,7 @@ class ConsoleReader(Appended):
     def _pieces(
         self, data: bytes, chooser: Chooser, state: dict[str, Any], batch: Batch, limit: int
     ) -> int:
-        """Take the pieces of `data`; return how many bytes were taken."""
+        """Process the pieces of `data`; returns the number of bytes processed."""
         if state.get("skip") and data[0] in b"\r\n":
             del state["skip"]
         for found in PIECE.finditer(data):

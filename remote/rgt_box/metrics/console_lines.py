@@ -1,4 +1,4 @@
-"""What a printed line says: chunks of a console, rows, and line formats as data."""
+"""Parses lines of console output: pieces, rows, and line formats as data."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ if TYPE_CHECKING:
     Pairs = Callable[[str], List[Tuple[str, str]]]
 
 GENERIC, BAR, NAMED = 0, 1, 2
-"""Tiers: how far a hit of a format is to be believed."""
+"""Tiers: how reliable a match of a format is."""
 
 
 class Row:
-    """The numbers of one printed line, at one place of the run.
+    """The numbers of one printed line, at one position of the run.
 
     Attributes:
         values: Tag as printed → number; NaN and infinities are kept.
-        step: Training step, where the line tells it.
-        epoch: Epoch, where the line tells it (fractional where the program prints it so).
-        samples: Samples seen, where the line counts in these.
-        stream: Which of several bars or loops of the same format printed it; "" where there is one.
-        total: Steps that the run will have, where the line tells them; 0 = they turn out to be unknown.
-        weak: True for numbers that many programs print beside their own: they do not vote for a format.
+        step: Training step, if the line has it.
+        epoch: Epoch, if the line has it (fractional if the program prints fractions).
+        samples: Samples seen, if the line counts samples.
+        stream: Which of several bars or loops of the same format printed it; "" if there is only
+            one.
+        total: Planned steps of the run, if known; 0 if they turned out to be unknown.
+        weak: True for numbers that many programs print in addition to their own: they do not vote
+            for a format.
     """
 
     __slots__ = ("epoch", "samples", "step", "stream", "total", "values", "weak")
@@ -50,7 +52,7 @@ class Row:
         self.weak, self.stream, self.total = weak, stream, total
 
     def place(self) -> tuple[str, float] | None:
-        """Return (kind of x, x): the step where it is known, else the epoch, else the samples."""
+        """Return (x kind, x): the step if known, else the epoch, else the samples; or None."""
         if self.step is not None:
             return "step", self.step
         if self.epoch is not None and math.isfinite(self.epoch):
@@ -60,7 +62,7 @@ class Row:
         return ("samples", self.samples)
 
     def pack(self) -> list[Any]:
-        """Return the row as JSON can keep it; `unpack` is its reverse."""
+        """Return the row as JSON-compatible values; `unpack` is the reverse."""
         values = {tag: y if math.isfinite(y) else repr(y) for tag, y in self.values.items()}
         return [values, self.step, self.epoch, self.samples, self.weak, self.stream, self.total]
 
@@ -84,12 +86,13 @@ class LineFormat:
 
     Attributes:
         name: Short name; the source of its points is ``console:NAME``.
-        seen: Program and version whose output it was checked against.
-        hints: Lower-case substrings of which a line must have one before `parse` is asked.
-        sample: A line that it reads.
-        parse: ``(line, state)`` → rows. The state is a JSON-able dictionary of the format's own, one per rank.
+        seen: Program and version that it was tested with.
+        hints: Lower-case substrings; `parse` is only called for lines that contain one.
+        sample: An example line.
+        parse: ``(line, state)`` → rows. The state is the format's own JSON-compatible dictionary,
+            one per rank.
         tier: `NAMED`, `BAR` or `GENERIC`.
-        flush: Gives out what `parse` still holds at the end of the output.
+        flush: Returns the rows that `parse` still holds at the end of the output.
     """
 
     __slots__ = ("flush", "hints", "name", "parse", "sample", "seen", "tier")
@@ -112,11 +115,12 @@ NUM = (
     r"(?:[-+]?(?:(?:\d{1,3}(?:,\d{3}){1,6}|\d{1,24})(?:\.\d{0,24})?|\.\d{1,24})(?:e[-+]?\d{1,4})?"
     r"|[-+]?(?:nan|inf(?:inity)?))(?![\w.])"
 )
-"""A whole number token; every repetition is bounded, so that no text makes it slow. For ``re.IGNORECASE``."""
+"""Matches a complete number token. Every repetition is bounded, so no text makes it slow. For
+``re.IGNORECASE``."""
 
 
 def decimal(text: str) -> float:
-    """Return the number that `NUM` matched; thousands separators are dropped."""
+    """Return the number that `NUM` matched, without thousands separators."""
     return float(text.replace(",", ""))
 
 
@@ -124,7 +128,7 @@ _ALONE = re.compile(rf"\s{{0,40}}({NUM})\s{{0,40}}$", re.I)
 
 
 def pipes(rest: str) -> List[Tuple[str, str]]:
-    """Return the pairs of ``name: 1.0 | name: 2.0 |``; cells that hold more than one number are left out."""
+    """Return the pairs of ``name: 1.0 | name: 2.0 |``; cells with several numbers are left out."""
     found = []
     for cell in rest.split("|")[:200]:
         name, colon, text = cell.partition(":")
@@ -157,12 +161,13 @@ class Shape:
     """One kind of line.
 
     Args:
-        pattern: For ``search``, without regard to case. Group ``step`` or ``epoch`` is the place, ``rest`` is searched
-            for pairs, any other group is a value of that name (``name`` and ``value`` together are one pair).
+        pattern: Regex for ``search``, ignoring case. Group ``step`` or ``epoch`` is the position,
+            ``rest`` is searched for pairs, and any other group is a value of that name (``name``
+            and ``value`` together are one pair).
         pairs: Finds the pairs in ``rest``.
         names: Tag as printed → tag to use; None drops it.
-        prefix: Put before every tag that is not in `names`.
-        step_key: The pair that is the step.
+        prefix: Prefix for every tag that is not in `names`.
+        step_key: The pair that holds the step.
         weak: See `Row`.
     """
 
@@ -180,7 +185,7 @@ class Shape:
         self._step_key, self._weak = step_key, weak
 
     def read(self, line: str) -> Row | None:
-        """Return the row of a line; None where the line is of another kind or has no number."""
+        """Return the row of a line; None if the line is of another kind or has no number."""
         match = self._search(line)
         if match is None:
             return None
@@ -213,7 +218,7 @@ class Shape:
 
 
 def whole(text: str) -> Optional[int]:
-    """Return a step as an integer; None for one that is no number of steps."""
+    """Return a step as an integer; None if it is out of range."""
     value = decimal(text)
     if 0 <= value < 1e15:
         return int(value)
@@ -221,7 +226,7 @@ def whole(text: str) -> Optional[int]:
 
 
 def any_of(*shapes: Shape) -> Parse:
-    """Return a parse function that takes the first of `shapes` that fits."""
+    """Return a parse function that uses the first matching shape."""
 
     def parse(line: str, _: Dict[str, Any]) -> List[Row]:
         for shape in shapes:
@@ -234,28 +239,28 @@ def any_of(*shapes: Shape) -> Parse:
 
 
 CAP = 8192
-"""Bytes of a piece that are looked at; the rest of a longer one is dropped."""
+"""Bytes of a piece that are parsed; the rest is dropped."""
 
 PIECE = re.compile(rb"[^\r\n]+")
 
 _ANSI = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x08\x00]"
 )
-"""Escape sequences, and the backspaces with which Keras takes its bar back."""
+"""Escape sequences, and the backspaces with which Keras erases its bar."""
 
 _RANK = re.compile(
     r"(?:\[([A-Za-z_]{1,40}\d{1,6})\]:|(\([\w.]{1,80} pid=\d{1,10}(?:, ip=[\d.a-f:]{1,50})?\))|(\d{1,4}):(?= ))\s?"
 )
-"""What torchrun ``--tee``, Ray and ``srun -l`` put before each line of a rank."""
+"""Prefixes that torchrun ``--tee``, Ray and ``srun -l`` put before each line of a rank."""
 
 
 def complete(data: bytes) -> int:
-    """Return how many bytes of `data` belong to pieces that are ended."""
+    """Return how many bytes of `data` belong to complete pieces."""
     return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
 
 
 def clean(piece: bytes) -> tuple[str, str]:
-    """Return (rank, text) of a piece: escape sequences gone, the rank's prefix apart; "" where there is none."""
+    """Return (rank, text) of a piece without escape sequences and rank prefix; rank "" if none."""
     text = piece[:CAP].decode("utf-8", "replace")
     if "\x1b" in text or "\x08" in text or "\x00" in text:
         text = _ANSI.sub("", text)
@@ -265,15 +270,11 @@ def clean(piece: bytes) -> tuple[str, str]:
     return found.group(1) or found.group(2) or found.group(3), text[found.end() :]
 
 
-# Progress bars: tqdm with a loss, and the bar that gives transformers' printed rows their step.
-#
-# tqdm bars that show a loss: Lightning, torchtune, kohya, diffusers, ai-toolkit, and any loop of one's own.
-#
-# transformers' Trainer: a printed dictionary without a step, and the bar that may tell it.
-#
-# Where stdout is not buffered, the first bar drawn after a dictionary stands at its step; where it is
-# buffered, dictionaries come in bursts and only their epoch is sure. Which of the two a log is shows as soon
-# as two dictionaries follow each other.
+# Progress bars: tqdm bars that show a loss (Lightning, torchtune, kohya, diffusers, ai-toolkit,
+# custom loops), and the bar of transformers' Trainer, which gives printed dictionaries their step.
+# If stdout is not buffered, the first bar drawn after a dictionary shows its step. If it is
+# buffered, dictionaries come in bursts and only their epoch is reliable: two dictionaries in a row
+# show that.
 
 
 if TYPE_CHECKING:
@@ -320,12 +321,12 @@ _TUNE = re.compile(rf"^(\d{{1,9}})\|(\d{{1,15}})\|Loss: ({NUM})", re.I)
 _NUMBER = re.compile(NUM, re.I)
 _WORDLESS = re.compile(r"[\W\d_]+")
 MOST_BARS = 8
-"""Titles that are told apart at a time."""
+"""Bar titles tracked at a time."""
 _DROP = ("v_num", "step", "epoch")
 
 
 def bar_at(line: str) -> Optional[Bar]:
-    """Return the last bar in a piece of a console, with the title before it."""
+    """Return the last bar in a piece, with the title before it; None if there is none."""
     if "%|" in line:
         pattern = _BAR
     elif "it [" in line:
@@ -355,9 +356,9 @@ def _count(text: str) -> Optional[float]:
 
 
 def _values(bar: Bar, state: Dict[str, Any]) -> Dict[str, float]:
-    """Return what a training bar shows; {} when it shows no loss."""
+    """Return the values shown in a training bar; {} if it shows no loss."""
     if bar.desc.lower().startswith(("val", "eval")):
-        state.pop("eval", None)  # what the training bar shows next is fresh
+        state.pop("eval", None)  # the next values of the training bar are new
     if _NOT_TRAINING.match(bar.desc) or bar.rate.endswith(_NOT_STEPS):
         return {}
     values = {}
@@ -372,7 +373,7 @@ def _values(bar: Bar, state: Dict[str, Any]) -> Dict[str, float]:
 
 
 def _changed(values: Dict[str, float], state: Dict[str, Any]) -> Dict[str, float]:
-    """Drop the results of an evaluation that a bar repeats until the next one."""
+    """Drop evaluation results that a bar repeats until the next evaluation."""
     last = state.setdefault("eval", {})
     fresh = {}
     for tag, value in values.items():
@@ -386,7 +387,7 @@ def _changed(values: Dict[str, float], state: Dict[str, Any]) -> Dict[str, float
 
 
 def _lightning(line: str, state: Dict[str, Any]) -> List[Row]:
-    """Read a bar that begins anew each epoch: its step counts on over the epochs."""
+    """Read a bar that restarts each epoch; its steps continue across epochs."""
     bar = bar_at(line)
     if bar is None:
         return []
@@ -409,7 +410,7 @@ def _lightning(line: str, state: Dict[str, Any]) -> List[Row]:
 
 
 def _first(epoch: int, counted: bool, lightning: bool, state: Dict[str, Any]) -> int:
-    """Return the number of the first epoch: 0 as Lightning counts, or 1; a log that begins later does not tell."""
+    """Return the number of the first epoch: 0 as in Lightning, or 1 if the log suggests it."""
     known = state.get("first")
     if known is None:
         known = 1 if epoch and not lightning and (counted or epoch == 1) else 0
@@ -418,7 +419,7 @@ def _first(epoch: int, counted: bool, lightning: bool, state: Dict[str, Any]) ->
 
 
 def _tqdm(line: str, state: Dict[str, Any]) -> List[Row]:
-    """Read any other bar; one that begins anew after it was full counts on."""
+    """Read any other bar; if it restarts after it was full, steps continue."""
     bar = bar_at(line)
     if bar is None or _EPOCH.match(bar.desc):
         return []
@@ -439,7 +440,7 @@ def _tqdm(line: str, state: Dict[str, Any]) -> List[Row]:
         del bars[next(iter(bars))]
     bars[stream] = [bar.n, bar.total, base]
     step = base + bar.n
-    # A bar that has begun anew is one of several, and nobody says of how many.
+    # A bar that restarted is one of an unknown number of bars, so the total is unknown.
     whole = bar.total if not base and bar.n <= bar.total < 1e15 else 0.0
     if step < 1e15:
         return [Row(values, int(step), stream=stream, total=whole)]
@@ -470,9 +471,9 @@ _CALLBACK = re.compile(r"callbacks?:\d{1,6} >> \{('[^'{}]{1,100}': [^{}]*)\}")
 
 
 def _read(found: Optional[re.Match[str]]) -> Optional[Row]:
-    """Return the row of a dictionary that is one of scalars: it has an epoch, and a loss or what rewards are judged by.
+    """Return the row of a scalar dictionary: it has an epoch, and a loss or reward.
 
-    PPO of TRL prints no loss of this name.
+    TRL's PPO prints no key that ends with ``loss``.
     """
     if found is None or "'epoch'" not in found.group(1):
         return None
@@ -487,7 +488,7 @@ def _read(found: Optional[re.Match[str]]) -> Optional[Row]:
     if not any(key.endswith("loss") or key.startswith(("reward", "objective/")) for key in values):
         return None
     if values.get("loss") == 0.0 and math.isnan(values.get("grad_norm", 0.0)):
-        values["loss"] = float("nan")  # logging_nan_inf_filter writes 0 for it
+        values["loss"] = float("nan")  # logging_nan_inf_filter writes 0 instead
     return Row(values, epoch=epoch)
 
 
@@ -517,7 +518,7 @@ def _dictionary(row: Row, state: Dict[str, Any]) -> List[Row]:
 
 
 def _advance(n: float, total: float, desc: str, state: Dict[str, Any]) -> List[Row]:
-    """Take a bar; the first without a title is the trainer's, others (evaluation) have another total."""
+    """Apply a bar: the first untitled one is the trainer's; evaluations have other totals."""
     if desc:
         return []
     if state.setdefault("total", total) != total or "row" not in state:
@@ -528,7 +529,7 @@ def _advance(n: float, total: float, desc: str, state: Dict[str, Any]) -> List[R
 
 
 def flush(state: Dict[str, Any]) -> List[Row]:
-    """Give out the dictionary that waits for its bar, without a step."""
+    """Return the dictionary that still waits for its bar, without a step."""
     packed = state.pop("row", None)
     if packed is None:
         return []

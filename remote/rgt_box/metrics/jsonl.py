@@ -1,15 +1,15 @@
 """JSON Lines, and the list of rows in transformers' ``trainer_state.json``.
 
-JSON Lines: our own ``metrics.jsonl``, several frameworks, and anything with a step in every row.
+JSON Lines: our own ``metrics.jsonl``, several frameworks, and any file with a step in every row.
+From source: LLaMA-Factory ``trainer_log.jsonl``, detectron2 ``metrics.json``, verl's file logger,
+torchtune JSONL. Tested: mmengine ``vis_data/*.json``.
 
-Sources read: LLaMA-Factory ``trainer_log.jsonl``, detectron2 ``metrics.json``, verl file logger, torchtune JSONL (by
-their source); mmengine ``vis_data/*.json`` (run).
+``trainer_state.json`` (tested with 5.23) is rewritten at every save, with the complete history.
 
-transformers' ``trainer_state.json`` (run, 5.23): rewritten whole at every save, with the complete history.
-
-The cursor is ``{"version", "start", "offset", "crc", "done"}``: what the file was, where its list of rows began, how
-far it was read, and the checksum between. In a new version the same bytes from the (moved) start of the list mean the
-same rows, so only the later ones are decoded; other bytes mean another course (a resume from an older checkpoint).
+Its cursor is ``{"version", "start", "offset", "crc", "done"}``: the file's version, where its list
+of rows began, how far it was read, and the checksum of the bytes between. If a new version has the
+same bytes from its (moved) start of the list, it has the same rows, and only later ones are
+decoded. Other bytes mean another history: a resume from an older checkpoint.
 """
 
 from __future__ import annotations
@@ -45,20 +45,21 @@ if TYPE_CHECKING:
 decode = json.JSONDecoder(parse_int=whole).decode
 
 LAYOUTS = {
-    # A loop of one's own may write the seconds since its start as the time.
+    # Custom loops may write the seconds since their start as ``time``.
     "rgt": Layout(tuple(dict.fromkeys(("step", *STEP_KEYS))), drop=("time",)),
     "jsonl": Layout(),
     "llamafactory": Layout(("current_steps",)),
-    # A validation row has no iter, and its step is its epoch; it comes after the last iteration of that epoch.
+    # A validation row has no iter, and its step is its epoch; it follows the last iteration of that
+    # epoch.
     "mmengine": Layout(("iter",), carry=True, drop=("step",), once=("time", "data_time")),
     "detectron2": Layout(("iteration",)),
     "verl": Layout(("step",), null_is_nan=True),
 }
-"""Source → how its rows are read."""
+"""Source → layout of its rows."""
 
 
 class JsonLines(Lines):
-    """One row a line. `source` is a key of `LAYOUTS`."""
+    """A file with one row per line. `source` is a key of `LAYOUTS`."""
 
     reads_several = True
 
@@ -90,7 +91,10 @@ class JsonLines(Lines):
 
 
 class RunMetrics(JsonLines):
-    """The ``metrics.jsonl`` of a run, which is sent row by row: a read ends after `limit` rows, and before a resume."""
+    """A run's ``metrics.jsonl``, sent row by row.
+
+    A read ends after `limit` rows, and before a resume.
+    """
 
     reads_several = False
     budget = WINDOW
@@ -107,7 +111,7 @@ class RunMetrics(JsonLines):
         kind = row.get("event") if row is not None else None
         if row is None or not isinstance(kind, str):
             if batch.wait is not None:
-                batch.wait = {"what": ""}  # a point: the training has gone on
+                batch.wait = {"what": ""}  # a point: training has continued
             super()._line(raw, offset, state, batch)
             return
         step = position(row.get("step"))
@@ -126,7 +130,7 @@ class RunMetrics(JsonLines):
 
 
 def read_last_wait(path: str) -> dict[str, Any] | None:
-    """Return what the trainer waits for now, by the end of its ``metrics.jsonl``; None = nothing, or unknown."""
+    """Return what the trainer waits for, from the end of its ``metrics.jsonl``; or None."""
     try:
         descriptor = open_regular(path)
     except OSError:
@@ -138,12 +142,12 @@ def read_last_wait(path: str) -> dict[str, Any] | None:
     except OSError:
         return None
     found: dict[str, Any] | None = None
-    for raw in lines:  # the first may be cut off, the last half written: neither decodes
+    for raw in lines:  # the first line may be cut off and the last incomplete: neither decodes
         row = decode_row(raw)
         if row is None:
             continue
         if not isinstance(row.get("event"), str):
-            found = None  # a point: the training has gone on
+            found = None  # a point: training has continued
             continue
         waits = read_wait(row, position(row.get("step")) or 0.0, clock(row.get("time")))
         if waits is not None:
@@ -152,7 +156,7 @@ def read_last_wait(path: str) -> dict[str, Any] | None:
 
 
 def decode_row(raw: bytes) -> dict[str, Any] | None:
-    """Decode a JSON object, NaN and Infinity included; None for anything else, however broken."""
+    """Decode a JSON object, including NaN and Infinity; None for anything else."""
     try:
         row = decode(raw.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -169,10 +173,10 @@ _decode = json.JSONDecoder(parse_int=whole).raw_decode
 
 
 class JsonRows:
-    """Iterates over a list in a file.
+    """Iterates over the objects of a list in a file.
 
     Attributes:
-        at: Place in the file behind the last row.
+        at: File offset after the last row.
     """
 
     def __init__(self, window: Window, at: int) -> None:
@@ -181,11 +185,13 @@ class JsonRows:
         self._base, self._text = at, ""
 
     def next(self) -> dict[str, Any] | None:
-        """Return the next object; None at the end of the list. Keys are as in Latin-1: see `ascii_keys`.
+        """Return the next object; None at the end of the list. Keys are decoded as Latin-1.
+
+        `ascii_keys` corrects the keys.
 
         Raises:
             EOFError: when the file ends before the list does.
-            ValueError: when what follows is no object.
+            ValueError: when the next value is not an object.
         """
         length = CHUNK
         at = self.at
@@ -218,14 +224,14 @@ class JsonRows:
 
 
 def ascii_keys(row: dict[str, Any]) -> dict[str, Any]:
-    """Return `row` with keys that were UTF-8 put right."""
+    """Return `row` with keys that were UTF-8 corrected."""
     if all(key.isascii() for key in row):
         return row
     return {utf8(key): value for key, value in row.items()}
 
 
 def utf8(text: str) -> str:
-    """Return what was decoded as Latin-1 and meant as UTF-8."""
+    """Return text that was decoded as Latin-1, decoded as UTF-8 instead."""
     try:
         return text.encode("latin-1").decode("utf-8")
     except UnicodeError:
@@ -237,13 +243,14 @@ MAX_BYTES = 1 << 30
 KEY = b'"log_history"'
 PART = 1 << 20
 TAIL = 64 << 10
-"""Bytes behind the history in which its plan is looked for: the keys are sorted, and the long ones stand before."""
+"""Bytes after the history that are searched for `max_steps`: keys are sorted, and the long ones
+come before it."""
 _STEP = re.compile(rb'"global_step": {0,4}(\d{1,15})\b')
 _TOTAL = re.compile(rb'"max_steps": {0,4}(\d{1,15})\b')
 
 
 class TrainerState(Reader):
-    """One ``trainer_state.json``. Of several checkpoints' the one written last has everything."""
+    """One ``trainer_state.json``. Of several checkpoints, the newest has the complete history."""
 
     source = "hf_trainer"
 
@@ -286,13 +293,13 @@ class TrainerState(Reader):
                 row = history.next()
             planned(window, state, history.at, batch)
         except EOFError:
-            pass  # it is being written: the next version has the rest
+            pass  # the file is being written: the next version has the rest
         except ValueError as error:
             batch.problem(history.at, f"log_history: {error}")
 
 
 def planned(window: Window, state: dict[str, Any], at: int, batch: Batch) -> None:
-    """Add how many steps the run will have, where the file says it behind its history, which ends at `at`."""
+    """Add the planned number of steps, if the file has it after its history, which ends at `at`."""
     step = _STEP.search(window.at(0, min(PART, state["start"])))
     total = _TOTAL.search(window.at(at, TAIL))
     if step is None or total is None or int(total.group(1)) in (0, state.get("total")):
@@ -302,7 +309,7 @@ def planned(window: Window, state: dict[str, Any], at: int, batch: Batch) -> Non
 
 
 def renewed(window: Window, state: dict[str, Any], batch: Batch) -> dict[str, Any]:
-    """Return where to resume in a new version of the file; without ``done`` when it is not complete yet."""
+    """Return where to resume in a new version of the file; without ``done`` if it is incomplete."""
     start = opening(window)
     if start is None or not window.at(max(0, window.size - 64), 64).rstrip().endswith(b"}"):
         return {}
@@ -320,7 +327,7 @@ def renewed(window: Window, state: dict[str, Any], batch: Batch) -> dict[str, An
 
 
 def opening(window: Window) -> int | None:
-    """Return the place behind the bracket that opens the history; None when it is not there."""
+    """Return the offset after the bracket that opens the history; None if not found."""
     data = window.at(0, PART)
     at = data.find(KEY)
     if at < 0:
@@ -332,7 +339,7 @@ def opening(window: Window) -> int | None:
 
 
 def closes(window: Window, at: int) -> bool:
-    """Tell whether the list that begins at `at` is there to its end."""
+    """Return whether the list that begins at `at` is complete."""
     history = JsonRows(window, at)
     try:
         while history.next() is not None:
@@ -343,7 +350,7 @@ def closes(window: Window, at: int) -> bool:
 
 
 def checksum(window: Window, at: int, end: int, crc: int = 0) -> int:
-    """Return the checksum of a part of the file, going on from `crc`."""
+    """Return the checksum of a part of the file, continuing from `crc`."""
     while at < end:
         data = window.at(at, min(PART, end - at))
         if not data:
@@ -353,21 +360,21 @@ def checksum(window: Window, at: int, end: int, crc: int = 0) -> int:
     return crc
 
 
-# The events that our trainer writes into ``metrics.jsonl``: what a client is sent of each, and which ones are
-# waits.
-#
-# `tests/unit/box/test_trainer_events.py` compares this table with the trainer's own code.
+# Events that our trainer writes into ``metrics.jsonl``: how each is reported to a client, and which
+# ones are waits. `tests/unit/box/test_trainer_events.py` compares this table with the trainer's own
+# code.
 
 
 if TYPE_CHECKING:
 
     class EventKind(NamedTuple):
-        """One kind of event."""
+        """How to handle one kind of event."""
 
         level: "str | None"
-        """Of the ``event`` frame; None = there is none, because another frame says the same."""
+        """Level of the ``event`` frame; None if no frame is sent, because another frame reports
+        it."""
         waits_for: str = ""
-        """``disk`` or ``mirror``: the training stands still from here on, with its work in memory."""
+        """``disk`` or ``mirror``: training is paused from here on, with its work in memory."""
         ends_wait: bool = False
 else:
     from collections import namedtuple
@@ -375,15 +382,15 @@ else:
     EventKind = namedtuple("Kind", "level waits_for ends_wait", defaults=("", False))
 
 EVENTS = {
-    "start": EventKind(None, ends_wait=True),  # the scalars have its total_steps
-    "resume": EventKind(None, ends_wait=True),  # so they have the resumes
-    "checkpoint": EventKind(None, ends_wait=True),  # a ckpt frame lists it
+    "start": EventKind(None, ends_wait=True),  # the scalars include its total_steps
+    "resume": EventKind(None, ends_wait=True),  # the scalars include resumes
+    "checkpoint": EventKind(None, ends_wait=True),  # reported by a ckpt frame
     "checkpoint-failed": EventKind("error"),
     "checkpoint-recovered": EventKind("info", ends_wait=True),
     "hold": EventKind("error", waits_for="disk"),
     "mirror-wait": EventKind("error", waits_for="mirror"),
     "given-up": EventKind("error", ends_wait=True),
-    "mirrored": EventKind(None),  # one for each checkpoint
+    "mirrored": EventKind(None),  # one per checkpoint
     "mirror-failed": EventKind("warn"),
     "nonfinite": EventKind("warn"),
     "spike": EventKind("warn"),
@@ -393,17 +400,20 @@ EVENTS = {
     "done": EventKind("info", ends_wait=True),
 }
 MOST_EVENT_TEXT = 2000
-"""Characters of an event."""
+"""Maximum characters of an event."""
 
 
 def describe_event(row: dict[str, Any], step: float) -> str:
-    """Return an event of a run in words."""
+    """Return a text that describes an event of a run."""
     text = _WORDS.get(row["event"], _failure)(row)
     return ("step %d" % step + (": " + text if text else ""))[:MOST_EVENT_TEXT]
 
 
 def read_wait(row: dict[str, Any], step: float, at: float | None) -> dict[str, Any] | None:
-    """Return what an event says of a wait, for a ``scalar`` frame; ``{"what": ""}`` = it is over, None = nothing."""
+    """Return the wait that an event begins or ends, for a ``scalar`` frame.
+
+    ``{"what": ""}`` means that a wait is over, and None that the event changes nothing.
+    """
     kind = EVENTS.get(row["event"])
     if kind is None or not (kind.waits_for or kind.ends_wait):
         return None

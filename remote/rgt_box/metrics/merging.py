@@ -1,12 +1,11 @@
-"""Merges the points of a run's sources into one curve per metric.
+"""Merges the points of a run's sources into one curve per metric. Pure.
 
-A step that goes back is a resume: the curve goes on from there, and what it overtakes is hidden.
+A step that goes back is a resume: the curve continues from there, and later old points are hidden.
 
-Many sources of one run → one curve per metric. Pure.
-
-One source wins each metric, by preference; a less preferred one only fills in what lies before the winner's first
-point, and only over the same axis. Sources of the same preference follow each other in the order in which they are
-given (a resume writes a new file): each begins a segment, and hides what it overtakes.
+For each metric one source wins, by preference. A less preferred source only adds points before the
+winner's first point, and only over the same x axis. Sources of equal preference follow each other
+in the given order (a resume writes a new file): each begins a segment and hides the points it
+overtakes.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ if TYPE_CHECKING:
     Key = tuple[str, str, str]
 
     class Offer(NamedTuple):
-        """What one source has."""
+        """The series of one source."""
 
         path: str
         kind: str
         run: str
         rank: int
-        """Preference, 0 is best."""
+        """Preference; 0 is best."""
         series: Mapping[Key, Series]
         directory: str = ""
         """Base name of the directory of its files."""
 
     class Part(NamedTuple):
-        """A stretch of a curve, all from one source."""
+        """A stretch of a curve from a single source."""
 
         path: str
         kind: str
@@ -53,19 +52,19 @@ else:
     Part = namedtuple("Part", "path kind tag xs ys ats breaks")
 
 MAX_SERIES = 5000
-"""Series of one file; a file that names more is not about metrics."""
+"""Maximum series per file; a file with more is not a metrics file."""
 MAX_STARTS = 1000
-"""Restarts of one file that are looked at; behind them only a step that goes back begins a segment."""
+"""Restarts applied per file; after that, only a step that goes back begins a segment."""
 
 
 class Series:
-    """The visible points of one tag over one axis, in order of x.
+    """The visible points of one tag over one axis, ordered by x.
 
     Attributes:
         xs: Increasing.
-        ys: The values beside them.
-        ats: Wall times, or None.
-        breaks: x where a later segment begins, of those that are not overtaken themselves.
+        ys: The value at each x.
+        ats: The wall time at each x, or None.
+        breaks: Each x at which a later segment begins, without overtaken segments.
         segment: Index of the current segment.
     """
 
@@ -80,7 +79,7 @@ class Series:
         self._restart = False
 
     def add(self, x: float, y: float, at: float | None) -> None:
-        """Take the next point. The same x replaces the point; a smaller one begins a segment."""
+        """Add a point. An equal x replaces the last point; a smaller x begins a segment."""
         xs = self.xs
         if xs and x <= xs[-1]:
             if x == xs[-1] and not self._restart:
@@ -107,19 +106,19 @@ class Series:
 
 
 class Unwanted(Series):
-    """A series of which the name counts, and no point is kept."""
+    """A series whose name counts, but whose points are not kept."""
 
     __slots__ = ()
 
     def add(self, x: float, y: float, at: float | None) -> None:
-        """Leave it out."""
+        """Ignore the point."""
 
 
 class Store:
-    """All series of one file, kept up to date batch by batch. Keyed by ``(group, tag, x_kind)``.
+    """All series of one file, updated batch by batch. Keyed by ``(group, tag, x_kind)``.
 
     Args:
-        wanted: Tells by its tag whether the points of a series are kept; None = of all.
+        wanted: Returns whether to keep the points of a tag; None to keep all.
     """
 
     def __init__(self, wanted: Callable[[str], bool] | None = None) -> None:
@@ -127,10 +126,10 @@ class Store:
         self._starts = 0
         self.series: dict[tuple[str, str, str], Series] = {}
         self.dropped = 0
-        """Points of series beyond `MAX_SERIES`."""
+        """Number of points dropped because of `MAX_SERIES`."""
 
     def take(self, batch: Batch) -> None:
-        """Apply one batch: reset, restarts and points, in this order of the file."""
+        """Apply one batch: reset, restarts and points, in file order."""
         if batch.reset:
             self.series.clear()
             self._starts = 0
@@ -168,10 +167,10 @@ class Store:
 def read_all(
     reader: Reader, limit: int = POINTS, rounds: int = 10000
 ) -> tuple[Store, list[Problem]]:
-    """Read a file to its present end.
+    """Read a file to its current end.
 
     Returns:
-        Its series, and the first problems.
+        Its series, and the first 20 problems.
     """
     store, cursor = Store(), None
     problems: list[Problem] = []
@@ -186,15 +185,15 @@ def read_all(
 
 
 AXES = (STEP, SAMPLES, EPOCH)
-"""Axes by preference, where one source has a metric over several."""
+"""Axes by preference, for a source that has a metric over several."""
 
 
 class Curve:
     """One metric of one run.
 
     Attributes:
-        x_kind: step, epoch or samples; of all points.
-        parts: Stretches in order of x; they do not overlap.
+        x_kind: ``step``, ``epoch`` or ``samples``; the same for all points.
+        parts: Stretches ordered by x, without overlap.
     """
 
     __slots__ = ("parts", "x_kind")
@@ -204,15 +203,15 @@ class Curve:
 
     @property
     def source(self) -> Part:
-        """The stretch that is still growing: the winner's."""
+        """The stretch that is still growing, from the winning source."""
         return self.parts[-1]
 
     def points(self) -> list[tuple[float, float, float | None]]:
-        """Return (x, y, wall time) of every point, x increasing."""
+        """Return (x, y, wall time) of every point, with increasing x."""
         return [point for part in self.parts for point in zip(part.xs, part.ys, part.ats)]
 
     def columns(self) -> tuple[list[float], list[float], list[float | None]]:
-        """Return the same as three lists of its own."""
+        """Return the same as three new lists."""
         xs: list[float] = []
         ys: list[float] = []
         ats: list[float | None] = []
@@ -223,7 +222,7 @@ class Curve:
         return xs, ys, ats
 
     def breaks(self) -> list[float]:
-        """Return every x at which a segment begins, except for the first point."""
+        """Return each x at which a segment begins, except for the first point."""
         found = {x for part in self.parts for x in part.breaks}
         found.update(part.xs[0] for part in self.parts[1:])
         found.discard(self.parts[0].xs[0])
@@ -234,7 +233,7 @@ def merge(offers: Sequence[Offer]) -> dict[tuple[str, str], Curve]:
     """Return (run, metric) → curve.
 
     Args:
-        offers: Every source, those of one preference in the order in which they were begun.
+        offers: All sources; those of equal preference in order of creation.
     """
     stacks: dict[tuple[str, str], list[tuple[int, str, Part]]] = {}
     for offer in offers:
@@ -269,7 +268,7 @@ def _metrics(offer: Offer, group: str) -> dict[str, tuple[str, Part]]:
 
 
 def _stack(stack: list[tuple[int, str, Part]], ratio: float | None) -> Curve | None:
-    """Lay the sources of one metric over each other, the best last."""
+    """Combine the sources of one metric; the most preferred covers the end of the curve."""
     if ratio:
         stack = [_by_step(each, ratio) for each in stack]
     best = min(rank for rank, _, _ in stack)
@@ -287,7 +286,7 @@ def _stack(stack: list[tuple[int, str, Part]], ratio: float | None) -> Curve | N
 
 
 def _cut(parts: list[Part], x: float) -> list[Part]:
-    """Return `parts` without what stands at `x` or later."""
+    """Return `parts` without the points at `x` or later."""
     kept = []
     for part in parts:
         keep = bisect_left(part.xs, x)
@@ -302,7 +301,7 @@ def _cut(parts: list[Part], x: float) -> list[Part]:
 
 
 def _ratios(offers: Sequence[Offer]) -> dict[str, float]:
-    """Return run → steps per epoch, where a ``trainer_state.json`` says it: transformers' console has only epochs."""
+    """Return run → steps per epoch from ``trainer_state.json``: HF's console prints only epochs."""
     found: dict[str, float] = {}
     for offer in offers:
         series = offer.series.get(("", "epoch", "step")) if offer.kind == "hf_trainer" else None
@@ -312,7 +311,7 @@ def _ratios(offers: Sequence[Offer]) -> dict[str, float]:
 
 
 def _by_step(each: tuple[int, str, Part], ratio: float) -> tuple[int, str, Part]:
-    """Put points of transformers' console that stand at an epoch at their step."""
+    """Convert points of transformers' console output from epochs to steps."""
     rank, kind, part = each
     if kind != "epoch" or part.kind not in ("console:hf", "console:llamafactory"):
         return each
@@ -332,13 +331,13 @@ def _by_step(each: tuple[int, str, Part], ratio: float) -> tuple[int, str, Part]
 
 
 class News:
-    """What of a curve its reader does not have yet.
+    """The part of a curve that its reader does not have yet.
 
     Attributes:
-        keep: How many of the points that were sent stay; the later ones are overtaken.
-        points: What comes after them.
-        resumes: True when a segment begins at the first of `points` (a restart, another source); False when points
-            are only appended, or the last one was corrected.
+        keep: Number of sent points that remain valid; the later ones are overtaken.
+        points: The points after them.
+        resumes: True if a segment begins at the first of `points` (a restart or another source);
+            False if points were only appended or the last one corrected.
     """
 
     __slots__ = ("keep", "points", "resumes")

@@ -1,8 +1,9 @@
-"""Maps tags to the few metrics that every screen knows.
+"""Maps tags to the few metrics that every screen shows.
 
-The names were collected from frameworks run or read in source (transformers 5, lightning 2.6, tensorboard 2.21,
-wandb 0.31, mlflow 3, ultralytics 8.4, keras 3, mmengine, detectron2, Megatron-LM, torchtitan, torchtune, verl, kohya);
-``Loss/train`` and ``Loss/test`` are those of PyTorch's own guide to SummaryWriter.
+The names come from frameworks that were run or read in source (transformers 5, lightning 2.6,
+tensorboard 2.21, wandb 0.31, mlflow 3, ultralytics 8.4, keras 3, mmengine, detectron2, Megatron-LM,
+torchtitan, torchtune, verl, kohya). ``Loss/train`` and ``Loss/test`` come from PyTorch's own guide
+to SummaryWriter.
 """
 
 from __future__ import annotations
@@ -97,10 +98,11 @@ NAMES = {
     "epoch": ("epoch", "train/epoch"),
     "total_steps": (TOTAL,),
 }
-"""Lower-case names by preference; ``*`` stands for anything."""
+"""Lower-case names by preference; ``*`` matches anything."""
 
 NEVER = ("*loss?scale*", "* vs samples", "system/*")
-"""What looks like a metric and is none: the scaler's factor, and Megatron's copies over another axis."""
+"""Tags that look like metrics but are not: the loss scaler's factor, and Megatron's copies over
+another axis."""
 
 STEP_KEYS = (
     "train/global_step",
@@ -113,25 +115,25 @@ STEP_KEYS = (
     "step",
     "_step",
 )
-"""Keys of a row that say its step, the surest first."""
+"""Keys that hold a row's step, most reliable first."""
 
 FIGURE = re.compile(
     r"(?:^|[/_. -])(?:reward|rewards|rew|return|returns|scores?|kl|ppo_kl|approx_?kl|advantages?|entropy|clip_?frac"
     r"|margins|accuracies|response_length|completion_length|mean_length)(?=$|[/_. -])"
 )
-"""What reinforcement learning and preferences are judged by (TRL, verl, OpenRLHF, stable-baselines3): it keeps its own
-name. ``return`` is what an episode returns."""
+"""Measures of reinforcement learning and preference training (TRL, verl, OpenRLHF,
+stable-baselines3). They keep their own names. ``return`` is the return of an episode."""
 MOST_FIGURES = 48
-"""Of one run; TRL has three for each reward function."""
+"""Maximum per run; TRL has three for each reward function."""
 _BEFORE = re.compile(r"^(?:train/)+")
-"""What experiment trackers put before the names of transformers."""
+"""Prefix that experiment trackers add to transformers' names."""
 
 EVALUATION = ("val", "eval", "test", "dev")
-"""How the names of evaluation metrics begin."""
+"""Prefixes of evaluation metrics."""
 
 
 def rank(tag: str, metric: str) -> int | None:
-    """Return how well `tag` names `metric` (0 is best); None when it does not."""
+    """Return how well `tag` matches `metric` (0 is best); None if it does not."""
     name = tag.strip().lower()
     if any(fnmatchcase(name, pattern) for pattern in NEVER):
         return None
@@ -144,7 +146,7 @@ def rank(tag: str, metric: str) -> int | None:
 
 
 def may_be_one(tag: str) -> bool:
-    """Tell whether `tag` may name a metric, whatever other tags there are."""
+    """Return whether `tag` may be a metric, whatever other tags there are."""
     return (
         "loss" in tag.lower()
         or figure(tag) is not None
@@ -153,7 +155,7 @@ def may_be_one(tag: str) -> bool:
 
 
 def figure(tag: str) -> str | None:
-    """Return the name under which `tag` is shown in addition to the metrics; None where it is not shown."""
+    """Return the name under which `tag` is shown next to the metrics; None if it is not shown."""
     name = tag.strip()
     if len(name) <= 200 and FIGURE.search(name.lower()):
         return _BEFORE.sub("", name)
@@ -161,11 +163,11 @@ def figure(tag: str) -> str | None:
 
 
 class Naming:
-    """The metrics that the tags of one file (or directory) are.
+    """Maps the tags of one file (or directory) to metrics.
 
     Args:
-        tags: All of them; they tell twins and summaries apart.
-        directory: Base name of the directory of the file (Keras: ``train`` and ``validation``).
+        tags: All tags; needed to detect per-epoch twins and run summaries.
+        directory: Base name of the file's directory (Keras: ``train`` and ``validation``).
     """
 
     def __init__(self, tags: Iterable[str] = (), directory: str = "") -> None:
@@ -174,7 +176,7 @@ class Naming:
         self._sounds: dict[bool, str | None] | None = None
 
     def metric(self, tag: str) -> str | None:
-        """Return the metric that `tag` is, or None."""
+        """Return the metric of `tag`, or None."""
         name = tag.strip().lower()
         if self._directory == "validation" and name == "epoch_loss":
             return "eval_loss"
@@ -188,7 +190,7 @@ class Naming:
         return self._by_its_sound(name)
 
     def _is_twin(self, name: str) -> bool:
-        """Tell whether `name` is the per-epoch mean of a metric that also exists per step."""
+        """Return whether `name` is the per-epoch mean of a metric that also exists per step."""
         tags = self._tags
         if name.endswith("_epoch"):
             base = name[: -len("_epoch")]
@@ -199,7 +201,10 @@ class Naming:
         return False
 
     def _by_its_sound(self, name: str) -> str | None:
-        """Name the one loss of a file whose author chose the names (Lightning: ``x``, ``x_step``, ``x_epoch``)."""
+        """Return the metric of a file's only loss-like tag.
+
+        Lightning users choose the name ``x``, and files hold ``x``, ``x_step`` and ``x_epoch``.
+        """
         if "loss" not in name:
             return None
         if self._sounds is None:
@@ -210,7 +215,7 @@ class Naming:
         return None
 
     def _only_loss(self, evaluated: bool) -> str | None:
-        """Return the only name that sounds like the loss; None when there are several, or a well-known one."""
+        """Return the only loss-like tag; None if there are several, or a well-known one exists."""
         metric = "eval_loss" if evaluated else "loss"
         if any(rank(tag, metric) is not None for tag in self._tags):
             return None
@@ -229,7 +234,7 @@ class Naming:
 
 
 def choose(tags: Iterable[str], directory: str = "") -> dict[str, str]:
-    """Return metric → the one tag that shows it best; a `figure` is a metric under its own name."""
+    """Return metric → its best tag; a `figure` is a metric under its own name."""
     every = list(tags)
     naming = Naming(every, directory)
     found: dict[str, tuple[int, str]] = {}

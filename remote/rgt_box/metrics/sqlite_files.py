@@ -1,19 +1,19 @@
-"""SQLite files of other programs: how they are opened, and what their readers share.
+"""Reads SQLite files of other programs without leaving files and without blocking the writer.
 
-SQLite files of other programs, read without leaving anything behind and without holding their writer up.
+Opening a database in WAL mode creates ``-wal`` and ``-shm`` files, even read-only, and the last
+process to close it may leave them (seen with trackio 0.43). So the method depends on the files
+next to it:
 
-Opening a database in WAL mode creates ``-wal`` and ``-shm`` files, even read-only, and whoever closes last may leave
-them (seen with trackio 0.43). So, by what lies beside the file:
-
-- rollback journal mode, no journal: opened read-only; SQLite creates nothing then.
-- WAL mode without a log: nobody is writing; opened as immutable, and refused if it changed meanwhile.
+- rollback journal mode, no journal: opened read-only; SQLite then creates no files.
+- WAL mode without a log: there is no writer; opened as immutable, and refused if it changed.
 - a log or a journal: copied to a private directory together with it, and read there.
 
-What the readers of databases have in common: a row number as the cursor, and nothing to read when nothing changed.
+`Database` is the base of the readers: its cursor is a row ID, and an unchanged file is not read
+again.
 
-They are used in a child process alone, see `sqlite_child`.
+Everything here runs only in a child process, see `sqlite_child`.
 
-A cursor is ``{"inode", "id", "version", "done"}`` and what the format adds.
+A cursor is ``{"inode", "id", "version", "done"}`` plus the fields of the format.
 """
 
 from __future__ import annotations
@@ -35,37 +35,38 @@ if TYPE_CHECKING:
 
 MAGIC = b"SQLite format 3\x00"
 MAX_COPY = 256 << 20
-"""A larger database is read when its writer has put its log away."""
+"""A larger database is read only once its writer has removed the log."""
 REST = 20.0
-"""After a copy, this many times its duration passes before the next one: at most 5% of the time."""
+"""After a copy, wait this many times its duration before the next one: at most 5% of the time."""
 LONGEST = 64 << 10
-"""Characters of one statement of a schema that are looked at."""
+"""Characters of one schema statement that are inspected."""
 FRESH = 2.0
-"""Seconds for which the time of a file does not tell two changes apart (clocks of file systems tick coarsely)."""
+"""Seconds within which mtimes do not distinguish two changes, because file system clocks are
+coarse."""
 STEPS = 20000
-"""Thousands of SQLite instructions that one reading may take, whatever the schema does."""
+"""Limit of one read in thousands of SQLite instructions, as a schema can make queries expensive."""
 LENGTH = 64 << 20
-"""Bytes of the longest text that SQLite may make, where Python can tell it so (3.11)."""
+"""Maximum bytes of a text that SQLite may create, if Python can set the limit (3.11)."""
 FUNCTIONS = ("count", "length", "like", "max")
 """SQL functions that our own statements use."""
 SELECT, READ, FUNCTION = 21, 20, 31
-"""Action codes of SQLite's authorizer (sqlite3.h); Python 3.8 lacks the name of the last."""
+"""Action codes of SQLite's authorizer (sqlite3.h); Python 3.8 has no name for the last."""
 
 
 class BusyError(Exception):
-    """The database cannot be read now without disturbing it: next time."""
+    """The database cannot be read now without disturbing its writer: retry at the next read."""
 
 
 class Snapshot:
-    """A consistent view of one database; use it as a context manager.
+    """A consistent view of one database, as a context manager.
 
     Args:
         path: The database.
-        rested: Whether a copy may be made now.
+        rested: Returns whether a copy may be made now.
 
     Raises:
         OSError: when the file cannot be read.
-        ValueError: when it is no database, or too large to copy.
+        ValueError: when it is not a database, or too large to copy.
         BusyError: when it is being written right now.
     """
 
@@ -90,10 +91,10 @@ class Snapshot:
         self._remove()
 
     def check(self) -> None:
-        """Make sure that what was read is one state of the database.
+        """Check that everything read belongs to one state of the database.
 
         Raises:
-            BusyError: when a writer came meanwhile.
+            BusyError: when it was written meanwhile.
         """
         if self._immutable and version(self._path) != self.before:
             raise BusyError
@@ -129,7 +130,7 @@ class Snapshot:
                     self.copy_seconds = time.monotonic() - began
                     return connect(copy, "mode=rw")
         except FileNotFoundError:
-            pass  # the log was put away right now
+            pass  # the log was removed just now
         except BaseException:
             self._remove()
             raise
@@ -144,7 +145,7 @@ class Snapshot:
 
 
 def connect(path: str, options: str) -> sqlite3.Connection:
-    """Open a database by URI; reading is all it can do, and not for long."""
+    """Open a database by URI, restricted to short reads."""
     import sqlite3
     from urllib.parse import quote
 
@@ -166,14 +167,14 @@ def connect(path: str, options: str) -> sqlite3.Connection:
 
 
 def authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    """Tell SQLite what a statement may do: read columns, by the few functions that ours use; 0 = yes, 1 = no."""
+    """Allow reading columns and the few functions our statements use: 0 allows, 1 denies."""
     if action in (SELECT, READ) or (action == FUNCTION and second in FUNCTIONS):
         return 0
     return 1
 
 
 def schema(path: str) -> str:
-    """Return the statements that made the tables of a database; "" where it cannot be read."""
+    """Return the CREATE TABLE statements of a database; "" if it cannot be read."""
     import sqlite3
 
     try:
@@ -187,7 +188,7 @@ def schema(path: str) -> str:
 
 
 def is_unchanged(path: str, cursor: Any) -> bool:
-    """Tell whether a database is what it was when it was read to its end."""
+    """Return whether a database is unchanged since it was read to its end."""
     return bool(cursor and cursor.get("done") and cursor.get("version") == version(path))
 
 
@@ -195,7 +196,7 @@ def copy_file(source: str, target: str) -> None:
     """Copy a regular file.
 
     Raises:
-        OSError: when it is none, or cannot be copied.
+        OSError: when it is not a regular file, or cannot be copied.
     """
     import shutil
 
@@ -204,7 +205,7 @@ def copy_file(source: str, target: str) -> None:
 
 
 def settled(path: str) -> bool:
-    """Tell whether the last change is old enough that a later one must have another time."""
+    """Return whether the last change is old enough that another one would get another mtime."""
     newest = 0.0
     for each in (path, path + "-wal", path + "-journal"):
         try:
@@ -215,7 +216,7 @@ def settled(path: str) -> bool:
 
 
 def version(path: str) -> list[int]:
-    """Return what changes whenever the database or its log does.
+    """Return a value that changes whenever the database or its log changes.
 
     Raises:
         OSError: when there is no database.
@@ -232,11 +233,11 @@ def version(path: str) -> list[int]:
 
 
 def generation(path: str, beside: str) -> tuple[int, int, bytes, bytes]:
-    """Return what must stay the same while a database and its log or journal are copied.
+    """Return values that must stay equal while a database and its log or journal are copied.
 
-    A write-ahead log keeps everything that goes from it into the database until it begins anew with other salts, so
-    its header is enough. A journal undoes what it was written for, so the database must not commit meanwhile: its
-    change counter and time tell that.
+    A write-ahead log keeps all pages that it moves into the database until it restarts with other
+    salts, so its header is enough. A journal is only valid for the transaction it was written for,
+    so the database must not commit meanwhile: its change counter and mtime show that.
     """
     with open(open_regular(beside), "rb") as file:
         head = file.read(32)
@@ -248,7 +249,7 @@ def generation(path: str, beside: str) -> tuple[int, int, bytes, bytes]:
 
 
 MAX_JSON = 1 << 20
-"""Longest row of metrics in a database."""
+"""Maximum bytes of a row of metrics."""
 
 
 class Database(Reader):
@@ -305,17 +306,17 @@ class Database(Reader):
                 batch.points, batch.reset, batch.more = [], True, False
 
     def _anew(self, upgrade: Upgrade, state: dict[str, Any]) -> None:
-        """Prepare for reading everything again along another axis."""
+        """Reset the state, to read everything again along another axis."""
         state.clear()
         state["id"] = 0
 
     def _goes_on(self, db: sqlite3.Connection, state: dict[str, Any]) -> bool:
-        """Tell whether the rows up to the cursor are still there."""
+        """Return whether the rows up to the cursor still exist."""
         (last,) = db.execute("SELECT max(rowid) FROM metrics").fetchone()
         return bool((last or 0) >= state.get("id", 0))
 
     def _query(
         self, db: sqlite3.Connection, state: dict[str, Any], batch: Batch, limit: int
     ) -> None:
-        """Read rows behind ``state["id"]``, move it, set ``batch.more``."""
+        """Read rows after ``state["id"]``, advance it, and set ``batch.more``."""
         raise NotImplementedError

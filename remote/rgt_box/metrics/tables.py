@@ -1,12 +1,13 @@
-"""Text tables: CSV with a header, and torchtune's log.
+"""Text tables: CSV files with a header, and torchtune's log.
 
-CSV tables with a header: Lightning, Fabric, Ultralytics, Keras, DeepSpeed, and anything with a step or epoch.
+CSV dialects: Lightning, Fabric, Ultralytics, Keras, DeepSpeed, and any file with a step or epoch.
 
-Run: lightning 2.6.6 (sparse rows; a new metric rewrites the file under another header), ultralytics 8.4 (older
-versions pad names and cells with blanks), keras 3.15. Read in source: DeepSpeed's csv_monitor (repeats its header
-at every restart; its step counts samples).
+Tested with lightning 2.6.6 (sparse rows; a new metric rewrites the file with another header),
+ultralytics 8.4 (older versions pad names and cells with blanks) and keras 3.15. Written from
+source: DeepSpeed's csv_monitor (repeats its header at every restart; its step counts samples).
 
-torchtune's ``log_<unix>.txt``: ``Step 1 | loss:2.34 lr:2e-05`` (read in source).
+torchtune's ``log_<unix>.txt`` has lines such as ``Step 1 | loss:2.34 lr:2e-05`` (written from
+source).
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ LAYOUTS = {
     "keras": Layout(()),
     "deepspeed": Layout(("step",)),
 }
-"""Source → how its rows are read; no step keys: one row an epoch."""
+"""Source → layout of its rows; without step keys, each row is one epoch."""
 
 SUMS = {"ultralytics": (("train/loss", "train/"), ("val/loss", "val/"))}
-"""Source → totals that it does not write: name, and how the names begin of the losses to add up."""
+"""Source → totals that it does not write: (name, prefix of the losses to add up)."""
 
 DELIMITERS = ",\t;"
 
 
 class Table(Lines):
-    """One row a line. `source` is a key of `LAYOUTS`."""
+    """A table with one row per line. `source` is a key of `LAYOUTS`."""
 
     reads_several = True
 
@@ -83,7 +84,7 @@ class Table(Lines):
 
 
 def cells(text: str, delimiter: str) -> list[str]:
-    """Split one line of a table."""
+    """Split one line of a table into cells."""
     if '"' not in text:
         return text.split(delimiter)
     import csv
@@ -95,7 +96,7 @@ def cells(text: str, delimiter: str) -> list[str]:
 
 
 def add_sum(row: dict[str, Any], name: str, prefix: str) -> None:
-    """Put the sum of all ``<prefix>*_loss`` into `row` unless it has `name` already."""
+    """Add the sum of all ``<prefix>*_loss`` to `row`, unless it already has `name`."""
     parts = [number(row[key]) for key in row if key.startswith(prefix) and key.endswith("_loss")]
     known = [part for part in parts if part is not None]
     if known and len(known) == len(parts) and name not in row:
@@ -106,7 +107,7 @@ LAYOUT = Layout(())
 
 
 class TorchtuneLog(Lines):
-    """One step a line; other lines are left out."""
+    """A log with one step per line; other lines are ignored."""
 
     source = "torchtune"
 
