@@ -177,7 +177,7 @@ class ExactReader:
         """Switch to the next file after rotation, once this one was read to its end.
 
         Returns:
-            ``rotated`` if another file is open now, ``removed`` if no new file exists yet, None to stay.
+            ``rotated`` if another file is open now, ``removed`` if no new file exists yet, or None.
         """
         mine = os.fstat(self._fd)
         if mine.st_size > self.offset:

@@ -286,7 +286,7 @@ class Walk:
         self._own = {os.fsencode(os.path.realpath(path)) for path in own}
         self._ignore = [(glob, re.compile(os.fsencode(fnmatch.translate(glob)))) for glob in ignore]
         self.mounts = read_mounts() if mounts is None else mounts
-        # A directory that is not really on a separate disk is walked, even if the caller claims it is.
+        # A directory is only skipped if it really is on a separate disk.
         stays = {os.fsencode(os.path.realpath(path)) for path in survives}
         self._survives = set(filter(self.mounts.is_apart, stays))
         self._homes = {b"/root", os.fsencode(os.path.expanduser("~"))}

@@ -1,4 +1,4 @@
-"""A found run as stored in ``found.json``, and where it lives: tmux, Slurm, a container and so on."""
+"""A found run as stored in ``found.json``, and where it lives: tmux, Slurm, a container or other."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """All line formats, in the order in which they are tried on a line.
 
-The fallback for a loop of one's own: a step (or an epoch) and a loss on one line.
+The last one is a fallback for custom loops: a step (or an epoch) and a loss on one line.
 
-It is only believed after three lines whose places rise, so that prose with both words does not make a curve.
+It is only used after three lines with increasing positions, so that prose with both words does not
+become a curve.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ NANOGPT = LineFormat(
         Shape(
             r"^iter (?P<step>\d{1,15}): loss (?P<loss>{N}), time [\d.]{1,20}ms(?:, mfu (?P<mfu>{N})%)?"
         ),
-        # Both are means over some batches, so the first is not the curve of the training loss.
+        # Both are means over some batches, so the first is not the training loss curve.
         Shape(
             r"^step (?P<step>\d{1,15}): train loss (?P<train>{N}), val loss (?P<val_loss>{N})",
             names={"train": "train loss"},
@@ -111,7 +112,7 @@ _MEGATRON_NAN = "number of nan iterations"
 
 
 def _megatron(line: str, _: Dict[str, Any]) -> List[Row]:
-    """Megatron-LM leaves the loss out when it is NaN, and only counts such iterations."""
+    """Add the NaN loss that Megatron-LM leaves out: it only counts such iterations."""
     row = _ITERATION.read(line)
     if row is None:
         row = _VALIDATION.read(line)
@@ -126,7 +127,7 @@ def _megatron(line: str, _: Dict[str, Any]) -> List[Row]:
 _ITERATION = Shape(
     r"\biteration\s{1,20}(?P<step>\d{1,15})\s{0,20}/\s{0,20}\d{1,15}\s{0,20}(?P<rest>\|.*)",
     pipes,
-    names={"learning rate": "learning-rate"},  # as in its TensorBoard files
+    names={"learning rate": "learning-rate"},  # same name as in its TensorBoard files
 )
 _VALIDATION = Shape(
     r"\bvalidation.{0,40}? loss at iteration (?P<step>\d{1,15})(?: on \w{1,40} set)?\s{0,20}(?P<rest>\|.*)",
@@ -170,14 +171,14 @@ def _fairseq(line: str, _: Dict[str, Any]) -> List[Row]:
 
 
 def _means(row: Optional[Row]) -> Optional[Row]:
-    """Name the means over an epoch so that they are not taken for the curve of the steps."""
+    """Rename the means over an epoch, so that they are not mixed with the per-step curve."""
     if row is not None:
         row.values = {tag + "_epoch": y for tag, y in row.values.items()}
     return row
 
 
 def _fairseq_json(line: str) -> Optional[Row]:
-    """Read ``--log-format json``: every value is a string, the keys may carry the split."""
+    """Read ``--log-format json``: every value is a string, and keys may include the split."""
     found = _JSON.search(line)
     if found is None:
         return None
@@ -244,7 +245,7 @@ DEEPSPEED = LineFormat(
     "steps: 10 loss: 2.1234 iter time (s): 0.512 samples/sec: 15.625",
     any_of(
         Shape(r"\bsteps: (?P<step>\d{1,15}) (?P<rest>loss: {N}.*)", _ds_pairs),
-        # The engine prints these below any trainer.
+        # The DeepSpeed engine prints these below any trainer.
         Shape(
             r"\[Rank \d{1,6}\] step=(?P<step>\d{1,15}), skipped=\d{1,15}, lr=\[(?P<lr>{N})",
             weak=True,
@@ -296,7 +297,7 @@ _MM_IDLE = ("time", "data_time")
 
 
 def _mmengine(line: str, state: Dict[str, Any]) -> List[Row]:
-    """Read one line; a validation stands at the last training iteration, as its own count is of its batches."""
+    """Read one line; a validation, which counts its own batches, gets the last training step."""
     found = _MM.search(line)
     if found is None:
         return []
@@ -338,7 +339,10 @@ _YOLO_NUMBER = re.compile(NUM, re.I)
 
 
 def _ultralytics(line: str, state: Dict[str, Any]) -> List[Row]:
-    """Read a frame of the epoch's bar (running means, the last one stays); the header above names the columns."""
+    """Read a frame of the epoch's bar; the header line before it names the columns.
+
+    The values are running means, so the last frame of an epoch counts.
+    """
     header = _YOLO_HEADER.match(line)
     if header is not None:
         state["names"] = header.group(1).split()[:40]
@@ -400,7 +404,7 @@ _METER = re.compile(rf"(?:^|\s)(Loss|Acc@[15]|LR|Time|Data):?\s{{1,4}}({NUM})", 
 
 
 def _meters(line: str, _: Dict[str, Any]) -> List[Row]:
-    """Read the value of each meter, not the running mean that follows in brackets."""
+    """Read the current value of each meter, not the running mean in brackets after it."""
     found = _METERS.match(line)
     if found is None:
         return []
@@ -429,9 +433,10 @@ _FRAME = re.compile(r"^\s{0,9}(\d{1,12})/(\d{1,12}) (?:[━╸\[=>.\]]{1,100} |-
 
 
 def _keras(line: str, state: Dict[str, Any]) -> List[Row]:
-    """Read the epoch's last frame; the others are running means.
+    """Read the epoch's last frame; earlier frames are running means.
 
-    What follows it without validation results is no part of the epoch (``evaluate`` draws the same bar).
+    Later frames without validation results are not part of the epoch: ``evaluate`` draws the same
+    bar.
     """
     headline = _HEADLINE.match(line)
     if headline is not None:
@@ -464,7 +469,7 @@ _RICH_VALUE = re.compile(rf"^ {{20,400}}([A-Za-z_][\w/.\-]{{0,80}}): ({NUM})\s*$
 
 
 def _rich(line: str, state: Dict[str, Any]) -> List[Row]:
-    """Read the last state of the rich bar and the values in the lines below it; its epochs count from 0."""
+    """Read the rich bar's last state and the values below it; epochs count from 0."""
     frame = _RICH.match(line)
     if frame is not None:
         epoch, n, total = (int(group) for group in frame.groups())
@@ -525,7 +530,7 @@ _NAMES = {
     "total loss": "total_loss",
 }
 _SPAN = 160
-"""Characters around a step in which its loss must stand."""
+"""Characters around a step within which its loss must be."""
 
 
 def _generic(line: str, state: Dict[str, Any]) -> List[Row]:
@@ -549,13 +554,14 @@ def _generic(line: str, state: Dict[str, Any]) -> List[Row]:
     at = int(step.group(1).replace(",", ""))
     steps, whole_run = int(step.group(2) or 0), None
     if epoch and steps and at <= steps and epoch.group(1).isdigit():
-        # "Epoch [2/5], Step [100/600]": counted within the epoch, and the first epoch is 0 or 1.
+        # "Epoch [2/5], Step [100/600]": steps count within the epoch, and the first epoch is 0 or
+        # 1.
         number, epochs = int(epoch.group(1)), int(epoch.group(2) or 0)
         state["from"] = min(number, state.get("from", 1))
         at += (number - state["from"]) * steps
         whole_run = epochs * steps if at <= epochs * steps < 10**15 else 0
     elif steps:
-        # "Step [100/600]" alone: once it begins anew it was counted within something else.
+        # "Step [100/600]" alone: once the count restarts, it is known to be per epoch or similar.
         state["anew"] = state.get("anew", False) or at < state.get("at", 0)
         state["at"] = at
         whole_run = steps if at <= steps and not state["anew"] else 0

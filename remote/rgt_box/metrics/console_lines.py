@@ -52,7 +52,7 @@ class Row:
         self.weak, self.stream, self.total = weak, stream, total
 
     def place(self) -> tuple[str, float] | None:
-        """Return (x kind, x): the step if known, else the epoch, else the samples; or None."""
+        """Return (x kind, x): the first known of step, epoch and samples; or None."""
         if self.step is not None:
             return "step", self.step
         if self.epoch is not None and math.isfinite(self.epoch):

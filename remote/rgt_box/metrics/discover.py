@@ -1,4 +1,4 @@
-"""Finds the sources below a run's directory: one bounded walk, and cheap ones after it."""
+"""Finds the sources below a run's directory: one bounded walk, followed by cheap rescans."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ if TYPE_CHECKING:
     from typing import Callable, NamedTuple
 
     class Source(NamedTuple):
-        """One file (or directory of event files) that holds scalars."""
+        """One file (or directory of event files) with scalars."""
 
         path: str
         kind: str
         """A key of `formats.BY_KIND`."""
         run: str
-        """Which run below the directory it belongs to."""
+        """The run below the directory that it belongs to."""
         mtime: float
 
     class Limits(NamedTuple):
-        """How much of a tree is looked at in one walk."""
+        """Limits of one walk."""
 
         depth: int
         entries: int
-        """Of all directories together."""
+        """Maximum entries of all directories together."""
         folder: int
-        """Of one directory; what follows is not seen, and nothing below it is entered."""
+        """Maximum entries of one directory; the rest is ignored, and its subdirectories are not
+        entered."""
         seconds: float
         hidden: bool
-        """Whether directories whose name begins with a dot are entered."""
+        """Whether to enter directories whose name begins with a dot."""
         pruned: tuple[str, ...]
 else:
     from collections import namedtuple
@@ -44,16 +45,16 @@ else:
 
 DEPTH = 6
 ENTRIES = 50_000
-"""Directory entries looked at in one walk."""
+"""Directory entries read in one walk."""
 HITS = 2000
-"""Files by name of which the kind is asked."""
+"""Files with a matching name whose kind is checked."""
 SECONDS = 5.0
 PER_KIND = 40
-"""Files of one kind that are followed, the newest."""
+"""Files of one kind that are followed; the newest are kept."""
 PER_METRIC = 400
-"""The same for a kind with a file for each metric."""
+"""The same for a kind with one file per metric."""
 SETTLED = 2.0
-"""Seconds after which an unchanged mtime says that a directory is unchanged."""
+"""Seconds after which an unchanged mtime proves that a directory is unchanged."""
 
 PRUNED = (
     ".git",
@@ -71,10 +72,10 @@ PRUNED = (
     ".*_cache",
     "tmp-checkpoint-*",
 )
-"""Directories that hold no scalars, and many files."""
+"""Directories without scalars but with many files."""
 
 WHOLE = Limits(DEPTH, ENTRIES, ENTRIES, SECONDS, True, PRUNED)
-"""For a directory that someone named as a run's."""
+"""For a directory that the user named as a run's."""
 GENTLE = Limits(
     4,
     4000,
@@ -83,17 +84,17 @@ GENTLE = Limits(
     False,
     PRUNED + ("data", "dataset*", "*_data", "imagenet*", "env", "envs", "miniconda*", "anaconda*"),
 )
-"""For a working directory, which may hold anything: a dataset is not walked."""
+"""For a working directory, which may contain anything: datasets are not walked."""
 
 _MADE = re.compile(
     r"checkpoint-\d+|runs|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.*|lightning_logs|version_\d+|vis_data|\d{8}[_-]\d{4,6}"
     r"|wandb|(?:offline-)?run-\d{8}_\d{6}-\w+|files|logs?|tb|tensorboard|tb_logs|events|network_train|attempt_\d+|\d{1,4}"
 )
-"""Directories that frameworks make inside of a run's."""
+"""Directories that frameworks create inside a run's directory."""
 
 
 def run_name(root: str, path: str, kind: str) -> str:
-    """Return the run that a file belongs to: its directory below `root`, without what frameworks make inside."""
+    """Return the run of a file: its directory below `root`, without framework subdirectories."""
     parts = os.path.dirname(os.path.relpath(path, root)).split("/")
     if kind == "tensorboard_dir":
         parts = os.path.relpath(path, root).split("/")
@@ -112,7 +113,7 @@ def run_name(root: str, path: str, kind: str) -> str:
 
 
 class _Folder:
-    """What is remembered of one directory."""
+    """The remembered entries of one directory."""
 
     __slots__ = ("files", "folders", "links", "mtime_ns", "sure")
 
@@ -124,15 +125,15 @@ class _Folder:
 
 
 class Finder:
-    """Finds sources below one directory, again and again.
+    """Finds sources below one directory, repeatedly.
 
     Args:
         root: The run's directory; it need not exist yet.
-        clock: For the limit on time.
-        limits: How much is looked at.
+        clock: Used for the time limit.
+        limits: Limits of each walk.
 
     Attributes:
-        cut: Why the last walk did not see everything; "" when it did.
+        cut: Why the last walk was incomplete (``size`` or ``time``); "" if it was complete.
     """
 
     def __init__(
@@ -147,10 +148,10 @@ class Finder:
         self._deadline = 0.0
 
     def scan(self) -> list[Source]:
-        """Return the sources there are now, those known longest first and the rest by age.
+        """Return the current sources: known ones first in a stable order, new ones by age.
 
-        A directory whose mtime is unchanged is not listed again; a file is looked into once, or again while it is
-        of no known kind and has changed.
+        A directory with an unchanged mtime is not listed again. A file's content is checked once,
+        and again if its kind is unknown and it has changed.
         """
         self.cut, self._entries = "", 0
         self._deadline = self._clock() + self._limits.seconds
@@ -175,7 +176,7 @@ class Finder:
         return found
 
     def _walk(self) -> list[str]:
-        """Return files with a promising name, nearest first; links to directories come last, and only once each."""
+        """Return files with a matching name, nearest first; linked directories come last."""
         hits: list[str] = []
         seen: set[tuple[int, int]] = set()
         known: dict[str, _Folder] = {}
@@ -227,7 +228,8 @@ class Finder:
                         folder.sure = False
                         break
                     if count >= self._limits.folder:
-                        folder.folders, folder.links = [], []  # many alike: a dataset, or its parts
+                        # many similar entries: a dataset or part of one
+                        folder.folders, folder.links = [], []
                         break
                     _sort_in(folder, path, entry, self._limits)
         except OSError:
@@ -277,7 +279,7 @@ def _sort_in(folder: _Folder, path: str, entry: os.DirEntry[str], limits: Limits
 
 
 def _event_dirs(root: str, sources: list[Source]) -> list[Source]:
-    """Take the event files of one directory together, where there are several: a resumed run writes a new one."""
+    """Replace several event files of one directory by the directory: a resume writes a new file."""
     folders: dict[str, list[Source]] = {}
     for source in sources:
         if source.kind == "tensorboard":
@@ -292,7 +294,7 @@ def _event_dirs(root: str, sources: list[Source]) -> list[Source]:
 
 
 def _latest_state(sources: list[Source]) -> list[Source]:
-    """Keep one ``trainer_state.json`` per run: the one written last has the whole history."""
+    """Keep one ``trainer_state.json`` per run: the newest has the whole history."""
     newest: dict[str, Source] = {}
     for source in sources:
         if source.kind == "hf_trainer":
@@ -303,7 +305,7 @@ def _latest_state(sources: list[Source]) -> list[Source]:
 
 
 def _newest(sources: list[Source]) -> list[Source]:
-    """Keep the newest `PER_KIND` of each kind."""
+    """Keep the newest `PER_KIND` (or `PER_METRIC`) sources of each kind."""
     kept: list[Source] = []
     for kind in {source.kind for source in sources}:
         same = sorted((s for s in sources if s.kind == kind), key=lambda s: (s.mtime, s.path))

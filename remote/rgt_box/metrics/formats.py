@@ -1,4 +1,4 @@
-"""Every format that can be read: file names, first bytes, its reader, and its rank among the others."""
+"""All readable formats: file names, first bytes, reader and preference."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ if TYPE_CHECKING:
     Sniff = Callable[[str, str, bytes], bool]
 
     class Format(NamedTuple):
-        """One format."""
+        """One file format."""
 
         kind: str
         names: tuple[str, ...]
-        """Lower-case file names, ``*`` for anything, with the directory where that matters."""
+        """Lower-case file names; ``*`` matches anything. With the directory if it matters."""
         rank: int
-        """Preference where several files tell one metric, 0 the best."""
+        """Preference if several files have the same metric; 0 is best."""
         sniff: Optional[Sniff]
-        """(path, lower-case name, first `SNIFF` bytes) → whether a file is one; None = never asked of a file."""
+        """(path, lower-case name, first `SNIFF` bytes) → whether a file has this format. None:
+        never used for a file."""
         reader: str
-        """Module of this package and class in it that reads it; imported when it is first needed."""
+        """Module of this package and its reader class; imported when first needed."""
         is_database: bool = False
-        """It is read in a process of its own, see `sqlite_child`."""
+        """It is read in a child process, see `sqlite_child`."""
 else:
     from collections import namedtuple
 
     Format = namedtuple("Format", "kind names rank sniff reader is_database", defaults=(False,))
 
 SNIFF = 64 << 10
-"""Bytes by which a file is known: a first row with hundreds of metrics fits in."""
+"""First bytes used to detect a format: enough for a first row with hundreds of metrics."""
 SQLITE = b"SQLite format 3\0"
 _STEPS = ("step", "global_step", "iteration", "iter", "current_steps", "_step", "train/global_step")
 _MLFLOW = re.compile(rb"\d{10,16} \S{1,40}(?: -?\d{1,18}\b.*)?\s*(?:\n|$)")
@@ -69,7 +70,7 @@ def _mlflow_files(path: str, name: str, head: bytes) -> bool:
 
 
 def _row(head: bytes) -> dict[str, Any]:
-    """Return the keys of the first JSON lines together; {} when they are none."""
+    """Return the merged keys of the first JSON lines; {} if they are not JSON objects."""
     found: dict[str, Any] = {}
     for line in head.split(b"\n")[:12]:
         if not line.strip():
@@ -153,7 +154,7 @@ def _tables_with(*words: str) -> Sniff:
 
 
 def schema(path: str, head: bytes) -> str:
-    """Return the statements that made a database, from its first page if they are there."""
+    """Return a database's CREATE statements, from its first page if they are there."""
     if b"CREATE TABLE" in head and b"metrics" in head and head[100:101] == b"\x0d":
         return head.decode("latin-1")
     from rgt_box.metrics.sqlite_child import tables
@@ -200,9 +201,9 @@ FORMATS = (
     Format("torchtune", ("log_*.txt",), 1, _torchtune, "tables.TorchtuneLog"),
     Format("console", _LOGS, 5, _console, "console.ConsoleReader"),
 )  # fmt: skip
-"""Those with the surest marks first: the first that knows a file has it.
+"""Formats with the most specific markers come first: the first match wins.
 
-By preference: exact and small (0, 1), exact (2), late (3, 4), rounded (5), and stale between two saves (6).
+Ranks: exact and small (0, 1), exact (2), late (3, 4), rounded (5), and stale between two saves (6).
 """
 BY_KIND = {each.kind: each for each in FORMATS}
 _BY_NAME = {
@@ -211,11 +212,11 @@ _BY_NAME = {
 }
 _KNOWN = re.compile("|".join(translate(pattern) for pattern in _BY_NAME if "/" not in pattern))
 _KNOWN_INSIDE = re.compile("|".join(translate(pattern) for pattern in _BY_NAME if "/" in pattern))
-"""Any of them, asked first: hardly a file of a box has such a name, and all that it has open are asked for."""
+"""Match any of the names; checked first, because few of a process's open files have such a name."""
 
 
 def candidates(path: str) -> tuple[str, ...]:
-    """Return the kinds that a file may be by its name; () for one that is not looked at."""
+    """Return the kinds that a file may have by its name; () if it should be ignored."""
     folder, name = os.path.split(path)
     name = name.lower()
     inside = os.path.basename(folder).lower() + "/" + name
@@ -239,10 +240,10 @@ def identify(path: str, kinds: tuple[str, ...] | None = None) -> str | None:
 
     Args:
         path: The file.
-        kinds: Kinds to ask for; None asks for all of them, and takes what nothing else is as a console.
+        kinds: Kinds to check; None checks all, and any other text counts as a console.
 
     Returns:
-        The kind; None for a file that is empty, or none of these.
+        The kind; None for a file that is empty or has no known kind.
 
     Raises:
         OSError: when the file cannot be read.
@@ -264,7 +265,7 @@ def identify(path: str, kinds: tuple[str, ...] | None = None) -> str | None:
 
 
 def preference(kind: str) -> int:
-    """Return how much a kind is preferred, 0 the most; ``console:FORMAT`` counts as a console."""
+    """Return the preference of a kind, 0 is best; ``console:FORMAT`` counts as a console."""
     found = BY_KIND.get(kind.partition(":")[0])
     if found is None:
         return max(each.rank for each in FORMATS)
@@ -272,11 +273,12 @@ def preference(kind: str) -> int:
 
 
 def open_reader(kind: str, path: str) -> Reader:
-    """Return the reader of one file, to be used in this very process.
+    """Return the reader of one file, for use in this process.
 
     Args:
         kind: A key of `BY_KIND`.
-        path: The file; for ``tensorboard_dir`` a directory, for ``tensorboard`` one event file of it.
+        path: The file; for ``tensorboard_dir`` a directory, for ``tensorboard`` one of its event
+            files.
     """
     from rgt_box.metrics.reader_base import reader_of
 
@@ -284,12 +286,13 @@ def open_reader(kind: str, path: str) -> Reader:
 
 
 def open_source(kind: str, path: str, ended: bool = False) -> Reader:
-    """Return the reader of a source: a database's asks a process of its own.
+    """Return the reader of a source; databases are read in a child process.
 
     Args:
         kind: A key of `BY_KIND`.
         path: The file, or the directory of a ``tensorboard_dir``.
-        ended: Of a console, the program that writes it has ended: also give out what waits for a later line.
+        ended: For a console: the program that writes it has ended, so rows that wait for a later
+            line are returned.
     """
     if BY_KIND[kind].is_database:
         from rgt_box.metrics.sqlite_child import Confined

@@ -146,7 +146,7 @@ def rank(tag: str, metric: str) -> int | None:
 
 
 def may_be_one(tag: str) -> bool:
-    """Return whether `tag` may be a metric, whatever other tags there are."""
+    """Return whether `tag` may be a metric, independent of the other tags."""
     return (
         "loss" in tag.lower()
         or figure(tag) is not None

@@ -1,15 +1,15 @@
-"""The base of all readers of scalars: their input and output, and how a growing file is read.
+"""The base of all readers of scalars: their input and output, and reading growing files.
 
-What every reader of scalars takes and gives.
+A reader handles one file. `Reader.read` resumes from a cursor (a small JSON-compatible dictionary
+that is sent to the client and back) and returns a `Batch`. It never raises because of a file's
+content: damage is a `Problem` with the file and offset. An incomplete tail is left for the next
+read.
 
-A reader knows one file. `Reader.read` goes on from a cursor (a small JSON-able dictionary that travels to the
-client and back) and returns a `Batch`. It never raises for what a file holds: damage is a `Problem` that names
-the file and the offset. What is not complete yet (a torn tail) is left for the next read.
+Append-only files are read from an offset, and from the start if the file was replaced.
 
-Files that only grow: go on at an offset, begin anew when the file is another one.
-
-A cursor is ``{"inode", "offset", "head"}`` and what the format adds; ``head`` is the checksum of the first bytes,
-because a file that was emptied and written again keeps its inode and may be longer than the offset.
+Their cursor is ``{"inode", "offset", "head"}`` plus the fields of the format. ``head`` is the
+checksum of the first bytes: a file that was truncated and rewritten keeps its inode and may be
+longer than the offset.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
 
         tag: str
         x_kind: str
-        """step, epoch or samples."""
+        """``step``, ``epoch`` or ``samples``."""
         x: float
         y: float
-        """NaN and infinities are values."""
+        """May be NaN or infinite."""
         at: Optional[float]
-        """Wall time, where the file says it."""
+        """Wall time, if the file has it."""
         group: str = ""
-        """The run inside a file that holds several (databases); empty elsewhere."""
+        """The run inside a file with several runs (databases); otherwise empty."""
 
     class Start(NamedTuple):
-        """The file says that the run was started again: older points from `x` on are overtaken."""
+        """The run was restarted, according to the file: older points from `x` on are overtaken."""
 
         before: int
         """It comes before ``points[before]`` of its batch."""
         x: Optional[float]
-        """None: wherever the next point stands."""
+        """None: the x of the next point."""
         why: str
 
     class Problem(NamedTuple):
-        """What could not be read, and where."""
+        """A part that could not be read, and where."""
 
         path: str
         offset: int
@@ -63,31 +63,33 @@ else:
 
 
 TOTAL = "rgt/total_steps"
-"""Tag of how many steps the run will have, said when it changes; 0 = it is not known any more."""
+"""Tag of the planned number of steps, sent when it changes; 0 = no longer known."""
 STEP, EPOCH, SAMPLES = "step", "epoch", "samples"
 POINTS = 5000
-"""Points after which a read ends; the record that reaches the limit is read to its end."""
+"""Points after which a read ends; the current record is still read completely."""
 PROBLEMS = 8
-"""Problems told per batch; further ones are only counted."""
+"""Problems reported per batch; further ones are only counted."""
 MAX_TAG = 300
-"""Longest tag that is a name and not junk."""
+"""Maximum length of a tag; longer ones are ignored."""
 MAX_TAGS = 2000
-"""Metrics that one row or record may hold; what exceeds it is left out."""
+"""Metrics per row or record; further ones are ignored."""
 
 
 class Batch:
-    """What one read found.
+    """The result of one read.
 
     Attributes:
         points: New points, in file order.
-        starts: Restarts that the file tells by itself, in order.
-        reset: The file was replaced, cut or rewritten: forget all earlier points of this file.
+        starts: Restarts recorded in the file, in order.
+        reset: The file was replaced, truncated or rewritten: discard all earlier points of this
+            file.
         cursor: For the next read.
         more: There is more to read right now.
-        problems: The first `PROBLEMS` things that could not be read.
-        problem_count: All of them.
-        rows: Where the rows begin in `points`, and `events` what is told beside them: of `jsonl.RunMetrics` alone.
-        wait: What is news of a wait for the disk or the mirror, see `jsonl.read_wait`; the last word counts.
+        problems: The first `PROBLEMS` parts that could not be read.
+        problem_count: The number of all problems.
+        rows: Index in `points` at which each row begins; `events` are reported next to it. Only
+            used by `jsonl.RunMetrics`.
+        wait: The last change of a wait for disk or mirror, see `jsonl.read_wait`.
     """
 
     __slots__ = (
@@ -108,27 +110,27 @@ class Batch:
         self.wait: dict[str, Any] | None = None
 
     def problem(self, offset: int, reason: str) -> None:
-        """Note what could not be read."""
+        """Record a part that could not be read."""
         self.problem_count += 1
         if len(self.problems) < PROBLEMS:
             self.problems.append(Problem(self.path, offset, reason[:200]))
 
     def take_problems(self, other: Batch) -> None:
-        """Take over the problems of a part."""
+        """Add the problems of a part."""
         self.problem_count += other.problem_count
         self.problems += other.problems[: PROBLEMS - len(self.problems)]
 
     def start(self, x: float | None, why: str) -> None:
-        """Note a restart before the next point."""
+        """Record a restart before the next point."""
         self.starts.append(Start(len(self.points), x, why))
 
     def forget(self) -> None:
-        """Discard what was read: it turned out not to be a consistent state. The cursor stays."""
+        """Discard the result, because it was not a consistent state. The cursor is kept."""
         self.points, self.starts, self.reset, self.more = [], [], False, False
 
 
 class Reader:
-    """One file (or directory, or database) of one source. Subclasses say how in `_read`.
+    """Reads one file (or directory, or database) of one source. Subclasses implement `_read`.
 
     Args:
         path: The file; it need not exist yet.
@@ -137,19 +139,20 @@ class Reader:
     source = ""
     """Kind name, such as ``tensorboard``."""
     reads_several = False
-    """It reads several kinds, and is told which."""
+    """It reads several kinds, and receives the kind as its second argument."""
     ended = False
-    """The program that writes the file has ended: what waits for a later line is given out, too."""
+    """The program that writes the file has ended, so values that wait for a later line are returned
+    too."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def read(self, cursor: Cursor | None = None, limit: int = POINTS) -> Batch:
-        """Return what is new since `cursor` (None: from the beginning). Never raises.
+        """Return the data added since `cursor` (None: from the beginning). Never raises.
 
         Args:
-            cursor: `Batch.cursor` of the read before, of this or of an earlier process.
-            limit: Points after which to stop; ``more`` then says that there are others.
+            cursor: `Batch.cursor` of the previous read, by this or an earlier process.
+            limit: Points after which to stop; `Batch.more` is then True if there are others.
         """
         batch = Batch(self.path, cursor)
         try:
@@ -157,7 +160,7 @@ class Reader:
         except OSError as error:
             batch.problem(0, error.strerror or str(error))
         except Exception as error:
-            # The last line of defence: a file that confuses a reader must not end the agent.
+            # Last resort: a file that breaks a reader must not end the agent.
             batch = Batch(self.path, cursor)
             batch.problem(0, f"{type(error).__name__}: {error}")
         return batch
@@ -170,9 +173,10 @@ def reader_of(dotted: str, path: str, kind: str) -> Reader:
     """Return a reader of one file.
 
     Args:
-        dotted: Its module and class; imported now, so that an agent loads the readers that it needs.
+        dotted: Its module and class; imported now, so that an agent only loads the readers it
+            needs.
         path: The file.
-        kind: What it is, for a reader of several kinds.
+        kind: Its kind, for a reader of several kinds.
     """
     from importlib import import_module
 
@@ -183,9 +187,9 @@ def reader_of(dotted: str, path: str, kind: str) -> Reader:
 
 
 HEAD = 16 << 10
-"""Bytes at the beginning by which a file is known again; the header of a CSV file fits in."""
+"""First bytes that identify a file; large enough for the header of a CSV file."""
 BUDGET = 4 << 20
-"""Bytes after which a read ends even if they held no point."""
+"""Bytes after which a read ends, even if they held no point."""
 WINDOW = 128 << 10
 MAX_LINE = 1 << 20
 
@@ -195,8 +199,8 @@ class Window:
 
     Attributes:
         fd: The open file.
-        size: Its size when the read began; nothing beyond is read.
-        head: Its first `HEAD` bytes at most.
+        size: Its size when the read began; nothing beyond it is read.
+        head: Up to `HEAD` first bytes.
     """
 
     __slots__ = ("fd", "head", "size")
@@ -212,7 +216,7 @@ class Window:
 
 
 class Appended(Reader):
-    """A file that grows at its end. Subclasses consume whole records in `_consume`."""
+    """A file that grows at its end. Subclasses consume complete records in `_consume`."""
 
     def _read(self, batch: Batch, limit: int) -> None:
         fd = open_regular(self.path)
@@ -238,21 +242,22 @@ class Appended(Reader):
             and state.get("inode") == inode
             and 0 <= offset <= window.size
             and state.get("head")
-            in (None, zlib.crc32(window.head[:offset]))  # None: a client's, who knows no more
+            # None: a cursor made by a client, which has no checksum
+            in (None, zlib.crc32(window.head[:offset]))
         )
 
     def _consume(self, window: Window, state: dict[str, Any], batch: Batch, limit: int) -> None:
-        """Read complete records from ``state["offset"]``, move it behind the last one, set ``batch.more``."""
+        """Read complete records from ``state["offset"]``, advance it, and set ``batch.more``."""
         raise NotImplementedError
 
 
 class Lines(Appended):
-    """A text file of lines. Subclasses take one at a time in `_line`."""
+    """A text file of lines. Subclasses process one line at a time in `_line`."""
 
     budget = BUDGET
-    """Bytes after which a read ends, give or take a window."""
+    """Approximate bytes after which a read ends; it may exceed this by one window."""
     mark = b""
-    """A line with these bytes in it is the first of its read."""
+    """A line that contains these bytes is always the first of a read."""
 
     def _consume(self, window: Window, state: dict[str, Any], batch: Batch, limit: int) -> None:
         self._begin(window, state, batch)
@@ -282,7 +287,7 @@ class Lines(Appended):
     def _lines(
         self, data: bytes, offset: int, state: dict[str, Any], batch: Batch, limit: int
     ) -> int:
-        """Take the lines of `data`; return the offset behind the last one that was taken."""
+        """Process the lines of `data`; returns the offset after the last processed line."""
         place = 0
         while place < len(data) and not self._is_full(batch, limit):
             end = data.find(b"\n", place)
@@ -300,8 +305,8 @@ class Lines(Appended):
         return len(batch.points) >= limit
 
     def _begin(self, window: Window, state: dict[str, Any], batch: Batch) -> None:
-        """Prepare for the lines of one read (the header of a table)."""
+        """Prepare for the lines of one read, such as the header of a table."""
 
     def _line(self, raw: bytes, offset: int, state: dict[str, Any], batch: Batch) -> None:
-        """Take one complete line without its end."""
+        """Process one complete line without its line end."""
         raise NotImplementedError

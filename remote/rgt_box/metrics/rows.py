@@ -1,13 +1,14 @@
 """Turns rows of named values into points.
 
-A row of named values → points: where it stands on the x axis, and what in it is a metric.
+It finds a row's position on the x axis, and which of its values are metrics.
 
-Numbers as training programs spell them, and rows of them.
+It also parses numbers as training programs write them.
 
-The NaN that transformers hides as a zero loss, where loss and gradient norm come as separate records.
+`Held` restores a NaN loss that transformers logs as zero, if loss and gradient norm are separate
+records. `logging_nan_inf_filter` (transformers 5.23, on by default) adds zero for a NaN loss, but
+logs the NaN of the gradient norm right after the loss, for the same step. A zero is held back until
+its step is over.
 
-`logging_nan_inf_filter` (transformers 5.23, on by default) adds zero for a NaN loss, but logs the NaN of the
-gradient norm, right after the loss and for the same step. A zero is held until its step is over.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ if TYPE_CHECKING:
 
 CLOCK_KEYS = ("time", "timestamp", "_timestamp", "wall_time", "ts")
 CLOCK_FLOOR = 1e9
-"""A smaller ``time`` is a duration (mmengine, detectron2, Ultralytics), no clock."""
+"""A smaller ``time`` is a duration (mmengine, detectron2, Ultralytics), not a timestamp."""
 MAX_DIGITS = 400
-"""No spelling of a float is longer."""
+"""No float needs more characters."""
 DEPTH = 4
-"""Levels of nested objects that are joined with ``/``."""
+"""Levels of nested objects whose keys are joined with ``/``."""
 
 
 def number(value: Any) -> float | None:
-    """Return a number as a float, NaN and infinities kept; None for what is no number (null, '', true)."""
+    """Return a number as a float, NaN and infinities included; None for anything else."""
     kind = type(value)
     if kind is float:
         return value  # type: ignore[no-any-return]
@@ -53,7 +54,7 @@ def number(value: Any) -> float | None:
 
 
 def spelled(value: float) -> float | str:
-    """Return a number as JSON can hold it: NaN and infinities as words."""
+    """Return a number in a JSON-compatible form: NaN and infinities as strings."""
     if math.isfinite(value):
         return value
     if math.isnan(value):
@@ -64,7 +65,7 @@ def spelled(value: float) -> float | str:
 
 
 def whole(text: str) -> int | float:
-    """Decode a JSON integer in bounded time: what exceeds 64 bits is a float anyway."""
+    """Decode a JSON integer in bounded time: more than 64 bits becomes a float."""
     if len(text) < 20:
         return int(text)
     return float(text[:MAX_DIGITS])
@@ -79,7 +80,7 @@ def position(value: Any) -> float | None:
 
 
 def clock(value: Any) -> float | None:
-    """Return epoch seconds from seconds or milliseconds; None for what is no time of day."""
+    """Return epoch seconds from seconds or milliseconds; None if it is not a timestamp."""
     found = number(value)
     if found is None or not CLOCK_FLOOR < found < 1e15:
         return None
@@ -89,7 +90,7 @@ def clock(value: Any) -> float | None:
 
 
 def flatten(row: dict[str, Any], limit: int, joint: str = "/") -> dict[str, Any]:
-    """Return `row` with nested objects as joined keys, at most `limit` values."""
+    """Return `row` with nested objects flattened to joined keys, with at most `limit` values."""
     found: dict[str, Any] = {}
     stack = [("", row, DEPTH)]
     while stack:
@@ -107,13 +108,13 @@ def flatten(row: dict[str, Any], limit: int, joint: str = "/") -> dict[str, Any]
 
 EPOCH_KEYS = ("epoch", "train/epoch")
 FIRM = ("train/global_step", "trainer/global_step", "global_step")
-"""Keys that are the trainer's own step wherever they occur; the others may be anything."""
+"""Keys that are always the trainer's own step; other keys may mean anything."""
 AXES = frozenset(STEP_KEYS + EPOCH_KEYS)
 NAN = float("nan")
 
 
 def axis_name(name: str) -> str:
-    """Return the normalised key if `name` gives a row's position, however it is written (``Step``)."""
+    """Return `name` in lower case if it is a position key, such as ``Step``; else unchanged."""
     lower = name.lower()
     if lower in AXES:
         return lower
@@ -121,16 +122,16 @@ def axis_name(name: str) -> str:
 
 
 class Layout:
-    """How one dialect of rows is to be read.
+    """How to read one dialect of rows.
 
     Args:
-        steps: Keys that say the step, the surest first.
-        carry: A row without a step belongs to the step before it.
-        call_counter: The key that only counts log calls: the trainer's own step is taken over it, for the whole
-            file, as soon as one row has it.
-        null_is_nan: A null stands for a NaN (verl); elsewhere it is a missing value.
-        drop: Further keys that are no metrics.
-        once: Keys that a carried row must not say again for the step before it (its own durations).
+        steps: Keys that hold the step, most reliable first.
+        carry: A row without a step belongs to the previous step.
+        call_counter: A key that only counts log calls. As soon as one row has the trainer's own
+            step, that is used for the whole file instead.
+        null_is_nan: A null means NaN (verl); otherwise it is a missing value.
+        drop: Further keys that are not metrics.
+        once: Keys ignored in a carried row, because the previous step already has them (durations).
     """
 
     __slots__ = ("call_counter", "carry", "drop", "null_is_nan", "once", "steps")
@@ -150,7 +151,7 @@ class Layout:
 
 
 class Upgrade(Exception):
-    """A row names the trainer's own step for the first time: the file must be read again along it."""
+    """A row has the trainer's own step for the first time: read the file again along it."""
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
@@ -158,12 +159,12 @@ class Upgrade(Exception):
 
 
 def place(row: dict[str, Any], layout: Layout, state: dict[str, Any]) -> tuple[str, float] | None:
-    """Return a row's position ``(x_kind, x)``, or None when it has none.
+    """Return a row's position ``(x_kind, x)``, or None if it has none.
 
-    The key is chosen once per file and kept in ``state["key"]``, so that two counters are never mixed.
+    The key is chosen once per file and kept in ``state["key"]``, so two counters are never mixed.
 
     Raises:
-        Upgrade: when `layout` has a call counter and this row a firmer key than the one in use.
+        Upgrade: when `layout` has a call counter and this row has a firmer key than the one in use.
     """
     used = state.get("key")
     if used is None or (layout.call_counter and used not in FIRM):
@@ -200,7 +201,7 @@ def add(
     offset: int,
     group: str = "",
 ) -> None:
-    """Add every metric of `row` to `batch` as a point at `where`; the hidden NaN of transformers is uncovered."""
+    """Add each metric of `row` to `batch` as a point at `where`; restore a hidden NaN loss."""
     kind, x = where
     at = wall(row)
     hidden = hides_nan(row)
@@ -221,7 +222,7 @@ def add(
 
 
 def wall(row: dict[str, Any]) -> float | None:
-    """Return the wall time that a row says."""
+    """Return the wall time in a row, or None."""
     for key in CLOCK_KEYS:
         if key in row:
             at = clock(row[key])
@@ -231,14 +232,14 @@ def wall(row: dict[str, Any]) -> float | None:
 
 
 HIDING = {"loss": "grad_norm", "train/loss": "train/grad_norm"}
-"""Loss → the gradient norm that gives it away."""
+"""Loss → the gradient norm that reveals a hidden NaN."""
 
 
 def hides_nan(row: dict[str, Any]) -> bool:
-    """Tell whether a NaN loss was logged as zero.
+    """Return whether a NaN loss was logged as zero.
 
-    transformers (5.23, `logging_nan_inf_filter`, on by default) adds zero for a loss that is NaN or infinite, but
-    logs the NaN of the gradient norm as it is.
+    transformers (5.23, `logging_nan_inf_filter`, on by default) adds zero for a loss that is NaN or
+    infinite, but logs the gradient norm's NaN unchanged.
     """
     for loss, norm in HIDING.items():
         if loss in row and norm in row and number(row[loss]) == 0.0:
@@ -252,14 +253,14 @@ NORMS = {norm: loss for loss, norm in HIDING.items()}
 
 
 class Held:
-    """Watches the points of one file go by.
+    """Checks the points of one file in order, and restores NaN losses logged as zero.
 
-    ``state["norms"]`` of the cursor is 1 in a file with gradient norms and 0 in one whose losses come without:
-    there a zero is a zero and is not held.
+    ``state["norms"]`` of the cursor is 1 in a file with gradient norms, and 0 in a file without
+    them. There a zero is a real zero and is not held back.
 
     Args:
-        state: The cursor in the making.
-        batch: Where the points go.
+        state: The cursor being built.
+        batch: The batch that receives the points.
     """
 
     def __init__(self, state: dict[str, Any], batch: Batch) -> None:
@@ -270,11 +271,11 @@ class Held:
 
     @property
     def waiting(self) -> bool:
-        """A zero at the end of the batch whose meaning is not known yet."""
+        """Whether the batch ends with a zero whose meaning is not known yet."""
         return bool(self._tag)
 
     def see(self, tag: str, x: float, y: float, offset: int) -> float:
-        """Return the value of the next point, which is read from the record at `offset`."""
+        """Return the value of the next point, which was read from the record at `offset`."""
         if self._tag and (x != self._x or tag == self._tag):
             self._tag = ""
             self._state.setdefault("norms", 0)
@@ -294,7 +295,7 @@ class Held:
         return y
 
     def settle(self, offset: int) -> int:
-        """Return where the next read starts: `offset`, or before the zero that is still held."""
+        """Return where the next read starts: `offset`, or before a zero that is still held back."""
         if not self._tag:
             return offset
         del self._batch.points[self._index :]

@@ -1,4 +1,4 @@
-"""The ``scalars`` verb: what can be plotted from a file, or from everything below a directory."""
+"""The ``scalars`` verb: lists what can be plotted from a file or a directory tree."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ FOUND, NOTHING, WRONG = 0, 1, 2
 
 
 class Reading:
-    """One source, read to its present end.
+    """One source, read to its current end.
 
     Attributes:
-        source: Where it is.
-        name: Kind, with the format of a console.
+        source: Its location.
+        name: Its kind, including the format of a console.
         store: Its series.
-        problems: The first things in it that could not be read.
+        problems: Its first problems.
     """
 
     def __init__(self, source: Source) -> None:
@@ -56,7 +56,7 @@ class Reading:
         self.name = reader.source
 
     def offer(self) -> Offer:
-        """Return what `merge` takes."""
+        """Return the input for `merge`."""
         return Offer(
             self.source.path,
             self.name,
@@ -88,14 +88,14 @@ def directory(source: Source) -> str:
 
 
 def whole(x: float) -> float:
-    """Return a whole x as an integer."""
+    """Return x as an integer if it is a whole number."""
     if math.isfinite(x) and x == int(x):
         return int(x)
     return x
 
 
 def as_json(reading: Reading, key: Key, series: Series, metric: str | None) -> dict[str, Any]:
-    """Return one series as a line of ``--json`` tells it."""
+    """Return one series as a row of ``--json``."""
     group, tag, kind = key
     several = group and any(other != group for other, _, _ in reading.store.series)
     return {
@@ -127,7 +127,7 @@ def sources(path: str) -> tuple[list[Source], str]:
 
 
 def table(readings: list[Reading], root: str) -> list[str]:
-    """Return the lines of the table; ``*`` marks the series that a curve of its run is drawn from."""
+    """Return the lines of the table; ``*`` marks the series from which a curve is drawn."""
     curves = merge([reading.offer() for reading in readings])
     drawn = {
         (part.path, part.tag, curve.x_kind) for curve in curves.values() for part in curve.parts
@@ -161,7 +161,7 @@ def table(readings: list[Reading], root: str) -> list[str]:
 
 
 def shown(text: str) -> str:
-    """Return a name of the box without what could move a cursor."""
+    """Return a name without unprintable characters, such as terminal escapes."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
@@ -172,7 +172,8 @@ def main(argv: list[str]) -> int:
         argv: Words after the verb.
 
     Returns:
-        0 when a series was found, 1 when none was or what was found could not be written,
+        0 when a series was found, 1 when none was found or the output failed, 2 for a wrong command
+            line or a path that cannot be read.
         2 for a wrong command line or a path that cannot be read.
     """
     paths = [word for word in argv if not word.startswith("-")]
@@ -183,7 +184,8 @@ def main(argv: list[str]) -> int:
         _tell("one PATH is needed (--help tells more)")
         return WRONG
     path = paths[0]
-    sqlite_child.child.patience = confined_child.WALL + 1.0  # nobody reads once more
+    # there is only one read, so wait for the child's full limit
+    sqlite_child.child.patience = confined_child.WALL + 1.0
     try:
         found, cut = sources(path)
     except OSError as error:
@@ -204,9 +206,9 @@ def main(argv: list[str]) -> int:
             sys.stdout.buffer.write(line.encode("utf-8", "replace") + b"\n")
         sys.stdout.flush()
     except OSError as error:
-        # Or the interpreter complains at its exit.
+        # Otherwise the interpreter reports the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):  # who closes a pipe early knows it
+        if not isinstance(error, BrokenPipeError):  # the reader closed the pipe on purpose
             _tell(f"rgt: cannot write to standard output: {error.strerror}")
         return NOTHING
     return FOUND
@@ -225,7 +227,7 @@ def _tell(text: str) -> None:
 
 
 def _complain(path: str, readings: list[Reading], cut: str) -> None:
-    """Tell on stderr what was not read, and why."""
+    """Report on stderr the parts that could not be read."""
     empty = True
     for reading in readings:
         for problem in reading.problems[:3]:

@@ -1,6 +1,6 @@
-"""Reads databases in a `confined_child`, since a schema can make SQLite do anything.
+"""Reads databases in a `confined_child`, because a hostile schema can make SQLite misbehave.
 
-One child serves all of them. A database that ended it is left alone for a while.
+One child serves all databases. A database that crashed it is skipped for a while.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 REST, LONGEST_REST = 60.0, 3600.0
-"""Seconds for which a database that ended the child is left alone: at first, and after doubling each time."""
+"""Seconds for which a database that ended the child is skipped: at first, and the limit after
+doubling."""
 
 child = Child(__name__)
 
@@ -26,9 +27,9 @@ class Confined(Reader):
     """One database, read by the child.
 
     Args:
-        kind: What it is.
+        kind: Its kind.
         path: The file.
-        reader: What reads it in the child, see `reader_of`.
+        reader: The reader class used in the child, see `reader_of`.
     """
 
     def __init__(self, kind: str, path: str, reader: str) -> None:
@@ -42,7 +43,7 @@ class Confined(Reader):
         os.close(files.open_regular(self.path))
         if is_unchanged(self.path, batch.cursor) or time.monotonic() < self._until:
             return
-        path = os.path.abspath(self.path)  # the child works in another directory
+        path = os.path.abspath(self.path)  # the child has another working directory
         request = {"reader": self._reader, "path": path, "cursor": batch.cursor, "limit": limit}
         try:
             answer = child.ask(request)
@@ -60,10 +61,10 @@ class Confined(Reader):
 
 
 def tables(path: str) -> str:
-    """Return the statements that made the tables of a database; "" where it cannot be read.
+    """Return the CREATE TABLE statements of a database; "" if it cannot be read.
 
     Raises:
-        OSError: when that takes longer; ask again.
+        OSError: when reading takes longer; try again.
     """
     try:
         return str(child.ask({"path": os.path.abspath(path)})["tables"])
@@ -74,13 +75,13 @@ def tables(path: str) -> str:
 
 
 def pack(batch: Batch) -> dict[str, Any]:
-    """Return a batch as `json` of the same program takes it (NaN included)."""
+    """Return a batch as values for `json` of this program (NaN included)."""
     names = ("points", "starts", "reset", "cursor", "more", "problems", "problem_count")
     return {name: getattr(batch, name) for name in names}
 
 
 def unpack(packed: dict[str, Any], batch: Batch) -> None:
-    """Fill a batch by what `pack` returned."""
+    """Fill a batch from the result of `pack`."""
     batch.points = [Point(*each) for each in packed["points"]]
     batch.starts = [Start(*each) for each in packed["starts"]]
     batch.problems = [Problem(*each) for each in packed["problems"]]
@@ -92,7 +93,7 @@ _readers: dict[tuple[str, str], Reader] = {}
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Be the child's part of `Confined` and `tables`."""
+    """Answer a request of `Confined` or `tables` in the child."""
     if "reader" not in request:
         from rgt_box.metrics.sqlite_files import schema
 

@@ -1,17 +1,15 @@
-"""TensorBoard event files, one by one and by directory.
+"""Reads TensorBoard event files, individually and by directory.
 
-TensorBoard event files ``events.out.tfevents.<unix>.<host>…`` (TFRecord framing, run with tensorboard 2.21).
+Files are named ``events.out.tfevents.<unix>.<host>…`` (TFRecord framing, tested with tensorboard
+2.21). `rgt_wire.event_records` has the framing. A writer may stop anywhere inside a record
+(tensorboardX cuts at 4 KiB): a short tail is left for the next read.
 
-`rgt_wire.event_records` has their records. A writer may stop anywhere inside one (tensorboardX cuts at 4 KiB): a short
-tail is not there yet.
+Fields are from event.proto, summary.proto and tensor.proto of TensorFlow. Three ways to write a
+scalar were tested: ``simple_value`` (torch, tensorboardX), a tensor with ``float_val`` or
+``double_val`` (torch ``new_style``), and a tensor with ``tensor_content`` (TF2, Keras).
 
-TensorBoard's Event message → scalars. Pure.
-
-Fields by event.proto, summary.proto and tensor.proto of TensorFlow; the three ways to write a scalar were run:
-``simple_value`` (torch, tensorboardX), a tensor with ``float_val`` or ``double_val`` (torch ``new_style``), a tensor
-with ``tensor_content`` (TF2, Keras).
-
-The protobuf wire format, as far as reading needs it (https://protobuf.dev/programming-guides/encoding/).
+The protobuf wire format is implemented as needed for reading
+(https://protobuf.dev/programming-guides/encoding/).
 """
 
 from __future__ import annotations
@@ -41,12 +39,12 @@ if TYPE_CHECKING:
     from rgt_box.metrics.reader_base import Batch, Cursor, Window
 
     class Event(NamedTuple):
-        """One record.
+        """One decoded record.
 
         Attributes:
             wall: Wall time.
             step: Its step.
-            start: The session was started again here.
+            start: The session was restarted here.
             values: Tag and value of each scalar.
         """
 
@@ -64,11 +62,11 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return an unsigned number and the place behind it.
+    """Return an unsigned number and the offset after it.
 
     Raises:
-        ValueError: when it is longer than 64 bits can be.
-        IndexError: when the data ends inside.
+        ValueError: when it is longer than 64 bits allow.
+        IndexError: when the data ends inside it.
     """
     value = data[at]
     if value < 0x80:
@@ -87,10 +85,11 @@ def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]
     """Yield the fields of the message in ``data[at:end]``.
 
     Yields:
-        Number, wire type, and where the value lies: ``start, stop`` in `data`. Of a varint, `start` is the value.
+        Number, wire type, and the position of the value: ``start, stop`` in `data`. For a varint,
+            `start` is the value.
 
     Raises:
-        ValueError: when this is no message.
+        ValueError: when the data is not a message.
         IndexError: when the data ends inside a field.
     """
     while at < end:
@@ -122,7 +121,7 @@ def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]
 
 
 def signed(value: int) -> int:
-    """Return an int32 or int64 from its varint."""
+    """Convert a varint to a signed int32 or int64."""
     if value >> 63:
         return value - (1 << 64)
     return value
@@ -133,11 +132,11 @@ _FORMATS = "1:<f 2:<d 3:<i 4:<B 5:<h 6:<b 9:<q 10:<? 17:<H 19:<e 22:<I 23:<Q"
 CONTENT = {
     int(dtype): form for dtype, _, form in (each.partition(":") for each in _FORMATS.split())
 }
-"""dtype → one element of ``tensor_content``."""
+"""dtype → struct format of one element of ``tensor_content``."""
 BFLOAT16, HALF = 14, 19
 FLOATS, DOUBLES, HALVES = 5, 6, 13
 VALUES = {FLOATS: "<f", DOUBLES: "<d", 7: "", 10: "", 11: "", HALVES: "", 16: "", 17: ""}
-"""Field of TensorProto → its fixed format, or empty for varints."""
+"""Field number of TensorProto → its struct format; "" for varints."""
 PLUGIN = b"scalars"
 
 AXES = (
@@ -146,11 +145,11 @@ AXES = (
     ("epoch_*", EPOCH),
     ("loss/epoch_average*", EPOCH),
 )
-"""Tags whose x is no step: Megatron, DeepSpeed, Keras, kohya."""
+"""Tags whose x is not a step: Megatron, DeepSpeed, Keras, kohya."""
 
 
 def axis(tag: str) -> str:
-    """Return what the step of a tag counts."""
+    """Return the x kind of a tag."""
     for pattern, kind in AXES:
         if tag.startswith(pattern[:-1]) if pattern[-1] == "*" else tag.endswith(pattern[1:]):
             return kind
@@ -161,7 +160,7 @@ def decode(data: bytes) -> Event:
     """Decode an Event.
 
     Raises:
-        ValueError, IndexError: when this is no Event.
+        ValueError, IndexError: when the data is not an Event.
     """
     wall, step, start = 0.0, 0, False
     values: list[tuple[str, float]] = []
@@ -182,7 +181,7 @@ def decode(data: bytes) -> Event:
 
 
 def scalar(data: bytes, at: int, end: int) -> tuple[str, float] | None:
-    """Return tag and value of one Summary.Value; None when it is no scalar."""
+    """Return tag and value of one Summary.Value; None if it is not a scalar."""
     tag, value, tensor = "", None, None
     for number, kind, start, stop in fields(data, at, end):
         if number == 1 and kind == BYTES:
@@ -213,7 +212,7 @@ def plugin(data: bytes, at: int, end: int) -> bytes:
 
 
 def element(data: bytes, at: int, end: int) -> float | None:
-    """Return the one number of a TensorProto; None when it holds something else."""
+    """Return the single number of a TensorProto; None if it holds anything else."""
     dtype, content = 0, b""
     found: list[float] = []
     for number, kind, start, stop in fields(data, at, end):
@@ -268,19 +267,20 @@ def numbers(data: bytes, form: str, kind: int, at: int, end: int) -> list[float]
 
 WINDOW = 256 << 10
 LARGE = 64 << 10
-"""A longer record is a graph or an image, and is passed over unread."""
+"""A longer record is a graph or an image, and is skipped."""
 ABSURD = 1 << 31
-"""No record is longer; TensorFlow itself refuses it."""
+"""Longer records are treated as damage; TensorFlow itself refuses them."""
 LOWER, UPPER = 3, bytes(5)
-"""The length of a record that is worth finding fits in three bytes; the other five are zero."""
+"""Resync only finds records whose length fits in three bytes, so that the other five bytes are
+zero."""
 NEARBY = 1 << 20
 TRIES = 2000
 _lengths: dict[bytes, int] = {}
-"""Headers whose checksum was found right: their number is small, as lengths repeat."""
+"""Headers with a correct checksum. There are few, because lengths repeat."""
 
 
 def length_of(header: bytes) -> int | None:
-    """Return `data_length` of a header, remembered."""
+    """Return `data_length` of a header, cached."""
     length = _lengths.get(header)
     if length is None:
         length = data_length(header)
@@ -333,7 +333,7 @@ class EventFile(Appended):
     def _damage(
         length: int | None, offset: int, window: Window, state: dict[str, Any], batch: Batch
     ) -> int | None:
-        """Return where to go on behind a header that is wrong; None when that is not known (yet)."""
+        """Return the offset to continue at after a damaged header; None if not known yet."""
         if state.get("stuck") == window.size:
             return None
         batch.problem(
@@ -341,11 +341,11 @@ class EventFile(Appended):
         )
         found = resync(window, offset)
         if found is None:
-            state["stuck"] = window.size  # look again when there is more
+            state["stuck"] = window.size  # try again when the file has grown
         return found
 
     def _record(self, record: bytes, crc: int, offset: int, batch: Batch, held: Held) -> None:
-        """Take the scalars of one record; the checksum is only worth its time for a record that has some."""
+        """Add the scalars of one record; the checksum is verified only if there are any."""
         try:
             event, wrong = decode(record), ""
         except (ValueError, IndexError) as error:
@@ -372,7 +372,7 @@ class EventFile(Appended):
 
 
 def resync(window: Window, offset: int) -> int | None:
-    """Return the place of the next record behind damage at `offset`; None when none is found nearby."""
+    """Return the offset of the next record after damage at `offset`; None if none is nearby."""
     data = window.at(offset + 1, NEARBY)
     at = -1
     for _ in range(TRIES):
@@ -382,7 +382,7 @@ def resync(window: Window, offset: int) -> int | None:
             return None
         if place < 0:
             continue
-        if data.startswith(bytes(12), place):  # a hole: look at its end
+        if data.startswith(bytes(12), place):  # a run of zeros: skip to its end
             at += len(data) - at - len(data[at:].lstrip(b"\0")) - len(UPPER) - 1
             continue
         length = length_of(data[place : place + HEADER])
@@ -392,7 +392,7 @@ def resync(window: Window, offset: int) -> int | None:
 
 
 def order(path: str) -> tuple[int, str]:
-    """Sort key of the event files of one directory: by the time in the name, then by name."""
+    """Return the sort key of a directory's event files: the time in the name, then the name."""
     name = os.path.basename(path)
     stamp = name.partition("tfevents.")[2].partition(".")[0]
     return (int(stamp) if stamp.isdigit() and len(stamp) < 20 else 0), name
@@ -400,11 +400,11 @@ def order(path: str) -> tuple[int, str]:
 
 MARK = "tfevents"
 MAX_FILES = 100
-"""Files of one directory that are read, the newest."""
+"""Files read per directory; the newest are kept."""
 
 
 class EventDirectory(Reader):
-    """The event files of one directory, oldest first. The cursor is ``{"files": {name: cursor}}``."""
+    """Event files of one directory, oldest first. The cursor is ``{"files": {name: cursor}}``."""
 
     source = "tensorboard"
 
@@ -419,7 +419,7 @@ class EventDirectory(Reader):
             del names[:-MAX_FILES]
         cursors: dict[str, Cursor] = dict((batch.cursor or {}).get("files", {}))
         if set(cursors) - set(names) or not self._files(names, cursors, batch, limit):
-            # A file is gone or another one: what it gave cannot be told from the rest.
+            # A file was removed or replaced: its points cannot be separated from the others.
             batch.forget()
             batch.reset, cursors = True, {}
             self._files(names, cursors, batch, limit)
@@ -428,7 +428,7 @@ class EventDirectory(Reader):
     def _files(
         self, names: list[str], cursors: dict[str, Cursor], batch: Batch, limit: int
     ) -> bool:
-        """Read on in each file; False when one has to be read anew."""
+        """Read new records of each file; returns False if one has to be read from the start."""
         for name in names:
             reader = self._readers.get(name)
             if reader is None:

@@ -1,20 +1,20 @@
 """Experiment trackers: MLflow, trackio, ai-toolkit.
 
-MLflow's ``mlflow.db`` (run, 3.17; the default since 3.7): one row a value, a NaN as zero with a flag.
+MLflow's ``mlflow.db`` (tested with 3.17; the default since 3.7) has one row per value, and a NaN as
+zero with a flag. Infinities are stored as the largest double. If the caller gives no step, all
+steps are zero, and the order of the rows is used instead.
 
-Infinities are stored as the largest double. A caller that gives no step leaves them all zero: the order counts then.
+MLflow's file store is ``mlruns/<experiment>/<run>/metrics/<key>``, one appended file per metric
+(tested with 3.17). A line is ``<ms> <value> <step>``; older and newer versions write two or five
+fields.
 
-MLflow's file store: ``mlruns/<experiment>/<run>/metrics/<key>``, one appended file per metric (run, 3.17).
+trackio's ``<project>.db`` (tested with 0.43) has one row per log call, with its metrics as JSON and
+non-finite values as strings. The column ``step`` counts calls; if the trainer logs its own step,
+that is the x axis. The time is that of the batch.
 
-A line is ``<ms> <value> <step>``; older and newer versions write two or five fields.
+ai-toolkit's ``loss_log.db`` (from source) has one row per step and metric. A resume deletes the
+later steps. SQLite stores a NaN as NULL.
 
-trackio's ``<project>.db`` (run, 0.43): one row a log call, its metrics as JSON, non-finite values as words.
-
-The column ``step`` counts calls; where the trainer logs its own step, that one is the axis. The time is the batch's.
-
-ai-toolkit's ``loss_log.db`` (read in source): a row a step and metric; a resume deletes the later steps.
-
-SQLite stores a NaN as NULL.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LEAST = 100
 
 
 class MlflowDatabase(Database):
-    """All runs of one tracking store; the group of a point is the run's id."""
+    """All runs of one tracking store; the group of a point is the run ID."""
 
     source = "mlflow"
 
@@ -103,7 +103,7 @@ class MetricFile(Lines):
 
 
 def tag_of(path: str) -> str:
-    """Return the metric that a file is named after: what follows the run's ``metrics`` directory."""
+    """Return the metric of a file: its path below the run's ``metrics`` directory."""
     parts = path.split("/")
     directories = [place for place, part in enumerate(parts[:-1]) if part == "metrics"]
     if not directories:
@@ -120,11 +120,11 @@ TRACKIO_ROWS = """
     WHERE id > ? ORDER BY id
 """
 MAX_RUNS = 200
-"""Runs of one project whose axis is remembered."""
+"""Runs of one project whose x axis is remembered."""
 
 
 class TrackioDatabase(Database):
-    """All runs of one project; the group of a point is the run's name."""
+    """All runs of one project; the group of a point is the run name."""
 
     source = "trackio"
 
@@ -167,7 +167,7 @@ class TrackioDatabase(Database):
 
 
 def seconds(stamp: Any) -> float | None:
-    """Return epoch seconds of an ISO time."""
+    """Return epoch seconds of an ISO time; None if invalid."""
     from datetime import datetime, timezone
 
     try:
@@ -184,7 +184,7 @@ AITOOLKIT_ROWS = """
 
 
 class AiToolkitDatabase(Database):
-    """One job. The cursor's ``id`` is a step, ``wall`` its time: a resumed step has another one."""
+    """One job. The cursor's ``id`` is a step and ``wall`` its time, which a resume changes."""
 
     source = "aitoolkit"
 

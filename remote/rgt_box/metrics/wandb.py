@@ -1,15 +1,14 @@
-"""W&B's run files.
+"""Reads W&B run files.
 
-W&B run files ``run-<id>.wandb``: the history records in them (run, wandb 0.31; fields by wandb_internal.proto).
+The history records of ``run-<id>.wandb`` are read (tested with wandb 0.31; fields from
+wandb_internal.proto). Files appear 15 s late and grow by whole chunks. ``_step`` only counts log
+calls: if the trainer logs its own step, that is the x axis of the whole file.
 
-Files appear 15 s late and in whole chunks. ``_step`` only counts log calls: where the trainer logs its own step, that
-one is the axis of the whole file.
+The framing is a LevelDB log. After 7 bytes (``:W&B``, ``E1 BE``, version 0) come blocks of 32 KiB,
+counted from the first byte of the file. A chunk is ``u32 crc, u16 length, u8 type`` and its
+payload; the checksum is zlib's, over type and payload. A record is one full chunk, or a first,
+middle ones and a last. Less than 7 bytes at the end of a block are left empty.
 
-The frame of a ``.wandb`` file: a LevelDB log (run, wandb 0.31).
-
-After 7 bytes (``:W&B``, ``E1 BE``, version 0) come blocks of 32 KiB, counted from the first byte of the file. A chunk
-is ``u32 crc, u16 length, u8 type`` and its payload; the checksum is zlib's, over type and payload. A record is one
-full chunk, or a first, middle ones and a last. Less than 7 bytes at the end of a block are left empty.
 """
 
 from __future__ import annotations
@@ -30,12 +29,13 @@ if TYPE_CHECKING:
     from rgt_box.metrics.reader_base import Batch, Window
 
     class Chunk(NamedTuple):
-        """One chunk, or what stands in its place.
+        """One chunk, or a gap in its place.
 
         Attributes:
-            kind: 1 full, 2 first, 3 middle, 4 last, 0 nothing (the block goes on with zeros), -1 damage.
-            payload: Its bytes.
-            end: Place in the file of what comes next.
+            kind: 1 full, 2 first, 3 middle, 4 last, 0 empty (the rest of the block is zeros), -1
+                damaged.
+            payload: Its payload bytes.
+            end: File offset of the next chunk.
         """
 
         kind: int
@@ -58,12 +58,12 @@ def chunk(data: bytes, base: int, offset: int) -> Chunk | None:
     """Return the chunk at `offset` of the file.
 
     Args:
-        data: Bytes of the file from `base` on.
-        base: Where `data` stands.
-        offset: Where the chunk begins.
+        data: Bytes of the file, starting at `base`.
+        base: File offset of `data`.
+        offset: File offset of the chunk.
 
     Returns:
-        None when it is not there completely.
+        The chunk; None if it is incomplete in `data`.
     """
     left = BLOCK - offset % BLOCK
     if left < HEADER:
@@ -89,7 +89,7 @@ def chunk(data: bytes, base: int, offset: int) -> Chunk | None:
 
 LAYOUT = Layout(carry=True, call_counter="_step", drop=("_runtime",))
 HISTORY = 2
-"""Field of Record that holds a row of metrics."""
+"""Field number in Record of a row of metrics."""
 UNKNOWN = -1
 WINDOW = 256 << 10
 MAX_RECORD = 1 << 20
@@ -97,7 +97,7 @@ MAX_VALUE = 64 << 10
 
 
 class WandbFile(Appended):
-    """One run."""
+    """Reads the file of one run."""
 
     source = "wandb"
 
@@ -117,7 +117,7 @@ class WandbFile(Appended):
                 batch.reset, batch.points = True, []
 
     def _records(self, window: Window, state: dict[str, Any], batch: Batch, limit: int) -> None:
-        """Read records. The offset stays before a record until all of its chunks are there."""
+        """Read records. The offset stays before a record until all of its chunks exist."""
         offset = first = max(state["offset"], len(MAGIC))
         base, data, size = offset, b"", 0
         parts: list[bytes] = []
@@ -140,7 +140,8 @@ class WandbFile(Appended):
                 if kind in (FULL, FIRST):
                     parts, size = [], 0
                 parts.append(payload)
-                size += HEADER + len(payload)  # or a record of empty chunks has no end
+                # the header counts too, otherwise a record of empty chunks would have no limit
+                size += HEADER + len(payload)
                 if size > MAX_RECORD:
                     batch.problem(offset, "record longer than 1 MiB")
                     parts = []
@@ -166,7 +167,10 @@ class WandbFile(Appended):
 
 
 def peek(data: bytes) -> int:
-    """Return the number of the first field that is a message; 0: none, `UNKNOWN`: not seen yet."""
+    """Return the number of the first message field.
+
+    0 means that there is no such field, and `UNKNOWN` that it is not in `data` yet.
+    """
     at = 0
     try:
         while True:
@@ -186,7 +190,7 @@ def history(data: bytes) -> dict[str, Any]:
     """Decode the row of a Record.
 
     Raises:
-        ValueError, IndexError: when this is none.
+        ValueError, IndexError: when the data is not a valid Record.
     """
     row: dict[str, Any] = {}
     for number, kind, at, stop in fields(data, 0, len(data)):
@@ -203,7 +207,7 @@ def history(data: bytes) -> dict[str, Any]:
 
 
 def item(data: bytes, at: int, end: int, row: dict[str, Any]) -> None:
-    """Put one HistoryItem into `row`: its key, or its nested keys joined by dots, and its value."""
+    """Add one HistoryItem to `row`: its key (nested keys joined by dots) and its value."""
     keys, value = [], ""
     for number, kind, start, stop in fields(data, at, end):
         if kind != BYTES or stop - start > MAX_VALUE:
