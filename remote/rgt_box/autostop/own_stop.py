@@ -6,15 +6,15 @@ often may not stop it, so a successful read proves nothing. The proof is a call 
 permission as a stop and changes nothing on a running machine.
 
 RunPod: ``RUNPOD_API_KEY`` and ``RUNPOD_POD_ID`` are set in every pod
-(https://docs.runpod.io/pods/templates/environment-variables, verified 2026-08); the call is ``POST
-/v2/pods/ID/action`` (https://docs.runpod.io/api-reference-v2/overview, verified 2026-08). On a
-RUNNING pod, ``start`` is refused with 409
+(https://docs.runpod.io/pods/templates/environment-variables, verified 2026-08); the call is
+``POST /v2/pods/ID/action`` (https://docs.runpod.io/api-reference-v2/overview, verified 2026-08).
+On a RUNNING pod, ``start`` is refused with 409
 (https://docs.runpod.io/api-reference-v2/pods/trigger-a-pod-state-transition, 2026-08).
 
 vast.ai: ``CONTAINER_API_KEY``, which can start and stop only its own instance, and ``CONTAINER_ID``
-(https://docs.vast.ai/guides/instances/docker-environment, verified 2026-11); the call is ``PUT
-/api/v0/instances/ID/`` (https://docs.vast.ai/api-reference/introduction, verified 2026-08). It sets
-the wanted state: ``running`` changes nothing on a running instance.
+(https://docs.vast.ai/guides/instances/docker-environment, verified 2026-11); the call is
+``PUT /api/v0/instances/ID/`` (https://docs.vast.ai/api-reference/introduction, verified 2026-08).
+It sets the wanted state: ``running`` changes nothing on a running instance.
 
 AutoDL: its own ``/usr/bin/shutdown`` stops billing (https://www.autodl.com/docs/instance_pro_api/,
 verified 2026-08).

@@ -212,7 +212,7 @@ def read_process(pid: int) -> dict[str, Any] | None:
     command = training_commands.read(words)
     ours = next((at for at, word in enumerate(words[:5]) if AGENT.search(word)), None)
     verb = words[ours + 1] if ours is not None and len(words) > ours + 1 else ""
-    # Children reaped by pid 1 or a remote shell belong to others, and are mostly short rgt calls.
+    # Children reaped by pid 1, sshd, tmux and the like are others' work, mostly short rgt calls.
     own_only = pid == 1 or command.kind == "border" or ours is not None
     cmd = " ".join(masking.masked(words))[:300]
     return {
@@ -299,7 +299,7 @@ class Results:
 
 def result_roots(jobs: list[str], patterns: list[str]) -> list[str]:
     """Return output, work and durable directories of the cells, and the matches of the globs."""
-    # imported here because it loads many modules; only armed boxes need it
+    # Imported here because it loads many modules; only armed boxes need it.
     from rgt_box.commands import work_folders
 
     found: list[str] = []

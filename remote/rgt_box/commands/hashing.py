@@ -182,7 +182,7 @@ class HashCache:
         try:
             files.write_all(self._fd, _row(_key(stat), digest))
         except OSError:
-            # a full disk must not stop the work; a truncated row is not valid JSON and is skipped
+            # A full disk must not stop the work; a truncated row is not valid JSON and is skipped.
             self.close()
 
     def close(self) -> None:

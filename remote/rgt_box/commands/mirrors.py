@@ -186,7 +186,7 @@ def put_in(data: bytes | None, path: str) -> bytes | None:
 
 
 def take_out(data: bytes | None) -> bytes | None:
-    """Return a start-up file without the block; None if rgt created the file for it."""
+    """Return a start-up file without the block; None if it is missing or rgt created it."""
     found = None if data is None else _BLOCK.search(data)
     if data is None or found is None:
         return data

@@ -285,7 +285,7 @@ def main(argv: list[str]) -> int:
     refused = [] if found["old"] else [*live(naming, found["job"]), *armed(state)]
     shared = shared_with(landing.home(), state)
     own = os.path.basename(place.root())
-    # the recorder is stopped first, so its reference does not count
+    # The recorder is stopped first, so its reference does not count.
     recorder = 0 if found["old"] else recorder_of(state)
     if not refused and not found["old"] and not found["dry-run"] and not control.stop(state):
         refused = ["the recorder of this host did not stop"]

@@ -248,7 +248,7 @@ def hold(locks: list[files.Lock], nonce: str, seconds: float) -> None:
             if got is not None and got.si_signo == signal.SIGTERM:
                 break
             left = deadline - time.monotonic()
-        # release the queues first, so that they are free when the seal is gone
+        # Release the queues first, so that they are free when the seal is gone.
         for lock in reversed(locks):
             lock.write({})
             lock.release()

@@ -189,7 +189,7 @@ class Server:
                 status[0] = end.code if isinstance(end.code, int) else 1
 
         self.flush()
-        # niceness is per thread on Linux, so it ends with this thread
+        # Niceness is per thread on Linux, so it ends with this thread.
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()

@@ -280,7 +280,7 @@ class Finder:
             if new is not None:
                 if session in unnamed:
                     new.job, new.cell = unnamed[session]
-                # a restart replaces the old run and moves to the end
+                # A restart replaces the old run and moves to the end.
                 old = self._runs.pop(new.name, None)
                 if old is not None:
                     new.succeed(old)

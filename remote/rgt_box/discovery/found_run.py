@@ -1,4 +1,4 @@
-"""A found run as stored in ``found.json``, and where it lives: tmux, Slurm, a container or other."""
+"""A found run as stored in ``found.json``, and what it lives in: tmux, Slurm, a container, etc."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rgt_box.discovery.process_tree import Node
 
     class Life(NamedTuple):
-        """The environment that a process lives in."""
+        """What a process lives in: a tmux pane, Slurm job, container or the like."""
 
         kind: str
         """tmux, screen, slurm, container, service, nohup, detached, shell or unknown."""
@@ -61,7 +61,7 @@ class Run:
         command: Its command line without secrets.
         why: Why it was recognised as training.
         cwd, user: None if they could not be read.
-        session, place: Its environment, see `Life`.
+        session, place: What it lives in, see `Life`.
         pane, socket: Those of tmux.
         silent: Why it has no log, as text; "" if it has one.
         deleted: Log path → its name before it was deleted.
@@ -224,7 +224,7 @@ def environ(pid: int) -> dict[str, str] | None:
 
 
 def life_of(pid: int, chain: list[list[str]]) -> Life:
-    """Return the environment that a process lives in.
+    """Return what a process lives in: a tmux pane, Slurm job, container or the like.
 
     Args:
         pid: The root process of a run.

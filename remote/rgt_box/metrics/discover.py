@@ -228,7 +228,7 @@ class Finder:
                         folder.sure = False
                         break
                     if count >= self._limits.folder:
-                        # many similar entries: a dataset or part of one
+                        # Many similar entries: a dataset or part of one.
                         folder.folders, folder.links = [], []
                         break
                     _sort_in(folder, path, entry, self._limits)

@@ -184,7 +184,7 @@ def main(argv: list[str]) -> int:
         _tell("one PATH is needed (--help tells more)")
         return WRONG
     path = paths[0]
-    # there is only one read, so wait for the child's full limit
+    # There is only one read, so wait for the child's full limit.
     sqlite_child.child.patience = confined_child.WALL + 1.0
     try:
         found, cut = sources(path)

@@ -140,7 +140,7 @@ class WandbFile(Appended):
                 if kind in (FULL, FIRST):
                     parts, size = [], 0
                 parts.append(payload)
-                # the header counts too, otherwise a record of empty chunks would have no limit
+                # The header counts too, otherwise a record of empty chunks would have no limit.
                 size += HEADER + len(payload)
                 if size > MAX_RECORD:
                     batch.problem(offset, "record longer than 1 MiB")
