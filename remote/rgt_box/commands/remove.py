@@ -56,7 +56,7 @@ def look_for_namers(
 
     Args:
         paths: The files. Each name contains a hash, so the name alone identifies the file in this
-            user's scripts, whatever the working directory.
+            user's scripts, independent of the working directory.
         jobs: Job directories.
         texts: Additional texts to search for as they are: absolute paths whose last part is not
             unique.

@@ -528,7 +528,7 @@ class Walk:
         is_owned = bool(level.owner) or level.path in self._owners.alone
         if seen.st_ctime_ns < self._since_ns and level.from_image and not is_owned:
             # Require a second sign besides the ctime. An unpacked file keeps the mtime of its
-            # archive. A file written in place has equal times, even if the clock was behind.
+            # archive. A file written in place has equal times, even if the clock was slow.
             is_unpacked = seen.st_mtime_ns < seen.st_ctime_ns - UNPACKED_NS
             if is_unpacked or level.is_read_only:
                 return result_rules.OLDER

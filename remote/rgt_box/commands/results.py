@@ -326,7 +326,7 @@ def _inside(folder: str) -> list[str]:
         return []
 
 
-# Lists the files of chosen directories of ``results`` one by one, as ``manifest --no-hash`` does. A
+# Lists the individual files of chosen directories of ``results``, as ``manifest --no-hash`` does. A
 # pull of exactly these files gets exactly what ``results`` counts: no files of rgt, no packages,
 # and nothing from a subdirectory that is listed separately.
 

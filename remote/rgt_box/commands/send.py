@@ -237,7 +237,7 @@ class Server:
         try:
             while at < end:
                 count = os.preadv(fd, [view[at:end]], at - end + size)
-                # truncated: the byte count is already sent, the stamp shows the change
+                # Truncated: the byte count is already sent, the stamp shows the change.
                 if not count:
                     view[at:end] = bytes(end - at)
                     break

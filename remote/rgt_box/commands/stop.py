@@ -61,7 +61,7 @@ class Target:
 
     Args:
         names: All names the user may use; the first is shown.
-        pid: The process: a queue's runner, else the root of the training run.
+        pid: The process: a queue's runner, or the root of the training run.
         ticks: Its start time in ticks.
         works: The training process, whose SIGTERM handling matters.
 

@@ -326,7 +326,7 @@ _DROP = ("v_num", "step", "epoch")
 
 
 def bar_at(line: str) -> Optional[Bar]:
-    """Return the last bar in a piece, with the title before it; None if there is none."""
+    """Return the last bar in a piece, with the title before it; None without a bar."""
     if "%|" in line:
         pattern = _BAR
     elif "it [" in line:
