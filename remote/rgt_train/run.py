@@ -149,7 +149,7 @@ class Run:
             progress=self.progress, sampler=self.sampler.state(), settings=self.options.settings,
             world=self._ranks.world, rank=self._ranks.rank, override=self.options.override, data=self._data.facts,
         )  # fmt: skip
-        # The gradients of several ranks differ before they are reduced: no rank's stand for all.
+        # The gradients of several ranks differ before they are reduced: none can represent all.
         self._midway = self._ranks.world == 1 and not choose.is_sharded(self._state.models)
         self._over = False
         self._watchdog: Optional[Watchdog] = None
@@ -198,7 +198,7 @@ class Run:
                 break
             self.progress.next_epoch()
             self._data.pass_over(self._files.report)
-        self.restore_rng()  # nobody asked for a batch where the checkpoint is of the very end
+        self.restore_rng()  # no batch was requested if the checkpoint is of the very end
 
     def batches(self, *, pad: bool = True) -> BatchPlan:
         """Return the rest of the epoch as a batch sampler of this rank's lists of sample indices.
@@ -370,7 +370,8 @@ class Run:
         self._heard()
         if self.progress.micro and not self._midway:
             return
-        self._files.persister.before_change()  # what was copied is known to be good: it need not wait for the next step
+        # the copy is known to be good: it need not wait for the next step
+        self._files.persister.before_change()
         stop = launch.STOP if self._stop.requested else 0
         agreed = self._ranks.agree(stop | (launch.MIDSTEP if self._boundary.touched else 0))
         if not agreed & launch.MIDSTEP:
@@ -456,7 +457,7 @@ class Run:
         """
         from rgt_train.ranks.torch_ranks import joined
 
-        self._data.asked = True  # its data are a person's own
+        self._data.asked = True  # its data is a person's own
 
         kinds = ("optimizer", "scheduler", "scaler", "ema")
         names = [name for name in self._state.others if name.startswith(kinds)]
@@ -536,7 +537,7 @@ class Run:
 
     def _heard(self) -> None:
         if self._watchdog is not None:
-            self._watchdog.alive()  # a wait for another rank is no stall
+            self._watchdog.alive()  # a wait for another rank is not a stall
 
     def _obey(self, agreed: int) -> None:
         if agreed & launch.STOP:

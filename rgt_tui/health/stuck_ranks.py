@@ -548,11 +548,11 @@ def _seconds(value: object) -> float:
     return 0.0
 
 
-# How far each rank of a training is by its heartbeat, and which one lags behind the others. Pure.
+# How far each rank of a training is by its heartbeat, and which one lags behind. Pure.
 #
-# Our own trainer has one, and trainers of others with our callback. Whoever is in an earlier phase, or an
-# earlier step, than the rest is what they wait for: nothing that comes later in a step can wait for anything
-# else. How long a step may take is measured by the ranks.
+# Our own trainer sends heartbeats, and so do other trainers with our callback. The ranks in an
+# earlier step or phase are the ones the others wait for, because a later phase cannot block on
+# anything else. The time limit of a step comes from the ranks' own measurements.
 
 
 class Standing(NamedTuple):

@@ -1,8 +1,9 @@
 """RunPod's market: the catalogue's offers for a wish, and the one call that rents a pod.
 
 Catalogue: https://docs.runpod.io/api-reference-v2/catalog/list-gpu-types; creation:
-https://docs.runpod.io/api-reference-v2/pods/create-a-pod (OpenAPI of REST v2, verified 2026-08). A creation names one
-type of GPU and searches for nothing else; version 2 has no spot pods, which `rent_spot` rents.
+https://docs.runpod.io/api-reference-v2/pods/create-a-pod (OpenAPI of REST v2, verified 2026-08). A
+creation names one type of GPU without any fallback; version 2 has no spot pods, which `rent_spot`
+rents.
 """
 
 from __future__ import annotations
