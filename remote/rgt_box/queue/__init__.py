@@ -1,8 +1,8 @@
-"""The detached queue: cells of a job run one after another, or in parallel lanes, on one box or a cluster.
+"""The detached queue: runs a job's cells one by one or in lanes, on one box or a cluster.
 
-queue_command, detach and launch are its verbs, runner its loop, beginning the look at how it starts, job_making and
-queue_edit what is done for a person; queue_file is what a person writes, queue_state what the runner
-writes.
+The verbs are in queue_command, detach and launch; runner is the main loop. job_making and
+queue_edit make and change jobs for a user. queue_file reads what the user writes, queue_state what
+the runner writes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What a cell's command needs to run: modules and a proxy of the platform, and values of ``$RGT_OUT`` and the like.
+"""Prepare a cell's command: the platform's modules and proxy, and values for ``$RGT_OUT`` etc.
 
-The lines are those of the platform's profile. They run in a shell that then becomes the command itself: what they have
-set ends with the cell; its pid, its signals and its exit status are the command's own. A proxy is never used for what
-is near: loopback, this host, the master of a distributed run, and the domains that the platform's own list forgets.
+The hook lines come from the platform's profile. They run in a shell that then ``exec``s the
+command: their settings last as long as the cell, and the pid, signals and exit status are the
+command's own. Local hosts bypass the proxy: loopback, this host, the master of a distributed run,
+and domains that the platform's own list omits.
 """
 
 from __future__ import annotations
@@ -28,18 +29,22 @@ if ! type module >/dev/null 2>&1; then
   done
 fi
 """
-"""A shell that is no login shell does not know ``module``: https://modules.readthedocs.io, https://lmod.readthedocs.io."""
+"""A non-login shell does not define ``module``.
+See https://modules.readthedocs.io and https://lmod.readthedocs.io.
+"""
 
 
 OUT, CELL, SMOKE = "RGT_OUT", "RGT_CELL", "RGT_SMOKE"
-"""Environment variables that rgt sets: directory of the run, name of the cell, "1" while the smoke command runs."""
+"""Environment variables set by rgt: the run's directory, the cell's name, and "1" while the smoke
+command runs.
+"""
 _VARIABLE = re.compile(r"\$(?:\{(RGT_[A-Z0-9_]+)\}|(RGT_[A-Z0-9_]+))")
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "ash", "fish"))
 _IN_SINGLE_QUOTES = re.compile(r"\"(?:[^\"\\]|\\.)*\"|\\.|'([^']*)'", re.S)
 
 
 def hooks(told: Any) -> dict[str, Any]:
-    """Return what of an object can be hooks: ``env`` and ``proxy``, a line each, and ``no_proxy``, domains."""
+    """Return an object's valid hooks: ``env`` and ``proxy``, one line each, and ``no_proxy``."""
     found: dict[str, Any] = {}
     if isinstance(told, dict):
         for key in (ENV, PROXY):
@@ -55,7 +60,7 @@ def hooks(told: Any) -> dict[str, Any]:
 
 
 def wrapped(words: list[str], told: dict[str, Any], env: dict[str, str]) -> list[str]:
-    """Return a command with the hooks before it; unchanged where there are none.
+    """Return the command with the hooks run first; unchanged if there are no hooks.
 
     Args:
         words: The command of a cell.
@@ -92,7 +97,7 @@ def wrapped(words: list[str], told: dict[str, Any], env: dict[str, str]) -> list
 
 
 def near_hosts(words: list[str], told: dict[str, Any], env: dict[str, str]) -> list[str]:
-    """Return the hosts that no proxy may come between."""
+    """Return the hosts that must bypass the proxy."""
     found = [*NEAR, os.uname().nodename, env.get("MASTER_ADDR", "")]
     for at, word in enumerate(words):
         match = _MASTER.match(word)
@@ -104,31 +109,34 @@ def near_hosts(words: list[str], told: dict[str, Any], env: dict[str, str]) -> l
 
 
 def quoted(text: str) -> str:
-    """Return a text as one word for a shell."""
+    """Quote a text as one shell word."""
     import shlex  # here, because most cells have no hook
 
     return shlex.quote(text)
 
 
-# ``$RGT_OUT`` and the like in a command: filled in where no shell does it, refused where it could not work.
+# Variables such as ``$RGT_OUT`` in a command: filled in where no shell does it, refused where they
+# cannot work.
 #
-# A command of several words is run without a shell. Without this, ``--out '$RGT_OUT'`` would reach the
-# program as these nine characters, and its results would land in a directory of that name.
+# A command of several words runs without a shell. Otherwise the program would receive ``--out
+# '$RGT_OUT'`` literally and write its results to a directory of that name.
 
 
 class WrongVariable(Exception):
-    """A variable in the command would not have the meaning that was intended; the message says what to write."""
+    """A variable in the command would not work as intended; the message says what to write."""
 
 
 def fill_words(words: list[str], values: dict[str, str]) -> list[str]:
-    """Return a command that no shell sees with its variables filled in; a script for ``sh -c`` is left to that shell.
+    """Fill in the variables of a command that runs without a shell.
+
+    A script for ``sh -c`` is left to that shell.
 
     Args:
         words: The command.
         values: Variable → value.
 
     Raises:
-        WrongVariable: it names a variable of rgt's that does not exist.
+        WrongVariable: The command names an rgt variable that does not exist.
     """
     found = []
     for at, word in enumerate(words):
@@ -141,7 +149,7 @@ def fill_words(words: list[str], values: dict[str, str]) -> list[str]:
 
 
 def _is_script(words: list[str], at: int) -> bool:
-    """Tell whether a word is what a shell gets by ``-c``, also ``-lc``."""
+    """Return whether a word is the script argument of a shell's ``-c`` (also ``-lc``)."""
     return (
         at > 1
         and bool(re.match(r"-[a-z]*c$", words[at - 1]))
@@ -153,7 +161,7 @@ def fill(text: str, values: dict[str, str]) -> str:
     """Return a text with its variables filled in.
 
     Raises:
-        WrongVariable: it names one that does not exist.
+        WrongVariable: The text names a variable that does not exist.
     """
 
     def put(match: Match[str]) -> str:
@@ -166,10 +174,11 @@ def fill(text: str, values: dict[str, str]) -> str:
 
 
 def check_line(line: str, values: dict[str, str]) -> None:
-    """Check a line for a shell, which fills in its variables itself.
+    """Check the variables in a line that a shell will expand itself.
 
     Raises:
-        WrongVariable: one does not exist, or is in single quotes, in which a shell leaves it as it is.
+        WrongVariable: A variable does not exist, or is in single quotes, where a shell does not
+            expand it.
     """
     for match in _VARIABLE.finditer(line):
         name = match.group(1) or match.group(2)
@@ -177,7 +186,7 @@ def check_line(line: str, values: dict[str, str]) -> None:
             raise WrongVariable(_unknown(name, values))
     for match in _IN_SINGLE_QUOTES.finditer(line):
         inside = match.group(1) or ""
-        # With blanks it is a line for something else, such as trap or another shell.
+        # Text with spaces is a command line for something else, such as trap or another shell.
         if _VARIABLE.search(inside) and not re.search(r"\s", inside):
             raise WrongVariable(
                 f'in single quotes a shell leaves {inside} as it is: write "{inside}", in double quotes'

@@ -1,4 +1,4 @@
-"""One cell as a process: started, awaited, and judged by its exit status, a signal, or an OOM kill."""
+"""Start one cell as a process, wait for it, and classify its end by status, signal or OOM kill."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ HINTS = {MISSING: ": command not found", NOT_EXECUTABLE: ": command cannot be ex
 _KILLED = re.compile(
     rb"^(?:.*: line \d+: +|.*\[\d+\][-+ ]*)?(?:\d+ +)?Killed(?:\s{2,}.*| \(core dumped\).*)?$"
 )
-"""What shells write when a program of theirs got SIGKILL: a bare ``Killed``, or one with script, line and pid."""
+"""What a shell prints when its child gets SIGKILL: a bare ``Killed``, or one with script, line and
+pid.
+"""
 
 LAST_LINES = 5
 
 
 def signal_name(number: int) -> str:
-    """Return ``SIGKILL`` for 9; ``signal 99`` for one that has no name here."""
+    """Return the signal's name, such as ``SIGKILL`` for 9; ``signal 99`` if it has none."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -39,17 +41,17 @@ def signal_name(number: int) -> str:
 
 
 def says_killed(tail: bytes) -> bool:
-    """Tell whether the last lines of a log hold a bare ``Killed``."""
+    """Return whether one of the last lines of a log is the shell's ``Killed`` message."""
     rows = [row.rstrip() for row in tail.splitlines() if row.strip()]
     return any(_KILLED.match(row) for row in rows[-LAST_LINES:])
 
 
 _NO_PYTHON = re.compile(rb"(?:^|[\s:/])python: (?:command )?not found|cannot start python: ", re.M)
-"""As bash, dash and this module say it."""
+"""The error messages of bash, dash and this module."""
 
 
 def python_hint(path: str) -> str:
-    """Return what to write if PATH has no ``python`` but a ``python3``; "" if it has one, or neither.
+    """Return a hint if PATH has ``python3`` but no ``python``; otherwise "".
 
     Args:
         path: The PATH of the command.
@@ -60,7 +62,7 @@ def python_hint(path: str) -> str:
 
 
 def python_missed(status: int, tail: bytes, path: str) -> str:
-    """Return `python_hint` for a command that ended because it found no ``python``; "" if that was not the reason."""
+    """Return `python_hint` if the command failed because ``python`` was not found; otherwise ""."""
     hint = python_hint(path) if status == MISSING and _NO_PYTHON.search(tail) else ""
     if hint:
         return f": {hint}"
@@ -70,12 +72,12 @@ def python_missed(status: int, tail: bytes, path: str) -> str:
 def judge(
     status: int, stopped_by: str | None, oom: str | None = None, tail: bytes = b"", path: str = ""
 ) -> dict[str, Any]:
-    """Turn a process's end into the fields of its cell.
+    """Return the fields of a cell whose process has ended.
 
     Args:
-        status: As ``subprocess`` gives it: the exit status, negative for a signal.
-        stopped_by: The signal that the runner was stopped with, if that is why the cell ended.
-        oom: What the kernel's counter says: why it killed, "" = it did not, None = cannot be told.
+        status: As ``subprocess`` reports it: the exit status, negative for a signal.
+        stopped_by: Name of the signal that stopped the runner, if that is why the cell ended.
+        oom: From the kernel's counter: why it killed, "" if it did not, None if unknown.
         tail: The last bytes that the cell logged.
         path: Its PATH.
 
@@ -107,7 +109,10 @@ def judge(
 
 
 def _how(status: int, name: str | None, oom: str | None, tail: bytes) -> str:
-    """Return the end in words. Only the kernel's own counter makes it an out-of-memory kill."""
+    """Describe how the process ended.
+
+    Only the kernel's own counter makes it an out-of-memory kill.
+    """
     if status == -signal.SIGKILL:
         if oom:
             return f"killed by the kernel: {oom}"
@@ -128,7 +133,7 @@ def _how(status: int, name: str | None, oom: str | None, tail: bytes) -> str:
 
 
 def shown_exit(status: int) -> int:
-    """Return the number for ``FINISHED … exit=N``: a signal counts 128 + its number, as in a shell."""
+    """Return the number for ``FINISHED … exit=N``: 128 + N for a signal N, as in a shell."""
     if status >= 0:
         return status
     return 128 - status
@@ -136,19 +141,19 @@ def shown_exit(status: int) -> int:
 
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 RESTORED = ("SIGPIPE", "SIGXFSZ")
-"""Signals that Python ignores and a cell must not inherit so."""
+"""Signals that Python ignores; they are reset so that the cell does not inherit this."""
 
 GRACE = 120.0
-"""Seconds that a stopped cell gets to save before it is killed; ``RGT_STOP_GRACE`` overrides."""
+"""Seconds that a stopped cell gets to save before it is killed; ``RGT_STOP_GRACE`` overrides it."""
 
 
 def block_signals() -> None:
-    """Deliver stop signals only where `next_signal` waits for them, never in the middle of book-keeping."""
+    """Block stop signals, so that they arrive only in `next_signal`, not during bookkeeping."""
     signal.pthread_sigmask(signal.SIG_BLOCK, set(STOP) | {signal.SIGCHLD})
 
 
 def next_signal(timeout: float) -> int | None:
-    """Wait for a stop signal or the end of a child; returns a stop signal, None for all else."""
+    """Wait for a stop signal or the end of a child; return the stop signal, None otherwise."""
     got = signal.sigtimedwait(set(STOP) | {signal.SIGCHLD}, timeout)
     if got is not None and got.si_signo in STOP:
         return got.si_signo
@@ -156,19 +161,20 @@ def next_signal(timeout: float) -> int | None:
 
 
 class Process:
-    """A cell, forked but held back until `release`: its pid is written down before it does anything.
+    """A cell's process, forked but blocked until `release`.
 
-    If the runner dies in between, the cell sees the gate close and ends without having run.
+    Its pid is recorded before it runs. If the runner dies first, the pipe closes and the cell exits
+    without having run.
 
     Args:
         words: Its command.
-        cwd: Where it starts.
+        cwd: Its working directory.
         env: Its whole environment.
-        log: File that its output is appended to; os.devnull where it cannot be opened.
+        log: File that its output is appended to; os.devnull if the file cannot be opened.
         nice: Its niceness.
 
     Raises:
-        OSError: when no process can be made.
+        OSError: The process cannot be created.
     """
 
     def __init__(
@@ -188,18 +194,19 @@ class Process:
         self.ticks = procstat.start_ticks(self.pid)
 
     def release(self) -> None:
-        """Let it run."""
+        """Let the cell's command start."""
         os.write(self._gate, b"g")
         os.close(self._gate)
 
     def wait(self) -> tuple[int, int | None]:
-        """Wait for the end, handing stop signals on.
+        """Wait for the cell to end, and forward stop signals to it.
 
-        The signal goes to the cell itself, not to its group: loader workers that died of it would spoil the
-        saving. What is left of the group after a stop or a failure is swept up, so that it holds no GPU memory.
+        The signal goes to the cell's main process only: data loader workers killed by it would
+        spoil the save. After a stop or a failure, the rest of the process group is killed so that
+        it keeps no GPU memory.
 
         Returns:
-            (exit status, negative for a signal; the stop signal that the runner got, if any).
+            (exit status, negative for a signal; the stop signal that the runner received, if any).
         """
         stopped: int | None = None
         deadline = float("inf")
@@ -245,7 +252,7 @@ def _become(
             try:
                 os.nice(nice)
             except OSError:
-                pass  # raising the priority is not for everyone
+                pass  # only a privileged user may raise the priority
         if os.read(gate, 1) != b"g":
             os._exit(PREEMPTED)
         os.chdir(cwd)
@@ -266,7 +273,7 @@ def grace() -> float:
 
 
 def send_signal(pid: int, number: int) -> bool:
-    """Send a signal to a process, or to the group ``-pid``; False when there is none any more."""
+    """Send a signal to a process, or to a group as ``-pid``; return False if it is gone."""
     try:
         os.kill(pid, number)
     except OSError:
@@ -275,7 +282,7 @@ def send_signal(pid: int, number: int) -> bool:
 
 
 def sweep_session(leader: int) -> None:
-    """End what is left of a cell's process group: politely, then not."""
+    """End the rest of a cell's process group: SIGTERM, then SIGKILL after at most 5 seconds."""
     deadline = time.monotonic() + min(5.0, grace())
     send_signal(-leader, signal.SIGTERM)
     while send_signal(-leader, 0):
@@ -286,10 +293,11 @@ def sweep_session(leader: int) -> None:
 
 
 def wait_for_orphan(pid: int, ticks: Any) -> int | None:
-    """Wait for a cell that an earlier runner left running: a second writer would ruin its directory.
+    """Wait for a cell that an earlier runner left running: two writers would corrupt its directory.
 
     Returns:
-        None when it has ended, or the stop signal that came meanwhile (it was handed on to the cell).
+        None once it has ended, or the stop signal received meanwhile (it was forwarded to the
+        cell).
     """
     while procstat.is_alive(pid, ticks):
         got = next_signal(0.2)
@@ -308,14 +316,14 @@ CGROUP_FILES = {
     2: {"events": "memory.events", "limit": "memory.max"},
 }
 NO_LIMIT = 1 << 60
-"""Version 1 writes "no limit" as the largest multiple of a page."""
+"""cgroup v1 expresses "no limit" as the largest multiple of the page size."""
 
 
 class Memory:
-    """The memory cgroup that this process, and so every cell, lives in.
+    """The memory cgroup of this process, which all its cells share.
 
     Args:
-        place: Where the controller is; None = nowhere.
+        place: Location of the controller; None if it was not found.
     """
 
     def __init__(self, place: cgroup.Place | None) -> None:
@@ -323,10 +331,10 @@ class Memory:
         self._names = CGROUP_FILES[place.version] if place else {}
 
     def kills(self) -> int | None:
-        """Return how many processes of this cgroup the kernel has killed; None where it does not say.
+        """Return how many processes of this cgroup the kernel has killed; None if unknown.
 
-        Version 1 counts only the victims of this very level, version 2 those below it too: either way the nearest
-        level that has a counter is the right one, and a level further up may count a neighbour's.
+        cgroup v1 counts only the kills at this level, v2 also those below it. In both cases the
+        nearest level with a counter is the right one: a higher level may include other containers.
         """
         for level in self._levels:
             data = procstat.read_bytes(os.path.join(level, self._names["events"]))
@@ -336,7 +344,7 @@ class Memory:
         return None
 
     def limit(self) -> int | None:
-        """Return the tightest limit in bytes; None = there is none."""
+        """Return the tightest limit in bytes; None if no limit is set."""
         limits = [NO_LIMIT]
         for level in self._levels:
             data = procstat.read_bytes(os.path.join(level, self._names["limit"])) or b""
@@ -348,14 +356,14 @@ class Memory:
 
 
 class OomWatch:
-    """Watches the counter while one cell runs."""
+    """Compares the kernel's OOM-kill counter before and after one cell."""
 
     def __init__(self) -> None:
         self._memory = Memory(cgroup.locate("memory"))
         self._before = self._memory.kills()
 
     def verdict(self) -> str | None:
-        """Return why the kernel killed, "" when it did not, None when that cannot be told."""
+        """Return why the kernel killed a process, "" if it did not, None if this is unknown."""
         now = self._memory.kills()
         if now is None or self._before is None:
             return None

@@ -1,4 +1,7 @@
-"""The ``detach`` verb: starts the runner so that it outlives the SSH connection: tmux, setsid, Slurm, Kubernetes."""
+"""The ``detach`` verb: start the runner so that it outlives the SSH connection.
+
+It uses tmux, setsid, Slurm or Kubernetes.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,15 @@ READ_WITHIN = 10.0
 
 
 def session_name(folder: str) -> str:
-    """Return the session's name: tmux allows neither dots nor colons."""
+    """Return the tmux session's name, in which dots and colons are not allowed."""
     return "rgt-" + (re.sub(r"[^A-Za-z0-9_-]", "-", os.path.basename(folder)) or "job")
 
 
 def start_in_tmux(job: Job, words: list[str]) -> str | None:
-    """Start the runner in a new session; None when tmux refuses.
+    """Start the runner in a new tmux session and return the session's name; None if tmux refuses.
 
-    A tmux server that is already up gives new sessions *its* environment, so ours goes through a named pipe.
+    A tmux server that is already running gives new sessions *its* environment, so ours is sent
+    through a named pipe.
     """
     import subprocess
 
@@ -67,7 +71,10 @@ def start_in_tmux(job: Job, words: list[str]) -> str | None:
 
 
 def _send_environment(fifo: str) -> bool:
-    """Write the environment once the runner reads; False when it never does."""
+    """Write the environment to the pipe once the runner opens it.
+
+    Return False if that never happens.
+    """
     deadline = time.monotonic() + READ_WITHIN
     while time.monotonic() < deadline:
         try:
@@ -99,25 +106,28 @@ SLURM_HEAD = """\
 #SBATCH --export=ALL
 %(array)s%(own)sexec %(words)s
 """
-"""``exec`` makes the runner the batch step itself, so that Slurm's own TERM, at a cancel or at the end of the time,
-reaches it and the cell can save; ``B:`` asks for it three minutes before the end of the time. The cell itself hears
-of it from the runner alone. ``--requeue``: what is preempted, or lost with its node, starts again by itself."""
+"""``exec`` makes the runner the batch step itself, so that Slurm's SIGTERM, sent at a cancel or at
+the time limit, reaches it and the cell can save. ``B:`` requests that signal three minutes before
+the time limit; the cell receives it from the runner only. ``--requeue`` restarts a job that was
+preempted or whose node failed.
+"""
 
 
 class SlurmRefused(Exception):
-    """Slurm did not take the job; the message says why."""
+    """Slurm did not accept the job; the message says why."""
 
 
 def slurm_script(job: Job, words: list[str], indexes: list[int] | None = None) -> str:
     """Return the batch script of a job.
 
     Args:
-        job: The job; its ``sbatch`` options come last, so that they win.
+        job: The job; its ``sbatch`` options come last, so that they override the others.
         words: The command line of the runner.
-        indexes: The cells of which each becomes a task of a job array; None = one runner for all.
+        indexes: The cells that each become a task of a job array; None for one runner for all
+            cells.
 
     Raises:
-        Refused: when a name cannot stand in a batch script.
+        SlurmRefused: A path or option contains a line break, which a batch script cannot have.
     """
     options = [str(option) for option in job.settings["sbatch"]]
     for text in options + [job.folder]:
@@ -125,7 +135,7 @@ def slurm_script(job: Job, words: list[str], indexes: list[int] | None = None) -
             raise SlurmRefused(f"{text!r} contains a line break, which a batch script cannot")
     return SLURM_HEAD % {
         "name": session_name(job.folder),
-        # Slurm fills in %x and %j; a percent sign of the path itself is doubled.
+        # Slurm expands %x and %j, so a percent sign of the path itself is doubled.
         "output": _quoted(
             job.path("runner.out").replace("%", "%%") + ("" if indexes is None else ".%a")
         ),
@@ -138,7 +148,7 @@ def slurm_script(job: Job, words: list[str], indexes: list[int] | None = None) -
 
 
 def ranges(indexes: list[int]) -> str:
-    """Return numbers as sbatch takes them: ``0-3,7``."""
+    """Return numbers in sbatch's notation: ``0-3,7``."""
     out: list[list[int]] = []
     for index in sorted(set(indexes)):
         if out and index == out[-1][1] + 1:
@@ -155,10 +165,10 @@ def _quoted(text: str) -> str:
 
 
 def submit_to_slurm(job: Job, words: list[str], indexes: list[int] | None = None) -> str:
-    """Submit the runner, or an array of runners; returns the job's number.
+    """Submit the runner, or an array of runners; return the job's ID.
 
     Raises:
-        Refused: with what sbatch said.
+        SlurmRefused: With sbatch's error message.
     """
     text = slurm_script(job, words, indexes)
     path = job.path(SCRIPT)
@@ -175,10 +185,10 @@ def submit_to_slurm(job: Job, words: list[str], indexes: list[int] | None = None
 
 
 def waiting_in_slurm(job: Job) -> tuple[str, str] | None:
-    """Return (number, state) of the job's last submission while Slurm still knows it as unfinished.
+    """Return (job ID, state) of the job's last submission; None if Slurm no longer lists it.
 
     Raises:
-        Refused: when Slurm cannot be asked: a second runner must not be submitted on a guess.
+        SlurmRefused: squeue failed: without its answer a second runner must not be submitted.
     """
     number = (files.read_json(job.path(RECORD)) or {}).get("id")
     if not isinstance(number, str) or not number.isdigit():
@@ -193,10 +203,10 @@ def waiting_in_slurm(job: Job) -> tuple[str, str] | None:
 
 
 def ask_slurm(words: list[str], folder: str) -> tuple[int, str, str]:
-    """Run one of Slurm's programs in a directory; returns its exit status and what it says on its two outputs.
+    """Run one of Slurm's programs in a directory; return its exit status, stdout and stderr.
 
     Raises:
-        Refused: it cannot be run, or does not answer.
+        SlurmRefused: The program cannot be run, or did not answer in time.
     """
     import subprocess
 
@@ -224,21 +234,25 @@ def ask_slurm(words: list[str], folder: str) -> tuple[int, str, str]:
 
 
 FINAL = (1, 2, 3, 4, 74)
-"""Exit statuses of the runner that another pod would only repeat; all others (75, a signal, a lost node) go on."""
+"""Exit statuses of the runner that a new pod would only repeat. After all others (75, a signal, a
+lost node) the pod is restarted.
+"""
 
 RESTARTS = 20
 SHARED_MEMORY = "/dev/shm"
-"""A container gets 64 MB there, and data workers that hand over batches through it die of a bus error. A volume in
-memory has the memory limit of the container as its size, and counts towards it."""
+"""A container gets only 64 MB here by default, and data workers that pass batches through shared
+memory then die of a bus error. A memory-backed volume has the container's memory limit as its size
+and counts towards it.
+"""
 LONGEST_NAME = 63
 MOST_PODS = 100_000
-"""Of an indexed Job; its last pod's index is one less."""
+"""Limit for the pods of an indexed Job; the last pod's index is one less."""
 CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-"""A name of a Kubernetes object (RFC 1123, with dots). Names of volumes may have no dots."""
+"""A name of a Kubernetes object (RFC 1123, with dots). Volume names may not contain dots."""
 
 
 class WrongManifest(Exception):
-    """An option makes no sense; the message says how."""
+    """An option is invalid; the message says why."""
 
 
 def kubernetes_manifest(
@@ -247,15 +261,17 @@ def kubernetes_manifest(
     """Return the Job as YAML.
 
     Args:
-        job: The job; its directory must lie on one of the claims.
-        words: The command line of the runner, as it is inside of the container.
+        job: The job; its directory must be inside one of the claims' mounts.
+        words: The command line of the runner inside the container.
         image: The container image.
-        claims: ``NAME:/MOUNT`` of each persistent volume claim; one claim may be mounted at several places.
-        gpus: How many GPUs to ask for.
-        cells: How many cells have an index, where each gets a pod of its own.
+        claims: ``NAME:/MOUNT`` of each persistent volume claim; one claim may be mounted several
+            times.
+        gpus: How many GPUs to request.
+        cells: Number of indexed cells, if each gets its own pod.
 
     Raises:
-        Wrong: for a claim that is not of that form, or that Kubernetes would refuse.
+        WrongManifest: A claim has another form, Kubernetes would refuse it, or no claim contains
+            the job directory.
     """
     mounts = [_mount(claim) for claim in claims]
     places = [place for _, place in mounts]
@@ -290,7 +306,8 @@ def kubernetes_manifest(
         container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
     pod = {
         "restartPolicy": "Never",
-        # A cell that is asked to stop has this long to save, and the runner needs a moment to write it down.
+        # A stopped cell gets the grace period to save, and the runner needs a moment to record the
+        # end.
         "terminationGracePeriodSeconds": int(grace()) + 30,
         "containers": [container],
         "volumes": held,
@@ -309,7 +326,7 @@ def _mount(claim: str) -> tuple[str, str]:
     """Return name and mount path of ``NAME:/MOUNT``.
 
     Raises:
-        Wrong: It has another form.
+        WrongManifest: It has another form.
     """
     name, _, mount = claim.partition(":")
     mount = mount.rstrip("/")
@@ -322,10 +339,11 @@ def _mount(claim: str) -> tuple[str, str]:
 
 
 def fan_out(job: Job, cells: int) -> dict[str, Any]:
-    """Return how many pods there are, and what happens when one fails.
+    """Return the number of pods, and what happens when one fails.
 
-    With ``parallel`` above 1 it is an indexed Job, a pod for each cell: an index that failed for good does not take the
-    others with it (``backoffLimitPerIndex`` and ``FailIndex``: Kubernetes 1.29 or newer; stable since 1.33).
+    With ``parallel`` above 1 this is an indexed Job with one pod per cell: an index that failed for
+    good does not stop the others (``backoffLimitPerIndex`` and ``FailIndex``: Kubernetes 1.29 or
+    newer; stable since 1.33).
     """
     final = {"containerName": "runner", "operator": "In", "values": list(FINAL)}
     disrupted = {
@@ -350,10 +368,11 @@ def fan_out(job: Job, cells: int) -> dict[str, Any]:
 
 
 def job_name(folder: str) -> str:
-    """Return a name that Kubernetes allows, the same for the same directory and another for any other.
+    """Return a valid Kubernetes name that is unique per directory and always the same for it.
 
-    Lower case letters, digits and dashes; with the index of its last pod, which becomes a host name, at most 63. The
-    hash tells directories apart whose last part is the same: without it the second would replace the first.
+    Lower case letters, digits and dashes. With the index of the last pod appended, which becomes a
+    host name, it has at most 63 characters. The hash distinguishes directories with the same last
+    part: without it the second Job would replace the first.
     """
     text = re.sub(r"[^a-z0-9]+", "-", folder.rstrip("/").rpartition("/")[2].lower()).strip("-")
     digest = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:8]
@@ -362,7 +381,10 @@ def job_name(folder: str) -> str:
 
 
 def yaml(value: Any, indent: str = "") -> list[str]:
-    """Return the lines of a value; strings are quoted as in JSON, which every YAML reader takes."""
+    """Return the YAML lines of a value.
+
+    Strings are quoted as in JSON, which every YAML parser accepts.
+    """
     rows: list[str] = []
     if isinstance(value, dict):
         for key, item in value.items():
@@ -411,7 +433,7 @@ STARTED_WITHIN = 10.0
 
 
 def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit status."""
+    """Run the verb; return the exit status."""
     found = options.parse_or_exit(argv, SPEC, HELP)
     if not found["job"]:
         return _refuse("--job DIR is missing")
@@ -479,7 +501,7 @@ def _start(job: queue_file.Job, words: list[str]) -> int:
 
 
 def _indexes(job: queue_file.Job) -> list[int] | None:
-    """Return the places of the cells that are not done, where each gets a task of its own; None where not."""
+    """Return the indexes of the cells that are not done; None if one runner runs them all."""
     if job.settings["parallel"] == 1:
         return None
     lines, _ = job.lines()
@@ -491,7 +513,7 @@ def _indexes(job: queue_file.Job) -> list[int] | None:
 
 
 def freeze(job: queue_file.Job) -> list[str]:
-    """Return the cells by the index that their tasks have and keep."""
+    """Return the cells in the order of their fixed task indexes."""
     try:
         return queue_state.freeze(job)
     except (OSError, ValueError) as error:
@@ -504,7 +526,7 @@ def _refuse(text: str) -> int:
 
 
 def _await(job: queue_file.Job, how: str, session: str | None, before: Any) -> int:
-    """Wait until the runner holds its lock (or has already written a state and gone) and tell how it stands."""
+    """Wait until the runner has its lock, or has written a state and exited; report its status."""
     deadline = time.monotonic() + STARTED_WITHIN
     while time.monotonic() < deadline:
         if files.is_locked(job.path("runner.lock")):

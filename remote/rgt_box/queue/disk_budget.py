@@ -1,8 +1,7 @@
-"""Whether the results will fit: ``checkpoint × cells + scratch``, in bytes and inodes, on every disk used.
+"""Check whether the results will fit: ``checkpoint × cells + scratch``, on every disk used.
 
-How much room a file system has: bytes and inodes, asked so that a dead mount cannot hang the queue.
-
-How much a checkpoint weighs, by the newest one that is there.
+Both bytes and inodes count. Free space is queried so that a dead mount cannot hang the queue. The
+newest existing checkpoint gives the size of one checkpoint.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ TIMEOUT = 5.0
 
 
 class Room:
-    """What is free where a path is, or will be.
+    """Free space at a path, which need not exist yet.
 
     Attributes:
-        path: What was asked about.
-        device: Identifies the file system; paths with the same one share its room.
+        path: The nearest existing directory.
+        device: ID of the file system; paths with the same ID share its space.
         mount: Its mount point.
-        free_bytes: Free to an unprivileged user.
-        free_inodes: None where the file system makes inodes as it goes.
+        free_bytes: Free for an unprivileged user.
+        free_inodes: None if the file system creates inodes as needed.
     """
 
     __slots__ = ("device", "free_bytes", "free_inodes", "mount", "path")
@@ -41,9 +40,9 @@ class Room:
 
 
 def ask_room(path: str) -> tuple[Room | None, str | None]:
-    """Return the room at `path`, which need not exist yet, or why it cannot be told."""
+    """Return the free space at `path`, which need not exist yet, or why it is unknown."""
     table = disks.mount_table()
-    # A link may lead to a network mount: where it ends counts.
+    # A link may lead to a network mount, so its target decides.
     if disks.mount_of(disks.resolve(os.path.abspath(path), table), table)[1] in disks.LOCAL:
         try:
             return _ask(path), None
@@ -62,7 +61,10 @@ def _ask(path: str) -> Room:
 
 
 def newest_checkpoint(outs: list[str]) -> tuple[str, int, int] | None:
-    """Return (path, bytes, inodes) of the newest checkpoint in any of the run directories; None = there is none."""
+    """Return (path, bytes, inodes) of the newest checkpoint in the run directories.
+
+    None if there is none.
+    """
     found = [
         one
         for out in outs
@@ -76,16 +78,16 @@ def newest_checkpoint(outs: list[str]) -> tuple[str, int, int] | None:
 
 
 NEITHER = "%s: the budget in %s is not checked: no checkpoint found and no %s; set it (rgt run: --ckpt-size)"
-"""Note where nothing tells how large a checkpoint is."""
+"""Note shown when the size of a checkpoint is unknown."""
 
 
 class Size:
-    """What one checkpoint takes of one resource.
+    """What one checkpoint uses of one resource.
 
     Attributes:
-        each: The amount; None = not known.
-        one: What the newest checkpoint takes; None = there is none.
-        source: Where the figure comes from, in words.
+        each: The amount; None if unknown.
+        one: What the newest checkpoint uses; None if there is none.
+        source: Description of where the figure comes from.
     """
 
     __slots__ = ("each", "one", "scratch", "source", "unit")
@@ -103,14 +105,14 @@ class Size:
             )
 
     def show(self, number: int) -> str:
-        """Return an amount in words."""
+        """Return an amount as text with its unit."""
         if self.unit == "bytes":
             return size_text(number)
         return "%d inodes" % number
 
 
 class Demand:
-    """What is asked of one file system."""
+    """What the cells will need on one file system."""
 
     def __init__(self, where: Room) -> None:
         self.where = where
@@ -119,7 +121,7 @@ class Demand:
         self.words: dict[str, list[str]] = {"bytes": [], "inodes": []}
 
     def free(self, unit: str) -> int | None:
-        """Return what is free, None where that is no limit."""
+        """Return the free amount; None if there is no limit."""
         if unit == "bytes":
             return self.where.free_bytes
         return self.where.free_inodes
@@ -128,12 +130,13 @@ class Demand:
 def check_budget(
     job: Job, lines: list[Line], reclaimable: tuple[int, int] = (0, 0)
 ) -> tuple[list[str], list[str]]:
-    """Compare what the given cells will write with what is free.
+    """Compare what the given cells will write with the free space.
 
     Args:
         job: The job.
-        lines: The cells that are still to run. What they have written already counts as paid for.
-        reclaimable: Bytes and inodes of finished cells that are given back as soon as a cell needs them.
+        lines: The cells that still have to run. What they have already written is subtracted.
+        reclaimable: Bytes and inodes of finished cells' checkpoints that are removed when a cell
+            needs the space.
 
     Returns:
         Problems, and notes on what could not be checked.
@@ -205,7 +208,7 @@ def _give_back(demand: Demand, size: Size, reclaimable: tuple[int, int]) -> None
 
 
 def _held(size: Size, job: Job, lines: list[Line]) -> int:
-    """Return what the run directories hold already, each at most as much as it may take."""
+    """Return what the run directories already contain, at most one checkpoint's size for each."""
     if not size.each:
         return 0
     which = 0 if size.unit == "bytes" else 1

@@ -1,4 +1,7 @@
-"""The verified copy of a finished run to storage that outlives the box, and checkpoints removed once it is proved."""
+"""Copy a finished run, verified, to storage that outlives the box.
+
+Also removes checkpoints once their copy is verified again.
+"""
 
 from __future__ import annotations
 
@@ -21,22 +24,28 @@ if TYPE_CHECKING:
 
 
 MANIFEST = ".rgt-manifest.jsonl"
-"""Written into every copy, so that it can be proved later, on another machine, without the job's state."""
+"""Written into every copy, so that it can be verified later, on another machine, without the job's
+state.
+"""
 
 
 LOG = "rgt-cell.log"
-"""The cell's own log in its copy: it lies outside of the run's directory, and would die with the box."""
+"""The cell's own log in its copy: it is outside the run's directory and would be lost with the box.
+"""
 
 NAMES = 8
-"""Names (by links) under which one directory is copied; a maze of links has a thousand million."""
+"""Number of names (by links) under which one directory is copied. Without a limit, nested links can
+multiply into a thousand million paths.
+"""
 
 
 class CopyFailed(Exception):
-    """The copy is not there or not the same; the message says why."""
+    """The copy is missing or different; the message says why."""
 
 
 WORK = "rgt-work"
-"""The copies of files that a job has written into the directory that it works in, below their paths there."""
+"""Copies of files that a job has written into its working directory, under the same relative paths.
+"""
 
 
 def copy_verified(
@@ -51,14 +60,14 @@ def copy_verified(
 
     Files that the cell has `written` into the directory `work` are copied as well, see `WORK`.
 
-    Everything goes to a temporary directory beside `target`, is flushed, read back and compared by SHA-256; only
-    then it takes the place of `target`.
+    Everything is written to a temporary directory next to `target`, flushed, read back and compared
+    by SHA-256; only then does it replace `target`.
 
     Returns:
         The paths of `keep` that were copied, and `work` if files of it were.
 
     Raises:
-        CopyFailed: with the reason; `target` is then as it was.
+        CopyFailed: With the reason; `target` is then unchanged.
     """
     temporary = "%s.tmp-%d" % (target, os.getpid())
     try:
@@ -97,10 +106,10 @@ def copy_verified(
 
 
 class Source:
-    """A file as it was found: links in its path are followed then, and no other file is taken for it later.
+    """A file as it was found; a file that replaces it later is refused.
 
     Args:
-        path: It.
+        path: Path of the file.
     """
 
     def __init__(self, path: str) -> None:
@@ -108,10 +117,10 @@ class Source:
         self.stat = os.stat(path)
 
     def open(self) -> int:
-        """Open it.
+        """Open the file for reading.
 
         Raises:
-            OSError: when it cannot be opened, or another file has taken its place.
+            OSError: It cannot be opened, or another file has replaced it.
         """
         fd = files.open_regular(self.path)
         if os.path.samestat(os.fstat(fd), self.stat):
@@ -121,13 +130,14 @@ class Source:
 
 
 def _files(source: str, copy: str) -> list[tuple[Source, str]]:
-    """Return (source, copy) for every file, making the directories.
+    """Return (source, copy) for every file, and create the directories.
 
-    Links are followed: a copy must not dangle. One that leads back to where it stands adds nothing, and is left out;
-    so are pipes, sockets and devices, which hold nothing of a result.
+    Links are followed, because a copy must not contain dangling ones. A link to one of its own
+    parent directories is left out, and so are pipes, sockets and devices.
 
     Raises:
-        CopyFailed: where links make a maze, or `source` itself is none of a file and a directory.
+        CopyFailed: Links lead to one directory under too many names, or `source` is neither a file
+            nor a directory.
     """
     if not os.path.isdir(source):
         if not os.path.isfile(source):
@@ -159,10 +169,10 @@ def _files(source: str, copy: str) -> list[tuple[Source, str]]:
 
 
 def _foresee(pairs: list[tuple[Source, str]], temporary: str) -> None:
-    """Refuse before the first byte what cannot fit: a link may lead to anything, /proc/kcore included.
+    """Refuse a copy that cannot fit, before writing: a link may lead to anything, even /proc/kcore.
 
     Raises:
-        CopyFailed: with what is needed and what is free.
+        CopyFailed: With the needed and the free space.
     """
     needed = sum(source.stat.st_size for source, _ in pairs)
     where, _ = disk_budget.ask_room(temporary)
@@ -172,7 +182,7 @@ def _foresee(pairs: list[tuple[Source, str]], temporary: str) -> None:
 
 
 def _copy(source: Source, copy: str) -> tuple[str, int]:
-    """Copy one file; returns its SHA-256 and size."""
+    """Copy one file; return its SHA-256 and size."""
     reader = source.open()
     try:
         writer = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -193,12 +203,12 @@ def _digest(path: str) -> str:
 
 
 class Listing:
-    """The files that a copy should hold.
+    """The files that a copy should contain.
 
     Attributes:
-        entries: Relative path, raw bytes → (size, SHA-256).
-        problem: Why the list itself cannot be trusted; None = it can.
-        found: Whether there is any manifest at all.
+        entries: Relative path as raw bytes → (size, SHA-256).
+        problem: Why the list itself cannot be trusted; None if it can.
+        found: Whether a manifest was found.
     """
 
     def __init__(self) -> None:
@@ -215,7 +225,7 @@ class Listing:
 
 
 def read_manifest(copy: str) -> Listing:
-    """Return the files that a copy should hold, by the manifest that was written into it."""
+    """Return the files that a copy should contain, from its own manifest."""
     listing = Listing()
     listing.found = True
     ended = False
@@ -231,7 +241,7 @@ def read_manifest(copy: str) -> Listing:
 
 
 def _write_manifest(temporary: str, target: str, copies: list[tuple[str, str, int]]) -> None:
-    """Write the lines that the ``manifest`` verb would, of what was copied."""
+    """Write the manifest of the copied files, in the format of the ``manifest`` verb."""
     rows = [file_tree.named(os.fsencode(target), "root")]
     total = 0
     for copy, digest, size in sorted(copies):
@@ -264,11 +274,12 @@ def _publish(temporary: str, target: str) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-# Frees room on a box: removes checkpoints of finished cells whose copy on durable storage is proved once
-# more.
+# Free space on a box: remove checkpoints of finished cells after verifying their durable copies
+# again.
 #
-# Only files of checkpoints are removed, never the best checkpoint of a cell, and a checkpoint goes only if
-# each of its files has, at that moment, the SHA-256 that the copy's manifest says, here and there.
+# Only checkpoint files are removed, and never a cell's best checkpoint. A checkpoint is removed
+# only if each of its files, both here and in the copy, has at that moment the SHA-256 recorded in
+# the copy's manifest.
 
 
 if TYPE_CHECKING:
@@ -279,17 +290,17 @@ if TYPE_CHECKING:
         cell: str
         path: str
         files: tuple[tuple[str, str, int, str], ...]
-        """(file, its copy, bytes, SHA-256), absolute."""
+        """(file, its copy, bytes, SHA-256), absolute paths."""
 
         @property
         def bytes(self) -> int:
-            """What its files hold."""
+            """Total size of its files."""
             return sum(size for _, _, size, _ in self.files)
 else:
     from collections import namedtuple
 
     class Removable(namedtuple("Removable", "cell path files")):
-        """A checkpoint that could be removed; see above."""
+        """A checkpoint that could be removed; same fields as above."""
 
         @property
         def bytes(self):  # noqa: ANN201, D102
@@ -297,7 +308,10 @@ else:
 
 
 def removable(job: Job, cells: list[dict[str, Any]]) -> list[Removable]:
-    """Return the checkpoints that could be removed, by name and size alone; those of the oldest cell come first."""
+    """Return the checkpoints that could be removed, judged by name and size.
+
+    The oldest cell's come first.
+    """
     if not job.settings["prune"]:
         return []
     done = [
@@ -322,7 +336,7 @@ def _of_cell(name: str, out: str, copy: str) -> list[Removable]:
     stays = {path for one in kept for path in one.files}
     listing = read_manifest(copy)
     if listing.problem:
-        return []  # half a manifest proves nothing
+        return []  # an incomplete manifest proves nothing
     found = []
     for one in saved:
         if one in kept or stays.intersection(one.files):
@@ -337,7 +351,7 @@ def _of_cell(name: str, out: str, copy: str) -> list[Removable]:
 def _row(
     path: str, out: str, copy: str, listed: dict[bytes, tuple[int, str]]
 ) -> tuple[str, str, int, str] | None:
-    """Return a file with its copy; None if the copy's manifest does not have it in this size."""
+    """Return a file with its copy; None if the copy's manifest does not list it with this size."""
     name = os.path.relpath(path, out)
     try:
         status = os.lstat(path)
@@ -350,7 +364,7 @@ def _row(
 
 
 def remove(one: Removable) -> str | None:
-    """Remove a checkpoint after each of its files was proved; return why it was not removed, None if it was."""
+    """Remove a checkpoint after verifying its files; return None, or why it was not removed."""
     for path, copy, _, sha256 in one.files:
         try:
             if os.path.samefile(path, copy):
@@ -371,12 +385,12 @@ def remove(one: Removable) -> str | None:
             try:
                 os.rmdir(folder)
             except OSError:
-                pass  # something else is in it
+                pass  # the directory is not empty
     return None
 
 
 def summary(found: list[Removable]) -> str:
-    """Return what could be removed, in words."""
+    """Return a text that says what could be removed."""
     cells = len({one.cell for one in found})
     count = len(found)
     return "%d checkpoint%s of %d finished cell%s, %s" % (

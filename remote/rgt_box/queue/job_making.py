@@ -1,4 +1,4 @@
-"""Makes a job directory for one command or a sweep: complete or not at all, and never twice."""
+"""Create a job directory for one command or a sweep: completely or not at all, and never twice."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 TASK, EPOCHS = "run", 1
-"""What the one line of the queue says: a command of a person has no tasks and no epochs."""
+"""Task and epochs in the only line of the queue: a user's command has neither."""
 
 
 SWEEP_VALUES = {OUT: "{out}", CELL: "{name}"}
-"""What stands for the variables that each cell has, in a command that no shell sees."""
+"""Fields that replace each cell's variables in a command that runs without a shell."""
 DISTINCT_FIELDS = ("cfg", "name", "out")
-"""Fields that differ from cell to cell."""
+"""Fields whose values differ between cells."""
 QUEUE_HEAD = (
     b"# One cell a line: CONFIG TASK [EPOCHS]. CONFIG is relative to the job's working directory.\n"
 )
 LAUNCH_LOCK = "launch.lock"
-"""Held while a job is launched: its smoke command runs before there is a runner."""
+"""Locked while a job is launched: its smoke command runs before a runner exists."""
 
 
 class NotMade(Exception):
-    """The job was not made; the message says why, and what to do."""
+    """The job was not created; the message says why, and what to do."""
 
 
 def folder_of(name: str) -> str:
-    """Return the directory of a job that rgt has made.
+    """Return the directory of a job made by rgt.
 
     Raises:
-        NotMade: for what is no name.
+        NotMade: The name is invalid.
     """
     if not NAME.fullmatch(name):
         raise NotMade(f"{name!r} is not a valid job name; use letters, digits, '.', '_' and '-'")
@@ -51,21 +51,23 @@ def folder_of(name: str) -> str:
 
 
 def make(asked: dict[str, Any]) -> dict[str, Any]:
-    """Make a job directory. One that was made and never begun gets the settings that are asked for now.
+    """Create a job directory. A job that exists but never started gets the new settings.
 
     Args:
-        asked: ``name``; ``digest``, by which the same job is known again, and ``same_command``, without the code;
-            ``again``: one more, although there is one; ``words``, a command that no shell sees, or ``line``, one for a
-            shell; and where they are wanted ``workdir``, ``env``, ``platform_env``, ``platform_hooks`` (as
-            `cell_command.hooks` takes them), ``paths`` (directories for the front of PATH), ``data``, ``durable``,
-            ``retries``, ``detach``, ``smoke`` (a line for a shell), ``keep``, ``ckpt_bytes``, ``ckpt_inodes``.
+        asked: ``name``; ``digest``, which identifies the same job, and ``same_command``, the same
+            without the code; ``again``: create one more although one exists; ``words``, a command
+            without a shell, or ``line``, one for a shell. Optional: ``workdir``, ``env``,
+            ``platform_env``, ``platform_hooks`` (see `cell_command.hooks`), ``paths`` (directories
+            for the front of PATH), ``data``, ``durable``, ``retries``, ``detach``, ``smoke`` (a
+            shell line), ``keep``, ``ckpt_bytes``, ``ckpt_inodes``.
 
     Returns:
-        ``folder``, ``made`` (False: it already exists), ``same`` (it has this digest), ``same_command`` (at least
-        that), ``out``, ``workdir``, ``durable``, ``notes``.
+        ``folder``, ``made`` (False: it already exists), ``same`` (it has this digest),
+        ``same_command`` (it has at least the same command), ``out``, ``workdir``, ``durable``,
+        ``notes``.
 
     Raises:
-        NotMade: nothing was made.
+        NotMade: Nothing was created.
     """
     folder = _free_folder(asked) if asked.get("again") else folder_of(str(asked.get("name")))
     there = existing(folder, asked)
@@ -134,10 +136,10 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def check(asked: dict[str, Any]) -> None:
-    """Refuse what `make` would refuse for its command or environment, before anything is pushed for it.
+    """Refuse what `make` would refuse about the command or environment, before code is pushed.
 
     Raises:
-        NotMade: for what it would be refused.
+        NotMade: `make` would refuse it.
     """
     name = str(asked.get("name"))
     _filled(asked, name, os.path.join(folder_of(name), "out"))
@@ -145,10 +147,10 @@ def check(asked: dict[str, Any]) -> None:
 
 
 def refuse_secrets(asked: dict[str, Any]) -> None:
-    """Refuse a job whose ``job.json`` would hold a secret.
+    """Refuse a job whose ``job.json`` would contain a secret.
 
     Raises:
-        NotMade: a variable of its environment, its command or its smoke command does.
+        NotMade: A variable, the command or the smoke command looks like a secret.
     """
     for name, value in queue_file.environment(_object(asked, "env")).items():
         why = masking.why_secret(name, value)
@@ -166,10 +168,10 @@ def refuse_secrets(asked: dict[str, Any]) -> None:
 
 
 def _filled(asked: dict[str, Any], name: str, out: str) -> tuple[list[str], dict[str, str]]:
-    """Return command and environment with rgt's variables filled in.
+    """Return the command and environment with rgt's variables filled in.
 
     Raises:
-        NotMade: one could not have its value, or there is no command.
+        NotMade: A variable cannot be filled in, or there is no command.
     """
     env = queue_file.environment(_object(asked, "env"))
     values = {OUT: out, cell_command.CELL: name}
@@ -182,7 +184,7 @@ def _filled(asked: dict[str, Any], name: str, out: str) -> tuple[list[str], dict
 
 
 def _free_folder(asked: dict[str, Any]) -> str:
-    """Return the directory of one more job of this name: NAME, NAME-2, …, the first that has not begun."""
+    """Return the directory for one more job of this name: NAME, NAME-2, etc."""
     name, number = str(asked.get("name")), 1
     while True:
         folder = folder_of(name if number == 1 else "%s-%d" % (name, number))
@@ -193,7 +195,7 @@ def _free_folder(asked: dict[str, Any]) -> str:
 
 
 def existing(folder: str, asked: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what `make` answers if the job already exists; None if it does not."""
+    """Return what `make` returns for a job that already exists; None if it does not."""
     if not os.path.lexists(os.path.join(folder, "job.json")):
         return None
     settings = files.read_json(os.path.join(folder, "job.json")) or {}
@@ -208,15 +210,15 @@ def existing(folder: str, asked: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def command(asked: dict[str, Any], values: dict[str, str]) -> list[str]:
-    """Return the words of the command that was typed, with the values of rgt's variables.
+    """Return the words of the user's command with the values of rgt's variables filled in.
 
     Args:
         asked: As `make` takes it.
-        values: Variables of rgt's that may be named → values.
+        values: The rgt variables that may be used → their values.
 
     Raises:
-        NotMade: there is none.
-        cell_command.WrongVariable: it names a variable that could not have its value.
+        NotMade: There is no command.
+        cell_command.WrongVariable: The command names a variable that cannot be filled in.
     """
     line, words = asked.get("line"), asked.get("words")
     for script in (line, asked.get("smoke")):
@@ -234,7 +236,7 @@ def command(asked: dict[str, Any], values: dict[str, str]) -> list[str]:
 
 
 def shell(line: str) -> list[str]:
-    """Return the words that run a line as a person's shell would."""
+    """Return the words that run a line in bash, or in sh if there is no bash."""
     return [which("bash") or "/bin/sh", "-c", line]
 
 
@@ -252,7 +254,7 @@ def _object(asked: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def base_of(asked: dict[str, Any], notes: list[str]) -> str:
-    """Return the directory for runs: the platform's data disk, else the home directory."""
+    """Return the base directory for runs: the platform's data disk, else the home directory."""
     data = asked.get("data")
     if isinstance(data, str) and data:
         if os.path.isdir(data):
@@ -295,11 +297,11 @@ def path_of(asked: dict[str, Any]) -> dict[str, str]:
 
 
 def publish(folder: str, content: dict[str, bytes]) -> None:
-    """Put a directory with these files at `folder`, in one step.
+    """Create `folder` with these files in one step.
 
     Raises:
-        FileExistsError: something is there.
-        OSError: it cannot be written; nothing is left behind.
+        FileExistsError: `folder` already exists.
+        OSError: It cannot be written; nothing is left on disk.
     """
     parent, name = os.path.split(folder)
     os.makedirs(parent, exist_ok=True)
@@ -310,7 +312,7 @@ def publish(folder: str, content: dict[str, bytes]) -> None:
         for file, data in content.items():
             files.replace(os.path.join(temporary, file), data, sync=True)
         try:
-            os.rename(temporary, folder)  # onto a directory that is not empty it fails
+            os.rename(temporary, folder)  # fails if the target is a directory that is not empty
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise FileExistsError(error.errno, "it already exists", folder) from error
@@ -319,23 +321,23 @@ def publish(folder: str, content: dict[str, bytes]) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-# Makes the job of a sweep: one command with fields, and a queue that lines are added to afterwards.
+# Create the job of a sweep: one command with fields, and a queue that lines are added to
+# afterwards.
 
 
 def make_sweep(asked: dict[str, Any]) -> dict[str, Any]:
-    """Make a job directory with an empty queue, or give one that has not begun another command or other code.
+    """Create a job directory with an empty queue, or update a sweep that has not started.
 
     Args:
-        asked: ``name``, ``digest``; ``words``, a command that no shell sees, or ``line``, one for a shell, both with
-            the fields of ``job.json``; and where they are wanted those that `make` takes as well, and
-            ``prune``.
+        asked: ``name``, ``digest``; ``words``, a command without a shell, or ``line``, one for a
+            shell, both with the fields of ``job.json``. Optional: those of `make`, and ``prune``.
 
     Returns:
-        ``folder``, ``made`` (False: it was there, with this very content), ``out``, ``workdir``, ``durable``,
-        ``notes``.
+        ``folder``, ``made`` (False: it existed with the same content), ``out``, ``workdir``,
+        ``durable``, ``notes``.
 
     Raises:
-        NotMade: nothing was changed.
+        NotMade: Nothing was changed.
     """
     folder = folder_of(str(asked.get("name")))
     workdir = os.path.abspath(os.path.expanduser(str(asked.get("workdir") or "~")))
@@ -428,16 +430,18 @@ def _answer(folder: str, made: bool, notes: list[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# Which jobs of this box are the one that is asked for, and which run its command with other code.
+# Find the jobs on this box that match a request, and those that run its command with other code.
 
 
 class Found:
-    """What is known here of a job that is asked for.
+    """The existing jobs that match a request.
 
     Attributes:
-        same: Its directory; None = there is none with this command, environment, name and code.
-        begun: It was started before, however that went, or is being launched.
-        others: Jobs that run the same command with other code: ``name`` and ``seconds`` since each was started.
+        same: Directory of the job with this command, environment, name and code; None if there is
+            none.
+        begun: Whether it was started before, with any result, or is being launched.
+        others: Jobs that run the same command with other code: ``name`` and ``seconds`` since the
+            start.
     """
 
     def __init__(self, same: str | None, begun: bool, others: list[dict[str, Any]]) -> None:
@@ -445,10 +449,11 @@ class Found:
 
 
 def find_job(asked: dict[str, Any]) -> Found:
-    """Look for a job among those that rgt has made here.
+    """Search the jobs that rgt has created on this box.
 
     Args:
-        asked: As `job_making.make` takes it: ``digest`` is that of all, ``same_command`` that of all but the code.
+        asked: As for `make`: ``digest`` covers everything, ``same_command`` everything but the
+            code.
     """
     same: list[tuple[bool, float, str]] = []
     others = []
@@ -468,7 +473,7 @@ def find_job(asked: dict[str, Any]) -> Found:
 
 
 def job_folders() -> list[str]:
-    """Return the directories of all jobs in the usual place."""
+    """Return the directories of all jobs in the default location."""
     return [folder for folder, _ in _made()]
 
 
@@ -499,17 +504,17 @@ def _started(job: Job) -> float:
 
 
 def is_taken(job: Job) -> bool:
-    """Tell whether a job was started before, or is being launched by another process."""
+    """Return whether a job was started before, or is being launched by another process."""
     return files.is_locked(job.path(LAUNCH_LOCK)) or has_begun(job)
 
 
 def has_begun(job: Job) -> bool:
-    """Tell whether a job was started before, however that went."""
+    """Return whether a job was started before, with any result."""
     return _runs(job) or any(cell.get("attempts") for cell in queue_state.load_state(job)["cells"])
 
 
 def is_at_work(job: Job) -> bool:
-    """Tell whether a job runs, waits in Slurm's queue, or is being launched."""
+    """Return whether a job runs, waits in Slurm's queue, or is being launched."""
     return files.is_locked(job.path(LAUNCH_LOCK)) or _runs(job)
 
 
@@ -521,4 +526,4 @@ def _runs(job: Job) -> bool:
     try:
         return job.settings["detach"] == "slurm" and detach.waiting_in_slurm(job) is not None
     except detach.SlurmRefused:
-        return True  # it may: nothing is started on a guess
+        return True  # it may still be queued: start nothing without an answer

@@ -1,4 +1,4 @@
-"""The ``launch`` verb: makes a job, runs its smoke command, checks it, starts it detached, and shows how it begins."""
+"""The ``launch`` verb: make a job, run its smoke command, check it, start it and watch it."""
 
 from __future__ import annotations
 
@@ -62,8 +62,9 @@ SECONDS, SMOKE_S = 60.0, 600.0
 MOST_INPUT = 1 << 20
 LOG = "smoke.log"
 MAKING_LOCK, MAKING_WAITS_S = "jobs.lock", 30.0
-"""In the state directory: held while a job is looked for and made, so that two launches of one command see each
-other."""
+"""In the state directory. Locked while a job is searched for and made, so that two launches of the
+same command see each other.
+"""
 ALIVE, QUEUED, DONE, DIED, TROUBLE, STILL = (
     "alive",
     "queued",
@@ -72,8 +73,9 @@ ALIVE, QUEUED, DONE, DIED, TROUBLE, STILL = (
     "trouble",
     "not-started",
 )
-"""What `Beginning.watch` finds. Trouble: it lives, and its log ends in a traceback. Not started: no cell has had its
-turn, and nobody is at work."""
+"""Results of `Beginning.watch`. Trouble: it runs, but its log ends in a traceback. Not started: no
+cell has run yet, and no runner is active.
+"""
 BEGUN_WELL = (ALIVE, QUEUED, DONE)
 CHECK_EVERY_S, CHECK_RARELY_S = 0.1, 2.0
 TAIL_LINES, TAIL_BYTES, LINE_CHARS = 60, 64 << 10, 1000
@@ -82,7 +84,7 @@ MOST_POINTS = 2000
 
 
 def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit status."""
+    """Run the verb; return the exit status."""
     found = options.parse_or_exit(argv, SPEC, HELP)
     if [bool(found["job"]), found["make"], found["find"]].count(True) != 1:
         return _refuse("give one of --job DIR, --make and --find")
@@ -114,10 +116,12 @@ def main(argv: list[str]) -> int:
 
 
 def _make(asked: dict[str, Any]) -> tuple[dict[str, Any], files.Lock | None]:
-    """Make a job unless it exists or its command runs; returns what `job_making.make` does, and its launch lock.
+    """Make a job unless it exists or its command runs.
+
+    Return `job_making.make`'s result and the launch lock.
 
     Raises:
-        job_making.NotMade: nothing was made.
+        job_making.NotMade: Nothing was made.
     """
     ownership.take(place.state_dir())
     making = files.Lock(os.path.join(place.state_dir(), MAKING_LOCK))
@@ -141,7 +145,7 @@ def _make(asked: dict[str, Any]) -> tuple[dict[str, Any], files.Lock | None]:
         if not made["same"]:
             return made, None
         _put_secrets(made["folder"], asked)
-        # Before the other lock is released: from here on this job counts as one that is at work.
+        # Before the other lock is released: from here on other launches see this job as running.
         held = files.Lock(os.path.join(made["folder"], job_making.LAUNCH_LOCK))
         return made, held if held.acquire(0.0) else None
     finally:
@@ -149,10 +153,10 @@ def _make(asked: dict[str, Any]) -> tuple[dict[str, Any], files.Lock | None]:
 
 
 def _put_secrets(folder: str, asked: dict[str, Any]) -> None:
-    """Store the secrets that came with a job, for its cells alone.
+    """Store the secrets that came with a job, for its cells only.
 
     Raises:
-        job_making.NotMade: one cannot be stored where nobody else reads it.
+        job_making.NotMade: A secret cannot be stored where only this user can read it.
     """
     secrets = asked.get("secrets")
     for name, value in (secrets if isinstance(secrets, dict) else {}).items():
@@ -177,9 +181,9 @@ def launch(
     Args:
         job: The job.
         found: The options.
-        seconds: How long to look at its beginning.
-        once: Leave a job alone that has begun before.
-        held: Its launch lock, if this process has it; it is released here.
+        seconds: How long to watch its start.
+        once: Do not start a job that was started before.
+        held: Its launch lock, if this process has acquired it; it is released here.
     """
     if not os.path.isdir(job.folder):
         return _refuse(f"{job.folder} is not a directory")
@@ -217,7 +221,10 @@ def _begins(job: queue_file.Job, beginning: Beginning, seconds: float, slurm: bo
 
 
 def in_slurm(job: queue_file.Job) -> tuple[str, str] | None:
-    """Return number and state of the job's submission, if Slurm knows it; what Slurm says where it cannot be asked."""
+    """Return number and state of the job's Slurm submission.
+
+    ("?", Slurm's error) if the query failed.
+    """
     try:
         return detach.waiting_in_slurm(job)
     except detach.SlurmRefused as error:
@@ -249,7 +256,7 @@ def _check(job: queue_file.Job, start: str | None) -> int:
 
 
 def smoke_words(job: queue_file.Job) -> list[str] | None:
-    """Return the smoke command of a job: its own, or the reference trainer's; None where none is known."""
+    """Return the job's own smoke command, or the reference trainer's; None if neither is known."""
     own = (files.read_json(job.path("job.json")) or {}).get("smoke")
     py = job.settings["py"] or sys.executable
     if isinstance(own, str) and own.strip():
@@ -268,7 +275,7 @@ def smoke_words(job: queue_file.Job) -> list[str] | None:
 
 
 def _smoke(job: queue_file.Job, found: dict[str, Any]) -> int:
-    """Run the smoke command, unless it has passed before as it stands."""
+    """Run the smoke command, unless the same one has passed before."""
     if found["no-smoke"]:
         _tell({"phase": "smoke", "known": None})
         return OK
@@ -298,7 +305,10 @@ def _smoke(job: queue_file.Job, found: dict[str, Any]) -> int:
 
 
 def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str, Any]:
-    """Run a smoke command as a cell would be; returns ``ok``, ``exit``, ``seconds``, ``log``, ``tail``, ``reason``."""
+    """Run a smoke command like a cell.
+
+    Returns ``ok``, ``exit``, ``seconds``, ``log``, ``tail`` and ``reason``.
+    """
     os.makedirs(job.path("logs"), exist_ok=True)
     log = job.path("logs", LOG)
     env = queue_file.platform_environment(place.state_dir())
@@ -322,7 +332,7 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str
         except OSError as error:
             reason = f"could not be started: {describe(error)}"
         else:
-            # So that the recorder knows whose process it is.
+            # So that the recorder can attribute the process to the job.
             running = {"pid": child.pid, "ticks": procstat.start_ticks(child.pid)}
             files.write_json(job.path(SMOKE), {"running": running})
             try:
@@ -331,7 +341,9 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str
                 reason = f"did not end within {seconds:g} s"
             finally:
                 try:
-                    os.killpg(child.pid, signal.SIGKILL)  # what it has left behind as well
+                    os.killpg(
+                        child.pid, signal.SIGKILL
+                    )  # also the processes that it has left running
                 except OSError:
                     pass
                 child.wait()
@@ -359,7 +371,7 @@ def _refuse(text: str) -> int:
 
 def _tell(row: dict[str, Any]) -> None:
     masker = secret_store.Masker()
-    if masker.refresh():  # it may tell the last lines of a log
+    if masker.refresh():  # the row may contain the last lines of a log
         row = {
             key: masker.mask(value) if isinstance(value, str) else value
             for key, value in row.items()
@@ -369,15 +381,17 @@ def _tell(row: dict[str, Any]) -> None:
     jsonline.say(row)
 
 
-# How a newly launched queue begins: whether it is alive, its first line, whether it has logged a step.
+# Watch how a newly launched queue starts: whether it is alive, its first line, whether it has
+# logged a step.
 
 
 class Beginning:
-    """Watches a job from its state at the time this was made.
+    """Watches a job from its state when this object was created.
 
     Args:
         job: The job.
-        fresh: What happened before does not count; else the running cell, or the one that ran last, is looked at whole.
+        fresh: Ignore what happened before. Otherwise the running or latest cell is read from its
+            start.
     """
 
     def __init__(self, job: Job, fresh: bool) -> None:
@@ -385,7 +399,8 @@ class Beginning:
         self._attempts: dict[str, int] = {}
         self._logs: dict[str, int] = {}
         self._sources: dict[str, list[list[Any]]] = {}
-        """Cell → reader and cursor of each file that may tell its step, the best first."""
+        """Cell → reader and cursor of each file that may report its step, the preferred one first.
+        """
         for line in job.lines()[0] if fresh else ():
             self._logs[line.name] = files.size(job.log(line.name))
             self._sources[line.name] = self._readers(line.name, fresh)
@@ -407,15 +422,15 @@ class Beginning:
         return found
 
     def watch(self, seconds: float, slurm: Callable[[], Any] | None = None) -> dict[str, Any]:
-        """Look until it is known how it begins, or the time is up.
+        """Poll until it is clear how the job starts, or the time is up.
 
         Args:
-            seconds: How long at most.
-            slurm: Asks Slurm for (number, state) of the submission; None = Slurm has no part in it.
+            seconds: Time limit.
+            slurm: Queries Slurm for (number, state) of the submission; None if Slurm is not used.
 
         Returns:
-            ``verdict``, and what there is of ``cell``, ``state``, ``reason``, ``exit_code``, ``pid``, ``first``,
-            ``step``, ``traceback``, ``tail``, ``log``, ``seconds``, ``slurm``.
+            ``verdict``, and if known ``cell``, ``state``, ``reason``, ``exit_code``, ``pid``,
+            ``first``, ``step``, ``traceback``, ``tail``, ``log``, ``seconds``, ``slurm``.
         """
         began, asked_at, known, stood = time.monotonic(), float("-inf"), None, False
         while True:
@@ -424,7 +439,8 @@ class Beginning:
                 asked_at, known = now, slurm()
             found = self._look(known)
             found["seconds"] = round(now - began, 1)
-            # The state was read before it was looked whether the runner lives: it may have ended between the two.
+            # The state was read before checking whether the runner is alive: it may have ended in
+            # between.
             again = found["verdict"] == STILL and not stood
             stood = found["verdict"] == STILL
             if (found.pop("sure") and not again) or now - began >= seconds:
@@ -471,7 +487,7 @@ class Beginning:
         return dict(found, verdict=DIED, sure=not again)
 
     def _newest(self, cells: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """Return the cell to tell of: one that failed since the launch, one that runs, one that failed, the last."""
+        """Return the cell to report: a failed one, a running one, or the latest one."""
         begun = [
             cell
             for cell in cells
@@ -495,7 +511,7 @@ class Beginning:
         }  # fmt: skip
 
     def _text(self, name: str, log: str) -> tuple[bytes, str | None]:
-        """Return the end of what was logged meanwhile, and its first line."""
+        """Return the end and the first line of what was logged since the launch."""
         since = self._logs.get(name, 0)
         try:
             with open(files.open_regular(log), "rb") as file:
@@ -511,7 +527,7 @@ class Beginning:
         return tail, rows[0].decode("utf-8", "replace")[:LINE_CHARS] if rows else None
 
     def _newest_step(self, name: str) -> float | None:
-        """Return the newest step that was logged meanwhile: by the run's metrics, else by what it prints."""
+        """Return the newest step logged since the launch, from the run's metrics or its log."""
         for source in self._sources.setdefault(name, self._readers(name, False)):
             batch = source[0].read(source[1], MOST_POINTS)
             source[1] = batch.cursor
@@ -523,9 +539,10 @@ class Beginning:
 
 
 def _goes_on(tail: bytes) -> bool:
-    """Tell whether what was printed last is not the traceback: a handled one is followed by other lines."""
+    """Return whether output follows the traceback: a handled error is followed by other lines."""
     behind = tail[tail.rindex(TRACEBACK) + len(TRACEBACK) :].splitlines()
-    # The frames are indented, the error itself is the one line that is not; a program that goes on prints more.
+    # The frames are indented, the error itself is the one unindented line; a program that continues
+    # prints more.
     return (
         sum(bool(line.strip()) and not line.startswith((b" ", b"\t")) for line in behind)
         > MESSAGE_LINES
@@ -533,7 +550,7 @@ def _goes_on(tail: bytes) -> bool:
 
 
 MESSAGE_LINES = 8
-"""An error may have several lines, and be followed by another one's."""
+"""An error message may have several lines, and be followed by another error."""
 
 
 def await_end(job: Job, seconds: float, slurm: Callable[[], Any] | None = None) -> dict[str, Any]:
@@ -541,8 +558,8 @@ def await_end(job: Job, seconds: float, slurm: Callable[[], Any] | None = None) 
 
     Args:
         job: The job.
-        seconds: How long at most.
-        slurm: As for `Beginning.watch`; what waits in Slurm's queue is ``queued``, and no end.
+        seconds: Time limit.
+        slurm: As for `Beginning.watch`; a job that waits in Slurm's queue is ``queued``, not over.
     """
     until, asked_at, known = time.monotonic() + seconds, float("-inf"), None
     while True:

@@ -1,6 +1,7 @@
-"""Everything that would keep a queue from running, found before anything starts and reported all at once.
+"""Find everything that would keep a queue from running before it starts, and report it all at once.
 
-Windows line endings: the carriage return joins the last word, and what fails then names a file that seems right.
+Windows line endings are checked because the carriage return becomes part of the last word, and the
+error then names a file that looks right.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from rgt_box.queue.queue_file import BOM, JOBS, Job, Line
 from rgt_box.recorder import state_files
 
 MOST = 1 << 20
-"""Larger files are no scripts and no configs."""
+"""Larger files are neither scripts nor configs."""
 
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 
 
 def line_end_candidates(job: Job, lines: list[Line]) -> list[str]:
-    """Return the files whose line ends matter: the queue, the configs, and the scripts that the command names."""
+    """Return the files whose line endings matter: the queue, configs and the command's scripts."""
     found = [job.path("queue.txt")] + [job.config(line) for line in lines]
     if lines and not job.problems:
         words = {word for line in lines for word in job.command(line)}
@@ -40,7 +41,10 @@ def _has_shebang(path: str) -> bool:
 
 
 def first_carriage_return(path: str) -> int | None:
-    """Return the number of the first line with a carriage return or a byte-order mark; None = all well."""
+    """Return the number of the first line with a carriage return or a byte-order mark.
+
+    None if there is none.
+    """
     data = _text(path)
     if data is None:
         return None
@@ -53,7 +57,7 @@ def first_carriage_return(path: str) -> int | None:
 
 
 def line_end_problem(path: str, number: int) -> str:
-    """Return the problem in words, with the command that mends it."""
+    """Return a text with the problem and the command that fixes it."""
     marked = (_text(path) or b"").startswith(BOM)
     script = r"1s/^\xef\xbb\xbf//;s/\r$//" if marked else r"s/\r$//"
     what = "begins with a byte-order mark" if marked else "has Windows line endings"
@@ -62,10 +66,10 @@ def line_end_problem(path: str, number: int) -> str:
 
 
 def fix_line_ends(path: str) -> None:
-    """Put a corrected copy in the place of `path`, atomically.
+    """Replace `path` with a corrected copy, atomically.
 
     Raises:
-        OSError: when it cannot be written; the file is then as it was.
+        OSError: It cannot be written; the file is then unchanged.
     """
     real = os.path.realpath(path)  # a link stays a link
     data = _text(real)
@@ -78,7 +82,7 @@ def fix_line_ends(path: str) -> None:
     )
     mode = stat.S_IMODE(os.stat(real).st_mode)
     files.replace(real, clean, sync=True, mode=mode & 0o700 | 0o600)
-    os.chmod(real, mode)  # once more: the mode that a file is made with is cut by the umask
+    os.chmod(real, mode)  # again: the umask limits the mode that a file is created with
 
 
 def _text(path: str) -> bytes | None:
@@ -89,14 +93,14 @@ def _text(path: str) -> bytes | None:
 
 
 class Checked:
-    """What a check found.
+    """Result of a check.
 
     Attributes:
         lines: The cells.
-        problems: What keeps them from being run; each names file and line, and what to do.
+        problems: What keeps the cells from running; each names file and line, and what to do.
         notes: What could not be checked.
-        crlf: Files with Windows line endings, which `lineends.fix_line_ends` can mend.
-        first: Number of the first line of the queue that is to be run: those before are left alone.
+        crlf: Files with Windows line endings, which `fix_line_ends` can correct.
+        first: Number of the first line of the queue to run; earlier lines are skipped.
     """
 
     def __init__(self, job: Job) -> None:
@@ -112,7 +116,7 @@ def check_queue(job: Job, start: str | None = None) -> Checked:
 
     Args:
         job: The job, as just loaded.
-        start: The cell to begin with, as `first_line` takes it: those before it need no room.
+        start: The cell to start with, as for `first_line`; cells before it need no disk space.
     """
     found = Checked(job)
     if not os.path.isdir(job.workdir):
@@ -160,16 +164,17 @@ def check_queue(job: Job, start: str | None = None) -> Checked:
 
 
 def first_line(job: Job, lines: list[Line], start: str) -> int:
-    """Return the number of the queue's line that ``--from`` means.
+    """Return the number of the queue line that ``--from`` means.
 
     Args:
         job: The job.
         lines: Its cells.
-        start: The name of a cell or its config as the queue has it; or how many cells to leave alone, of which those
-            count whose lines are commented out: to take a line out does not move the others.
+        start: The name of a cell, or its config as written in the queue, or how many cells to skip.
+            Commented-out lines count as skipped cells, so that removing a line does not shift the
+            others.
 
     Raises:
-        ValueError: There is no such cell, or there are two; the message says it.
+        ValueError: There is no such cell, or there are two; the message says which.
     """
     places = sorted(lines + job.commented(), key=lambda line: line.number)
     named = {line.number for line in places if line.cfg == start} or {
@@ -197,12 +202,12 @@ def to_run(job: Job, lines: list[Line]) -> list[Line]:
 
 
 MOST_JOBS = 500
-"""Jobs of a box that are compared; so many nobody keeps by hand."""
+"""Maximum number of jobs on a box to compare with; nobody manages more by hand."""
 KEYS = ("out", "durable")
 
 
 def shared_out_problems(job: Job, lines: list[Line]) -> list[str]:
-    """Return a problem for each other job that has a directory of one of these cells for its own."""
+    """Return a problem for each other job that writes to a directory of one of these cells."""
     problems = []
     mine = {key: _written_folders(job, key, lines) for key in KEYS}
     for folder in _other_jobs(job):
@@ -232,7 +237,7 @@ def _written_folders(job: Job, key: str, lines: list[Line]) -> dict[str, str]:
 
 
 def _shared_folder(mine: dict[str, str], theirs: dict[str, str]) -> tuple[str, str, str] | None:
-    """Return (my cell, the directory, their cell) of the first one that is the same or lies in the other one."""
+    """Return (own cell, directory, other cell) of the first pair that is equal or nested."""
     for path, name in mine.items():
         if path in theirs:
             return name, path, theirs[path]
@@ -244,7 +249,7 @@ def _shared_folder(mine: dict[str, str], theirs: dict[str, str]) -> tuple[str, s
 
 
 def _other_jobs(job: Job) -> list[str]:
-    """Return the directories of the jobs that are made where rgt makes them, beside this one, or were launched here."""
+    """Return the other job directories: in the default location, next to this job, or launched."""
     here = os.path.realpath(job.folder)
     found: dict[str, str] = {}
     tops = dict.fromkeys([os.path.expanduser(JOBS), os.path.dirname(job.folder)])

@@ -1,13 +1,14 @@
-"""The ``queue`` verb: run, check, status, and ``cell`` for one task of a job array or one pod of an indexed Job.
+"""The ``queue`` verb: run, check, status, and ``cell`` for one array task or indexed pod.
 
-Back into Slurm's queue: a runner that was stopped because its time was up asks to be started again.
+A runner that was stopped at its time limit also requeues itself in Slurm.
 
-Slurm itself requeues what it preempts or loses with a node (``--requeue``). What it does not requeue is a job whose
-time limit comes near: ``--signal`` tells it, and the job has to ask (``scontrol requeue``, see sbatch(1) and
-scontrol(1)). A job that a person cancelled is not put back: its state is then no longer RUNNING.
+Slurm requeues jobs that it preempts or loses with a node (``--requeue``). It does not requeue a job
+that reaches its time limit: ``--signal`` notifies the job, which has to call ``scontrol requeue``
+(see sbatch(1) and scontrol(1)). A job that a user cancelled is not requeued: its state is then no
+longer RUNNING.
 
-One task of a job array has the array's own number: ``scontrol requeue`` with it would stop the other tasks, too, and
-``scontrol show job`` lists all of them. So a task is asked for, and named, as ``ARRAY_TASK``.
+One task of a job array has the array's own number: ``scontrol requeue`` with it would also stop the
+other tasks, and ``scontrol show job`` lists all of them. A task is therefore named ``ARRAY_TASK``.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ PREEMPTED = 75
 STOPPED = (PREEMPTED, 128 + 15, 128 + 1, 128 + 2)
 """Exit statuses of a runner that was asked to stop."""
 MOST = 1000
-"""Restarts after which something is taken to be wrong."""
+"""Maximum number of restarts; more indicate an error."""
 ANSWERS_WITHIN = 30.0
 
 
 def requeue_after(status: int) -> int:
-    """Requeue this Slurm job if its time was up; returns the unchanged exit status to end with."""
+    """Requeue this Slurm job if its time limit was reached; return the unchanged exit status."""
     number = os.environ.get("SLURM_JOB_ID", "")
     if status not in STOPPED or not number.isdigit():
         return status
@@ -55,14 +56,16 @@ def requeue_after(status: int) -> int:
 
 
 def slurm_record(number: str, listing: str) -> tuple[str, str] | None:
-    """Return name and state of one job in what ``scontrol --oneliner show job`` prints; None where it is not there.
+    """Return name and state of one job from ``scontrol --oneliner show job``.
+
+    None if it is not listed.
 
     Args:
         number: The job's own number, ``SLURM_JOB_ID``.
-        listing: A line for each job: of the number of an array, for each of its tasks.
+        listing: One line per job; for the number of an array, one line per task.
 
     Returns:
-        ``ARRAY_TASK`` of a task that has been started, else the number; and its state.
+        ``ARRAY_TASK`` for a task that was started, otherwise the number; and its state.
     """
     for line in listing.splitlines():
         found = _RECORD.match(line)
@@ -79,7 +82,7 @@ _RECORD = re.compile(
 
 
 def _ask(words: list[str]) -> str:
-    import subprocess  # here: check and status start nothing
+    import subprocess  # imported here because check and status start no process
 
     try:
         done = subprocess.run(
@@ -93,12 +96,15 @@ def _ask(words: list[str]) -> str:
 
 USAGE, BUSY = 2, 3
 AUTO = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
-"""Where the engines say which task this is: Slurm's job arrays, Kubernetes' indexed Jobs."""
+"""Environment variables with the task's index: Slurm's job arrays, Kubernetes' indexed Jobs."""
 
 
 def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
-    """Be the runner of one cell; returns the exit status."""
-    from rgt_box.queue import cell_process, runner  # here: check and status do without
+    """Act as the runner of one cell; return the exit status."""
+    from rgt_box.queue import (
+        cell_process,
+        runner,
+    )  # here: others need none
     from rgt_box.recorder import state_files
 
     checked = queue_check.check_queue(job)
@@ -142,7 +148,7 @@ def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
 
 
 def which(given: str | None) -> int | None:
-    """Return the number of the cell, from 0: as given, or from the engine's environment; None where neither says."""
+    """Return the cell's index, from 0, as given or from the environment; None if unknown."""
     if given not in (None, "auto"):
         if str(given).isdecimal():
             return int(given)
@@ -155,7 +161,7 @@ def which(given: str | None) -> int | None:
 
 
 def busy_lanes(job: queue_file.Job) -> list[str]:
-    """Return the cells that are being run in a lane."""
+    """Return the cells that run in a lane."""
     return [name for name in queue_state.lane_names(job) if queue_state.is_lane_alive(job, name)]
 
 
@@ -206,7 +212,7 @@ SPEC = {
 
 
 def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit status."""
+    """Run the verb; return the exit status."""
     actions: dict[str, Callable[[queue_file.Job, dict[str, Any]], int]] = {
         "run": run,
         "cell": cell,
@@ -234,7 +240,7 @@ def main(argv: list[str]) -> int:
         load_environment(found["env-fifo"])
     try:
         return actions[argv[0]](queue_file.Job(found["job"]), found)
-    except OSError as error:  # a pipe or a directory where a file or folder of the job belongs
+    except OSError as error:  # a pipe or a directory where the job needs a file or a directory
         print(
             f"queue: {error.filename or found['job']}: {background.describe(error)}",
             file=sys.stderr,
@@ -243,7 +249,7 @@ def main(argv: list[str]) -> int:
 
 
 def list_jobs() -> int:
-    """Print the directories of the jobs that this box knows: in the usual place, or launched here."""
+    """Print the directories of all known jobs: in the default location, or launched on this box."""
     from rgt_box.queue import job_making
     from rgt_box.recorder import state_files
 
@@ -271,7 +277,7 @@ def status(job: queue_file.Job, _: dict[str, Any]) -> int:
 
 
 def wait(job: queue_file.Job, found: dict[str, Any]) -> int:
-    """Print the ``queue`` frame once no runner is at work."""
+    """Print the ``queue`` frame once no runner is active, or the time is up."""
     from rgt_box.queue import launch
 
     seconds = 60.0 if found["seconds"] is None else found["seconds"]
@@ -298,7 +304,7 @@ def new() -> int:
 
 
 def edit(job: queue_file.Job, found: dict[str, Any], action: str) -> int:
-    """Append lines, comment them out, or have cells run again."""
+    """Append lines, comment them out, or make cells run again."""
     from rgt_box.queue import queue_edit
 
     if not os.path.isfile(job.path("job.json")):
@@ -326,7 +332,7 @@ def edit(job: queue_file.Job, found: dict[str, Any], action: str) -> int:
 
 
 def check(job: queue_file.Job, found: dict[str, Any]) -> int:
-    """Print all problems, or how many cells there are."""
+    """Print all problems, or the number of cells if there are none."""
     checked = queue_check.check_queue(job, found["from"])
     fixed: list[str] = []
     if found["fix"] and checked.crlf:
@@ -353,7 +359,7 @@ def check(job: queue_file.Job, found: dict[str, Any]) -> int:
 
 
 def mend(paths: list[str]) -> tuple[list[str], list[str]]:
-    """Correct the line ends of files; returns those that were, and why others were not."""
+    """Correct the line endings of files; return the corrected files, and why others were not."""
     fixed, problems = [], []
     for path in paths:
         try:
@@ -365,13 +371,16 @@ def mend(paths: list[str]) -> tuple[list[str], list[str]]:
 
 
 def printable(rows: list[str]) -> str:
-    """Join rows for a terminal: names of files that are no UTF-8 must not end in an exception."""
+    """Join rows for a terminal; file names that are not UTF-8 must not raise an exception."""
     return "\n".join(rows).encode("utf-8", "replace").decode("utf-8")
 
 
 def run(job: queue_file.Job, found: dict[str, Any]) -> int:
-    """Be the runner of a job."""
-    from rgt_box.queue import cell_process, runner  # here: only this action needs them
+    """Act as the runner of a job."""
+    from rgt_box.queue import (
+        cell_process,
+        runner,
+    )  # here: only this action needs them
     from rgt_box.recorder import state_files
 
     checked = queue_check.check_queue(job, found["from"])
@@ -403,14 +412,12 @@ def run(job: queue_file.Job, found: dict[str, Any]) -> int:
 
 
 def cell(job: queue_file.Job, found: dict[str, Any]) -> int:
-    """Be the runner of one cell."""
-    # here: only this action needs it
-
+    """Act as the runner of one cell."""
     return run_lane(job, found)
 
 
 def busy(job: queue_file.Job) -> str:
-    """Say that a runner is alive, and which; or that nothing may begin."""
+    """Return a text that says which runner is alive, or that the job is sealed."""
     if queue_state.is_sealed(job):
         return f"{job.folder} is sealed for a billing action; the seal expires by itself"
     pid = files.lock_holder(job.path("runner.lock")).get("pid")
@@ -418,7 +425,10 @@ def busy(job: queue_file.Job) -> str:
 
 
 def load_environment(path: str) -> None:
-    """Take over the environment that `detach` hands on through a named pipe: never by argv, never on a disk."""
+    """Replace the environment with the one that `detach` sends through a named pipe.
+
+    It is never passed in argv or on a disk.
+    """
     try:
         with open(path, "rb") as pipe:
             sent = jsonline.loads_dict(pipe.read())

@@ -1,4 +1,4 @@
-"""Edits a queue that is in use: lines are appended or commented out, nothing else is touched."""
+"""Edit a queue that is in use: lines are appended or commented out, nothing else is changed."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class NotEdited(Exception):
 
 
 def add(job: Job, data: bytes) -> dict[str, Any]:
-    """Append lines, all of them or none. A cell that the queue already has, with the same words, is skipped.
+    """Append lines, all of them or none; cells that the queue already has are skipped.
 
     Args:
         job: The job.
-        data: The lines, as they are to stand in the queue; comments may stand behind them.
+        data: The lines as in the queue file; they may end in comments.
 
     Returns:
         ``added`` and ``there``, names of cells.
 
     Raises:
-        NotEdited: a line is no cell, or its name is taken by another one.
-        OSError: it cannot be written.
+        NotEdited: A line is not a cell, or its name is used by another cell.
+        OSError: It cannot be written.
     """
     rows = [row for row in data.replace(b"\r\n", b"\n").split(b"\n") if row.strip()]
     wanted, problems = queue_file.scan(b"\n".join(rows), "line")
@@ -65,7 +65,7 @@ def add(job: Job, data: bytes) -> dict[str, Any]:
 
 
 def _append(path: str, rows: list[bytes]) -> None:
-    """Append by one write: a runner that reads meanwhile sees none of the lines, or all."""
+    """Append with one write: a concurrent reader sees either none or all of the lines."""
     before = files.read(path) or b""
     glue = b"" if not before or before.endswith(b"\n") else b"\n"
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -74,7 +74,7 @@ def _append(path: str, rows: list[bytes]) -> None:
         try:
             files.write_all(fd, glue + b"\n".join(rows) + b"\n")
         except OSError:
-            os.ftruncate(fd, size)  # half a line is a cell, too
+            os.ftruncate(fd, size)  # even half a line could be read as a cell
             raise
         os.fsync(fd)
     finally:
@@ -82,13 +82,13 @@ def _append(path: str, rows: list[bytes]) -> None:
 
 
 def take_out(job: Job, names: list[str], why: str) -> dict[str, Any]:
-    """Comment the lines of cells out, so that no launch runs them. One that runs, or is done, keeps its line.
+    """Comment out the lines of cells; a cell that is running or done keeps its line.
 
     Returns:
-        ``out``, ``kept`` (with why) and ``absent``, names of cells.
+        ``out``, ``kept`` (with the reason) and ``absent``, names of cells.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: It cannot be written.
     """
     held = _held(job)
     try:
@@ -125,14 +125,14 @@ def _held(job: Job) -> files.Lock:
 
 
 def again(job: Job, names: list[str]) -> dict[str, Any]:
-    """Have cells that count as done, or have failed, run once more at the next launch: their copies were lost.
+    """Make done or failed cells run again at the next launch, because their copies were lost.
 
     Returns:
         ``again`` and ``absent``, names of cells.
 
     Raises:
-        NotEdited: a runner is at work: what it writes would win.
-        OSError: it cannot be written.
+        NotEdited: A runner is active and would overwrite the change.
+        OSError: It cannot be written.
     """
     held = files.Lock(job.path("runner.lock"))
     if not held.acquire(1.0):

@@ -1,4 +1,4 @@
-"""A job directory: ``job.json``, ``queue.txt``, the command of a cell, and what its configuration says."""
+"""A job directory: ``job.json``, ``queue.txt``, the cells' commands and a config's settings."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["KEEP", "Job", "Line", "cell_name", "scan"]
 
 FIELDS = ("py", "cfg", "task", "epochs", "name", "out", "durable")
 PATH_FIELDS = ("name",)
-"""What may stand in ``out`` and ``durable``."""
+"""Fields allowed in ``out`` and ``durable``."""
 _FIELD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|(?<!\$)\{([A-Za-z_]\w*)\}")
 
 
 def fill_template(template: str, values: dict[str, str]) -> str:
-    """Put values into ``{name}`` fields, in one pass: what a value holds is never taken for a field.
+    """Fill in ``{name}`` fields in one pass: fields inside a value are not filled in.
 
-    ``{{word}}`` stands for ``{word}`` itself. Other braces stay (a command may carry JSON), and so does ``${word}``,
-    which belongs to a shell.
+    ``{{word}}`` produces a literal ``{word}``. Other braces are kept (a command may contain JSON),
+    and so is ``${word}``, which belongs to a shell.
     """
 
     def put(match: re.Match[str]) -> str:
@@ -39,30 +39,32 @@ def fill_template(template: str, values: dict[str, str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a template that fills in to exactly this text, braces and all."""
+    """Return a template that produces exactly this text, including its braces."""
     return _FIELD.sub(lambda match: f"{{{match.group(0)}}}", text)
 
 
 def unknown_fields(template: str, known: tuple[str, ...] = FIELDS) -> list[str]:
-    """Return the fields of a template that nothing will fill in."""
+    """Return the fields of a template that are not known."""
     return [name for _, name in _FIELD.findall(template) if name and name not in known]
 
 
 def command_words(command: str | list[str]) -> list[str]:
-    """Return a command as a list of words; a string is split as a POSIX shell would, but no shell ever runs it.
+    """Return a command as a list of words.
+
+    A string is split like in a POSIX shell, without running one.
 
     Raises:
-        ValueError: when a quote is left open.
+        ValueError: A quote is not closed.
     """
     if isinstance(command, list):
         return [str(word) for word in command]
-    import shlex  # here, because most jobs give a list
+    import shlex  # imported here because most jobs give a list
 
     return shlex.split(command)
 
 
 def quoted(path: str) -> str:
-    """Return a path that can be pasted into a shell."""
+    """Return a path quoted for a shell."""
     import shlex
 
     return shlex.quote(path)
@@ -72,12 +74,16 @@ COMMAND = [
     "{py}", "-m", "rgt_train", "--config", "{cfg}", "--task", "{task}", "--epochs", "{epochs}", "--out", "{out}",
 ]  # fmt: skip
 JOBS = "~/jobs"
-"""Where rgt makes jobs, by their names: in the home directory, which a full data disk leaves alone."""
+"""Where rgt makes jobs, by name: in the home directory, which a full data disk does not affect."""
 KEEP = ["best", "best.json", "metrics.jsonl", "result.json"]
 PRUNE = "keep-best"
-"""What a job says whose finished, copied cells may give their room to the next: all checkpoints but the best one."""
+"""Value of ``prune`` that lets finished, copied cells lose all checkpoints except the best one when
+the next cell needs space.
+"""
 ON_SIGTERM = "saves"
-"""What a job says of cells that save, and end, when they get SIGTERM; of the trainer's own it is known."""
+"""Value of ``on_sigterm`` for cells that save and exit on SIGTERM. The reference trainer always
+does.
+"""
 DETACH = ("auto", "tmux", "setsid", "slurm")
 SIZES = ("ckpt_bytes", "ckpt_inodes", "scratch_bytes", "scratch_inodes")
 KEYS: dict[str, tuple[Any, Any]] = {
@@ -102,12 +108,12 @@ KEYS: dict[str, tuple[Any, Any]] = {
     "scratch_bytes": (int, 0),
     "scratch_inodes": (int, 0),
 }
-"""Key → (what it must be, default)."""
+"""Key → (allowed types, default)."""
 WORDS = {list: "a list", str: "a string", dict: "an object", int: "a whole number"}
 
 
 class Settings:
-    """A ``job.json`` as read.
+    """A parsed ``job.json``.
 
     Attributes:
         values: Every key of `KEYS`.
@@ -142,7 +148,7 @@ class Settings:
             return
         for key, value in data.items():
             if key not in KEYS or value is None:
-                continue  # a newer client may know more
+                continue  # a newer client may know more keys
             kinds = KEYS[key][0]
             if not isinstance(value, kinds) or isinstance(value, bool):
                 named = " or ".join(
@@ -155,11 +161,11 @@ class Settings:
         self._check_rest()
 
     def say(self, key: str, text: str) -> None:
-        """Add a problem of one key."""
+        """Add a problem about one key."""
         self.problems.append(f'{self.where(key)}: "{key}" {text}')
 
     def where(self, key: str) -> str:
-        """Return ``FILE:LINE`` of a key; of the file's first line where the key is not in it."""
+        """Return ``FILE:LINE`` of a key, or of the first line if the key is missing."""
         found = re.search(rf'"{re.escape(key)}"\s*:', self._text)
         return "%s:%d" % (self.path, self._text.count("\n", 0, found.start()) + 1 if found else 1)
 
@@ -232,7 +238,7 @@ class Line:
     """One cell's line of the queue.
 
     Attributes:
-        twin: The earlier line of the same name, which makes this one unusable; None normally.
+        twin: The earlier line of the same name, which makes this one unusable; otherwise None.
     """
 
     __slots__ = ("cfg", "epochs", "name", "number", "task", "twin")
@@ -250,14 +256,13 @@ def cell_name(cfg: str) -> str:
 
 
 def scan(data: bytes, path: str) -> tuple[list[Line], list[str]]:
-    """Read every line that names a cell, also one whose name is taken.
+    """Read every line that names a cell, including those with a duplicate name.
 
-    Windows line endings are not this function's concern (`lineends` finds them, in all files): the cells are read as
-    if they were not there.
+    Windows line endings are ignored here; `queue_check` reports them for all files.
 
     Args:
         data: The file's bytes.
-        path: For the messages.
+        path: Used in the messages.
 
     Returns:
         The lines, and all problems at once.
@@ -298,7 +303,10 @@ def scan(data: bytes, path: str) -> tuple[list[Line], list[str]]:
 
 
 def commented(data: bytes) -> list[Line]:
-    """Return what would be cells if their lines were not commented out. Prose may look like one: a file decides."""
+    """Return the commented-out lines that look like cells.
+
+    Prose may look like one; the caller checks whether the config file exists.
+    """
     lines: list[Line] = []
     for number, raw in enumerate(data.split(b"\n"), 1):
         text = raw.lstrip(BOM).strip()
@@ -314,9 +322,9 @@ class Job:
 
     Attributes:
         folder: The directory, absolute.
-        source: ``job.json`` as read, which knows the line of each key.
+        source: The parsed ``job.json``, which knows the line of each key.
         settings: Its values, with defaults filled in.
-        problems: What is wrong with it, in words.
+        problems: What is wrong with it, as texts.
     """
 
     def __init__(self, folder: str) -> None:
@@ -329,12 +337,12 @@ class Job:
         return os.path.join(self.folder, *parts)
 
     def lines(self) -> tuple[list[Line], list[str]]:
-        """Read the present queue; returns its cells and what is wrong."""
+        """Read the current queue; return its cells and the problems found."""
         lines, problems = self.roster()
         return [line for line in lines if line.twin is None], problems
 
     def roster(self) -> tuple[list[Line], list[str]]:
-        """Like `lines`, but with the lines whose name is taken."""
+        """Like `lines`, but including lines with a duplicate name."""
         path = self.path("queue.txt")
         data = files.read(path)
         if data is None:
@@ -342,13 +350,13 @@ class Job:
         return scan(data, path)
 
     def commented(self) -> list[Line]:
-        """Return the lines of the queue that are commented out and name a config that is there."""
+        """Return the commented-out lines of the queue whose config exists."""
         data = files.read(self.path("queue.txt")) or b""
         return [line for line in commented(data) if os.path.isfile(self.config(line))]
 
     @property
     def workdir(self) -> str:
-        """Where cells start."""
+        """Directory that cells start in."""
         own = self.settings["workdir"]
         if own:
             return os.path.join(self.folder, os.path.expanduser(own))
@@ -374,7 +382,7 @@ class Job:
         return os.path.normpath(os.path.join(self.workdir, filled))
 
     def written(self) -> list[str]:
-        """Return the directories that its runs write to (their mounts are worth watching)."""
+        """Return the directories that its runs write to, whose mounts are monitored."""
         return [os.path.dirname(path) for path in (self.out("x"), self.durable("x")) if path]
 
     def log(self, name: str) -> str:
@@ -382,7 +390,7 @@ class Job:
         return self.path("logs", name + ".log")
 
     def epochs(self, line: Line) -> int:
-        """Return how many epochs a cell is to run."""
+        """Return how many epochs a cell runs."""
         if line.epochs is None:
             return int(self.settings["default_epochs"])
         return line.epochs
@@ -402,12 +410,14 @@ class Job:
 
 
 ENVIRONMENT = "job-env.json"
-"""What the client tells of the platform, in the state directory: variables that cells get where nobody sets them."""
+"""Variables of the platform, sent by the client and kept in the state directory. Cells get those
+that are not set otherwise.
+"""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def environment(told: dict[str, Any]) -> dict[str, str]:
-    """Return what of an object can be an environment."""
+    """Return the valid environment variables of an object."""
     return {
         name: value
         for name, value in told.items()
@@ -418,12 +428,12 @@ def environment(told: dict[str, Any]) -> dict[str, str]:
 def remember_platform(
     folder: str, env: dict[str, str] | None, hooks: dict[str, Any] | None
 ) -> None:
-    """Keep the platform's environment and hooks for the cells that are started from now on, by whomever.
+    """Store the platform's environment and hooks for all cells started from now on.
 
     Args:
         folder: The state directory.
-        env: Variables and values; None = leave them as they were told.
-        hooks: As `cell_command.hooks` returns them; None = likewise.
+        env: Variables and values; None keeps the stored ones.
+        hooks: As `cell_command.hooks` returns them; None keeps the stored ones.
     """
     path = os.path.join(folder, ENVIRONMENT)
     known = _told(folder)
@@ -437,7 +447,7 @@ def remember_platform(
         os.makedirs(folder, mode=0o700, exist_ok=True)
         files.write_json(path, wanted)
     except OSError:
-        pass  # where nothing can be written there is no recorder either, and that is said
+        pass  # if nothing can be written there is no recorder either, and that is reported
 
 
 def _told(folder: str) -> dict[str, Any]:
@@ -445,7 +455,10 @@ def _told(folder: str) -> dict[str, Any]:
 
 
 def platform_environment(folder: str) -> dict[str, str]:
-    """Return the platform's environment, by the client's word, without what was turned off; {} where none was told."""
+    """Return the platform's environment sent by the client, without what was turned off.
+
+    Empty if the client sent none.
+    """
     told = _told(folder).get("env")
     off = turned_off(folder)
     found = environment(told) if isinstance(told, dict) else {}
@@ -453,8 +466,8 @@ def platform_environment(folder: str) -> dict[str, str]:
 
 
 def platform_hooks(folder: str) -> dict[str, Any]:
-    """Return the platform's hooks for cells, by the client's word, without what was turned off."""
-    from rgt_box.queue import cell_command  # here: who only reads a queue does without
+    """Return the platform's hooks for cells sent by the client, without what was turned off."""
+    from rgt_box.queue import cell_command  # imported here: reading a queue does not need it
 
     off = turned_off(folder)
     return {
@@ -465,7 +478,7 @@ def platform_hooks(folder: str) -> dict[str, Any]:
 
 
 OFF = "mirrors.json"
-"""What a person has turned off of the platform's mirrors and proxy: names of variables and of hooks."""
+"""Names of platform variables and hooks (mirrors, proxy) that the user has turned off."""
 
 
 def turned_off(folder: str) -> list[str]:
@@ -485,7 +498,7 @@ NAMES = {
     "micro_batch_size": "batch",
     "random_seed": "seed",
 }
-"""Other names for what is said."""
+"""Aliases of the settings below."""
 SAID = frozenset(
     (
         "lr", "batch", "seed", "optimizer", "weight_decay", "warmup", "warmup_steps", "schedule", "scheduler",
@@ -495,16 +508,16 @@ SAID = frozenset(
     )
 )  # fmt: skip
 LONGEST = 40
-"""Characters of a value; a longer one is no setting."""
+"""Maximum number of characters of a value; a longer one is not a setting."""
 READ = 1 << 18
-"""Bytes that are looked at."""
+"""Number of bytes read from a config."""
 _LINE = re.compile(
     r"""^[\s{,]*["']?([A-Za-z_][\w.\-]{0,60})["']?\s{0,4}[:=]\s{0,4}(?:"([^"]*)"|'([^']*)'|([\w.+\-/]+))\s*,?\s*(?:[#;}].*)?$"""
 )
 
 
 def told(data: bytes | None) -> dict[str, str]:
-    """Return what a config says, by the usual short names; nothing of one that cannot be read."""
+    """Return the settings in a config by their usual short names; {} if it cannot be read."""
     found: dict[str, str] = {}
     unsure = set()
     for line in (data or b"")[:READ].decode("utf-8", "replace").splitlines():

@@ -1,13 +1,14 @@
-"""The state of a queue: the ``queue`` frame, ``state.json``, a file per lane, and ``master.log`` for people.
+"""The state of a queue: the ``queue`` frame, ``state.json``, one file per lane, and ``master.log``.
 
-Lanes: cells of one queue that run side by side, each under a lock and with a state file of its own.
+A lane runs one cell in parallel to others of the same queue, with its own lock and state file: one
+task of a Slurm job array, or one pod of an indexed Kubernetes Job. Lanes are independent:
+``JOB/lanes/NAME.lock`` prevents a second runner of the same cell, ``JOB/lanes/NAME.json`` stores
+the cell's state. Readers merge the lanes with ``state.json``; for each cell the newer record
+counts.
 
-A lane is what one task of a Slurm job array, or one pod of an indexed Kubernetes Job, works in. It needs nothing of
-the others: ``JOB/lanes/NAME.lock`` keeps a second runner of the same cell out, ``JOB/lanes/NAME.json`` holds the cell's
-state. Who reads the queue lays the lanes over ``state.json``; of two accounts of a cell the one written last counts.
-
-Which task is which cell is frozen when the tasks are submitted, in ``JOB/indexes.json``: the queue goes on to be edited
-while they wait, and a line that is commented out must not give the tasks behind it other cells.
+The mapping from task to cell is frozen in ``JOB/indexes.json`` when the tasks are submitted: the
+queue may be edited while they wait, and commenting out a line must not give the following tasks
+other cells.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ FOLDER = "lanes"
 INDEXES = "indexes.json"
 FREEZING_WAIT = 30.0
 TELLS_WITHIN = 0.5
-"""Seconds in which who has just taken a lock has written down who it is."""
+"""Seconds that a process which has just taken a lock has to write its pid."""
 _silent: dict[str, object] = {}
-"""Locks whose holder has not told in that time → what their file looked like."""
+"""Locks whose owner has not written its pid in that time → the file's signature then."""
 
 
 def frozen(job: Job) -> list[str] | None:
-    """Return the name of each task's cell by the task's index; None where no submission has frozen them.
+    """Return the cells' names by task index; None if no submission has frozen them.
 
     Raises:
-        ValueError: The file is there and is not what `freeze` writes: a guess would run another cell.
+        ValueError: The file is damaged: a guess could run another cell.
     """
     data = files.read(job.path(INDEXES))
     if data is None and not os.path.lexists(job.path(INDEXES)):
@@ -52,7 +53,7 @@ def frozen(job: Job) -> list[str] | None:
 
 
 def freeze(job: Job) -> list[str]:
-    """Give every cell of the queue an index, once and for all submissions to come; returns the names by index.
+    """Give every cell of the queue a permanent index; return the names by index.
 
     Raises:
         OSError: It could not be written.
@@ -96,12 +97,12 @@ def lane_names(job: Job) -> list[str]:
 
 
 def is_lane_alive(job: Job, name: str) -> bool:
-    """Tell whether a lane's runner is at work."""
+    """Return whether a lane's runner is active."""
     return files.is_locked(lane_lock_path(job, name))
 
 
 def read_lanes(job: Job) -> dict[str, dict[str, Any]]:
-    """Return name → state of every lane that can be read."""
+    """Return name → state of every readable lane."""
     found = {}
     for name in lane_names(job):
         state = files.read_json(lane_state_path(job, name))
@@ -113,12 +114,12 @@ def read_lanes(job: Job) -> dict[str, dict[str, Any]]:
 def lay_over(
     cells: list[dict[str, Any]], at: Any, found: dict[str, dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the cells with those of newer lanes in their place.
+    """Return the cells, replaced by those of newer lanes.
 
     Args:
-        cells: The cells as ``state.json`` has them.
-        at: When that was written; None where it never was.
-        found: What `read` returned.
+        cells: The cells in ``state.json``.
+        at: When that was written; None if it never was.
+        found: What `read_lanes` returned.
     """
     newer: dict[str, dict[str, Any]] = {}
     for name, state in found.items():
@@ -134,7 +135,7 @@ def lay_over(
 
 
 def lane_signatures(job: Job) -> list[Any]:
-    """Return what changes whenever a lane's state does, or one begins or ends."""
+    """Return a value that changes when a lane's state changes, or a lane starts or ends."""
     return [
         (name, files.signature(lane_state_path(job, name)), is_lane_alive(job, name))
         for name in lane_names(job)
@@ -149,7 +150,9 @@ CELL_FIELDS = (
     "durable", "durable_path", "out", "log", "best", "flag", "told",
 )  # fmt: skip
 READS = 4
-"""Looks at a state.json that is not legible: on a full disk it is overwritten in place, which takes an instant."""
+"""Attempts to read a state.json that is not valid: on a full disk it is overwritten in place, which
+takes an instant.
+"""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -173,7 +176,7 @@ def new_cell(job: Job, line: Line) -> dict[str, Any]:
 def merged_cells(
     job: Job, known: dict[str, dict[str, Any]], lines: list[Line]
 ) -> list[dict[str, Any]]:
-    """Return one cell per queue line, in its order, keeping what is known by name."""
+    """Return one cell per queue line, in its order, keeping known state by name."""
     cells = []
     for line in lines:
         cell = new_cell(job, line)
@@ -191,9 +194,9 @@ def merged_cells(
 
 
 def load_state(job: Job) -> dict[str, Any]:
-    """Return what ``state.json`` and the lanes hold.
+    """Return the merged content of ``state.json`` and the lanes.
 
-    Nothing of a file counts that is missing or (for an instant, on a full disk) half written.
+    Files that are missing or (for an instant, on a full disk) half written are ignored.
     """
     found: dict[str, Any] = {}
     for _ in range(READS):
@@ -221,10 +224,12 @@ def by_name(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def who_holds(job: Job) -> str:
-    """Return who holds the queue's lock: ``runner``, ``seal`` (nothing runs, and nothing can begin) or nobody, ````.
+    """Return who has the queue's lock: ``runner``, ``seal`` or, if it is free, an empty string.
 
-    Its words come a moment after the lock and stay a moment longer: words of one that is gone are read again. Who
-    never says, as on a full disk, counts as a runner, and is waited for once.
+    A sealed queue runs nothing, and nothing can start. The owner writes its pid shortly after
+    taking the lock, and the pid remains for a moment after it, so the file is read again if the
+    process is gone. An owner that never writes, for example on a full disk, counts as a runner;
+    only the first call waits for it.
     """
     path = job.path("runner.lock")
     until = None
@@ -245,26 +250,27 @@ def who_holds(job: Job) -> str:
 
 
 def is_sealed(job: Job) -> bool:
-    """Tell whether the queue's lock is held by a seal."""
+    """Return whether the queue's lock is held by a seal."""
     return who_holds(job) == "seal"
 
 
 def is_runner_alive(job: Job) -> bool:
-    """Tell whether a runner holds the queue's lock."""
+    """Return whether a runner holds the queue's lock."""
     return who_holds(job) == "runner"
 
 
 def queue_frame(job: Job, path: str) -> dict[str, Any]:
-    """Return the ``queue`` frame as an onlooker sees it.
+    """Return the ``queue`` frame for a reader that is not the runner.
 
-    A cell that the file calls running while no runner holds the lock is shown as interrupted.
+    A cell that is recorded as running while no runner has the lock is shown as interrupted.
 
     Args:
         job: The job.
-        path: What the client calls it.
+        path: The client's name for the job.
     """
     lines, problems = job.lines()
-    # Twice: a runner that ends after its state was read has written how, and only then given its lock back.
+    # Twice: a runner that ends between the two reads writes its final state before releasing the
+    # lock.
     for _ in range(2):
         state = load_state(job)
         alive = is_runner_alive(job)
@@ -300,10 +306,10 @@ def queue_frame(job: Job, path: str) -> dict[str, Any]:
 
 
 def shortened(frame: dict[str, Any], most: int) -> dict[str, Any]:
-    """Return a ``queue`` frame of at most `most` bytes: without what a client can do without, cell by cell.
+    """Return a ``queue`` frame of at most `most` bytes, without optional fields of its cells.
 
-    A queue of which some cells were left out might pass for done. One that is too long even so has no cells, and
-    an error.
+    Cells are never left out: a partial queue might look done. A frame that is still too long has no
+    cells, and an error.
     """
     keep = (
         "name",
@@ -334,12 +340,12 @@ def shortened(frame: dict[str, Any], most: int) -> dict[str, Any]:
 
 
 def is_over(cells: list[dict[str, Any]]) -> bool:
-    """Tell whether every cell has had its turn."""
+    """Return whether every cell is done or failed."""
     return all(cell["state"] in ("done", "failed") for cell in cells)
 
 
 def padded(state: dict[str, Any]) -> bytes:
-    """Return the state as JSON, padded with blanks to whole blocks with room to spare."""
+    """Return the state as JSON, padded with spaces to full blocks with spare room."""
     data = jsonline.dumps(state)
     size = (len(data) + BLOCK // 4 + BLOCK - 1) // BLOCK * BLOCK
     return data + b" " * (size - len(data) - 1) + b"\n"
@@ -349,7 +355,7 @@ def store_state(path: str, state: dict[str, Any]) -> str | None:
     """Replace ``state.json`` atomically, or in place when the disk has no room for a second copy.
 
     Returns:
-        None, or why it could not be stored at all (the queue goes on regardless).
+        None, or why it could not be stored at all (the queue continues anyway).
     """
     data = padded(state)
     try:
@@ -377,11 +383,11 @@ class Journal:
 
     Args:
         job: The job.
-        only: Name of the one cell whose lane this is; None = the whole queue.
+        only: Name of the cell, if this is the journal of its lane; None for the whole queue.
 
     Attributes:
-        state: The ``queue`` frame, with fields of the runner's own.
-        lines: The cells' lines, as of the last `reread`.
+        state: The ``queue`` frame, plus the runner's own fields.
+        lines: The cells' lines at the last `reread`.
     """
 
     def __init__(self, job: Job, only: str | None = None) -> None:
@@ -394,7 +400,7 @@ class Journal:
         self.state.update(runner_pid=os.getpid(), runner_alive=True, done=False, error=None)
 
     def _lane(self, name: str) -> dict[str, Any]:
-        """Return the state of a lane to go on with: its own fields, and the newest account of its cell."""
+        """Return the state a lane continues with: its own fields, and its cell's newest record."""
         state = files.read_json(self._path) or {}
         known = by_name(load_state(self._job))
         state["cells"] = [known[name]] if name in known else []
@@ -410,14 +416,14 @@ class Journal:
         return cells
 
     def everyone(self) -> list[dict[str, Any]]:
-        """Return all cells of the queue, also those of other lanes."""
+        """Return all cells of the queue, including those of other lanes."""
         found: list[dict[str, Any]] = (
             load_state(self._job)["cells"] if self._only else self.state["cells"]
         )
         return found
 
     def cell(self, name: str) -> dict[str, Any]:
-        """Return the state of a cell, to be changed in place."""
+        """Return the state of a cell, which the caller may change in place."""
         return by_name(self.state)[name]
 
     def save(self) -> None:
@@ -428,11 +434,11 @@ class Journal:
             print(problem, file=sys.stderr, flush=True)
 
     def say(self, text: str) -> None:
-        """Write to the screen."""
+        """Print a line."""
         print(text, flush=True)
 
     def mark(self, marker: str) -> None:
-        """Write a marker to the screen and to master.log, now or as soon as the disk takes it."""
+        """Print a marker and write it to master.log, at once or when the disk has space again."""
         self.say(marker)
         self._unwritten.append(marker.encode("utf-8", "replace") + b"\n")
         try:
@@ -440,8 +446,8 @@ class Journal:
             fd = files.open_appending(path, 0o644)
             try:
                 while self._unwritten:
-                    # Behind what a full disk or a power loss has torn it stands in a line of its own. Nothing is cut
-                    # off: lanes write here, too.
+                    # After a line cut off by a full disk or a power loss, start on a new line. Do
+                    # not truncate the file: other lanes write here, too.
                     line = b"\n" * files.is_torn(path) + self._unwritten[0]
                     if os.write(fd, line) == len(line):
                         self._unwritten.pop(0)
@@ -457,23 +463,31 @@ def now() -> float:
 
 
 STOP_REQUEST = "stop_request.json"
-"""The note of ``rgt stop`` next to a queue: its runner then writes that a person stopped it, not the machine."""
+"""Written by ``rgt stop`` next to a queue: the runner then records that a user stopped it, not the
+machine.
+"""
 BY_PERSON = "rgt stop"
 
 
 def note_stop(job: Job, pid: int, ticks: int) -> None:
-    """Name the runner that is about to get SIGTERM. A full disk is no reason to let the run continue."""
+    """Record which runner is about to get SIGTERM.
+
+    A full disk is not a reason to let the run continue.
+    """
     with contextlib.suppress(OSError):
         files.write_json(job.path(STOP_REQUEST), {"pid": pid, "ticks": ticks})
 
 
 def withdraw_stop(job: Job) -> None:
-    """Remove the note, if there is one."""
+    """Remove the stop request, if there is one."""
     files.unlink(job.path(STOP_REQUEST))
 
 
 def is_stopped_by_person(job: Job) -> bool:
-    """Tell whether a person has asked this runner to stop; a note for an earlier runner does not count."""
+    """Return whether a user has asked this runner to stop.
+
+    A request for an earlier runner is ignored.
+    """
     pid = os.getpid()
     return files.read_json(job.path(STOP_REQUEST)) == {
         "pid": pid,

@@ -1,6 +1,7 @@
-"""The cell runner: one cell after another, each attempt on disk before the next step.
+"""The cell runner: runs cells one after another, writing each attempt to disk first.
 
-A cell that ends much sooner than its like has most likely not done what it was asked to.
+It also flags cells that end much sooner than comparable ones: these have probably not done their
+work.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 SHORT = 0.5
-"""Part of the usual time below which an end is flagged."""
+"""Fraction of the usual time below which a cell is flagged."""
 
 LEAST = 5.0
-"""Seconds that a cell must usually take: below that, starting up is most of it."""
+"""Minimum usual time in seconds: below it, startup dominates."""
 
 
 def add_usual(cell: dict[str, Any], seconds: float | None) -> None:
-    """Add an attempt to the time that a cell has run, over all its attempts: a resumed cell is no short one.
+    """Add an attempt to the cell's total run time, so that a resumed cell does not look short.
 
     Args:
         cell: Its state.
-        seconds: How long the attempt ran; None = not known, and so the sum never again is.
+        seconds: How long the attempt ran; None if unknown, which makes the total unknown for good.
     """
     before = cell.get("seconds", 0.0)
     known = seconds is not None and isinstance(before, (int, float))
@@ -48,7 +49,10 @@ def add_usual(cell: dict[str, Any], seconds: float | None) -> None:
 
 
 def unusual_flag(cell: dict[str, Any], cells: list[dict[str, Any]]) -> str | None:
-    """Return what is odd about how soon a cell ended, by the median of the done cells of its task and epochs."""
+    """Return a warning if a cell ended unusually soon; None if not.
+
+    Compared with the median of the done cells with the same task and epochs.
+    """
     seconds = cell.get("seconds")
     like = sorted(
         other["seconds"]
@@ -87,9 +91,9 @@ BOOKKEEPING = (
     "indexes.json",
     "runner.sbatch",
 )
-"""Files of a job directory that say nothing of a result; cells may work in there."""
+"""Files of a job directory that are not results; cells may work in that directory."""
 TAIL = 4096
-"""Bytes at the end of a log in which a bare ``Killed`` is looked for."""
+"""Bytes at the end of a log that are searched for a bare ``Killed``."""
 
 CHANGED = "its config changed between attempts: its result is not comparable"
 
@@ -101,10 +105,10 @@ def run_attempt(job: Job, line: Line, words: list[str], journal: Journal) -> int
         job: The job.
         line: The cell.
         words: Its command, the same for every attempt.
-        journal: Where everything is written down.
+        journal: Where state and markers are written.
 
     Returns:
-        The signal that the runner was stopped with meanwhile, if any.
+        The signal that stopped the runner meanwhile, if any.
     """
     cell = journal.cell(line.name)
     cell.update(
@@ -154,7 +158,7 @@ def run_attempt(job: Job, line: Line, words: list[str], journal: Journal) -> int
 
 
 def note_config(job: Job, line: Line, cell: dict[str, Any]) -> bool:
-    """Compare the config with the one of the attempt before; returns True when it is another one now."""
+    """Return whether the config differs from the one of the previous attempt."""
     data = files.read(job.config(line))
     # A checksum against accidents: a cryptographic one would load libcrypto into every runner.
     digest = None if data is None else "%d-%08x" % (len(data), zlib.crc32(data))
@@ -167,7 +171,7 @@ def note_config(job: Job, line: Line, cell: dict[str, Any]) -> bool:
 
 
 def _flag(cell: dict[str, Any], journal: Journal) -> None:
-    """Say what is odd about a cell that ended by itself."""
+    """Flag what is unusual about a cell that was not interrupted."""
     if cell["state"] == "interrupted":
         return
     found = [
@@ -180,14 +184,15 @@ def _flag(cell: dict[str, Any], journal: Journal) -> None:
 
 
 def written_files(job: Job, since: float) -> tuple[str, tuple[str, ...]]:
-    """Return the directory that a job works in, and the files that it has written there and that count as results.
+    """Return a job's working directory, and the files written there that count as results.
 
     Args:
         job: The job.
-        since: When the attempt began: of several cells, each has the files that were written since.
+        since: When the attempt began. With several cells, only files written since then count as
+            the cell's.
 
     Raises:
-        rgt_box.queue.durable_copy.CopyFailed: they cannot all be listed.
+        rgt_box.queue.durable_copy.CopyFailed: The files cannot all be listed.
     """
     from rgt_box.commands import (
         results,
@@ -239,7 +244,7 @@ def keep_result(job: Job, line: Line, since: float) -> dict[str, Any]:
 
 
 def cell_environment(job: Job, line: Line) -> dict[str, str]:
-    """Return the environment of a cell: the platform's, over it the runner's, over it the job's own."""
+    """Return a cell's environment: the platform's, overridden by the runner's and the job's."""
     env = queue_file.platform_environment(place.state_dir())
     env.update(
         os.environ, PYTHONUNBUFFERED="1", RGT_CELL=line.name, RGT_OUT=job.out(line.name) or ""
@@ -260,7 +265,7 @@ def best_of(out: str | None) -> float | None:
 
 
 def _tail(path: str, since: int) -> bytes:
-    """Return the end of a log, of what was written after the byte `since` only."""
+    """Return the end of a log, limited to what was written after byte `since`."""
     try:
         with open(files.open_regular(path), "rb") as file:
             file.seek(max(since, file.seek(0, os.SEEK_END) - TAIL))
@@ -271,16 +276,16 @@ def _tail(path: str, since: int) -> bytes:
 
 OK, FAILED, LEFT_OUT, NO_ROOM, PREEMPTED = 0, 1, 4, 74, 75
 CLOSING_WAIT = 30.0
-"""Seconds to wait for another lane that looks whether it was the last."""
+"""Seconds to wait for another lane that checks whether it was the last."""
 
 
 class Runner:
-    """Runs the queue of one job, or one lane of it. The caller holds the lock of what it runs.
+    """Runs the queue of one job, or one lane of it; the caller holds the corresponding lock.
 
     Args:
         job: The job, already checked.
-        first: Number of the first line of the queue to run; cells before it are left alone.
-        only: Name of the one cell to run, in its lane; None = all.
+        first: Number of the first line of the queue to run; cells before it are skipped.
+        only: Name of the one cell to run, in its lane; None for all cells.
     """
 
     def __init__(self, job: Job, first: int = 0, only: str | None = None) -> None:
@@ -291,8 +296,8 @@ class Runner:
         """Run every cell that is not done.
 
         Returns:
-            0 when all are done, 1 when one failed, 4 when one that was left alone has not had its turn, 74 when the
-            next one would not fit, 75 when one was preempted, 128 + N when stopped by signal N.
+            0 if all are done, 1 if one failed, 4 if a skipped cell has not run yet, 74 if the next
+            one would not fit on the disk, 75 if one was preempted, 128 + N if stopped by signal N.
         """
         os.makedirs(self._job.path("logs"), exist_ok=True)
         if self._only is not None:
@@ -325,7 +330,7 @@ class Runner:
         return None
 
     def _mine(self, left_alone: bool = False) -> list[tuple[Line, dict[str, Any]]]:
-        """Return the lines that this runner is to run, or those that it leaves alone, with their cells."""
+        """Return the lines that this runner runs, or those that it skips, with their cells."""
         cells = self._journal.reread()
         return [
             (line, cell)
@@ -334,7 +339,7 @@ class Runner:
         ]
 
     def _left_out(self) -> list[str]:
-        """Return the cells before the first one to run that have not had their turn."""
+        """Return the skipped cells that are neither done nor failed."""
         return [
             line.name
             for line, cell in self._mine(left_alone=True)
@@ -342,7 +347,10 @@ class Runner:
         ]
 
     def _repair(self) -> int:
-        """Make good what a runner that died left behind; returns a stop signal that came meanwhile, else 0."""
+        """Repair the state left by a runner that died.
+
+        Return a stop signal received meanwhile, else 0.
+        """
         journal, state = self._journal, self._journal.state
         pid, ticks = state.pop("cell_pid", None), state.pop("cell_ticks", None)
         for cell in journal.reread():
@@ -367,7 +375,12 @@ class Runner:
         return 0
 
     def _lacks_room(self, line: Line) -> int | None:
-        """Check the disks again, which other cells have filled meanwhile: half a result is worth nothing."""
+        """Check the disks again, which other cells may have filled.
+
+        Return `NO_ROOM` if the cell would not fit.
+
+        An incomplete result is useless.
+        """
         problems, _ = disk_budget.check_budget(self._job, [line])
         if problems:
             problems = self._make_room(line, problems)
@@ -378,7 +391,7 @@ class Runner:
         return NO_ROOM
 
     def _make_room(self, line: Line, problems: list[str]) -> list[str]:
-        """Remove checkpoints of finished cells until a cell fits; returns what is wrong then."""
+        """Remove checkpoints of finished cells until a cell fits; return the remaining problems."""
         for one in durable_copy.removable(self._job, self._journal.everyone()):
             what = f"{size_text(one.bytes)} of {one.cell}: {one.path}"
             self._journal.mark(f"PRUNE {what} (room for {line.name})")
@@ -396,7 +409,7 @@ class Runner:
         return problems
 
     def _cell(self, line: Line) -> int | None:
-        """Run one cell, with its retries; returns the runner's exit status where the queue must stop."""
+        """Run one cell with its retries; return the runner's exit status if the queue must stop."""
         retries = max(0, int(self._job.settings["retries"]))
         words = self._job.command(line)
         for number in range(1 + retries):
@@ -438,7 +451,7 @@ class Runner:
         return OK
 
     def _reopen_queue(self) -> None:
-        """Take back that the queue is done where this cell is to run once more, so that its end is told again."""
+        """Mark the queue as not done when this cell runs again; its end is then reported again."""
         whole = Journal(self._job)
         if queue_state.load_state(self._job).get("done") and not queue_state.is_over(
             whole.reread()
@@ -450,7 +463,7 @@ class Runner:
                 with_lock.release()
 
     def _close_queue(self) -> None:
-        """Say that the queue is done, if this lane was the last: one of them does, and once."""
+        """Mark the queue as done if this lane was the last; exactly one lane does so."""
         held = files.Lock(self._job.path(queue_state.FOLDER, "closing.lock"))
         if not held.acquire(CLOSING_WAIT):
             return
