@@ -1,6 +1,7 @@
-"""Samplers: each reads one thing, fails alone, and never stalls the rest.
+"""Samplers: each reads one thing, and a failure or delay of one does not affect the others.
 
-sampler puts one sample together: of gpu (gpu_nvml, gpu_without_nvml), cgroup, disks, processes and xid.
+sampler combines them into one sample: gpu (gpu_nvml, gpu_without_nvml), cgroup, disks, processes
+and xid.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The container's limits: its cgroups, their memory and CPU, and the host's beside them."""
+"""The container's limits: its cgroups, their memory and CPU, and the host's figures."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 
 class Place:
-    """The directory of one controller.
+    """The directories of one cgroup controller.
 
     Attributes:
         version: 1 or 2.
-        levels: Directories from the own cgroup up to the mount's root: a limit on any of them counts.
+        levels: Directories from the own cgroup up to the mount's root; a limit on any of them
+            applies.
     """
 
     __slots__ = ("levels", "version")
@@ -29,7 +30,7 @@ class Place:
 
 
 def parse_own(text: str) -> dict[str, str]:
-    """Parse ``/proc/self/cgroup`` into controller → path; the key of version 2 is the empty string."""
+    """Parse ``/proc/self/cgroup`` into controller → path; version 2 has an empty string as key."""
     own = {}
     for row in text.splitlines():
         parts = row.split(":", 2)
@@ -40,7 +41,10 @@ def parse_own(text: str) -> dict[str, str]:
 
 
 def parse_mounts(text: str) -> list[tuple[str, str, str, set[str]]]:
-    """Parse ``/proc/self/mountinfo`` into (root in the file system, mount point, type, super options)."""
+    """Parse ``/proc/self/mountinfo``.
+
+    Returns (root in the file system, mount point, type, super options) of each mount.
+    """
     mounts = []
     for row in text.splitlines():
         left, separator, right = row.partition(" - ")
@@ -51,7 +55,7 @@ def parse_mounts(text: str) -> list[tuple[str, str, str, set[str]]]:
 
 
 def unescape(text: str) -> str:
-    r"""Undo the octal escapes of the mount tables (``\040`` for a blank)."""
+    r"""Undo the octal escapes of the mount tables (``\040`` for a space)."""
     parts = text.split("\\")
     out = parts[0]
     for part in parts[1:]:
@@ -64,12 +68,12 @@ def levels(root: str, mount: str, path: str) -> list[str]:
     """Return the directories from the own cgroup up to the mount point.
 
     Args:
-        root: Which directory of the hierarchy is mounted.
-        mount: Where.
+        root: The directory of the hierarchy that is mounted.
+        mount: The mount point.
         path: The own cgroup's path in the hierarchy.
 
     Returns:
-        Only the mount point where the path is outside of what is mounted (a private cgroup namespace).
+        Only the mount point if the path is outside of what is mounted (a private cgroup namespace).
     """
     base = root.rstrip("/")
     if path.startswith("/..") or not (path == base or path.startswith(base + "/") or not base):
@@ -85,7 +89,7 @@ def levels(root: str, mount: str, path: str) -> list[str]:
 def find(
     controller: str, own: dict[str, str], mounts: list[tuple[str, str, str, set[str]]]
 ) -> Place | None:
-    """Locate `controller` (``memory``, ``cpu``): version 1 where it is mounted there, else version 2."""
+    """Locate `controller` (``memory``, ``cpu``): in version 1 if mounted, else in version 2."""
     for root, mount, kind, options in mounts:
         if kind == "cgroup" and controller in options and controller in own:
             return Place(1, _existing(levels(root, mount, own[controller]), mount))
@@ -107,7 +111,10 @@ def locate(controller: str) -> Place | None:
 
 
 class KeptFile:
-    """A small pseudo file that is read again and again; opened at the first read, re-opened after an error."""
+    """A small pseudo file that is read repeatedly.
+
+    It stays open, and is reopened after an error.
+    """
 
     def __init__(self, path: str, limit: int = 16384) -> None:
         self.path = path
@@ -115,7 +122,7 @@ class KeptFile:
         self._fd = -1
 
     def read(self) -> bytes | None:
-        """Return the content now; None where it cannot be read."""
+        """Return the current content; None if it cannot be read."""
         for _ in range(2):
             try:
                 if self._fd < 0:
@@ -136,7 +143,7 @@ class KeptFile:
             return None
 
     def fields(self, names: tuple[str, ...] = ()) -> dict[str, int]:
-        """Return a file of ``name number`` rows as a dictionary; of a long one only the rows that are named."""
+        """Return the values of a file of ``name number`` rows; with `names`, only of these rows."""
         data = self.read() or b""
         if names:
             return pick_fields(data, names)
@@ -153,7 +160,7 @@ class KeptFile:
 
 
 def parse_fields(data: bytes) -> dict[str, int]:
-    """Parse rows of ``name number [unit]``; other rows are left out."""
+    """Parse rows of ``name number [unit]``; other rows are ignored."""
     found = {}
     for row in data.splitlines():
         words = row.split()
@@ -166,7 +173,10 @@ def parse_fields(data: bytes) -> dict[str, int]:
 
 
 def pick_fields(data: bytes, names: tuple[str, ...]) -> dict[str, int]:
-    """Parse the rows of these names, as `parse_fields` does: a tenth of the work where there are fifty others."""
+    """Parse only the rows with these names, like `parse_fields`.
+
+    It takes a tenth of the time if the file has fifty other rows.
+    """
     rows = re.findall(
         r"^({}):?[ \t]+(\d+)(?!\S)".format("|".join(names)), data.decode("ascii", "replace"), re.M
     )
@@ -174,7 +184,7 @@ def pick_fields(data: bytes, names: tuple[str, ...]) -> dict[str, int]:
 
 
 NO_LIMIT = 1 << 60
-"""Version 1 writes "no limit" as the largest multiple of a page; nobody rents an exbibyte."""
+"""Version 1 writes "no limit" as the largest multiple of a page; no real limit is an exbibyte."""
 
 FILES = {
     1: {
@@ -196,20 +206,21 @@ FILES = {
         "swap_limit": "memory.swap.max",
     },
 }
-"""What is read, by the kernel's ``admin-guide/cgroup-v1/memory.rst`` and ``admin-guide/cgroup-v2.rst``.
+"""Files that are read, from the kernel's ``admin-guide/cgroup-v1/memory.rst`` and
+``admin-guide/cgroup-v2.rst``.
 
-The ``memsw`` files of version 1 count memory *and* swap; they are there only with swap accounting.
+The ``memsw`` files of version 1 count memory *and* swap; they exist only with swap accounting.
 """
 CACHE_FIELD = {1: "total_inactive_file", 2: "inactive_file"}
 MEMINFO = ("MemTotal", "MemAvailable", "MemFree", "SwapTotal", "SwapFree")
 
 
 class MemorySampler:
-    """Reads the level of the cgroup tree whose limit is the tightest: that is where the kernel will kill.
+    """Reads the cgroup level with the tightest limit: the kernel kills processes there.
 
     Args:
-        place: Where the memory controller is; None = nowhere.
-        meminfo: The host's figures.
+        place: Location of the memory controller; None if it was not found.
+        meminfo: File with the host's figures.
     """
 
     def __init__(self, place: Place | None, meminfo: str = "/proc/meminfo") -> None:
@@ -230,7 +241,8 @@ class MemorySampler:
                 key=lambda path: _limit(KeptFile(os.path.join(path, names["limit"]))) or NO_LIMIT,
             )
             self._files = {key: KeptFile(os.path.join(level, name)) for key, name in names.items()}
-            # Version 1 counts a kill in the victim's own group alone, version 2 in all groups above it, too.
+            # Version 1 counts a kill only in the victim's own group, version 2 also in all groups
+            # above it.
             below = usable[: usable.index(level)] if place.version == 1 else []
             self._below = [KeptFile(os.path.join(path, names["events"])) for path in below]
 
@@ -269,9 +281,7 @@ class MemorySampler:
     def _swap(self, used: int | None, limit: int | None) -> dict[str, int | None]:
         swap, most = self._files["swap"].number(), _limit(self._files["swap_limit"])
         if self._version == 1 and swap is not None:
-            swap = max(
-                0, swap - (used or 0)
-            )  # read at two moments: the difference may fall below 0
+            swap = max(0, swap - (used or 0))  # two reads: the difference may be below 0
             most = None if most is None or limit is None else max(0, most - limit)
         return {"swap_used": swap, "swap_limit": most}
 
@@ -284,7 +294,7 @@ def _limit(file: KeptFile) -> int | None:
 
 
 def oom_event(before: int | None, mem: dict[str, Any]) -> str | None:
-    """Return the words of an ``oom-kill`` event when the counter went up since `before`."""
+    """Return the text of an ``oom-kill`` event if the counter has increased since `before`."""
     now = mem.get("oom_kills")
     if now is None or before is None or now <= before:
         return None
@@ -300,14 +310,17 @@ def oom_event(before: int | None, mem: dict[str, Any]) -> str | None:
 
 
 QUOTA_FILES = {1: ("cpu.cfs_quota_us", "cpu.cfs_period_us"), 2: ("cpu.max",)}
-"""By the kernel's ``scheduler/sched-bwc.rst`` and ``admin-guide/cgroup-v2.rst``."""
+"""From the kernel's ``scheduler/sched-bwc.rst`` and ``admin-guide/cgroup-v2.rst``."""
 
 THROTTLED_TIME = (("throttled_usec", 1e-6), ("throttled_time", 1e-9))
 """Field of ``cpu.stat`` in version 2 and 1, and its unit in seconds."""
 
 
 class CpuSampler:
-    """Keeps the throttling counters of the last reading, because only their growth means anything."""
+    """Reads CPU limits and load.
+
+    Keeps the previous throttling counters, because only growth matters.
+    """
 
     def __init__(self, place: Place | None) -> None:
         self._loadavg = KeptFile("/proc/loadavg")
@@ -364,7 +377,10 @@ class CpuSampler:
 
 
 def parse_max(data: bytes) -> float | None:
-    """Return the cores of a version 2 ``cpu.max`` ("200000 100000" → 2.0); None for "max" or nonsense."""
+    """Return the cores of a version 2 ``cpu.max`` ("200000 100000" → 2.0).
+
+    None for "max" or bad text.
+    """
     words = data.split()
     try:
         return round(int(words[0]) / int(words[1]), 3)
@@ -373,14 +389,17 @@ def parse_max(data: bytes) -> float | None:
 
 
 def throttled_pct(before: tuple[int, int] | None, now: tuple[int, int]) -> float | None:
-    """Return the share of scheduler periods, since the last reading, in which the quota ran out."""
+    """Return the percentage of scheduler periods, since the last reading, that were throttled."""
     if before is None or now[0] <= before[0]:
         return None
     return round(100.0 * max(0, now[1] - before[1]) / (now[0] - before[0]), 1)
 
 
 def processor_ticks(data: bytes) -> list[int]:
-    """Return user, nice, system, idle, iowait, irq, softirq and steal (proc_stat(5)); [] where they are not told."""
+    """Return user, nice, system, idle, iowait, irq, softirq and steal ticks (proc_stat(5)).
+
+    [] if unknown.
+    """
     words = data.split(b"\n", 1)[0].split()
     if len(words) > 8 and words[0] == b"cpu":
         return [int(word) for word in words[1:9]]
@@ -388,7 +407,7 @@ def processor_ticks(data: bytes) -> list[int]:
 
 
 def stolen_pct(before: list[int], now: list[int]) -> float | None:
-    """Return the share of the processors' time, since the last reading, that went to other machines of the host."""
+    """Return the percentage of CPU time since the last reading that the hypervisor took (steal)."""
     passed = sum(now) - sum(before)
     if not before or not now or passed <= 0:
         return None
@@ -396,7 +415,7 @@ def stolen_pct(before: list[int], now: list[int]) -> float | None:
 
 
 def throttled_s(fields: dict[str, int]) -> float | None:
-    """Return the time that the quota took from all threads together, from the fields of ``cpu.stat``."""
+    """Return the total throttled seconds of all threads, from the fields of ``cpu.stat``."""
     for name, unit in THROTTLED_TIME:
         if name in fields:
             return round(fields[name] * unit, 3)
@@ -411,26 +430,32 @@ def _cores() -> int | None:
 
 
 PER_CORE, AT_LEAST = 4.0, 8
-"""Threads per usable core from which on there are too many; a few sleeping ones in any program are normal."""
+"""More threads per usable core than this are too many; below 8 threads in total nothing is
+reported, since any program has a few sleeping ones.
+"""
 
 THROTTLED_PCT, BUSY_PCT = 20.0, 90.0
-"""What shows that they are in each other's way: the quota runs out, or (without a quota) all cores are full."""
+"""Percentages that show contention: of periods in which the quota ran out, or (without a quota) of
+CPU use.
+"""
 
 LASTING = 10.0
-"""Seconds that it must last to be told: the start of a program is always crowded."""
+"""Seconds that the contention must last before it is reported: every program starts with many
+threads.
+"""
 
 CALM = 60.0
-"""Seconds without it, after which it may be told again."""
+"""Seconds without contention after which it may be reported again."""
 
 
 def threads_of(procs: list[dict[str, Any]]) -> int:
-    """Return the threads of some processes and of the workers that they have forked off."""
+    """Return the number of threads of some processes and their forked workers."""
     workers = [proc.get("workers") or {} for proc in procs]
     return sum(int(one.get("threads") or 0) for one in (*procs, *workers))
 
 
 def oversubscribed(procs: list[dict[str, Any]], cpu: dict[str, Any]) -> bool:
-    """Tell whether the training has far more threads than cores, and suffers from it."""
+    """Return whether the training has far more threads than cores, and is slowed down by it."""
     usable = cpu.get("usable")
     threads = threads_of(procs)
     if not usable or threads <= max(AT_LEAST, PER_CORE * usable):
@@ -441,7 +466,7 @@ def oversubscribed(procs: list[dict[str, Any]], cpu: dict[str, Any]) -> bool:
 
 
 class ThreadWatch:
-    """Turns the flag into one event per episode."""
+    """Turns the ``oversubscribed`` flag into one event per episode."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -451,7 +476,7 @@ class ThreadWatch:
     def poll(
         self, procs: list[dict[str, Any]], cpu: dict[str, Any], now: float | None = None
     ) -> str | None:
-        """Return the text of an event when it is due.
+        """Return the text of an event if one is due.
 
         Args:
             procs: Training processes of the sample.

@@ -1,4 +1,4 @@
-"""Bytes and inodes of every mount that matters, and the directories that hold them when they run short."""
+"""Bytes and inodes of all relevant mounts, and the largest directories when space runs short."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 DEMO_DISK = "rgt-demo-disk"
-"""Source, and here also type, of a tmpfs that is a disk of the demo: its boxes have no other."""
+"""Source, and here also type, of a tmpfs that serves as a disk of a demo box."""
 LOCAL = frozenset(
     (
         "ext2",
@@ -39,11 +39,11 @@ LOCAL = frozenset(
 """File systems whose statvfs answers from memory; all others (NFS, FUSE, Lustre, …) may hang."""
 
 LINKS = 40
-"""Symbolic links followed in one path, as many as the kernel follows."""
+"""Maximum number of symbolic links followed in one path, the same as the kernel's."""
 
 
 def mount_table() -> Table:
-    """Return (mount point, type) of every mount, later ones (which cover earlier ones) last."""
+    """Return (mount point, type) of every mount; later mounts cover earlier ones."""
     text = (procstat.read_whole("/proc/self/mounts") or b"").decode("utf-8", "replace")
     rows = [row.split() for row in text.splitlines()]
     return [
@@ -54,7 +54,7 @@ def mount_table() -> Table:
 
 
 EVERY_DATA_MOUNT = "*"
-"""In a list of mount points: every file system of this box that may hold somebody's data."""
+"""Entry in a list of mount points: every file system of this box that may contain user data."""
 DISKS_OF_DATA = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs"))
 SHARES_OF_DATA = frozenset(
     (
@@ -92,10 +92,12 @@ MOST_DATA_MOUNTS = 12
 
 
 def data_mounts(text: str) -> list[str]:
-    """Return the mount points of a mount table that may hold data, by name; each file system once, without ``/``.
+    """Return the mount points that may contain user data, sorted.
+
+    Each file system once, without ``/``.
 
     Args:
-        text: As ``/proc/self/mounts`` has it (proc(5)).
+        text: Content of ``/proc/self/mounts`` (proc(5)).
     """
     rows = [row.split() for row in text.splitlines()]
     rows = [row for row in rows if len(row) >= 4]
@@ -116,14 +118,14 @@ def data_mounts(text: str) -> list[str]:
 
 
 def _file_system(source: str, kind: str) -> str:
-    """Return what has one free space: of ZFS, whose file systems share it, the pool."""
+    """Return the name of what shares one free space: for ZFS, the pool."""
     if kind == "zfs":
         return source.partition("/")[0]
     return source
 
 
 def mount_of(path: str, mounts: Table) -> tuple[str, str]:
-    """Return (mount point, type) of the mount that holds `path`, by its name alone: nothing here can hang."""
+    """Return (mount point, type) of the mount of `path`, by its name only: this cannot hang."""
     best = ("/", "")
     wanted = os.path.normpath(path)
     for mount, kind in mounts:
@@ -134,10 +136,10 @@ def mount_of(path: str, mounts: Table) -> tuple[str, str]:
 
 
 def resolve(path: str, mounts: Table) -> str:
-    """Follow the symbolic links of `path` as long as they are on file systems that cannot hang.
+    """Follow the symbolic links of `path` while they are on file systems that cannot hang.
 
-    A link to a dead network mount must not be taken for a local directory. From the first part on that lies on
-    a file system that may hang, the rest is left as it is.
+    A link to a dead network mount must not be taken for a local directory. From the first part on a
+    file system that may hang, the rest of the path is left unchanged.
     """
     todo = [part for part in os.path.normpath(path).split("/") if part]
     done = "/"
@@ -152,7 +154,7 @@ def resolve(path: str, mounts: Table) -> str:
             return os.path.join(step, *todo)
         try:
             target = os.readlink(step)
-        except OSError:  # no link, or not there
+        except OSError:  # not a link, or missing
             done = step
             continue
         followed += 1
@@ -165,7 +167,7 @@ def resolve(path: str, mounts: Table) -> str:
 
 
 class Changes:
-    """Tells when anything was mounted or unmounted, at one system call: the kernel marks the table's descriptor.
+    """Detects mounts and unmounts with one system call: the kernel flags the table's descriptor.
 
     Source: proc(5), ``/proc/PID/mounts``: "poll ... POLLERR | POLLPRI".
     """
@@ -177,7 +179,7 @@ class Changes:
             self._fd = os.open("/proc/self/mounts", os.O_RDONLY | os.O_CLOEXEC)
             self._poll.register(self._fd, select.POLLPRI)
         except OSError:
-            pass  # then only `configure` looks again
+            pass  # then only `configure` reads the table again
 
     def any(self) -> bool:
         """Return True once for the changes since the last call."""
@@ -194,7 +196,7 @@ TOP = 5
 
 
 class Node:
-    """One directory: what is in it directly and, after `total_up`, below it."""
+    """One directory: its direct content and, after `total_up`, everything below it."""
 
     __slots__ = ("bytes", "children", "direct", "inodes", "path")
 
@@ -207,9 +209,9 @@ class Node:
 def scan(
     root: str, max_entries: int = MAX_ENTRIES, max_seconds: float = MAX_SECONDS
 ) -> list[dict[str, Any]]:
-    """Return the top ``InodeHog`` objects below `root`, on its own file system only.
+    """Return the largest ``InodeHog`` objects below `root`, on its own file system only.
 
-    Breadth first, so that a walk cut short by its bounds has at least seen the upper levels.
+    Breadth first, so that a walk cut off by its limits has at least seen the upper levels.
     """
     _be_nice()
     top = Node(root)
@@ -220,7 +222,7 @@ def scan(
 
 
 def walk(top: Node, max_entries: int, max_seconds: float) -> None:
-    """Fill the tree below `top`."""
+    """Fill the tree below `top`, within the limits."""
     device = os.stat(top.path).st_dev
     deadline = time.monotonic() + max_seconds
     seen = 0
@@ -235,7 +237,7 @@ def walk(top: Node, max_entries: int, max_seconds: float) -> None:
                         if seen >= max_entries or time.monotonic() > deadline:
                             return total_up(top)
                         if not seen % 1000:
-                            time.sleep(0.001)  # let the sampler have the interpreter
+                            time.sleep(0.001)  # let the sampler thread run
                         _count(entry, node, below, device)
             except OSError:
                 continue
@@ -260,7 +262,7 @@ def _count(entry: os.DirEntry[str], node: Node, below: list[Node], device: int) 
 
 
 def total_up(top: Node) -> None:
-    """Add every directory's figures to those above it."""
+    """Add every directory's figures to those of its parents."""
     order = [top]
     for node in order:
         order.extend(node.children)
@@ -272,13 +274,15 @@ def total_up(top: Node) -> None:
 
 
 def choose(top: Node, limit: int = TOP) -> list[tuple[Node, int, int]]:
-    """Pick up to `limit` directories that explain the most inodes, leaf-most first of all.
+    """Pick up to `limit` directories that explain the most inodes, as deep as possible.
 
-    From the root the walk goes down as long as one child holds half of what is left, or holds many entries
-    directly; what it stops at is reported and taken away from the directories above, then it starts anew.
+    From the root the walk descends while one child has half of the remaining inodes, or has many
+    direct entries. The directory where it stops is reported and subtracted from its parents, then
+    the walk starts again.
 
     Returns:
-        (directory, inodes at or below it that no earlier pick explains, their bytes), largest first.
+        (directory, inodes at or below it that no earlier pick explains, their bytes), largest
+        first.
     """
     left = {id(top): (top.inodes, top.bytes)}
     many = max(100, top.inodes // 20)
@@ -313,20 +317,20 @@ def choose(top: Node, limit: int = TOP) -> list[tuple[Node, int, int]]:
 
 
 def _be_nice() -> None:
-    try:  # Linux: the niceness belongs to the thread
+    try:  # on Linux the niceness belongs to the thread
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 15)
     except (OSError, AttributeError):
         pass
 
 
 PERIOD, TIMEOUT = 2.0, 5.0
-"""Seconds between two statvfs of a mount that may hang, and when it counts as hung."""
+"""Seconds between two statvfs of a mount that may hang, and after which it counts as hung."""
 
 RESCAN = 120.0
-"""Seconds between two looks for hogs: one takes up to two seconds of a core."""
+"""Seconds between two scans for hogs: one takes up to two seconds of CPU."""
 
 SCAN_AT = 0.90
-"""Use of bytes or inodes from which on the hogs are looked for."""
+"""Share of bytes or inodes in use that starts the scan for hogs."""
 
 
 class DiskSampler:
@@ -341,11 +345,12 @@ class DiskSampler:
         """Choose what to sample.
 
         Args:
-            configured: Mount points (or any directories) that the client asked for; see `EVERY_DATA_MOUNT`.
-            written: Directories that runs write to; their mounts are added where not yet named.
+            configured: Mount points (or any directories) that the client requested; see
+                `EVERY_DATA_MOUNT`.
+            written: Directories that runs write to; their mounts are added if missing.
         """
         self._wanted = (configured, written)
-        self._changes.any()  # what changed until now is read here
+        self._changes.any()  # changes until now are covered by the read below
         table = mount_table()
         wanted = ["/"] + [path for path in configured if path.startswith("/")]
         if EVERY_DATA_MOUNT in configured:
@@ -362,9 +367,7 @@ class DiskSampler:
 
     def read(self, wait: float = 0.0) -> list[dict[str, Any]]:
         """Return the ``disks`` list of a sample; a mount that does not answer has an error."""
-        if (
-            self._changes.any()
-        ):  # what was local a moment ago may now be covered by a mount that hangs
+        if self._changes.any():  # a local path may now be covered by a mount that hangs
             self.configure(*self._wanted)
         return [mount.read(wait) for mount in self._mounts]
 
@@ -373,10 +376,11 @@ class Mount:
     """One sampled path.
 
     Args:
-        path: Where statvfs is asked.
+        path: Path passed to statvfs.
         kind: Type of its file system; one that cannot hang needs no thread.
         statvfs: The system call.
-        on: The mount point that holds it: another one where it is an ordinary directory, or a link.
+        on: The mount point that contains it; different if `path` is an ordinary directory or a
+            link.
     """
 
     def __init__(
@@ -427,7 +431,7 @@ class Mount:
 
 
 def ratio(part: int | None, whole: int | None) -> float:
-    """Return part/whole, 0 where either is unknown."""
+    """Return part/whole, 0 if either is unknown."""
     if part is not None and whole:
         return part / whole
     return 0.0
@@ -436,7 +440,7 @@ def ratio(part: int | None, whole: int | None) -> float:
 def fields_of(stat: os.statvfs_result) -> dict[str, Any]:
     """Return the byte and inode figures of a statvfs result."""
     size = stat.f_frsize or stat.f_bsize
-    fixed = stat.f_files > 0  # btrfs and some network file systems make inodes as they go
+    fixed = stat.f_files > 0  # btrfs and some network file systems create inodes as needed
     return {
         "bytes_total": stat.f_blocks * size,
         "bytes_used": (stat.f_blocks - stat.f_bfree) * size,

@@ -1,9 +1,9 @@
-"""torch's flight recorder dumps: read in a separate process, and reduced to what identifies a rank.
+"""torch's flight recorder dumps: read in a separate process, reduced to what identifies a rank.
 
-A dump is a pickle, which anybody may have written who trains here: it is loaded without any class or function, in the
-child of `confined_child`, of little memory and little time. What the client gets has torch's own form, so that one
-reader knows it: of each group the last collective that is through, the first that is not and the last of all, and the
-last messages, where one of them is not through
+A dump is a pickle that any user may have written, so it is loaded without any class or function, in
+the child process of `confined_child` with limited memory and time. The client gets it in torch's
+own format, so that one parser handles both: for each group the last completed collective, the first
+pending one and the last one, and the last messages if one of them is pending
 (https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html).
 """
 
@@ -20,21 +20,23 @@ if TYPE_CHECKING:
     from typing import Any, Iterable, Mapping
 
 NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-"""Where it writes, the newer name first: the rank follows
-(https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html)."""
+"""Variables with the path prefix, the newer name first; the rank is appended
+(https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html).
+"""
 OLD_DEFAULT, DEFAULT = "/tmp/nccl_trace_rank_", "torch/comm_lib_trace_rank_"
-"""Without them, in older releases and in those since; the latter in the cache of its user."""
+"""Defaults of older and of current releases; the latter is relative to the user's cache directory.
+"""
 LARGEST = 32 << 20
-"""Bytes of a dump: 2,000 collectives with their stacks are a few megabytes."""
+"""Maximum bytes of a dump: 2,000 collectives with their stacks are a few megabytes."""
 MOST_GROUPS, MOST_MESSAGES = 8, 16
 LONGEST, MOST_LISTED = 200, 6
-"""Characters of a text, and members of a list, that are told."""
+"""Maximum characters of a text and members of a list that are reported."""
 KEPT = ("collective_seq_id", "p2p_seq_id", "profiling_name", "is_p2p", "state", "retired")
 LISTS = ("process_group", "input_sizes", "input_dtypes")
 
 
 def places(env: Mapping[str, str], rank: int) -> list[str]:
-    """Return where the dump of a rank is, by its environment."""
+    """Return the possible paths of a rank's dump, from its environment."""
     told = [env[name] for name in NAMES if env.get(name)]
     cache = env.get("XDG_CACHE_HOME") or os.path.join(env.get("HOME") or "/tmp", ".cache")
     return [
@@ -43,9 +45,9 @@ def places(env: Mapping[str, str], rank: int) -> list[str]:
 
 
 class FlightDumps:
-    """The dumps of the ranks of this machine. A file is read again only when it changes.
+    """The dumps of the ranks of this machine; a file is read again only when it changes.
 
-    For a thread of its own: their directory may be on a mount that hangs.
+    Use it in a separate thread: the directory may be on a mount that hangs.
     """
 
     def __init__(self) -> None:
@@ -54,9 +56,10 @@ class FlightDumps:
         self._told: dict[str, tuple[tuple[int, ...], dict[str, Any] | None]] = {}
 
     def read(self, path: str) -> dict[str, Any] | None:
-        """Return what a dump says, cut, with its ``age_s``, and ``open_s``: since when its oldest call had been open.
+        """Return a dump's reduced content, with its ``age_s`` and ``open_s``.
 
-        None = it is not this user's, is no dump, or is still being read.
+        ``open_s`` is how long its oldest pending call had been open. None if the file is not this
+        user's, is not a dump, or is still being read.
         """
         try:
             fd = files.open_regular(path)
@@ -78,7 +81,7 @@ class FlightDumps:
                 )
             except Later:
                 return None
-            except (Ended, OSError):  # what ends the child once would do so again
+            except (Ended, OSError):  # an input that ends the child once would do so again
                 known = self._told[path] = (stamp, None)
         if known[1] is None:
             return None
@@ -87,14 +90,14 @@ class FlightDumps:
         return told
 
     def forget(self, but: Iterable[str]) -> None:
-        """Keep nothing of other files than these."""
+        """Forget all files except these."""
         kept = set(but)
         for path in [path for path in self._told if path not in kept]:
             del self._told[path]
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Be the child's part of `FlightDumps.read`."""
+    """Run the child's part of `FlightDumps.read`."""
     fd = files.open_regular(request["flight"])
     try:
         if os.fstat(fd).st_uid != os.geteuid():
@@ -105,12 +108,12 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         os.close(fd)
     try:
         return {"told": cut(loads(data) if len(data) <= LARGEST else None)}
-    except Exception:  # whatever a file of others makes of `pickle`
+    except Exception:  # the file may be anything that `pickle` fails on
         return {"told": None}
 
 
 def loads(data: bytes) -> Any:
-    """Return what a pickle, or JSON, says.
+    """Return the content of a pickle, or of JSON.
 
     Raises:
         Exception: It is damaged, or names a class or function.
@@ -123,7 +126,10 @@ def loads(data: bytes) -> Any:
     import pickle
 
     class Plain(pickle.Unpickler):
-        """Loads numbers, texts, lists and dictionaries: what a pickle would call it has to name first."""
+        """Loads only numbers, texts, lists and dictionaries.
+
+        Any named class or function is refused.
+        """
 
         def find_class(self, module: str, name: str) -> Any:
             raise pickle.UnpicklingError(f"{module}.{name}")
@@ -132,9 +138,9 @@ def loads(data: bytes) -> Any:
 
 
 def cut(value: Any) -> dict[str, Any] | None:
-    """Return a dump reduced to what identifies a rank; None where it is no dump.
+    """Return a dump reduced to what identifies a rank; None if it is not a dump.
 
-    Its ``open_s`` is when its oldest call was made that is not through (epoch seconds).
+    Its ``open_s`` is when the oldest pending call was made (epoch seconds).
     """
     entries = value.get("entries") if isinstance(value, dict) else None
     if not isinstance(entries, list) or not isinstance(value.get("version"), str):
@@ -146,7 +152,7 @@ def cut(value: Any) -> dict[str, Any] | None:
         if entry.get("is_p2p") is not True and type(entry.get("collective_seq_id")) is int:
             groups.setdefault(str(_plain(entry.get("process_group"))), []).append((place, entry))
     told: list[dict[str, Any]] = []
-    # Where something is not through comes first, then what was used last.
+    # Groups with a pending call first, then the most recently used ones.
     order = sorted(groups.values(), key=lambda calls: (_done(calls[-1][1]), -calls[-1][0]))
     for numbered in order[:MOST_GROUPS]:
         calls = [entry for _, entry in numbered]

@@ -1,7 +1,7 @@
-"""GPUs: the source of their readings (NVML, nvidia-smi, AMD's sysfs, npu-smi, a replayed trace), and their users.
+"""GPUs: the source of the readings (NVML, nvidia-smi, AMD, npu-smi, a trace), and their processes.
 
-The driver may number processes by another pid namespace than ours (most rented containers). A number is only
-ever called ours when that is proven; otherwise it is shown as it came, unmapped.
+The driver may report PIDs of another namespace than ours (in most rented containers). A PID is
+mapped to a local process only if that is proven; otherwise it is shown unmapped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 INITIAL_NAMESPACE = 0xEFFFFFFC
-"""Inode of the host's own pid namespace: PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h."""
+"""Inode of the host's own PID namespace: PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h.
+"""
 
 TOOLS = frozenset(
     (
@@ -27,16 +28,19 @@ TOOLS = frozenset(
         "nvidia-powerd", "nvidia-smi", "nvitop", "nvtop",
     )
 )  # fmt: skip
-"""Programs that hold a device open to look at it, without memory of their own on it."""
+"""Programs that have a device open only to monitor it, without using its memory."""
 
 
 def device_prefix() -> str:
-    """Return what the paths of the cards' device files begin with; ``RGT_NVIDIA_DEVICES`` replaces it in tests."""
+    """Return the path prefix of the cards' device files.
+
+    Tests set it with ``RGT_NVIDIA_DEVICES``.
+    """
     return os.environ.get("RGT_NVIDIA_DEVICES") or "/dev/nvidia"
 
 
 def in_initial_namespace() -> bool:
-    """Tell whether the pids that we see are the host's."""
+    """Return whether the PIDs in /proc are the host's."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino == INITIAL_NAMESPACE
     except OSError:
@@ -44,7 +48,7 @@ def in_initial_namespace() -> bool:
 
 
 def open_cards(pid: int, start: str) -> set[int]:
-    """Return the minor numbers of the cards that a process has open; empty where we may not look."""
+    """Return the minor numbers of the cards that a process has open; empty without permission."""
     folder = "/proc/%d/fd" % pid
     found: set[int] = set()
     try:
@@ -63,7 +67,7 @@ def open_cards(pid: int, start: str) -> set[int]:
 
 
 def holders(start: str) -> dict[int, set[int]]:
-    """Return pid → minor numbers of the cards it has open, for all processes that we may look into (not our own)."""
+    """Return pid → minor numbers of its open cards, for all readable processes except our own."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
@@ -74,25 +78,26 @@ def holders(start: str) -> dict[int, set[int]]:
 
 
 def is_onlooker(words: list[str]) -> bool:
-    """Tell whether a command line is a tool or agent that only watches GPUs."""
+    """Return whether a command line is a tool or agent that only monitors GPUs."""
     program = os.path.basename(words[0]).split(":")[0] if words else ""
     return program in TOOLS or any(AGENT.search(word) for word in words[:5])
 
 
 def map_pids(gpus: list[dict[str, Any]], start: str, initial: bool) -> bool | None:
-    """Mark the driver's pids that are proven to be of our namespace.
+    """Mark the driver's PIDs that are proven to be of our namespace.
 
-    On the host every live pid is. In a container one number that is no holder of its card proves that the driver
-    counts otherwise; then none is mapped, not even one that happens to hit a process here.
+    On the host every live PID is. In a container, one PID that does not have its card open proves
+    that the driver uses another namespace; then none is mapped, not even one that matches a local
+    process by chance.
 
     Args:
-        gpus: Readings with ``procs``; each entry gets ``mapped`` where it holds.
-        start: What the paths of the device files begin with.
+        gpus: Readings with ``procs``; each proven entry gets ``mapped``.
+        start: Path prefix of the device files.
         initial: Whether we are in the host's own namespace.
 
     Returns:
-        Whether the driver's lists can be compared with the processes here; None where they are empty, which in
-        a container may mean "none" as well as "none that I would tell you".
+        Whether the driver's lists can be compared with local processes; None if they are empty,
+        which in a container may mean "none" or "not reported".
     """
     listed = [(gpu, user) for gpu in gpus for user in gpu.get("procs") or []]
     if initial:
@@ -110,13 +115,16 @@ def map_pids(gpus: list[dict[str, Any]], start: str, initial: bool) -> bool | No
 
 
 def _mark(user: dict[str, Any], mapped: bool) -> None:
-    user.pop("mapped", None)  # false is the reader's default
+    user.pop("mapped", None)  # the reader defaults to false
     if mapped:
         user["mapped"] = True
 
 
 def unexplained(gpu: dict[str, Any]) -> int:
-    """Return the used memory of a card that no listed process accounts for; 0 where a process's share is unknown."""
+    """Return the used memory of a card that no listed process accounts for.
+
+    0 if a share is unknown.
+    """
     users = gpu.get("procs") or []
     if any(user.get("bytes") is None for user in users):
         return 0
@@ -124,7 +132,7 @@ def unexplained(gpu: dict[str, Any]) -> int:
 
 
 def describe_user(pid: int, boot: float) -> dict[str, Any] | None:
-    """Return ``pid``, ``started``, ``cmd`` of a live process; None when it has ended."""
+    """Return ``pid``, ``started``, ``cmd`` of a live process; None if it has ended."""
     ticks = procstat.start_ticks(pid)
     if ticks is None:
         return None
@@ -137,11 +145,11 @@ def describe_user(pid: int, boot: float) -> dict[str, Any] | None:
 
 
 def orphans(gpus: list[dict[str, Any]], held: dict[int, set[int]]) -> dict[int, list[int]]:
-    """Return index → pids that have the card open and that the driver does not list on any card.
+    """Return index → PIDs that have the card open but are not listed by the driver on any card.
 
     Args:
         gpus: Readings whose pids are mapped (`map_pids` was true).
-        held: What `holders` found.
+        held: Result of `holders`.
     """
     known = {user["pid"] for gpu in gpus for user in gpu.get("procs") or []}
     unknown = [
@@ -157,10 +165,10 @@ TRACE_ROW = ("util", "vram_used", "temp_c", "power_w", "clock_mhz")
 
 
 class Trace:
-    """Rows of one second each: ``busy`` ones while a training process lives, else ``idle`` ones; both loop.
+    """A recorded trace, one row per second: ``busy`` rows while a training runs, else ``idle``.
 
     Raises:
-        ValueError: when the trace does not have the documented form.
+        ValueError: The trace does not have the documented form.
     """
 
     def __init__(self, data: dict[str, Any]) -> None:
@@ -207,7 +215,7 @@ def load_trace(path: str) -> Trace:
     """Read a trace file.
 
     Raises:
-        ValueError: when it is missing, no JSON, or not of the documented form.
+        ValueError: It is missing, not JSON, or not of the documented form.
     """
     data = files.read_json(path)
     if data is None:
@@ -223,22 +231,27 @@ THROTTLE = {
     0x40: "hw_thermal",
     0x80: "hw_power_brake",
 }
-"""Bits of the driver's mask that slow a busy GPU; "idle" and "clocks set by an application" are no throttling.
+"""Bits of the driver's mask that slow a busy GPU; "idle" and "clocks set by an application" are not
+throttling.
 
 Source: "NvmlClocksEventReasons" in the NVML API reference.
 """
 
 INTERNAL = ("throttle_mask", "listed", "minor")
-"""What the sources tell beside the fields of a ``Gpu``."""
+"""Fields of the sources that are not part of a ``Gpu``."""
 
 KEPT = ("index", "name", "bus", "uuid")
-"""What is still said of a card that does not answer any more."""
+"""Fields still reported for a card that no longer answers."""
 
 USERS_EVERY, HOLDERS_EVERY = 10.0, 60.0
-"""Seconds between two mappings of the driver's pids, and between two looks into every process's descriptors."""
+"""Seconds between two mappings of the driver's PIDs, and between two scans of every process's
+descriptors.
+"""
 
 UNEXPLAINED = 1 << 30
-"""Bytes that nobody listed accounts for, from which on holders are looked for; the driver itself needs less."""
+"""Unaccounted bytes that start a search for processes with the card open; the driver itself needs
+less.
+"""
 
 FOREIGN = "GPU processes: the driver reports them with the PIDs of another namespace, which are shown as they are"
 SILENT = "GPU processes: the driver does not list who uses the memory, as is usual in containers"
@@ -248,12 +261,12 @@ class GpuSampler:
     """Reads the GPUs from one source, chosen once.
 
     Args:
-        trace: Path of a recorded trace; used only where no real GPU answers.
-        state_dir: Where compiled code of the NVML binding may be kept.
+        trace: Path of a recorded trace; used only if no real GPU answers.
+        state_dir: Where compiled code of the NVML binding may be stored.
 
     Attributes:
         source: nvml, smi, amd, ascend, sim or none.
-        has_answered: Whether the source has said anything yet, be it an error.
+        has_answered: Whether the source has returned anything yet, including an error.
     """
 
     def __init__(self, trace: str | None, state_dir: str) -> None:
@@ -270,7 +283,8 @@ class GpuSampler:
         if nvml is not None:
             self._job = background.Background(nvml.read, 0.0, 5.0)
             return "nvml"
-        # Imported here: most boxes need none of the others, and each costs memory for as long as the agent lives.
+        # Imported here: most boxes need none of the others, and each uses memory for the agent's
+        # whole life.
         from rgt_box.sampling import gpu_without_nvml
 
         if gpu_without_nvml.has_nvidia_smi():
@@ -296,18 +310,18 @@ class GpuSampler:
             return make()
         except gpu_nvml.NoNvml:
             return None
-        except Exception as error:  # a broken driver or trace must not cost the other samplers
+        except Exception as error:  # a broken driver or trace must not stop the other samplers
             self._problems.append(f"{what}: {background.describe(error)}")
             return None
 
     @property
     def nvidia(self) -> bool:
-        """Tell whether there is an NVIDIA driver, whose Xids are worth following."""
+        """Whether there is an NVIDIA driver, whose Xids can be followed."""
         return self.source in ("nvml", "smi")
 
     @property
     def limited(self) -> list[str]:
-        """What does not work here, in words."""
+        """What does not work here, as texts."""
         return self._problems + self._users.limited
 
     @property
@@ -316,7 +330,7 @@ class GpuSampler:
         return {gpu["bus"]: index for index, gpu in self._known.items() if gpu.get("bus")}
 
     def raw(self, wait: float) -> tuple[list[dict[str, Any]], str | None]:
-        """Return the source's own reading, with extra fields besides those of a ``Gpu``; and why there is none."""
+        """Return the source's own reading, with extra fields, and its error if any."""
         if self._job is None:
             return [], None
         found, error = self._job.poll(wait)
@@ -328,9 +342,10 @@ class GpuSampler:
         """Return the ``gpus`` list of a sample.
 
         Args:
-            at: Now (epoch seconds); a trace is replayed by it.
-            procs: Training processes of this sample: a trace shows its busy rows while one lives.
-            wait: Seconds to wait for a driver that is slow to answer.
+            at: Now (epoch seconds); selects the row of a trace.
+            procs: Training processes of this sample: a trace shows its busy rows while one is
+                alive.
+            wait: Seconds to wait for a slow driver.
         """
         if self._trace is not None:
             return self._trace.rows(at, procs)
@@ -357,10 +372,10 @@ class GpuSampler:
 
 
 class Users:
-    """Adds to the readings whose pids are ours, and who holds a card unknown to its driver.
+    """Maps the driver's PIDs to ours, and adds processes that have a card open but are not listed.
 
     Attributes:
-        limited: What of this cannot be told here.
+        limited: Which of this is not possible here.
     """
 
     def __init__(self) -> None:
@@ -385,7 +400,8 @@ class Users:
 
     def _look(self, gpus: list[dict[str, Any]], now: float) -> None:
         if self._comparable and any("listed" not in gpu for gpu in gpus):
-            # Every program opens all cards: one whose users cannot be read makes all its users look unknown.
+            # Every program opens all cards: if one card's list is missing, its processes would look
+            # unlisted on all cards.
             self._comparable = None
         short = [gpu for gpu in gpus if unexplained(gpu) >= UNEXPLAINED]
         reasons = {False: [FOREIGN], None: [SILENT] if short else []}

@@ -1,4 +1,4 @@
-"""GPU readings through NVML, by the ``pynvml`` module packed with the agent."""
+"""GPU readings through NVML, with the ``pynvml`` module packed with the agent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def _ecc(kind: str) -> Read:
     constant, field = "NVML_MEMORY_ERROR_TYPE_" + kind.upper(), "ecc_" + kind
 
     def read(nvml: Any, handle: Any) -> dict[str, Any]:
-        # The volatile counters begin at the load of the driver: an old card's whole life says little of this run.
+        # The volatile counters start when the driver is loaded; the lifetime counters of an old
+        # card say little about this run.
         errors = nvml.nvmlDeviceGetTotalEccErrors(
             handle, getattr(nvml, constant), nvml.NVML_VOLATILE_ECC
         )
@@ -49,10 +50,10 @@ def _processes(nvml: Any, handle: Any) -> dict[str, Any]:
         if listed is None:
             unsupported += 1
         for process in listed or []:
-            used = process.usedGpuMemory  # None where the driver does not say
+            used = process.usedGpuMemory  # None if the driver does not report it
             known = found.get(int(process.pid))
             found[int(process.pid)] = known if used is None else max(int(used), known or 0)
-    # "listed" tells an empty list, which means something, from one that could not be had.
+    # "listed" distinguishes an empty list from one that could not be read.
     return {
         "listed": unsupported < 2,
         "procs": [{"pid": pid, "bytes": found[pid]} for pid in sorted(found)],
@@ -60,7 +61,7 @@ def _processes(nvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def _listed(nvml: Any, handle: Any, kind: str) -> list[Any] | None:
-    # By version: the binding refuses the plain name where the library is older than itself.
+    # By version: the binding refuses the plain name if the library is older than itself.
     for version in ("v3", "v2"):
         try:
             found: list[Any] = getattr(nvml, f"nvmlDeviceGet{kind}RunningProcesses_{version}")(
@@ -74,20 +75,24 @@ def _listed(nvml: Any, handle: Any, kind: str) -> list[Any] | None:
 
 
 MOST_NVLINKS = 36
-"""NVML_NVLINK_MAX_LINKS of nvml.h (2026-08, https://docs.nvidia.com/deploy/nvml-api/); a card of now has up to 18."""
+"""NVML_NVLINK_MAX_LINKS of nvml.h (2026-08, https://docs.nvidia.com/deploy/nvml-api/); current
+cards have up to 18.
+"""
 NO_SUCH = frozenset((2, 3, 6))
-"""NVML_ERROR_INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND: there is no link, or no slice, of that number."""
+"""NVML_ERROR_INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND: there is no link or slice with that
+number.
+"""
 
 
 def _nvlinks(nvml: Any, handle: Any) -> dict[str, Any]:
-    """Count the links and those of them that are up; a card without any says nothing."""
+    """Count the NVLinks and those that are up; {} for a card without any."""
     up = there = 0
     for link in range(MOST_NVLINKS):
         try:
             up += 1 if nvml.nvmlDeviceGetNvLinkState(handle, link) else 0
         except nvml.NVMLError as error:
             if not there or getattr(error, "value", None) not in NO_SUCH:
-                break  # a card without links is not asked for each of them
+                break  # do not query each link of a card without links
             continue
         there += 1
     if there:
@@ -96,7 +101,7 @@ def _nvlinks(nvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def _slices(nvml: Any, handle: Any) -> dict[str, Any]:
-    """List what a card is cut into (MIG); nothing of one that is whole."""
+    """List the MIG slices of a card; {} if it is not partitioned."""
     mode, _ = nvml.nvmlDeviceGetMigMode(handle)
     if not mode:
         return {}
@@ -109,7 +114,8 @@ def _slices(nvml: Any, handle: Any) -> dict[str, Any]:
                 continue
             raise
         name = _text(nvml.nvmlDeviceGetName(part)) or ""
-        # The name of a part is the card's and its own: "NVIDIA A100-SXM4-80GB MIG 1g.10gb".
+        # A slice's name is the card's name followed by its own: "NVIDIA A100-SXM4-80GB MIG
+        # 1g.10gb".
         slice_ = {
             "name": name.rpartition("MIG ")[2] or "?",
             "uuid": _text(nvml.nvmlDeviceGetUUID(part)),
@@ -133,7 +139,7 @@ CONSTANT: Table = (
         )
     },
 )
-"""Asked once per device."""
+"""Queried once per device."""
 
 FAST: Table = (
     lambda nvml, handle: {"util": nvml.nvmlDeviceGetUtilizationRates(handle).gpu},
@@ -148,7 +154,7 @@ FAST: Table = (
         "throttle_mask": int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
     },
 )
-"""Asked for every sample."""
+"""Queried for every sample."""
 
 SLOW: Table = (
     lambda nvml, handle: {"fan_pct": nvml.nvmlDeviceGetFanSpeed(handle)},
@@ -158,14 +164,16 @@ SLOW: Table = (
     lambda nvml, handle: {"pcie_width": nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)},
     _processes,
 )
-"""Asked every few seconds: they change slowly, and some of them cost the driver a millisecond."""
+"""Queried every few seconds: they change slowly, and some of them cost the driver a millisecond."""
 
 BESIDE: Table = (_nvlinks, _slices)
-"""Asked as seldom. Containers may forbid them, and many cards have neither: what they say against it is no fault."""
+"""Queried as rarely as `SLOW`. Containers may forbid them and many cards have neither, so their
+errors are ignored.
+"""
 
 
 def is_unsupported(nvml: Any, error: Any) -> bool:
-    """Tell whether a call failed only because this card or driver does not know it."""
+    """Return whether a call failed only because this card or driver does not support it."""
     silent = (
         getattr(nvml, "NVML_ERROR_NOT_SUPPORTED", 3),
         getattr(nvml, "NVML_ERROR_FUNCTION_NOT_FOUND", 13),
@@ -174,12 +182,13 @@ def is_unsupported(nvml: Any, error: Any) -> bool:
 
 
 def load(state_dir: str) -> Any:
-    """Import ``pynvml``, compiled once per agent and Python into the state directory.
+    """Import ``pynvml``, compiled once per agent and Python version into the state directory.
 
-    The module is large: compiling it in this process would cost 0.1 s and 17 MiB that are never given back.
+    The module is large: compiling it in this process would take 0.1 s and 17 MiB that are never
+    freed.
 
     Raises:
-        ImportError: when it was not packed.
+        ImportError: It was not packed.
     """
     import importlib.machinery
     import importlib.util
@@ -187,7 +196,7 @@ def load(state_dir: str) -> Any:
     cached = os.path.join(state_dir, f"pynvml-{place.digest()}-{sys.implementation.cache_tag}.pyc")
     if place.digest() != "dev" and not ownership.is_ours(cached):
         _compile(cached)
-    if ownership.is_ours(cached):  # it is run
+    if ownership.is_ours(cached):  # only if it is ours, since it is executed
         loader = importlib.machinery.SourcelessFileLoader("pynvml", cached)
         spec = importlib.util.spec_from_loader("pynvml", loader)
         if spec is not None:
@@ -225,23 +234,29 @@ def _compile(target: str) -> None:
             timeout=20,
         )
     except (OSError, subprocess.TimeoutExpired):
-        pass  # no cache, then: the plain import still works
+        pass  # no cache then; the plain import still works
 
 
 LIBRARY = "libnvidia-ml.so.1"
 
 SLOWLY, RETRY = 10.0, 30.0
-"""Seconds between two readings of what changes slowly, and between two tries to open a broken driver."""
+"""Seconds between two readings of the slow values, and between two attempts to open a broken
+driver.
+"""
 
 ABSENT = frozenset((9, 12))
-"""NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_LIBRARY_NOT_FOUND: the library lies here, but there is no driver."""
+"""NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_LIBRARY_NOT_FOUND: the library exists here, but there is
+no driver.
+"""
 
 WORDS = {
     18: "driver/library version mismatch: the driver was updated while its old kernel module still runs; "
     "only a restart of the machine helps",
     15: "GPU is lost",
 }
-"""NVML_ERROR_LIB_RM_VERSION_MISMATCH and NVML_ERROR_GPU_IS_LOST, said the same way by every version of the library."""
+"""NVML_ERROR_LIB_RM_VERSION_MISMATCH and NVML_ERROR_GPU_IS_LOST, with the same text for every
+library version.
+"""
 
 
 class NoNvml(Exception):
@@ -249,16 +264,16 @@ class NoNvml(Exception):
 
 
 class Nvml:
-    """An NVML session, opened again and again while the driver is broken.
+    """An NVML session, reopened periodically while the driver is broken.
 
     Args:
-        state_dir: Where the compiled binding may be kept.
-        binding: The binding; loaded when None.
+        state_dir: Where the compiled binding may be stored.
+        binding: The binding; loaded if None.
         cards: Where the kernel module lists its cards.
 
     Raises:
-        NoNvml: when there is no driver library, no binding, or no device.
-        Exception: what NVML says where neither it nor the kernel knows of a card.
+        NoNvml: There is no driver library, no binding, or no device.
+        Exception: NVML's error, if the kernel does not list any card either.
     """
 
     def __init__(
@@ -281,7 +296,10 @@ class Nvml:
             raise NoNvml("no device")
 
     def read(self) -> list[dict[str, Any]]:
-        """Return one ``Gpu`` per device; a device that fails has an error, the others are read all the same."""
+        """Return one ``Gpu`` per device.
+
+        A device that fails has an error and does not affect the others.
+        """
         self._reopen()
         if self._problem is not None:
             cards = procstat.nvidia_cards(self._cards) or [{"name": "GPU"}]
@@ -330,7 +348,9 @@ class Nvml:
         values["error"] = errors[0] if errors else None
         told = jsonline.compact(values)
         if "mig" in values:
-            told["mig"] = values["mig"]  # cut into no part is not the same as whole
+            told["mig"] = values[
+                "mig"
+            ]  # an empty list means MIG without slices, which differs from no MIG
         return told
 
     def _identify(self, index: int, handle: Any) -> dict[str, Any]:
@@ -339,7 +359,7 @@ class Nvml:
         return jsonline.compact(dict(self._ask(CONSTANT, handle)[0], index=index, name=text))
 
     def _ask(self, table: Table, handle: Any) -> tuple[dict[str, Any], list[str]]:
-        """Return what the calls of `table` gave, and what the failing ones said."""
+        """Return the values of the calls in `table`, and the errors of those that failed."""
         values: dict[str, Any] = {}
         errors = []
         for read in table:
@@ -348,7 +368,7 @@ class Nvml:
             except self._nvml.NVMLError as error:
                 if not is_unsupported(self._nvml, error):
                     errors.append(describe(error))
-            except Exception:  # another version's binding or library: no fault of the card
+            except Exception:  # another version's binding or library: not an error of the card
                 continue
         return values, errors
 
@@ -367,5 +387,5 @@ def _binding(state_dir: str) -> Any:
 
 
 def describe(error: Any) -> str:
-    """Return an NVML error in words."""
+    """Return the text of an NVML error."""
     return WORDS.get(getattr(error, "value", 0)) or str(error)

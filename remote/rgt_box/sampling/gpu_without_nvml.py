@@ -1,10 +1,12 @@
-"""GPU readings where NVML cannot be used: AMD by its driver's files, Huawei Ascend by npu-smi, and nvidia-smi.
+"""GPU readings without NVML: AMD from sysfs, Huawei Ascend from npu-smi, and nvidia-smi.
 
-Files and units of ``amdgpu``: the kernel's "AMDGPU driver" documentation (https://docs.kernel.org/gpu/amdgpu/thermal.html
-and driver-misc.html) and, for the link, ``Documentation/ABI/testing/sysfs-bus-pci``.
+Files and units of ``amdgpu``: the kernel's "AMDGPU driver" documentation
+(https://docs.kernel.org/gpu/amdgpu/thermal.html and driver-misc.html) and, for the link,
+``Documentation/ABI/testing/sysfs-bus-pci``.
 
-The reader of npu-smi's table is written after Huawei's "npu-smi command reference" and outputs that users have
-published; it has never run beside a card. A table of another form gives no reading and an error, never a wrong number.
+The parser of npu-smi's table follows Huawei's "npu-smi command reference" and outputs that users
+have published; it has never been tested with a card. A table of another form gives no reading and
+an error, never a wrong number.
 """
 
 from __future__ import annotations
@@ -37,19 +39,19 @@ NUMBERS: tuple[tuple[str, str, float], ...] = (
     ("pcie_width", "current_link_width", 1),
     ("pcie_width_max", "max_link_width", 1),
 )
-"""Field, file (``hwmon/`` stands for the card's one directory there), factor to our unit.
+"""Field, file (``hwmon/`` is the card's only directory there), factor to our unit.
 
 Cards have either ``power1_average`` or ``power1_input``.
 """
 
 GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
-"""GT/s of a lane → PCIe generation."""
+"""GT/s per lane → PCIe generation."""
 
 LINKS = (("pcie_gen", "current_link_speed"), ("pcie_gen_max", "max_link_speed"))
 
 
 class Amd:
-    """All AMD cards below `root`; ``cards`` is empty where there is none."""
+    """All AMD cards below `root`; ``cards`` is empty if there are none."""
 
     def __init__(self, root: str = AMD_ROOT) -> None:
         try:
@@ -66,7 +68,7 @@ class Amd:
 
 
 def _is_amd(folder: str) -> bool:
-    # A card without VRAM counters is driven by something else, or is a display alone.
+    # A card without VRAM counters has another driver, or only drives a display.
     vendor = procstat.read_bytes(os.path.join(folder, "vendor"), 64) or b""
     return vendor.strip() == AMD_VENDOR and os.path.exists(
         os.path.join(folder, "mem_info_vram_total")
@@ -81,7 +83,7 @@ class Card:
         self._files = [
             (field, KeptFile(self._path(name)), factor) for field, name, factor in NUMBERS
         ]
-        # "AMD Instinct MI300X": only server cards carry a product name.
+        # Only server cards have a product name, such as "AMD Instinct MI300X".
         product = (
             (procstat.read_bytes(self._path("product_name"), 256) or b"")
             .decode("utf-8", "replace")
@@ -114,7 +116,7 @@ class Card:
         values: dict[str, Any] = dict(self._constant, index=index)
         for field, file, factor in self._files:
             number = file.number()
-            if number is not None and number >= 0:  # a link that is down says -1
+            if number is not None and number >= 0:  # a link that is down reads -1
                 values[field] = number if factor == 1 else round(number * factor, 3)
         for field, name in LINKS:
             values[field] = generation(procstat.read_bytes(self._path(name), 64) or b"")
@@ -153,16 +155,16 @@ _PAIR = re.compile(r"(\d+)\s*/\s*(\d+)")
 
 
 def has_npu_smi() -> bool:
-    """Tell whether ``npu-smi`` is in PATH."""
+    """Return whether ``npu-smi`` is in PATH."""
     return background.which(NPU_SMI) is not None
 
 
 def read_ascend() -> list[dict[str, Any]]:
-    """Ask ``npu-smi`` (takes up to seconds: call it in a thread).
+    """Query ``npu-smi`` (takes up to seconds: call it in a thread).
 
     Raises:
-        TimeoutError: when it hangs.
-        RuntimeError: when it fails or prints another table.
+        TimeoutError: It hangs.
+        RuntimeError: It fails or prints another table.
     """
     found = parse_npu_smi(background.run_program([NPU_SMI, "info"], NPU_SMI_TIMEOUT))
     if not found:
@@ -171,10 +173,10 @@ def read_ascend() -> list[dict[str, Any]]:
 
 
 def parse_npu_smi(text: str) -> list[dict[str, Any]]:
-    """Parse the first table: two rows per chip, of three cells each.
+    """Parse the first table: two rows per chip, with three cells each.
 
-    The upper row: NPU and name, health, then power, temperature and huge pages. The lower row: chip (and, in newer
-    versions, its physical number), PCI address, then use of the cores, memory and HBM.
+    The upper row: NPU and name, health, then power, temperature and huge pages. The lower row: chip
+    (and, in newer versions, its physical number), PCI address, then core use, memory and HBM.
     """
     found: list[dict[str, Any]] = []
     upper: list[str] | None = None
@@ -196,7 +198,8 @@ def parse_npu_smi(text: str) -> list[dict[str, Any]]:
 def _chip(upper: list[str], lower: list[str], count: int) -> dict[str, Any]:
     power, temperature = (upper[2].split() + ["", ""])[:2]
     pairs = [(int(used), int(total)) for used, total in _PAIR.findall(lower[2])]
-    # A 310 has memory of the board alone, a 910 HBM: the pair that is not "0 / 0" is the one that models live in.
+    # A 310 has only board memory, a 910 has HBM: the pair that is not "0 / 0" is the memory that
+    # models use.
     used, total = next((pair for pair in reversed(pairs) if pair[1]), (None, None))
     words = lower[0].split()
     return jsonline.compact(
@@ -229,7 +232,7 @@ if TYPE_CHECKING:
 
 SMI_PROGRAM, SMI_TIMEOUT = "nvidia-smi", 8.0
 SMI_USERS_EVERY_S = 10.0
-"""Seconds between two lists of the processes: each costs a start of the program."""
+"""Seconds between two process lists: each starts the program."""
 
 SMI_COLUMNS: Columns = [
     ("index", "index", 1),
@@ -252,7 +255,9 @@ SMI_COLUMNS: Columns = [
     ("ecc.errors.uncorrected.volatile.total", "ecc_uncorrected", 1),
     ("uuid", "uuid", 0),
 ]
-"""Query name (``nvidia-smi --help-query-gpu``), field, and factor to our unit (0 = text, -1 = hexadecimal mask)."""
+"""Query name (``nvidia-smi --help-query-gpu``), field, and factor to our unit (0 = text, -1 =
+hexadecimal mask).
+"""
 
 MASK = 10
 SMI_COLUMNS_RENAMED: Columns = [
@@ -260,7 +265,7 @@ SMI_COLUMNS_RENAMED: Columns = [
     ("clocks_event_reasons.active", "throttle_mask", -1),
     *SMI_COLUMNS[MASK + 1 :],
 ]
-"""The mask got a new name with driver 535; an unknown name makes the whole query fail."""
+"""The mask was renamed in driver 535; an unknown name makes the whole query fail."""
 
 SMI_QUERIES = (SMI_COLUMNS, SMI_COLUMNS_RENAMED, SMI_COLUMNS[:MASK])
 
@@ -271,12 +276,12 @@ WHOLE_NUMBERS = frozenset(
 
 
 def has_nvidia_smi() -> bool:
-    """Tell whether ``nvidia-smi`` is in PATH."""
+    """Return whether ``nvidia-smi`` is in PATH."""
     return background.which(SMI_PROGRAM) is not None
 
 
 class Smi:
-    """Asks ``nvidia-smi``; remembers which query this driver knows."""
+    """Runs ``nvidia-smi``; remembers which query this driver supports."""
 
     def __init__(self) -> None:
         self._queries = list(SMI_QUERIES)
@@ -287,8 +292,8 @@ class Smi:
         """Return one ``Gpu`` per card (takes 20 ms to seconds: call it in a thread).
 
         Raises:
-            TimeoutError: when it hangs.
-            RuntimeError: when it fails or prints no table.
+            TimeoutError: It hangs.
+            RuntimeError: It fails or prints no table.
         """
         gpus = self._cards()
         now = time.monotonic()
@@ -337,7 +342,7 @@ def parse_users(text: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def parse_smi(text: str, columns: Columns = SMI_COLUMNS) -> list[dict[str, Any]]:
-    """Parse its CSV; a cell like ``[N/A]`` is unknown, a row without an index is left out."""
+    """Parse its CSV; a cell like ``[N/A]`` is unknown, a row without an index is ignored."""
     found = []
     for row in text.splitlines():
         cells = [cell.strip() for cell in row.split(",")]

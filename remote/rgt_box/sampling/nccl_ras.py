@@ -1,8 +1,9 @@
-"""What NCCL's client ``ncclras`` says of a hung launch: asked twice, and reported if nothing moved in between.
+"""Query NCCL's client ``ncclras`` about a hung launch: twice, reported if nothing moved in between.
 
-It is asked only where all ranks of the launch here have stood for a while, and no more while they stand; where its
-counts have moved the launch goes on, and it is left alone, longer each time. Program and answer are the matter of a
-child of little memory and time: who listens where NCCL does may be anybody. It answers as JSON since NCCL 2.28.7
+It runs only after all local ranks of the launch have waited for a while, and not again until they
+move. If NCCL's counts have moved, the launch makes progress and is left alone, for a longer time
+each time. The query runs in a resource-limited child process, because any local process could be
+listening on NCCL's port. JSON output exists since NCCL 2.28.7
 (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html).
 """
 
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
 
 PROGRAM = "ncclras"
 STANDS_S, APART_S = 30.0, 10.0
-"""So long all ranks stand before it is asked, and so long lies between two questions."""
+"""Seconds that all ranks must wait before the first query, and seconds between two queries."""
 REST, LONGEST_REST = 300.0, 3600.0
-"""Seconds for which it is left alone after it failed, or the counts had moved: at first, and after doubling."""
+"""Seconds without queries after a failure or after the counts moved: initial value, and maximum
+after doubling.
+"""
 ANSWER_S, TIMEOUT_S = 3, 6.0
 """Seconds that NCCL waits for its other processes, and that the program may take."""
 MOST_GROUPS, MOST_RANKS, LONGEST = 8, 6, 100
@@ -32,7 +35,10 @@ _ADDRESS = re.compile(r"([A-Za-z0-9_.-]{1,100}|\[[0-9A-Fa-f:.]{2,60}\]):([0-9]{1
 
 
 def address(env: Mapping[str, str]) -> list[str] | None:
-    """Return the words that say where the NCCL of a process listens; None where it does not."""
+    """Return the arguments for the address where a process's NCCL listens.
+
+    None if it is turned off.
+    """
     if env.get("NCCL_RAS_ENABLE") == "0":
         return None
     found = _ADDRESS.fullmatch(env.get("NCCL_RAS_ADDR", ""))
@@ -42,14 +48,14 @@ def address(env: Mapping[str, str]) -> list[str] | None:
 
 
 def child() -> Child:
-    """Return what is asked for all launches."""
+    """Return the child process that serves all launches."""
     made = Child(__name__)
     made.patience = WALL + 1.0
     return made
 
 
 class RasWatch:
-    """Asks NCCL about one launch. For a thread of its own."""
+    """Queries NCCL about one launch; use it in a separate thread."""
 
     def __init__(self, asked: Child) -> None:
         self._child = asked
@@ -62,13 +68,15 @@ class RasWatch:
     def look(
         self, stood: float, ranks: Mapping[int, int], world: int, where: Sequence[str]
     ) -> dict[str, Any] | None:
-        """Return what NCCL says of a launch, in its own form, cut; None where it says nothing of use, or not yet.
+        """Return NCCL's reduced report on a launch, in its own format.
+
+        None if there is nothing useful yet.
 
         Args:
-            stood: For how long all ranks have stood that are here.
-            ranks: Their pids, and which each is.
-            world: How many ranks there are.
-            where: Words of `address`.
+            stood: Seconds that all local ranks have waited.
+            ranks: Their pids → rank numbers.
+            world: Total number of ranks.
+            where: Arguments from `address`.
         """
         now = time.monotonic()
         if stood < STANDS_S:
@@ -120,19 +128,19 @@ class RasWatch:
 
 
 def has_nccl(pid: int) -> bool:
-    """Tell whether a process has NCCL loaded."""
+    """Return whether a process has NCCL loaded."""
     return b"libnccl" in (procstat.read_whole("/proc/%d/maps" % pid, MAPS) or b"")
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Be the child's part of `RasWatch.look`."""
+    """Run the child's part of `RasWatch.look`."""
     import json
 
     try:
         text = background.try_program(request["words"], request["seconds"]) or ""
         value = json.loads(text[text.index("{") :])
         told, counts = cut(value, dict(request["pids"]), request["world"])
-    except Exception:  # no such option, nobody there, or whatever was answered
+    except Exception:  # no such option, no listener, or an invalid answer
         return {"counts": None, "told": None}
     return {"counts": counts, "told": told}
 
@@ -140,9 +148,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 def cut(
     value: Any, pids: Mapping[int, int], world: int
 ) -> tuple[dict[str, Any] | None, list[Any] | None]:
-    """Return what of an answer names a rank, by its number in the launch, and the counts to compare two answers by.
+    """Return the conspicuous ranks of an answer, by number in the launch, and comparable counts.
 
-    What is of none of these processes is another job's.
+    Communicators without any of these processes belong to another job and are ignored.
     """
     groups: list[dict[str, Any]] = []
     counts: list[Any] = []
@@ -152,7 +160,7 @@ def cut(
             continue
         if group["size"] != world:
             if len({one["host"] for one in ranks + missing}) > 1:
-                continue  # a part of the job on several machines: which ranks these are nobody tells
+                continue  # part of a job on several machines: its rank numbers are unknown
             ranks, missing = (
                 [dict(one, rank=pids[one["pid"]]) for one in rows if one["pid"] in pids]
                 for rows in (ranks, missing)

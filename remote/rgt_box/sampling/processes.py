@@ -1,4 +1,4 @@
-"""The training processes: found by their command line every few seconds, read every tick."""
+"""The training processes: found by their command line every few seconds, read on every tick."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ if TYPE_CHECKING:
 
 
 SMOKE = "smoke.json"
-"""File of a job that says which process its smoke command is while it runs, and how it ended afterwards."""
+"""File of a job with the process of its smoke command while it runs, and afterwards its result."""
 
 
 class LiveCells:
-    """The running cells and smoke commands of some job directories; a file is read again only when it changed."""
+    """The running cells and smoke commands of job directories.
+
+    Files are reread only when changed.
+    """
 
     def __init__(self, jobs: list[str]) -> None:
         self._folders = [os.path.abspath(os.path.expanduser(job)) for job in jobs]
         self._known: dict[str, tuple[Any, dict[str, Any]]] = {}
 
     def read(self) -> dict[int, str]:
-        """Return the pid of each cell that is alive → its name."""
+        """Return pid → name of each live cell."""
         found = {}
         for path in self._paths():
             state = self._state(path)
@@ -37,7 +40,10 @@ class LiveCells:
         return found
 
     def read_smoke(self) -> dict[int, str]:
-        """Return the pid of each smoke command that runs → a name for it: it is no run, and no result of it counts."""
+        """Return pid → label of each running smoke command.
+
+        It is not a run, and its results do not count.
+        """
         found = {}
         for folder in self._folders:
             process = self._state(os.path.join(folder, SMOKE)).get("running")
@@ -55,7 +61,7 @@ class LiveCells:
         return self._known[path][1]
 
     def _paths(self) -> list[str]:
-        """Return the state files: that of each queue, and those of its lanes."""
+        """Return the state files of each queue and of its lanes."""
         found = []
         for folder in self._folders:
             found.append(os.path.join(folder, "state.json"))
@@ -72,7 +78,7 @@ class LiveCells:
 
 
 def running(state: dict[str, Any]) -> str | None:
-    """Return the name of the cell that a ``state.json`` calls running."""
+    """Return the name of the running cell in a ``state.json``."""
     cells = state.get("cells")
     for cell in cells if isinstance(cells, list) else []:
         if isinstance(cell, dict) and cell.get("state") == "running":
@@ -81,7 +87,10 @@ def running(state: dict[str, Any]) -> str | None:
 
 
 def session_of(pid: int) -> int | None:
-    """Return the session of a process (field 6 of ``/proc/PID/stat``, see proc(5)); None when it is gone."""
+    """Return the session of a process (field 6 of ``/proc/PID/stat``, see proc(5)).
+
+    None if it has ended.
+    """
     text = procstat.read_bytes("/proc/%d/stat" % pid, 4096) or b""
     try:
         return int(text[text.rindex(b")") + 2 :].split()[3])
@@ -97,54 +106,58 @@ WRAPPERS = frozenset(
         "vim", "watch", "zsh",
     )
 )  # fmt: skip
-"""Programs that carry the pattern in their arguments without being the training."""
+"""Programs whose arguments may contain the pattern although they are not the training."""
 HELPERS = re.compile(
     r"multiprocessing\.(resource_tracker|forkserver)|compile_worker|(^|/)(wandb-core|wandb-service|tensorboard)\b"
 )
-"""Processes that a training starts beside itself, by their command lines."""
+"""Helper processes that a training starts, by their command lines."""
 
 AGENT = re.compile(r"(^|/)(rgt-box-[0-9a-f]+\.pyz|rgt_box(/__main__\.py)?)$")
 
 
 def is_helper(words: list[str]) -> bool:
-    """Tell whether a command line is a helper; a wrapper's may only speak of one."""
+    """Return whether a command line is a helper; a wrapper's arguments may only mention one."""
     return program(words) not in WRAPPERS and bool(HELPERS.search(" ".join(words)))
 
 
 def program(words: list[str]) -> str:
-    """Return the name of the program of a command line: ``tmux`` for ``tmux: server``, ``bash`` for ``-bash``."""
+    """Return the program's name: ``tmux`` for ``tmux: server``, ``bash`` for ``-bash``."""
     if words:
         return os.path.basename(words[0]).lstrip("-").split(":")[0]
     return ""
 
 
 def is_training(words: list[str], pattern: re.Pattern[str]) -> bool:
-    """Tell whether a command line is a training process: matches, and is neither wrapper nor the agent itself."""
+    """Return whether a command line matches, and is neither a wrapper nor the agent itself."""
     if not words or not pattern.search(" ".join(words)):
         return False
     return program(words) not in WRAPPERS and not any(AGENT.search(word) for word in words[:5])
 
 
 RESCAN = 5.0
-"""Seconds between two looks at the whole of /proc."""
+"""Seconds between two scans of all of /proc."""
 
 YOUNG = 2
-"""Scans during which a new pid is looked at again: a fork shows its parent's words until it calls exec."""
+"""Scans during which a new pid is read again: a fork shows its parent's command line until it calls
+exec.
+"""
 
 FULL = 12
-"""Every so many scans all pids are looked at again: a script may `exec` the trainer after a long download."""
+"""Every this many scans all pids are read again: a script may `exec` the trainer after a long
+download.
+"""
 
 MOST, MAX_CMD = 32, 300
-"""How many processes, and how much of each command line, a sample tells: it has to fit the ring."""
+"""Maximum number of processes and of characters per command line in a sample, which has to fit the
+ring.
+"""
 
 
 def omp_threads(pid: int) -> int | None:
-    """Return ``OMP_NUM_THREADS`` of a process's environment; None where it is not set, or not ours to read."""
+    """Return a process's ``OMP_NUM_THREADS``; None if it is not set or not readable."""
     for word in (procstat.read_whole("/proc/%d/environ" % pid, 1 << 20) or b"").split(b"\0"):
         if word.startswith(b"OMP_NUM_THREADS="):
-            first = (
-                word[16:].split(b",")[0].strip()
-            )  # a list has a number for each level of nesting
+            first = word[16:].split(b",")[0].strip()  # a list has one number per nesting level
             if first.isdigit() and len(first) < 7:
                 return int(first)
             return None
@@ -152,7 +165,10 @@ def omp_threads(pid: int) -> int | None:
 
 
 def user_of(pid: int) -> int | None:
-    """Return the effective uid of a process (proc_pid_status(5)); its directory may be root's all the same."""
+    """Return the effective uid of a process (proc_pid_status(5)).
+
+    The owner of its directory may differ: it may be root.
+    """
     for row in (procstat.read_bytes("/proc/%d/status" % pid, 4096) or b"").splitlines():
         if row.startswith(b"Uid:"):
             numbers = row.split()[1:]
@@ -163,7 +179,7 @@ def user_of(pid: int) -> int | None:
 
 
 class Tracked:
-    """A process that is read every tick."""
+    """A process that is read on every tick."""
 
     __slots__ = ("cmd", "fds", "omp", "run", "ticks", "uid", "words")
 
@@ -175,7 +191,10 @@ class Tracked:
         self.uid: int | None = None
 
     def look(self, pid: int, before: Tracked | None = None) -> None:
-        """Read what changes seldom; and what never does, unless `before` is this very process."""
+        """Read what changes rarely.
+
+        Constants are copied from `before` if it is the same process.
+        """
         self.fds = count_fds(pid)
         if before is not None and before.ticks == self.ticks and before.uid is not None:
             self.omp, self.uid = before.omp, before.uid
@@ -184,21 +203,21 @@ class Tracked:
 
     @property
     def wrapper(self) -> bool:
-        """True for a shell or the like that only waits for what it started."""
+        """True for a shell or similar program that only waits for what it started."""
         return program(self.words) in WRAPPERS
 
 
 class ProcSampler:
-    """Tracks processes whose command line matches, those of the queues' running cells, and those that were found.
+    """Tracks matching processes, those of the queues' running cells, and discovered trainings.
 
     Args:
-        pattern: Regular expression on the command line.
+        pattern: Regular expression for the command line.
         jobs: Job directories.
-        found: Returns pid → (start, command line, run) of trainings that neither of them tells: `Finder.rows`.
-        cells: Returns what `LiveCells.read` does, in its place.
+        found: Returns pid → (start, command line, run) of other trainings: `Finder.rows`.
+        cells: Used instead of `LiveCells.read`.
 
     Raises:
-        re.error: when the pattern is malformed.
+        re.error: The pattern is malformed.
     """
 
     def __init__(
@@ -240,9 +259,9 @@ class ProcSampler:
             parent = self._tracked.get(stat.ppid)
             if parent is not None and parent.words == kept.words:
                 _add(forked.setdefault(self._forked_by(stat, alive), new_workers()), stat)
-                continue  # a loader worker: forked, never exec'ed
+                continue  # a data loader worker: forked, never exec'ed
             if kept.wrapper and kept.run in carried:
-                continue  # what it waits for is listed
+                continue  # the process it waits for is listed
             cpu[pid, kept.ticks] = (now, stat.cpu)
             found.append(self._describe(stat, kept, now, self._cpu.get((pid, kept.ticks))))
         self._cpu = cpu
@@ -252,7 +271,7 @@ class ProcSampler:
         return found[:MOST]
 
     def _forked_by(self, stat: procstat.Stat, alive: dict[int, procstat.Stat]) -> int:
-        """Return the process that a worker comes from, by way of other workers."""
+        """Return the main process of a worker, through other workers."""
         words, parent = self._tracked[stat.pid].words, stat.ppid
         while parent in alive:
             above = self._tracked.get(alive[parent].ppid)
@@ -328,7 +347,7 @@ class ProcSampler:
         known = self._tracked.get(pid)
         if known is not None and known.ticks != procstat.start_ticks(pid):
             known = None  # the number was given to another process
-        # What a cell left behind belongs to its run until it ends, also after the cell itself did.
+        # A process left by a cell belongs to its run until it ends, even after the cell has ended.
         run = known.run if known is not None else None
         if cells and words and run is None:
             run = cells.get(session_of(pid) or 0)
@@ -343,7 +362,7 @@ class ProcSampler:
 
 
 def new_workers() -> dict[str, Any]:
-    """Return no workers, to which some are added."""
+    """Return an empty worker count."""
     return {"count": 0, "threads": 0, "states": {}}
 
 
@@ -354,9 +373,10 @@ def _add(workers: dict[str, Any], stat: procstat.Stat) -> None:
 
 
 def count_fds(pid: int) -> int | None:
-    """Return how many files a process has open; None where it is another user's.
+    """Return how many files a process has open; None if it belongs to another user.
 
-    Since Linux 6.2 the size of the directory tells it; before, it is 0 and the entries must be counted.
+    Since Linux 6.2 the size of the directory is the count; before, it is 0 and the entries must be
+    counted.
     """
     folder = "/proc/%d/fd" % pid
     try:

@@ -1,4 +1,4 @@
-"""Signs that somebody still uses the box though nothing trains: programs that copy files, and terminal input."""
+"""Signs of use while nothing trains: programs that copy files, and terminal input."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from typing import Any, Iterable, Mapping
 
 PERIOD = 10.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 MOST = 16
-"""Transfers that are told."""
+"""Maximum number of transfers that are reported."""
 
 TRANSFERS: dict[str, tuple[str, ...]] = {
     "rsync": (), "scp": (), "sftp": (), "rclone": (), "s5cmd": (), "azcopy": (), "lftp": (), "croc": (),
@@ -31,7 +31,7 @@ TRANSFERS: dict[str, tuple[str, ...]] = {
     "dvc": ("push",), "wandb": ("sync", "artifact"), "runpodctl": ("send",), "vastai": ("copy",),
     "kubectl": ("cp",), "modelscope": ("upload", "download"), "kaggle": ("datasets", "models"),
 }  # fmt: skip
-"""Program → words of which one must be among its arguments; () = it does nothing but copy."""
+"""Program → words of which one must be among its arguments; () for a program that only copies."""
 SFTP = "sftp-server"
 _NO_STORAGE = ("/dev/", "/proc/", "/memfd:")
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
@@ -40,9 +40,10 @@ _OWN_TRANSFERS = ("mirror",)
 
 
 def transfer_name(words: list[str]) -> str | None:
-    """Return what a command line that copies files is called; None for any other, and for rgt's own.
+    """Return the name of a command line that copies files; None for all others.
 
-    A server of files by SSH is called `SFTP`: whether it has anything to do, its open files tell.
+    An SFTP server is called `SFTP`; its open files show whether it transfers anything. Of rgt's own
+    commands only those in `_OWN_TRANSFERS` count.
     """
     if any(AGENT.search(word) for word in words[:5]):
         verb = next((word for word in words[1:7] if word in _OWN_TRANSFERS), None)
@@ -70,7 +71,10 @@ def transfer_name(words: list[str]) -> str | None:
 
 @functools.lru_cache(maxsize=512)
 def _name_of(cmdline: bytes) -> str | None:
-    """Return what a command line is called, judged once: few of a box's processes are new at a look."""
+    """Return a command line's transfer name.
+
+    Cached, because few processes are new at each check.
+    """
     return transfer_name(procstat.words_of(cmdline))
 
 
@@ -80,9 +84,11 @@ def _is_agent(cmdline: bytes) -> bool:
 
 
 class CommandLines:
-    """The command lines of all processes. Of what has none, as the kernel's threads, few are asked again at a look.
+    """The command lines of all processes.
 
-    Any other may become a program that copies at any time, by `exec`, and a box must not be stopped then.
+    Processes without one, such as kernel threads, are reread only every `FULL` checks. All others
+    are reread each time: any of them may `exec` a program that copies, and the box must not be
+    stopped then.
     """
 
     def __init__(self) -> None:
@@ -90,7 +96,7 @@ class CommandLines:
         self._looks = 0
 
     def read(self) -> dict[int, bytes]:
-        """Return pid → command line, as /proc has it, of every process."""
+        """Return pid → command line, as in /proc, of every process."""
         full = self._looks % FULL == 0
         self._looks += 1
         before, self._known = self._known, {}
@@ -103,12 +109,12 @@ class CommandLines:
 
 
 def transfers(lines: Mapping[int, bytes] | None = None) -> list[dict[str, Any]]:
-    """Return ``pid`` and ``name`` of the programs that copy files now, of very many those with the highest pids.
+    """Return ``pid`` and ``name`` of the programs that are copying files.
 
-    They are mostly the youngest, of which nobody knows yet.
+    If there are too many, those with the highest pids, which are usually the newest ones.
 
     Args:
-        lines: What `CommandLines.read` has returned; None = all are read now.
+        lines: Result of `CommandLines.read`; None to read them now.
     """
     lines = CommandLines().read() if lines is None else lines
     found: list[dict[str, Any]] = []
@@ -127,7 +133,10 @@ def transfers(lines: Mapping[int, bytes] | None = None) -> list[dict[str, Any]]:
 
 
 def _serves_file(pid: int) -> bool:
-    """Tell whether a file server has a file open; True where that cannot be seen, which is the cautious answer."""
+    """Return whether a file server has a file open.
+
+    True, the cautious answer, if that is unknown.
+    """
     folder = "/proc/%d/fd" % pid
     try:
         names = os.listdir(folder)
@@ -140,7 +149,7 @@ def _serves_file(pid: int) -> bool:
             target = os.readlink(os.path.join(folder, name))
         except OSError:
             continue
-        # The file itself is not asked: it may lie on a mount that hangs.
+        # Do not stat the file itself: it may be on a mount that hangs.
         if (
             target.startswith("/")
             and not target.startswith(_NO_STORAGE)
@@ -151,7 +160,7 @@ def _serves_file(pid: int) -> bool:
 
 
 def _is_listed(pid: int, number: str) -> bool:
-    """Tell whether an open file is a directory, by the flags that it was opened with: proc_pid_fdinfo(5)."""
+    """Return whether an open file is a directory, by its open flags: proc_pid_fdinfo(5)."""
     told = re.search(
         rb"^flags:\s*([0-7]+)",
         procstat.read_bytes("/proc/%d/fdinfo/%s" % (pid, number)) or b"",
@@ -162,23 +171,26 @@ def _is_listed(pid: int, number: str) -> bool:
 
 TERMINALS = "/dev/pts/[0-9]*:/dev/tty[0-9]*"
 FRESH = 300.0
-"""Seconds: of older input nobody asks whose it was."""
+"""Input older than this many seconds is not checked for its origin."""
 
 
 def terminals() -> list[str]:
-    """Return the terminals of the box; ``RGT_TERMINALS`` names others, as globs with ``:`` between."""
+    """Return the terminals of the box.
+
+    ``RGT_TERMINALS`` overrides them with globs separated by ``:``.
+    """
     patterns = os.environ.get("RGT_TERMINALS", TERMINALS).split(":")
     return [path for pattern in patterns if pattern for path in glob.glob(pattern)]
 
 
 def input_at(paths: Iterable[str] | None = None, lines: Mapping[int, bytes] | None = None) -> float:
-    """Return when a person last typed at a terminal that is not rgt's (epoch seconds); 0 where nobody has.
+    """Return when a user last typed at a terminal that is not rgt's (epoch seconds); 0 if never.
 
-    The kernel keeps it as the time of access, to some 8 seconds (``tty_update_time`` in drivers/tty/tty_io.c); ``w``
-    shows the same. A terminal that was only just opened counts: somebody has.
+    The kernel stores it as the access time, to about 8 seconds (``tty_update_time`` in
+    drivers/tty/tty_io.c); ``w`` shows the same. Opening a terminal counts as input.
 
     Args:
-        paths: The terminals; None = those of the box.
+        paths: The terminals; None for those of the box.
         lines: As for `transfers`.
     """
     read: list[tuple[float, int]] = []
@@ -199,7 +211,7 @@ def input_at(paths: Iterable[str] | None = None, lines: Mapping[int, bytes] | No
 
 
 def _of_rgt(lines: Mapping[int, bytes]) -> frozenset[int]:
-    """Return the terminals that a queue runner of rgt's was given: nobody types there."""
+    """Return the terminals of rgt's queue runners, where no user types."""
     found = set()
     for pid, line in lines.items():
         if _is_agent(line):
@@ -210,22 +222,25 @@ def _of_rgt(lines: Mapping[int, bytes]) -> frozenset[int]:
 
 
 def _device(number: int) -> int:
-    """Return a device as ``stat`` has it, from the packed form of ``/proc/PID/stat`` (proc(5), ``tty_nr``)."""
+    """Return a device number as in ``stat``, from the packed ``tty_nr`` of proc(5)."""
     return os.makedev((number >> 8) & 0xFFF, (number & 0xFF) | ((number >> 12) & 0xFFF00))
 
 
 class QuietSigns:
-    """Looks every `PERIOD` seconds."""
+    """Checks for signs of use every `PERIOD` seconds."""
 
     def __init__(self) -> None:
         self._looked = float("-inf")
         self._lines = CommandLines()
         self._typed = 0.0
-        """Of terminals that are gone by now, too."""
+        """Also of terminals that no longer exist."""
         self._found: dict[str, Any] = {}
 
     def read(self) -> dict[str, Any]:
-        """Return the fields ``transfers`` and ``input_at`` of a sample; one that cannot be told is missing."""
+        """Return the fields ``transfers`` and ``input_at`` of a sample.
+
+        An unknown one is missing.
+        """
         now = time.monotonic()
         if now - self._looked >= PERIOD:
             self._looked = now

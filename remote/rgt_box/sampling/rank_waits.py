@@ -1,8 +1,8 @@
-"""The ranks of a distributed training: since when each has not run, and what in the kernel it waits for.
+"""The ranks of a distributed training: how long each has not run, and where it waits.
 
-Who waits in a collective and who is elsewhere is for the client to say; here is only read. A blocked main thread costs
-one read of ``/proc/PID/schedstat``: its count of time slices stands still exactly as long as the thread has not run
-(https://docs.kernel.org/scheduler/sched-stats.html).
+The client decides which ranks wait in a collective; this module only reads. A blocked main thread
+costs one read of ``/proc/PID/schedstat``: its count of time slices does not change while the thread
+does not run (https://docs.kernel.org/scheduler/sched-stats.html).
 """
 
 from __future__ import annotations
@@ -23,19 +23,23 @@ if TYPE_CHECKING:
 
 
 PERIOD = 5.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 BUSY = 0.9
-"""Share of the time that a main thread runs from which on it spins."""
+"""Share of time that a main thread must run to count as spinning."""
 AGAIN = 20.0
-"""Seconds after which a rank without a heartbeat is looked through for one again."""
+"""Seconds after which a rank without a heartbeat is searched for one again."""
 STACK_AFTER, FRAMES = 15.0, 4
-"""Seconds of standing still after which the stack in the kernel is read, once, and how much of it is told."""
+"""Seconds without running after which the kernel stack is read, once, and the number of frames
+reported.
+"""
 MOST = 32
-"""Processes that a sample has room for: where there are so many, one that is not listed may well be alive."""
+"""Maximum number of processes in a sample: if it is full, a rank that is not listed may still be
+alive.
+"""
 MOST_LOCAL = 512
-"""Ranks on one machine: of a launcher that says more nothing is believed."""
+"""Maximum number of ranks on one machine; a larger number from a launcher is ignored."""
 ENVIRONMENT = 256 << 10
-"""Bytes of a process's environment that are looked at."""
+"""Maximum bytes of a process's environment that are read."""
 
 LAUNCHES = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
@@ -45,39 +49,44 @@ LAUNCHES = (
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", ("HYDI_CONTROL_FD", "PMI_PORT")),
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "", ("SLURM_JOB_ID", "SLURM_STEP_ID")),
 )  # fmt: skip
-"""Names of rank, number of ranks, both on this machine, and of what tells one launch from another, by launcher."""
+"""By launcher: variables with the rank, the number of ranks, both for this machine, and those that
+distinguish launches.
+"""
 LAUNCHER = re.compile(
     r"(?:^|[/\s])(?:torchrun|accelerate|deepspeed)\b|torch\.distributed\.(?:run|launch)\b"
 )
-"""A launcher may be given a rank itself, that of its machine; what it starts then has ``LOCAL_RANK`` as well."""
+"""A launcher may itself have a rank, that of its machine; the processes it starts have
+``LOCAL_RANK`` as well.
+"""
 DUMP_WAIT = 0.1
-"""Seconds that it is waited for whether there is a dump."""
+"""Seconds to wait for the search for dumps."""
 SUSPECT_S = 10.0
-"""Seconds that a rank waits, or computes, without a break from which on what a flight recorder has written is read."""
+"""Seconds that a rank must wait or compute without a break before its flight recorder dump is read.
+"""
 
 
 PHASES = (
     "loop", "data", "forward", "backward", "collective", "optimizer", "checkpoint", "evaluation", "start", "end",
 )  # fmt: skip
 HEARTBEAT_LINK = "/memfd:rgt-heartbeat (deleted)"
-"""What the kernel calls it."""
+"""Target of the descriptor's link in /proc."""
 MOST_OPEN = 4096
-"""Open files of a process that are looked through for it."""
+"""Maximum number of a process's open files that are searched for it."""
 _PAGE = struct.Struct("<8s7Q")
 _TRIES = 4
 clock = time.monotonic_ns
 LARGEST = (1 << 53) - 1
-"""What every reader of JSON takes for a whole number."""
+"""Largest integer that every JSON parser reads exactly."""
 
 
 class Member:
     """One rank of a launch.
 
     Attributes:
-        siblings: The ranks that its launcher has started on this machine; empty where it does not say.
-        still_since: Since when its main thread has not run; None where that cannot be read.
-        spins_since: Since when it has run nearly all the time; None = it does not.
-        dump: What the flight recorder has written of it; None = nothing is known of any.
+        siblings: The ranks that its launcher started on this machine; empty if unknown.
+        still_since: Since when its main thread has not run; None if that cannot be read.
+        spins_since: Since when it has run nearly all the time; None if it does not.
+        dump: Path of its flight recorder dump; None if there is none.
     """
 
     __slots__ = ("beat", "beat_at", "dump", "dumps", "flight", "group", "looked", "pid", "ran", "rank",
@@ -122,7 +131,7 @@ class Member:
         self.reading: dict[str, Any] = {}
 
     def look(self, pid: int, now: float) -> None:
-        """Read what its main thread does; `now` is monotonic."""
+        """Read the state of its main thread; `now` is monotonic."""
         self.pid = pid
         read = ran(pid)
         if read is None:
@@ -158,7 +167,7 @@ class Member:
         )
 
     def stands(self) -> float:
-        """Return for how long it has waited, or computed, without a break, as of the last look."""
+        """Return the seconds it has waited or computed without a break, as of the last check."""
         return float(max(self.reading.get("still_s", 0.0), self.reading.get("spin_s", 0.0)))
 
     def _beat(self, pid: int, now: float) -> dict[str, Any] | None:
@@ -177,7 +186,7 @@ class RankWatch:
     def __init__(self) -> None:
         self._known: dict[int, tuple[tuple[float, str], Member | None]] = {}
         self._seen: dict[str, dict[int, int]] = {}
-        """Launch → the ranks that were there → their pids."""
+        """Launch → seen rank → its pid."""
         self._flights: flight_dumps.FlightDumps | None = None
         self._ras_child: Any = None
         self._ras: dict[str, nccl_ras.RasWatch] = {}
@@ -186,10 +195,10 @@ class RankWatch:
         self._dumps = background.Background(self._find_dumps, 0.0, float("inf"))
 
     def look(self, procs: list[dict[str, Any]], now: float | None = None) -> None:
-        """Look at the ranks among `procs` when it is time, and return what is known of each.
+        """Add what is known of the ranks among `procs`; they are read again every `PERIOD` seconds.
 
         Args:
-            procs: As `ProcSampler.read` returns them; what is found is added.
+            procs: As `ProcSampler.read` returns them; ``dist`` is added.
             now: Monotonic time.
         """
         now = time.monotonic() if now is None else now
@@ -214,9 +223,11 @@ class RankWatch:
         self._say_lost(firsts, complete=len(procs) < MOST)
 
     def _find_dumps(self) -> None:
-        """Look for the dumps in a thread: ranks wait for each other where their directory is on a mount that hangs.
+        """Find the ranks' dumps.
 
-        They are read only where a rank of the launch has come to a stand.
+        Runs in a thread, because their directory may be on a mount that hangs.
+
+        They are read only if a rank of the launch is suspected to be stuck.
         """
         from rgt_box.sampling import flight_dumps
 
@@ -236,7 +247,10 @@ class RankWatch:
         self._ask_nccl(wanted)
 
     def _ask_nccl(self, wanted: list[Member]) -> None:
-        """Ask NCCL about the launches of which all ranks here stand; what it says is told with the first of them."""
+        """Query NCCL about launches whose local ranks all wait.
+
+        The first rank reports the answer.
+        """
         from rgt_box.sampling import nccl_ras
 
         self._ras_child = self._ras_child or nccl_ras.child()
@@ -254,7 +268,7 @@ class RankWatch:
                 first.ras = self._ras[group].look(stood, ranks, first.world, first.ras_at)
 
     def _firsts(self, procs: Iterable[dict[str, Any]]) -> list[tuple[dict[str, Any], Member]]:
-        """Return the ranks themselves: what they started has their environment, too, and is younger."""
+        """Return the ranks without their children, which are younger with the same environment."""
         found: dict[tuple[str, int], tuple[dict[str, Any], Member]] = {}
         for proc in sorted(procs, key=lambda proc: (proc["started"], proc["pid"])):
             member = self._known[proc["pid"]][1]
@@ -263,7 +277,7 @@ class RankWatch:
         return list(found.values())
 
     def _say_lost(self, firsts: list[tuple[dict[str, Any], Member]], complete: bool) -> None:
-        """Add the ranks of this machine that are gone although others of their launch are there."""
+        """Add the local ranks that are gone although others of their launch are alive."""
         groups: dict[str, list[tuple[dict[str, Any], Member]]] = {}
         for proc, member in firsts:
             groups.setdefault(member.group, []).append((proc, member))
@@ -284,7 +298,7 @@ class RankWatch:
 
 
 def read(pid: int, started: float, cmd: str) -> Member | None:
-    """Return the rank that a process says it is; None for any other process, and where it may not be asked."""
+    """Return the rank of a process; None for any other process, or without permission."""
     raw = procstat.read_whole("/proc/%d/environ" % pid, ENVIRONMENT) or b""
     rows = (row.split(b"=", 1) for row in raw.split(b"\0") if b"=" in row)
     env = {name.decode("latin-1"): os.fsdecode(value) for name, value in rows}
@@ -305,7 +319,10 @@ def _number(text: str | None) -> int | None:
 
 
 def ran(pid: int) -> tuple[int, int] | None:
-    """Return for how many nanoseconds the main thread has run, and how often; None where neither can be read."""
+    """Return the main thread's run time in nanoseconds and its number of time slices.
+
+    None if unknown.
+    """
     words = (procstat.read_bytes("/proc/%d/schedstat" % pid, 256) or b"").split()
     if len(words) == 3 and words[2] != b"0":
         return int(words[0]), int(words[2])
@@ -320,7 +337,10 @@ def ran(pid: int) -> tuple[int, int] | None:
 
 
 def waits_in(pid: int) -> str | None:
-    """Return the function of the kernel in which the main thread sleeps (proc(5), ``wchan``); None = not told."""
+    """Return the kernel function in which the main thread sleeps (proc(5), ``wchan``).
+
+    None if unknown.
+    """
     text = (
         (procstat.read_bytes("/proc/%d/wchan" % pid, 128) or b"").decode("ascii", "replace").strip()
     )
@@ -330,7 +350,10 @@ def waits_in(pid: int) -> str | None:
 
 
 def stack_of(pid: int) -> str:
-    """Return the innermost functions of the main thread in the kernel; "" where only a greater root may read them."""
+    """Return the innermost kernel functions of the main thread.
+
+    "" without the permission to read them.
+    """
     text = (procstat.read_bytes("/proc/%d/stack" % pid, 4096) or b"").decode("ascii", "replace")
     return " < ".join(re.findall(r"^\[<[0-9a-f]+>\] ([\w.]+)", text, re.MULTILINE)[:FRAMES])
 
@@ -342,14 +365,15 @@ def _newer(path: str, than: float) -> bool:
         return False
 
 
-# What a rank of our own trainer is doing: its heartbeat, read from a memory page that it holds open.
+# The heartbeat of a rank of our own trainer, read from a memory page that it has open.
 #
-# The layout is ``rgt_train/ranks/heartbeat.py``'s. The page is found among the open files of the process, so
-# that neither a directory nor another machine takes part; asking needs what reading its environment needs.
+# The layout is that of ``rgt_train/ranks/heartbeat.py``. The page is found among the open files of
+# the process, so that no directory and no other machine is involved; it needs the same permission
+# as reading the environment.
 
 
 def find_heartbeat(pid: int) -> str | None:
-    """Return the path of a process's heartbeat; None = it has none, or it may not be asked."""
+    """Return the path of a process's heartbeat; None if it has none or is not readable."""
     folder = "/proc/%d/fd" % pid
     try:
         with os.scandir(folder) as entries:
@@ -370,23 +394,22 @@ def _leads(path: str) -> bool:
 
 
 def read_phase(path: str, rank: int, world: int) -> dict[str, Any] | None:
-    """Return what the heartbeat at `path` tells; None where it is gone, or not that of this rank.
+    """Return the content of the heartbeat at `path`; None if it is gone or belongs to another rank.
 
     Returns:
-        ``phase`` and the seconds since it began (``for_s``), steps done (``step``), the seconds since the last of them
-        ended (``step_s``), how long a usual one and the slowest took, and how many this process has done (``steps``).
+        ``phase`` and the seconds since it began (``for_s``), steps done (``step``), seconds since
+        the last one ended (``step_s``), duration of a usual one and of the slowest, and steps done
+        by this process (``steps``).
     """
     if not _leads(path):
         return None
     try:
-        fd = files.open_regular(
-            path
-        )  # in a mount namespace of his own anybody may call a device so
+        fd = files.open_regular(path)  # a user's own mount namespace may have a device here
     except OSError:
         return None
     try:
         raw = b""
-        for _ in range(_TRIES):  # twice the same: not read in the middle of a change
+        for _ in range(_TRIES):  # two equal reads: not in the middle of a change
             before, raw = raw, os.pread(fd, _PAGE.size, 0)
             if raw == before:
                 return _told(raw, rank, world)
@@ -403,7 +426,7 @@ def _told(raw: bytes, rank: int, world: int) -> dict[str, Any] | None:
     magic, who, since, step, stepped, usual, slowest, steps = _PAGE.unpack(raw)
     now = clock()
     phase = since & 15
-    # Of another clock (a time namespace) nothing is known.
+    # A time in the future is from another clock (a time namespace).
     if (
         magic != b"rgtbeat1"
         or who != rank << 32 | world

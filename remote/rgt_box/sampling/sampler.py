@@ -1,4 +1,4 @@
-"""Takes a sample of everything, and reports events that only the difference of two samples shows."""
+"""Take a sample of everything, and report events found by comparing two samples."""
 
 from __future__ import annotations
 
@@ -36,26 +36,28 @@ if TYPE_CHECKING:
 
 
 DEFAULT_PATTERN = "rgt_train"
-"""Asked for by name it stands for rgt's own guess, where trainings are to be found."""
+"""As a pattern from the client it means rgt's own guess, if trainings are to be discovered."""
 
 
 SQUEUE, SQUEUE_TIMEOUT, MOST_JOBS = "squeue", 5.0, 50
 SQUEUE_FORMAT = "%i|%T|%M|%L|%R|%j"
-"""Id, state, time used, time left, reason or nodes, name (last: it may hold anything): squeue(1), "--format"."""
+"""Id, state, time used, time left, reason or nodes, name (last: it may contain anything):
+squeue(1), "--format".
+"""
 
 
 class Sampler:
     """All samplers together.
 
     Args:
-        state_dir: Where a sampler may keep a cache.
+        state_dir: Where a sampler may store a cache.
         oom_kills: The counter's last known value, so that a kill between two recorders is noticed.
-        remember: False for a single look, which must not move what the recorder has told.
-        jobs: What is known of the jobs of this box; None = their directories are read here, which waits for the disks
-            that they lie on.
+        remember: False for a one-off sample, which must not change what the recorder has reported.
+        jobs: State of this box's jobs; None to read their directories here, which waits for their
+            disks.
 
     Attributes:
-        limited: What this agent cannot do here, in words.
+        limited: What this agent cannot do here, as texts.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class Sampler:
         self._gpu: GpuSampler | None = None
         self._procs: ProcSampler | None = None
         self.finder: Finder | None = None
-        """Finds trainings by themselves; None where nobody asked for that."""
+        """Discovers trainings; None if not requested."""
         self._disks = DiskSampler()
         self._session = SessionSampler()
         self._signs = QuietSigns()
@@ -85,7 +87,7 @@ class Sampler:
         self._failing: set[str] = set()
 
     def configure(self, config: dict[str, Any], written: list[str]) -> None:
-        """Apply mounts, pattern and trace; what did not change is kept.
+        """Apply mounts, pattern and trace; unchanged parts are kept.
 
         Args:
             config: Keys ``mounts``, ``jobs``, ``pattern``, ``find``, ``gpu_trace``.
@@ -116,7 +118,7 @@ class Sampler:
         if not wanted:
             self.finder = None
             return
-        from rgt_box.discovery.finder import Finder  # here: who names what to watch never needs it
+        from rgt_box.discovery.finder import Finder  # here: needed only for discovery
 
         if self.finder is not None:
             kept = self.finder.report()
@@ -135,12 +137,12 @@ class Sampler:
 
     @property
     def failing(self) -> set[str]:
-        """Names of the readings that fail now: what they would tell is not known."""
+        """Names of the readings that currently fail, whose values are unknown."""
         return set(self._failing)
 
     @property
     def limited(self) -> list[str]:
-        """What does not work here, in words."""
+        """What does not work here, as texts."""
         blind = [self._xid.limited] if self._xid and self._xid.limited else []
         return self._limited + (self._gpu.limited if self._gpu else []) + blind
 
@@ -148,10 +150,11 @@ class Sampler:
         """Take one sample.
 
         Args:
-            wait: Seconds to give slow samplers; 0 returns what they had last.
+            wait: Seconds to wait for slow samplers; with 0 they return their last value.
 
         Returns:
-            The sample without ``t``, ``boot`` and ``seq``; and events as ``{"kind", "text", "level"}``.
+            The sample without ``t``, ``boot`` and ``seq``; and events as ``{"kind", "text",
+            "level"}``.
         """
         at = time.time()
         events: list[dict[str, str]] = []
@@ -171,7 +174,7 @@ class Sampler:
             try:
                 fields[key] = read()
                 self._failing.discard(key)
-            except Exception as error:  # one broken reading must not cost the sample
+            except Exception as error:  # one failure must not lose the sample
                 if key not in self._failing:
                     text = f"{key}: {describe(error)}"
                     events.append({"kind": "sampler-failed", "text": text, "level": "warn"})
@@ -186,20 +189,21 @@ class Sampler:
         try:
             events += self._changes(fields)
             self._failing.discard("events")
-        except Exception as error:  # neither must what is drawn from the readings
+        except Exception as error:  # nor must an error in evaluating the readings
             if "events" not in self._failing:
                 events.append({"kind": "sampler-failed", "text": describe(error), "level": "warn"})
             self._failing.add("events")
         told = {key: value for key, value in fields.items() if value not in ([], {})}
-        return dict(
-            told, **signs
-        ), events  # no transfer is news, too: of an older agent it is not known
+        return (
+            dict(told, **signs),
+            events,
+        )  # an empty list is reported, too: without the field it is unknown, as with older agents
 
     def _look_at_ranks(self, procs: list[dict[str, Any]]) -> None:
         if procs and self._ranks is None:
             from rgt_box.sampling.rank_waits import (
                 RankWatch,
-            )  # here: where nothing trains, nobody needs it
+            )  # here: needed only if something trains
 
             self._ranks = RankWatch()
         if self._ranks is not None:
@@ -229,7 +233,7 @@ class Sampler:
             events.append({"kind": "threads-oversubscribed", "text": crowded, "level": "warn"})
         if (
             self._xid is not None and self._gpu is not None and self._gpu.has_answered
-        ):  # else it could name no card
+        ):  # before that, it could not name a card
             events += self._xid.poll(self._gpu.indexes)
             for gpu in fields.get("gpus", []):
                 if gpu.get("bus") in self._xid.last:
@@ -242,7 +246,7 @@ WAIT = 3.0
 
 
 def patience(usual: float) -> float:
-    """Return the seconds that a slow reading is given, where ``RGT_READ_SECONDS`` does not say otherwise."""
+    """Return the seconds that a slow reading gets, unless ``RGT_READ_SECONDS`` overrides it."""
     try:
         return float(os.environ.get("RGT_READ_SECONDS", ""))
     except ValueError:
@@ -261,7 +265,7 @@ Take one full sample of this box and print it as a JSON line.
 
 
 def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit status."""
+    """Run the verb; return the exit status."""
     spec = {"--mount": "list", "--pattern": "str", "--gpu-trace": "str"}
     found = options.parse_or_exit(argv, spec, HELP)
     sampler = Sampler(place.state_dir(), remember=False)
@@ -284,16 +288,16 @@ def main(argv: list[str]) -> int:
 
 
 def has_slurm() -> bool:
-    """Tell whether ``squeue`` is in PATH."""
+    """Return whether ``squeue`` is in PATH."""
     return background.which(SQUEUE) is not None
 
 
 def slurm_jobs() -> list[dict[str, Any]]:
-    """Ask ``squeue`` (takes seconds where the controller is busy: call it in a thread).
+    """Query ``squeue`` (takes seconds if the controller is busy: call it in a thread).
 
     Raises:
-        TimeoutError: when it hangs.
-        RuntimeError: when it fails, as it does where no controller answers.
+        TimeoutError: It hangs.
+        RuntimeError: It fails, for example because no controller answers.
     """
     text = background.try_program(
         [SQUEUE, "-h", "-u", str(os.getuid()), "-o", SQUEUE_FORMAT], SQUEUE_TIMEOUT
@@ -304,7 +308,7 @@ def slurm_jobs() -> list[dict[str, Any]]:
 
 
 def parse_squeue(text: str) -> list[dict[str, Any]]:
-    """Parse its rows; others are left out."""
+    """Parse its rows; invalid ones are ignored."""
     found = []
     for row in text.splitlines():
         cells = row.strip().split("|", 5)
@@ -320,7 +324,10 @@ def parse_squeue(text: str) -> list[dict[str, Any]]:
 
 
 def slurm_seconds(text: str) -> float | None:
-    """Return the seconds of ``days-hours:minutes:seconds`` or a shorter form; None for UNLIMITED and the like."""
+    """Return the seconds of ``days-hours:minutes:seconds`` or a shorter form.
+
+    None for UNLIMITED etc.
+    """
     days, _, clock = text.rpartition("-")
     parts = clock.split(":")
     if (
@@ -337,11 +344,11 @@ def slurm_seconds(text: str) -> float | None:
 
 PERIOD, TIMEOUT = 10.0, 5.0
 SLURM_PERIOD = 30.0
-"""Seconds between two looks into Slurm's queue: its administrators ask not to be polled faster."""
+"""Seconds between two queries of Slurm's queue: its administrators ask not to be polled faster."""
 
 
 class SessionSampler:
-    """Asks tmux and Slurm in threads, at most every `PERIOD` and `SLURM_PERIOD` seconds."""
+    """Queries tmux and Slurm in threads, at most every `PERIOD` and `SLURM_PERIOD` seconds."""
 
     def __init__(self) -> None:
         self._uptime = KeptFile("/proc/uptime", 128)

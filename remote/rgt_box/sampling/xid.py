@@ -1,7 +1,7 @@
-"""Xid errors: what the NVIDIA driver writes to the kernel log when a GPU fails, each reported once.
+"""Xid errors: NVIDIA driver messages in the kernel log about failing GPUs, each reported once.
 
-The log is followed at one system call per tick, by ``/dev/kmsg``, else by ``dmesg``. Form of a record: the kernel's
-``Documentation/ABI/testing/dev-kmsg``.
+The log is followed with one system call per tick through ``/dev/kmsg``, or else through ``dmesg``.
+Format of a record: the kernel's ``Documentation/ABI/testing/dev-kmsg``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Records = List[Tuple[int, str]]
 
 SOURCE = "https://docs.nvidia.com/deploy/xid-errors/"
-"""NVIDIA's "Xid Errors": where the meanings come from."""
+"""NVIDIA's "Xid Errors", the source of the meanings."""
 
 HARDWARE, SOFTWARE, NOTE = "error", "warn", "info"
 
@@ -56,7 +56,7 @@ MEANINGS: dict[int, tuple[str, str]] = {
     149: (HARDWARE, "NVLink error"),
     154: (SOFTWARE, "the driver changed what it takes to recover this GPU"),
 }
-"""Number → (level of the event, short meaning): only the ones that people meet."""
+"""Number → (level of the event, short meaning): only the ones that occur in practice."""
 
 LINE = re.compile(
     r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f]+(?::[0-9A-Fa-f.]+)+)[^)]*\): (\d+)(?:,\s*(.*))?"
@@ -67,10 +67,10 @@ class Xid:
     """One report.
 
     Attributes:
-        bus: PCI address of the GPU, as `rgt_box.procstat.normal` spells it; "" where it makes no sense.
-        number: Which error.
+        bus: PCI address of the GPU, normalised by `procstat.pci_address`; "" if invalid.
+        number: The Xid number.
         detail: The rest of the line.
-        at_us: When, in microseconds of the kernel's clock.
+        at_us: Time in microseconds of the kernel's clock.
     """
 
     __slots__ = ("at_us", "bus", "detail", "number")
@@ -80,12 +80,12 @@ class Xid:
 
     @property
     def level(self) -> str:
-        """Level of its event; an unknown number may be anything."""
+        """Level of its event; an unknown number is a warning."""
         return MEANINGS.get(self.number, (SOFTWARE, ""))[0]
 
     @property
     def meaning(self) -> str:
-        """Return it in words."""
+        """Its meaning as text."""
         known = MEANINGS.get(self.number)
         if known:
             return known[1]
@@ -93,7 +93,7 @@ class Xid:
 
 
 def parse(text: str, at_us: int = 0) -> Xid | None:
-    """Parse a message of the kernel log; None when it is something else."""
+    """Parse a message of the kernel log; None if it is not an Xid."""
     match = LINE.search(text)
     if match is None:
         return None
@@ -102,10 +102,12 @@ def parse(text: str, at_us: int = 0) -> Xid | None:
 
 
 RECORD = 1 << 14
-"""Bytes of a read: a shorter one than the record is refused by the kernel."""
+"""Size of a read in bytes: the kernel refuses one that is smaller than the record."""
 
 MOST = 20000
-"""Records read at once, so that a flood holds up no sample; more than any kernel keeps by default."""
+"""Maximum number of records read at once, so that a flood does not delay a sample; more than any
+kernel keeps by default.
+"""
 
 DMESG_EVERY, DMESG_TIMEOUT = 60.0, 5.0
 _ROW = re.compile(r"^(?:<\d+>)?\[\s*(\d+)\.(\d{6})\] (.*)$")
@@ -116,19 +118,19 @@ class Unreadable(Exception):
 
 
 def path() -> str:
-    """Return the device; ``RGT_KMSG`` names a file that plays it."""
+    """Return the device; ``RGT_KMSG`` replaces it with a file."""
     return os.environ.get("RGT_KMSG") or "/dev/kmsg"
 
 
 class Kmsg:
-    """The device: each read gives one record, and says when there is no more.
+    """The device ``/dev/kmsg``: each read returns one record, and reports when there are no more.
 
     Args:
         device: Its path.
-        word: Records without it are left out at once: a kernel's whole log in memory would be a lot for the agent.
+        word: Records without it are dropped at once: a whole kernel log would use too much memory.
 
     Raises:
-        OSError: when it cannot be opened or read.
+        OSError: It cannot be opened or read.
     """
 
     def __init__(self, device: str, word: bytes) -> None:
@@ -137,24 +139,27 @@ class Kmsg:
         self._fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._first: bytes | None = None
         try:
-            self._first = self._read()  # opening is allowed in more places than reading
+            self._first = self._read()  # opening is allowed in more environments than reading
         except OSError:
             os.close(self._fd)
             raise
 
     def _read(self) -> bytes | None:
-        """Return the next bytes, b"" at the end (of a file), None when nothing is there (of the device)."""
+        """Return the next bytes.
+
+        B"" at the end of a file, None if the device has no more records.
+        """
         try:
             return os.read(self._fd, RECORD)
         except BlockingIOError:
             return None
         except (
             BrokenPipeError
-        ):  # records were overwritten before they were read; the next read goes on after them
+        ):  # overwritten before they were read; the next read continues after them
             return self._read()
 
     def records(self) -> Records:
-        """Return the messages since the last call, as (microseconds of the kernel's clock, text)."""
+        """Return the messages since the last call as (kernel clock in microseconds, text)."""
         found: Records = []
         data, self._first = self._first, None
         for _ in range(MOST):
@@ -173,7 +178,10 @@ class Kmsg:
 
 
 def parse_record(row: bytes) -> tuple[int, str] | None:
-    """Parse ``6,339,5140900,-;message``; None for a continuation line (it begins with a blank) or nonsense."""
+    """Parse ``6,339,5140900,-;message``.
+
+    None for a continuation line (leading space) or invalid text.
+    """
     head, separator, text = row.partition(b";")
     words = head.split(b",")
     if not separator or row[:1] == b" " or len(words) < 3 or not words[2].isdigit():
@@ -182,13 +190,13 @@ def parse_record(row: bytes) -> tuple[int, str] | None:
 
 
 class Dmesg:
-    """The program, asked every minute in a thread: some containers forbid the device but not the system call.
+    """The ``dmesg`` program, run every minute: some containers forbid only the device.
 
     Args:
-        word: Records without it are left out.
+        word: Records without it are dropped.
 
     Raises:
-        OSError: when there is no such program, or it is not allowed to read either.
+        OSError: There is no such program, or it has no permission either.
     """
 
     def __init__(self, word: bytes) -> None:
@@ -220,7 +228,7 @@ class Dmesg:
 
 
 def parse_dmesg(text: str) -> Records:
-    """Parse rows like ``[   12.345678] message``; others are left out."""
+    """Parse rows like ``[   12.345678] message``; others are ignored."""
     found = []
     for row in text.splitlines():
         match = _ROW.match(row)
@@ -230,10 +238,10 @@ def parse_dmesg(text: str) -> Records:
 
 
 def open_log(word: bytes) -> Kmsg | Dmesg:
-    """Open the kernel log for the records that hold `word`.
+    """Open the kernel log for the records that contain `word`.
 
     Raises:
-        Unreadable: when neither way is open.
+        Unreadable: Neither the device nor the program works.
     """
     try:
         return Kmsg(path(), word)
@@ -246,23 +254,28 @@ def open_log(word: bytes) -> Kmsg | Dmesg:
 
 
 QUIET = 60.0
-"""Seconds in which the same Xid of the same GPU makes one event: a failing kernel writes hundreds of them."""
+"""Seconds in which the same Xid of the same GPU makes only one event: a failing GPU may log
+hundreds.
+"""
 
 OLD_S = 90.0
-"""From this age on, an event says how long ago it was: it may have happened long before anybody watched."""
+"""Age in seconds from which an event says how long ago it was: it may have happened before
+monitoring began.
+"""
 
 
 class XidWatch:
     """Follows the kernel log for Xids.
 
     Args:
-        state_dir: Where the place in the log is kept, so that the next recorder tells nothing twice.
-        remember: False for a reader that must not move that place.
+        state_dir: Where the position in the log is stored, so that the next recorder reports
+            nothing twice.
+        remember: False for a reader that must not move that position.
 
     Attributes:
         last: PCI address → number of the last Xid of that GPU in the log.
-        broken: The same, of the Xids that tell of broken hardware alone.
-        limited: Why the log cannot be read; None = it can.
+        broken: The same, limited to Xids of broken hardware.
+        limited: Why the log cannot be read; None if it can.
     """
 
     def __init__(self, state_dir: str, remember: bool = True) -> None:
@@ -331,7 +344,7 @@ class XidWatch:
         try:
             files.write_json(self._file, state)
         except OSError:
-            pass  # told twice is better than not told
+            pass  # a duplicate report is better than none
 
 
 def words(reports: list[Xid], index: int | None) -> str:
@@ -348,7 +361,7 @@ def words(reports: list[Xid], index: int | None) -> str:
 
 
 def age_s(at_us: int) -> float | None:
-    """Return how long ago a time of the kernel's clock was; None where /proc/uptime cannot be read."""
+    """Return how many seconds ago a kernel time was; None if /proc/uptime cannot be read."""
     up = (procstat.read_bytes("/proc/uptime", 128) or b"").split()
     if up:
         return max(0.0, float(up[0]) - at_us / 1e6)
