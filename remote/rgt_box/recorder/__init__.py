@@ -1,7 +1,8 @@
-"""History that outlives the client: a ring on disk, the recorder that fills it, the readers that resume.
+"""History that outlives the client: a ring on disk, the recorder that fills it, and its readers.
 
-control starts, finds and stops the recorder from other processes, daemon is what runs in it; ring_history writes and
-reads, ring is the form on the disk, state_files the small files beside it, the list of launched jobs among them.
+control starts, finds and stops the recorder from other processes, daemon is its process.
+ring_history writes and reads the history, ring is the format on disk, state_files the small files
+next to it, including the list of launched jobs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Starts, finds, replaces and stops the recorder from another process, and passes on what watchers want."""
+"""Start, find, replace, stop and configure the recorder from another process."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ if TYPE_CHECKING:
     from typing import Any
 
 READY_WITHIN = 10.0
-"""A loaded box takes seconds to start a process; one that cannot record says so at once."""
+"""A loaded box takes seconds to start a process; a recorder that cannot write reports it at once.
+"""
 STOPPED_WITHIN = 5.0
 TRIES = 3
-"""An older client may be quicker to start its recorder where a newer one has just stopped one."""
+"""An older client may start its recorder first after a newer one has stopped one."""
 
 
 def detach(words: list[str], log: str | None = None) -> None:
-    """Start a process on its own: own session, no terminal, no inherited descriptor, never awaited.
+    """Start a detached process: own session, no terminal, no inherited descriptors, never awaited.
 
     Args:
         words: The command line.
         log: File to append its output to; discarded by default.
     """
-    # Python 3.12 warns of forks beside threads; this child does nothing but exec.
+    # Python 3.12 warns about forks in threaded processes; this child only execs.
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
     child = os.fork()
     if child:
@@ -52,7 +53,7 @@ def detach(words: list[str], log: str | None = None) -> None:
 
 
 def status(folder: str) -> dict[str, Any] | None:
-    """Return the status of the live recorder; None when there is none or it is not ready yet."""
+    """Return the status of the live recorder; None if there is none or it is not ready yet."""
     found = state_files.read_status(folder, state_files.STATUS)
     if found is None or found.get("error"):
         return None
@@ -60,7 +61,7 @@ def status(folder: str) -> dict[str, Any] | None:
 
 
 def failure(folder: str) -> str | None:
-    """Return why the last recorder could not write, if that is what ended it."""
+    """Return the write error that ended the last recorder; None if there was none."""
     error = state_files.read_json(folder, state_files.STATUS).get("error")
     if error:
         return str(error)
@@ -68,7 +69,7 @@ def failure(folder: str) -> str | None:
 
 
 def is_running(folder: str) -> bool:
-    """Tell whether a recorder holds the lock."""
+    """Return whether a recorder holds the lock."""
     return any(
         files.is_locked(os.path.join(where, state_files.LOCK))
         for where in state_files.places(folder)
@@ -76,7 +77,7 @@ def is_running(folder: str) -> bool:
 
 
 def elsewhere(folder: str) -> str | None:
-    """Return whose recorder holds the lock, if it is another host's or container's."""
+    """Return a message if the lock belongs to another host's or container's recorder."""
     owner = files.read_json(os.path.join(folder, place.OWNER), 4096)
     if owner is None or owner == place.identity() or not is_running(folder):
         return None
@@ -86,7 +87,7 @@ def elsewhere(folder: str) -> str | None:
 
 
 def signal_recorder(folder: str, number: int) -> bool:
-    """Send a signal to the recorder, whose pid is only trusted together with its start time."""
+    """Send a signal to the recorder; its pid is trusted only together with its start time."""
     for where in state_files.places(folder):
         found = files.lock_holder(os.path.join(where, state_files.LOCK))
         pid = int(found.get("pid") or 0)
@@ -100,29 +101,29 @@ def signal_recorder(folder: str, number: int) -> bool:
 
 
 def stop(folder: str, within: float = STOPPED_WITHIN) -> bool:
-    """Ask the recorder to stop and wait for it; one that takes over meanwhile is asked as well.
+    """Ask the recorder to stop and wait for it; one that replaces it meanwhile is stopped as well.
 
     Returns:
-        True when none is running any more.
+        True if none is running any more.
     """
     deadline = time.monotonic() + within
     while is_running(folder):
         if time.monotonic() > deadline:
             return False
-        signal_recorder(folder, signal.SIGTERM)  # one that was asked already takes no notice
+        signal_recorder(folder, signal.SIGTERM)  # a repeated signal is ignored
         time.sleep(0.01)
     return True
 
 
 def ensure(folder: str, idle_hours: float | None = None) -> dict[str, Any] | None:
-    """Make sure that a recorder runs that is no older than this code.
+    """Make sure that a recorder is running that is not older than this code.
 
     Args:
         folder: The state directory.
-        idle_hours: Handed to a recorder that has to be started.
+        idle_hours: Passed to a recorder that has to be started.
 
     Returns:
-        Its status; None when it cannot run here (`failure` may say why).
+        Its status; None if it cannot run here (`failure` may say why).
     """
     found: dict[str, Any] | None = None
     for _ in range(TRIES):
@@ -133,7 +134,7 @@ def ensure(folder: str, idle_hours: float | None = None) -> dict[str, Any] | Non
             if found is not None and not state_files.is_older(found):
                 return found
             if found is not None and not stop(folder):
-                return found  # an old recorder that does not go is better than none
+                return found  # an old recorder that does not stop is better than none
         found = _start(folder, idle_hours)
         if found is None or not state_files.is_older(found):
             return found
@@ -141,20 +142,24 @@ def ensure(folder: str, idle_hours: float | None = None) -> dict[str, Any] | Non
 
 
 def _start(folder: str, idle_hours: float | None) -> dict[str, Any] | None:
-    """Start a recorder; returns the status of the one that runs then, which may be another client's."""
+    """Start a recorder.
+
+    Return the status of the one that then runs, which may be another client's.
+    """
     if unwritable(folder) and state_files.ram(folder, make=True) is None:
         return None
     words = place.command("record", "--foreground")
     if idle_hours is not None:
         words += ["--idle-hours", f"{idle_hours:g}"]
-    # It stays where it is: by now it may be of a recorder that somebody else has started, who writes it once.
+    # Not removed: by now it may belong to a recorder that another process started, which writes it
+    # only once.
     before = state_files.read_json(folder, state_files.STATUS)
     detach(words)
     return _await_status(folder, before)
 
 
 def unwritable(folder: str) -> str | None:
-    """Return why nothing can be written into the state directory, if so."""
+    """Return why nothing can be written to the state directory; None if it can."""
     try:
         ownership.take(folder)
         files.replace(os.path.join(folder, "probe"), b"probe\n")
@@ -165,7 +170,7 @@ def unwritable(folder: str) -> str | None:
 
 
 def _await_status(folder: str, before: dict[str, Any]) -> dict[str, Any] | None:
-    """Wait for the status of a live recorder, or for a failure that is another one than what stood there `before`."""
+    """Wait for the status of a live recorder; None on a failure that differs from `before`."""
     deadline = time.monotonic() + READY_WITHIN
     while time.monotonic() < deadline:
         found = status(folder)
@@ -185,7 +190,7 @@ MIN_INTERVAL, MAX_INTERVAL = 0.05, 3600.0
 
 
 class Watchers:
-    """The live watchers of a state directory, re-read when the directory changed."""
+    """The live watchers of a state directory, reread when the directory changes."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -193,7 +198,7 @@ class Watchers:
         self._entries: list[dict[str, Any]] = []
 
     def live(self) -> list[dict[str, Any]]:
-        """Return the entries of live watchers, the one that started last at the end."""
+        """Return the entries of live watchers, the most recently started one last."""
         places = state_files.places(self._folder)
         signature = [files.signature(where) for where in places]
         if signature != self._signature or None in signature:
@@ -237,7 +242,7 @@ class Watchers:
 
 
 def has_live_watcher(folder: str) -> bool:
-    """Tell whether a client watches through this state directory. Only reads."""
+    """Return whether a client watches through this state directory; read-only."""
     entries = map(Watchers._load, Watchers._paths(state_files.places(folder)))
     return any(
         entry is not None and procstat.is_alive(entry["pid"], entry["ticks"]) for entry in entries
@@ -250,11 +255,12 @@ def entry_name(pid: int) -> str:
 
 
 def register(folder: str, config: dict[str, Any], after: dict[str, Any] | None) -> None:
-    """Write this process's file.
+    """Write this process's watcher file.
 
     Args:
         folder: The state directory.
-        config: ``interval``, ``mounts``, ``jobs``, ``pattern``, ``find``, ``gpu_trace`` as this watcher asks for.
+        config: This watcher's ``interval``, ``mounts``, ``jobs``, ``pattern``, ``find``,
+            ``gpu_trace``.
         after: The client's last ``{"boot", "seq"}``: numbers up to it must not be used again.
     """
     pid = os.getpid()
@@ -265,16 +271,16 @@ def register(folder: str, config: dict[str, Any], after: dict[str, Any] | None) 
 
 
 def unregister(folder: str) -> None:
-    """Remove this process's file."""
+    """Remove this process's watcher file."""
     state_files.unlink(folder, entry_name(os.getpid()))
 
 
 def merge_configs(entries: list[dict[str, Any]], last: dict[str, Any]) -> dict[str, Any]:
-    """Return the recorder's configuration: the fastest interval, all mounts and jobs, the newest pattern and trace.
+    """Return the recorder's configuration: fastest interval, all mounts and jobs, newest pattern.
 
     Args:
         entries: Live watchers.
-        last: The configuration before; it stays in force while nobody watches.
+        last: The previous configuration, which stays valid without watchers.
     """
     configs = [entry["config"] for entry in entries if isinstance(entry.get("config"), dict)]
     if not configs:
@@ -293,5 +299,5 @@ def merge_configs(entries: list[dict[str, Any]], last: dict[str, Any]) -> dict[s
 
 
 def clamp_interval(interval: float) -> float:
-    """Return an interval within what the agent can do."""
+    """Return an interval limited to what the agent supports."""
     return min(MAX_INTERVAL, max(MIN_INTERVAL, interval))

@@ -1,4 +1,7 @@
-"""The recorder: a detached process that samples into the ring while nobody watches, one per state directory."""
+"""The recorder: a detached process, one per state directory, that samples into the ring.
+
+It continues without a client.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ LEVELS = {"failed": "error", "interrupted": "warn"}
 
 
 class QueueLog:
-    """Compares the queues with what was known of them, also across recorders.
+    """Compares the queues with their last known state, also across recorders.
 
     Args:
         folder: The state directory.
@@ -57,8 +60,8 @@ class QueueLog:
 
         Args:
             frames: The last ``queue`` frame of each job.
-            launched_at: Returns when a job was launched last on this box. What its cells did since then is news, even
-                where the queue is seen for the first time.
+            launched_at: Returns when a job was last launched on this box. Changes of its cells
+                since then are reported even if the queue is seen for the first time.
         """
         events = []
         changed = False
@@ -83,7 +86,7 @@ class QueueLog:
 
 
 def standing(frame: dict[str, Any]) -> dict[str, Any]:
-    """Return what of a queue is compared: per cell its state and how often it ran, and whether all is done."""
+    """Return the compared part of a queue: cells' states and attempts, and whether it is done."""
     cells = {
         cell["name"]: [cell.get("state"), cell.get("attempts") or 0]
         for cell in frame.get("cells", [])
@@ -94,7 +97,7 @@ def standing(frame: dict[str, Any]) -> dict[str, Any]:
 def transitions(
     old: dict[str, Any], new: dict[str, Any], cells: list[dict[str, Any]]
 ) -> list[tuple[str, str, str]]:
-    """Return the events that lead from one standing to the next, by the times that the runner wrote down."""
+    """Return the events between two queue states, ordered by the runner's recorded times."""
     found: list[tuple[float, tuple[str, str, str]]] = []
     before = old.get("cells") or {}
     for cell in cells:
@@ -113,7 +116,7 @@ def transitions(
                 why.append("exit %d" % cell["exit_code"])
             text = f"{name}: {', '.join([state] + why)}"
             found.append((max(started, ended), ("cell-" + state, text, LEVELS.get(state, "info"))))
-    found.sort(key=lambda item: item[0])  # stable: a start stays before the end of the same second
+    found.sort(key=lambda item: item[0])  # stable: a start stays before an end in the same second
     events = [event for _, event in found]
     if new["done"] and not old.get("done"):
         events.append(("queue-done", "every cell of the queue has run", "info"))
@@ -123,9 +126,10 @@ def transitions(
 DEFAULT_CONFIG = {"interval": 1.0, "mounts": [], "jobs": [], "pattern": None, "gpu_trace": None}
 IDLE_HOURS = 72.0
 GIVE_BACK_FIRST, GIVE_BACK_MOST = 10.0, 600.0
-"""Seconds until free memory is given back to the system, which is most after the start, and between two times at most.
+"""Seconds until free memory is first returned to the system, when there is most to return, and
+maximum between two times.
 
-It takes less than a millisecond; each time is twice as far from the one before.
+It takes less than a millisecond; the interval doubles each time.
 """
 
 STOP, WAKE = (signal.SIGTERM, signal.SIGINT), signal.SIGHUP
@@ -135,12 +139,12 @@ OK, ALREADY, UNUSABLE = 0, 3, 4
 
 
 class Recorder:
-    """The loop and what it keeps.
+    """The recorder's main loop and its state.
 
     Args:
         folder: The state directory.
         store: Where to write.
-        idle_hours: Hours without a watcher after which the recorder ends by itself.
+        idle_hours: Hours without a watcher after which the recorder stops.
         held: Its lock.
     """
 
@@ -164,17 +168,17 @@ class Recorder:
         self._watch_over()
 
     def run(self) -> None:
-        """Sample until told to stop, or until nobody has watched for too long."""
+        """Sample until asked to stop, or until there was no watcher for too long."""
         self._adopt(first=True)
         if self._store.last_boot not in (None, self._boot):
             self.event("rebooted", "the box was rebooted (or its container was restarted)", "warn")
         self.event("agent-started", "recorder %s, pid %d" % (place.digest(), os.getpid()))
-        wait = 0.2  # the first sample may take its time
+        wait = 0.2  # the first sample may take longer
         due = time.monotonic()
         give_back, pause = due + GIVE_BACK_FIRST, GIVE_BACK_FIRST
         while True:
             if not self._held.is_in_place():
-                return  # its directory was removed: to write there would make it again, and it would run for days
+                return  # its directory was removed; writing would create it again
             self._changes()
             self._sample(wait)
             wait = 0.0
@@ -197,7 +201,7 @@ class Recorder:
                 return
 
     def _watch_over(self) -> None:
-        """Have what is armed watched over, and a sink told, from when there is one of them on."""
+        """Start the watchman once something is armed or a sink is configured."""
         if self._watchman is None and state_files.is_there(self._folder, (ARMED, STOP_STATE, SINK)):
             from rgt_box.autostop.watchman import Watchman  # here: most boxes have neither
 
@@ -208,7 +212,7 @@ class Recorder:
         return self._watchman is not None and self._watchman.armed
 
     def _changes(self) -> None:
-        """Record what is no reading: a clock that was set, cells that began or ended, where history is kept."""
+        """Record changes besides samples: clock jumps, cells' states, the ring's location."""
         jump = self._clock.look()
         if jump:
             self.event("clock-jumped", f"the box's clock was changed by {jump:+.0f} s", "warn")
@@ -218,9 +222,9 @@ class Recorder:
             for kind, text, level in self._queues.take(self._jobs.frames(), self._jobs.launched_at):
                 self.event(kind, text, level)
         except (OSError, ValueError, TypeError, KeyError):
-            pass  # a queue file that makes no sense is shown by `watch`, with its words
+            pass  # `watch` reports an invalid queue file with its own message
         written = self._jobs.written()
-        if written != self._written:  # a job may be made after its watcher has asked for it
+        if written != self._written:  # a job may be created after its watcher requested it
             self._written = written
             self._sampler.configure(self._config, written)
         news, self._store.news = self._store.news, []
@@ -230,7 +234,7 @@ class Recorder:
             write_status(self._folder, self._status())
 
     def _sleep_until(self, due: float) -> bool:
-        """Wait for the next tick, or until the watchers want something else; True when told to stop."""
+        """Wait for the next tick or a change of the watchers; return True if asked to stop."""
         while True:
             got = signal.sigtimedwait(set(STOP) | {WAKE}, max(0.0, due - time.monotonic()))
             if got is not None and got.si_signo in STOP:
@@ -239,7 +243,7 @@ class Recorder:
                 return False
 
     def _adopt(self, first: bool = False) -> bool:
-        """Take over what the live watchers ask for; True when it changed."""
+        """Apply the live watchers' settings; return True if the configuration changed."""
         self._live = self._watchers.live()
         if self._live:
             self._watched = time.monotonic()
@@ -259,7 +263,7 @@ class Recorder:
             self._config = merged
             self._sampler.configure(merged, self._written)
             state_files.write_json(self._folder, CONFIG, merged)
-        # Only now: before its first configuration the sampler knows of no GPU.
+        # Only now: before its first configuration the sampler knows no GPU.
         if changed or came_or_left:
             write_status(self._folder, self._status())
         return changed
@@ -289,7 +293,7 @@ class Recorder:
         frame["agent_rss"] = sum(map(procstat.resident, pids))
         try:
             self._store.append(ring.SAMPLE, frame)
-        except ValueError:  # larger than the ring takes: better without the lists than no sample
+        except ValueError:  # too large for the ring: leave out the lists
             self._store.append(ring.SAMPLE, dict(frame, procs=[], disks=frame["disks"][:8]))
 
     def event(self, kind: str, text: str, level: str = "info") -> None:
@@ -308,7 +312,7 @@ def write_status(folder: str, status: dict[str, Any]) -> None:
 
 
 def claim(held: files.Lock) -> None:
-    """Write whose the state directory is, where that can be written: what is in memory is this box's anyway."""
+    """Write the owner of the state directory, if it is writable; memory is this box's anyway."""
     folder = os.path.dirname(held.path)
     try:
         place.claim(folder)
@@ -318,10 +322,12 @@ def claim(held: files.Lock) -> None:
 
 
 def hold(folder: str) -> files.Lock | None:
-    """Take the recorder's lock, in memory where the state directory cannot be written; None when it is taken.
+    """Acquire the recorder's lock, in memory if the state directory is not writable.
+
+    None if it is taken.
 
     Raises:
-        OSError: when there is no place for a lock.
+        OSError: There is no place for a lock.
     """
     try:
         ownership.take(folder)
@@ -345,10 +351,10 @@ def hold(folder: str) -> files.Lock | None:
 
 
 def serve(folder: str, idle_hours: float = IDLE_HOURS) -> int:
-    """Be the recorder, in this process, until told to stop.
+    """Run the recorder in this process until asked to stop.
 
     Returns:
-        `OK`, `ALREADY` when another recorder holds the lock, `UNUSABLE` when nothing can be written.
+        `OK`, `ALREADY` if another recorder holds the lock, `UNUSABLE` if nothing can be written.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, set(STOP) | {WAKE})
     try:
@@ -364,7 +370,7 @@ def serve(folder: str, idle_hours: float = IDLE_HOURS) -> int:
         write_status(folder, dict(describe_self(), error=text))
         print(text, file=sys.stderr)
         return UNUSABLE
-    if held.is_in_place():  # else it may be that of the next recorder
+    if held.is_in_place():  # otherwise it may be that of the next recorder
         state_files.unlink(folder, STATUS)
     memory = state_files.ram(folder)
     if memory is not None and os.listdir(memory) in ([], [LOCK]):

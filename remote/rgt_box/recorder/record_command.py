@@ -28,7 +28,7 @@ print its status as a JSON line. There is never more than one. The ring's size i
 
 
 def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit status."""
+    """Run the verb; return the exit status."""
     spec = dict.fromkeys(("--stop", "--status", "--list", "--foreground"), "flag")
     spec["--idle-hours"] = "float"
     found = options.parse_or_exit(argv, spec, HELP)
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     if found["foreground"]:
         from rgt_box.recorder import (
             daemon,
-        )  # here: who only starts it does without all the samplers
+        )  # here: starting it does not need the samplers
 
         bytecode.begin_anew("record", *argv)
         return daemon.serve(folder, found["idle-hours"] or daemon.IDLE_HOURS)
@@ -62,13 +62,15 @@ def main(argv: list[str]) -> int:
 def list_recorders() -> list[dict[str, Any]]:
     """Return each live recorder of this user as a dict, sorted by state directory.
 
-    A process counts only if its open lock file names its own pid and start time. Nothing is guessed from a pid or
-    from an environment variable, and a recorder whose directory was removed is left out, as it ends by itself.
+    A process counts only if its open lock file contains its own pid and start time. Nothing is
+    inferred from a pid or an environment variable. A recorder whose directory was removed is left
+    out, as it will exit.
 
     Returns:
-        ``pid``, ``folder`` (the state directory), ``own`` (it is the caller's), ``watched`` (a client is connected),
-        ``armed`` (an autostop, a lease or a sink), ``jobs`` (queues it records that are not done), and
-        ``unwatched_s`` (seconds since the last client left; None while one is connected or when it is unknown).
+        ``pid``, ``folder`` (the state directory), ``own`` (it is the caller's), ``watched`` (a
+        client is connected), ``armed`` (an autostop, a lease or a sink), ``jobs`` (queues it
+        records that are not done), and ``unwatched_s`` (seconds since the last client left; None
+        while one is connected or when it is unknown).
     """
     own = {os.path.realpath(where) for where in state_files.places(place.state_dir())}
     found = []
@@ -80,7 +82,7 @@ def list_recorders() -> list[dict[str, Any]]:
 
 
 def _state_directory(pid: int) -> str | None:
-    """Return the directory whose recorder lock this process holds; None when it is no recorder of this user."""
+    """Return the directory whose recorder lock this process holds; None if it is not a recorder."""
     try:
         if os.stat(
             "/proc/%d" % pid

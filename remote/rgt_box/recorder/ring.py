@@ -18,7 +18,9 @@ HEADER, SAMPLE, EVENT = b"H", b"S", b"E"
 _NAME = re.compile(r"(\d{12})\.seg$")
 CHUNK = 65536
 FEW = 8192
-"""Bytes that hold a sample of most boxes, with the zero byte behind it: whoever follows the ring reads no more."""
+"""Bytes that fit a sample of most boxes and the zero byte after it, so that a reader at the end of
+the ring reads no more.
+"""
 
 
 def encode_record(number: int, kind: bytes, seq: int, payload: bytes) -> bytes:
@@ -28,7 +30,10 @@ def encode_record(number: int, kind: bytes, seq: int, payload: bytes) -> bytes:
 
 
 def decode(number: int, line: bytes) -> tuple[bytes, int, bytes] | None:
-    """Return (kind, seq, payload) of a record without its newline; None when it is torn, stale or foreign."""
+    """Return (kind, seq, payload) of a record without its newline.
+
+    None if it is torn, stale or foreign.
+    """
     try:
         if int(line[:8], 16) != zlib.crc32(line[9:], number):
             return None
@@ -55,13 +60,13 @@ def segment_numbers(folder: str) -> list[int]:
 def read_records(
     fd: int, number: int, position: int, limit: int
 ) -> tuple[list[tuple[bytes, int, bytes]], int]:
-    """Read whole, valid records from `position` on.
+    """Read complete, valid records from `position` on.
 
     Args:
         fd: The segment file.
         number: Its number.
         position: Where a record starts.
-        limit: About how many bytes to read at most; one record is always read whole.
+        limit: Approximate maximum of bytes to read; one record is always read completely.
 
     Returns:
         The records, and the position after the last of them.
@@ -87,7 +92,7 @@ def read_records(
 
 
 def last_record(fd: int, number: int) -> tuple[int, int, bytes | None]:
-    """Return (position after the last valid record, its seq, the last sample's payload) of a segment."""
+    """Return (position after the last valid record, its seq, the last sample) of a segment."""
     position, seq, sample = 0, 0, None
     while True:
         found, after = read_records(fd, number, position, 16 * CHUNK)
@@ -103,7 +108,7 @@ SEGMENTS = 16
 
 
 def ring_bytes() -> int:
-    """Return the size of the ring: ``RGT_RING_BYTES``, else 64 MiB."""
+    """Return the size of the ring in bytes: ``RGT_RING_BYTES``, else 64 MiB."""
     try:
         return max(2 * MIN_SEGMENT, int(os.environ.get("RGT_RING_BYTES", "")))
     except ValueError:
@@ -111,15 +116,15 @@ def ring_bytes() -> int:
 
 
 class Ring:
-    """The ring of one recorder. There is never more than one writer (the recorder's lock sees to it).
+    """The ring of one recorder; the recorder's lock ensures that there is only one writer.
 
     Args:
-        folder: Its directory, made when missing.
-        boot: This boot. The sequence goes on where an earlier recorder of the same boot stopped.
+        folder: Its directory, created if missing.
+        boot: This boot. The sequence continues where an earlier recorder of the same boot stopped.
         size: Total bytes on disk.
 
     Raises:
-        OSError: when not even two segments can be allocated.
+        OSError: Not even two segments can be allocated.
     """
 
     def __init__(self, folder: str, boot: str, size: int) -> None:
@@ -139,7 +144,7 @@ class Ring:
         return [os.path.join(self._folder, name) for name in names]
 
     def _recover(self) -> None:
-        """Continue the newest segment behind its last whole record, or begin a new one."""
+        """Continue the newest segment after its last complete record, or begin a new one."""
         for number in reversed(segment_numbers(self._folder)):
             self._number = max(self._number, number)
             path = path_of(self._folder, number)
@@ -165,10 +170,10 @@ class Ring:
         self._roll()
 
     def grow(self, count: int | None = None) -> bool:
-        """Allocate one more segment; False when there are enough or the disk is full.
+        """Allocate one more segment; return False if there are enough or the disk is full.
 
         Args:
-            count: How many segments suffice; the whole ring by default.
+            count: Number of segments that is enough; by default the whole ring.
         """
         have = len(segment_numbers(self._folder)) + len(self._spares)
         if have >= (self._count if count is None else count):
@@ -178,7 +183,7 @@ class Ring:
             allocate(path, self._segment)
         except OSError:
             files.unlink(path)
-            self._count = max(2, have)  # make do with what there is
+            self._count = max(2, have)  # continue with the existing segments
             return False
         self._spares.append(path)
         return True
@@ -187,11 +192,11 @@ class Ring:
         """Append a frame and return its sequence number.
 
         Args:
-            kind: `segment.SAMPLE` or `segment.EVENT`.
-            frame: The frame; ``boot`` and ``seq`` are put in here.
+            kind: `SAMPLE` or `EVENT`.
+            frame: The frame; ``boot`` and ``seq`` are set here.
 
         Raises:
-            OSError: when the disk refuses even an overwrite.
+            OSError: The disk refuses even an overwrite.
         """
         seq = self.last_seq + 1
         frame["boot"], frame["seq"] = self._boot, seq
@@ -199,11 +204,11 @@ class Ring:
         return seq
 
     def put(self, kind: bytes, seq: int, payload: bytes) -> None:
-        """Append a record that has its number already.
+        """Append a record that already has its number.
 
         Raises:
-            OSError: when the disk refuses even an overwrite.
-            ValueError: when it is too large.
+            OSError: The disk refuses even an overwrite.
+            ValueError: It is too large.
         """
         record = encode_record(self._number, kind, seq, payload)
         if self._position + len(record) + 1 > os.fstat(self._fd).st_size:
@@ -215,11 +220,11 @@ class Ring:
         self.last_seq = seq
 
     def skip_to(self, seq: int) -> None:
-        """Never use numbers up to `seq`: a client has seen them (the ring was lost in between)."""
+        """Never use numbers up to `seq`: a client has seen them before the ring was lost."""
         self.last_seq = max(self.last_seq, seq)
 
     def _write(self, record: bytes) -> None:
-        # The zero byte behind the record tells the reader cheaply that nothing newer is there.
+        # The zero byte after the record tells readers cheaply that there is nothing newer.
         data = record + b"\0"
         done = 0
         while done < len(data):
@@ -227,7 +232,7 @@ class Ring:
         self._position += len(record)
 
     def _roll(self) -> None:
-        """Begin the next segment: a new file, else a spare one, else the oldest, by renaming it."""
+        """Begin the next segment: a new file, else a spare one, else the oldest one, renamed."""
         old = segment_numbers(self._folder)
         if not self._spares and len(old) < self._count:
             self.grow()
@@ -258,10 +263,10 @@ class Ring:
 
 
 def allocate(path: str, size: int) -> None:
-    """Make a file whose every block is already there.
+    """Create a file with all its blocks allocated.
 
     Raises:
-        OSError: ENOSPC among others; the caller removes what is left.
+        OSError: ENOSPC among others; the caller removes the partial file.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
@@ -274,7 +279,7 @@ def allocate(path: str, size: int) -> None:
 
 
 def read_header(fd: int, number: int) -> dict[str, Any] | None:
-    """Return the header of a segment; None when it has none yet."""
+    """Return the header of a segment; None if it has none yet."""
     found, _ = read_records(fd, number, 0, 4096)
     if not found or found[0][0] != HEADER:
         return None
@@ -283,15 +288,15 @@ def read_header(fd: int, number: int) -> dict[str, Any] | None:
 
 
 HISTORY = 120
-"""Records that a client without a cursor gets of what was before."""
+"""Number of earlier records that a client without a cursor gets."""
 
 
 class Record:
-    """One record as it goes out.
+    """One record as sent to clients.
 
     Attributes:
         is_sample: False for an event.
-        skipped: Sequence numbers that the ring no longer held right before this one.
+        skipped: Sequence numbers right before this one that the ring no longer contained.
     """
 
     __slots__ = ("boot", "is_sample", "payload", "seq", "skipped")
@@ -302,7 +307,7 @@ class Record:
 
 
 class RingReader:
-    """A position in the ring. Several readers may read one ring.
+    """A read position in a ring; several readers may read the same ring.
 
     Args:
         folder: The ring's directory.
@@ -313,10 +318,10 @@ class RingReader:
         self._fd, self._number, self._position = -1, -1, 0
         self._boot = ""
         self._next: tuple[str, int] | None = None
-        """(boot, seq) that is expected; what comes before it was received already."""
+        """Expected (boot, seq); earlier records were already received."""
 
     def seek(self, boot: str | None, seq: int) -> None:
-        """Go behind the record ``(boot, seq)``, or, without a boot, to the last `HISTORY` records."""
+        """Move to after ``(boot, seq)`` or, without a boot, to the last `HISTORY` records."""
         headers = headers_of(self._folder)
         self._close()
         if not headers:
@@ -343,11 +348,11 @@ class RingReader:
         self._open(start)
 
     def advance(self, boot: str, seq: int) -> None:
-        """Take everything up to ``(boot, seq)`` for received: it came from elsewhere."""
+        """Treat everything up to ``(boot, seq)`` as received, because it was read elsewhere."""
         self._next = (boot, seq + 1)
 
     def read(self, limit: int = 262144) -> list[Record]:
-        """Return the next records, about `limit` bytes of them; [] when there is nothing newer."""
+        """Return the next records, about `limit` bytes of them; [] if there is nothing newer."""
         if self._fd < 0 and not self._open_next(self._number):
             return []
         while True:
@@ -357,7 +362,7 @@ class RingReader:
                 if not self._open_next(self._number):
                     if not segment_numbers(
                         self._folder
-                    ):  # taken away; a new ring would count from 1
+                    ):  # the ring was removed; a new one would count from 1
                         self._close()
                         self._number = -1
                     return []
@@ -402,7 +407,7 @@ class RingReader:
         return any(self._open(number) for number in segment_numbers(self._folder) if number > after)
 
     def _is_current(self) -> bool:
-        """Tell whether the open file still carries its number: it is renamed *before* it is overwritten."""
+        """Return whether the open file still has its number; it is renamed before being reused."""
         try:
             named = os.stat(path_of(self._folder, self._number))
         except OSError:
@@ -421,7 +426,7 @@ class RingReader:
 
 
 def headers_of(folder: str) -> list[tuple[int, str, int]]:
-    """Return (number, boot, first seq) of every segment of a ring that has begun, oldest first."""
+    """Return (number, boot, first seq) of every segment of a ring with a header, oldest first."""
     found = []
     for number in segment_numbers(folder):
         try:
@@ -436,7 +441,7 @@ def headers_of(folder: str) -> list[tuple[int, str, int]]:
 
 
 def newest(folder: str) -> tuple[str, int] | None:
-    """Return (boot, seq) of the newest record of a ring; None when it has none."""
+    """Return (boot, seq) of the newest record of a ring; None if it has none."""
     headers = headers_of(folder)
     if not headers:
         return None
@@ -451,5 +456,5 @@ def newest(folder: str) -> tuple[str, int] | None:
 
 
 def oldest(folder: str, boot: str) -> int | None:
-    """Return the first number of a boot that a ring still holds; None when it holds none."""
+    """Return the first number of a boot that a ring still contains; None if there is none."""
     return min((first for _, name, first in headers_of(folder) if name == boot), default=None)

@@ -1,4 +1,4 @@
-"""The history: written to the ring on disk or in memory, read back across both, and summarised."""
+"""The history: written to the ring on disk or in memory, read across both, and summarised."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from typing import Any
 
 RETRY = 5.0
-"""Seconds between two tries to go back to the disk."""
+"""Seconds between two attempts to return to the disk."""
 
 
 class Store:
-    """The writing end of the history. Numbering continues whatever happens to the disk.
+    """The writing end of the history; numbering continues through disk failures.
 
     Args:
         folder: The state directory.
         boot: This boot.
 
     Attributes:
-        trouble: Why the disk is not written to; None while it is.
+        trouble: Why the disk is not written to; None if it is.
         news: Events to record: ``(kind, text, level)``.
 
     Raises:
-        OSError: when not even memory can be written.
+        OSError: Not even memory can be written.
     """
 
     def __init__(self, folder: str, boot: str) -> None:
@@ -65,7 +65,7 @@ class Store:
         """Append a frame and return its number; see `Ring.append`.
 
         Raises:
-            OSError: when not even memory takes it.
+            OSError: Not even memory accepts it.
         """
         if self.trouble is not None:
             self._go_back()
@@ -121,17 +121,17 @@ class Store:
         )
 
     def _take_over(self) -> Ring | None:
-        """Append what memory holds to the ring on disk and empty it; None when memory holds nothing.
+        """Move the records in memory to the ring on disk; None if there are none.
 
         Raises:
-            OSError: when the disk does not take all of it. What it took is not copied again.
+            OSError: The disk does not accept all of them. Those it accepted are not copied again.
         """
         ownership.take(self._folder)
         memory = state_files.ram(self._folder)
         if memory is None or not segment_numbers(os.path.join(memory, RING)):
             return None
         reader = RingReader(os.path.join(memory, RING))
-        reader.seek("?", 0)  # an unknown boot: from the oldest record on
+        reader.seek("?", 0)  # an unknown boot: start at the oldest record
         ring: Ring | None = None
         boot = ""
         while True:
@@ -154,7 +154,7 @@ class Store:
 
 
 class ChainReader:
-    """A position in the history, wherever its records are. No record comes twice when they move.
+    """A read position in the history on disk and in memory; moved records are not returned twice.
 
     Args:
         folder: The state directory.
@@ -167,7 +167,7 @@ class ChainReader:
         self._at: tuple[str | None, int] = (None, 0)
 
     def newest(self) -> tuple[str, int] | None:
-        """Return (boot, seq) of the newest record; None when there is none."""
+        """Return (boot, seq) of the newest record; None if there is none."""
         for place in reversed(state_files.places(self._folder)):
             found = newest(os.path.join(place, RING))
             if found is not None:
@@ -175,7 +175,7 @@ class ChainReader:
         return None
 
     def seek(self, boot: str | None, seq: int) -> None:
-        """Go behind the record ``(boot, seq)``, or, without a boot, to the last `HISTORY` records."""
+        """Move to after ``(boot, seq)`` or, without a boot, to the last `HISTORY` records."""
         memory = state_files.ram(self._folder)
         if boot is None and memory is not None:
             found = newest(os.path.join(memory, RING))
@@ -190,7 +190,7 @@ class ChainReader:
         self._look_into_memory()
 
     def read(self, limit: int = 262144) -> list[Record]:
-        """Return the next records, about `limit` bytes of them; [] when there is nothing newer."""
+        """Return the next records, about `limit` bytes of them; [] if there is nothing newer."""
         found = self._disk.read(limit)
         other = self._memory
         if not found and self._look_into_memory() and self._memory is not None:
@@ -219,11 +219,11 @@ class ChainReader:
 
 
 STEP = 64 << 10
-"""Bytes of the ring that are worked through at a time, so that live samples go out in between."""
+"""Bytes of the ring processed at a time, so that live samples are sent in between."""
 
 
 class Row:
-    """A stretch of time: per name the minimum, the sum, the maximum and the count."""
+    """A time interval: the minimum, sum, maximum and count of each name."""
 
     __slots__ = ("at", "count", "values")
 
@@ -239,7 +239,7 @@ class Row:
             have[:] = [min(have[0], value), have[1] + value, max(have[2], value), have[3] + 1]
 
     def wire(self, names: list[str]) -> list[Any]:
-        """Return the row as it goes out."""
+        """Return the row as sent to the client."""
         values = [self.values.get(name) for name in names]
         return [
             self.at,
@@ -252,11 +252,11 @@ class Row:
 
 
 class Summary:
-    """Rows of equal width by a clock of our own: the box's uptime, across reboots the time between.
+    """Rows of equal width on a clock made of the box's uptime and, across reboots, wall-clock time.
 
     Args:
-        seconds: How far back to look.
-        points: How many rows at most.
+        seconds: How far back to go.
+        points: Maximum number of rows.
     """
 
     def __init__(self, seconds: float, points: int) -> None:
@@ -301,11 +301,11 @@ class Summary:
 
 
 MOST_CARDS = 8
-"""So many cards of a box have a history of their own."""
+"""Maximum number of cards per box with their own history."""
 
 
 def figures(sample: dict[str, Any]) -> dict[str, float]:
-    """Return the figures of a sample that are summed up: percentages, and of each of several cards also °C."""
+    """Return a sample's summarised figures: percentages, and °C with several cards."""
     gpus = sample.get("gpus") or []
     utils = [gpu["util"] for gpu in gpus if gpu.get("util") is not None]
     mem = sample.get("mem") or {}
@@ -334,13 +334,13 @@ def figures(sample: dict[str, Any]) -> dict[str, float]:
 
 
 def share(parts: list[Any], wholes: list[Any]) -> float | None:
-    """Return the percentage of the sums; None where nothing is known."""
+    """Return the percentage of the sums; None if the total is unknown."""
     whole = sum(item or 0 for item in wholes)
     return 100.0 * sum(item or 0 for item in parts) / whole if whole else None
 
 
 class Summing:
-    """Works through the whole history, a stretch at a time.
+    """Summarises the whole history, a part at a time.
 
     Args:
         folder: The state directory.
@@ -353,7 +353,7 @@ class Summing:
         self._reader.seek("?", 0)
 
     def step(self) -> dict[str, Any] | None:
-        """Work through some of it; returns the frame when all is done."""
+        """Process the next part; return the frame when all is done."""
         records = self._reader.read(STEP)
         for record in records:
             if record.is_sample:

@@ -1,8 +1,8 @@
-"""The recorder's files, where they are and what they contain, and the clock that recorder and watch share.
+"""The recorder's files, their locations and content, and the clock that recorder and watch share.
 
-They stand in the state directory, or, while that cannot be written, in a directory on a file system in memory, named
-after the first, so that every process of this user finds it. It holds little (a training process needs that memory,
-too) and is emptied as soon as possible.
+They are in the state directory or, while that cannot be written, in a directory on a file system in
+memory, named after the first so that every process of this user finds it. It is small, because
+training needs that memory, and is emptied as soon as possible.
 """
 
 from __future__ import annotations
@@ -23,21 +23,25 @@ RAM_BYTES = 4 << 20
 """Size of the ring in memory: about an hour of samples, or many more events."""
 
 FORGET_HOSTS = 14 * 86400.0
-"""Seconds: cluster nodes and containers come and go under new names."""
+"""Seconds after which a host's history is removed: cluster nodes and containers come and go under
+new names.
+"""
 
 
 JOBS_FILE, JOBS_LOCK = "launched.json", "launched.lock"
 MOST_JOBS = 32
-"""Jobs that are remembered, the newest: each costs the recorder a few system calls per second until it is done."""
+"""Number of jobs remembered, the newest: each costs the recorder a few system calls per second
+until it is done.
+"""
 LOCK_WAIT_S = 2.0
 
 
 def ram(folder: str, make: bool = False) -> str | None:
-    """Return the directory in memory that replaces `folder`; None where there is none.
+    """Return the directory in memory that replaces `folder`; None if there is none.
 
     Args:
         folder: The state directory.
-        make: Also make it when it is missing.
+        make: Also create it if it is missing.
     """
     name = _name_in_memory(folder, _which(folder), place.life())
     own = os.environ.get("RGT_RAM_DIR")
@@ -55,16 +59,17 @@ def ram(folder: str, make: bool = False) -> str | None:
 
 @functools.lru_cache(maxsize=8)
 def _name_in_memory(folder: str, which: tuple[int, int] | None, life: str) -> str:
-    """Return the name of what stands in for `folder`, as long as the path leads to the same directory.
+    """Return the name of the directory in memory that replaces `folder`.
 
-    Containers may share /dev/shm, and have the same path to a state directory: by the life of the box they differ.
+    Containers may share /dev/shm and have the same path to a state directory, so the name includes
+    the life of the box.
     """
     whose = f"{os.path.realpath(folder)}\0{life}"
     return "rgt-%d-%08x" % (os.getuid(), zlib.crc32(whose.encode("utf-8", "surrogateescape")))
 
 
 def _which(folder: str) -> tuple[int, int] | None:
-    """Return what tells a directory from another one at the same path; None where there is none."""
+    """Return the device and inode of a directory; None if it does not exist."""
     try:
         found = os.stat(folder)
     except OSError:
@@ -73,7 +78,7 @@ def _which(folder: str) -> tuple[int, int] | None:
 
 
 def places(folder: str) -> list[str]:
-    """Return the directories that may hold files of the recorder, the lasting one first, where that is this user's."""
+    """Return the directories with the recorder's files; the first one is on disk if it is ours."""
     memory = ram(folder)
     lasting = [] if ownership.is_another_users(folder) else [folder]
     if memory is None:
@@ -82,24 +87,24 @@ def places(folder: str) -> list[str]:
 
 
 def is_there(folder: str, names: tuple[str, ...]) -> bool:
-    """Tell whether one of these files is there."""
+    """Return whether one of these files exists."""
     return any(
         files.signature(os.path.join(where, name)) for where in places(folder) for name in names
     )
 
 
 def forget_hosts(folder: str) -> None:
-    """Remove the history of hosts that share this home directory and have written none for long: 64 MiB each."""
+    """Remove the history (64 MiB each) of other hosts in this home that wrote nothing for long."""
     for path in place.neighbours(folder):
         ring = os.path.join(path, place.RING)
         try:
             written = max(os.stat(item).st_mtime for item in [path, *_inside(path), *_inside(ring)])
         except OSError:
-            continue  # another host removes it just now
+            continue  # another host is removing it
         if time.time() - written > FORGET_HOSTS and not files.is_locked(
             os.path.join(path, place.LOCK)
         ):
-            import shutil  # here: it brings three packers along, and most recorders forget nobody
+            import shutil  # here: it loads three compressors, and most recorders remove nothing
 
             shutil.rmtree(path, ignore_errors=True)
 
@@ -112,7 +117,7 @@ def _inside(folder: str) -> list[str]:
 
 
 def write_json(folder: str, name: str, value: dict[str, Any]) -> bool:
-    """Write a small file where it can be written; False when that is nowhere."""
+    """Write a small file to disk or memory; return False if neither is writable."""
     try:
         ownership.take(folder)
         files.write_json(os.path.join(folder, name), value)
@@ -132,7 +137,10 @@ def write_json(folder: str, name: str, value: dict[str, Any]) -> bool:
 
 
 def read_json(folder: str, name: str) -> dict[str, Any]:
-    """Return a small file, from memory if it is there, as that is newer. {} where there is none."""
+    """Return a small file's content, from memory if it is there, as that is newer.
+
+    {} if missing.
+    """
     for where in reversed(places(folder)):
         found = files.read_json(os.path.join(where, name))
         if found is not None:
@@ -141,7 +149,7 @@ def read_json(folder: str, name: str) -> dict[str, Any]:
 
 
 def read_status(folder: str, name: str) -> dict[str, Any] | None:
-    """Return what a live process has written; None when none has."""
+    """Return the status that a live process has written; None if there is none."""
     for where in places(folder):
         found = files.read_json(os.path.join(where, name))
         if found is not None and procstat.is_alive(int(found.get("pid") or 0), found.get("ticks")):
@@ -150,7 +158,7 @@ def read_status(folder: str, name: str) -> dict[str, Any] | None:
 
 
 def unlink(folder: str, name: str) -> None:
-    """Remove a small file wherever it is."""
+    """Remove a small file in all locations."""
     for where in places(folder):
         files.unlink(os.path.join(where, name))
 
@@ -158,41 +166,41 @@ def unlink(folder: str, name: str) -> None:
 LOCK, RING = place.LOCK, place.RING
 STATUS, CONFIG = "recorder.json", "recorder-config.json"
 ARMED, STOP_STATE, SINK = "autostop.json", "autostop-state.json", "sink.json"
-"""Of `rgt_box.autostop`, which is loaded where one of them is."""
+"""Files of `rgt_box.autostop`, which is loaded if one of them exists."""
 FOUND = "found.json"
 KNOWN_QUEUES = "recorder-queues.json"
-"""What the recorder last knew of each queue."""
+"""The recorder's last known state of each queue."""
 
 VERSION = 5
-"""Raised when the recorder records something that it did not before."""
+"""Increased when the recorder records something new."""
 
 JUMP = 5.0
-"""Seconds by which the clock must be set to be worth a word."""
+"""Seconds by which the clock must change to be reported."""
 
 
 class ClockWatch:
-    """Notices when somebody sets the clock. Time during which the machine slept is no jump."""
+    """Detects changes of the clock; time in which the machine was suspended is not one."""
 
     def __init__(self) -> None:
         self._ahead = self._measure()
 
     @staticmethod
     def _measure() -> float:
-        # A process that is stopped between the two finds too little: the most of some is what was not held up.
+        # A process stopped between the two reads gets too small a value, so use the maximum.
         return max(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) for _ in range(3))
 
     def look(self) -> float:
-        """Return by how many seconds the clock was set since the last look; 0 when it was not."""
+        """Return the seconds by which the clock changed since the last call; 0 if it did not."""
         ahead = self._measure()
         jump = ahead - self._ahead
         if abs(jump) < JUMP:
-            return 0.0  # a drift that NTP corrects by and by adds up until it is worth a word
+            return 0.0  # slow NTP corrections add up until they are reported
         self._ahead = ahead
         return jump
 
 
 def next_tick(due: float, interval: float, now: float) -> float:
-    """Return the next time on the grid of `due`; ticks that were missed are left out, not made up for."""
+    """Return the next time on the grid of `due`; missed ticks are skipped."""
     due += interval
     if due < now:
         due += interval * (int((now - due) / interval) + 1)
@@ -212,23 +220,25 @@ def describe_self() -> dict[str, Any]:
 
 
 def is_older(status: dict[str, Any]) -> bool:
-    """Tell whether a recorder is to be replaced by one of this code.
+    """Return whether a recorder is to be replaced by one of this code.
 
-    Only an older one is: two clients of different versions must not replace each other's recorder for ever. A
-    newer one goes on and serves this client, too.
+    Only an older one is: two clients of different versions must not keep replacing each other's
+    recorder. A newer one continues and serves this client, too.
     """
     return (int(status.get("proto") or 0), int(status.get("version") or 0)) < (PROTO, VERSION)
 
 
-# The jobs that were launched on this box, which the recorder knows although no client may have named them.
+# The jobs launched on this box, which the recorder knows even if no client has named them.
 #
-# `launch` and the runner write a job's directory into one file of the state directory before anything starts.
-# So the recorder sees how the job's cells begin and end while nobody watches, and a process of theirs is
-# never taken for a training of unknown origin, whose exit status nobody would know.
+# `launch` and the runner write a job's directory into one file of the state directory before
+# anything starts. The recorder then sees its cells begin and end without a client, and their
+# processes are never taken for a training of unknown origin, whose exit status would be unknown.
 
 
 def register_job(job: str) -> None:
-    """Write down that a job is about to be launched. Where the state directory cannot be written, nothing happens.
+    """Record that a job is about to be launched.
+
+    Does nothing if the state directory is not writable.
 
     Args:
         job: Its directory.
@@ -252,7 +262,7 @@ def register_job(job: str) -> None:
 
 
 def known() -> list[str]:
-    """Return the directories of the jobs that were launched here, as far as they are remembered."""
+    """Return the directories of the remembered jobs that were launched here."""
     return list(_read(place.state_dir()))
 
 
@@ -265,7 +275,7 @@ def _read(folder: str) -> dict[str, float]:
 
 
 class LaunchedJobs:
-    """The registered jobs, read again only when the file changed.
+    """The registered jobs, reread only when the file changes.
 
     Args:
         folder: The state directory.
@@ -277,7 +287,7 @@ class LaunchedJobs:
         self._jobs: dict[str, float] = {}
 
     def read(self) -> dict[str, float]:
-        """Return directory → when the job was launched last."""
+        """Return directory → time of the job's last launch."""
         seen = [files.signature(os.path.join(where, JOBS_FILE)) for where in places(self._folder)]
         if seen != self._seen:
             self._seen, self._jobs = seen, _read(self._folder)

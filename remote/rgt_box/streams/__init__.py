@@ -1,7 +1,8 @@
-"""The watch channel: samples, followers of files with cursors, the bounded output, and the loop between them.
+"""The watch channel: samples, file followers with cursors, the bounded output, and its main loop.
 
-watch is the loop, pipes its two ends, config what the client may ask; sample_source tells of the box, follows of files
-(log_follower, job_files, curve_followers), trainings of what nobody named.
+watch is the main loop, pipes its two ends. sample_source provides samples of the box, follows the
+content of files (with log_follower, job_files, curve_followers), trainings the discovered
+trainings.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Follows a run's curves: its own ``metrics.jsonl`` row by row, or its framework's files, found and merged.
+"""Follow a run's curves: its own ``metrics.jsonl`` row by row, or its framework's files, merged.
 
-A curve's cursor counts the points that were sent; its ``inode`` stands for all of them, so that a client whose points
-were overtaken or corrected while it was away gets the curve from its start.
+A curve's cursor counts the points that were sent; its ``inode`` is a checksum of all of them, so
+that a client whose points were replaced or corrected while it was away gets the curve from its
+start.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     from typing import Any, Iterator, Protocol
 
     class Scans(Protocol):
-        """What `FoundScalars` needs of a finder."""
+        """The part of a finder that `FoundScalars` needs."""
 
         def scan(self) -> list[Source]:
-            """Return the sources there are now."""
+            """Return the sources that exist now."""
             ...
 
     from rgt_box.metrics.reader_base import Batch, Point
@@ -38,30 +39,35 @@ if TYPE_CHECKING:
 
 SCAN_EVERY = 5.0
 BATCHES = 8
-"""Reads per look, each of some thousand points: what is longer is caught up with by and by."""
+"""Maximum reads per poll, each of some thousand points; longer files are read over several polls.
+"""
 POINTS = 500
 MOST_POINTS = 3_000_000
-"""Points that are kept of all files of other programs, some 100 bytes each: the box's memory is for the training."""
+"""Maximum number of points kept of all files of other programs, some 100 bytes each: the box's
+memory is for the training.
+"""
 BEHIND = 64
-"""Points at the end of a curve that are summed up anew each time."""
+"""Points at the end of a curve that are checksummed again each time."""
 PATIENCE = 200.0
-"""Curves are laid over each other anew at most this many times as long after as that takes."""
+"""Curves are merged again at most after this many times the duration of a merge."""
 OURS = ("rgt", "console:rgt")
-"""What our own trainer prints says less than the ``metrics.jsonl`` that it is about to write."""
+"""Our own trainer's console output is ignored: it has less than the ``metrics.jsonl`` that it will
+write.
+"""
 NAMES = {"eval_loss": "val_loss"}
 RATES = (("tok", "tok_s"), ("img", "img_s"), ("image", "img_s"))
-"""Part of a throughput's tag → what it is called on the wire; all else is ``sample_s``."""
+"""Part of a throughput's tag → its name in frames; all others are ``sample_s``."""
 
 
 class FoundSource:
-    """One file, read as far as it goes.
+    """One source file, read incrementally.
 
     Args:
-        source: What the finder says of it.
+        source: The source as the finder returned it.
     """
 
     total = 0
-    """Points that all of them keep together."""
+    """Number of points that all instances keep together."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -71,7 +77,7 @@ class FoundSource:
         self._size = 0
 
     def read(self) -> tuple[bool, bool]:
-        """Read a batch; returns whether it brought something, and whether there is more."""
+        """Read a batch; return whether it had anything new, and whether there is more to read."""
         if FoundSource.total > MOST_POINTS:
             return False, False
         batch = self._reader.read(self._cursor)
@@ -91,14 +97,14 @@ class FoundSource:
 
     @property
     def is_cut(self) -> bool:
-        """Whether it names more series than are kept of one file."""
+        """Whether it has more series than are kept of one file."""
         return self._store.dropped > 0
 
     def offer(self, since: float | None = None) -> Offer:
-        """Return what it has, for merging.
+        """Return its series for merging.
 
         Args:
-            since: Leave out the runs of a database whose newest point is older.
+            since: Leave out a database's runs whose newest point is older.
         """
         source = self.source
         rank = preference(source.kind)
@@ -117,7 +123,7 @@ class SentCurve:
     """One curve as the client has it.
 
     Args:
-        cursor: ``(inode, offset)`` that the client brought.
+        cursor: ``(inode, offset)`` that the client sent.
     """
 
     def __init__(self, cursor: tuple[int, int] | None) -> None:
@@ -127,10 +133,10 @@ class SentCurve:
         self._counted, self._sum = (
             0,
             0,
-        )  # behind the newest points, which are those that are corrected
+        )  # excludes the newest points, which may be corrected
 
     def news(self, curve: Curve) -> tuple[int, list[tuple[float, float, float | None]], bool]:
-        """Return (how many points stay, those that follow, whether a segment begins at the first of them)."""
+        """Return (points kept, points that follow, whether a segment begins at the first one)."""
         xs, ys, ats = curve.columns()
         if self._cursor is not None:
             known, count = self._cursor
@@ -138,9 +144,7 @@ class SentCurve:
             if count <= len(xs) and known == 1 + _sum(0, xs[:count], ys[:count]):
                 self._xs, self._ys = xs[:count], ys[:count]
         keep = len(self._xs)
-        if (
-            xs[:keep] == self._xs and ys[:keep] == self._ys
-        ):  # as nearly always: points were only added
+        if xs[:keep] == self._xs and ys[:keep] == self._ys:  # nearly always: points were only added
             points = list(zip(xs[keep:], ys[keep:], ats[keep:]))
             resumes = 0 < keep < len(xs) and xs[keep] in curve.breaks()
         else:
@@ -152,7 +156,10 @@ class SentCurve:
         return keep, points, resumes
 
     def mark(self, end: int) -> int:
-        """Return a number that identifies the first `end` points; after `news`, ask with ever larger ones."""
+        """Return a checksum of the first `end` points.
+
+        After `news`, call it with increasing values only.
+        """
         at, to = self._counted, max(self._counted, end - BEHIND)
         self._counted, self._sum = to, _sum(self._sum, self._xs[at:to], self._ys[at:to])
         return 1 + _sum(self._sum, self._xs[to:end], self._ys[to:end])
@@ -163,15 +170,16 @@ def _sum(before: int, xs: list[float], ys: list[float]) -> int:
 
 
 class FoundScalars:
-    """Everything below one directory.
+    """All metrics below one directory.
 
     Args:
         name: The run's name.
         root: Its directory.
-        console: Its log, where that stands elsewhere.
-        cursors: The client's, by source; what is ours is taken out.
-        finder: What finds the sources; by default all that stands below `root`.
-        since: Runs of a database that were written before (epoch seconds) are another training's.
+        console: Its log, if it is elsewhere.
+        cursors: The client's cursors, by source; used ones are removed.
+        finder: Finds the sources; by default all files below `root`.
+        since: A database's runs written before this time (epoch seconds) belong to another
+            training.
     """
 
     def __init__(
@@ -195,17 +203,17 @@ class FoundScalars:
         self._changed, self._cost = False, 0.0
         self._told = self._told_names = self._read_all = False
         self.is_caught_up = False
-        """Whether all that stood there at the last look has been read and sent."""
+        """Whether everything that existed at the last check has been read and sent."""
         self._waiting: Iterator[dict[str, Any]] = iter(())
         self.is_read_exactly = False
-        """Whether its leading curve comes from a file of metrics, not from what was printed."""
+        """Whether its leading curve comes from a metrics file, not from console output."""
 
     def poll(self, budget: int = 1000, look: bool = True) -> list[dict[str, Any]]:
         """Return ``scalar`` frames for what is new.
 
         Args:
-            budget: How many at most; the others come with the next call.
-            look: Look for more when those of the last look have all been sent.
+            budget: Maximum number of frames; the others come with the next call.
+            look: Read more once all frames of the last read have been sent.
         """
         frames = list(islice(self._waiting, budget))
         if not frames and look:
@@ -215,7 +223,7 @@ class FoundScalars:
         return frames
 
     def rescan(self) -> None:
-        """Look for sources at the next look, also where it is not time yet."""
+        """Search for sources at the next poll, even if it is not due yet."""
         self._scanned = float("-inf")
 
     def _look(self) -> Iterator[dict[str, Any]]:
@@ -258,7 +266,7 @@ class FoundScalars:
         cost, self._cost = self._cost, time.monotonic() - began
         self._due = now + PATIENCE * min(
             cost, self._cost
-        )  # not of the first time, which loads what it needs
+        )  # the smaller of the last two: the first merge also loads modules
         return chain(notes, self._frames(runs))
 
     def _scan(self) -> None:
@@ -297,7 +305,7 @@ class FoundScalars:
 
     def _frames(self, runs: dict[str, dict[str, Curve]]) -> Iterator[dict[str, Any]]:
         for run, curves in sorted(runs.items()):
-            # One axis per run: a step of one curve beside an epoch of another would be taken for the same.
+            # One axis per run: a step of one curve must not be mixed with an epoch of another.
             lead = next((metric for metric in WIRED if metric in curves), None)
             if lead is None or lead == "total_steps":
                 continue
@@ -336,7 +344,7 @@ class FoundScalars:
 
 
 def _written(path: str) -> float | None:
-    """Return when a source was last written to: points without a time of their own are not younger."""
+    """Return when a source was last written: its points without a time are not newer."""
     try:
         return round(os.stat(path).st_mtime, 3)
     except OSError:
@@ -347,7 +355,7 @@ WIRED = ("loss", "eval_loss", "lr", "grad_norm", "throughput", "total_steps")
 
 
 def wire_name(metric: str, curve: Curve) -> str:
-    """Return what a metric is called in a frame, as our own trainer calls it; a figure keeps its own name."""
+    """Return a metric's name in frames, as in our own trainer; other figures keep their name."""
     if metric != "throughput":
         return NAMES.get(metric, metric)
     tag = curve.source.tag.lower()
@@ -355,7 +363,10 @@ def wire_name(metric: str, curve: Curve) -> str:
 
 
 def point(index: int, each: tuple[float, float, float | None], x_kind: str, name: str) -> list[Any]:
-    """Return a point of a frame. Over time, and over parts of epochs, points are only counted."""
+    """Return a point of a frame.
+
+    For times and fractional epochs the x value is the point's index.
+    """
     x, y, at = each
     whole = float(x).is_integer() and x_kind != "time"
     return [int(x) if whole else index, at, x if x_kind == "epoch" else None, {name: spelled(y)}]
@@ -363,9 +374,9 @@ def point(index: int, each: tuple[float, float, float | None], x_kind: str, name
 
 ROWS = 500
 QUIET = 30.0
-"""Seconds without news after which a source is looked at once in a while only: a sweep has thousands."""
+"""Seconds without news after which a source is checked less often: a sweep may have thousands."""
 MOST_STEP = 2.0**53
-"""Steps beyond it cannot be told apart in a float."""
+"""Larger steps cannot be distinguished in a float."""
 
 
 class ScalarFollower:
@@ -384,10 +395,10 @@ class ScalarFollower:
         self._news = time.monotonic()
 
     def poll(self) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-        """Return the next ``scalar`` frame (None when there is nothing new) and events of the run.
+        """Return the next ``scalar`` frame (None if there is nothing new) and events of the run.
 
-        At most `ROWS` points; call again until None to catch up. A replaced or shortened file starts anew
-        at offset 0: the frame's inode and start say so.
+        At most `ROWS` points; call again until None to catch up. A replaced or shortened file
+        starts again at offset 0, which the frame's inode and start show.
         """
         try:
             named = os.stat(self.source)
@@ -419,12 +430,12 @@ class ScalarFollower:
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing was written for a while."""
+        """Whether nothing was written for `QUIET` seconds."""
         return time.monotonic() - self._news > QUIET
 
 
 def _rows(batch: Batch) -> list[list[Point]]:
-    """Return the rows with a whole step, as their points."""
+    """Return the rows with an integer step, as their points."""
     ends = [*batch.rows[1:], len(batch.points)]
     rows = [batch.points[at:end] for at, end in zip(batch.rows, ends)]
     return [row for row in rows if row and row[0].x_kind == "step" and _is_whole(row[0].x)]

@@ -1,4 +1,4 @@
-"""Everything that one watch follows in files: jobs, logs, scalars, checkpoints."""
+"""All files that one watch follows: jobs, logs, scalars, checkpoints."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from rgt_box.streams.trainings import Trainings
 
 HUNG_AFTER = 10.0
-"""Seconds for which the file system keeps a thread from computing, after which the client is told."""
+"""Seconds that file access may block the thread before the client is notified."""
 
 
 class Collector:
-    """Runs one collecting function in a thread, one round at a time, when asked.
+    """Runs one collecting function in a thread, one round at a time, on request.
 
     Args:
         collect: Returns (frames, whether more is waiting); called in the thread.
-        at: Returns what it is reading now, "" for nothing in particular.
+        at: Returns what it is currently reading, "" for nothing in particular.
     """
 
     def __init__(
@@ -53,18 +53,18 @@ class Collector:
         self._computed, self._moved = 0.0, 0.0
 
     def order(self, action: Callable[[], None]) -> None:
-        """Have `action` run in the thread before its next round."""
+        """Run `action` in the thread before its next round."""
         self._orders.append(action)
 
     def take(self, wait: float) -> tuple[list[dict[str, Any]], bool]:
-        """Start a round, unless one is in progress, and return the results so far.
+        """Start a round, unless one is in progress, and return the finished results.
 
         Args:
-            wait: Seconds to give the round; what is later comes with the next call.
+            wait: Seconds to wait for the round; later results come with the next call.
 
         Returns:
-            Frames, and whether more is waiting already, or on its way. Once per hang an event says that the files do
-            not answer.
+            Frames, and whether more is available or expected soon. Once per hang an event reports
+            that the files do not answer.
         """
         now = time.monotonic()
         if self._asked is None:
@@ -84,7 +84,7 @@ class Collector:
         return frames, self._more
 
     def _last_move(self, now: float) -> float:
-        """Return when the thread was last seen to have computed: a round that takes long is no file that hangs."""
+        """Return when the thread last used CPU time: a long computation is not a hang."""
         computed = time.clock_gettime(self._processor)
         if computed != self._computed:
             self._computed, self._moved = computed, now
@@ -101,28 +101,30 @@ class Collector:
             except Exception as error:  # a bug in one follower must not end the channel
                 text, self._more = describe(error), False
                 event = {"t": "event", "kind": "follow-failed", "level": "error", "text": text}
-                self._frames = [event] if text != self._failure else []  # told once, not every tick
+                self._frames = [event] if text != self._failure else []  # reported once
                 self._failure = text
             self._done.set()
 
 
 SILENT = 120.0
-"""Seconds by which a checkpoint must be newer than the last line: who logs and saves in turn is not meant."""
+"""Seconds by which a checkpoint must be newer than the last log line; a shorter gap is normal
+between logging and saving.
+"""
 
 
 class FrozenLogs:
-    """Says once per silence that a log is no sign of life."""
+    """Reports once per silence that the log is not updated although the run continues."""
 
     def __init__(self) -> None:
         self._told: dict[str, float] = {}
 
     def look(self, name: str, log: str, saved: float) -> list[dict[str, Any]]:
-        """Return an event (without ``boot`` and ``seq``) when the log is frozen and that was not said yet.
+        """Return an event (without ``boot`` and ``seq``) if the log is newly frozen.
 
         Args:
             name: The run.
             log: Its log.
-            saved: When its newest checkpoint was written; by the same clock as the log's mtime.
+            saved: When its newest checkpoint was written, by the same clock as the log's mtime.
         """
         try:
             wrote = os.stat(log).st_mtime
@@ -139,13 +141,15 @@ class FrozenLogs:
 
 
 SLOW = 1.0
-"""Seconds between two looks at queues, checkpoints and globs; logs and scalars are looked at every tick."""
+"""Seconds between two checks of queues, checkpoints and globs; logs and scalars are checked on
+every tick.
+"""
 
 MOST_LOGS = 256
 
 
 class Follows:
-    """Owns the followers and asks them in turn.
+    """Owns the followers and polls them in turn.
 
     Args:
         config: A checked watch configuration.
@@ -169,12 +173,12 @@ class Follows:
         self._looked = float("-inf")
         self._failures: dict[str, str] = {}
         self.at = ""
-        """The job, file or run that is being asked, or was last."""
+        """The job, file or run that is being polled, or was last."""
         self._first: bool | None = None
-        """Whether the first look at everything is awaited; None = who looks has not asked for it."""
+        """Whether the end of the first complete check is awaited; None if not requested."""
 
     def await_first_look(self) -> None:
-        """Have the round that ends the first look at everything say so, once: with a frame ``looked`` at its end."""
+        """Send one frame ``looked`` at the end of the first complete check of all followers."""
         if self._first is None:
             self._first = True
             self._looked = float("-inf")
@@ -187,20 +191,20 @@ class Follows:
         self._looked = float("-inf")
 
     def take_found(self, report: dict[str, Any]) -> None:
-        """Take over which trainings were found; see `rgt_box.discovery`."""
+        """Apply the recorder's report of discovered trainings; see `rgt_box.discovery`."""
         if self._trainings is None:
             if not report.get("runs"):
                 return
             from rgt_box.streams.trainings import (
                 Trainings,
-            )  # here: most boxes with jobs never need it
+            )  # here: most boxes with jobs do not need it
 
             self._trainings = Trainings(self._scalar_cursors)
         self._trainings.take(report)
         self._looked = float("-inf")
 
     def unfollow(self, path: str) -> None:
-        """Stop following a file, also one that a job would follow."""
+        """Stop following a file, even if a job would follow it."""
         self._wanted = [wanted for wanted in self._wanted if wanted != path]
         for name in [name for name in self._logs if name == path or name in expand(path)]:
             self._logs.pop(name).close()
@@ -209,13 +213,15 @@ class Follows:
     def _ask(
         self, what: str, poll: Callable[[], Any], nothing: Any, frames: list[dict[str, Any]]
     ) -> Any:
-        """Ask one follower. What it dies of costs the others nothing, and is told once as long as it is the same.
+        """Poll one follower.
+
+        A failure does not affect the others, and is reported once until it changes.
 
         Args:
             what: The file or run that it follows.
-            poll: Asks it.
-            nothing: What counts as its answer where it fails.
-            frames: Where the event goes that tells of a failure.
+            poll: Polls it.
+            nothing: Result to use if it fails.
+            frames: Receives the event about a failure.
         """
         self.at = what
         try:
@@ -231,10 +237,11 @@ class Follows:
         return found
 
     def poll(self, budget: int) -> tuple[list[dict[str, Any]], bool]:
-        """Return frames that are news, and whether more is waiting already.
+        """Return new frames, and whether more is waiting already.
 
         Args:
-            budget: How many log and scalar frames to make at most; queues and checkpoints always come.
+            budget: Maximum number of log and scalar frames; queues and checkpoints are always
+                included.
 
         Returns:
             Frames; events of runs lack ``boot`` and ``seq``.
@@ -256,7 +263,8 @@ class Follows:
             if frame:
                 lines[path] = frame
                 more = more or log.has_more(frame)
-        # The one served last comes last in the next round, so that a chatty log does not starve the others.
+        # Followers that sent something move to the end, so that a chatty log does not starve the
+        # others.
         for path in lines:
             self._logs[path] = self._logs.pop(path)
         if self._first and not news and not lines and self._is_looked_at():
@@ -270,11 +278,11 @@ class Follows:
         return [*frames, *news, *lines.values()], more or bool(lines and self._first)
 
     def _curves(self, budget: int, look: bool) -> list[dict[str, Any]]:
-        """Return frames of the metrics of named runs, those that were served last at the end of the line.
+        """Return frames of the metrics of named runs; runs that sent something move to the end.
 
         Args:
-            budget: How many at most: the first look at a sweep finds gigabytes.
-            look: Ask those, too, that have been quiet for a while.
+            budget: Maximum number of frames: the first read of a sweep may find gigabytes.
+            look: Also poll those that have been quiet for a while.
         """
         frames: list[dict[str, Any]] = []
         for source, run in list(self._scalars.items()):
@@ -339,7 +347,7 @@ class Follows:
         return frames
 
     def _add_run(self, name: str, out: str, console: str | None, job: JobWatch | None) -> None:
-        """Follow a run's scalars and checkpoints: our own metrics where it writes them, else what is found."""
+        """Follow a run's scalars and checkpoints: our own metrics, else those found."""
         source = os.path.join(out, "metrics.jsonl")
         if os.path.isfile(source):
             self._found.pop(out, None)
@@ -351,7 +359,7 @@ class Follows:
                 cursor = self._scalar_cursors.pop(source, None)
                 self._scalars[source] = ScalarFollower(name, source, cursor)
         elif source not in self._scalars and out not in self._found and _exists(out, console):
-            # Here, because a box whose runs write ours never needs the readers of all the others.
+            # Here, because a box whose runs write our format does not need the other readers.
             from rgt_box.streams.curve_followers import FoundScalars
 
             self._found[out] = FoundScalars(name, out, console, self._scalar_cursors)
@@ -373,20 +381,20 @@ class Follows:
             return
         self._found_logs.discard(name)
         if log.cursor is not None:
-            self._log_cursors[name] = log.cursor  # for who may still ask for it
+            self._log_cursors[name] = log.cursor  # for a client that may still request it
         self._logs.pop(name).close()
 
     def _add_found_log(self, path: str, shown: str | None) -> None:
         name = shown or path
         old = self._logs.get(name)
-        if old is not None and old.path != path:  # another training on the same pane
+        if old is not None and old.path != path:  # another training in the same pane
             self._logs.pop(name).close()
-            self._log_cursors[name] = (0, 0)  # of no file: what was shown before is not its
+            self._log_cursors[name] = (0, 0)  # no file: earlier lines are another training's
         elif old is not None or name in self._unwanted or len(self._logs) >= MOST_LOGS:
             return
         inode = files.signature(path)
         if inode is not None and any(log.inode == inode[0] for log in self._logs.values()):
-            return  # it was renamed, as rotation does, and its follower knows
+            return  # it was renamed by rotation, which its follower handles
         cursor = self._log_cursors.pop(name, None)
         self._logs[name] = LogFollower(path, cursor, self._config["tail"], shown)
         self._found_logs.add(name)
@@ -397,7 +405,7 @@ def _exists(out: str, console: str | None) -> bool:
 
 
 def expand(pattern: str) -> list[str]:
-    """Return the files of a glob; a plain path is returned whether it exists or not."""
+    """Return the files of a glob; a plain path is returned even if it does not exist."""
     full = os.path.expanduser(pattern)
     if glob.has_magic(full):
         return sorted(glob.glob(full))[:MOST_LOGS]

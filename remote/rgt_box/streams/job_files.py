@@ -1,4 +1,4 @@
-"""A job directory as a watch sees it: its queue, what else to follow, and its runs' checkpoints."""
+"""A job directory for a watch: its queue, the files to follow, and its runs' checkpoints."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SOURCES = ("job.json", "queue.txt", "state.json")
 
 
 class JobWatch:
-    """Watches one job. To make one asks nothing of the directory, which may hang.
+    """Watches one job; creating it does not access the directory, which may hang.
 
     Args:
-        given: The directory as the client named it; frames call it so.
+        given: The directory as the client named it; also used in frames.
     """
 
     def __init__(self, given: str) -> None:
@@ -33,7 +33,7 @@ class JobWatch:
         self.runs: list[tuple[str, str]] = []
         """(name, run directory) of every cell."""
         self.running: set[str] = set()
-        """Names of the cells that run."""
+        """Names of the running cells."""
 
     @property
     def _job(self) -> Job:
@@ -42,7 +42,7 @@ class JobWatch:
         return self._read
 
     def poll(self) -> dict[str, Any] | None:
-        """Return a ``queue`` frame when the state changed since the last call, else None."""
+        """Return a ``queue`` frame if the state changed since the last call, else None."""
         signatures = [files.signature(self._job.path(name)) for name in SOURCES]
         seen = [
             signatures,
@@ -75,10 +75,11 @@ class JobWatch:
         return self._job.log(name)
 
     def checkpoints(self, name: str, out: str) -> CheckpointWatch:
-        """Return a watch on a cell's checkpoints: in its run directory, and where its program works.
+        """Return a watch on a cell's checkpoints, in its run directory and its working directory.
 
-        A program that knows nothing of rgt writes below its working directory. That counts from the day of the job on,
-        and where the queue has several cells, only below a directory with the cell's name.
+        A program without rgt support writes below its working directory. There, only files newer
+        than the job count, and with several cells in the queue only those below a directory with
+        the cell's name.
         """
         searches = [CheckpointSearch(out)]
         workdir, home = self._job.workdir, os.path.expanduser("~")
@@ -99,16 +100,16 @@ class JobWatch:
 
 
 MOST = 500
-"""Checkpoints of one run that are listed, the newest."""
+"""Maximum number of checkpoints listed per run, the newest."""
 
 
 class CheckpointWatch:
-    """Lists a run's checkpoints when they changed.
+    """Lists a run's checkpoints when the list changes.
 
     Args:
         run: The cell's name.
-        searches: Where they may be.
-        is_mine: Says of a path and the time it was written whether it is this run's; None = all are.
+        searches: Searches of the possible directories.
+        is_mine: Returns whether a path with its write time belongs to this run; None if all do.
     """
 
     def __init__(
@@ -122,11 +123,11 @@ class CheckpointWatch:
 
     @property
     def newest(self) -> float:
-        """When the newest one was written; 0 where there is none."""
+        """When the newest one was written; 0 if there is none."""
         return max((item["at"] for item in self._sent["items"]), default=0.0)
 
     def poll(self) -> dict[str, Any] | None:
-        """Return a ``ckpt`` frame when the list changed since the last call, else None."""
+        """Return a ``ckpt`` frame if the list changed since the last call, else None."""
         by_path = {one.path: one for search in self._searches for one in search.poll()}
         found = sorted(
             by_path.values(), key=lambda one: (one.at, -1 if one.step is None else one.step)
@@ -146,7 +147,7 @@ class CheckpointWatch:
 
 
 def _item(one: Found) -> dict[str, Any]:
-    """Return a checkpoint as the frame has it; what is not known is left out."""
+    """Return a checkpoint as in the frame, without unknown fields."""
     item = {
         "path": one.path, "step": one.step, "epoch": one.epoch, "bytes": one.bytes, "at": round(one.at, 3),
         "best": one.best or None, "group": one.group,

@@ -1,4 +1,4 @@
-"""Reads job directories for the sampler in the background, so that a hung mount delays no sample."""
+"""Read job directories for the sampler in the background, so that a hung mount delays no sample."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ if TYPE_CHECKING:
     from typing import Any
 
 EVERY, TIMEOUT = 1.0, 5.0
-"""Seconds between two looks at a job (a few system calls where nothing has changed), and until it counts as hung."""
+"""Seconds between two checks of a job (a few system calls if nothing has changed), and until it
+counts as hung.
+"""
 PATIENCE, FIRST = 0.02, 1.0
-"""Seconds that a round of looks is waited for, and one with a job that was not asked before: whose the processes are
-that run must be known before trainings are looked for."""
+"""Seconds to wait for a round of checks, and for one with a new job: the owners of the running
+processes must be known before trainings are searched for.
+"""
 
 
 DONE_S = 300.0
-"""Seconds for which a job that is done is still looked at: the end of its processes is noticed later than its own."""
+"""Seconds for which a done job is still checked: the end of its processes is noticed after its own.
+"""
 
 
 class JobLook:
-    """What is known of one job, read in a thread of its own, since its directory may be on a mount that hangs.
+    """State of one job, read in its own thread, since its directory may be on a mount that hangs.
 
     Args:
         path: The directory.
@@ -36,7 +40,7 @@ class JobLook:
         self.path = os.path.abspath(os.path.expanduser(path))
         from rgt_box.streams.job_files import (
             JobWatch,
-        )  # here: a box without a job does without its readers
+        )  # here: a box without jobs does not need its readers
 
         self._job, self._live = JobWatch(path), LiveCells([path])
         self._newest: dict[str, Any] | None = None
@@ -45,21 +49,24 @@ class JobLook:
         self.is_new = True
         self.hangs = False
         self.frame: dict[str, Any] | None = None
-        """The last ``queue`` frame; None as long as there was none."""
+        """The last ``queue`` frame; None if there was none yet."""
         self.cells: dict[int, str] = {}
-        """The pid of each cell that is alive → its name."""
+        """pid → name of each live cell."""
         self.smoke: dict[int, str] = {}
-        """The pid of its smoke command, while that runs → a name for it."""
+        """pid → label of its running smoke command."""
 
     def _look(self) -> tuple[dict[str, Any] | None, dict[int, str], dict[int, str], list[str]]:
         try:
             self._newest = self._job.poll() or self._newest
         except (OSError, ValueError, TypeError, KeyError):
-            pass  # a queue file that makes no sense is shown by `watch`, with its words
+            pass  # `watch` reports an invalid queue file with its own message
         return self._newest, self._live.read(), self._live.read_smoke(), self._job.written()
 
     def poll(self, wait: float) -> list[tuple[str, str, str]]:
-        """Take over what the last look has found; returns events as ``(kind, text, level)``: it hangs, it answers."""
+        """Apply the last result.
+
+        Return events as ``(kind, text, level)`` when it hangs or answers again.
+        """
         self.is_new = False
         told, error = self._asking.poll(0.0 if self.hangs else wait)
         if told is not None:
@@ -74,14 +81,14 @@ class JobLook:
 
     @property
     def written(self) -> list[str]:
-        """Directories whose mounts matter: those that its runs write to, and its own while that does not answer."""
+        """Directories whose mounts are sampled: its runs' and, while that hangs, its own."""
         return self._written + [self.path] * self.hangs
 
 
 class JobLooks:
-    """The jobs that the sampler has to know of: those that a client names, and those that were launched on the box.
+    """The jobs that the sampler has to know: those named by clients, and those launched on the box.
 
-    A hanging disk delays no caller.
+    A hanging disk does not delay a caller.
 
     Args:
         folder: The state directory.
@@ -92,16 +99,16 @@ class JobLooks:
         self._all: dict[str, JobLook] = {}
         self._named: set[str] = set()
         self._over: dict[str, float] = {}
-        """Jobs that nobody names and that are done → when they had been launched."""
+        """Done jobs that no client names → when they had been launched."""
 
     def poll(self, jobs: list[str]) -> list[tuple[str, str, str]]:
-        """Look at the jobs, and take over what is known.
+        """Poll the jobs and apply their results.
 
         Args:
-            jobs: Directories that clients name.
+            jobs: Directories named by clients.
 
         Returns:
-            Events, see `JobLook.poll`; of jobs that nobody names, there are none.
+            Events, see `JobLook.poll`, limited to jobs that a client names.
         """
         launched = self._launched.read()
         self._over = {path: at for path, at in self._over.items() if launched.get(path) == at}
@@ -122,22 +129,22 @@ class JobLooks:
         return events
 
     def _is_over(self, path: str, launched: float) -> bool:
-        """Tell whether a job that nobody names has been done for long. Launched again, it is looked at again."""
+        """Return whether an unnamed job has been done for `DONE_S`; a new launch resets this."""
         frame = self._all[path].frame if path in self._all else None
         if frame is not None and frame.get("done") and time.time() - frame["at"] > DONE_S:
             self._over[path] = launched
         return path in self._over
 
     def launched_at(self, path: str) -> float | None:
-        """Return when the job in a directory was launched last, if it was on this box."""
+        """Return when the job in a directory was last launched on this box, or None."""
         return self._launched.read().get(path)
 
     def frames(self) -> dict[str, dict[str, Any]]:
-        """Return the last ``queue`` frame of each job that has sent one, by its directory's absolute path."""
+        """Return the last ``queue`` frame of each job, by its absolute directory path."""
         return {look.path: look.frame for look in self._all.values() if look.frame is not None}
 
     def cells(self) -> dict[int, str]:
-        """Return the pid of each cell of the named jobs that is alive → its name; smoke commands of any job as well."""
+        """Return pid → name of the live cells of named jobs, and of all jobs' smoke commands."""
         found: dict[int, str] = {}
         for look in self._all.values():
             found.update(look.smoke)
@@ -146,22 +153,22 @@ class JobLooks:
         return found
 
     def unnamed_cells(self) -> dict[int, tuple[str, str]]:
-        """Return the pid of each cell that is alive of jobs that nobody names → its job's directory and its name."""
+        """Return pid → (job directory, name) of the live cells of jobs that no client names."""
         unnamed = [look for look in self._all.values() if look.path not in self._named]
         return {pid: (look.path, name) for look in unnamed for pid, name in look.cells.items()}
 
     def is_named(self, path: str) -> bool:
-        """Tell whether a client names the job in a directory."""
+        """Return whether a client names the job in a directory."""
         return path in self._named
 
     def cell(self, path: str, name: str) -> dict[str, Any] | None:
-        """Return a cell as its job's queue has it; None where that is not known."""
+        """Return a cell from its job's queue; None if unknown."""
         look = self._all.get(path)
         cells = (look.frame or {}).get("cells", []) if look is not None else []
         return next((cell for cell in cells if cell["name"] == name), None)
 
     def written(self) -> list[str]:
-        """Return the directories whose mounts matter."""
+        """Return the directories whose mounts are sampled."""
         return [
             path for look in self._all.values() if look.path in self._named for path in look.written
         ]

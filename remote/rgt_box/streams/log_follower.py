@@ -1,4 +1,7 @@
-"""Follows a log through rotation and renames, resumable at any byte: under its new name, then in its successor."""
+"""Follow a log through rotation and renames, resumable at any byte.
+
+A renamed file is read to its end under its new name, then its successor.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,13 @@ if TYPE_CHECKING:
 
 MOST_SIBLINGS = 64
 _SUFFIX = re.compile(r"[.\-_](?:\d{1,9}|\d{4}-?\d\d-?\d\d[-_T.:\d]*)$")
-"""``.1``, ``-20261121``, ``.2026-11-21_10``: what rotation adds, and a copy or a packed file does not."""
+"""``.1``, ``-20261121``, ``.2026-11-21_10``: suffixes of rotated files, but not of copies or
+compressed files.
+"""
 
 
 def siblings(path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the files whose names continue that of `path`."""
+    """Yield the files whose names start with that of `path`."""
     folder, base = os.path.split(path)
     try:
         names = [
@@ -39,7 +44,7 @@ def siblings(path: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def find_rotated(path: str, cursor: tuple[int, int]) -> int | None:
-    """Open the file that `path` was renamed to while nobody followed (``train.log`` → ``train.log.1``), by inode."""
+    """Open the file that `path` was renamed to while not followed (``train.log.1``), by inode."""
     for candidate, stat in siblings(path):
         if stat.st_ino == cursor[0] and stat.st_size >= cursor[1]:
             try:
@@ -50,7 +55,7 @@ def find_rotated(path: str, cursor: tuple[int, int]) -> int | None:
 
 
 def successor(path: str, left: os.stat_result) -> int | None:
-    """Open the file that was rotated away next after the one that was read to its end, if there is such a one.
+    """Open the next rotated file after the one that was read to its end; None if there is none.
 
     Args:
         path: The followed path.
@@ -76,13 +81,13 @@ def successor(path: str, left: os.stat_result) -> int | None:
 
 
 MOST_BYTES = 4
-"""Bytes of a character: UTF-8 has no longer ones."""
+"""Maximum bytes of a UTF-8 character."""
 MAX_PARTIAL = 1024
-"""Of an unfinished line so much is shown: it is sent again and again while it grows."""
+"""Maximum characters shown of an unfinished line, which is sent repeatedly while it grows."""
 
 
 def clean_lines(raw: bytes) -> list[str]:
-    """Return lines, of which the last has no newline, as `clean` makes them: all at once where none needs more."""
+    """Return cleaned lines, the last of which has no newline; fast if none needs `clean`."""
     if b"\r" not in raw:
         rows = raw.decode("utf-8", "replace").split("\n")
         if len(max(rows, key=len)) * MOST_BYTES <= MAX_LINE:
@@ -91,7 +96,7 @@ def clean_lines(raw: bytes) -> list[str]:
 
 
 class Splitter:
-    """Cuts a byte stream into complete lines, with bounded memory however long a line grows.
+    """Splits a byte stream into complete lines, with bounded memory for lines of any length.
 
     Attributes:
         done: Bytes fed so far that belong to complete lines.
@@ -104,14 +109,14 @@ class Splitter:
 
     @property
     def partial(self) -> str:
-        """The unfinished line as it would be shown now; "" where there is none."""
+        """The unfinished line as it would be shown now; "" if there is none."""
         head = clean(self._head) if self._head else ""
         if len(head) <= MAX_PARTIAL:
             return head
         return head[:MAX_PARTIAL] + CUT
 
     def finish(self) -> str:
-        """Take the unfinished line for complete: nothing will follow it."""
+        """Return the unfinished line as a complete one, because nothing will follow it."""
         line = clean(self._head)
         self.done += self._held
         self._head, self._held = b"", 0
@@ -119,11 +124,11 @@ class Splitter:
 
     @property
     def held(self) -> int:
-        """Bytes of the unfinished line."""
+        """Size of the unfinished line in bytes."""
         return self._held
 
     def feed(self, data: bytes) -> list[str]:
-        """Take the next bytes; returns the lines that became complete."""
+        """Add the next bytes; return the lines that became complete."""
         end = data.rfind(b"\n")
         if end < 0:
             self._hold(data)
@@ -135,7 +140,7 @@ class Splitter:
         return rows
 
     def _hold(self, data: bytes) -> None:
-        """Keep of an unfinished line what will be shown of it: the last rewrite's beginning."""
+        """Keep only the visible part of an unfinished line: the start of its last rewrite."""
         self._held += len(data)
         head = self._head + data
         cut = head.rstrip(b"\r").rfind(b"\r")
@@ -148,34 +153,42 @@ class Splitter:
 
 
 READ = 256 << 10
-"""Bytes read, and at most sent, at a time."""
+"""Maximum bytes read and sent at a time."""
 SURE = 144 << 10
-"""Bytes that fit into a frame, which holds 1 MiB, whatever they are."""
+"""Bytes of any content that fit into a frame of 1 MiB."""
 WIDEST = 6
-"""Bytes that one takes in a frame at most: a control character."""
+"""Maximum bytes that one byte takes in a frame: a control character."""
 PLAIN = bytes(byte for byte in range(0x20, 0x7F) if byte not in b'"\\')
-"""Those that are sent as they are."""
+"""Bytes that are sent unchanged."""
 
 BACKLOG = 4 << 20
-"""A reader that is further behind than this is taken to the newest lines, and told how many it missed."""
+"""A reader that is further behind than this skips to the newest lines, and is told how many it
+missed.
+"""
 
 NEWEST = 4
-"""So many times `READ` it is left to read then: a log takes a tenth of that on the way."""
+"""Number of `READ` blocks left to read after a skip: a log is compressed to a tenth of that for
+sending.
+"""
 
 SWIFT = 64 << 10
-"""Bytes that have come since the last look from which on it is looked again at once: more has come meanwhile."""
+"""Bytes since the last poll from which on the log is polled again at once: more has probably come
+meanwhile.
+"""
 
 SCAN = 64 << 20
-"""Bytes counted at a time while skipping, so that one huge file does not hold up the others."""
+"""Bytes counted at a time while skipping, so that one huge file does not delay the others."""
 
 MAX_TAIL = 4 << 20
 
 PARTIAL_AFTER = 1.0
-"""Seconds that a line stays unfinished before it is shown so, and between two looks of it."""
+"""Seconds that a line must stay unfinished before it is shown as such, and between two updates of
+it.
+"""
 
 
 def fitting(data: bytes) -> bytes:
-    """Return what of `data` surely fits into a frame: all of it, unless much of it takes more room there."""
+    """Return the part of `data` that surely fits into a frame, considering JSON escapes."""
     if len(data) <= SURE:
         return data
     most = len(data) + (WIDEST - 1) * len(data.translate(None, PLAIN))
@@ -189,9 +202,10 @@ class LogFollower:
 
     Args:
         path: The file; it need not exist yet.
-        cursor: ``(inode, offset)`` up to which the client has everything; None = from the last `tail` lines.
+        cursor: ``(inode, offset)`` up to which the client has everything; None to start at the last
+            `tail` lines.
         tail: Lines of history for a file without a cursor.
-        shown: What frames call it, where that is not `path`.
+        shown: Its name in frames, if that is not `path`.
     """
 
     def __init__(
@@ -203,7 +217,7 @@ class LogFollower:
         self._fd = -1
         self._inode = 0
         self._base = 0
-        """Where the splitter began."""
+        """File offset at which the splitter began."""
         self._read = 0
         self._splitter = Splitter()
         self._reset = False
@@ -214,18 +228,20 @@ class LogFollower:
         """The unfinished line as the client shows it."""
         self._changed = 0.0
         self._tells_empty = False
-        """The file is new to the client, and may have no line for hours: that it is followed is news by itself."""
+        """The file is new to the client and may stay without a line for hours, so an empty frame
+        reports that it is followed.
+        """
         self._size = 0
-        """Of the file, at the last look."""
+        """Size of the file at the last poll."""
         self._told_age = True
-        """False until it was told how old the end of a file is that was just opened."""
+        """False until the age of a newly opened file's end was reported."""
         self._ended = False
-        """True when the last line of a file that was left behind has been sent, too."""
+        """True once the last line of a file that is being left has been sent."""
 
     def poll(self) -> dict[str, Any] | None:
-        """Return the next ``log`` frame, or None when there is nothing new.
+        """Return the next ``log`` frame, or None if there is nothing new.
 
-        Returns at most about `READ` bytes of lines; call again until None to catch up.
+        A frame has at most about `READ` bytes of lines; call again until None to catch up.
         """
         if self._fd < 0 and not self._open():
             return None
@@ -240,20 +256,23 @@ class LogFollower:
             if frame is None and not self._skipping_to and self._rotated():
                 frame = self._next(
                     os.fstat(self._fd).st_size
-                )  # what came before the new file was begun
+                )  # what was written before the new file began
                 if frame is None and self._read >= os.fstat(self._fd).st_size:
                     return self._leave()
             if frame is not None and not self._told_age and self._read >= size:
                 self._told_age = True
                 frame["age"] = max(0.0, round(time.time() - status.st_mtime, 1))
             return frame or self._unfinished() or self._empty(size)
-        except OSError:  # a stale handle, a vanished mount: try anew next time
+        except OSError:  # a stale handle or a vanished mount: reopen at the next poll
             self._cursor = (self._inode, self._base + self._splitter.done)
             self._close()
             return None
 
     def _leave(self) -> dict[str, Any] | None:
-        """Go over to the file that stands at the path now; the old one's last line needs no newline to be one."""
+        """Switch to the current file at the path.
+
+        The old one's last line counts without a newline.
+        """
         if self._splitter.held:
             before, self._ended = self._base + self._splitter.done, True
             return self._frame(before, [self._splitter.finish()])
@@ -269,7 +288,7 @@ class LogFollower:
         return None
 
     def _empty(self, size: int) -> dict[str, Any] | None:
-        """Return a frame without lines, once, for a file in which nothing has ever been written."""
+        """Return one frame without lines for a file that is still empty."""
         if not self._tells_empty:
             return None
         self._tells_empty = False
@@ -278,7 +297,7 @@ class LogFollower:
         return None
 
     def _unfinished(self) -> dict[str, Any] | None:
-        """Return a frame for a line that has been unfinished for a while, such as a progress bar."""
+        """Return a frame for a line that stays unfinished, such as a progress bar."""
         text = self._splitter.partial
         now = time.monotonic()
         if (
@@ -298,7 +317,7 @@ class LogFollower:
         try:
             fd = files.open_regular(path)
         except OSError:
-            # A file that appears only after we began to look has no history to cut short.
+            # A file that appears after following began has no history to cut.
             self._missing_before = True
             return False
         status = os.fstat(fd)
@@ -315,7 +334,7 @@ class LogFollower:
                 self._start(cursor[1], reset=self._reset)
                 if not self._continues():
                     if cursor[1] == status.st_size and self._rotated():
-                        self._ended = True  # it was left with a last line that has no newline
+                        self._ended = True  # it was left with a last line without a newline
                     else:
                         self._start(0, reset=True)
             else:
@@ -334,13 +353,16 @@ class LogFollower:
         self._changed = time.monotonic()
 
     def _continues(self) -> bool:
-        """Tell whether the byte before our lines still ends a line: a file rewritten in place seldom keeps it."""
+        """Return whether the byte before our lines still ends a line.
+
+        Rarely true after a rewrite in place.
+        """
         position = self._base + self._splitter.done
         return position == 0 or os.pread(self._fd, 1, position - 1) == b"\n"
 
     def _next(self, size: int) -> dict[str, Any] | None:
         if not self._skipping_to and size - self._read > BACKLOG:
-            # The unfinished line that we hold is counted, too, when its newline comes by.
+            # The unfinished line is counted, too, when its newline is skipped.
             self._base = self._read = self._base + self._splitter.done
             self._splitter, self._skipping_to = Splitter(), size - NEWEST * READ
         if self._skipping_to:
@@ -359,7 +381,7 @@ class LogFollower:
         return None
 
     def _skip(self) -> None:
-        """Count the lines up to the first line start at or behind the target, a bounded stretch at a time."""
+        """Count the lines up to the line start at or after the target, `SCAN` bytes at a time."""
         stop = min(self._skipping_to, self._read + SCAN)
         while self._read < stop:
             data = os.pread(self._fd, min(1 << 20, stop - self._read), self._read)
@@ -372,7 +394,10 @@ class LogFollower:
             self._base, self._splitter, self._skipping_to = self._read, Splitter(), 0
 
     def _to_line_start(self) -> int:
-        """Return how many bytes lead to the next line's start; the line that they end is skipped, too."""
+        """Return the number of bytes to the next line's start.
+
+        The line before it counts as skipped.
+        """
         if self._read == 0 or os.pread(self._fd, 1, self._read - 1) == b"\n":
             return 0
         ahead = 0
@@ -400,21 +425,23 @@ class LogFollower:
         if self._reset:
             frame["reset"] = True
         if self._partial and self._splitter.partial:
-            frame["partial"] = self._splitter.partial  # what the client shows is kept up to date
+            frame["partial"] = self._splitter.partial  # updates the client's line
         self._partial = frame.get("partial", "")
         self._skipped, self._reset, self._changed = 0, False, time.monotonic()
         return frame
 
     def _rotated(self) -> bool:
-        """Tell whether the path is done with our file.
+        """Return whether the path no longer refers to our file.
 
-        After a mere rename the writer may keep on writing to it, until something appears in a new file.
+        After a mere rename the writer may continue to write to it until something appears in a new
+        file.
         """
         mine = os.fstat(self._fd)
         try:
             named = os.stat(self.path)
         except OSError:
-            # A deleted file is let go: to keep it open would keep its blocks on a disk that may be full.
+            # A deleted file is closed: keeping it open would keep its blocks on a disk that may be
+            # full.
             return mine.st_nlink == 0 and not os.path.lexists(self.path)
         return named.st_ino != mine.st_ino and (named.st_size > 0 or mine.st_nlink == 0)
 
@@ -424,19 +451,19 @@ class LogFollower:
             self._fd = -1
 
     def has_more(self, frame: dict[str, Any]) -> bool:
-        """Tell whether there is more, or most likely is, behind the frame that `poll` has just returned."""
+        """Return whether there is (probably) more after the frame that `poll` has returned."""
         return self._read < self._size or self._ended or frame["end"] - frame["start"] >= SWIFT
 
     @property
     def cursor(self) -> tuple[int, int] | None:
-        """The cursor for a later follower to resume from; None while no file is open."""
+        """The cursor from which a later follower can resume; None while no file is open."""
         if self._fd >= 0:
             return (self._inode, self._base + self._splitter.done)
         return None
 
     @property
     def inode(self) -> int:
-        """Inode of the open file; 0 while there is none."""
+        """Inode of the open file; 0 if there is none."""
         if self._fd >= 0:
             return self._inode
         return 0
@@ -447,7 +474,7 @@ class LogFollower:
 
 
 def tail_offset(fd: int, size: int, lines: int) -> int:
-    """Return where the last `lines` complete lines begin (looking back over 4 MiB at most)."""
+    """Return where the last `lines` complete lines begin (searching back 4 MiB at most)."""
     position, found, oldest = size, 0, 0
     floor = max(0, size - MAX_TAIL)
     while position > floor:
@@ -458,7 +485,8 @@ def tail_offset(fd: int, size: int, lines: int) -> int:
             newline = data.rfind(b"\n", 0, end)
             if newline < 0:
                 break
-            # The newest newline ends the last complete line; `lines` further back is where we want to be.
+            # The newest newline ends the last complete line; the wanted one is `lines` further
+            # back.
             if found == lines:
                 return position - step + newline + 1
             found += 1

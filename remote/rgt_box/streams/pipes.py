@@ -1,4 +1,4 @@
-"""The two ends of a channel: control lines in, frames out, and nothing ever waits for the reader."""
+"""The two ends of a channel: control lines in, frames out, without ever waiting for the reader."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 import zlib
 
 MAX_CONTROL_LINE = 1 << 20
-"""Bytes of a control line."""
+"""Maximum bytes of a control line."""
 
 
 class Inbox:
     """The control side of a channel.
 
     Args:
-        fd: Where it comes from.
-        buffer: What was read of it already.
+        fd: Descriptor to read from.
+        buffer: Data that was already read from it.
 
     Attributes:
         ended: True once the client has closed its side.
@@ -27,14 +27,14 @@ class Inbox:
         self._held = len(buffer)
 
     def take(self) -> list[bytes]:
-        """Return the lines that are complete already, without reading."""
-        data = b"".join(self._parts)  # only once a line has ended: a line may come byte by byte
+        """Return the buffered complete lines, without reading."""
+        data = b"".join(self._parts)  # only once a line has ended: it may arrive byte by byte
         *lines, rest = data.split(b"\n")
         self._parts, self._held = [rest], len(rest)
         return lines
 
     def read(self) -> list[bytes]:
-        """Read once (call it when the descriptor is readable) and return the lines that became complete."""
+        """Read once, if the descriptor is readable, and return the completed lines."""
         try:
             data = os.read(self.fd, 65536)
         except (BlockingIOError, InterruptedError):
@@ -48,34 +48,38 @@ class Inbox:
         self._held += len(data)
         lines = self.take() if b"\n" in data else []
         if self._held > MAX_CONTROL_LINE:
-            self.ended = True  # nobody who speaks this protocol sends such a line
+            self.ended = True  # no client of this protocol sends such a line
         return lines
 
 
 HIGH = 1 << 20
-"""Bytes waiting from which on no source is asked for more."""
+"""Pending bytes from which on no source is polled for more."""
 
 LOW = 256 << 10
 
 WINDOW_BITS = 13
 TOLD_BY = {b'{"t":"sample': 8192, b'{"t":"log","': 1024, b'{"t":"scalar': 1024}
-"""How the lines begin that are told by the one before that begins so: both ends hold that, and no more of the past.
-And of how many bytes a line is held at most."""
+"""Prefixes of the frames that are compressed with the previous frame of the same prefix as
+dictionary, and the maximum bytes of a frame that is kept for that. Both ends keep only this frame.
+"""
 BEGINS = 12
 SWIFT, SWIFT_FROM, SWIFT_WINDOW_BITS = 1, 8192, 15
-"""The level of zlib for lines of so many bytes and more: a third of the work, and a fifth more on the way. In a small
-window it is moved all the time, which costs as much again; the other end holds it for as long as that one line."""
+"""zlib level for frames of at least this many bytes: a third of the CPU time for a fifth more data.
+They get a larger window, because a small one is shifted constantly, which costs as much again; the
+other end needs it only for that one frame.
+"""
 MEMORY = 7
-"""zlib's memLevel for shorter lines, which take no byte more by that. What it asks for by default is so much that the
-system maps it anew for each line, which costs more than the line itself."""
+"""zlib's memLevel for shorter frames, which does not make them larger. The default is so much
+memory that the system maps it again for each frame, which costs more than the compression.
+"""
 
 
 def packed(line: bytes, told: dict[bytes, bytes]) -> bytes:
-    """Return a line as a zlib stream of its own.
+    """Return a frame as its own zlib stream.
 
     Args:
-        line: With its newline.
-        told: By how they begin, the lines that the other end holds; this one takes its place among them.
+        line: The frame with its newline.
+        told: Previous frame per prefix, which the other end has as well; updated with this one.
     """
     begins = line[:BEGINS]
     before = told.get(begins)
@@ -89,11 +93,11 @@ def packed(line: bytes, told: dict[bytes, bytes]) -> bytes:
 
 
 class Closed(Exception):
-    """The reader is gone."""
+    """The reader has closed its end."""
 
 
 class Outbox:
-    """Frames on their way to a descriptor, which is made non-blocking."""
+    """Frames waiting to be written to a descriptor, which is made non-blocking."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -103,11 +107,11 @@ class Outbox:
         self._told: dict[bytes, bytes] | None = None
 
     def compress(self) -> None:
-        """Make a zlib stream of each line that is put from now on."""
+        """Compress each frame from now on as its own zlib stream."""
         self._told = {}
 
     def put(self, line: bytes) -> None:
-        """Queue one line (with its newline), so that the reader can have it whole."""
+        """Queue one frame (with its newline)."""
         if self._told is not None:
             line = packed(line, self._told)
         self._parts.append(line)
@@ -115,19 +119,19 @@ class Outbox:
 
     @property
     def pending(self) -> int:
-        """Bytes that wait."""
+        """Number of pending bytes."""
         return self._pending
 
     @property
     def full(self) -> bool:
-        """True when no source should be asked for more."""
+        """Whether no source should be polled for more."""
         return self._pending >= HIGH
 
     def flush(self) -> None:
-        """Write as much as the descriptor takes now.
+        """Write as much as the descriptor accepts now.
 
         Raises:
-            Closed: when nobody reads any more.
+            Closed: The reader has closed its end.
         """
         while self._parts:
             data = b"".join(self._parts)
@@ -143,7 +147,7 @@ class Outbox:
             self._pending = len(rest)
 
     def restore(self) -> None:
-        """Make the descriptor blocking again: it may be shared."""
+        """Make the descriptor blocking again, because it may be shared."""
         try:
             os.set_blocking(self.fd, True)
         except OSError:

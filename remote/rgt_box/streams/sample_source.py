@@ -1,4 +1,4 @@
-"""Where a watch gets its samples: the recorder's ring or its own sampler, coalesced for slow readers."""
+"""The source of a watch's samples: the recorder's ring or its own sampler; coalesced if slow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 CHECK = 1.0
-"""Seconds between two looks whether the recorder still lives (three system calls each)."""
+"""Seconds between two checks whether the recorder is still alive (three system calls each)."""
 
 
 class RingSource:
@@ -47,10 +47,10 @@ class RingSource:
         return self._reader.read(limit)
 
     def found(self, at_once: bool = False) -> dict[str, Any] | None:
-        """Return which trainings the recorder has found, when that changed since the last call.
+        """Return the trainings found by the recorder, if they changed since the last call.
 
         Args:
-            at_once: Look now; else every `CHECK` seconds.
+            at_once: Check now; otherwise every `CHECK` seconds.
         """
         now = time.monotonic()
         if not at_once and now - self._looked < CHECK:
@@ -66,7 +66,7 @@ class RingSource:
         return state_files.read_json(self._folder, state_files.FOUND)
 
     def is_dead(self) -> bool:
-        """Tell whether the recorder is gone; looked at every few seconds only."""
+        """Return whether the recorder is gone; checked only every `CHECK` seconds."""
         now = time.monotonic()
         if now - self._checked < CHECK:
             return False
@@ -79,10 +79,10 @@ class RingSource:
 
 
 class LocalSource:
-    """Samples taken in this process, while no recorder can run. They are not kept."""
+    """Samples taken in this process while no recorder can run; they are not stored."""
 
     def __init__(self, folder: str, config: dict[str, Any], after: dict[str, Any] | None) -> None:
-        # Here, because a watch beside a recorder never needs them.
+        # Here, because a watch with a recorder does not need them.
         from rgt_box.sampling.sampler import Sampler
         from rgt_box.streams.job_looks import JobLooks
 
@@ -111,21 +111,21 @@ class LocalSource:
 
     @property
     def limited(self) -> list[str]:
-        """What does not work here, in words."""
+        """What does not work here, as texts."""
         return self._sampler.limited
 
     def found(self, at_once: bool = False) -> dict[str, Any] | None:
-        """Return which trainings there are, when that changed since the last call."""
+        """Return the discovered trainings, if they changed since the last call."""
         finder = self._sampler.finder
         if finder is not None and finder.changed:
             return finder.report()
         return None
 
     def floor(self) -> None:
-        """Nothing is kept, so there is nothing to leave out."""
+        """Return None: nothing is stored, so there is nothing to leave out."""
 
     def read(self, limit: int) -> list[Record]:
-        """Return a sample when one is due."""
+        """Return a sample, and its events, if one is due."""
         now = time.monotonic()
         if now < self._due:
             return []
@@ -148,23 +148,23 @@ class LocalSource:
         return Record(self._boot, self._seq, is_sample, jsonline.dumps(frame), 0)
 
     def is_dead(self) -> bool:
-        """Tell whether it is time to try for a recorder again."""
+        """Return whether it is time to try to start a recorder again."""
         if time.monotonic() < self._retry:
             return False
         self._retry = time.monotonic() + 60.0
         return True
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 def open_source(
     folder: str, config: dict[str, Any], after: dict[str, Any] | None
 ) -> tuple[RingSource | LocalSource, dict[str, Any], str | None]:
-    """Make sure that a recorder runs and open its ring; sample here where that fails.
+    """Make sure that a recorder runs and open its ring; if that fails, sample in this process.
 
     Returns:
-        The source; a status with ``gpu_source`` and ``limited``; why there is no recorder, if there is none.
+        The source; a status with ``gpu_source`` and ``limited``; why there is no recorder, or None.
     """
     status = control.ensure(folder)
     if status is not None:
@@ -181,16 +181,16 @@ def open_source(
 
 
 class Coalescer:
-    """Turns ring records into frames, leaving samples out while the reader cannot keep up.
+    """Turns ring records into frames, and drops samples while the reader cannot keep up.
 
     Args:
         boot: Boot of the last record that the client has.
-        seq: Its number.
-        floor: ``(boot, seq)``; samples before it are left out as well. None = none are.
+        seq: Its sequence number.
+        floor: ``(boot, seq)``; samples before it are dropped as well. None for no limit.
 
     Attributes:
-        boot: Boot of the last record that went out.
-        seq: Its sequence number: whatever `watch` says by itself carries it, so that it moves no cursor.
+        boot: Boot of the last record that was sent.
+        seq: Its sequence number; frames of `watch` itself carry it, so that they move no cursor.
     """
 
     def __init__(self, boot: str, seq: int, floor: tuple[str, int] | None = None) -> None:
@@ -199,7 +199,7 @@ class Coalescer:
         self._skipped = 0
 
     def take(self, records: list[Record], lagging: bool) -> list[bytes]:
-        """Return the lines for `records`.
+        """Return the lines to send for `records`.
 
         Args:
             records: In order.
@@ -225,7 +225,7 @@ class Coalescer:
         if self._floor is None:
             return False
         if record.boot != self._floor[0]:
-            return True  # of an earlier boot: the floor lies in the newest
+            return True  # an earlier boot: the floor is in the newest one
         if record.seq < self._floor[1]:
             return True
         self._floor = None

@@ -1,9 +1,9 @@
-"""Found trainings: reported to the client, and followed as long as they write anything.
+"""Discovered trainings: reported to the client, and followed as long as they write anything.
 
-A training that prints to nothing but a tmux pane is followed on the pane's screen as if that were a log. It is a look
-every few seconds at what tmux has kept, not a record: what scrolls out of tmux's history between two looks is missed,
-and a line that a program rewrites comes again. The lines go into a file in memory, so that whoever reads logs can
-read them.
+A training that prints only to a tmux pane is followed by its screen as if that were a log. The pane
+is captured every few seconds, so this is not complete: lines that leave tmux's history between two
+captures are missed, and a line that a program rewrites is repeated. The lines are written to a file
+in memory, so that log followers can read them.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ if TYPE_CHECKING:
 
 
 PANE_PERIOD, PANE_TIMEOUT, PANE_FIRST = 5.0, 5.0, 0.5
-"""Seconds between two looks, for an answer, and for the first one: who looks only once waits for it."""
+"""Seconds between two captures, for an answer, and to wait for the first one, which a one-off query
+needs.
+"""
 PANE_LINES = 2000
-"""Lines of the pane's history that are looked at."""
+"""Lines of the pane's history that are captured."""
 PANE_BYTES = 2 << 20
-"""Bytes kept; then the file begins anew."""
+"""Maximum bytes in the file; then it starts again."""
 
 
 def repeated(before: Sequence[str], now: Sequence[str]) -> int:
-    """Return how many of the lines `now` were already at the end of `before`: as many as match."""
+    """Return how many of the lines `now` repeat the end of `before`, as many as possible."""
     for count in range(min(len(before), len(now)), 0, -1):
         if list(before[-count:]) == list(now[:count]):
             return count
@@ -42,19 +44,19 @@ def repeated(before: Sequence[str], now: Sequence[str]) -> int:
 
 
 class PaneLog:
-    """Follows one pane.
+    """Follows one tmux pane.
 
     Args:
-        socket: tmux's.
+        socket: tmux's socket.
         pane: Its id, ``%3``.
 
     Attributes:
-        path: A file that grows by the pane's lines; "" where the system has no files in memory.
+        path: A file that the pane's lines are appended to; "" if the system has no files in memory.
         was_read: tmux has answered once, or failed to.
     """
 
     def __init__(self, socket: str | None, pane: str) -> None:
-        # The first line is when something was last printed: what is captured now may have stood there for hours.
+        # The first line is the time of the last output: what is captured now may be hours old.
         words = ["display-message", "-p", "-t", pane, "#{window_activity}", ";"]
         words += ["capture-pane", "-p", "-J", "-t", pane, "-S", "-%d" % PANE_LINES]
         self._asking = Background(
@@ -73,14 +75,14 @@ class PaneLog:
             self._fd, self.path = -1, ""
 
     def poll(self) -> None:
-        """Take over what is new on the pane."""
+        """Append the new lines of the pane."""
         value, error = self._asking.poll(0.0 if self.was_read else PANE_FIRST)
         self.was_read = self.was_read or value is not None or error is not None
         if self._fd < 0 or value is None or value[0] == self._taken:
             return
         self._taken = value[0]
         printed, _, screen = value[1].partition("\n")
-        # The last line may be a prompt, or a progress bar that is rewritten: it comes once something follows it.
+        # The last line may be a prompt or a progress bar: it is sent once another line follows.
         lines = screen.rstrip().split("\n")[:-1]
         known = repeated(self._seen, lines)
         text = "".join(line + "\n" for line in lines[known:]).encode("utf-8", "replace")
@@ -101,33 +103,33 @@ class PaneLog:
 
 
 class Log:
-    """A log to be followed; `shown` is what frames call it, where that is not its path."""
+    """A log to follow; `shown` is its name in frames, if that is not its path."""
 
     def __init__(self, path: str, shown: str | None) -> None:
         self.path, self.shown = path, shown
 
 
 EXACT_WITHIN = 15.0
-"""Seconds after which what is printed is read, too, where files of metrics hold no curve."""
+"""Seconds after which console output is read as well, if metrics files have no curve."""
 SETTLED = 120.0
-"""Seconds after its start at which a training is taken to have opened what it writes to."""
+"""Seconds after its start at which a training is assumed to have opened its output files."""
 OWN_BATCHES = 20
-"""Reads per look of a file of rgt's own format, each of 500 points at most."""
+"""Reads per poll of a file of rgt's own format, each of 500 points at most."""
 BUDGET = 200
-"""Frames of curves per look."""
+"""Maximum frames of curves per poll."""
 LET_GO_AFTER = 30.0
-"""Seconds without news after which the files of a training that has ended are let go."""
+"""Seconds without news after which the files of an ended training are released."""
 MAX_NAMED = 20
-"""Sources and notes told of one run."""
+"""Maximum sources and notes reported of one run."""
 
 
 class Training:
-    """One found run and what is followed of it.
+    """One discovered run and its followers.
 
     Args:
         run: The run.
-        claims: Who owns which file.
-        cursors: The client's, by source; what is ours is taken out.
+        claims: The owners of files.
+        cursors: The client's cursors, by source; used ones are removed.
     """
 
     def __init__(self, run: Run, claims: Claims, cursors: dict[str, tuple[int, int]]) -> None:
@@ -144,10 +146,10 @@ class Training:
         self._found = CheckpointWatch(run.name)
         self._since = self._news = time.monotonic()
         self.is_over = False
-        """It has ended, and all that it wrote has been sent."""
+        """It has ended, and everything that it wrote has been sent."""
 
     def update(self, run: Run) -> None:
-        """Take over what is known of the run now."""
+        """Apply the current state of the run."""
         if (run.pid, run.ticks) != (self.run.pid, self.run.ticks):
             self.close()
             self.pane = None
@@ -172,7 +174,7 @@ class Training:
             self.logs = [Log(self.pane.path, "tmux:%s" % (run.place or run.pane))]
 
     def poll(self) -> list[dict[str, Any]]:
-        """Return frames for what is new in its metrics; nothing more once it is over."""
+        """Return frames for new metrics; none once it is over."""
         if self.is_over:
             return []
         frames = self._read()
@@ -197,7 +199,8 @@ class Training:
                 since=self.run.since - 1.0,
             )
         frames = self._curves.poll(BUDGET)
-        # What has run for long has written its files of metrics, if it ever does: nothing need be waited for.
+        # A training that has run for a while has written its metrics files, if it ever does, so
+        # there is no need to wait.
         late = first and time.time() - self.run.started > SETTLED
         if late or time.monotonic() - self._since > EXACT_WITHIN:
             self._sources.reads_consoles = not self._curves.is_read_exactly
@@ -210,7 +213,7 @@ class Training:
             if saved:
                 return [*frames, saved]
             return frames
-        frames = []  # what our own trainer writes says all that is found beside it
+        frames = []  # our own trainer's files contain everything that is found elsewhere
         for sub, path in own.items():
             if len(frames) >= BUDGET:
                 break
@@ -222,7 +225,7 @@ class Training:
         return frames
 
     def _find_checkpoints(self) -> dict[str, Any] | None:
-        """Return a frame when there is news of what the training has saved where it works and writes."""
+        """Return a frame if the training has new checkpoints where it works or writes."""
         roots, since = self._sources.roots(), self.run.since - SLACK
         if [search.root for search in self._searches] != roots:
             self._searches = [
@@ -240,7 +243,7 @@ class Training:
 
     @property
     def is_looked_at(self) -> bool:
-        """All that it has written by now has been read."""
+        """Whether everything that it has written so far has been read."""
         return (
             self.is_over
             or self.run.ended is not None
@@ -265,11 +268,11 @@ class Training:
         return frames + ([saved] if saved else [])
 
     def names(self) -> list[str]:
-        """Return what frames call its logs."""
+        """Return its logs' names in frames."""
         return [log.shown or log.path for log in self.logs]
 
     def describe(self, torn: set[str]) -> dict[str, Any]:
-        """Return the run as the ``found`` frame tells it."""
+        """Return the run as in the ``found`` frame."""
         run = self.run
         shown = self.names()
         notes = list(run.notes)
@@ -332,16 +335,16 @@ def _shown(run: Run, path: str) -> str | None:
 
 
 EVERY = 2.0
-"""Seconds between two looks at the metrics."""
+"""Seconds between two polls of the metrics."""
 ENDED = 8
-"""Of the trainings that have ended, how many still get their curves and logs sent; of the others only is told."""
+"""Number of ended trainings whose curves and logs are still sent; the others are only listed."""
 
 
 class Trainings:
-    """All found runs of a box.
+    """All discovered runs of a box.
 
     Args:
-        cursors: The client's, by source; what is ours is taken out.
+        cursors: The client's cursors, by source; used ones are removed.
     """
 
     def __init__(self, cursors: dict[str, tuple[int, int]]) -> None:
@@ -353,7 +356,7 @@ class Trainings:
         self._looked = float("-inf")
 
     def take(self, report: dict[str, Any]) -> None:
-        """Take over what the recorder says."""
+        """Apply the recorder's report."""
         self._boot = str(report.get("boot") or "")
         runs = [run for run in map(load, report.get("runs") or []) if run is not None]
         names = {run.name for run in runs}
@@ -367,13 +370,13 @@ class Trainings:
         self._looked = float("-inf")
 
     def logs(self) -> list[Log]:
-        """Return the logs to be followed."""
+        """Return the logs to follow."""
         return [
             log for training in self._followed() for log in training.logs if not training.is_over
         ]
 
     def finished(self) -> list[str]:
-        """Return what frames call the logs to which nothing comes any more."""
+        """Return the names of logs that get no more lines."""
         over = [training for training in self._all.values() if training.is_over]
         live = {log.shown or log.path for log in self.logs()}
         return [name for training in over for name in training.names() if name not in live]
@@ -388,11 +391,11 @@ class Trainings:
     def poll(
         self, taken: list[str], ask: Callable[[str, Callable[[], list[Any]], list[Any]], list[Any]]
     ) -> list[dict[str, Any]]:
-        """Return frames that are news.
+        """Return new frames.
 
         Args:
             taken: Directories that are followed under another name.
-            ask: Asks one by its name, and answers with its third argument where that fails.
+            ask: Polls one training by name; returns its third argument if that fails.
         """
         now = time.monotonic()
         if now - self._looked < EVERY:
@@ -415,10 +418,10 @@ class Trainings:
 
     @property
     def is_looked_at(self) -> bool:
-        """Each of them has been read as far as it goes."""
+        """Whether each of them has been read to its end."""
         return self._looked > float("-inf") and all(each.is_looked_at for each in self._followed())
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all panes."""
         for training in self._all.values():
             training.close()

@@ -1,4 +1,4 @@
-"""The loop of one channel: control lines in, frames out, asleep in between."""
+"""The main loop of one channel: control lines in, frames out, sleeping in between."""
 
 from __future__ import annotations
 
@@ -31,18 +31,20 @@ if TYPE_CHECKING:
 READ = 256 << 10
 FRAMES = 32
 MAX_FRAME = (1 << 20) - 1
-"""Bytes of a line; the client drops a longer one."""
+"""Maximum bytes of a line; the client drops a longer one."""
 MIN_TICK, MAX_TICK = 0.1, 2.0
 FILES_WAIT = 0.1
-"""Seconds that files get to answer before the samples go first."""
+"""Seconds to wait for files before the samples are sent."""
 
 HURRY, HURRY_FOR = 0.02, 3.0
 LOOK_S = 2.0
-"""Seconds for a look at the usual places of keys, before the first frame."""
+"""Seconds to search the usual locations of keys, before the first frame."""
 MAX_LINE = 64 << 20
-"""Bytes: 28 runs of 1,000 curves have 5 MB of cursors, and the same line comes again at each try."""
+"""Maximum bytes of the configuration line: 28 runs of 1,000 curves have 5 MB of cursors, and the
+line is sent again at each connection.
+"""
 MAX_PAST, MAX_POINTS = 366 * 86400.0, 1000
-"""Bounds of what a client may ask of the history: so many rows still make one frame."""
+"""Limits for a client's history request, so that it fits into one frame."""
 
 OPS = ("interval", "follow", "unfollow", "ping")
 
@@ -52,8 +54,8 @@ class Watch:
 
     Args:
         config: The checked configuration.
-        inbox: Where control lines come from.
-        outbox: Where frames go.
+        inbox: Source of control lines.
+        outbox: Destination of frames.
     """
 
     def __init__(self, config: dict[str, Any], inbox: Inbox, outbox: Outbox) -> None:
@@ -81,22 +83,22 @@ class Watch:
             self._event("no-recorder", "warn", self._why)
 
     def run(self) -> None:
-        """Stream until the client goes away.
+        """Stream until the client ends the channel.
 
         Raises:
-            Closed: when it does so without a word.
+            Closed: The client went away without ending it.
         """
         poller = select.poll()
         poller.register(self._inbox.fd, select.POLLIN)
         more = True
         self._obey(self._inbox.take())
         while not self._inbox.ended:
-            # While the reader is behind, only room in the pipe or a control line can be news.
+            # While the reader is behind, only free space in the pipe or a control line matters.
             events = select.POLLOUT if self._outbox.pending else 0
             poller.register(self._outbox.fd, events)
             tick = min(MAX_TICK, max(MIN_TICK, self._config["interval"] / 4.0))
             if not self._seen_sample and time.monotonic() < self._hurry_until:
-                tick = HURRY  # a person waits for the first numbers
+                tick = HURRY  # the user waits for the first numbers
             wait = 0.0 if more and not self._outbox.pending else tick
             for fd, event in poller.poll(wait * 1000.0):
                 if fd == self._inbox.fd:
@@ -108,11 +110,11 @@ class Watch:
             self._outbox.flush()
 
     def _produce(self) -> bool:
-        """Ask every source for news, as far as there is room; True when more is waiting already."""
+        """Poll every source, as far as there is room; return True if more is waiting already."""
         if self._outbox.full:
             self._lagging = True
             return False
-        # The recorder has looked for trainings by the time that it takes a sample.
+        # The recorder has searched for trainings by the time it takes a sample.
         begins = self._seen_sample and self._live and not self._looks
         found = self._source.found(begins) if self._config["find"] else None
         if found is not None:
@@ -153,7 +155,7 @@ class Watch:
         self._event("frame-too-long", "warn", text)
 
     def _sum_up(self) -> bool:
-        """Go on with what the client asked to know of the past; False when there is nothing (more) to do."""
+        """Continue the requested history summary; return False if there is nothing (more) to do."""
         if self._summing is None:
             return False
         frame = self._summing.step()
@@ -167,7 +169,7 @@ class Watch:
         if self._source.is_dead():
             self._reopen()
         records = self._source.read(READ)
-        # History is sent in full however slow the line; only what is newer than that may be coalesced.
+        # History is always sent completely; only newer samples may be coalesced.
         coalesce = self._live and self._lagging
         while coalesce and records:
             further = self._source.read(READ)
@@ -182,7 +184,7 @@ class Watch:
         return bool(records) and not coalesce
 
     def _reopen(self) -> None:
-        """The recorder is gone (or may be back): start it anew behind what was sent already."""
+        """Start the recorder again, or return to it, after the records that were already sent."""
         after = {"boot": self._coalescer.boot, "seq": self._coalescer.seq}
         self._folder = place.state_dir()
         self._register(after)
@@ -196,7 +198,7 @@ class Watch:
         try:
             ownership.take(self._folder)
         except OSError:
-            pass  # then memory may do
+            pass  # memory may work instead
         control.register(self._folder, self._config, after)
         control.signal_recorder(self._folder, signal.SIGHUP)
 
@@ -244,7 +246,7 @@ class Watch:
         self._outbox.flush()
 
     def _exposed(self) -> list[dict[str, Any]] | None:
-        """Look for keys that lie open; None where a disk does not answer."""
+        """Search for exposed keys; None if a disk does not answer."""
         config = self._config
         work = background.Background(
             lambda: secret_store.find_tokens(config["jobs"], config["durable"]), 0.0, LOOK_S
@@ -253,14 +255,14 @@ class Watch:
         return found
 
     def _event(self, kind: str, level: str, text: str, at: Any = None) -> None:
-        """Say something that is not in the ring; its number 0 says that it moves no cursor."""
+        """Send an event that is not in the ring; its number 0 moves no cursor."""
         when = at if isinstance(at, (int, float)) else round(time.time(), 3)
         frame = {"t": "event", "boot": self._boot, "seq": 0, "at": when}
         frame.update(kind=kind, text=text, level=level)
         self._outbox.put(jsonline.line(frame))
 
     def close(self) -> None:
-        """Leave no trace behind."""
+        """Unregister, and restore the descriptors."""
         control.unregister(self._folder)
         self._source.close()
         self._outbox.restore()
@@ -276,7 +278,7 @@ Further lines control it: {"op": "interval", "seconds": S}, {"op": "follow" | "u
 
 
 def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit status: 0 at the end of stdin, 2 for a bad configuration."""
+    """Run the verb; return 0 at the end of stdin, 2 for a bad configuration."""
     options.parse_or_exit(argv, {}, HELP)
     bytecode.begin_anew("watch", *argv)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -309,10 +311,10 @@ def main(argv: list[str]) -> int:
 
 
 def _first_line() -> tuple[bytes, bytes]:
-    """Read the configuration; returns it and what came behind it, which are control lines.
+    """Read the configuration; return it and the control lines after it.
 
     Raises:
-        BadConfig: when stdin ends or the line has no end.
+        BadConfig: stdin ends, or the line is too long.
     """
     line = bytearray()
     while True:
@@ -329,7 +331,7 @@ def _leave(number: int, _: object) -> None:
     raise SystemExit(128 + number)
 
 
-# What the client asks for: the first line of ``watch`` and the control lines after it. Pure.
+# Parsers of the client's first line and control lines, without side effects.
 
 
 class BadConfig(Exception):
@@ -340,7 +342,7 @@ def parse_config(line: bytes) -> dict[str, Any]:
     """Return a checked configuration with every key present.
 
     Raises:
-        BadConfig: when the line is no JSON object or a value has the wrong type.
+        BadConfig: The line is not a JSON object, or a value has the wrong type.
     """
     raw = jsonline.loads_dict(line)
     if raw is None:
@@ -370,7 +372,7 @@ def parse_config(line: bytes) -> dict[str, Any]:
 
 
 def parse_control(line: bytes) -> dict[str, Any] | None:
-    """Return a checked control line; None for one that makes no sense (it is ignored, not fatal)."""
+    """Return a checked control line; None for an invalid one, which is ignored."""
     raw = jsonline.loads_dict(line)
     if raw is None or raw.get("op") not in OPS:
         return None
