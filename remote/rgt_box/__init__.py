@@ -1,4 +1,7 @@
-"""The agent on a box: samples, records, follows logs, runs queues. Standard library only, Python 3.8 or newer."""
+"""The agent on a box: samples, records, follows logs, runs queues.
+
+Standard library only, Python 3.8 or newer.
+"""
 
 from __future__ import annotations
 

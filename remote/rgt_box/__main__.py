@@ -1,4 +1,7 @@
-"""Entry point: picks a verb and imports only what it needs, so that the zipapp starts in tens of milliseconds."""
+"""Entry point: selects a verb and imports only what it needs.
+
+The zipapp therefore starts in tens of milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -66,8 +69,9 @@ VERBS = {
 """Verb → (module with a ``main(argv)``, or ``module:function``, one line of help)."""
 
 WORDS_FROM_STDIN = "--words-from-stdin"
-"""Alone behind a verb: its words are a line of JSON on standard input. A command line has at most 128 KiB on Linux
-(MAX_ARG_STRLEN: sshd gives all of it to the shell as one word)."""
+"""The only argument of a verb whose arguments are a JSON line on standard input. A command line has
+at most 128 KiB on Linux (MAX_ARG_STRLEN: sshd passes all of it to the shell as one word).
+"""
 
 
 def usage() -> str:
@@ -110,7 +114,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     packed = sys.modules.get("rgt_box.bytecode")
     if packed is not None:
-        packed.save()  # what runs for long may not come to its end
+        packed.save()  # a long-running verb may never reach its end
     given = _words_from_stdin() if words[1:] == [WORDS_FROM_STDIN] else words[1:]
     if given is None:
         print(f"{words[0]}: standard input has no JSON array of words", file=sys.stderr)

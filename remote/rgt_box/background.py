@@ -1,4 +1,4 @@
-"""Work that may hang: threads that are abandoned rather than joined, and programs killed after a timeout."""
+"""Work that may hang: threads that are abandoned instead of joined, and programs with a timeout."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     import subprocess
     from typing import Any, Callable
 
-threading.stack_size(512 * 1024)  # the default of 8 MiB is address space we do not need
+threading.stack_size(512 * 1024)  # the default of 8 MiB is address space that is not needed
 
 MOMENT = 1.0
-"""Seconds that a job is given to end where this process itself was stopped while it ran."""
+"""Seconds that a job gets to finish if this process itself was stopped while it ran."""
 
 
 class Background:
-    """One repeated job, at most one thread of it at a time. Not for use by several threads.
+    """One repeated job with at most one thread at a time. Not thread-safe.
 
     Args:
         work: Called without arguments in a thread; its result is the value.
@@ -39,15 +39,13 @@ class Background:
     def _run(self, finished: threading.Event) -> None:
         try:
             self._value, self._error = self._work(), None
-        except (
-            Exception
-        ) as error:  # whatever a sampler dies of is that sampler's news, not the agent's end
+        except Exception as error:  # a failing sampler is reported, and must not end the agent
             self._error = describe(error)
         finished.set()
 
     @property
     def hangs(self) -> bool:
-        """Whether the job has been running for longer than it may."""
+        """Whether the job has been running for longer than its timeout."""
         return self.is_busy and time.monotonic() - self._started > self._timeout
 
     @property
@@ -56,13 +54,14 @@ class Background:
         return self._finished is not None and not self._finished.is_set()
 
     def poll(self, wait: float = 0.0) -> tuple[Any, str | None]:
-        """Start the job when it is due and return its last value at once.
+        """Start the job if it is due, and return its last value.
 
         Args:
-            wait: Seconds to give the running job to finish first.
+            wait: Seconds that the running job gets to finish first.
 
         Returns:
-            ``(value, error)``. After a failure or while it hangs, the last good value comes with an error.
+            ``(value, error)``. After a failure, or while it hangs, this is the last good value and
+            an error.
         """
         now = time.monotonic()
         if self._finished is None or (
@@ -76,7 +75,8 @@ class Background:
             self._finished.wait(wait)
         before, self._looked = self._looked, time.monotonic()
         if self.hangs and self._looked - before > self._timeout / 2 and not self._stood_still:
-            # Whoever freezes the container stops the job and its clock-watcher alike: that is no hang of the job.
+            # A frozen container stops the job and this clock check together: that is not a hang of
+            # the job.
             self._stood_still = True
             self._finished.wait(MOMENT)
         if self.hangs:
@@ -85,7 +85,7 @@ class Background:
 
 
 def describe(error: BaseException) -> str:
-    """Return an exception in words, with its type where the message alone says little."""
+    """Return the text of an exception, with its type if the message alone says little."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if str(error):
@@ -94,7 +94,10 @@ def describe(error: BaseException) -> str:
 
 
 def which(program: str, path: str | None = None) -> str | None:
-    """Return the path of a program in PATH, or in another such list (the full ``shutil`` is not worth its import)."""
+    """Return the path of a program in PATH, or in `path`.
+
+    The full ``shutil`` is not worth its import time.
+    """
     for folder in (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep):
         found = os.path.join(folder, program)
         if os.access(found, os.X_OK) and os.path.isfile(found):
@@ -103,21 +106,21 @@ def which(program: str, path: str | None = None) -> str | None:
 
 
 def run_program(words: list[str], timeout: float) -> str:
-    """Return what a program prints; "" when it fails. Raises what `attempt` does."""
+    """Return a program's output; "" if it fails. Raises what `try_program` does."""
     return try_program(words, timeout) or ""
 
 
 def try_program(words: list[str], timeout: float) -> str | None:
-    """Return what a program prints; None when it fails.
+    """Return a program's output; None if it fails.
 
-    It runs in a session of its own, so that whatever it started is killed with it: a wrapper script whose child
-    keeps the pipe open would otherwise hold the reader for ever. One that cannot even be killed (a driver that hangs
-    in the kernel) is abandoned.
+    It runs in its own session, so that its children are killed with it: otherwise a wrapper
+    script's child that keeps the pipe open would block the reader forever. A program that cannot be
+    killed (because a driver hangs in the kernel) is abandoned.
 
     Raises:
-        TimeoutError: when it had to be killed after `timeout` seconds.
+        TimeoutError: It was killed after `timeout` seconds.
     """
-    import subprocess  # here, because most boxes never need it
+    import subprocess  # here, because most boxes do not need it
 
     try:
         child = subprocess.Popen(
@@ -149,6 +152,6 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     try:
         child.wait(1.0)
     except subprocess.TimeoutExpired:
-        pass  # it hangs in the kernel; waiting for it is what must not happen
+        pass  # it hangs in the kernel, so do not wait for it
     if child.stdout is not None:
         child.stdout.close()

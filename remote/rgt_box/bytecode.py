@@ -1,10 +1,11 @@
-"""Caches the packed agent's compiled modules in one file beside it.
+"""Cache the packed agent's compiled modules in one file next to it.
 
-Python keeps nothing of what it imports from a zip file, and compiling is most of a verb's start. What a process has
-compiled it adds to ``rgt-box-HASH.TAG.code``, TAG being that of the Python; the next one only loads it. The file is
-believed as the agent itself is: it and its directory are this user's alone to write to. Its content carries a checksum,
-for it is not brought to the disk before it takes its name. Nothing depends on it: where it is missing, damaged, or
-cannot be written, modules are compiled as ever.
+Python caches nothing that it imports from a zip file, and compiling takes most of a verb's start. A
+process adds the modules it has compiled to ``rgt-box-HASH.TAG.code`` (TAG is that of the Python
+version), and the next process only loads them. The file is trusted like the agent itself: only this
+user may write to it and its directory. Its content has a checksum, because it is not flushed to the
+disk before the rename. The cache is optional: if it is missing, damaged or cannot be written,
+modules are compiled as usual.
 """
 
 from __future__ import annotations
@@ -26,20 +27,22 @@ if TYPE_CHECKING:
 
 PACKAGES = ("rgt_box", "rgt_wire")
 ANEW = "RGT_BEGUN_ANEW"
-"""In the environment the pid of a process that has begun anew, until it is there."""
+"""Environment variable with the pid of a process that has restarted itself, until the restart is
+complete.
+"""
 MOST_BYTES, PIECE = 16 << 20, 64 << 10
-"""Bytes of the file, and of what is read of it at a time."""
+"""Maximum bytes of the file, and of one read."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Importer:
-    """Finds the agent's modules, compiled if possible, and keeps what had to be compiled.
+    """Finds the agent's modules, compiled if possible, and stores what had to be compiled.
 
     Args:
-        loader: Of the zipapp's ``__main__``.
+        loader: Loader of the zipapp's ``__main__``.
 
     Attributes:
-        added: Something was compiled here, and is kept.
+        added: Whether something was compiled here and stored.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -49,12 +52,14 @@ class Importer:
         self._path = f"{os.path.splitext(self._archive)[0]}.{tag}.code" if tag else ""
         self._kept: Kept | None = None
         self._starts = True
-        """Module comes after module; what comes later finds the file closed."""
+        """During the start many modules are loaded in a row, so the file stays open; later it is
+        opened per module.
+        """
         self._new: Known = {}
         self.added = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return how a module of the agent is loaded; None for every other one."""
+        """Return the spec of an agent module; None for all other modules."""
         if not name.startswith(PACKAGES):
             return None
         kept = self._kept or Kept(self._path, self._folder)
@@ -77,7 +82,7 @@ class Importer:
         return spec
 
     def create_module(self, spec: Any) -> None:
-        """Have the usual module made."""
+        """Return None, for the default module creation."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Run a module's code."""
@@ -96,7 +101,7 @@ class Importer:
         """Return a file of the zipapp, for `pkgutil.get_data`.
 
         Raises:
-            OSError: there is none.
+            OSError: There is no such file.
         """
         data: bytes = self._loader.get_data(path)
         return data
@@ -114,13 +119,17 @@ class Importer:
         if found is None:
             return None
         file = os.path.join(self._archive, _file(name, found[0]))
-        # Without its docstrings: nobody reads them there, and they would be held as long as the process lives.
+        # Without docstrings: they are never read in the zipapp, and would use memory as long as the
+        # process lives.
         code: CodeType = compile(found[1], file, "exec", dont_inherit=True, optimize=2)
         self._new[name] = found[0], marshal.dumps(code)
         return self._new[name]
 
     def save(self) -> None:
-        """Add what was compiled to the file, unless the agent has been removed meanwhile; close the file."""
+        """Add newly compiled modules to the file, unless the agent was removed meanwhile.
+
+        Close it.
+        """
         new, self._new = self._new, {}
         if self._kept is not None:
             self._kept.close()
@@ -153,21 +162,21 @@ class Importer:
 
 
 class Kept:
-    """The file, of which only the modules that are asked for are held; empty where it is not to be believed.
+    """The cache file, of which only requested modules are read; empty if it is not trusted.
 
-    Its checksum is followed by the length of the index, by the index, and by the modules.
+    Layout: checksum, length of the index, index, modules.
 
     Args:
         path: The file.
-        folder: Where it stands.
+        folder: Its directory.
     """
 
     def __init__(self, path: str, folder: str) -> None:
         self._fd = -1
         self._at = 0
-        """Where the modules begin."""
+        """Offset of the modules in the file."""
         self._index: dict[str, tuple[bool, int, int]] = {}
-        """Name → whether it is a package, its place among the modules, its length."""
+        """Name → whether it is a package, its offset among the modules, its length."""
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             seen = os.fstat(self._fd)
@@ -189,7 +198,10 @@ class Kept:
             self._at, self._index = 8 + length, index
 
     def _checksum(self) -> int:
-        """Return that of the content, read piece by piece: a large buffer would not go back to the system."""
+        """Return the content's checksum.
+
+        It is read in pieces: a large buffer would not be returned to the system.
+        """
         found, at = 0, 4
         while True:
             data = os.pread(self._fd, PIECE, at)
@@ -198,21 +210,21 @@ class Kept:
             found, at = zlib.crc32(data, found), at + len(data)
 
     def code(self, name: str) -> tuple[bool, bytes] | None:
-        """Return whether a module is a package, and its code; None where it is not kept."""
+        """Return whether a module is a package, and its code; None if it is not cached."""
         row = self._index.get(name)
         if row is None:
             return None
         return (row[0], os.pread(self._fd, row[2], self._at + row[1]))
 
     def all(self) -> Known:
-        """Return every module."""
+        """Return all modules."""
         return {
             name: (row[0], os.pread(self._fd, row[2], self._at + row[1]))
             for name, row in self._index.items()
         }
 
     def close(self) -> None:
-        """Close the file; nothing is kept any more."""
+        """Close the file; `code` then finds nothing."""
         self._index = {}
         if self._fd >= 0:
             os.close(self._fd)
@@ -229,33 +241,34 @@ def _packed(known: Known) -> bytes:
 
 
 def install(loader: Any) -> None:
-    """Have the agent's modules found this way from now on; unpacked, Python does so by itself."""
+    """Find the agent's modules this way from now on; does nothing in an unpacked source tree."""
     if hasattr(loader, "archive"):
         sys.meta_path.insert(0, Importer(loader))
 
 
 def save() -> None:
-    """Keep what was compiled by now."""
+    """Store what was compiled so far."""
     for found in _importers():
         found.save()
 
 
 def begin_anew(*words: str) -> None:
-    """Keep what was compiled, and begin this process once more, without what compiling has left in its memory.
+    """Store what was compiled, and restart this process to free the memory used by compiling.
 
-    That is more than a MiB, for the days that a recorder runs; it costs 30 ms at the first start of an agent.
+    That is more than a MiB for the days that a recorder runs; it costs 30 ms at the first start of
+    an agent.
 
     Args:
         words: Its command line.
     """
     from rgt_box import (
         place,
-    )  # here: this module comes before any other, to keep what they are compiled to
+    )  # here: this module is imported first, to store what the others are compiled to
 
     save()
     begun = os.environ.pop(ANEW, "")
     if any(found.added for found in _importers()) and begun != str(os.getpid()) and sys.executable:
-        os.environ[ANEW] = str(os.getpid())  # whatever becomes of the file: once is enough
+        os.environ[ANEW] = str(os.getpid())  # restart only once, whether or not the file was stored
         os.execv(sys.executable, place.command(*words))
 
 

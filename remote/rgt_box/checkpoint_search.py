@@ -1,6 +1,7 @@
-"""Finds the checkpoints of a run in its directories, again and again, at the price of a few calls of stat.
+"""Find a run's checkpoints in its directories repeatedly, at the cost of a few stat calls.
 
-`rgt_wire.checkpoint_layouts` recognises them; here are the walk, the sizes, and whether one is complete.
+`rgt_wire.checkpoint_layouts` recognises them; this module walks the directories, sums sizes, and
+decides whether a checkpoint is complete.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ STEP_KEYS = (
     "global_step", "step", "iter_num", "iteration", "iter", "num_updates", "current_step", "global_steps", "steps",
     "ss_steps", "train_step", "training_step", "num_timesteps", "cur_nimg",
 )  # fmt: skip
-"""Keys under which trainers keep the step, at the top of what they save."""
+"""Top-level keys under which trainers save the step."""
 EPOCH_KEYS = ("epoch", "current_epoch", "ss_epoch", "epochs", "last_epoch")
 MOST_HEADER = 16 << 20
-"""Bytes of a safetensors header that are read; a longer one is not looked into."""
+"""Maximum bytes read of a safetensors header; a longer one is ignored."""
 MOST_PICKLE = 1 << 20
 MOST_TEXT = 1 << 20
 _ENDS_ZIP = b"PK\x05\x06"
 _END_BYTES = 66_000
-"""Within so many bytes of a zip file's end its directory ends, a comment of the longest kind included."""
+"""The directory of a zip file ends within this many bytes of its end, even with the longest
+comment.
+"""
 _OF_WEIGHTS = re.compile(
     r"(?:^|[._/])(?:weight|bias|kernel|gamma|lora_[abAB]|lora_down|lora_up|embedding)s?$|state_dict|_module\.|\.weight\b"
 )
@@ -52,9 +55,9 @@ if TYPE_CHECKING:
         """A checkpoint on the disk."""
 
         path: str
-        """Absolute: its directory, or its file of weights."""
+        """Absolute path of its directory, or of its weights file."""
         files: "Tuple[str, ...]"
-        """Absolute, all of them."""
+        """Absolute paths of all its files."""
         group: str
         step: "Optional[int]"
         epoch: "Optional[int]"
@@ -64,29 +67,35 @@ if TYPE_CHECKING:
         at: float
         """When its newest file was written, by the box's clock."""
         unfinished: str
-        """Why it is not complete; "" = it is."""
+        """Why it is incomplete; "" if it is complete."""
 else:
     from collections import namedtuple
 
     Found = namedtuple("Found", "path files group step epoch best bytes inodes at unfinished")
 
 MOST = 20_000
-"""Entries of a directory tree that are listed: a look must not become a crawl."""
+"""Maximum number of listed entries of a directory tree, which bounds the cost of a walk."""
 MOST_BY_LINK = 5000
-"""… where a link led: it may lead to everything."""
+"""The same behind a link, which may lead anywhere."""
 MOST_FILES = 20_000
-"""Files of one checkpoint that are counted."""
+"""Maximum number of files counted per checkpoint."""
 DEPTH = 8
 QUIET_S = 3.0
-"""Seconds without a change after which a checkpoint whose format has no end of its own counts as complete."""
+"""Seconds without a change after which a checkpoint whose format has no end marker counts as
+complete.
+"""
 MOST_FOLDERS = 400
-"""Directories whose mtimes are compared at every poll; a larger tree is walked again now and then instead."""
+"""Maximum number of directories whose mtimes are compared at every poll; a larger tree is walked
+again from time to time instead.
+"""
 WALK_COST = 50.0
-"""A walk that took t seconds is not repeated within so many times t."""
+"""A walk is not repeated within this many times its own duration."""
 WALK_EVERY_S, LARGE_COST = 10.0, 200.0
-"""A tree that is too large to be compared is walked again after these seconds, or after so many times its walk."""
+"""A tree that is too large to compare is walked again after this many seconds, or this many times
+the walk's duration.
+"""
 FRESH_NS = 100_000_000
-"""A directory that changed within so many nanoseconds is listed again at the next poll."""
+"""A directory that changed within this many nanoseconds is listed again at the next poll."""
 SKIPPED = checkpoint_layouts.SKIPPED | {
     ".hg",
     ".svn",
@@ -107,7 +116,7 @@ _ENDS_BY_ITSELF = (
     ".zip",
     ".pkl",
 )
-"""Formats that say where they end: a file that is not cut off is complete."""
+"""Formats that contain their own end: a file that is not cut off is complete."""
 
 
 class CheckpointSearch:
@@ -115,11 +124,11 @@ class CheckpointSearch:
 
     Args:
         root: The directory; it need not exist yet.
-        since: Only those that were written at or after this time.
-        only: Only paths below the root of which one part is this name; "" = all.
-        most: Entries that are listed at most.
-        depth: Levels of directories.
-        waits: Whether what was written a moment ago, in a format without an end of its own, is not complete yet.
+        since: Only checkpoints written at or after this time.
+        only: Only paths below the root with this name as one part; "" for all.
+        most: Maximum number of entries to list.
+        depth: Maximum levels of directories.
+        waits: Whether a recently written checkpoint without an end marker counts as incomplete.
     """
 
     def __init__(
@@ -141,12 +150,12 @@ class CheckpointSearch:
         self._seen: "Dict[str, Tuple[object, float]]" = {}
         self._walked = self._took = 0.0
         self._pending = False
-        """Some checkpoint may become complete although nothing changes any more."""
+        """A checkpoint may become complete although nothing changes any more."""
         self.cut = False
         """The tree is larger than what was listed."""
 
     def poll(self) -> "List[Found]":
-        """Return all checkpoints there are now, oldest first."""
+        """Return all current checkpoints, oldest first."""
         now = time.monotonic()
         walk = self._is_changed(now)
         if walk:
@@ -179,7 +188,7 @@ class CheckpointSearch:
         entries, self.cut = 0, False
         while level or links:
             is_link = not level
-            if is_link:  # the widest first: ``last`` leads into what ``checkpoints`` leads to
+            if is_link:  # short real paths first: ``last`` is inside ``checkpoints``
                 links.sort(key=lambda link: len(os.path.realpath(link[0])), reverse=True)
             path, inside, depth = (level or links).pop()
             try:
@@ -187,13 +196,14 @@ class CheckpointSearch:
             except OSError:
                 folders[path] = None
                 continue
-            # ``last`` of LeRobot leads to a checkpoint that was seen; ``checkpoints`` may lead to another disk.
+            # LeRobot's ``last`` leads to a checkpoint that was seen; ``checkpoints`` may lead to
+            # another disk.
             if (status.st_dev, status.st_ino) in known or not stat.S_ISDIR(status.st_mode):
                 continue
             known.add((status.st_dev, status.st_ino))
             most = MOST_BY_LINK if is_link else self._most
             mark = files.signature(path)
-            # A change within the same tick of the clock as this walk would leave the mtime as it is.
+            # A change within the same clock tick as this walk would leave the mtime unchanged.
             is_fresh = mark is not None and abs(time.time_ns() - mark[2]) < FRESH_NS
             folders[path] = object() if is_fresh else mark
             try:
@@ -233,7 +243,8 @@ class CheckpointSearch:
         newest: "Dict[str, Found]" = {}
         for each in found:
             newest[each.group] = each
-        # A file that is written over changes no directory: the newest of each series, and what has no number.
+        # Overwriting a file changes no directory, so watch the files of each series' newest
+        # checkpoint and of those without a number.
         for each in found:
             if (
                 newest[each.group] is each
@@ -289,7 +300,7 @@ class CheckpointSearch:
         if not is_folder and len(one.files) == 1 and one.path.lower().endswith(_ENDS_BY_ITSELF):
             return True
         if is_folder and os.path.join(one.path, "manifest.json") in one.files:
-            return True  # ours: the directory takes its name when it is complete
+            return True  # ours: the directory gets its name when it is complete
         known = self._seen.get(one.path)
         mark = (total, newest, len(one.files))
         if known is None or known[0] != mark:
@@ -299,7 +310,7 @@ class CheckpointSearch:
 
 
 def weight_of(path: str) -> "Tuple[int, int]":
-    """Return (bytes, inodes) of a file or a tree; (0, 0) where there is nothing."""
+    """Return (bytes, inodes) of a file or a tree; (0, 0) if it does not exist."""
     try:
         total, entries = os.lstat(path).st_size if not os.path.isdir(path) else 0, 1
     except OSError:
@@ -316,11 +327,11 @@ def weight_of(path: str) -> "Tuple[int, int]":
     return total, entries
 
 
-# What the bytes of a file say about a checkpoint: whether it holds weights, its step, and whether it ends too
-# early.
+# Read what a file's bytes show about a checkpoint: whether it has weights, its step, and whether it
+# is cut off.
 #
-# Only the beginning and the end of a file are read, whatever its size. No pickle is ever loaded: its opcodes
-# are listed.
+# Only the start and the end of a file are read, whatever its size. No pickle is ever loaded: only
+# its opcodes are listed.
 
 
 class ContentReader:
@@ -335,7 +346,7 @@ class ContentReader:
         self._known: Dict[str, "tuple[object, Content]"] = {}
 
     def __call__(self, path: str) -> Content:
-        """Return what a file says; nothing where it cannot be read."""
+        """Return what a file's bytes show; `NOTHING` if it cannot be read."""
         full = os.path.join(self._root, path)
         seen = files.signature(full)
         known = self._known.get(path)
@@ -349,16 +360,16 @@ class ContentReader:
         return content
 
     def forget_all_but(self, paths: "set[str]") -> None:
-        """Drop what is remembered of files that are gone."""
+        """Forget the files that no longer exist."""
         self._known = {path: known for path, known in self._known.items() if path in paths}
 
 
 def read_content(path: str) -> Content:
-    """Return what the bytes of a file say.
+    """Return what a file's bytes show.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError, struct.error: it is damaged in a way that says nothing.
+        OSError: It cannot be read.
+        ValueError, struct.error: It is damaged beyond interpretation.
     """
     fd = files.open_regular(path)
     try:
@@ -390,7 +401,7 @@ def _of_text(name: str, data: bytes) -> Content:
 
 
 def _first(entries: "Dict[str, Any]", keys: "tuple[str, ...]") -> "Optional[int]":
-    """Return the first of the keys whose value is a whole number, or the text of one."""
+    """Return the value of the first key that is a whole number, or a text of one."""
     for key in keys:
         value = entries.get(key)
         if isinstance(value, str) and value.isdigit() and len(value) < 16:
@@ -431,7 +442,7 @@ def _of_safetensors(fd: int, head: bytes, size: int) -> Content:
 
 
 def _hdf5_end(head: bytes) -> int:
-    """Return the length that the superblock of an HDF5 file says; 0 where it is of no version that is known."""
+    """Return the file length in an HDF5 superblock; 0 if its version is unknown."""
     version = head[8]
     if version in (2, 3) and head[9] == 8:
         return int(struct.unpack("<Q", head[28:36])[0])
@@ -444,7 +455,7 @@ def _of_zip(fd: int, path: str, size: int) -> Content:
     end = os.pread(fd, _END_BYTES, max(0, size - _END_BYTES))
     if _ENDS_ZIP not in end:
         return Content(cut=True)
-    import zipfile  # here: only who looks into such a file needs it
+    import zipfile  # here: needed only for such files
 
     try:
         with open(fd, "rb", closefd=False) as file, zipfile.ZipFile(file) as archive:
@@ -453,7 +464,7 @@ def _of_zip(fd: int, path: str, size: int) -> Content:
                 (name for name in names if name.endswith("/data.pkl") or name == "data.pkl"), None
             )
             if pickled is None:
-                # Keras 3 keeps weights in model.weights.h5; Stable-Baselines3 has policy.pth.
+                # Keras 3 stores weights in model.weights.h5; Stable-Baselines3 has policy.pth.
                 return Content(
                     weights=any(name.endswith((".h5", ".pth")) for name in names) or None
                 )
@@ -466,7 +477,10 @@ def _of_zip(fd: int, path: str, size: int) -> Content:
 
 
 def _of_pickle(fd: int, size: int, name: str) -> Content:
-    """Read the first pickle of a file: torch's format before 1.6 has several, and the bytes of tensors after them."""
+    """Read the first pickle of a file.
+
+    torch's format before 1.6 has several, followed by the bytes of tensors.
+    """
     data = os.pread(fd, MOST_PICKLE, 0)
     last = os.pread(fd, 1, max(0, size - 1))
     plain = name.endswith((".pkl", ".pickle", ".joblib"))
@@ -475,17 +489,17 @@ def _of_pickle(fd: int, size: int, name: str) -> Content:
 
 
 def told_by_pickle(data: bytes) -> "tuple[Optional[int], Optional[int]]":
-    """Return the step and the epoch that the outermost dictionary of a pickle has, by its opcodes alone."""
-    import pickletools  # here: only who looks into such a file needs it
+    """Return step and epoch of a pickle's outermost dictionary, from its opcodes only."""
+    import pickletools  # here: needed only for such files
 
     entries: "Dict[str, Any]" = {}
     file = io.BytesIO(data)
     try:
-        # Torch before 1.6 puts three pickles in front.
+        # torch before 1.6 puts three pickles in front
         while not set(entries).intersection(STEP_KEYS + EPOCH_KEYS) and file.tell() < len(data):  #
             _add_entries(pickletools.genops(file), entries)
     except ValueError:
-        pass  # cut off after `MOST_PICKLE`, or no pickle: what was read counts
+        pass  # cut off after `MOST_PICKLE`, or not a pickle: use what was read
     return _first(entries, STEP_KEYS), _first(entries, EPOCH_KEYS)
 
 

@@ -1,8 +1,9 @@
-"""Reads files that may demand any amount of memory or time, in a process with little of both.
+"""Read files that may need unlimited memory or time, in a process with little of both.
 
-What a database's schema makes SQLite do, or a pickle, nobody can tell beforehand: a file of 12 KB asks for gigabytes,
-and the kernel then ends a training. So the agent opens none. It asks a child, which is started when there is something
-to read, and goes when it had nothing to do for a while.
+The cost of a database's schema in SQLite, or of a pickle, cannot be predicted: a file of 12 KB can
+request gigabytes, and the kernel then kills a training. The agent therefore opens none itself. It
+sends requests to a child process, which is started on demand and exits after a while without
+requests.
 """
 
 from __future__ import annotations
@@ -22,40 +23,45 @@ if TYPE_CHECKING:
     from typing import Any
 
 MEMORY = 256 << 20
-"""Address space of the child in bytes, beyond that of an interpreter; an honest database needs some 40 MiB."""
+"""Address space of the child in bytes, in addition to the interpreter's; a normal database needs
+some 40 MiB.
+"""
 SECONDS = 5
-"""Seconds of a core that one request may take: beside a training that has all cores the child gets few of them."""
+"""CPU seconds that one request may take: next to a training that uses all cores the child gets
+little CPU time.
+"""
 WALL = 60
-"""Seconds that it may take by the clock: a disk that hangs takes none of a core."""
+"""Wall-clock seconds that it may take: a hanging disk uses no CPU time."""
 PATIENCE = 0.25
-"""Seconds: a hostile file must not hold up the logs beside it for longer."""
+"""Seconds to wait for an answer: a malicious file must not delay the logs for longer."""
 IDLE = 60.0
-"""Seconds without a request after which the child goes."""
+"""Seconds without a request after which the child exits."""
 LONGEST = 64 << 20
-"""Bytes of an answer."""
+"""Maximum bytes of an answer."""
 KEPT = 64
-"""Answers kept for who asked first and comes back for them."""
+"""Number of answers kept for callers that return for them."""
 NICE = 10
 
 CODE = "import sys; sys.path[:0] = [sys.argv[1]]; from rgt_box.confined_child import serve; serve(*sys.argv[2:])"
 
 
 class Later(Exception):
-    """The answer is not there yet."""
+    """The answer is not available yet."""
 
 
 class Ended(Exception):
-    """The child ended of this request; the message says how."""
+    """The child died on this request; the message says how."""
 
 
 class Child:
-    """The process that reads, and what it was asked last. Not for use by several threads.
+    """The child process and its current request. Not thread-safe.
 
     Args:
-        reader: The module whose `answer` is called there with each request.
+        reader: The module whose `answer` the child calls with each request.
 
     Attributes:
-        patience: Seconds that an asker waits for the answer; a later one comes when it asks again.
+        patience: Seconds that a caller waits for the answer; a later answer is returned when it
+            asks again.
     """
 
     def __init__(self, reader: str) -> None:
@@ -71,9 +77,10 @@ class Child:
         """Return the answer to a request.
 
         Raises:
-            Later: when it takes longer, or the child is at another one; ask the same again.
-            Ended: when the child did not survive it.
-            OSError: when no child can be started.
+            Later: It takes longer, or the child is busy with another one; send the same request
+                again.
+            Ended: The child died on it.
+            OSError: No child can be started.
         """
         line = json.dumps(request, sort_keys=True).encode() + b"\n"
         if line not in self._answers:
@@ -91,7 +98,7 @@ class Child:
         return answer
 
     def _send(self, line: bytes) -> None:
-        for _ in range(2):  # it may just have gone by itself
+        for _ in range(2):  # it may just have exited
             process = self._process if self._process is not None else self._start()
             assert process.stdin is not None
             try:
@@ -119,7 +126,7 @@ class Child:
         return self._process
 
     def _hear(self, patience: float) -> None:
-        """Wait for the answer to what was asked."""
+        """Wait for the answer to the current request."""
         assert self._process is not None and self._process.stdout is not None
         fd = self._process.stdout.fileno()
         poller = select.poll()
@@ -154,7 +161,7 @@ class Child:
         self._answers[self._asked] = answer
 
     def close(self) -> None:
-        """End the child, and remove what it has copied."""
+        """End the child, and remove its copies."""
         if self._process is not None:
             import shutil
 
@@ -164,20 +171,20 @@ class Child:
                     if pipe is not None:
                         pipe.close()
                 except OSError:
-                    pass  # what could not be written any more
+                    pass  # buffered data that could not be written
             self._process.wait()
             shutil.rmtree(self._folder, ignore_errors=True)
         self._process, self._asked, self._heard = None, b"", bytearray()
 
 
 def serve(reader: str, folder: str, seconds: str, wall: str) -> None:
-    """Be the child: answer requests until there are no more.
+    """Run the child: answer requests until there are no more.
 
     Args:
         reader: The module that answers.
-        folder: Where copies go; it is removed at the end.
-        seconds: Seconds of a core that one request may take.
-        wall: Seconds by the clock.
+        folder: Directory for copies; removed at the end.
+        seconds: CPU seconds that one request may take.
+        wall: Wall-clock seconds that one request may take.
     """
     import importlib
     import resource
@@ -191,9 +198,9 @@ def serve(reader: str, folder: str, seconds: str, wall: str) -> None:
     )
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.nice(NICE)  # a training runs beside it
+    os.nice(NICE)  # lower priority than a training
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for limit in (signal.SIGPROF, signal.SIGALRM):  # each ends this process, whatever is being read
+    for limit in (signal.SIGPROF, signal.SIGALRM):  # each ends this process, whatever it is reading
         signal.signal(limit, signal.SIG_DFL)
     answer = importlib.import_module(reader).answer
     try:

@@ -1,4 +1,4 @@
-"""Files shared with other processes: opened safely, replaced atomically, read tolerantly, and locked."""
+"""Files shared with other processes: safe opening, atomic replacement, tolerant reads, locks."""
 
 from __future__ import annotations
 
@@ -19,36 +19,44 @@ if TYPE_CHECKING:
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 KEPT_SECONDS = 1.0
-"""After that the way to a directory is walked again: another one may have taken its name."""
+"""Seconds after which the path to a directory is resolved again: another one may have taken its
+name.
+"""
 _MOST_LINKS = 40
-"""Of one path, as for the kernel."""
+"""Maximum number of links in one path, the same as the kernel's."""
 _ROOT = re.compile(r"/proc/\d+/root(?=/)")
 _DESCRIPTOR = re.compile(r"/proc/(?:\d+|self)/fd/\d+")
-"""Links of the kernel that lead to the very directory or file that a process has."""
+"""Kernel links that lead directly to the directory or file that a process has."""
 
 
 def open_regular(path: str, follow_links: bool = False) -> int:
-    """Open a regular file for reading. A pipe or a device is not even opened, and nothing is waited for.
+    """Open a regular file for reading, without blocking. A pipe or a device is not opened at all.
 
     Args:
         path: The file.
-        follow_links: Follow every symbolic link in the path. False where somebody else may have chosen it, or may
-            write to a directory in it: then only links of root, of this user and of the file's own owner are
-            followed, so that nobody can hand us a file that is not theirs as one that is.
+        follow_links: Follow every symbolic link in the path. Use False if another user may have
+            chosen the path or may write to a directory in it: then only links of root, of this user
+            and of the file's own owner are followed, so that no user can pass off another's file as
+            their own.
 
     Raises:
-        OSError: when it cannot be opened, is no regular file, or such a link stands in its path (``ELOOP``).
+        OSError: It cannot be opened, is not a regular file, or has such a link in its path
+            (``ELOOP``).
     """
     if not follow_links:
         if _DESCRIPTOR.fullmatch(path):
             return _again(path)
         return _walk_to(path)
-    # Looked at before: to open a pipe, and leave again, ends who writes to it; to open a device may do anything.
+    # Check before opening: opening and closing a pipe ends its writer; opening a device may do
+    # anything.
     return _open_if_regular(path, path, None, os.stat(path), _FLAGS)
 
 
 def _again(path: str) -> int:
-    """Open what a process has open; held meanwhile, for the process may put a device under its number at any moment."""
+    """Open the file behind a process's descriptor.
+
+    It is pinned first, because the process may put a device at that number at any moment.
+    """
     held = os.open(path, _LOOK & ~os.O_NOFOLLOW)
     try:
         return _open_if_regular("/proc/self/fd/%d" % held, path, None, os.fstat(held), _FLAGS)
@@ -113,14 +121,14 @@ def _walk_to(path: str) -> int:
 
 
 def open_folder(path: str, flags: int = _LOOK) -> int:
-    """Open a directory by its resolved path: a symbolic link that has taken the place of a part of it is refused.
+    """Open a directory by its resolved path; fail if a part of it was replaced by a symbolic link.
 
     Args:
-        path: Absolute, as `os.path.realpath` returns it.
-        flags: For the directory itself; by default it can be entered, not listed.
+        path: Absolute, as returned by `os.path.realpath`.
+        flags: Flags for the directory itself; by default it can be entered, but not listed.
 
     Raises:
-        OSError: when it cannot be opened, is no directory, or a link is in its path (``ELOOP``).
+        OSError: It cannot be opened, is not a directory, or has a link in its path (``ELOOP``).
     """
     names = [name for name in path.split("/") if name]
     at = os.open("/", (_LOOK if names else flags) & ~os.O_NOFOLLOW | os.O_DIRECTORY)
@@ -153,7 +161,7 @@ def _swapped(path: str) -> OSError:
 
 
 class Opener:
-    """Opens many files by their resolved paths, without following a link; walks to each directory only once."""
+    """Opens many files by their resolved paths without following links; caches the directory."""
 
     def __init__(self) -> None:
         self._folder, self._fd = "", -1
@@ -163,10 +171,11 @@ class Opener:
         """Open a regular file for reading.
 
         Args:
-            path: Absolute, as it was listed: whoever lists a file has resolved the links in its path.
+            path: Absolute, as listed, with all links in its path resolved.
 
         Raises:
-            OSError: when it cannot be opened, is no regular file, or a link is in its path (``ELOOP``).
+            OSError: It cannot be opened, is not a regular file, or has a link in its path
+                (``ELOOP``).
         """
         folder, _, name = path.rpartition("/")
         if not path.startswith("/"):
@@ -175,7 +184,7 @@ class Opener:
             try:
                 return self._open(name, path)
             except OSError:
-                pass  # another directory may have taken the place of this one
+                pass  # another directory may have taken this one's name
         self.close()
         self._fd = open_folder(folder)
         self._folder, self._until = folder, time.monotonic() + KEPT_SECONDS
@@ -198,7 +207,7 @@ class Opener:
 
 
 def _is_same(folder: int, path: str) -> bool:
-    """Tell whether it is that directory: nothing of a container leads out of it upwards."""
+    """Return whether `folder` is the directory at `path`, which ``..`` must not leave."""
     return os.path.samestat(os.fstat(folder), os.stat(path))
 
 
@@ -211,12 +220,12 @@ def open_appending(path: str, mode: int = 0o600) -> int:
     """Open a regular file for appending, or create it. A pipe without a reader does not block.
 
     Raises:
-        OSError: when it cannot be opened or is no regular file.
+        OSError: It cannot be opened or is not a regular file.
     """
     try:
         regular = stat.S_ISREG(os.stat(path).st_mode)
     except FileNotFoundError:
-        regular = True  # it is made, or what a link names is
+        regular = True  # it is created, or the target of a link is
     if regular:
         fd = os.open(
             path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, mode
@@ -228,10 +237,10 @@ def open_appending(path: str, mode: int = 0o600) -> int:
 
 
 def is_torn(path: str) -> bool:
-    """Tell whether the last line of a file has no end.
+    """Return whether the last line of a file has no newline.
 
     Raises:
-        OSError: when it cannot be opened or read.
+        OSError: It cannot be opened or read.
     """
     fd = open_regular(path)
     try:
@@ -242,28 +251,26 @@ def is_torn(path: str) -> bool:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all of `data`, however short each write turns out."""
+    """Write all of `data`, with as many writes as needed."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
 
 
 def replace(path: str, data: bytes, sync: bool = False, mode: int = 0o600) -> None:
-    """Put `data` at `path` by temporary file and rename.
+    """Write `data` to `path` through a temporary file and a rename.
 
     Args:
         path: The file to replace.
-        data: Its whole new content.
+        data: Its complete new content.
         sync: Also flush to the disk before the rename.
         mode: Permissions of the new file.
 
     Raises:
-        OSError: when it cannot be written; `path` is then as it was and no temporary file is left.
+        OSError: It cannot be written; `path` is then unchanged and no temporary file is left.
     """
     temporary = "%s.tmp-%d" % (path, os.getpid())
-    unlink(
-        temporary
-    )  # of a process of this pid that was killed, or a link that somebody laid there
+    unlink(temporary)  # left by a killed process with this pid, or a link planted by another user
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
@@ -279,12 +286,12 @@ def replace(path: str, data: bytes, sync: bool = False, mode: int = 0o600) -> No
 
 
 def write_json(path: str, value: dict[str, Any]) -> None:
-    """Replace `path` by `value` as JSON."""
+    """Replace `path` with `value` as JSON."""
     replace(path, jsonline.line(value))
 
 
 def read_json(path: str, limit: int = 8 << 20) -> dict[str, Any] | None:
-    """Return the JSON object at `path`; None when it is missing, too large or broken."""
+    """Return the JSON object at `path`; None if it is missing, too large or broken."""
     data = read(path, limit)
     if data is None:
         return None
@@ -304,7 +311,7 @@ def read(path: str, limit: int = 8 << 20) -> bytes | None:
 
 
 def unlink(path: str | bytes) -> None:
-    """Remove a file if it is there."""
+    """Remove a file if it exists."""
     try:
         os.unlink(path)
     except OSError:
@@ -312,12 +319,12 @@ def unlink(path: str | bytes) -> None:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Tell whether a path is a directory or below it, by their names alone."""
+    """Return whether a path is a directory or below it, by name only."""
     return (path.rstrip("/") + "/").startswith(folder.rstrip("/") + "/")
 
 
 def size(path: str) -> int:
-    """Return the size of a file; 0 when there is none."""
+    """Return the size of a file; 0 if there is none."""
     try:
         return os.stat(path).st_size
     except OSError:
@@ -325,10 +332,10 @@ def size(path: str) -> int:
 
 
 def sync(path: str) -> None:
-    """Bring a file, or the names in a directory, to the disk.
+    """Flush a file, or a directory's entries, to the disk.
 
     Raises:
-        OSError: as the system says.
+        OSError: The flush failed.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -338,7 +345,10 @@ def sync(path: str) -> None:
 
 
 def signature(path: str) -> tuple[int, int, int] | None:
-    """Return (inode, size, mtime in ns), which changes whenever the file does; None when it is missing."""
+    """Return (inode, size, mtime in ns), which changes whenever the file does.
+
+    None if it is missing.
+    """
     try:
         found = os.stat(path)
     except OSError:
@@ -347,26 +357,26 @@ def signature(path: str) -> tuple[int, int, int] | None:
 
 
 class Lock:
-    """An exclusive lock on a file, held until `release` or the end of the process."""
+    """An exclusive file lock, held until `release` or the end of the process."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._fd: int | None = None
 
     def acquire(self, wait: float = 0.5) -> bool:
-        """Take the lock.
+        """Acquire the lock.
 
         Args:
-            wait: Seconds to keep trying: who only *looks* at a lock holds it shared for an instant.
+            wait: Seconds to keep trying: `is_locked` holds the lock shared for an instant.
 
         Returns:
-            False when another process holds it.
+            False if another process holds it.
 
         Raises:
-            OSError: when the file cannot be made, is no regular file, or the file system has no locks.
+            OSError: The file cannot be created, is not regular, or the file system has no locks.
         """
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):  # all that lock one device wait for each other
+        if not stat.S_ISREG(os.fstat(fd).st_mode):  # a device's lock is shared
             os.close(fd)
             raise OSError(errno.EINVAL, "not a regular file", self.path)
         deadline = time.monotonic() + wait
@@ -385,7 +395,7 @@ class Lock:
             time.sleep(0.01)
 
     def is_in_place(self) -> bool:
-        """Tell whether the locked file is still the one at its path; True where that cannot be told."""
+        """Return whether the locked file is still the one at its path; True if unknown."""
         if self._fd is None:
             return False
         try:
@@ -396,23 +406,23 @@ class Lock:
             return True
 
     def write(self, value: dict[str, Any]) -> None:
-        """Say in the lock file who holds it (in place: the inode carries the lock)."""
+        """Write the owner into the lock file, in place because the inode has the lock."""
         if self._fd is not None:
             try:
                 os.ftruncate(self._fd, 0)
                 os.pwrite(self._fd, jsonline.line(value), 0)
             except OSError:
-                pass  # a full disk must not cost the lock itself
+                pass  # a full disk must not prevent the lock itself
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
 
 def is_locked(path: str) -> bool:
-    """Tell whether some process holds the lock at `path`."""
+    """Return whether a process holds the lock at `path`."""
     try:
         fd = open_regular(path)
     except OSError:
@@ -427,5 +437,5 @@ def is_locked(path: str) -> bool:
 
 
 def lock_holder(path: str) -> dict[str, Any]:
-    """Return what the holder wrote into the lock file; {} where nothing legible is there."""
+    """Return what the lock's owner wrote into its file; {} if it is unreadable."""
     return read_json(path, 65536) or {}

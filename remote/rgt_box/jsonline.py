@@ -29,7 +29,10 @@ def finite(value: Any) -> Any:
 
 
 def dumps(frame: dict[str, Any]) -> bytes:
-    """Return `frame` as JSON without a newline. Undecodable characters of file names become ``?``."""
+    """Return `frame` as JSON without a newline.
+
+    Undecodable characters of file names become ``?``.
+    """
     try:
         text = _encode(frame)
     except ValueError:
@@ -49,7 +52,7 @@ def say(frame: dict[str, Any]) -> None:
 
 
 def compact(fields: dict[str, Any]) -> dict[str, Any]:
-    """Drop what says nothing (None, empty lists), which the reader's defaults put back."""
+    """Remove None and empty lists, which the reader's defaults restore."""
     return {
         key: item for key, item in fields.items() if item is not None and item != [] and item != ()
     }

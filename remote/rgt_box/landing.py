@@ -1,10 +1,11 @@
-"""Runs on a box before the agent is there: finds the agent's file, or writes it where possible.
+"""Runs on a box before the agent exists there: finds the agent's file, or writes it.
 
-The client sends this very text, so it imports nothing of ours. The file belongs into ``~/.cache/rgt``. Where that
-cannot be written (a full disk, a quota, a read-only home), it goes into a private directory below `BASES`: made with
-mode 0700 under a random name, and found again by its owner and mode, so that nobody else can have prepared it. Where
-nothing can be written at all, an older agent that stands there whole serves. A file of the right content is never
-written to again; one of another is replaced by renaming.
+The client sends this file's text, so it imports no module of ours. The agent's file belongs in
+``~/.cache/rgt``. If that is not writable (a full disk, a quota, a read-only home), it goes into a
+private directory below `BASES`, created with mode 0700 under a random name and recognised by owner
+and mode, so that no other user can have prepared it. If nothing is writable, an older complete
+agent is used. A file with the right content is never written again; one with other content is
+replaced by a rename.
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ import stat
 import sys
 
 BASES = ("/tmp", "/var/tmp", "/dev/shm")
-"""The disk before memory: logind empties /dev/shm of who logs out. ``RGT_SPARE_DIRS`` names others, with ``:``."""
+"""Disk before memory: logind empties /dev/shm when a user logs out. ``RGT_SPARE_DIRS`` overrides
+these, separated by ``:``.
+"""
 AGENT = re.compile(r"rgt-box-([0-9a-f]{16})\.pyz$")
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def main(verb: str, name: str, digest: str, spare: str) -> int:
-    """Answer with a line of ``RGT`` and tab-separated values; errors go to standard error.
+    """Print a line of ``RGT`` and tab-separated values; errors go to standard error.
 
     Args:
         verb: look or write.
         name: File name of the agent.
-        digest: SHA-256 of its content, in hex; ``write`` reads that from standard input.
-        spare: "1" = where ``~/.cache/rgt`` cannot be written, another place will do.
+        digest: SHA-256 of its content, in hex; ``write`` reads the content from standard input.
+        spare: "1" to allow another directory if ``~/.cache/rgt`` is not writable.
     """
     places = [home(), *(spares() if spare else [])]
     paths = [os.path.join(folder, name) for folder in places]
@@ -62,7 +65,7 @@ def main(verb: str, name: str, digest: str, spare: str) -> int:
 
 
 def back_home(path: str, wanted: str) -> tuple[str, str]:
-    """Return where the agent is after a try to copy it to the usual place, and why it is not there."""
+    """Try to copy the agent to its usual place; return its path and, if that failed, why."""
     try:
         take(os.path.dirname(wanted))
         with open(path, "rb") as file:
@@ -73,24 +76,27 @@ def back_home(path: str, wanted: str) -> tuple[str, str]:
 
 
 def words(error: OSError, folder: str) -> str:
-    """Return an error with the place that it is about."""
+    """Return an error's text with its path."""
     return f"{error.filename or folder}: {error.strerror or error}"
 
 
 def say(*values: str) -> None:
-    """Print one line of the answer, whatever the start-up files of the login shell have left unfinished before it."""
+    """Print one line of the answer.
+
+    It begins with a newline, to end any unfinished output of the login shell's start-up files.
+    """
     text = "\n" + "\t".join(["RGT"] + list(values)) + "\n"
     sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
 
 
 def home() -> str:
-    """Return the usual place."""
+    """Return the usual directory of the agent."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(cache, "rgt")
 
 
 def bases() -> list[str]:
-    """Return the directories that can hold a private one: nobody else may rename what is in them."""
+    """Return the directories for private ones: no other user may rename their entries."""
     own = os.environ.get("RGT_SPARE_DIRS")
     found = []
     for base in BASES if own is None else own.split(":"):
@@ -109,7 +115,7 @@ def spare_name(end: str) -> str:
 
 
 def spares() -> list[str]:
-    """Return the private directories that are there already."""
+    """Return the existing private directories."""
     found = [
         path for base in bases() for path in sorted(glob.glob(os.path.join(base, spare_name("*"))))
     ]
@@ -117,7 +123,7 @@ def spares() -> list[str]:
 
 
 def is_private(path: str) -> bool:
-    """Tell whether a path is a directory of this user's, no link, that nobody else can read or write."""
+    """Return whether a path is a directory, not a link, that only this user can read or write."""
     try:
         there = os.lstat(path)
     except OSError:
@@ -128,15 +134,15 @@ def is_private(path: str) -> bool:
 
 
 def new_spares() -> list[str]:
-    """Return names for private directories that are to be made."""
+    """Return names for new private directories."""
     return [os.path.join(base, spare_name(os.urandom(8).hex())) for base in bases()]
 
 
 def take(folder: str) -> None:
-    """Make a directory, or see to it that one that is there is this user's alone to write to.
+    """Create a directory, or ensure that only this user can write to an existing one.
 
     Raises:
-        OSError: it cannot be made, or it is another user's.
+        OSError: It cannot be created, or belongs to another user.
     """
     os.makedirs(folder, mode=0o700, exist_ok=True)
     there = os.stat(folder)
@@ -150,7 +156,7 @@ def take(folder: str) -> None:
 
 
 def user_name(uid: int) -> str:
-    """Return the name of a user, or its number where it has none."""
+    """Return the name of a user, or its number if it has none."""
     try:
         import pwd
 
@@ -160,7 +166,7 @@ def user_name(uid: int) -> str:
 
 
 def open_above(folder: str) -> str:
-    """Return a directory above in which everybody may rename this one, and put another there; "" where none is."""
+    """Return a parent directory in which any user could replace this one; "" if there is none."""
     at = os.path.realpath(folder)
     while at != os.path.dirname(at):
         at = os.path.dirname(at)
@@ -171,7 +177,7 @@ def open_above(folder: str) -> str:
 
 
 def write(path: str, data: bytes) -> None:
-    """Write a file under its name, whole and durable or not at all."""
+    """Write a file completely and durably under its name, or not at all."""
     temporary = "%s.%d.tmp" % (path, os.getpid())
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -191,7 +197,7 @@ def write(path: str, data: bytes) -> None:
 
 
 def tidy(temporary: str) -> None:
-    """Remove what could not be written, and a private directory that was made for it alone."""
+    """Remove a partial file, and the private directory if it was created only for it."""
     for remove, path in ((os.unlink, temporary), (os.rmdir, os.path.dirname(temporary))):
         try:
             remove(path)
@@ -200,7 +206,7 @@ def tidy(temporary: str) -> None:
 
 
 def older(folders: list[str]) -> str | None:
-    """Return the newest agent of another version whose content is the one that its name tells."""
+    """Return the newest agent of another version whose content matches the hash in its name."""
     found = []
     for folder in folders:
         for path in glob.glob(os.path.join(glob.escape(folder), "rgt-box-*.pyz")):
@@ -213,7 +219,7 @@ def older(folders: list[str]) -> str | None:
 
 
 def is_ours(path: str) -> bool:
-    """Tell whether a file and its directory are this user's, and nobody else may write to them."""
+    """Return whether a file and its directory are this user's, and only writable by this user."""
     try:
         for there in (os.stat(os.path.dirname(path) or "."), os.lstat(path)):
             if there.st_uid != os.geteuid() or there.st_mode & OTHERS_WRITE:
@@ -224,7 +230,7 @@ def is_ours(path: str) -> bool:
 
 
 def is_whole(path: str, digest: str) -> bool:
-    """Tell whether a file, its directory too, is this user's alone to write to, and has this (beginning of a) hash."""
+    """Return whether a file's hash starts with `digest`, and only this user can change the file."""
     try:
         if not is_ours(path) or open_above(os.path.dirname(path)):
             return False

@@ -1,7 +1,7 @@
-"""Masks secrets in command lines, so that they reach neither the wire nor a file. Pure.
+"""Mask secrets in command lines, so that they are neither sent nor stored. Pure.
 
-A secret is known by the name that it has (an option, a variable, a parameter of an address, a header), or by its
-shape. In doubt it is hidden: a command line that says less is no loss.
+A secret is recognised by its name (an option, a variable, a parameter of a URL, a header) or by its
+shape. In doubt it is hidden: a less informative command line is no loss.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ PLAIN_KEYS = frozenset(
         "prompt", "public", "rejected", "response", "reward", "sort", "step", "target", "text", "video",
     )
 )  # fmt: skip
-"""``--image-key jpg`` names a column of the data: of these a key is none that opens anything."""
+"""``--image-key jpg`` names a column of the data: after these words, ``key`` does not mean a
+secret.
+"""
 
 _WORD = (
     r"((?:api|access|auth|hf|hub|wandb|refresh|session|bot|deploy)[-_]?(?:key|token)|secret|token|passw(?:or)?d|pass"
@@ -43,23 +45,25 @@ _SHAPES = re.compile(
     r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b|\bAIza[\w\-]{30,}|\beyJ[\w\-]{10,2000}\.[\w\-]{5,}(?:\.[\w\-]+)?"
     r"|\b\d{8,10}:AA[\w\-]{30,}"
 )
-"""Prefixes by which the vendors' own scanners know their keys."""
+"""Prefixes by which the vendors' own scanners recognise their keys."""
 _PRIVATE = re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----.*", re.S)
 _HOOK = re.compile(
     r"(hooks\.slack\.com/\w{1,20}/|discord(?:app)?\.com/api/webhooks/)[^\s\"']+", re.I
 )
-"""Addresses that are secrets as a whole: who has one may send."""
+"""Addresses that are secrets themselves: knowing one allows sending."""
 _URL = re.compile(r"(?<!\w)(\w{1,20}://[^/\s:@]{0,200}):[^\s@\"']+@(?=[^\s@]*)")
 _URL_TOKEN = re.compile(r"(?<!\w)(\w{1,20}://)(?=[^/\s:@]{0,200}\d)[^/\s:@]{16,200}@")
 _COUNTED = re.compile(r"(?:\d+(?:\.\d+)?|true|false|none|null|yes|no)$", re.I)
 _SAID = re.compile(r"(?:true|false|none|null|yes|no)$", re.I)
-"""What is no secret: ``--token 512`` is a length, and ``--auth false`` a switch. A password may be a number."""
+"""Values that are not secrets: ``--token 512`` is a length, and ``--auth false`` a switch. A
+password may be a number.
+"""
 SHORTEST_KEY = 8
-"""Characters of the shortest key or token that a service hands out; a password may be shorter."""
+"""Characters of the shortest key or token of any service; a password may be shorter."""
 _FILE = re.compile(r"(?:~|\.{1,2})?(?:/[\w.\-]{1,24})+/?$")
 """A path: no part of one is as long as a key."""
 _PAIR = re.compile(r"[^\s:/]+:(?!\d+$)[^\s/]+$")
-"""``curl -u NAME:PASSWORD``, and not Docker's ``-u 1000:1000``."""
+"""``curl -u NAME:PASSWORD``, but not Docker's ``-u 1000:1000``."""
 
 
 def masked(words: list[str]) -> list[str]:
@@ -96,9 +100,10 @@ def masked(words: list[str]) -> list[str]:
 
 
 def why_secret(name: str, value: str) -> str:
-    """Return by what a variable is a secret: its ``name`` or its ``shape``; "" if it is none.
+    """Return why a variable is a secret: by its ``name`` or its ``shape``; "" if it is none.
 
-    What is refused for it is a person's own: a path to a key file and a tokenizer's ``<pad>`` are no secrets.
+    This refuses users' own settings, so a path to a key file and a tokenizer's ``<pad>`` do not
+    count.
     """
     word = _secret_name(name)
     short = len(value) < SHORTEST_KEY and re.search("token|key|auth|sig", word)
@@ -110,12 +115,12 @@ def why_secret(name: str, value: str) -> str:
 
 
 def has_shape(text: str) -> bool:
-    """Tell whether a text holds what has the shape of a key, or a password in an address."""
+    """Return whether a text contains a string shaped like a key, or a password in a URL."""
     return any(pattern.search(text) for pattern in (_SHAPES, _PRIVATE, _HOOK, _URL, _URL_TOKEN))
 
 
 def _text(text: str) -> str:
-    """Return a text without its secrets: a whole script may stand in one word (``sh -c``), or an address."""
+    """Return a text without its secrets: one word may be a complete script (``sh -c``) or a URL."""
     text = _PRIVATE.sub(HIDDEN, text)
     text = _HEADER.sub(rf"\1{HIDDEN}", text)
     text = _BEARER.sub(rf"\1 {HIDDEN}", text)
@@ -126,7 +131,7 @@ def _text(text: str) -> str:
 
 
 def _hidden(match: Match[str]) -> str:
-    """Return an assignment without its value, as it was where that is none."""
+    """Return an assignment without its value, or unchanged if the value is harmless."""
     whole = match.group()
     name = match.string[max(0, match.start(1) - LONGEST_NAME) : match.start(1)] + match.group(1)
     secret = _secret_name(name)
@@ -136,7 +141,7 @@ def _hidden(match: Match[str]) -> str:
 
 
 def _secret_name(text: str) -> str:
-    """Return the word by which a name is that of a secret; "" where it is none."""
+    """Return the word that makes a name that of a secret; "" if there is none."""
     found = _NAME.search(text[-LONGEST_NAME:])
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""Parses command lines of long options by hand: argparse alone would take a third of the agent's start."""
+"""Parse command lines of long options: argparse would take a third of the agent's start time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parse(argv: list[str], spec: dict[str, str], help_text: str) -> dict[str, An
         Option name without dashes → value; absent options are None (``list``: [], ``flag``: False).
 
     Raises:
-        UsageError: for an unknown option, a missing or a malformed value.
+        UsageError: An option is unknown, or its value is missing or malformed.
     """
     found: dict[str, Any] = {
         name[2:]: {"list": [], "flag": False}.get(kind) for name, kind in spec.items()
@@ -64,7 +64,7 @@ def _convert(name: str, kind: str, value: str) -> Any:
 
 
 def parse_or_exit(argv: list[str], spec: dict[str, str], help_text: str) -> dict[str, Any]:
-    """Like `parse`, but a wrong command line is told on stderr and exits 2."""
+    """Like `parse`, but report a wrong command line on stderr and exit 2."""
     try:
         return parse(argv, spec, help_text)
     except UsageError as problem:

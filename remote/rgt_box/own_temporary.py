@@ -1,4 +1,4 @@
-"""Temporary directories of the agent: known as its own by their name, and removed by a later agent if it was killed."""
+"""Temporary directories of the agent, recognised by name, and removed later if it was killed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ import time
 from rgt_box import landing, place, procstat
 
 KEPT_S = 86400.0
-"""Seconds after which one of another container is removed, too: whether that process lives cannot be seen from here."""
+"""Seconds after which a directory of another container is removed: whether its process is alive is
+not visible from here.
+"""
 _NAME = re.compile(r"rgt-tmp-(\d+)-(\d+)-(\d+)-\w+")
-"""With the namespace of processes, the pid, and its start in ticks."""
+"""With the PID namespace, the pid, and its start time in ticks."""
 
 
 def make() -> str:
-    """Make an empty directory, and remove those whose process was killed; return its path.
+    """Create an empty directory and return its path; remove those of killed processes.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: It cannot be created.
     """
     collect()
     pid = os.getpid()
@@ -29,7 +31,7 @@ def make() -> str:
 
 
 def listed() -> list[str]:
-    """Return those that are there: no link, and nobody else can read or write in them."""
+    """Return the existing ones that are not links and that only this user can access."""
     folder = tempfile.gettempdir()
     try:
         names = os.listdir(folder)
@@ -43,7 +45,7 @@ def collect() -> None:
     """Remove those whose process has ended."""
     for path in listed():
         if _is_left(path):
-            import shutil  # here: it brings three packers along
+            import shutil  # here: it loads three compressors
 
             shutil.rmtree(path, ignore_errors=True)
 

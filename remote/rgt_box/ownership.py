@@ -1,7 +1,8 @@
-"""Who owns a process, a socket or a directory: what another user could change is not run, connected to or believed.
+"""Ownership checks: nothing that another user could change is run, connected to or trusted.
 
-A tmux server may order its client to run any command (``MSG_LOCK``), and code is run from the state directory: whoever
-can put something there is whoever the agent runs as. Root's own things are trusted, for root may do all this anyway.
+A tmux server may order its client to run any command (``MSG_LOCK``), and code is run from the state
+directory: a user who can write there can run code as the agent's user. Root's own files are
+trusted, because root can do all this anyway.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from rgt_box.landing import take as take
 from rgt_box.landing import user_name as user_name
 
 ANSWER = 2.0
-"""Seconds for a server to take our connection."""
+"""Seconds for a server to accept our connection."""
 
 
 def uids(pid: int) -> tuple[int, ...]:
-    """Return a process's real, effective, saved and file system uid; () when it is gone.
+    """Return a process's real, effective, saved and file system uid; () if it has ended.
 
-    The owner of ``/proc/PID`` would not do: it is the effective one, and of a set-user-ID program another user has
-    chosen arguments and environment.
+    The owner of ``/proc/PID`` is not enough: it is the effective uid, and a set-user-ID program has
+    arguments and environment chosen by another user.
     """
     found = re.search(
         rb"^Uid:\s+([\d\s]+)$", procstat.read_bytes("/proc/%d/status" % pid, 8192) or b"", re.M
@@ -35,18 +36,19 @@ def uids(pid: int) -> tuple[int, ...]:
 
 
 def is_own_process(pid: int) -> bool:
-    """Tell whether a process is this user's in every respect: not what another user started by set-user-ID."""
+    """Return whether all uids of a process are this user's, which excludes set-user-ID programs."""
     return set(uids(pid)) == {os.geteuid()}
 
 
 LONGEST_NAME = 64
-"""Characters of a user's name that are told."""
+"""Maximum characters reported of a user's name."""
 
 
 def users(path: str = "/etc/passwd") -> dict[int, str]:
-    """Return the names of the users that the box itself lists.
+    """Return the users that the box itself lists, as uid → name.
 
-    Those of a directory service are not asked for: it may hang, and with it the samples. Such a user is a number.
+    A directory service is not queried: it may hang, and with it the samples. Its users are shown as
+    numbers.
     """
     found: dict[int, str] = {}
     for row in (procstat.read_whole(path, 1 << 20) or b"").decode("utf-8", "replace").splitlines():
@@ -57,7 +59,10 @@ def users(path: str = "/etc/passwd") -> dict[int, str]:
 
 
 def user_of(pid: int) -> str | None:
-    """Return who started a process, as `users` names him, else by number; None when it is gone."""
+    """Return the name, or else the number, of the user who started a process.
+
+    None if it has ended.
+    """
     found = uids(pid)
     if found:
         return users().get(found[0], str(found[0]))
@@ -65,9 +70,9 @@ def user_of(pid: int) -> str | None:
 
 
 def own_socket(path: str) -> str | None:
-    """Return where a server of this user listens, as a path that nobody else can redirect; None if none does.
+    """Return the safe path of a socket on which a server of this user listens; None if none does.
 
-    Nothing is connected to before it is known whose it is.
+    Its owner is checked before connecting, and no other user can redirect the path.
     """
     import socket
 
@@ -93,7 +98,7 @@ def own_socket(path: str) -> str | None:
 
 
 def is_another_users(folder: str) -> bool:
-    """Tell whether a directory is there, and is not this user's."""
+    """Return whether a directory exists and belongs to another user."""
     try:
         return os.stat(folder).st_uid != os.geteuid()
     except OSError:
@@ -101,21 +106,27 @@ def is_another_users(folder: str) -> bool:
 
 
 def forget_foreign_tmux() -> None:
-    """Take another user's tmux out of the environment, where ``su`` left it: every tmux command would go there."""
+    """Remove another user's tmux from the environment, where ``su`` leaves it.
+
+    Every tmux command would go there.
+    """
     if own_socket(os.environ["TMUX"].split(",")[0]) is None:
         del os.environ["TMUX"]
 
 
 def why_unsafe(folder: str, top: str = "/", only_replaced: bool = False) -> str:
-    """Say why the content of a directory may be somebody else's; "" when only this user and root can write there.
+    """Return why a directory's content may be another user's.
+
+    "" if only this user and root can write.
 
     Args:
         folder: A directory; links in its path are followed.
-        top: The highest directory that is looked at.
-        only_replaced: It is enough that nobody can replace what stands there already: others may add to it, as in /tmp.
+        top: The highest directory that is checked.
+        only_replaced: Check only that existing entries cannot be replaced: others may add entries,
+            as in /tmp.
 
     Raises:
-        OSError: when it, or a directory above it, is not there or cannot be looked at.
+        OSError: It, or a directory above it, does not exist or cannot be read.
     """
     place = first = os.path.realpath(folder)
     top = os.path.realpath(top)
@@ -124,7 +135,7 @@ def why_unsafe(folder: str, top: str = "/", only_replaced: bool = False) -> str:
         if seen.st_uid not in (0, os.geteuid()):
             return f"{place} belongs to {user_name(seen.st_uid)}"
         others = _writers(seen)
-        # In a sticky directory what is ours can be neither removed nor renamed by anybody else.
+        # In a sticky directory our entries can be neither removed nor renamed by other users.
         if others and not (seen.st_mode & stat.S_ISVTX and (only_replaced or place != first)):
             return f"{others} can write to {place}: chmod go-w {place}"
         if place in ("/", top):
@@ -133,7 +144,7 @@ def why_unsafe(folder: str, top: str = "/", only_replaced: bool = False) -> str:
 
 
 def _writers(seen: os.stat_result) -> str:
-    """Say who else may write to a directory."""
+    """Return who else may write to a directory."""
     if seen.st_mode & stat.S_IWOTH:
         return "everybody"
     if seen.st_mode & stat.S_IWGRP and seen.st_gid and not _is_private(seen.st_gid):
@@ -142,7 +153,7 @@ def _writers(seen: os.stat_result) -> str:
 
 
 def _is_private(gid: int) -> bool:
-    """Tell whether a group is one user's alone, as many systems make one for each: of this user, with no others."""
+    """Return whether a group belongs to this user only, as many systems create one per user."""
     try:
         import grp
         import pwd

@@ -1,7 +1,7 @@
-"""Where the agent lives on a box: its state directory, its own file, and the identity of this host and boot.
+"""The agent's location on a box: its state directory, its own file, and the host's identity.
 
-Hosts may share a home directory (NFS), containers even the kernel, the home and ``/dev/shm``: each has a state
-directory of its own below the shared one, and says in it whose it is.
+Hosts may share a home directory (NFS), and containers even the kernel, the home and ``/dev/shm``:
+each has its own state directory below the shared one, with a file that identifies it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 
 
 OWNER, LOCK, RING = "host.json", "recorder.lock", "ring"
-"""Names in a state directory: whose it is, what its recorder holds, and its history."""
+"""Names in a state directory: its owner, its recorder's lock, and its history."""
 _NAME = re.compile(r"rgt-box-([0-9a-f]{8,64})\.pyz$")
 
 
 def state_dir() -> str:
     """Return the directory for the ring, locks and pid files of this host; it need not exist yet.
 
-    ``RGT_STATE_DIR`` is taken as it is. Else it is a directory for each host below ``~/.cache/rgt``: by its name and
-    machine id, so that history outlives a reboot and the restart of a container. Where another one that is alive has
-    the same, as two containers with ``--network host`` do, it is one for this boot alone.
+    ``RGT_STATE_DIR`` is used as it is. Otherwise each host has a directory below ``~/.cache/rgt``,
+    named after its host name and machine id, so that history survives a reboot or container
+    restart. If another live host has the same name, as with two containers with ``--network host``,
+    the directory is for this boot only.
     """
     own = os.environ.get("RGT_STATE_DIR")
     if own:
@@ -41,24 +42,24 @@ def state_dir() -> str:
     for folder in _hosts(base):
         if files.read_json(os.path.join(folder, OWNER), 4096) == mine:
             return folder
-    # What is there is an earlier boot's, unless its recorder lives.
+    # An existing directory belongs to an earlier boot, unless its recorder is alive.
     if not files.is_locked(os.path.join(usual, LOCK)):
         return usual
     return f"{usual}-{zlib.crc32(repr(sorted(mine.items())).encode()):08x}"
 
 
 def claim(folder: str) -> None:
-    """Say that a state directory is this host's; to be called by who holds its lock.
+    """Mark a state directory as this host's; the caller must hold its lock.
 
     Raises:
-        OSError: when that cannot be written.
+        OSError: It cannot be written.
     """
     if files.read_json(os.path.join(folder, OWNER), 4096) != identity():
         files.write_json(os.path.join(folder, OWNER), identity())
 
 
 def neighbours(folder: str) -> list[str]:
-    """Return the state directories of other hosts next to this one's; [] where ``RGT_STATE_DIR`` names it."""
+    """Return the state directories of other hosts next to this one; [] with ``RGT_STATE_DIR``."""
     if os.environ.get("RGT_STATE_DIR"):
         return []
     base = os.path.dirname(folder) if os.path.basename(folder).startswith("host-") else folder
@@ -66,7 +67,7 @@ def neighbours(folder: str) -> list[str]:
 
 
 def identity() -> dict[str, Any]:
-    """Return what identifies this host, and this life of it: its name, its boot, and its namespace of processes."""
+    """Return what identifies this host's current life: its name, boot and PID namespace."""
     name = os.uname().nodename
     machine = files.read("/etc/machine-id", 256) or b""
     number = zlib.crc32(os.fsencode(name) + b"\0" + machine.strip())
@@ -78,7 +79,10 @@ def identity() -> dict[str, Any]:
 
 
 def namespace() -> int:
-    """Return the number of this process's pid namespace, which containers of one kernel tell apart; 0 where unknown."""
+    """Return the number of this process's PID namespace, which differs between containers.
+
+    0 if unknown.
+    """
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
@@ -95,12 +99,12 @@ def _hosts(base: str) -> list[str]:
 
 
 def root() -> str:
-    """Return the zipapp this code was loaded from, or the directory above the package in a source tree."""
+    """Return the zipapp this code was loaded from, or the package's parent directory."""
     return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def digest() -> str:
-    """Return the content hash in the zipapp's file name (never computed here); ``dev`` in a source tree."""
+    """Return the content hash in the zipapp's file name; ``dev`` in a source tree."""
     match = _NAME.search(root())
     if match:
         return match.group(1)
@@ -110,7 +114,8 @@ def digest() -> str:
 def command(*words: str) -> list[str]:
     """Return the command line that starts another agent process of the same code.
 
-    ``-I -S``: nothing of the user's environment may shadow the standard library, and ``site`` costs start time.
+    ``-I -S``: the user's environment must not shadow the standard library, and ``site`` costs start
+    time.
     """
     path = root()
     if os.path.isdir(path):
@@ -119,11 +124,11 @@ def command(*words: str) -> list[str]:
 
 
 def boot_id() -> str:
-    """Return what identifies this boot: the kernel's boot id joined with the start of pid 1.
+    """Return an ID of this boot: the kernel's boot id joined with the start time of pid 1.
 
-    A container that is restarted on a running kernel keeps the kernel's id but gets a new pid 1. Two that begin in
-    the same tick (a hundredth of a second) have the same; `life` tells them apart. Set ``RGT_BOOT_ID`` to play a
-    reboot.
+    A container that is restarted on a running kernel keeps the kernel's id but gets a new pid 1.
+    Two containers that start in the same tick (a hundredth of a second) have the same ID; `life`
+    distinguishes them. ``RGT_BOOT_ID`` overrides it to simulate a reboot.
     """
     forced = os.environ.get("RGT_BOOT_ID")
     if forced:
@@ -136,7 +141,7 @@ def boot_id() -> str:
 
 
 def life() -> str:
-    """Return the boot and the namespace of processes in one word, asked for once: a process sees no other ones."""
+    """Return the boot ID and PID namespace in one string, cached because they do not change."""
     return _life(os.environ.get("RGT_BOOT_ID"))
 
 
@@ -152,11 +157,11 @@ NAMES = (
     "FEATURIZE_INSTANCE_ID",  # PyPI featurize 0.0.27, 2026-11
     "SLURM_JOB_ID",  # sbatch(1), "OUTPUT ENVIRONMENT VARIABLES"
 )
-"""Variables that hold the id of the instance, and where that is said. All others are none of our business."""
+"""Variables with the instance's id, and the source of that. No other variables are read."""
 VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:\-]{0,127}")
-"""What an id may look like; anything else says nothing."""
+"""Valid form of an id; other values are ignored."""
 POD = re.compile(r"(?:/pods/|pod)([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?=[/.\s]|$)")
-"""The UID of a Kubernetes pod, as the kubelet's directories and control groups name it."""
+"""The UID of a Kubernetes pod, as in the kubelet's directories and control groups."""
 JOB = re.compile(r"/slurm\S*/job_(\d{1,18})(?=[/\s]|$)")
 """A job in a control group of Slurm's daemon."""
 FIRST, GROUPS, MOUNTS = "/proc/1/environ", "/proc/self/cgroup", "/proc/self/mountinfo"
@@ -165,14 +170,14 @@ FIRST, GROUPS, MOUNTS = "/proc/1/environ", "/proc/self/cgroup", "/proc/self/moun
 def box_identity(
     own: Mapping[str, str] | None = None, files: Mapping[str, bytes] | None = None
 ) -> dict[str, str]:
-    """Return name → value of all that says which instance this is.
+    """Return name → value of everything that identifies this instance.
 
-    What a daemon has written (control groups, mounts) counts before the environment of the first process, and that
-    before our own.
+    Values written by a daemon (control groups, mounts) take precedence over the environment of the
+    first process, and that over our own.
 
     Args:
-        own: Environment of this process; None = as it is.
-        files: Path → content, in place of the real files.
+        own: Environment of this process; None for the actual one.
+        files: Path → content, used instead of the real files.
     """
 
     def read(path: str) -> bytes:
@@ -198,9 +203,9 @@ def box_identity(
 
 
 def _pods(table: str) -> list[str]:
-    """Return the pods whose directories are shown here under other names, as the kubelet does inside of a pod.
+    """Return the pods whose directories are mounted here under other names, as inside a pod.
 
-    On a node itself they stand under their own.
+    On a node itself they have their own names.
     """
     rows = [row.split(" ") for row in table.splitlines()]
     return [
@@ -212,7 +217,7 @@ def _pods(table: str) -> list[str]:
 
 
 def _only(values: list[str]) -> str | None:
-    """Return the one value that all of them are; several tell nothing."""
+    """Return the common value if all are equal; None if they differ."""
     different = {value.replace("_", "-") for value in values}
     if len(different) == 1:
         return different.pop()

@@ -1,4 +1,4 @@
-"""Reads /proc: processes, whose pids are only trusted with their start time, and NVIDIA's cards."""
+"""Read /proc: processes, whose pids are trusted only with their start time, and NVIDIA's cards."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Stat:
-    """What the agent uses of ``/proc/PID/stat``. Times are clock ticks, `rss` is bytes."""
+    """The fields of ``/proc/PID/stat`` that the agent uses.
+
+    Times are clock ticks, `rss` is bytes.
+    """
 
     __slots__ = ("cpu", "group", "pid", "ppid", "rss", "start", "state", "terminal", "threads")
 
     def __init__(self, pid: int, text: bytes) -> None:
-        fields = text[text.rindex(b")") + 2 :].split()  # the name may hold blanks and brackets
+        fields = text[text.rindex(b")") + 2 :].split()  # the name may contain spaces and brackets
         self.pid = pid
         self.state = fields[0].decode("ascii", "replace")
         self.ppid, self.group, self.terminal = int(fields[1]), int(fields[2]), int(fields[4])
@@ -32,7 +35,7 @@ class Stat:
 
 
 def read_bytes(path: str, limit: int = 65536) -> bytes | None:
-    """Return up to `limit` bytes of a /proc or /sys file; None where it cannot be read."""
+    """Return up to `limit` bytes of a /proc or /sys file; None if it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -46,9 +49,10 @@ def read_bytes(path: str, limit: int = 65536) -> bytes | None:
 
 
 def read_whole(path: str, limit: int = 4 << 20) -> bytes | None:
-    """Return up to `limit` bytes of a /proc file with many rows; None where it cannot be read.
+    """Return up to `limit` bytes of a /proc file with many rows; None if it cannot be read.
 
-    Of a table such as that of the mounts one read gives no more than a page (seq_file in the kernel's fs/seq_file.c).
+    One read of a table such as the mounts returns no more than a page (seq_file in the kernel's
+    fs/seq_file.c).
     """
     found = []
     try:
@@ -70,7 +74,7 @@ def read_whole(path: str, limit: int = 4 << 20) -> bytes | None:
 
 
 def read_stat(pid: int) -> Stat | None:
-    """Return the process's figures; None when it is gone."""
+    """Return the process's figures; None if it has ended."""
     text = read_bytes("/proc/%d/stat" % pid, 4096)
     try:
         if text:
@@ -81,7 +85,7 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return the start time of a live process in ticks since boot; None for a dead one or a zombie."""
+    """Return a live process's start time in ticks since boot; None for a dead one or a zombie."""
     stat = read_stat(pid)
     if stat is None or stat.state in "ZX":
         return None
@@ -89,12 +93,12 @@ def start_ticks(pid: int) -> int | None:
 
 
 def is_alive(pid: int, ticks: int | None) -> bool:
-    """Tell whether `pid` is still the process that started at `ticks`."""
+    """Return whether `pid` is still the process that started at `ticks`."""
     return ticks is not None and pid > 0 and start_ticks(pid) == ticks
 
 
 def boot_time() -> float:
-    """Return the kernel's boot time (epoch seconds); 0 where /proc/stat does not say."""
+    """Return the kernel's boot time (epoch seconds); 0 if /proc/stat does not have it."""
     for row in (read_bytes("/proc/stat", 1 << 20) or b"").splitlines():
         if row.startswith(b"btime "):
             return float(row.split()[1])
@@ -107,14 +111,14 @@ def cmdline(pid: int, limit: int = 4096) -> list[str]:
 
 
 def words_of(cmdline: bytes) -> list[str]:
-    """Return the words of a command line as /proc has it."""
+    """Return the words of a command line in /proc's format."""
     if cmdline:
         return cmdline.rstrip(b"\0").decode("utf-8", "replace").split("\0")
     return []
 
 
 def resident(pid: int) -> int:
-    """Return the resident bytes of a process, 0 when it is gone."""
+    """Return the resident bytes of a process, 0 if it has ended."""
     fields = (read_bytes("/proc/%d/statm" % pid, 256) or b"").split()
     if len(fields) > 1:
         return int(fields[1]) * PAGE
@@ -122,10 +126,10 @@ def resident(pid: int) -> int:
 
 
 def give_back() -> bool:
-    """Give memory that is free in the heap back to the system (malloc_trim(3)); False where that cannot be told to it.
+    """Return free heap memory to the system (malloc_trim(3)); False if that is not possible.
 
-    Modules are loaded between buffers that are freed again, and glibc by itself gives back only what is free at the
-    heap's end. ctypes, which would take as much, is not loaded for it.
+    Modules are loaded between buffers that are freed again, and glibc on its own returns only
+    memory at the heap's end. ctypes is not loaded for this, because it would use as much memory.
     """
     ctypes = sys.modules.get("ctypes")
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if ctypes is not None else None
@@ -136,7 +140,10 @@ def give_back() -> bool:
 
 
 def root_of(pid: int) -> str:
-    """Return what leads to the files as a process sees them; "" where it sees them as we do."""
+    """Return the path prefix of the files as a process sees them.
+
+    "" if it sees the same as we do.
+    """
     try:
         if os.stat("/proc/%d/ns/mnt" % pid).st_ino != os.stat("/proc/self/ns/mnt").st_ino:
             return "/proc/%d/root" % pid
@@ -146,13 +153,18 @@ def root_of(pid: int) -> str:
 
 
 NVIDIA_CARDS = "/proc/driver/nvidia/gpus"
-"""One directory per card, written by the kernel module itself: there also when the user-space library is not usable."""
+"""One directory per card, written by the kernel module itself: it exists even if the user-space
+library does not work.
+"""
 
 _ADDRESS = re.compile(r"^(?:([0-9a-f]+):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.([0-7]))?$")
 
 
 def pci_address(address: Any) -> str | None:
-    """Return ``0000:3b:00.0`` for ``00000000:3B:00.0`` (NVML), ``0000:3b:00`` (kernel log) and the like; else None."""
+    """Normalise a PCI address to the form ``0000:3b:00.0``; None if it is not one.
+
+    NVML writes ``00000000:3B:00.0``, the kernel log ``0000:3b:00``.
+    """
     text = address.decode("ascii", "replace") if isinstance(address, bytes) else str(address or "")
     match = _ADDRESS.match(text.strip().lower())
     if not match:
@@ -166,7 +178,8 @@ def pci_address(address: Any) -> str | None:
 def nvidia_cards(root: str = NVIDIA_CARDS) -> list[dict[str, Any]]:
     """Return ``bus``, ``name`` and ``minor`` of every card that the NVIDIA kernel module knows.
 
-    Its rows are described in the driver's README, "The /proc Interface". Cards are in the order of their addresses.
+    The rows are described in the driver's README, "The /proc Interface". Cards are sorted by
+    address.
     """
     try:
         folders = sorted(os.listdir(root))
@@ -190,7 +203,7 @@ def nvidia_cards(root: str = NVIDIA_CARDS) -> list[dict[str, Any]]:
 
 
 def split_environment(block: bytes) -> dict[str, str]:
-    """Return the variables of ``/proc/PID/environ``; what has no ``=`` is left out."""
+    """Return the variables of ``/proc/PID/environ``; entries without ``=`` are ignored."""
     found = {}
     for item in block.split(b"\0"):
         name, sign, value = item.partition(b"=")

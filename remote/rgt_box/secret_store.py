@@ -1,6 +1,7 @@
-"""Secrets from a person and the ``secret`` verb: one file each, mode 0600, on storage of this machine alone.
+"""A user's secrets and the ``secret`` verb: files of mode 0600 on storage of this machine only.
 
-Never on a network or shared file system, whose readers nobody knows, nor on storage that outlives the box.
+Never on a network or shared file system, whose readers are unknown, nor on storage that outlives
+the box.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ if TYPE_CHECKING:
 
 
 INDEX, LOCK = "secrets.json", "secrets.lock"
-"""In the state directory: which secrets there are, and where."""
+"""In the state directory: the list of secrets and their paths."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 MOST_SECRET_BYTES = 64 << 10
 ALL_JOBS = "*"
-"""Stands for the job of a secret that the cells of every job of this box get."""
+"""Job name of a secret that the cells of every job of this box get."""
 MASK = "***"
 LEAST_MASKED = 6
-"""Characters of the shortest value that is masked in logs: shorter ones stand in every text by chance."""
+"""Characters of the shortest value that is masked in logs: shorter ones occur in any text by
+chance.
+"""
 HELP = """
 usage: secret put --name NAME [--job DIR | --all-cells] [--to DIR] [--durable DIR]... < VALUE
        secret list [--durable DIR]...
@@ -50,11 +53,11 @@ SPEC = {"--name": "str", "--job": "list", "--all-cells": "flag", "--to": "str", 
 
 
 class Refused(Exception):
-    """Nothing was written; the message says why, and where it could go instead."""
+    """Nothing was written; the message says why, and where it could be stored instead."""
 
 
 def usual_places() -> list[str]:
-    """Return where secrets may be kept, the first choice first."""
+    """Return where secrets may be stored, in order of preference."""
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return [
         os.path.join(config, "rgt", "secrets"),
@@ -64,10 +67,10 @@ def usual_places() -> list[str]:
 
 
 def why_not(folder: str, durable: list[str]) -> str:
-    """Say why no secret may be kept in a directory; "" where one may.
+    """Return why no secret may be stored in a directory; "" if one may.
 
     Args:
-        folder: It need not exist yet.
+        folder: The directory; it need not exist yet.
         durable: Directories of the platform that outlive the box, or that other machines share.
     """
     table = disks.mount_table()
@@ -83,12 +86,12 @@ def why_not(folder: str, durable: list[str]) -> str:
 
 
 def proposal(durable: list[str], but: str = "") -> str:
-    """Return another directory that would do; "" where none is known."""
+    """Return another suitable directory; "" if none is known."""
     return next((path for path in usual_places() if path != but and not why_not(path, durable)), "")
 
 
 def index() -> list[dict[str, Any]]:
-    """Return what was given: ``name``, ``path`` and ``job`` (None = a file alone, `ALL_JOBS` = for all)."""
+    """Return the stored secrets: ``name``, ``path`` and ``job`` (None: only a file)."""
     told = (files.read_json(os.path.join(place.state_dir(), INDEX), 1 << 20) or {}).get("secrets")
     if isinstance(told, list):
         return [row for row in told if _is_row(row)]
@@ -105,7 +108,7 @@ def _is_row(row: Any) -> bool:
 
 
 def inodes() -> frozenset[tuple[int, int]]:
-    """Return device and inode of all files with secrets that rgt keeps: no list of results has them."""
+    """Return device and inode of all secret files, which lists of results must leave out."""
     paths = [row["path"] for row in index()]
     for top in usual_places():
         for folder, _, names in os.walk(top):
@@ -121,7 +124,7 @@ def inodes() -> frozenset[tuple[int, int]]:
 
 
 def is_place(path: str) -> bool:
-    """Tell whether a path is, or is below, a directory of rgt's for secrets alone."""
+    """Return whether a path is in one of rgt's directories for secrets."""
     real = os.path.realpath(path)
     return any(files.is_below(real, os.path.realpath(top)) for top in usual_places())
 
@@ -129,18 +132,18 @@ def is_place(path: str) -> bool:
 def put(
     name: str, value: bytes, folder: str | None, job: str | None, durable: list[str]
 ) -> dict[str, Any]:
-    """Write a secret, in place of one of the same name; returns its row.
+    """Write a secret, replacing one of the same name; return its row.
 
     Args:
-        name: As a variable of the environment is called.
-        value: What is kept, to the byte.
-        folder: Where; None = the first of the usual places that will do.
+        name: Name of the environment variable.
+        value: The exact bytes to store.
+        folder: Where to store it; None for the first suitable usual place.
         job: A job directory whose cells get it, or `ALL_JOBS`.
         durable: As for `why_not`.
 
     Raises:
-        Refused: there it would be read by others, or outlive the box.
-        OSError: it cannot be written.
+        Refused: There it could be read by others, or would outlive the box.
+        OSError: It cannot be written.
     """
     if not NAME.fullmatch(name):
         raise Refused(f"{name!r} is not a valid variable name")
@@ -176,14 +179,14 @@ def put(
 
 
 def remove(name: str, job: str | None) -> list[dict[str, Any]]:
-    """Remove the secrets of a name; returns the rows that are gone.
+    """Remove the secrets of a name; return the removed rows.
 
     Args:
         name: Its name.
-        job: Of the cells of this job; None = the file alone.
+        job: Job whose cells get it; None for one that is only a file.
 
     Raises:
-        OSError: one cannot be removed.
+        OSError: One cannot be removed.
     """
     gone = [row for row in index() if _same(row, name, job)]
     for row in gone:
@@ -207,7 +210,7 @@ def _change(keep: Any, added: dict[str, Any] | None) -> None:
     try:
         before = index()
         rows = [row for row in keep(before) if row != added] + ([added] if added else [])
-        for row in before:  # of the same name, in another place: it would stay there unseen
+        for row in before:  # same name in another place: it would remain there unnoticed
             if added and row not in rows:
                 files.unlink(row["path"])
         files.write_json(os.path.join(folder, INDEX), {"secrets": rows})
@@ -216,7 +219,7 @@ def _change(keep: Any, added: dict[str, Any] | None) -> None:
 
 
 def why_unfit(path: str) -> str:
-    """Say why the file at a path is not accepted as a secret of ours; "" where it is."""
+    """Return why the file at a path is not accepted as our secret; "" if it is."""
     try:
         seen = os.lstat(path)
     except OSError:
@@ -246,21 +249,21 @@ def of_job(job: str) -> tuple[dict[str, str], list[str]]:
 
 
 class Masker:
-    """Takes the values of all secrets out of lines of logs; looks for new ones when the index changes."""
+    """Masks the values of all secrets in log lines; rereads them when the index changes."""
 
     def __init__(self) -> None:
         self._seen: Any = ()
         self._values: list[str] = []
 
     def mask(self, line: str) -> str:
-        """Return a line without them."""
+        """Return a line with all secret values masked."""
         for value in self._values:
             if value in line:
                 line = line.replace(value, MASK)
         return line
 
     def refresh(self) -> bool:
-        """Look whether there are others; returns whether there is anything to mask."""
+        """Reread the secrets if they changed; return whether there is anything to mask."""
         path = os.path.join(place.state_dir(), INDEX)
         seen = files.signature(path)
         if seen != self._seen:
@@ -277,11 +280,12 @@ class Masker:
         return bool(self._values)
 
 
-# The ``secret`` verb: store, list or remove secrets for the runs of this box, and find exposed ones.
+# The ``secret`` verb: store, list or remove secrets for the runs of this box, and find exposed
+# ones.
 
 
 def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit status."""
+    """Run the verb; return the exit status."""
     verbs = {"put": put_from_stdin, "list": listed, "remove": remove_named, "find": find}
     if not argv or argv[0] not in verbs:
         print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
@@ -306,7 +310,7 @@ def main(argv: list[str]) -> int:
 
 
 def put_from_stdin(found: dict[str, Any]) -> dict[str, Any]:
-    """Keep what comes on standard input."""
+    """Store the secret from standard input."""
     value = sys.stdin.buffer.read(MOST_SECRET_BYTES + 1)
     job = _job(found)
     if job not in (None, ALL_JOBS) and not os.path.isdir(str(job)):
@@ -315,7 +319,7 @@ def put_from_stdin(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def listed(found: dict[str, Any]) -> dict[str, Any]:
-    """Return what is kept, and what is wrong with it."""
+    """Return the stored secrets, and what is wrong with them."""
     rows = []
     for row in index():
         why = why_unfit(row["path"]) or why_not(row["path"], found["durable"])
@@ -324,7 +328,7 @@ def listed(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def remove_named(found: dict[str, Any]) -> dict[str, Any]:
-    """Remove what is kept by a name."""
+    """Remove the secrets of a name."""
     gone = remove(found["name"], _job(found))
     if not gone:
         raise Refused("no secret of that name is kept here")
@@ -347,7 +351,7 @@ USUAL_TOKEN_FILES = (
     "~/.kaggle/kaggle.json", "~/.wandb_key", "~/.git-credentials", "~/.aws/credentials", "~/.env",
     "~/.config/rclone/rclone.conf",
 )  # fmt: skip
-"""Where tools keep their keys."""
+"""Files in which tools store their keys."""
 TOKEN_FILES = frozenset(("token", ".wandb_key", ".git-credentials", "kaggle.json", "credentials"))
 OF_JOB = ("job.json", "queue.txt", ".env", "env.sh", "secrets.env")
 MOST_BYTES, MOST_FOUND = 256 << 10, 50
@@ -356,11 +360,12 @@ OTHERS_READ = stat.S_IRGRP | stat.S_IROTH
 
 
 def find_tokens(jobs: list[str], durable: list[str]) -> list[dict[str, Any]]:
-    """Return ``path``, ``why`` (what it looks like) and ``open`` (why others may read it; None = this user alone).
+    """Return ``path``, ``why`` (what it looks like) and ``open`` (why others may read it, or None).
 
     Args:
         jobs: Job directories.
-        durable: Directories that outlive the box or that others share: only what lies directly in them is looked at.
+        durable: Directories that outlive the box or that others share: only a few known names in
+            them are read.
     """
     found: list[dict[str, Any]] = []
     for path in dict.fromkeys(_paths(jobs, durable)):
@@ -398,7 +403,7 @@ def _paths(jobs: list[str], durable: list[str]) -> Iterator[str]:
 
 
 def why_token(name: str, text: str) -> str:
-    """Return what a text holds that looks like a key, without the key; "" where nothing does."""
+    """Return what in a text looks like a key, without the key; "" if nothing does."""
     if name in TOKEN_FILES and text.strip():
         return "a key, judging by the file name"
     if name == ".netrc":

@@ -1,4 +1,7 @@
-"""What the agent, the trainer and the client share: pure functions, standard library only, Python 3.8."""
+"""Functions shared by the agent, the trainer and the client.
+
+Pure, standard library only, Python 3.8.
+"""
 
 from importlib import import_module
 
@@ -18,17 +21,19 @@ __all__ = [
 ]
 
 VERSION = "0.1.0"
-"""Version of rgt, and so of the agent that it puts on a box."""
+"""Version of rgt, and of the agent that it puts on a box."""
 USER_AGENT = "rgt/" + VERSION
-"""Sent with every HTTP request: Cloudflare, in front of RunPod's API, refuses programs that do not name themselves."""
+"""Sent with every HTTP request: Cloudflare, in front of RunPod's API, refuses programs without a
+user agent of their own.
+"""
 
 
 def imported_later(package: str, homes: "Mapping[str, str]") -> "Callable[[str], Any]":
-    """Return the ``__getattr__`` of a package whose public names are imported when they are first asked for.
+    """Return the ``__getattr__`` of a package whose public names are imported on first use.
 
     Args:
         package: Its full name.
-        homes: Module of the package → the names that come from it, with blanks between them.
+        homes: Module of the package → its public names, separated by spaces.
     """
     found = {
         name: f"{package}.{module}" for module, names in homes.items() for name in names.split()

@@ -1,8 +1,9 @@
-"""Which files of a directory are checkpoints: one recogniser for every trainer, by structure instead of a list. Pure.
+"""Recognise which files of a directory are checkpoints, by structure, for every trainer. Pure.
 
-A checkpoint is a directory whose name counts (``checkpoint-500``, ``1000`` below a mark of Orbax), a directory with a
-file that only checkpoints have, or the files of one folder that share a number or an alias (``model_500.pt``,
-``optim_500_rank0.pt``, ``meta_500.json``). docs/checkpoints.md has the rules for a person.
+A checkpoint is a directory with a telling name (``checkpoint-500``, or ``1000`` above an Orbax
+marker file), a directory with a file that only checkpoints have, or the files of one folder that
+share a number or an alias (``model_500.pt``, ``optim_500_rank0.pt``, ``meta_500.json``).
+docs/checkpoints.md describes the rules for users.
 """
 
 from __future__ import annotations
@@ -17,31 +18,31 @@ if TYPE_CHECKING:
     from typing import Callable, Dict, Iterable, List, NamedTuple, Optional
 
     class Content(NamedTuple):
-        """What the bytes of one file say."""
+        """What the bytes of one file show."""
 
         weights: "Optional[bool]" = None
-        """It holds weights by its names of tensors; None = not known."""
+        """Whether it contains weights, by its tensors' names; None if unknown."""
         step: "Optional[int]" = None
         epoch: "Optional[int]" = None
         cut: bool = False
-        """It ends before its own structure does: it is being written, or never was finished."""
+        """It ends before its own structure does: it is being written, or was never finished."""
         text: str = ""
-        """Of a small text file, its first line."""
+        """The first line of a small text file."""
 
     class Checkpoint(NamedTuple):
         """One checkpoint."""
 
         path: str
-        """Its directory, or its file of weights; "." is the directory that was searched."""
+        """Its directory, or its weights file; "." is the searched directory."""
         files: "tuple[str, ...]"
         """All its files."""
         group: str
-        """Checkpoints of one series have the same; numbers are ``#``."""
+        """The same for all checkpoints of one series; numbers are ``#``."""
         step: "Optional[int]" = None
         epoch: "Optional[int]" = None
         best: bool = False
         unfinished: str = ""
-        """Why it is not complete; "" = nothing says so."""
+        """Why it is incomplete; "" if nothing indicates that."""
 else:
     from collections import namedtuple
 
@@ -62,15 +63,17 @@ MARKS = frozenset(
         "random_states_0.pkl", "metadata.json",
     )
 )  # fmt: skip
-"""Files that make a checkpoint of the directory that holds one, if it holds weights or is one of `ALONE`."""
+"""Files that make their directory a checkpoint if it contains weights or one of `ALONE`."""
 ALONE = frozenset(
     (".metadata", "_METADATA", "_CHECKPOINT_METADATA", "orbax.checkpoint", "saved_model.pb")
 )
-"""… whatever else is there: their weights have names that say nothing."""
+"""Files that do so without recognisable weights, because the names of their weights say nothing."""
 TRACKERS = ("latest_checkpointed_iteration.txt", "latest")
-"""Files with the name or number of the newest complete checkpoint; written after it (Megatron-LM, DeepSpeed)."""
+"""Files with the name or number of the newest complete checkpoint, written after it (Megatron-LM,
+DeepSpeed).
+"""
 TELLS = ("trainer_state.json", "manifest.json", "training_step.json", "train_state.json")
-"""Files of a checkpoint's directory that may say the step."""
+"""Files in a checkpoint's directory that may contain the step."""
 _HF = re.compile(
     r"(?:model|pytorch_model|adapter_model|diffusion_pytorch_model|tf_model|flax_model)(?:-\d+-of-\d+)?(?:\.fp16|\.bf16)?"
     r"\.(?:safetensors|bin|h5|msgpack)"
@@ -80,7 +83,7 @@ _ABOUT = (
     ".gif", ".svg", ".pdf", ".html", ".wav", ".mp4", ".ply",
 )  # fmt: skip
 SET_ASIDE = (".old-", ".damaged-", ".rgt-")
-"""Begin the names of directories that are no checkpoints any more."""
+"""Name prefixes of directories that are no longer checkpoints."""
 SKIPPED = frozenset(
     (
         "site-packages",
@@ -95,9 +98,9 @@ SKIPPED = frozenset(
         ".ipynb_checkpoints",
     )
 )
-"""Directories that hold what was installed or downloaded."""
+"""Directories with installed or downloaded files."""
 _DEPTH = 4
-"""Levels below a checkpoint's directory in which its weights are looked for."""
+"""Levels below a checkpoint's directory that are searched for weights."""
 
 
 class _Folder:
@@ -126,17 +129,18 @@ class _Folder:
 def find_checkpoints(
     paths: Iterable[str], content: Callable[[str], Content] = lambda path: NOTHING
 ) -> List[Checkpoint]:
-    """Return the checkpoints among files, those being written included.
+    """Return the checkpoints among files, including those being written.
 
     Args:
-        paths: Files, relative to the directory that is searched; no links.
-        content: Returns what the bytes of a file say; asked only where its name leaves something open.
+        paths: Files, relative to the searched directory; no links.
+        content: Returns what the bytes of a file show; called only if its name is ambiguous.
     """
     top = _tree(paths)
     found: List[Checkpoint] = []
     unsure: List[Checkpoint] = []
     _search(top, "", found, unsure, content)
-    # A name that says nothing is a checkpoint where there is no better one: else it is a model that was downloaded.
+    # A file with a neutral name counts only if there is nothing better: otherwise it is a
+    # downloaded model.
     return sorted(found or unsure, key=lambda one: one.path)
 
 
@@ -169,10 +173,10 @@ def _search(
     """Add the checkpoints of a directory.
 
     Args:
-        folder: It.
-        kind: What the nearest directory with a telling name is for: ``data``, ``models`` or nothing known.
-        found: Gets checkpoints.
-        unsure: Gets files whose names say nothing.
+        folder: The directory.
+        kind: Purpose by the nearest telling directory name: ``data``, ``models`` or "".
+        found: Checkpoints are added here.
+        unsure: Files with neutral names are added here.
         content: See `find_checkpoints`.
     """
     units = [each for each in folder.folders.values() if not _is_left_out(each.name)]
@@ -211,7 +215,7 @@ def _kind(name: str, above: str) -> str:
 
 
 def _is_unit(folder: _Folder, name: Name, above: _Folder) -> bool:
-    """Tell whether a directory is one checkpoint by its name."""
+    """Return whether a directory is one checkpoint by its name."""
     words = name.words
     if name.temporary and name.progress is not None and folder.names():
         return True
@@ -250,7 +254,7 @@ def _has_weights(folder: _Folder) -> bool:
 
 
 def _has_content(folder: _Folder) -> bool:
-    """Tell whether a directory that is called a checkpoint holds more than texts and pictures about one."""
+    """Return whether a directory has more files than texts and pictures about a checkpoint."""
     return any(not name.lower().endswith(_ABOUT) for name in folder.names())
 
 
@@ -420,12 +424,12 @@ def _add_series(
 
 
 def read_words(name: Name) -> "frozenset[str]":
-    """Return the words of a name that are about which model it is."""
+    """Return the words of a name that say which model it is."""
     return name.words - checkpoint_names.COMPANIONS
 
 
 def _rank(name: Name) -> int:
-    """Return how far a file is from being the model itself, among those of one checkpoint."""
+    """Return a file's rank among those of one checkpoint; the lowest is the model itself."""
     if "model" in name.words or name.ending == ".index":
         return 0
     if name.words & {"d", "ema", "discriminator", "state", "critic"}:
@@ -461,7 +465,7 @@ def _add(
 def _apply_trackers(
     folder: _Folder, found: List[Checkpoint], content: Callable[[str], Content]
 ) -> None:
-    """Mark what is newer than the newest complete checkpoint by the trainer's own word."""
+    """Mark checkpoints newer than the newest complete one in the trainer's tracker file."""
     for tracker in TRACKERS:
         if tracker not in folder.files:
             continue
@@ -475,7 +479,7 @@ def _apply_trackers(
 
 
 def _tracked_step(text: str) -> Optional[int]:
-    """Return the step in a tracker's text: a number, or a name such as ``step-00002000-a1`` (step 2,000)."""
+    """Return the step in a tracker's text: a number, or a name such as ``step-00002000-a1``."""
     name = read_name(text)
     if name.step is None:
         return name.number

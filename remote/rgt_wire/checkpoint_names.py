@@ -1,6 +1,7 @@
-"""What the name of one file or directory says about checkpoints: its step, whether it is best, weights or data. Pure.
+"""What a file's or directory's name says about checkpoints: step, best, weights or data. Pure.
 
-No list of frameworks: a name is cut into words and numbers, and a number counts by the word next to it.
+There is no list of frameworks: a name is split into words and numbers, and a number gets its
+meaning from the word next to it.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ FORMAT = 2
 if TYPE_CHECKING:
 
     class Name(NamedTuple):
-        """What a name says."""
+        """The parsed parts of a name."""
 
         stem: str
-        """Without its ending, its share of a sharded file, and the mark of a temporary name."""
+        """Without its ending, its shard number, and the marker of a temporary name."""
         ending: str
         words: "frozenset[str]"
         step: "Optional[int]" = None
         epoch: "Optional[int]" = None
         number: "Optional[int]" = None
-        """A number that no word explains; a step or an epoch."""
+        """A number that no word explains: a step or an epoch."""
         temporary: bool = False
         shard: "Optional[tuple[int, int]]" = None
-        """(which, of how many)."""
+        """(index, total)."""
 
         @property
         def progress(self) -> "Optional[int]":
-            """The number by which a later checkpoint of a series is larger."""
+            """The number that increases within a series of checkpoints."""
             return next(
                 (each for each in (self.step, self.epoch, self.number) if each is not None), None
             )
@@ -52,7 +53,7 @@ else:
             defaults=(None, None, None, False, None),
         )
     ):
-        """What a name says; see above."""
+        """The parsed parts of a name; same fields as above."""
 
         @property
         def progress(self):  # noqa: ANN201, D102
@@ -65,7 +66,7 @@ WEIGHTS = (
     ".weights.h5", ".pth.tar", ".pt.tar", ".ckpt.tar", ".safetensors", ".ckpt", ".pth", ".pt", ".th", ".keras",
     ".distcp", ".pdparams", ".nemo", ".t7", ".msgpack", ".weights", ".caffemodel",
 )  # fmt: skip
-"""Endings that only files of weights have, or arrays that a script saved the same way."""
+"""Endings that only weights files have, or arrays that a script saved the same way."""
 CHECKPOINT_ENDINGS = (
     ".weights.h5",
     ".pth.tar",
@@ -78,9 +79,9 @@ CHECKPOINT_ENDINGS = (
     ".weights",
     ".caffemodel",
 )
-"""Those that say so as clearly as the word checkpoint."""
+"""Endings that indicate a checkpoint as clearly as the word itself."""
 PERHAPS = (".bin", ".pkl", ".pickle", ".h5", ".hdf5", ".npz", ".tar", ".zip", ".joblib")
-"""Endings that files of weights share with much else: the name has to say that it is a model."""
+"""Endings that weights files share with many others: the name must also indicate a model."""
 WITH_IT = (
     ".index",
     ".data",
@@ -93,7 +94,7 @@ WITH_IT = (
     ".solverstate",
     ".meta",
 )
-"""Endings of what belongs to a checkpoint of the same number, and is none by itself."""
+"""Endings of files that belong to a checkpoint of the same number, but are none on their own."""
 ENDINGS = WEIGHTS + PERHAPS + WITH_IT
 
 STEPS = frozenset(
@@ -118,7 +119,7 @@ COMPANIONS = frozenset(
         "dataloader recipe meta extra zero"
     ).split()
 )
-"""Words of what a trainer saves to go on, next to the weights."""
+"""Words for what a trainer saves next to the weights to resume."""
 DATA = frozenset(
     (
         "data dataset datasets token tokens tokenizer tok vocab spm corpus feature features feats embedding "
@@ -128,16 +129,19 @@ DATA = frozenset(
         "val test downloads wandb wheels"
     ).split()
 )
-"""Words of what a training reads, or writes about itself. ``train`` is one in a file's name only."""
+"""Words for what a training reads, or writes about itself. ``train`` counts only in a file's name.
+"""
 _NO_PROGRESS = frozenset(
     (
         "rank of tp pp mp dp shard part world size seed fold version v lr loss acc val top bs gpu layer "
         "layers dim run exp trial try attempt a samples fp bf int"
     ).split()
 )
-"""Words whose number is no progress."""
+"""Words whose number is not progress."""
 _GLUED = CHECKPOINTS | MODELS | frozenset(("opt", "optim"))
-"""Words to which a number may be glued, as in ``model010000``: elsewhere it is part of the word, as in ``resnet50``."""
+"""Words that a number may follow directly, as in ``model010000``; after others it is part of the
+word, as in ``resnet50``.
+"""
 
 _TEMPORARY = re.compile(
     r"^(?:\.?tmp[-_.]|\.tmp|_tmp)|\.orbax-checkpoint-tmp.*$|\.(?:tmp|temp|part|partial|incomplete|writing|saving)(?:[-.]?\d*)$"
@@ -151,13 +155,13 @@ _DATE = re.compile(
     r"(?<!\d)20[0-4]\d[-_]?[01]\d[-_]?[0-3]\d(?:[-_+t]?\d{2}[-_:]?\d{2}(?:[-_:]?\d{2}(?:\+\d\d)?)?)?(?!\d)"
 )
 _HUB = re.compile(r".*-[0-9a-f]{8}\.(?:pth|pt|ckpt)")
-"""Names of files that torch.hub downloads: the first digits of their hash."""
+"""Names of files downloaded by torch.hub, with the first digits of their hash."""
 _MOST_DIGITS = 15
 
 
 @functools.lru_cache(maxsize=4096)
 def read_name(name: str) -> Name:
-    """Return what the name of a file or directory says."""
+    """Parse the name of a file or directory."""
     bare = _TEMPORARY.sub("", name)
     temporary = bare != name
     found = _SHARD.search(bare)
@@ -220,17 +224,17 @@ def _progress(stem: str) -> "tuple[Optional[int], Optional[int], Optional[int], 
 
 
 def is_best(name: Name) -> bool:
-    """Tell whether a name says that its checkpoint has the best metric so far."""
+    """Return whether a name says that its checkpoint has the best metric so far."""
     return "best" in name.words
 
 
 def is_companion(name: Name) -> bool:
-    """Tell whether a file holds what goes with weights, and no weights."""
+    """Return whether a file belongs to weights but contains none."""
     return bool(name.words & COMPANIONS) and "model" not in name.words
 
 
 def is_data(name: Name) -> bool:
-    """Tell whether a file's name says that it holds no weights."""
+    """Return whether a file's name says that it contains no weights."""
     if name.words & CHECKPOINTS:
         return False
     if name.words & {"model", "weights"}:
@@ -239,25 +243,25 @@ def is_data(name: Name) -> bool:
 
 
 def is_downloaded(name: str) -> bool:
-    """Tell whether a name is one under which torch.hub keeps what it downloads."""
+    """Return whether torch.hub stores downloads under such a name."""
     return _HUB.fullmatch(name) is not None
 
 
 def says_checkpoint(name: Name) -> bool:
-    """Tell whether a name alone says that a file of tensors is a checkpoint."""
+    """Return whether the name alone shows that a tensor file is a checkpoint."""
     if name.step is not None or name.epoch is not None:
         return True
     return bool(name.words & (CHECKPOINTS | ALIASES | MODELS))
 
 
 def is_weights(name: Name) -> bool:
-    """Tell whether a file may be a checkpoint's, by its ending, and by its name where the ending is shared."""
+    """Return whether a file may be a checkpoint's, by its ending or (if ambiguous) its name."""
     if name.ending in WEIGHTS:
         return True
     if name.ending in PERHAPS:
         return bool(name.words & (CHECKPOINTS | ALIASES | MODELS)) and not is_data(name)
     if not name.ending and name.number is not None and "." not in name.stem:
-        return bool(name.words & CHECKPOINTS)  # Flax: checkpoint_1000, without any ending
+        return bool(name.words & CHECKPOINTS)  # Flax: checkpoint_1000, without an ending
     return name.ending == ".index"
 
 
@@ -266,7 +270,7 @@ def is_weights(name: Name) -> bool:
 
 
 def encode_manifest(body: "Mapping[str, Any]") -> bytes:
-    """Return the file's content: `body` and its digest, so that a flipped bit in the file is noticed."""
+    """Return the file's content: `body` and its digest, so that a flipped bit is detected."""
     return _canonical({**body, "digest": hashlib.sha256(_canonical(body)).hexdigest()})
 
 

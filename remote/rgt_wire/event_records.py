@@ -1,7 +1,7 @@
 """The records of TensorBoard event files, and their CRC-32C (Castagnoli).
 
-A record is ``u64 length, u32 masked CRC of these 8 bytes, data, u32 masked CRC of the data``, little endian
-(TensorFlow, core/lib/io/record_writer.h).
+A record is ``u64 length, u32 masked CRC of these 8 bytes, data, u32 masked CRC of the data``,
+little endian (TensorFlow, core/lib/io/record_writer.h).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Optional
 
 FRAME = 16
-"""Bytes of a record around its data."""
+"""Bytes of a record in addition to its data."""
 HEADER = 12
 """Bytes of the length and its checksum."""
 _ONES = 0xFFFFFFFF
@@ -31,11 +31,11 @@ def _table() -> "tuple[int, ...]":
 
 
 TABLE = _table()
-"""What each value of a byte contributes; the polynomial is reflected."""
+"""Contribution of each byte value; the polynomial is reflected."""
 
 
 def continue_crc(value: int, data: bytes) -> int:
-    """Return the state of the checksum after more bytes; it begins and ends inverted."""
+    """Return the checksum's state after more bytes; the first and last state are inverted."""
     table = TABLE
     for byte in data:
         value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
@@ -48,7 +48,7 @@ def crc32c(data: bytes) -> int:
 
 
 def mask_crc(crc: int) -> int:
-    """Return a checksum in its stored form, so that data that contains its own checksum stays checkable."""
+    """Return a checksum in its stored form, so that data with its own checksum stays checkable."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _ONES
 
 
@@ -58,17 +58,20 @@ def masked(data: bytes) -> int:
 
 
 def data_length(header: bytes) -> "Optional[int]":
-    """Return the length of a record's data from its 12-byte header; None when its checksum is wrong."""
+    """Return the length of a record's data from its 12-byte header.
+
+    None if its checksum is wrong.
+    """
     length, crc = _LENGTH_AND_CRC.unpack(header)
     return length if masked(header[:8]) == crc else None
 
 
 def header_of(length: int) -> bytes:
-    """Return the header of a record with so many bytes of data."""
+    """Return the header of a record with this many bytes of data."""
     head = length.to_bytes(8, "little")
     return head + masked(head).to_bytes(4, "little")
 
 
 def record_of(data: bytes) -> bytes:
-    """Return a whole record."""
+    """Return a complete record."""
     return header_of(len(data)) + data + masked(data).to_bytes(4, "little")

@@ -1,13 +1,14 @@
-"""How the box, the trainer and the screen write the same things: sizes, durations, lines of a log.
+"""Text formats shared by the box, the trainer and the screen: sizes, durations, log lines.
 
-What is stored and copied is counted as it is sold and as ``df -H`` prints it, in powers of 1,000 (GB); memory, of a
-container, a process or a card, as the kernel and ``nvidia-smi`` print it, in powers of 1,024 (GiB).
+Storage and transfers are shown in powers of 1,000 (GB), as they are sold and as ``df -H`` prints
+them; memory of a container, process or card in powers of 1,024 (GiB), as the kernel and
+``nvidia-smi`` print it.
 """
 
 from __future__ import annotations
 
 MAX_LINE = 16 << 10
-"""Bytes of a line that are kept."""
+"""Maximum bytes kept of a line."""
 CUT = " … [line cut]"
 
 
@@ -38,14 +39,14 @@ def duration_text(seconds: float) -> str:
     return "%.1f h" % (seconds / 3600)
 
 
-# The text of a log's line, as the agent sends it and as the client makes it of bytes that it has fetched.
+# The text of a log line, as the agent sends it and as the client makes it from fetched bytes.
 
 
 def line_text(raw: bytes) -> str:
     """Return one line, without its newline, as text.
 
-    A progress bar that rewrites itself by carriage returns is folded to its last state, a long line is cut with
-    a marker, and bytes that are no UTF-8 become U+FFFD.
+    A progress bar that rewrites itself with carriage returns is reduced to its last state, a long
+    line is cut with a marker, and bytes that are not UTF-8 become U+FFFD.
     """
     raw = raw.rstrip(b"\r")
     raw = raw[raw.rfind(b"\r") + 1 :]

@@ -1,4 +1,7 @@
-"""Pushes onto this box: code in directories that never change, and data; nothing in use is replaced."""
+"""Pushes onto this box: code in directories that never change, and data.
+
+No file in use is replaced.
+"""
 
 from __future__ import annotations
 

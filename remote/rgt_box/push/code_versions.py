@@ -1,7 +1,8 @@
-"""Versions of pushed code: ``NAME-<hash>`` directories that never change, and ``NAME``, a link to the newest.
+"""Versions of pushed code: ``NAME-<hash>`` directories, and ``NAME``, a link to the newest.
 
-A process keeps the version that it was started with; which is in use is looked at before one is removed, and so is
-what was written into it since: results in a run's own directory are no code.
+A process keeps the version that it was started with. Before a version is removed, its users are
+checked, and so are files written into it since the push: a run's results in its own directory are
+not code.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 TREE = "tree"
 UNFINISHED = 24 * 3600.0
-"""Seconds after which a push that has not gone on is taken to be given up."""
+"""Seconds without progress after which an incomplete push counts as abandoned."""
 _DERIVED = ("__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache")
 
 
@@ -33,14 +34,14 @@ _MAPPED = re.compile(rb"^\S+ \S+ \S+ \S+ \d+ +(/.*)$", re.M)
 _HIDDEN = frozenset(
     ("sshd", "sshd-session", "ssh-agent", "(sd-pam)", "systemd", "gpg-agent", "su", "sudo", "ping")
 )
-"""Programs that no other may look into, and that run no code of anybody's."""
+"""Programs that hide their files from other users, and run none of this user's code."""
 _MAPS = 16 << 20
 _GONE = " (deleted)"
-"""What the kernel adds to the name of a file that was removed."""
+"""Suffix that the kernel adds to the name of a removed file."""
 
 
 def records(place: str) -> dict[str, dict[str, Any]]:
-    """Return version → its record, for those that exist."""
+    """Return version → its record, for existing versions."""
     found = {}
     try:
         names = sorted(os.listdir(os.path.join(place, FOLDER)))
@@ -60,7 +61,7 @@ def records(place: str) -> dict[str, dict[str, Any]]:
 
 
 def whole(place: str, manifest: Manifest, cache: hashing.HashCache) -> str | None:
-    """Return the existing version with exactly these files, whatever else was written into it."""
+    """Return the existing version with exactly these files, ignoring files added to it."""
     for version, told in records(place).items():
         if told.get("digest") == manifest.digest and not changed(
             os.path.join(place, version), manifest, cache
@@ -70,7 +71,7 @@ def whole(place: str, manifest: Manifest, cache: hashing.HashCache) -> str | Non
 
 
 def changed(folder: str, manifest: Manifest, cache: hashing.HashCache) -> list[str]:
-    """Return which of the pushed files are no longer as they were pushed."""
+    """Return the pushed files that have changed since the push."""
     found = [
         path
         for path, _, digest, _, _ in manifest.files
@@ -89,7 +90,7 @@ def _target(path: str) -> str | None:
 
 
 def in_the_way(manifest: Manifest) -> str:
-    """Say what is in the link's place; "" where there is nothing, or a link of ours."""
+    """Return what blocks the link's path; "" if nothing, or a link of ours, is there."""
     path = os.path.join(manifest.place, manifest.name)
     target = _target(path)
     if target is None and os.path.lexists(path):
@@ -102,10 +103,10 @@ def in_the_way(manifest: Manifest) -> str:
 
 
 def seed(manifest: Manifest, digests: list[str]) -> list[str]:
-    """Copy what earlier versions have; returns the contents that none of them has (any more).
+    """Copy contents from earlier versions; return the digests that none of them has (any more).
 
     Raises:
-        OSError: it cannot be written.
+        OSError: It cannot be written.
     """
     places: dict[str, list[str]] = {}
     lacking = set(digests)
@@ -124,10 +125,10 @@ def seed(manifest: Manifest, digests: list[str]) -> list[str]:
 
 
 def publish(manifest: Manifest) -> str:
-    """Build the directory from the files that wait, and give it its name; returns that.
+    """Build the directory from the staged files and give it its final name; return that.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: It cannot be written.
     """
     tree = os.path.join(manifest.staging, TREE)
     push_staging.clear(tree)
@@ -158,7 +159,7 @@ def publish(manifest: Manifest) -> str:
 
 
 def sync_tree(tree: str) -> None:
-    """Bring a tree to the disk before it gets its name."""
+    """Flush a directory tree to the disk before it gets its final name."""
     for folder, _, names in os.walk(tree):
         for name in names:
             path = os.path.join(folder, name)
@@ -168,10 +169,10 @@ def sync_tree(tree: str) -> None:
 
 
 def switch(manifest: Manifest, version: str) -> None:
-    """Let the link lead to a version, from one moment to the next.
+    """Point the link to a version, atomically.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: It cannot be written.
     """
     path = os.path.join(manifest.place, manifest.name)
     if _target(path) == version:
@@ -184,12 +185,12 @@ def switch(manifest: Manifest, version: str) -> None:
 
 
 def listed(place: str, jobs: list[str], shared_too: bool = False) -> list[dict[str, Any]]:
-    """Return the versions in a place, newest first, and why each must stay (``kept``; None = no reason is known).
+    """Return the versions in a place, newest first, with the reason why each must stay (``kept``).
 
-    Args:
-        place: The directory that is pushed to.
+    place: The directory that is pushed to.
         jobs: Job directories that may name a version.
-        shared_too: Nobody else runs what stands on a file system that other machines may have.
+        jobs: Job directories that may name a version.
+        shared_too: Assume that no other machine runs code from a shared file system.
     """
     known = records(place)
     paths = {version: os.path.join(place, version) for version in known}
@@ -234,7 +235,10 @@ def _shared(place: str) -> str:
 
 
 def extra(folder: str, told: dict[str, Any]) -> list[str]:
-    """Return files of a version that were not pushed, or changed since: only their owner knows their worth."""
+    """Return files of a version that were not pushed, or were changed since.
+
+    Only their owner knows what they are worth.
+    """
     pushed, found = PushedFiles(folder, told), []
     for path, seen in _below(folder):
         whole = os.path.join(folder, path)
@@ -258,9 +262,10 @@ def _below(folder: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def prune(place: str, rows: list[dict[str, Any]], jobs: list[str]) -> list[dict[str, Any]]:
-    """Remove the versions that nothing is known to use; returns the rows with what became of each.
+    """Remove the versions without known users; return the rows with the result for each.
 
-    Each is given another name first and looked at again: what begins to use it in between gets it back.
+    Each is renamed first and checked again: if a process has started to use it meanwhile, it gets
+    its name back.
     """
     for row in rows:
         if row["kept"]:
@@ -287,7 +292,7 @@ def prune(place: str, rows: list[dict[str, Any]], jobs: list[str]) -> list[dict[
 
 
 def unfinished(place: str, now: float, remove: bool) -> list[dict[str, Any]]:
-    """Return the pushes that have not gone on for a day, and remove them if asked to."""
+    """Return the pushes without progress for a day, and remove them on request."""
     folder, found = os.path.join(place, FOLDER), []
     try:
         names = sorted(os.listdir(folder))
@@ -320,17 +325,18 @@ def _weight(path: str) -> tuple[int, float]:
     return total, newest
 
 
-# Which processes use a file or directory: have it open, mapped, as working directory, run it, or name it.
+# Find the processes that use a file or directory: have it open, mapped, as working directory, run
+# it, or name it.
 #
-# Only what this user may look at is seen. A process of this user that hides what it has open is a doubt;
-# other users' processes are one where they could get at the file.
+# Only what this user may inspect is seen. A process of this user that hides its open files is a
+# doubt; other users' processes are one if they could access the file.
 
 
 class Held:
-    """What is known of who uses some paths.
+    """The known users of some paths.
 
     Attributes:
-        doubts: What could not be asked; each may hide a user of any of them.
+        doubts: What could not be checked; each may hide a user of any of the paths.
     """
 
     def __init__(self) -> None:
@@ -338,26 +344,26 @@ class Held:
         self.doubts: list[str] = []
 
     def add(self, path: str, who: str) -> None:
-        """Note a user of a path."""
+        """Record a user of a path."""
         known = self._who.setdefault(path, [])
         if who not in known:
             known.append(who)
 
     def of(self, path: str) -> list[str]:
-        """Return who uses a path, in words."""
+        """Return descriptions of a path's users."""
         return list(self._who.get(path, []))
 
 
 def opened(paths: list[str]) -> Held:
-    """Return which processes have one of these open, mapped, as working directory or as their program.
+    """Return the processes that have a path open, mapped, as working directory or as program.
 
     Args:
-        paths: Files, or directories with all that is in them; absolute.
+        paths: Absolute paths of files, or of directories with all their content.
     """
     found = Held()
     real: dict[str, list[str]] = {}
     for path in paths:
-        if not os.path.islink(path):  # what a link leads to has a path of its own
+        if not os.path.islink(path):  # a link's target has its own path
             real.setdefault(os.path.realpath(path), []).append(path)
     mine = os.getpid()
     for entry in os.listdir("/proc"):
@@ -389,8 +395,8 @@ def _targets(pid: int) -> Iterator[tuple[str, str]]:
     """Yield the paths that a process uses, and how.
 
     Raises:
-        PermissionError: it may not be looked at.
-        OSError: it has gone.
+        PermissionError: It may not be inspected.
+        OSError: It has ended.
     """
     folder = "/proc/%d/" % pid
     for name, how in (("cwd", "works in %s"), ("exe", "runs %s")):
@@ -422,7 +428,7 @@ def _doubt(pid: int, found: Held) -> None:
     )
     owners = ownership.uids(pid)
     if not owners or 0 in owners or name in _HIDDEN or name.startswith("sshd"):
-        return  # root's own daemons and those that let nobody look in run none of this user's files
+        return  # root's own daemons and those that hide their files run none of this user's files
     whose = "" if owners[0] == os.geteuid() else f" of {ownership.user_name(owners[0])}"
     doubt = "what process %d (%s)%s uses cannot be inspected" % (pid, name or "unnamed", whose)
     if len(found.doubts) < 3 and doubt not in found.doubts:
@@ -430,12 +436,12 @@ def _doubt(pid: int, found: Held) -> None:
 
 
 def users(paths: list[str], jobs: list[str], links: tuple[str, ...] = ()) -> Held:
-    """Return who uses these paths, as `opened` tells it, or names one: a process, a queue, Slurm, a Pod or cron.
+    """Return the users of paths (see `opened`), and what names one: jobs, Slurm, Pods or cron.
 
     Args:
-        paths: Directories whose names hold a hash: wherever one is named, it is meant.
+        paths: Directories whose names contain a hash, so that any mention of the name counts.
         jobs: Job directories.
-        links: Links to them, which have a name that anything may have: only in full they are named.
+        links: Links to them, whose names are not unique: only their full path counts.
     """
     found = opened(paths)
     naming, doubts = remove.look_for_namers(paths, jobs, links)
@@ -457,10 +463,10 @@ def users(paths: list[str], jobs: list[str], links: tuple[str, ...] = ()) -> Hel
 
 
 def _named_in(job: str, path: str) -> bool:
-    """Tell whether a job's files name a path, in full or by the last part of it.
+    """Return whether a job's files name a path, in full or by its last part.
 
     Raises:
-        OSError: one of them cannot be read, is no regular file, or too large.
+        OSError: One of them cannot be read, is not a regular file, or is too large.
     """
     folder = os.path.abspath(os.path.expanduser(job))
     name = re.compile(

@@ -47,13 +47,15 @@ SPEC = {
 }
 USAGE, BUSY, NO_ROOM = 2, 3, 74
 TAKE_WAITS_S = 20.0
-"""For the end of another take of the same: a push that was killed just now has bytes under way still."""
+"""Seconds to wait for another running take of the same push: one that was just killed may still
+have data in transit.
+"""
 FULL = (28, 122)
 """ENOSPC and EDQUOT."""
 
 
 def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit status."""
+    """Run the verb; return the exit status."""
     actions: dict[str, Callable[[dict[str, Any]], int]] = {
         "plan": plan,
         "take": take,
@@ -90,7 +92,7 @@ def main(argv: list[str]) -> int:
 
 
 def plan(_: dict[str, Any]) -> int:
-    """Answer what is lacking; nothing is written where it does not fit or is refused."""
+    """Print what is missing; write nothing if it does not fit or is refused."""
     told = jsonline.loads_dict(sys.stdin.buffer.read(push_staging.MOST + 1))
     manifest = Manifest(told or {})
     cache = HashCache(default_path())
@@ -144,7 +146,7 @@ def plan(_: dict[str, Any]) -> int:
 
 
 def is_short(room: dict[str, Any]) -> bool:
-    """Tell whether it does not fit, or cannot be told."""
+    """Return whether it does not fit, or that is unknown."""
     if "error" in room:
         return True
     inodes = room["free_inodes"]
@@ -155,7 +157,7 @@ def is_short(room: dict[str, Any]) -> bool:
 
 
 def take(found: dict[str, Any]) -> int:
-    """Write what comes on standard input."""
+    """Write the pieces from standard input."""
     held = files.Lock(os.path.join(found["staging"], "take.lock"))
     if not held.acquire(TAKE_WAITS_S):
         print("push: another push of the same is running", file=sys.stderr)
@@ -167,7 +169,7 @@ def take(found: dict[str, Any]) -> int:
 
 
 def publish(found: dict[str, Any]) -> int:
-    """Put what has arrived into its place."""
+    """Move the received files to their places."""
     manifest = push_staging.load(found["staging"])
     held = files.Lock(os.path.join(manifest.place, push_staging.FOLDER, "publish.lock"))
     if not held.acquire(60.0):
@@ -218,7 +220,7 @@ def listed(found: dict[str, Any]) -> int:
 
 
 def prune(found: dict[str, Any]) -> int:
-    """Remove the versions that nothing is known to use."""
+    """Remove the versions without known users."""
     place = os.path.abspath(os.path.expanduser(found["place"]))
     jobs = _jobs(found)
     rows = code_versions.listed(place, jobs, bool(found["shared"]))
@@ -230,7 +232,7 @@ def prune(found: dict[str, Any]) -> int:
 
 
 def _jobs(found: dict[str, Any]) -> list[str]:
-    """Return the job directories that are told, and those that rgt has made here: nobody lists all of them."""
+    """Return the job directories given, and those that rgt has made here."""
     top = os.path.expanduser(queue_file.JOBS)
     try:
         made = [os.path.join(top, name) for name in sorted(os.listdir(top))]
@@ -239,18 +241,18 @@ def _jobs(found: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys([*found["job"], *(path for path in made if os.path.isdir(path))]))
 
 
-# Puts pushed data into place, file by file and verified; files in use or newer are left alone.
+# Put pushed data into place, file by file and verified; files in use or newer are not replaced.
 
 
 if TYPE_CHECKING:
 
     class Sorted(NamedTuple):
-        """The files of a push by what is to become of them."""
+        """The files of a push, by what will happen to them."""
 
         same: list[str]
-        """They stand there already, with this very content."""
+        """They already exist with this content."""
         going: list[str]
-        """They are to be written, or to replace an older one."""
+        """They are written, or replace an older file."""
         refused: list[tuple[str, str]]
         """(path, why)."""
 else:
@@ -260,11 +262,11 @@ else:
 
 
 def sort(manifest: Manifest, cache: hashing.HashCache) -> Sorted:
-    """Look at what is in the place of each file.
+    """Compare the files of a push with the existing files.
 
     Args:
         manifest: What is pushed.
-        cache: Hashes of files here that are known.
+        cache: Known hashes of files on this box.
     """
     found = Sorted([], [], [])
     replaced = []
@@ -297,7 +299,7 @@ def sort(manifest: Manifest, cache: hashing.HashCache) -> Sorted:
 
 
 def _in_use(manifest: Manifest, replaced: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return which of the files that would be replaced a process uses, or may use."""
+    """Return the files to be replaced that a process uses, or may use."""
     if not replaced:
         return []
     held = code_versions.opened([target for _, target in replaced])
@@ -310,7 +312,7 @@ def _in_use(manifest: Manifest, replaced: list[tuple[str, str]]) -> list[tuple[s
 
 
 def _why_not(place: str, target: str, link: str | None = None) -> str:
-    """Say why nothing can be put at a path; "" where a file may be."""
+    """Return why nothing can be written at a path; "" if a file may be."""
     folder = os.path.dirname(target)
     real, inside = os.path.realpath(folder), os.path.realpath(place)
     if not files.is_below(real, inside):
@@ -333,10 +335,10 @@ def _why_not(place: str, target: str, link: str | None = None) -> str:
 
 
 def publish_data(manifest: Manifest, cache: hashing.HashCache) -> Sorted:
-    """Put the files that wait into their places, after another look at those.
+    """Move the staged files to their places, after checking these again.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: It cannot be written.
     """
     found = sort(manifest, cache)
     going = set(found.going)

@@ -1,7 +1,7 @@
-"""Where a push waits until it is complete: files by SHA-256, in a directory beside their destination.
+"""Staging of a push until it is complete: files named by SHA-256, next to their destination.
 
-A file there is named by the hash of what it will hold, so that a push that was killed anywhere goes on: what is
-shorter than it should be is added to, and what is as long is believed once its hash is right.
+A staged file is named by the hash of its final content, so that a killed push can be resumed: a
+file that is too short is continued, and a file of full length is used once its hash is verified.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
 
 
 FOLDER = ".rgt-push"
-"""In the directory that is pushed to: what is on its way, and the records of what has arrived."""
+"""In the directory that is pushed to: staged files, and the records of published versions."""
 MANIFEST, BLOBS = "manifest.json", "blobs"
 MOST = 256 << 20
-"""Bytes of a manifest: some two million files."""
+"""Maximum bytes of a manifest: some two million files."""
 SHORT = 12
-"""Digits of the hash in the name of a directory."""
+"""Digits of the hash in a directory's name."""
 NAME = re.compile(r"[\w+\-][\w.+\-]{0,99}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 CHUNK = 1 << 20
 
 
 class BadManifest(Exception):
-    """What is asked for cannot be done by anybody; the message says why."""
+    """The request is invalid; the message says why."""
 
 
 class Manifest:
-    """What is to be pushed.
+    """A checked request to push files.
 
     Attributes:
         kind: code or data.
         place: The directory that is pushed to, absolute.
-        name: Of the code; of data, of what was given.
-        digest: Of all of it.
+        name: Name of the code, or of the data's source.
+        digest: Hash of the whole push.
         files: (path below the place or the version, bytes, SHA-256, mtime in ns, executable).
         links: (path, target).
-        replace: Data that is newer here, or that perhaps somebody has open, may be replaced.
+        replace: Data that is newer here, or may be in use, may be replaced.
     """
 
     def __init__(self, told: dict[str, Any]) -> None:
@@ -75,12 +75,12 @@ class Manifest:
 
     @property
     def version(self) -> str:
-        """Return the name of the code's directory."""
+        """Name of the code's directory."""
         return f"{self.name}-{self.digest[:SHORT]}"
 
     @property
     def staging(self) -> str:
-        """Return where it waits."""
+        """Directory of the staged files."""
         return os.path.join(self.place, FOLDER, f"in-{self.version}")
 
     def sizes(self) -> dict[str, int]:
@@ -88,7 +88,7 @@ class Manifest:
         return {digest: size for _, size, digest, _, _ in self.files}
 
     def folders(self) -> set[str]:
-        """Return the directories below the place that it needs."""
+        """Return the directories that it needs below its place."""
         found = set()
         for path in [row[0] for row in self.files] + [row[0] for row in self.links]:
             while "/" in path:
@@ -111,10 +111,10 @@ def _inside(path: Any) -> str:
 
 
 def load(staging: str) -> Manifest:
-    """Read what a plan has written.
+    """Read the manifest written by a plan.
 
     Raises:
-        BadManifest: it is not there, or is none.
+        BadManifest: It is missing or invalid.
     """
     told = files.read_json(os.path.join(staging, MANIFEST), MOST)
     if told is None:
@@ -126,10 +126,10 @@ def load(staging: str) -> Manifest:
 
 
 def prepare(manifest: Manifest) -> None:
-    """Make the directory that the files wait in.
+    """Create the staging directory.
 
     Raises:
-        OSError: it cannot be made, or somebody else has made it.
+        OSError: It cannot be created, or belongs to another user.
     """
     blobs = os.path.join(manifest.staging, BLOBS)
     os.makedirs(manifest.place, exist_ok=True)
@@ -144,12 +144,12 @@ def prepare(manifest: Manifest) -> None:
 
 
 def blob(manifest: Manifest, digest: str) -> str:
-    """Return where the content of this hash waits."""
+    """Return the staging path of the content with this hash."""
     return os.path.join(manifest.staging, BLOBS, digest)
 
 
 def length(path: str) -> int:
-    """Return the bytes of a regular file; -1 where there is none."""
+    """Return the size of a regular file in bytes; -1 if there is none."""
     try:
         seen = os.lstat(path)
     except OSError:
@@ -160,7 +160,7 @@ def length(path: str) -> int:
 
 
 def is_right(path: str, digest: str, cache: hashing.HashCache) -> bool:
-    """Tell whether a file has this hash, by reading it unless it was read before and has not changed."""
+    """Return whether a file has this hash, by reading it unless its hash is cached."""
     try:
         seen = os.lstat(path)
         if not stat.S_ISREG(seen.st_mode):
@@ -177,7 +177,7 @@ def is_right(path: str, digest: str, cache: hashing.HashCache) -> bool:
 def wanted(
     manifest: Manifest, digests: list[str], cache: hashing.HashCache
 ) -> list[tuple[str, int]]:
-    """Return which contents are still to be sent, and how many bytes of each are here."""
+    """Return the contents still to be sent, and the bytes of each that are already here."""
     sizes, found = manifest.sizes(), []
     for digest in digests:
         path = blob(manifest, digest)
@@ -191,12 +191,12 @@ def wanted(
 
 
 def room(manifest: Manifest, needed: int, inodes: int) -> dict[str, Any]:
-    """Return what is needed and free where the place is; ``error`` where that cannot be told.
+    """Return the needed and the free space of the place; ``error`` if that is unknown.
 
     Args:
         manifest: What is pushed.
-        needed: Bytes that are still to be written.
-        inodes: Files, links and directories that are still to be made.
+        needed: Bytes still to be written.
+        inodes: Files, links and directories still to be created.
     """
     where, error = disk_budget.ask_room(manifest.place)
     found = {"needed_bytes": needed, "needed_inodes": inodes}
@@ -208,13 +208,16 @@ def room(manifest: Manifest, needed: int, inodes: int) -> dict[str, Any]:
 
 
 def take(staging: str, source: BinaryIO) -> int:
-    """Write what comes: for each piece a line of hash, offset and length, then its bytes; returns how many bytes.
+    """Write the pieces received: a line with hash, offset and length, then the bytes.
 
-    What came behind the plan, by a push that was killed just before it, is not written twice.
+    Return their total.
+
+    Bytes that arrived after the plan, from a push that was killed just before, are not written
+    twice.
 
     Raises:
-        BadManifest: it is not what was asked for.
-        OSError: it cannot be written.
+        BadManifest: A piece was not requested.
+        OSError: It cannot be written.
     """
     manifest = load(staging)
     sizes = manifest.sizes()
@@ -235,7 +238,7 @@ def take(staging: str, source: BinaryIO) -> int:
             while count:
                 data = source.read(min(CHUNK, count))
                 if not data:
-                    return total  # the other end has gone: what came is kept
+                    return total  # the other end has closed: the received bytes are kept
                 new = data[max(0, have - offset) :]
                 files.write_all(fd, new)
                 offset += len(data)
@@ -246,12 +249,12 @@ def take(staging: str, source: BinaryIO) -> int:
 
 
 def copy_content(path: str, digest: str, target: str) -> bool:
-    """Copy a file to a new one if it has this hash; False, and nothing is left, where it has not.
+    """Copy a file to a new one if it has this hash; otherwise return False and leave nothing.
 
-    No hard link: a program that writes into a file of its code would write into those of every other version.
+    Not a hard link: a program that writes into a file of its code would change all other versions.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: It cannot be written.
     """
     try:
         reader = files.open_regular(path)
@@ -274,16 +277,16 @@ def copy_content(path: str, digest: str, target: str) -> bool:
 
 
 def hand_over(manifest: Manifest, digest: str, target: str, again: bool) -> None:
-    """Give a content that waits, and is right, a name in a tree: a second one for its file, or a copy.
+    """Give a verified, staged content a name in a tree: as a hard link, or as a copy.
 
     Args:
         manifest: What is pushed.
-        digest: Of the content.
-        target: Where nothing is yet.
-        again: It has such a name already: two paths of a tree never share a file.
+        digest: Hash of the content.
+        target: The new path.
+        again: It already has a name in the tree: two paths of a tree never share a file.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: It cannot be written.
     """
     if not again:
         try:
@@ -297,31 +300,31 @@ def hand_over(manifest: Manifest, digest: str, target: str, again: bool) -> None
 
 
 def clear(folder: str) -> None:
-    """Remove a directory of our own with all that is in it; links are removed, not followed."""
+    """Remove a directory of our own with its content; links are removed, not followed."""
     import shutil  # here: most verbs of a push remove nothing
 
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def say(answer: dict[str, Any]) -> None:
-    """Print the answer of a verb, on a line of its own."""
+    """Print a verb's answer on its own line."""
     sys.stdout.buffer.write(b"\n" + jsonline.line(answer))
     sys.stdout.buffer.flush()
 
 
-# Which files of a directory are what ``rgt push`` put there: they can be pushed again, all others cannot.
+# Which files of a directory were put there by ``rgt push``: only these can be pushed again.
 
 
 def record_path(place: str, version: str) -> str:
-    """Return the file that lists what a version holds."""
+    """Return the file that lists a version's content."""
     return os.path.join(place, FOLDER, version + ".json")
 
 
 class PushedFiles:
-    """The files of one version of pushed code, as its record has them.
+    """The files of one version of pushed code, from its record.
 
     Args:
-        folder: Of the version, absolute.
+        folder: The version's directory, absolute.
         record: Its record, as `code_versions.publish` writes it.
     """
 
