@@ -1,4 +1,4 @@
-"""rgt: a terminal dashboard that babysits training on rented GPU boxes."""
+"""rgt: a terminal dashboard that watches over training on rented GPU boxes."""
 
 from rgt_wire import VERSION
 

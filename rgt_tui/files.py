@@ -1,4 +1,4 @@
-"""The person's own files: who else may write to them, where rgt keeps its state, and how they are locked."""
+"""The user's own files: who else can write to them, the state directory, and locks."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 SECONDS = 10.0
-"""Whoever holds such a lock writes a few lines; one that holds it for longer hangs."""
+"""Seconds to wait for a lock: it is held only while a few lines are written, so a longer wait means
+a hang.
+"""
 EVERY_SECONDS = 0.02
 
 
 def take(handle: int, seconds: float = SECONDS) -> None:
-    """Lock an open file for this process alone, until it is closed or the process has ended, however that comes.
+    """Lock an open file for this process, until it is closed or the process ends in any way.
 
-    It blocks: call it in a thread where others must go on.
+    This blocks: call it in a thread if the event loop must continue.
 
     Args:
         handle: Descriptor of the file, or of a directory.
-        seconds: How long others may hold it.
+        seconds: How long to wait for another process's lock.
 
     Raises:
-        TimeoutError: Another program did not let go of it.
+        TimeoutError: Another program did not release it.
         OSError: The file system has no locks, or they fail.
     """
     until = time.monotonic() + seconds
@@ -48,11 +50,11 @@ def take(handle: int, seconds: float = SECONDS) -> None:
 
 
 LOCK_S = 10.0
-"""Another rgt holds the lock for a moment; one that holds it for longer hangs."""
+"""Seconds to wait for another rgt's lock, which is normally held for a moment only."""
 
 
 class Fault(NamedTuple):
-    """Why the content of a file may be somebody else's."""
+    """Why the content of a file may be another user's."""
 
     words: str
     cure: str
@@ -60,7 +62,7 @@ class Fault(NamedTuple):
 
 
 def state_directory(env: Mapping[str, str]) -> Path:
-    """Return ``$XDG_STATE_HOME/rgt``, by default below ``~/.local/state``; a relative value is ignored.
+    """Return ``$XDG_STATE_HOME/rgt``, by default ``~/.local/state/rgt``; ignore a relative value.
 
     https://specifications.freedesktop.org/basedir-spec/latest/
     """
@@ -70,9 +72,9 @@ def state_directory(env: Mapping[str, str]) -> Path:
 
 
 def config_directory(env: Mapping[str, str]) -> Path:
-    """Return ``$XDG_CONFIG_HOME/rgt``, by default below ``~/.config``; a relative value is ignored.
+    """Return ``$XDG_CONFIG_HOME/rgt``, by default ``~/.config/rgt``; ignore a relative value.
 
-    A relative one would be another in every working directory.
+    A relative value would mean another directory in every working directory.
     """
     config = Path(env.get("XDG_CONFIG_HOME", ""))
     home = Path(env["HOME"]) if env.get("HOME") else Path.home()
@@ -80,14 +82,14 @@ def config_directory(env: Mapping[str, str]) -> Path:
 
 
 def fault(path: Path, status: os.stat_result, handle: int | None = None) -> Fault | None:
-    """Say who else may write a file; None where only this user and root may.
+    """Return who else can write a file; None if only this user and root can.
 
-    A group that has no other member, as most systems give each user one, is nobody else.
+    A group without other members, which most systems create for each user, does not count.
 
     Args:
-        path: What is named in the words.
-        status: Of the open file, so that what is judged is what is read.
-        handle: The open file, whose access list is looked at; None = there is none.
+        path: Path for the text.
+        status: Status of the open file, so that the checked file is the one that is read.
+        handle: The open file, whose access list is checked; None to skip that.
     """
     me, mode = os.geteuid(), stat.S_IMODE(status.st_mode)
     shown = shlex.quote(str(path))
@@ -113,7 +115,7 @@ def _user(uid: int) -> str:
 
 
 def _has_list(handle: int | None) -> bool:
-    """Tell whether an access list names more people than the mode does, whose group bits then are its mask."""
+    """Return whether a file has an access list, which makes the mode's group bits its mask."""
     if handle is None or not hasattr(os, "getxattr"):
         return False
     try:
@@ -123,7 +125,7 @@ def _has_list(handle: int | None) -> bool:
 
 
 def _is_private(gid: int, uids: tuple[int, ...]) -> bool:
-    """Tell whether a group is one user's own: it is called like that user, and has no other member."""
+    """Return whether a group is one user's own: it has the user's name and no other member."""
     try:
         group = grp.getgrgid(gid)
     except KeyError:
@@ -140,10 +142,12 @@ def _primary(uid: int) -> int | None:
 
 
 def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
-    """Open a file to read it; a pipe, a device or a directory is not opened, and nothing is waited for.
+    """Open a regular file for reading, without blocking.
+
+    Pipes, devices and directories are refused.
 
     Raises:
-        OSError: it is not a regular file, cannot be opened, or is a link that is not to be followed.
+        OSError: It is not a regular file, cannot be opened, or is a link and `follow` is False.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     try:
@@ -159,13 +163,13 @@ def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
 
 
 def open_named(path: Path) -> BinaryIO:
-    """Open a file that a person has named: a regular one, ``/dev/null``, or what a shell puts there for ``<(…)``.
+    """Open a file named by the user: a regular one, ``/dev/null``, or a shell's ``<(…)`` pipe.
 
     Raises:
-        OSError: it is something else, which might be waited for, or cannot be opened.
+        OSError: It is something else, which might block, or it cannot be opened.
     """
     status = path.stat()
-    # Somebody writes to it. Linux has no name behind it; macOS has it in /dev/fd itself.
+    # An anonymous pipe: Linux has no path for it; macOS has it in /dev/fd itself.
     nameless = path.parent == Path("/dev/fd") or not os.path.lexists(path.resolve())
     nameless = nameless and stat.S_ISFIFO(status.st_mode)
     if nameless or os.path.samestat(status, Path(os.devnull).stat()):
@@ -176,15 +180,15 @@ def open_named(path: Path) -> BinaryIO:
 
 
 class NotOurs(Exception):
-    """A person's own file that others may change; says whose it is, and what to do."""
+    """A user's own file that others may change; the message says whose it is, and what to do."""
 
 
 def read_own(path: Path, most: int) -> bytes:
-    """Return up to `most` bytes of a file that decides something in a person's name.
+    """Return up to `most` bytes of a file that acts in the user's name.
 
     Raises:
-        NotOurs: others may write to it, or to its directory.
-        OSError: it is not a regular file, or cannot be read.
+        NotOurs: Others may write to it, or to its directory.
+        OSError: It is not a regular file, or cannot be read.
     """
     with open_regular(path) as file:
         wrong = fault(path, os.fstat(file.fileno()), file.fileno()) or fault(
@@ -197,13 +201,15 @@ def read_own(path: Path, most: int) -> bytes:
 
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold a lock next to a state file: the file itself is replaced, and a lock on it would go with it.
+    """Hold a lock file next to a state file.
 
-    Its directory is made. It blocks for a moment.
+    The state file itself is replaced, so it cannot be locked.
+
+    Its directory is created. This blocks for a moment.
 
     Raises:
-        TimeoutError: another rgt did not let go of it.
-        OSError: it cannot be made.
+        TimeoutError: Another rgt did not release it.
+        OSError: It cannot be created.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with path.with_name(path.name + ".lock").open("ab") as lock:
@@ -215,30 +221,30 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def here_or(folder: Path) -> Iterator[Path]:
-    """Yield where a file goes that a person takes along: the working directory, unless it was removed, or `folder`."""
+    """Yield directories for a user's file: the working directory, if it exists, and `folder`."""
     with contextlib.suppress(OSError):
         yield Path.cwd()
     yield folder
 
 
 FLEET_FILE = "rgt.toml"
-"""What a fleet file is called, unless a person names it."""
+"""Default name of a fleet file."""
 _NOTES = "written.json"
-"""In the state directory: files and directories that rgt wrote among the person's own."""
+"""In the state directory: files and directories that rgt wrote among the user's own."""
 _MOST_NOTES = 5000
 
 
 def note_written(
     paths: Iterable[Path], env: Mapping[str, str] = os.environ, *, grows: bool = False
 ) -> None:
-    """Remember that rgt wrote these files and directories, so that no push takes them for code.
+    """Remember that rgt wrote these files and directories, so that no push treats them as code.
 
-    Best effort: if the note cannot be kept, the file is still written.
+    Best effort: if the note cannot be written, the file is still kept.
 
     Args:
-        paths: They exist, with the content that rgt wrote.
-        env: Where rgt keeps its state.
-        grows: rgt appends to them later: they are known by what they begin with.
+        paths: Existing paths, with the content that rgt wrote.
+        env: Environment that names the state directory.
+        grows: rgt appends to them later, so they are recognised by their start.
     """
     notes = state_directory(env) / _NOTES
     with contextlib.suppress(OSError):
@@ -256,10 +262,10 @@ def note_written(
 
 
 def _note(path: Path, grows: bool) -> list[object] | None:
-    """Return how a file is recognised: how many bytes it begins with, their SHA-256, and whether more may follow.
+    """Return a file's fingerprint: length, SHA-256, and whether more bytes may follow.
 
-    An inode would not do: the next file of that name may get the same one. Of a directory nothing is noted but its
-    name; None = there is no such file.
+    An inode is not enough, because the next file of that name may get the same one. For a directory
+    only the name is noted; None if there is no such file.
     """
     try:
         if path.is_dir():
@@ -273,12 +279,12 @@ def _note(path: Path, grows: bool) -> list[object] | None:
 
 
 def real_place(path: Path) -> str:
-    """Return a path without links on the way to it; if it is a link itself, it stays one."""
+    """Return a path with the links in its parent directories resolved, but not the last part."""
     return f"{os.path.realpath(path.absolute().parent)}/{path.name}"
 
 
 def written_notes(env: Mapping[str, str] = os.environ) -> dict[str, list[object]]:
-    """Return what `note_written` remembers: path (`real_place`) → `_note`."""
+    """Return the stored notes of `note_written`: path (`real_place`) → `_note`."""
     try:
         with open_regular(state_directory(env) / _NOTES, follow=False) as file:
             found = json.loads(file.read())
@@ -290,10 +296,10 @@ def written_notes(env: Mapping[str, str] = os.environ) -> dict[str, list[object]
 
 
 def write_new(path: Path, data: bytes, numbers: Iterable[int] = range(2, 1000)) -> Path:
-    """Write a file that does not exist yet, adding one of `numbers` to its name if it does; return its path.
+    """Write a new file, adding one of `numbers` to its name if it exists; return its path.
 
     Raises:
-        OSError: it cannot be written, and nothing of it stays; or all these names are taken.
+        OSError: It cannot be written, and no part of it remains; or all these names are taken.
     """
     for found in (
         path,
@@ -314,10 +320,10 @@ def write_new(path: Path, data: bytes, numbers: Iterable[int] = range(2, 1000)) 
 
 
 def publish(path: Path, data: bytes | Iterable[bytes]) -> None:
-    """Put `data` (or all of its pieces) at `path` in one step, mode 0600, and wait until it is on the disk.
+    """Replace `path` with `data` (or all of its pieces) atomically, mode 0600, and flush it.
 
     Raises:
-        OSError: it cannot be written; the file is as it was.
+        OSError: It cannot be written; the file is unchanged.
     """
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -334,8 +340,8 @@ def publish(path: Path, data: bytes | Iterable[bytes]) -> None:
 
 
 def sync_folder(folder: Path | str) -> None:
-    """Bring the names in a directory to the disk: with its content alone, a new file could be gone after a crash."""
-    with contextlib.suppress(OSError):  # some file systems cannot
+    """Flush a directory's entries to the disk, without which a new file may be lost in a crash."""
+    with contextlib.suppress(OSError):  # some file systems do not support it
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(handle)

@@ -1,6 +1,6 @@
-"""The embedded fleet: three sandboxed boxes on loopback that really train, and the stories they play.
+"""The embedded fleet: three sandboxed boxes on loopback that really train, and their stories.
 
-What others may use is imported when it is first asked for: the name of the recording must not load the fleet.
+Public names are imported on first use: reading `RECORDING` must not load the fleet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rgt_tui.demo.workspace import DemoError
 
 RECORDING = Path(__file__).with_name("replay.jsonl.gz")
-"""A recorded run, for where the demo cannot run; ``python -m scripts.record_demo`` makes it."""
+"""A recorded run, used where the demo cannot run; created by ``python -m scripts.record_demo``."""
 
 __all__ = [
     "RECORDING",

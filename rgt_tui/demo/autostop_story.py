@@ -1,9 +1,9 @@
-"""A box that stops itself, played with the very commands that a person types.
+"""The autostop story: a box that stops itself, with the same commands that a user types.
 
-One box trains its queue to the end and is armed to park itself when idle. The rgt that watches it is killed. The box
-finds itself idle, seals itself, and parks with its pod's own key; the meter is off at the local provider. A new rgt
-says so. Once the box is started again, its own disk new, it tells the story from its record on the disk that outlived
-the stop.
+One box trains its queue to the end and is armed to park itself when idle. The rgt that watches it
+is killed. The box detects that it is idle, seals itself, and parks with its pod's own key; the
+local provider stops billing. A new rgt reports this. After the box is started again with a new
+system disk, it reports what happened from its record on the disk that survived.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ from rgt_tui.ssh import build_agent
 
 EPOCHS = 6
 STEPS = 120
-"""At 50 ms each, 36 seconds in all: the box still trains when `rgt autostop --dry-run` has listed all its files."""
+"""At 50 ms each, 36 seconds in all: the box is still training when `rgt autostop --dry-run` has
+listed all its files.
+"""
 IDLE = "8s"
-"""The limit that the box is armed with; a person takes 45m."""
+"""The idle limit that the box is armed with; a real one would be 45m."""
 PACE = "0.2"
-"""The box waits so much shorter between the steps of its stop."""
+"""Factor for the box's waits between the steps of its stop."""
 COMMAND_SECONDS = 60.0
 TRAINING_SECONDS = 150.0
 PARK_SECONDS = 90.0
@@ -46,7 +48,7 @@ KILLED = -signal.SIGKILL
 
 
 def idle_box() -> DemoBox:
-    """Return the box of the story: RunPod's, with little to train, and with its pod's own key in its environment."""
+    """Return the story's box: RunPod's, with little to train and its own key in the environment."""
     (box,) = (box for box in BOXES if box.profile == "runpod")
     cells = tuple(
         msgspec.structs.replace(
@@ -61,12 +63,12 @@ def idle_box() -> DemoBox:
 
 
 class AutostopStory:
-    """Tells the story.
+    """Runs the story.
 
     Args:
         embedded: The running box.
-        say: Told of each step in words.
-        note: Given each step: ``step``, ``exit``, ``seconds``, ``text``.
+        say: Called with a text for each step.
+        note: Called with each step: ``step``, ``exit``, ``seconds``, ``text``.
     """
 
     def __init__(
@@ -82,10 +84,10 @@ class AutostopStory:
         self._began = time.monotonic()
 
     async def tell(self) -> None:
-        """Tell all of it.
+        """Run all steps.
 
         Raises:
-            StoryFailed: a step did not end as it has to.
+            StoryFailed: A step did not end as expected.
         """
         self._fleet_file.write_text(dump_fleet(self._embedded.specs))
         name = self._box.name
@@ -130,7 +132,7 @@ class AutostopStory:
         self._note("the audit log has the arming", audit, ", ".join(events))
 
     async def _parked(self) -> None:
-        """Wait until the meter is off at the provider, and look who asked for it."""
+        """Wait until the provider stops billing, and check who requested it."""
         plane = self._plane
         pod = plane.pods[self._box.instance]
         try:
@@ -158,7 +160,7 @@ class AutostopStory:
         return list(zip(self._plane.requests, self._plane.askers, strict=True))
 
     async def _resume(self) -> None:
-        """Start it again, as a person does on the console."""
+        """Start the pod again, as a user does on the console."""
         plane = self._plane
         async with httpx.AsyncClient() as client:
             answer = await client.post(
@@ -179,7 +181,7 @@ class AutostopStory:
         )
 
     async def _told(self) -> None:
-        """A new rgt asks the box, whose own disk is new, for what it wrote down where it outlived the stop."""
+        """Query the box with a new rgt for the record that survived the stop."""
         name = self._box.name
         for _ in range(5):
             seen = await self._rgt("status", name, "--json", ok=(0, 1, 3))
@@ -230,7 +232,7 @@ class AutostopStory:
         return ended
 
     def _line(self, ended: Ended) -> dict[str, Any]:
-        """Return the line of the box, with what is remembered of it."""
+        """Return the box's status line, with what rgt remembers of it."""
         for raw in ended.out.splitlines():
             line: dict[str, Any] = json.loads(raw)
             if line.get("box") == self._box.name and line.get("self_stop"):
@@ -251,7 +253,7 @@ class AutostopStory:
 
 
 class Watching:
-    """An `rgt watch --json` that runs: its newest line, until it is killed."""
+    """A running `rgt watch --json`: its newest line, until it is killed."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -260,10 +262,10 @@ class Watching:
     async def until(
         self, wanted: Callable[[dict[str, Any]], bool], seconds: float
     ) -> dict[str, Any]:
-        """Return the first line that is wanted.
+        """Return the first line that satisfies `wanted`.
 
         Raises:
-            StoryFailed: there is none in time.
+            StoryFailed: There is none in time.
         """
         assert self._process.stdout is not None
         line: dict[str, Any] = {}
@@ -280,7 +282,7 @@ class Watching:
         )
 
     async def kill(self) -> None:
-        """End it as a laptop does whose battery is empty."""
+        """Kill it, like a laptop whose battery is empty."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.communicate()

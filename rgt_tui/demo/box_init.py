@@ -1,18 +1,20 @@
-"""Scripts that keep the demo's namespaces open: the first process of a box, and the holder of the boxes' disks.
+"""Scripts that keep the demo's namespaces open: a box's first process, and the disks' holder.
 
-The first process of a box builds its file tree, enters it, reaps orphans, and ends with its keeper. It runs as pid 1 of
-new pid, mount and host-name namespaces. Its environment has ``RGT_DEMO_BOX``, JSON::
+The first process of a box builds its file tree, enters it, reaps orphans, and ends with its keeper.
+It runs as pid 1 of new pid, mount and host-name namespaces. Its environment has ``RGT_DEMO_BOX``,
+JSON::
 
     {"root": dir, "ephemeral": {"size", "inodes"} | null, "binds": [[source, target, read_only]],
      "links": [[target, text]], "dirs": [dir], "hostname": str, "cgroups": [dir]}
 
-Prints ``ready``, then lives until its standard input ends. The kernel kills every process of a pid namespace
-together with its first one, so nothing of a box outlives the demo, not even after ``kill -9`` of the demo.
+It prints ``ready``, then runs until its standard input ends. The kernel kills every process of a
+pid namespace together with its first one, so no process of a box outlives the demo, even after
+``kill -9`` of the demo.
 
-With an argument it holds the mount namespace in which the boxes' disks live, so that a disk survives the reboot of its
-box: ``python box_init.py CONFIG`` inside ``unshare --mount``, where CONFIG is JSON, ``{"disks": [{"path", "size",
-"inodes"}]}``. It mounts a tmpfs for each, prints ``ready``, and lives until its standard input ends; the mounts vanish
-with it.
+With an argument it holds the mount namespace with the boxes' disks, so that a disk survives the
+reboot of its box: ``python box_init.py CONFIG`` inside ``unshare --mount``, where CONFIG is JSON,
+``{"disks": [{"path", "size", "inodes"}]}``. It mounts a tmpfs for each, prints ``ready``, and runs
+until its standard input ends; the mounts disappear with it.
 
 Standard library only; needs no installed package.
 """
@@ -30,7 +32,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    """Mount, or raise OSError with the target's name."""
+    """Mount a file system; raise OSError with the target's name."""
     done = LIBC.mount(
         os.fsencode(source),
         os.fsencode(target),
@@ -44,7 +46,7 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 
 def bind(source: str, target: str, read_only: bool) -> None:
-    """Show `source` at `target`, with what is mounted below it."""
+    """Bind-mount `source` at `target`, including the mounts below it."""
     if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
     else:
@@ -56,12 +58,16 @@ def bind(source: str, target: str, read_only: bool) -> None:
         try:
             mount(source, target, "", MS_BIND | MS_REMOUNT | MS_RDONLY)
         except OSError:
-            # In a user namespace the kernel may keep other flags locked; the tenant owns these files anyhow.
+            # In a user namespace the kernel may keep other flags locked; the tenant owns these
+            # files anyway.
             pass
 
 
 def mount_disk(path: str, disk: dict) -> None:  # type: ignore[type-arg]
-    """Mount a tmpfs of so many bytes (``size``) and ``inodes``; the agent knows its source as that of a disk."""
+    """Mount a tmpfs with ``size`` bytes and ``inodes``.
+
+    Its source tells the agent that it is a disk.
+    """
     mount(
         "rgt-demo-disk",
         path,
@@ -72,7 +78,7 @@ def mount_disk(path: str, disk: dict) -> None:  # type: ignore[type-arg]
 
 
 def build(config: dict) -> None:  # type: ignore[type-arg]
-    """Make the file tree of the box below ``config["root"]`` and make it the root directory."""
+    """Create the file tree of the box below ``config["root"]`` and make that the root directory."""
     root = config["root"]
     if config["ephemeral"]:
         mount_disk(root, config["ephemeral"])
@@ -85,7 +91,8 @@ def build(config: dict) -> None:  # type: ignore[type-arg]
     for source, target, read_only in config["binds"]:
         bind(source, root + target, read_only)
     if os.path.isdir(root + "/dev/shm"):
-        # The machine's shared memory shows through with /dev: what lies there would be taken for results of the box.
+        # The machine's shared memory is visible with /dev: its files would be taken for results of
+        # the box.
         mount("tmpfs", root + "/dev/shm", "tmpfs", 0, "size=1g,mode=1777")
     mount("proc", root + "/proc", "proc", 0)
     os.chroot(root)
@@ -115,7 +122,7 @@ def serve() -> None:
 
 
 def hold_disks(config: dict) -> None:  # type: ignore[type-arg]
-    """Mount the disks, say so, and wait for the end of standard input."""
+    """Mount the disks, report it, and wait for the end of standard input."""
     for disk in config["disks"]:
         os.makedirs(disk["path"], exist_ok=True)
         mount_disk(disk["path"], disk)
@@ -125,13 +132,13 @@ def hold_disks(config: dict) -> None:  # type: ignore[type-arg]
 
 
 def say_ready() -> None:
-    """Tell the keeper."""
+    """Notify the keeper."""
     sys.stdout.write("ready\n")
     sys.stdout.flush()
 
 
 def hold_box() -> None:
-    """Enter the cgroups, build the tree, say so, and serve."""
+    """Enter the cgroups, build the tree, report it, and reap children."""
     config = json.loads(os.environ.pop("RGT_DEMO_BOX"))
     for cgroup in config["cgroups"]:
         with open(os.path.join(cgroup, "cgroup.procs"), "w") as procs:

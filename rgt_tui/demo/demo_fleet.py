@@ -1,4 +1,4 @@
-"""The demo as a fleet source: the embedded boxes and the engine that watches them, started and stopped together."""
+"""The demo as a fleet source: the boxes and the engine that watches them, started together."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ class DemoFleet(FleetSource):
 
     @property
     def state(self) -> FleetState:
-        """The newest state; empty until the boxes stand."""
+        """The newest state; empty until the boxes are up."""
         if self._fleet is not None:
             return self._fleet.state
         return FleetState(at=time.time())
 
     @property
     def chronicle(self) -> Chronicle | None:
-        """What was kept of the fleet."""
+        """The stored history of the fleet."""
         if self._fleet is not None:
             return self._fleet.chronicle
         return None
 
     @property
     def audit_file(self) -> Path | None:
-        """Where the demo writes its billing actions: not among the person's own."""
+        """Where the demo writes its billing actions, separate from the user's own."""
         if self._fleet is not None:
             return self._fleet.audit_file
         return None
@@ -70,7 +70,7 @@ class DemoFleet(FleetSource):
         return time.time()
 
     def subscribe(self, callback: Callable[[FleetState], None]) -> Callable[[], None]:
-        """Call `callback` with every new state; return the way to stop."""
+        """Call `callback` with every new state; return a function that ends the subscription."""
         self._subscribers.append(callback)
         return lambda: self._subscribers.remove(callback) if callback in self._subscribers else None
 
@@ -83,12 +83,12 @@ class DemoFleet(FleetSource):
         return self._running.checks(box)
 
     def focus(self, box: str | None) -> None:
-        """Say which box is on screen."""
+        """Set which box is on screen."""
         if self._fleet is not None:
             self._fleet.focus(box)
 
     def look(self, looking: bool) -> None:
-        """Say whether anybody looks."""
+        """Set whether a user is watching."""
         if self._fleet is not None:
             self._fleet.look(looking)
 
@@ -101,7 +101,7 @@ class DemoFleet(FleetSource):
         return self._running.keep_log(box, path)
 
     def leave_log(self, box: str, path: str) -> None:
-        """Keep no more than its newest lines."""
+        """Keep only its newest lines again."""
         if self._fleet is not None:
             self._fleet.leave_log(box, path)
 
@@ -118,11 +118,11 @@ class DemoFleet(FleetSource):
         self._running.retry(box)
 
     def set_interval(self, box: str, seconds: float | None) -> None:
-        """Sample a box every so many seconds."""
+        """Set the sampling interval of a box in seconds."""
         self._running.set_interval(box, seconds)
 
     def mute(self, box: str, alert: str, seconds: float | None) -> None:
-        """Be quiet about an alert."""
+        """Mute an alert."""
         self._running.mute(box, alert, seconds)
 
     def answer(self, question: int, text: str | None) -> None:
@@ -135,7 +135,7 @@ class DemoFleet(FleetSource):
         verb: Verb,
         **given: Unpack[Given],
     ) -> Review:
-        """Gather what a person must see before a billing action."""
+        """Collect what a user must see before a billing action."""
         return await self._running.review(box, verb, **given)
 
     def execute(
@@ -151,7 +151,7 @@ class DemoFleet(FleetSource):
         return self._running.execute(box, verb, typed, evidence_digest=evidence_digest, **given)
 
     async def done(self, box: str) -> StopProgress:
-        """Take the person's word for what they clicked."""
+        """Record that the user has done it by hand."""
         return await self._running.done(box)
 
     async def receipt(self, box: str) -> Receipt | None:
@@ -170,11 +170,11 @@ class DemoFleet(FleetSource):
         return await self._running.pull(box, paths, on_progress, on_plan, agree)
 
     async def transfers(self) -> tuple[TransferNote, ...]:
-        """Return what was copied in the demo, the newest first."""
+        """Return what was copied in the demo, newest first."""
         return await self._running.transfers()
 
     async def tick(self, box: str, check: str, tick: PersonTick) -> str | None:
-        """Keep what a person says of a check, for as long as the demo lasts."""
+        """Store a user's answer to a check for the demo's lifetime."""
         return await self._running.tick(box, check, tick)
 
     def runnable(self, box: str, check: str) -> str | None:
@@ -189,13 +189,13 @@ class DemoFleet(FleetSource):
         """Start the boxes, then the engine, then the stories.
 
         Raises:
-            DemoError: with what is missing and what to do.
+            DemoError: With what is missing and what to do.
         """
         try:
             await self.embedded.start()
             assert self.embedded.workspace is not None
             folder = self.embedded.workspace.path
-            # A history of its own: it goes with the demo, and the person's own never hears of it.
+            # A separate history that is deleted with the demo and never mixed with the user's own.
             memory = Memory(History(folder / "history.db"))
             self._fleet = Fleet(
                 self.embedded.specs,
@@ -219,7 +219,7 @@ class DemoFleet(FleetSource):
         self._director.add_done_callback(_report)
 
     async def stop(self) -> None:
-        """Take everything down within seconds, whatever a box does; nothing of the demo outlives it."""
+        """Stop everything within seconds, whatever a box does; nothing of the demo remains."""
         director, self._director = self._director, None
         watched, self._is_watched = self._is_watched, False
         works: list[Awaitable[object]] = []
@@ -228,7 +228,7 @@ class DemoFleet(FleetSource):
             works.append(asyncio.wait([director]))
         if self._fleet is not None and watched:
             works.append(self._fleet.stop())
-        # At the same time as the engine disconnects: a box that hangs would hold its connection.
+        # While the engine disconnects, since a hanging box would keep its connection open.
         await finish(*works, self.embedded.kill(), seconds=STOP_SECONDS)
         await self.embedded.stop()
 

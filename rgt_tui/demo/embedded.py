@@ -1,4 +1,4 @@
-"""The embedded fleet: sandboxes, SSH servers and control planes, started and taken down together."""
+"""The embedded fleet: sandboxes, SSH servers and control planes, started and stopped together."""
 
 from __future__ import annotations
 
@@ -25,32 +25,33 @@ from rgt_tui.model import BoxSpec, ProviderRef
 from rgt_tui.ssh import trainer_root
 
 SERVERS_SECONDS = 2.0
-"""How long the demo's end waits for its SSH servers and control planes. A connection that hangs is given up then."""
+"""Seconds that the demo's end waits for its SSH servers and control planes; a hanging connection is
+then abandoned.
+"""
 END_SECONDS = 6.0
-"""How long the demo's end takes at most, all steps together. What hangs even then is left to the next demo, which
-removes it."""
+"""Maximum seconds for all steps of the demo's end. The next demo removes what still hangs then."""
 
 log = logging.getLogger("rgt.demo")
 KEY_ENV = "RGT_DEMO_KEY"
-"""Environment variable in which the fleet looks for the key of all of them."""
+"""Environment variable with the API key for all of the demo's providers."""
 RUNPOD_KEY = "RUNPOD_API_KEY"
-"""What RunPod calls a pod's own key in its environment (https://docs.runpod.io/runpodctl/overview, 2026-06)."""
+"""Variable with a pod's own key on RunPod (https://docs.runpod.io/runpodctl/overview, 2026-06)."""
 DISK_GB = 20.0
-"""What each disk of a machine is billed for."""
+"""Billed size of each disk of a machine."""
 NETWORK_GB = 10.0
-"""Of a volume that outlives its machine, and bills on."""
+"""Size of a volume that outlives its machine and is billed further."""
 VAST_STORAGE = 0.15
-"""$ per GB and month, which every host of vast.ai sets for itself."""
+"""$ per GB and month, which every host of vast.ai sets individually."""
 VAST_CREDIT = 300.0
-"""$; enough that no clock of the balance runs in a short demo."""
+"""$; enough that no low-balance countdown starts in a short demo."""
 AUTODL_ASSETS = 900_000
 """The same in thousandths of a yuan."""
 
 
 async def finish(*works: Awaitable[object], seconds: float) -> None:
-    """Wait for works at the same time, and give up those that are not done after so many seconds.
+    """Run awaitables concurrently, and cancel those that are not done after `seconds`.
 
-    One that ignores being cancelled is not waited for either.
+    One that ignores the cancellation is not waited for either.
     """
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
@@ -65,15 +66,15 @@ async def finish(*works: Awaitable[object], seconds: float) -> None:
 
 
 class Embedded:
-    """Three boxes on loopback. Use as an async context manager; leaving it takes everything down."""
+    """Three boxes on loopback, as an async context manager that stops everything at its end."""
 
     def __init__(self, boxes: Sequence[DemoBox] = BOXES, *, port_base: int | None = None) -> None:
         """Describe the fleet.
 
         Args:
-            boxes: What to start.
-            port_base: First of a row of SSH ports; None = any free ones. The control planes take the next after
-                them.
+            boxes: The boxes to start.
+            port_base: First of consecutive SSH ports; None for any free ones. The control planes
+                use the ports after them.
         """
         self.boxes = tuple(boxes)
         self.specs: tuple[BoxSpec, ...] = ()
@@ -81,13 +82,13 @@ class Embedded:
         self.env: dict[str, str] = {}
         self.workspace: Workspace | None = None
         self.stopped: set[str] = set()
-        """Boxes that their control plane has stopped or ended."""
+        """Boxes that their control plane has stopped or terminated."""
         self._port_base = port_base
         self._room: Room | None = None
         self._sshds: dict[str, BoxSshd] = {}
         self._planes = Planes(self.boxes, self._changed)
         self._end_at: float | None = None
-        """When its end is over at the latest, as the loop counts; None = it has not begun to end."""
+        """Deadline of the shutdown, in loop time; None before it has begun."""
 
     async def __aenter__(self) -> Embedded:
         try:
@@ -104,7 +105,7 @@ class Embedded:
         """Start everything.
 
         Raises:
-            DemoError: with what is missing and what to do.
+            DemoError: With what is missing and what to do.
         """
         sandboxes.check_torch()
         await asyncio.to_thread(sandboxes.check)
@@ -129,7 +130,10 @@ class Embedded:
         self._write_ssh_config(self.workspace.path)
 
     async def _make_workspace(self) -> None:
-        """Make the directory. A thread cannot be stopped: what it makes after a Ctrl-C has to be taken down, too."""
+        """Create the directory.
+
+        A thread cannot be cancelled, so wait for it and let `stop` remove its result.
+        """
         making = asyncio.ensure_future(asyncio.to_thread(Workspace))
         try:
             await asyncio.shield(making)
@@ -137,12 +141,12 @@ class Embedded:
             self.workspace = await making
 
     async def kill(self) -> None:
-        """Kill every process of the boxes, without asking: one that hangs would delay every step that waits for it."""
+        """Kill every process of the boxes at once: a hanging one would delay all later steps."""
         if self.workspace is not None:
             await asyncio.to_thread(kill_marked, str(self.workspace.path))
 
     async def stop(self) -> None:
-        """Take everything down within `END_SECONDS`: no process, mount, cgroup or file remains."""
+        """Stop everything within `END_SECONDS`: no process, mount, cgroup or file remains."""
         now = asyncio.get_running_loop().time
         if self._end_at is None:
             self._end_at = now() + END_SECONDS
@@ -159,25 +163,25 @@ class Embedded:
             await asyncio.to_thread(workspace.close, self._end_at - now())
 
     def plane(self, name: str) -> LocalServer:
-        """Return the control plane of a box, once it was started."""
+        """Return the control plane of a box, once it is started."""
         return self._planes.of(name)
 
     async def cut(self, name: str) -> None:
-        """Pull the plug of a box: every process dies, every connection drops."""
+        """Cut the power of a box: every process dies, every connection drops."""
         await self._sshds[name].drop()
         await self.machines[name].unplug()
 
     async def restore(self, name: str) -> None:
-        """Boot a box again, with the disks that survive, on the same port and with the same host key."""
+        """Boot a box again with its surviving disks, the same port and the same host key."""
         await self.machines[name].boot()
         await self._sshds[name].start()
 
     def spec(self, name: str) -> BoxSpec:
-        """How to reach a box."""
+        """Return the connection settings of a box."""
         return next(spec for spec in self.specs if spec.name == name)
 
     def ssh_command(self, name: str) -> str:
-        """Return the command with which a person logs in on a box."""
+        """Return the command with which a user logs in on a box."""
         assert self.workspace is not None
         return shlex.join(["ssh", "-F", str(self.workspace.path / "ssh_config"), name])
 
@@ -198,7 +202,7 @@ class Embedded:
         (folder / "known_hosts").write_text("".join(known))
 
     async def _changed(self, name: str, action: str) -> None:
-        """Do to the sandbox what its control plane does to the machine."""
+        """Apply an action of the control plane to the sandbox."""
         if action in ("stop", "terminate") and name not in self.stopped:
             self.stopped.add(name)
             await self.cut(name)
@@ -226,13 +230,13 @@ class Embedded:
 
 
 def described(box: DemoBox, folder: Path, port: int, provider_url: str) -> BoxSpec:
-    """Return a box as a fleet file describes it.
+    """Return a box as in a fleet file.
 
     Args:
         box: Its plan.
         folder: Where its key and known_hosts are.
-        port: Of its SSH server.
-        provider_url: Of its control plane.
+        port: Port of its SSH server.
+        provider_url: URL of its control plane.
     """
     ref = ProviderRef(
         kind=box.profile, instance=box.instance, base_url=provider_url, key_env=KEY_ENV
@@ -257,11 +261,12 @@ def described(box: DemoBox, folder: Path, port: int, provider_url: str) -> BoxSp
     )
 
 
-# The demo's control planes: one per platform, with the box as a machine at that platform's real rates.
+# The demo's control planes: one per platform, with the box as a machine at that platform's real
+# rates.
 
 
 def runpod(box: DemoBox, port: int | None, **given: Any) -> LocalRunPod:
-    """Return a RunPod that has the box as a pod."""
+    """Return a RunPod server with the box as a pod."""
     server = LocalRunPod(**given)
     mounts = [disk.path for disk in box.disks if disk.tier == "network-volume"]
     networks = tuple((f"{box.name}-{place}", path) for place, path in enumerate(mounts))
@@ -284,7 +289,7 @@ def runpod(box: DemoBox, port: int | None, **given: Any) -> LocalRunPod:
 
 
 def vast(box: DemoBox, port: int | None, **given: Any) -> LocalVast:
-    """Return a vast.ai that has the box as an instance."""
+    """Return a vast.ai server with the box as an instance."""
     server = LocalVast(**given)
     server.credit = VAST_CREDIT
     volumes = tuple(range(1, 1 + sum(disk.tier == "volume" for disk in box.disks)))
@@ -304,7 +309,7 @@ def vast(box: DemoBox, port: int | None, **given: Any) -> LocalVast:
 
 
 def autodl(box: DemoBox, port: int | None, **given: Any) -> LocalAutodl:
-    """Return an AutoDL that has the box as a Pro instance, in yuan."""
+    """Return an AutoDL server with the box as a Pro instance, in yuan."""
     server = LocalAutodl(**given)
     server.assets = AUTODL_ASSETS
     # The sandbox's SSH server keeps its port.
@@ -324,15 +329,15 @@ MAKERS: Mapping[str, Callable[..., LocalServer]] = {
     "runpod": runpod,
     "vastai": vast,
 }
-"""Profile of a box → what makes its control plane; `port` is where its SSH server listens."""
+"""Profile of a box → function that makes its control plane; `port` is that of its SSH server."""
 
 
 class Planes:
-    """The control planes of some boxes; each box alone in its own.
+    """The control planes of the boxes, one for each.
 
     Args:
-        boxes: Those of the demo.
-        on_change: Told of a box by its name, and of what happens to it.
+        boxes: The demo's boxes.
+        on_change: Called with a box's name and an action of its control plane.
     """
 
     def __init__(
@@ -349,11 +354,12 @@ class Planes:
         """Start them.
 
         Args:
-            ports: Box → where its SSH server listens: by that some boxes are known to be their machines.
-            port_base: First of the ports to listen on; None = any free ones.
+            ports: Box → port of its SSH server, by which some boxes are recognised as their
+                machines.
+            port_base: First of the ports to listen on; None for any free ones.
 
         Raises:
-            DemoError: a port is taken.
+            DemoError: A port is taken.
         """
         for place, box in enumerate(self._boxes):
             server = MAKERS[box.profile](
@@ -380,9 +386,9 @@ class Planes:
 
     @property
     def env(self) -> dict[str, str]:
-        """Return what a client needs in its environment."""
+        """Environment variables that a client needs."""
         return {KEY_ENV: self._key}
 
     def of(self, box: str) -> LocalServer:
-        """Return the control plane of a box, once it was started."""
+        """Return the control plane of a box, once it is started."""
         return self._servers[box]

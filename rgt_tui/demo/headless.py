@@ -1,4 +1,4 @@
-"""The demo without a screen, or its boxes alone for another rgt to watch."""
+"""The demo without a screen, or only its boxes for another rgt to watch."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from rgt_tui.model import BoxState, FleetState
 
 
 def report(state: FleetState, stories: Stories, now: float, seconds: float) -> dict[str, Any]:
-    """Return what the run has seen.
+    """Return a report of the run.
 
     Args:
         state: The newest state.
-        stories: Which stories have happened.
+        stories: The stories that have happened.
         now: Client clock.
-        seconds: How long the run took.
+        seconds: Duration of the run.
     """
     return {
         "boxes": [box_report(box, now) for box in state.boxes],
@@ -46,7 +46,7 @@ def report(state: FleetState, stories: Stories, now: float, seconds: float) -> d
 
 
 def box_report(box: BoxState, now: float) -> dict[str, Any]:
-    """Return one box's part."""
+    """Return the report of one box."""
     cells = [cell for queue in box.queues for cell in queue.cells]
     counts = {
         state: sum(cell.state == state for cell in cells) for state in ("done", "failed", "running")
@@ -86,7 +86,7 @@ def box_report(box: BoxState, now: float) -> dict[str, Any]:
 
 
 STORY_SECONDS = 180.0
-"""How long ``--until story`` waits before it says what is missing."""
+"""Seconds that ``--until story`` waits before it reports what is missing."""
 EXIT_INTERRUPTED = 130
 
 
@@ -104,17 +104,17 @@ async def run(
     port_base: int | None = None,
     follow_advice: bool = False,
 ) -> int:
-    """Run the demo for a time, or until the stories have been told; return the exit code.
+    """Run the demo for a time, or until the stories have happened; return the exit code.
 
     Args:
-        seconds: How long, in seconds; with `until_story`, the longest wait. None = until interrupted.
-        until_story: End as soon as all three stories have happened; 1 when one is missing at the end.
+        seconds: Duration; with `until_story`, the maximum wait. None to run until interrupted.
+        until_story: End as soon as all three stories have happened; exit with 1 if one is missing.
         as_json: Print the JSON object as the last line of standard output.
-        port_base: First SSH port; None = any free.
-        follow_advice: Remove what fills the disk once rgt has said so.
+        port_base: First SSH port; None for any free one.
+        follow_advice: Remove the files that fill the disk once rgt has reported them.
 
     Raises:
-        DemoError: the demo cannot run here.
+        DemoError: The demo cannot run here.
     """
     interrupted = _listening()
     demo = DemoFleet(port_base=port_base, follow_advice=follow_advice)
@@ -153,7 +153,7 @@ async def run(
 
 
 def _listening() -> asyncio.Event:
-    """Send what is logged to stderr as progress; return what Ctrl-C and its like set."""
+    """Log to stderr as progress; return the event that Ctrl-C and similar signals set."""
     logging.basicConfig(
         level=logging.INFO, format="%(message)s", handlers=[_Progress()], force=True
     )
@@ -170,7 +170,7 @@ def _signalled() -> asyncio.Event:
 
 
 class _Watcher:
-    """Tells on stderr what happens, and when all stories have been told."""
+    """Reports events on stderr, and sets an event when all stories have happened."""
 
     def __init__(self, stories: Stories, told: asyncio.Event) -> None:
         self._stories = stories
@@ -196,14 +196,15 @@ class _Progress(logging.Handler):
 
 
 async def run_teardown(*, as_json: bool, port_base: int | None = None) -> int:
-    """Let one box train, bring its results home and end it; return the exit code.
+    """Let one box train, fetch its results and destroy it; return the exit code.
 
     Args:
-        as_json: Print the JSON object as the last line of standard output: ok, deletes, steps, problem.
-        port_base: First SSH port; None = any free.
+        as_json: Print the JSON object as the last line of standard output: ok, deletes, steps,
+            problem.
+        port_base: First SSH port; None for any free one.
 
     Raises:
-        DemoError: the demo cannot run here.
+        DemoError: The demo cannot run here.
     """
     interrupted = _listening()
     async with Embedded((story_box(),), port_base=port_base) as embedded:
@@ -226,7 +227,7 @@ async def run_teardown(*, as_json: bool, port_base: int | None = None) -> int:
 
 
 async def _told(story: Coroutine[Any, Any, None], interrupted: asyncio.Event) -> str:
-    """Tell a story until its end or an interrupt; return what did not happen, empty where all did."""
+    """Run a story until its end or an interrupt; return what did not happen, or ""."""
     telling = asyncio.create_task(story)
     try:
         await _first(telling, interrupted.wait())
@@ -241,14 +242,16 @@ async def _told(story: Coroutine[Any, Any, None], interrupted: asyncio.Event) ->
 
 
 async def run_autostop(*, as_json: bool, port_base: int | None = None) -> int:
-    """Let one box train, park itself while nobody watches, and tell the story; return the exit code.
+    """Let one box train and park itself without a client, and check its report.
+
+    Return the exit code.
 
     Args:
-        as_json: Print a JSON object for each step as it has happened, and at the end: ok, problem, seconds.
-        port_base: First SSH port; None = any free.
+        as_json: Print a JSON object for each finished step, and at the end: ok, problem, seconds.
+        port_base: First SSH port; None for any free one.
 
     Raises:
-        DemoError: the demo cannot run here.
+        DemoError: The demo cannot run here.
     """
     interrupted = _listening()
     began = time.monotonic()
@@ -273,7 +276,7 @@ async def run_autostop(*, as_json: bool, port_base: int | None = None) -> int:
 
 
 async def _first(*awaitables: object) -> None:
-    """Wait until one of several has ended, and drop the others (a task that was handed in is left alone)."""
+    """Wait until one awaitable is done, and cancel the others (except tasks of the caller)."""
     tasks = {
         item if isinstance(item, asyncio.Task) else asyncio.ensure_future(item)  # type: ignore[call-overload]
         for item in awaitables
@@ -287,7 +290,7 @@ async def _first(*awaitables: object) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write the fleet file, which stays trusted if it was, or is if it is new."""
+    """Write the fleet file; it stays trusted if it was, and a new one becomes trusted."""
     before = read_source(path) if path.is_file() else None
     write_atomically(path, text)
     note_written([path])
@@ -296,12 +299,13 @@ def _write(path: Path, text: str) -> None:
 
 
 async def run_alone(path: str, *, port_base: int | None, seconds: float | None) -> int:
-    """Run the boxes until a signal or the time's end.
+    """Run the boxes until a signal or the end of the time.
 
-    Prints one JSON line ``{"fleet", "env"}`` when they stand; `env` is what a watcher needs in its environment.
+    Prints one JSON line ``{"fleet", "env"}`` when they are up; `env` is the environment that a
+    watcher needs.
 
     Raises:
-        DemoError: they cannot run here, or the file cannot be written.
+        DemoError: They cannot run here, or the file cannot be written.
     """
     over = _signalled()
     async with Embedded(port_base=port_base) as embedded:

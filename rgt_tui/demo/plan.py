@@ -1,4 +1,4 @@
-"""What the three demo boxes are: data only."""
+"""The definitions of the three demo boxes: data only."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ MIB = 1 << 20
 
 
 class Disk(msgspec.Struct, frozen=True):
-    """One disk of a demo box; a small tmpfs, so that bytes and inodes really run out."""
+    """One disk of a demo box: a small tmpfs, so that bytes and inodes really run out."""
 
     path: str
     """Mount point on the box."""
     tier: str
-    """Name of the profile's storage tier that it stands for."""
+    """The profile's storage tier that it represents."""
     size: int
     inodes: int
     survives_reboot: bool = True
@@ -35,10 +35,10 @@ class DemoBox(msgspec.Struct, frozen=True):
     gpu: str
     """Key of the GPU trace to replay."""
     per_hour: float
-    """What an hour of it would cost on its platform, disks apart, in `currency`; nobody bills it."""
+    """Cost of an hour on its platform without disks, in `currency`; the demo is not billed."""
     currency: str
     instance: str
-    """How its platform would call it."""
+    """Its instance ID on its platform."""
     memory_limit: int
     disks: tuple[Disk, ...]
     data: str
@@ -48,17 +48,19 @@ class DemoBox(msgspec.Struct, frozen=True):
     retries: int = 0
     story: str = ""
     environment: dict[str, str] = {}
-    """What the platform tells its tenants of the box, in a login's environment."""
+    """Environment variables that the platform sets for a login."""
 
 
 MODEL: dict[str, str | int | float] = {
     "pace_ms": 50, "save_every": 40, "steps_per_epoch": 100,
     "width": 48, "layers": 1, "context": 48, "batch": 8, "corpus": 50_000,
 }  # fmt: skip
-"""A quarter of the default's work: three boxes train at once on one laptop, which has to draw the dashboard, too."""
+"""A quarter of the default's work: three boxes train at once on one laptop, which also draws the
+dashboard.
+"""
 
 FILL_DIR = "/workspace/.cache/viz"
-"""Where the inode story's evaluation dump goes on `vast-demo`."""
+"""Where the inode story's evaluation dump is written on `vast-demo`."""
 
 
 def _cell(name: str, epochs: int, **config: str | int | float) -> CellPlan:

@@ -17,27 +17,27 @@ from rgt_tui.demo.workspace import MARKER_ENV, DemoError, Workspace
 
 HERE = Path(__file__).parent
 CONFIG_ENV = "RGT_DEMO_BOX"
-"""What `box_init.py` is told of a box, as JSON."""
+"""Environment variable with the box's configuration for `box_init.py`, as JSON."""
 TRY_SECONDS = 10
 MOUNTS = Path("/proc/self/mountinfo")
 
 
 def unshare_prefix() -> tuple[str, ...]:
-    """Return the ``unshare`` options that open a user namespace; none where we are root."""
+    """Return the ``unshare`` options for a user namespace; () as root."""
     if os.geteuid() == 0:
         return ()
     return ("--user", "--map-root-user")
 
 
 def enter_user_prefix() -> tuple[str, ...]:
-    """Return the ``nsenter`` options that go with `unshare_prefix`."""
+    """Return the ``nsenter`` options that match `unshare_prefix`."""
     if os.geteuid() == 0:
         return ()
     return ("--user", "--preserve-credentials")
 
 
 def check_torch() -> None:
-    """Make sure that the boxes can train.
+    """Check that the boxes can train.
 
     Raises:
         DemoError: torch is not installed next to rgt.
@@ -50,7 +50,10 @@ def check_torch() -> None:
 
 
 def root_is_a_mount_point() -> bool:
-    """Tell whether ``/`` is one: in a chroot it need not be, and ``unshare --mount`` then fails even for root."""
+    """Return whether ``/`` is a mount point.
+
+    If not (in a chroot), ``unshare --mount`` fails even for root.
+    """
     try:
         mounts = MOUNTS.read_text().splitlines()
     except OSError:
@@ -59,10 +62,10 @@ def root_is_a_mount_point() -> bool:
 
 
 def check() -> None:
-    """Make sure that boxes can be made here.
+    """Check that boxes can be created here.
 
     Raises:
-        DemoError: with what is missing and what to do.
+        DemoError: With what is missing and what to do.
     """
     if not sys.platform.startswith("linux"):
         raise DemoError(
@@ -105,10 +108,10 @@ def own_memory_cgroup() -> tuple[Path, int] | None:
 
 
 def create(name: str, limit_bytes: int) -> Path | None:
-    """Create a memory cgroup with a limit; None where this machine does not let us.
+    """Create a memory cgroup with a limit; None if this machine does not permit it.
 
-    In v2 a cgroup with processes of its own cannot hand a controller to its children, except the root; so the
-    new one stands directly below the root there.
+    In v2 a cgroup with its own processes cannot delegate a controller to children, except the root;
+    there the new one is created directly below the root.
     """
     found = own_memory_cgroup()
     if found is None:
@@ -128,15 +131,15 @@ def create(name: str, limit_bytes: int) -> Path | None:
 
 SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "opt", "nix")
 CODE = "/root/code"
-"""Where the box finds the trainer."""
+"""Path of the trainer on the box."""
 PACKAGE_LISTS = ("/var/lib/dpkg", "/var/lib/pacman")
-"""Which files of the system come from packages."""
+"""Package databases that list the system's packaged files."""
 TRACES = "/root/.gpu-traces"
-"""Where the box finds the GPU traces that it replays."""
+"""Path of the GPU traces on the box."""
 
 
 def system_links() -> list[tuple[str, str]]:
-    """Return ``(path, text)`` of the top-level symbolic links that a merged-/usr system has."""
+    """Return ``(path, text)`` of the top-level symbolic links of a merged-/usr system."""
     return [
         (f"/{name}", str(Path(f"/{name}").readlink()))
         for name in SYSTEM
@@ -145,7 +148,7 @@ def system_links() -> list[tuple[str, str]]:
 
 
 def binds(remote: Path) -> list[tuple[str, str, bool]]:
-    """Return ``(source, target, read_only)`` for the system, the interpreter, and the trainer below `remote`."""
+    """Return ``(source, target, read_only)`` of the system, the interpreter and the trainer."""
     tops = [
         f"/{name}"
         for name in SYSTEM
@@ -155,7 +158,7 @@ def binds(remote: Path) -> list[tuple[str, str, bool]]:
     for path in sorted({str(Path(p).resolve()) for p in (sys.prefix, sys.base_prefix)}, key=len):
         if not any(path == top or path.startswith(top + "/") for top, _, _ in shown):
             shown.append((path, path, True))
-    # The trainer, and what it shares with the agent.
+    # The trainer, and its shared package with the agent.
     shown += [
         (str(remote / package), f"{CODE}/{package}", True) for package in ("rgt_train", "rgt_wire")
     ]
@@ -165,7 +168,7 @@ def binds(remote: Path) -> list[tuple[str, str, bool]]:
 
 
 def environment(marker: str, root: str) -> dict[str, str]:
-    """Return the environment that a login on a box starts with."""
+    """Return the initial environment of a login on a box."""
     return {
         "HOME": "/root",
         "USER": "root",
@@ -174,18 +177,18 @@ def environment(marker: str, root: str) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "PATH": f"{sys.prefix}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "RGT_RING_BYTES": str(8 << 20),
-        "RGT_TERMINALS": "",  # those of the person's own computer show through, and are no business of the box
+        "RGT_TERMINALS": "",  # hides the host's terminals, which are visible here
         marker: root,
     }
 
 
 READY_SECONDS = 20
 END_SECONDS = 1
-"""How long a process of the demo may take to end by itself; one that hangs is killed then."""
+"""Seconds that a process of the demo gets to end; one that hangs is then killed."""
 
 
 async def end_process(process: asyncio.subprocess.Process) -> None:
-    """Ask a process to end, and kill it after a moment: one that is stopped or hangs answers no SIGTERM."""
+    """Terminate a process, and kill it after a moment: a stopped or hanging one ignores SIGTERM."""
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
     await _wait_or_kill(process)
@@ -199,7 +202,7 @@ async def _wait_or_kill(process: asyncio.subprocess.Process) -> None:
     except TimeoutError:
         pass
     finally:
-        # Also where the waiting itself is cancelled: nothing may outlive the demo.
+        # Also if the waiting itself is cancelled: no process may outlive the demo.
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
@@ -218,10 +221,10 @@ class Keeper:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, argv: list[str], env: dict[str, str]) -> None:
-        """Start and wait for ``ready``.
+        """Start it and wait for ``ready``.
 
         Raises:
-            DemoError: when the script ends first; its own words are passed on.
+            DemoError: The script ended first; its error message is included.
         """
         process = await asyncio.create_subprocess_exec(
             *argv,
@@ -229,7 +232,7 @@ class Keeper:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=env,
-            # Ctrl-C in the terminal must reach the demo alone, which then takes its boxes down in order.
+            # Ctrl-C in the terminal must reach only the demo, which then stops its boxes in order.
             start_new_session=True,
         )
         self._process = process
@@ -255,7 +258,7 @@ class Keeper:
         return self._process is not None and self._process.returncode is None
 
     async def stop(self) -> None:
-        """End it, and wait until it has ended."""
+        """End it, and wait for its exit."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -277,7 +280,7 @@ def _innermost(pid: int) -> int:
 
 
 class Room:
-    """One mount namespace with a tmpfs for every disk that survives a reboot."""
+    """A mount namespace with a tmpfs for every disk that survives a reboot."""
 
     def __init__(self, root: Path, boxes: tuple[DemoBox, ...]) -> None:
         self._root = root
@@ -285,7 +288,7 @@ class Room:
         self._keeper = Keeper("the demo's disks")
 
     def disk(self, box: str, mount: str) -> Path:
-        """Return where the room keeps the disk that `box` mounts at `mount`."""
+        """Return the path of the disk that `box` mounts at `mount`."""
         return self._root / "disks" / box / (mount.strip("/").replace("/", "_") or "root")
 
     async def start(self) -> None:
@@ -311,7 +314,7 @@ class Room:
         return ["nsenter", "--target", str(self._keeper.pid), *enter_user_prefix(), "--mount"]
 
     async def stop(self) -> None:
-        """Drop the disks."""
+        """Remove the disks."""
         await self._keeper.stop()
 
 
@@ -319,7 +322,7 @@ DIRECTORIES = ("/proc", "/tmp", "/root", "/var/tmp", "/run", "/mnt")
 
 
 class Machine:
-    """A box's processes live in its own pid namespace: with its first process they all end."""
+    """A box's processes in their own pid namespace; all of them end with the first one."""
 
     def __init__(self, box: DemoBox, room: Room, workspace: Workspace, remote: Path) -> None:
         self.box = box
@@ -339,14 +342,14 @@ class Machine:
 
     @property
     def pid(self) -> int:
-        """Pid of the machine's first process, as this side sees it."""
+        """Pid of the machine's first process in the host's namespace."""
         return self._keeper.pid
 
     async def boot(self) -> None:
         """Start the machine with its disks.
 
         Raises:
-            DemoError: when the sandbox cannot be built.
+            DemoError: The sandbox cannot be built.
         """
         root_disk = next(disk for disk in self.box.disks if disk.path == "/")
         self._mountpoint.mkdir(parents=True, exist_ok=True)
@@ -373,16 +376,18 @@ class Machine:
         spaces = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child"]
         await self._keeper.start(
             [*self._room.enter(), *spaces, *script],
-            # No argument: the agent would take a command line that names the trainer's directory for a training.
+            # Not an argument: the agent would take a command line with the trainer's directory for
+            # a training.
             {**os.environ, MARKER_ENV: self._marker, CONFIG_ENV: json.dumps(config)},
         )
 
     def command(self, shell_command: str | None, *, terminal: str | None = None) -> list[str]:
-        """Return the argument list that runs a shell command (None = a login shell) on the machine."""
+        """Return the arguments that run a shell command (None: a login shell) on the machine."""
         env = environment(MARKER_ENV, self._marker) | self.box.environment
         if terminal:
             env["TERM"] = terminal
-        # Marked, so that the demo's end kills it: nsenter runs outside of the box, and stops when its child stops.
+        # Marked, so that the demo's end kills it: nsenter runs outside the box, and stops when its
+        # child is stopped.
         inside = ["env", f"{MARKER_ENV}={self._marker}"]
         inside += ["nsenter", "--target", str(self.pid), *enter_user_prefix()]
         inside += [
@@ -396,7 +401,7 @@ class Machine:
         inside += ["/bin/bash", "-l"] if shell_command is None else ["/bin/sh", "-c", shell_command]
         if self._cgroup is None:
             return inside
-        # The machine's memory limit must hold for what a login starts, too.
+        # The machine's memory limit must apply to processes of a login, too.
         return [
             "/bin/sh",
             "-c",
@@ -409,7 +414,7 @@ class Machine:
         """Run a command and return its output.
 
         Raises:
-            RuntimeError: when it fails, with its own words.
+            RuntimeError: It failed; the message has its error output.
         """
         process = await asyncio.create_subprocess_exec(
             *self.command(shell_command),
@@ -426,11 +431,11 @@ class Machine:
         return out.decode()
 
     async def unplug(self) -> None:
-        """Kill everything on the machine at once; its surviving disks stay."""
+        """Kill everything on the machine at once; its surviving disks remain."""
         await self._keeper.stop()
 
     async def scrap(self) -> None:
-        """Unplug for good and remove the memory cgroup."""
+        """Unplug it permanently and remove the memory cgroup."""
         await self.unplug()
         if self._cgroup is not None:
             for _ in range(50):

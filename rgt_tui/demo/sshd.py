@@ -1,4 +1,4 @@
-"""A real SSH server in front of each sandboxed machine, on a loopback port of this process."""
+"""A real SSH server for each sandboxed machine, on a loopback port of this process."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ SFTP_SERVERS = (
     "/usr/lib/ssh/sftp-server",
     "/usr/libexec/sftp-server",
 )
-"""Where distributions put OpenSSH's; the machines have this one's /usr."""
+"""Paths of OpenSSH's server in various distributions; the machines share this one's /usr."""
 
 
 def sftp_server() -> str | None:
-    """Return the program that serves files, or None where there is none: boxes are then *limited*, as real ones."""
+    """Return the path of the SFTP server, or None: boxes are then *limited*, like real ones."""
     return next((path for path in SFTP_SERVERS if os.access(path, os.X_OK)), None)
 
 
 class _Process(asyncssh.SSHServerProcess[bytes]):
-    """A session of a box, where `sftp` is a program like any other and sees the box's own disks."""
+    """A session of a box, where `sftp` is a normal program that sees the box's own disks."""
 
     def __init__(
         self, serve: Callable[[asyncssh.SSHServerProcess[bytes]], Awaitable[None]]
@@ -49,7 +49,7 @@ class _Process(asyncssh.SSHServerProcess[bytes]):
         if self.channel.get_subsystem() != "sftp":
             super().session_started()
             return
-        # asyncssh would serve files of this process's own file system.
+        # asyncssh would serve this process's own file system.
         streams = (
             asyncssh.SSHReader[bytes](self, self.channel),
             asyncssh.SSHWriter[bytes](self, self.channel),
@@ -61,7 +61,7 @@ class _Process(asyncssh.SSHServerProcess[bytes]):
 
 
 class _Server(asyncssh.SSHServer):
-    """Accepts the demo's one client key, and remembers its connections so that they can be dropped."""
+    """Accepts the demo's only client key, and tracks connections so that they can be dropped."""
 
     def __init__(self, sshd: BoxSshd) -> None:
         self._sshd = sshd
@@ -81,7 +81,7 @@ class _Server(asyncssh.SSHServer):
 
 
 class BoxSshd:
-    """The SSH server of one machine. It goes down and comes back on the same port with the same host key."""
+    """The SSH server of one machine; it can restart on the same port with the same host key."""
 
     def __init__(
         self, machine: Machine, host_key: asyncssh.SSHKey, authorized_keys: Path, port: int
@@ -94,10 +94,10 @@ class BoxSshd:
         self._listener: asyncssh.SSHAcceptor | None = None
 
     async def start(self) -> None:
-        """Listen.
+        """Start listening.
 
         Raises:
-            DemoError: when the port is taken.
+            DemoError: The port is taken.
         """
         try:
             self._listener = await asyncssh.listen(
@@ -118,7 +118,7 @@ class BoxSshd:
         self.port = self._listener.get_port()
 
     async def drop(self) -> None:
-        """Stop listening and cut every connection, as a machine that lost its power does."""
+        """Stop listening and cut every connection, like a machine that lost power."""
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
@@ -128,7 +128,7 @@ class BoxSshd:
             await listener.wait_closed()
 
     async def serve(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
-        """Run what a session asked for, on the machine."""
+        """Run a session's command on the machine."""
         if not self.machine.running:
             process.exit(255)
             return
@@ -192,14 +192,14 @@ async def _carry(
     feeding: Coroutine[Any, Any, None],
     showing: list[Coroutine[Any, Any, None]],
 ) -> None:
-    """Carry bytes both ways until the command has ended or the client is gone."""
+    """Copy bytes both ways until the command has ended or the client has disconnected."""
     feeder = asyncio.create_task(feeding)
     try:
         await asyncio.gather(*showing)
         code = await child.wait()
         process.exit(128 - code if code < 0 else code)
     except (OSError, asyncssh.Error):
-        pass  # the client is gone; the command sees the end of its input, as with OpenSSH
+        pass  # the client has disconnected; the command gets EOF, as with OpenSSH
     finally:
         feeder.cancel()
         if child.returncode is None:
@@ -220,7 +220,7 @@ async def _from_client(
 
 
 async def _to_client(source: asyncio.StreamReader, target: asyncssh.SSHWriter[bytes]) -> None:
-    # A terminal whose last process has left reports an error instead of an end.
+    # A terminal whose last process has ended reports an error instead of EOF.
     with contextlib.suppress(OSError):
         while data := await source.read(CHUNK):
             target.write(data)

@@ -1,8 +1,8 @@
-"""The three stories of the demo: what makes them happen, and how to see that they did.
+"""The three stories of the demo: what makes them happen, and how to detect that they did.
 
-`Director` causes things, as a platform or a careless evaluation script would, and as the tenant of the boxes: every
-command that it runs there over SSH could be typed by hand. `TESTS` read the fleet's state alone: a story counts only
-when rgt itself has seen it.
+`Director` causes events, as a platform or a careless evaluation script would, and acts as the
+boxes' user: every command that it runs there over SSH could be typed by hand. `TESTS` read only the
+fleet's state: a story counts only once rgt itself has detected it.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ NICE = 15
 
 
 class CommandFailed(Exception):
-    """A command on a box ended with an error; the message has its own words."""
+    """A command on a box failed; the message has its error output."""
 
 
 def text_of(output: str | bytes | None) -> str:
-    """Return what a command printed as text; bad bytes are replaced."""
+    """Return a command's output as text; invalid bytes are replaced."""
     if isinstance(output, str):
         return output
     return bytes(output or b"").decode(errors="replace")
 
 
 async def run(connection: asyncssh.SSHClientConnection, command: str, data: bytes = b"") -> str:
-    """Run a command on a box and return what it printed.
+    """Run a command on a box and return its output.
 
     Raises:
-        CommandFailed: it ended with a status other than 0.
+        CommandFailed: It ended with a status other than 0.
     """
     done = await connection.run(command, input=data, encoding=None, timeout=COMMAND_SECONDS)
     if done.exit_status != 0:
@@ -99,14 +99,14 @@ def _archive(files: dict[str, str]) -> bytes:
 async def launch(
     spec: BoxSpec, box: DemoBox, bundle: AgentBundle, python: str, *, prepared: bool
 ) -> str:
-    """Launch (or launch again) the queue of a box, detached; return what the box said.
+    """Launch (or relaunch) the queue of a box, detached; return the box's answer.
 
     Args:
-        spec: How to reach it.
+        spec: The box's connection settings.
         box: Its plan.
-        bundle: The agent, which runs queues, too.
+        bundle: The agent, which also runs queues.
         python: The interpreter that has torch.
-        prepared: Whether the job is on the box already.
+        prepared: Whether the job is already on the box.
     """
     connection = await connect(spec)
     try:
@@ -119,7 +119,7 @@ async def launch(
 
 
 async def shell(spec: BoxSpec, command: str, data: bytes = b"") -> str:
-    """Run one command on a box over a connection of its own."""
+    """Run one command on a box over a separate connection."""
     connection = await connect(spec)
     try:
         return await run(connection, command, data)
@@ -151,17 +151,19 @@ while [ $tries -gt 0 ] && [ -e {dir}/sample-1.png ] && [ -e {dir}/sample-$i.png 
   sleep 0.1
 done
 """
-"""Once the disk is full, it takes for half a minute what the run frees by giving up old checkpoints: else the next save
-would find room again, and nobody would be needed. It ends at once when somebody removes its files."""
+"""Once the disk is full, the script also takes for half a minute what the run frees by removing old
+checkpoints: otherwise the next save would find space again without a user's help. It ends as soon
+as its files are removed.
+"""
 
 
 def story_box(state: FleetState, boxes: tuple[DemoBox, ...], story: str) -> BoxState | None:
-    """Return the state of the box that tells `story`."""
+    """Return the state of the box with this story."""
     return next((state.box(box.name) for box in boxes if box.story == story), None)
 
 
 def queue_done(box: BoxState) -> bool:
-    """Every cell of the queue is done, with a verified copy on the durable disk."""
+    """Return whether every cell is done, with a verified copy on the durable disk."""
     cells = [cell for queue in box.queues for cell in queue.cells]
     return bool(cells) and all(
         cell.state == "done" and cell.durable == "verified" for cell in cells
@@ -169,7 +171,7 @@ def queue_done(box: BoxState) -> bool:
 
 
 def resumed(box: BoxState) -> bool:
-    """A run went on from a checkpoint and has got further than before it was killed."""
+    """Return whether a run resumed from a checkpoint and passed the step where it was killed."""
     for run in box.runs:
         loss = run.series.get("loss")
         if not run.resumes or loss is None:
@@ -181,7 +183,7 @@ def resumed(box: BoxState) -> bool:
 
 
 def out_of_inodes(box: BoxState) -> bool:
-    """A failed save was diagnosed: the finding names the resource, a line of the log, the gotcha and a fix."""
+    """Return whether a failed save was diagnosed: resource, log line, evidence and a fix."""
     return any(
         "inodes" in finding.resource
         and finding.where.endswith(".log")
@@ -199,14 +201,14 @@ TESTS: dict[str, Callable[[BoxState], bool]] = {
 
 
 class Stories:
-    """Remembers which stories have been seen to happen."""
+    """Remembers which stories have happened."""
 
     def __init__(self, boxes: tuple[DemoBox, ...]) -> None:
         self._boxes = boxes
         self.seen = dict.fromkeys(STORIES, False)
 
     def look(self, state: FleetState) -> list[str]:
-        """Look at a new state; return the stories that happened just now."""
+        """Check a new state; return the stories that have just happened."""
         new = []
         for story, test in TESTS.items():
             box = story_box(state, self._boxes, story)
@@ -227,12 +229,13 @@ class Director:
     def __init__(
         self, embedded: Embedded, state: Callable[[], FleetState], *, follow_advice: bool = False
     ) -> None:
-        """Prepare.
+        """Prepare the stories.
 
         Args:
             embedded: The running boxes.
             state: Reads the fleet's newest state.
-            follow_advice: Remove what fills the disk, once rgt has said so; otherwise that is left to a person.
+            follow_advice: Remove the files that fill the disk once rgt has reported them; otherwise
+                the user has to.
         """
         self._embedded = embedded
         self._state = state
@@ -240,7 +243,7 @@ class Director:
         self._bundle: AgentBundle | None = None
 
     async def run(self) -> None:
-        """Launch everything and direct the stories until all of them have been told."""
+        """Launch everything and direct the stories until all of them have happened."""
         self._bundle = await asyncio.to_thread(build_agent)
         async with asyncio.TaskGroup() as group:
             for box in self._embedded.boxes:

@@ -1,8 +1,9 @@
-"""A result's whole way off a rented box, played with the very commands that a person types.
+"""The teardown story: from results on a rented box to its end, with commands that a user types.
 
-One box trains its queue to the end; `rgt pull` and `rgt verify` bring the results home; `rgt down --destroy` stays shut
-while anything could be lost, and opens when nothing can. On the way a copy is damaged, a newer checkpoint appears on
-the box, and rgt is killed between the request and its answer.
+One box trains its queue to the end; `rgt pull` and `rgt verify` bring the results home; `rgt down
+--destroy` refuses while anything could be lost, and is allowed once nothing can. On the way a copy
+is damaged, a newer checkpoint appears on the box, and rgt is killed between the request and its
+answer.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ KILLED = -signal.SIGKILL
 
 
 def story_box() -> DemoBox:
-    """Return the box of the story: RunPod's, with less to train, and no disk that outlives it."""
+    """Return the story's box: RunPod's, with less to train, and no disk that outlives it."""
     (box,) = (box for box in BOXES if box.profile == "runpod")
     cells = tuple(msgspec.structs.replace(cell, epochs=EPOCHS) for cell in box.cells)
     return msgspec.structs.replace(box, cells=cells, durable=f"{box.data}/final", story="teardown")
 
 
 class StoryFailed(Exception):
-    """A step did not end as it has to; the message says which, and what was seen instead."""
+    """A step did not end as expected; the message says which, and what happened instead."""
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A command that has ended."""
+    """Result of a finished command."""
 
     status: int
     out: str
@@ -55,7 +56,7 @@ class Ended(msgspec.Struct, frozen=True):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The last JSON object that it printed; empty where there is none."""
+        """The last JSON object that it printed; {} if there is none."""
         for line in reversed(self.out.splitlines()):
             with contextlib.suppress(ValueError):
                 found = json.loads(line)
@@ -65,11 +66,11 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class TeardownStory:
-    """Tells the story; `steps` is what has been seen.
+    """Runs the story; `steps` lists the finished steps.
 
     Args:
         embedded: The running box.
-        say: Told of each step.
+        say: Called with a text for each step.
     """
 
     def __init__(self, embedded: Embedded, say: Callable[[str], None]) -> None:
@@ -83,10 +84,10 @@ class TeardownStory:
         self.steps: list[dict[str, Any]] = []
 
     async def tell(self) -> None:
-        """Tell all of it.
+        """Run all steps.
 
         Raises:
-            StoryFailed: a step did not end as it has to.
+            StoryFailed: A step did not end as expected.
         """
         self._fleet_file.write_text(dump_fleet(self._embedded.specs))
         await self._train()
@@ -111,7 +112,7 @@ class TeardownStory:
             )
         await self._embedded.plane(
             self._box.name
-        ).settle()  # a pod ends some seconds after the request; the next start finds it gone
+        ).settle()  # the pod ends seconds after the request
         await self._expect(
             "a second start asks the provider", self._rgt("status", "--json"), 0, 1, 3
         )
@@ -166,7 +167,7 @@ class TeardownStory:
         return path
 
     async def _newer(self) -> str:
-        """Let the box have one more checkpoint than was pulled, as a training that was started by hand would."""
+        """Add one more checkpoint to the box after the pull, like a manually started training."""
         name = "late.safetensors"
         runs = f"{self._box.data}/runs"
         target = shlex.quote(f"{runs}/{self._box.cells[0].name}/{name}")
@@ -175,7 +176,7 @@ class TeardownStory:
         return name
 
     async def _killed_in_the_midst(self, seen: dict[str, Any]) -> None:
-        """Confirm, and kill rgt with -9 once the provider has the request and before it has answered."""
+        """Confirm, and kill rgt with -9 between the provider's receipt and its answer."""
         provider = self._embedded.plane(self._box.name)
         provider.inject(Fault(on="DELETE ", act=True, hang=True))
         words = self._words("--confirm", seen["phrase"], "--evidence", seen["digest"])
@@ -196,7 +197,7 @@ class TeardownStory:
         self._note("killed between request and answer", KILLED, "")
 
     async def _settled(self) -> None:
-        """Nothing is open any more, one DELETE went out, and the record is whole."""
+        """Check that no action is open, one DELETE was sent, and the record is complete."""
         if left := await self._open("the record has nothing open"):
             raise StoryFailed(f"still open after the second start: {left}")
         if self.deletes != 1:
@@ -205,14 +206,14 @@ class TeardownStory:
         self._note("meter off, with one DELETE", 0, "")
 
     async def _open(self, what: str) -> list[dict[str, Any]]:
-        """Return the actions of which the record does not say how they ended."""
+        """Return the actions whose end is not in the record."""
         audit = await self._expect(what, self._rgt("audit", "--json"), 0)
         lines = [json.loads(line) for line in audit.out.splitlines() if line.startswith("{")]
         return [line for line in lines if line.get("event") == "open"]
 
     @property
     def deletes(self) -> int:
-        """How many calls that end a machine have reached the provider."""
+        """Number of requests to end a machine that have reached the provider."""
         return sum(
             request.startswith("DELETE ")
             for request in self._embedded.plane(self._box.name).requests
@@ -246,7 +247,7 @@ class TeardownStory:
         )  # fmt: skip
 
     async def _expect(self, what: str, words: tuple[str, ...], *statuses: int) -> Ended:
-        """Run a command that has to end with one of these exit statuses."""
+        """Run a command that must end with one of these exit statuses."""
         began = time.monotonic()
         process = await self._start(*words)
         try:

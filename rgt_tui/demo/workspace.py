@@ -1,8 +1,8 @@
-"""The demo's temporary directory, and cleaning up after a demo that was killed.
+"""The demo's temporary directory, and cleanup after a demo that was killed.
 
-Each demo owns one directory below ``<tmp>/rgt-demo-<uid>/`` and holds a lock on it for as long as it lives. The
-kernel drops the lock with the process, however it ends; so a directory whose lock is free was left behind, and
-the next demo removes it together with the memory cgroups and the processes that it names.
+Each demo owns one directory below ``<tmp>/rgt-demo-<uid>/`` and holds a lock on it while it runs.
+The kernel releases the lock with the process, however it ends; so a directory with a free lock is a
+leftover, and the next demo removes it with its memory cgroups and processes.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ from types import TracebackType
 
 
 class DemoError(Exception):
-    """The demo cannot start or go on; the message says why and what to do next."""
+    """The demo cannot start or continue; the message says why and what to do next."""
 
 
 MARKER_ENV = "RGT_DEMO_ROOT"
-"""Every process of a demo's boxes carries this variable, so that leftovers can be told for certain."""
+"""Every process of a demo's boxes has this variable, so that leftovers are identified with
+certainty.
+"""
 
 DYING_SECONDS = 10.0
-"""How long a process that was killed may take to be gone, and its cgroup to be empty."""
+"""Seconds to wait until a killed process has ended and its cgroup is empty."""
 MIN_FREE_BYTES = 32 << 20
 MIN_FREE_INODES = 512
 
 
 def base_dir() -> Path:
-    """Return the directory that holds all demos of this user.
+    """Return the parent directory of all demos of this user.
 
-    Not `tempfile.gettempdir`: that quietly takes another directory when the one of TMPDIR is full.
+    Not `tempfile.gettempdir`: that silently uses another directory if the one of TMPDIR is full.
     """
     return Path(os.environ.get("TMPDIR") or "/tmp") / f"rgt-demo-{os.getuid()}"
 
@@ -49,7 +51,7 @@ class Workspace:
         """Create and lock the directory.
 
         Raises:
-            DemoError: when the temporary file system is full, read-only, or someone else's.
+            DemoError: The temporary file system is full, read-only, or another user's.
         """
         base = base_dir()
         try:
@@ -73,16 +75,16 @@ class Workspace:
         self._cgroups: list[str] = []
 
     def note_cgroup(self, path: Path) -> None:
-        """Remember a cgroup directory that must be removed with this workspace, even by a later demo."""
+        """Record a cgroup that must be removed with this workspace, even by a later demo."""
         self._cgroups.append(str(path))
         (self.path / "cgroups.json").write_text(json.dumps(self._cgroups))
 
     def close(self, seconds: float = DYING_SECONDS) -> None:
-        """Remove the directory and what it names. The boxes must have been stopped before.
+        """Remove the directory, its cgroups and processes; the boxes must have been stopped before.
 
         Args:
-            seconds: How long to wait at most for the cgroups to be empty. Where one is not, the directory stays, and
-                the next demo removes it.
+            seconds: Maximum time to wait for the cgroups to be empty. If one is not, the directory
+                remains, and the next demo removes it.
         """
         _remove(self.path, seconds)
         os.close(self._lock)
@@ -101,7 +103,7 @@ class Workspace:
 
 @contextmanager
 def _alone(base: Path) -> Iterator[None]:
-    """Hold the directory of all demos: one that was made, and is not yet locked, would be taken for a dead one's."""
+    """Lock the directory of all demos, in which a new, unlocked one would look like a leftover."""
     fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -111,7 +113,7 @@ def _alone(base: Path) -> Iterator[None]:
 
 
 def clean_stale(base: Path) -> int:
-    """Remove the directories of demos that no longer live; return how many there were."""
+    """Remove the directories of demos that have ended; return their number."""
     removed = 0
     for path in sorted(base.iterdir()):
         if not path.is_dir():
@@ -134,7 +136,10 @@ def clean_stale(base: Path) -> int:
 
 
 def kill_marked(root: str) -> int:
-    """Kill every process whose environment says that it belongs to the demo at `root`; return their number."""
+    """Kill every process whose environment marks it as the demo's at `root`.
+
+    Return their number.
+    """
     wanted = f"{MARKER_ENV}={root}".encode()
     killed = 0
     for entry in Path("/proc").glob("[0-9]*"):
@@ -162,7 +167,10 @@ def _remove(path: Path, seconds: float = DYING_SECONDS) -> None:
 
 
 def _is_gone(cgroup: Path, deadline: float) -> bool:
-    """Remove a cgroup; False where a process is still in it, a while after all were killed: they die by and by."""
+    """Remove a cgroup; return False if a process is still in it at the deadline.
+
+    Killed processes may take a while to end.
+    """
     while True:
         try:
             cgroup.rmdir()
