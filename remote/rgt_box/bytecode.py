@@ -247,13 +247,13 @@ def install(loader: Any) -> None:
 
 
 def save() -> None:
-    """Store what was compiled so far."""
+    """Store the modules compiled so far."""
     for found in _importers():
         found.save()
 
 
 def begin_anew(*words: str) -> None:
-    """Store what was compiled, and restart this process to free the memory used by compiling.
+    """Store the compiled modules, and restart this process to free the memory of compiling.
 
     That is more than a MiB for the days that a recorder runs; it costs 30 ms at the first start of
     an agent.

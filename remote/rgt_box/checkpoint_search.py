@@ -76,7 +76,7 @@ else:
 MOST = 20_000
 """Maximum number of listed entries of a directory tree, which bounds the cost of a walk."""
 MOST_BY_LINK = 5000
-"""The same behind a link, which may lead anywhere."""
+"""The same for the target of a link, which may be anything."""
 MOST_FILES = 20_000
 """Maximum number of files counted per checkpoint."""
 DEPTH = 8
@@ -152,7 +152,7 @@ class CheckpointSearch:
         self._pending = False
         """A checkpoint may become complete although nothing changes any more."""
         self.cut = False
-        """The tree is larger than what was listed."""
+        """The tree is larger than the listed part."""
 
     def poll(self) -> "List[Found]":
         """Return all current checkpoints, oldest first."""
@@ -244,7 +244,7 @@ class CheckpointSearch:
         for each in found:
             newest[each.group] = each
         # Overwriting a file changes no directory, so watch the files of each series' newest
-        # checkpoint and of those without a number.
+        # checkpoint and of checkpoints without a number.
         for each in found:
             if (
                 newest[each.group] is each
@@ -330,7 +330,7 @@ def weight_of(path: str) -> "Tuple[int, int]":
 # Read what a file's bytes show about a checkpoint: whether it has weights, its step, and whether it
 # is cut off.
 #
-# Only the start and the end of a file are read, whatever its size. No pickle is ever loaded: only
+# Only the start and the end of a file are read, at any size. No pickle is ever loaded: only
 # its opcodes are listed.
 
 
@@ -499,7 +499,7 @@ def told_by_pickle(data: bytes) -> "tuple[Optional[int], Optional[int]]":
         while not set(entries).intersection(STEP_KEYS + EPOCH_KEYS) and file.tell() < len(data):  #
             _add_entries(pickletools.genops(file), entries)
     except ValueError:
-        pass  # cut off after `MOST_PICKLE`, or not a pickle: use what was read
+        pass  # cut off after `MOST_PICKLE`, or not a pickle: use the entries read
     return _first(entries, STEP_KEYS), _first(entries, EPOCH_KEYS)
 
 

@@ -200,7 +200,7 @@ def serve(reader: str, folder: str, seconds: str, wall: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.nice(NICE)  # lower priority than a training
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for limit in (signal.SIGPROF, signal.SIGALRM):  # each ends this process, whatever it is reading
+    for limit in (signal.SIGPROF, signal.SIGALRM):  # each ends this process in any state
         signal.signal(limit, signal.SIG_DFL)
     answer = importlib.import_module(reader).answer
     try:

@@ -53,7 +53,7 @@ def open_regular(path: str, follow_links: bool = False) -> int:
 
 
 def _again(path: str) -> int:
-    """Open the file behind a process's descriptor.
+    """Open the file of a process's descriptor.
 
     It is pinned first, because the process may put a device at that number at any moment.
     """
@@ -324,7 +324,7 @@ def is_below(path: str, folder: str) -> bool:
 
 
 def size(path: str) -> int:
-    """Return the size of a file; 0 if there is none."""
+    """Return the size of a file, or 0."""
     try:
         return os.stat(path).st_size
     except OSError:

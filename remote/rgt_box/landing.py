@@ -166,7 +166,7 @@ def user_name(uid: int) -> str:
 
 
 def open_above(folder: str) -> str:
-    """Return a parent directory in which any user could replace this one; "" if there is none."""
+    """Return a parent directory in which any user could replace this one, or ""."""
     at = os.path.realpath(folder)
     while at != os.path.dirname(at):
         at = os.path.dirname(at)

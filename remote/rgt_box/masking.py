@@ -100,7 +100,7 @@ def masked(words: list[str]) -> list[str]:
 
 
 def why_secret(name: str, value: str) -> str:
-    """Return why a variable is a secret: by its ``name`` or its ``shape``; "" if it is none.
+    """Return why a variable is a secret: by its ``name`` or its ``shape``, or "".
 
     This refuses users' own settings, so a path to a key file and a tokenizer's ``<pad>`` do not
     count.
@@ -141,7 +141,7 @@ def _hidden(match: Match[str]) -> str:
 
 
 def _secret_name(text: str) -> str:
-    """Return the word that makes a name that of a secret; "" if there is none."""
+    """Return the word that makes a name that of a secret, or ""."""
     found = _NAME.search(text[-LONGEST_NAME:])
     if found is None:
         return ""

@@ -59,7 +59,7 @@ def users(path: str = "/etc/passwd") -> dict[int, str]:
 
 
 def user_of(pid: int) -> str | None:
-    """Return the name, or else the number, of the user who started a process.
+    """Return the name, or otherwise the number, of the user who started a process.
 
     None if it has ended.
     """

@@ -91,7 +91,7 @@ def proposal(durable: list[str], but: str = "") -> str:
 
 
 def index() -> list[dict[str, Any]]:
-    """Return the stored secrets: ``name``, ``path`` and ``job`` (None: only a file)."""
+    """Return the stored secrets: ``name``, ``path`` and ``job`` (None: only a file; `ALL_JOBS`)."""
     told = (files.read_json(os.path.join(place.state_dir(), INDEX), 1 << 20) or {}).get("secrets")
     if isinstance(told, list):
         return [row for row in told if _is_row(row)]
@@ -319,7 +319,7 @@ def put_from_stdin(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def listed(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the stored secrets, and what is wrong with them."""
+    """Return the stored secrets and their problems."""
     rows = []
     for row in index():
         why = why_unfit(row["path"]) or why_not(row["path"], found["durable"])

@@ -1,8 +1,8 @@
 """Recognise which files of a directory are checkpoints, by structure, for every trainer. Pure.
 
-A checkpoint is a directory with a telling name (``checkpoint-500``, or ``1000`` above an Orbax
-marker file), a directory with a file that only checkpoints have, or the files of one folder that
-share a number or an alias (``model_500.pt``, ``optim_500_rank0.pt``, ``meta_500.json``).
+A checkpoint is a directory with a telling name (``checkpoint-500``, or ``1000`` with an Orbax
+marker file inside), a directory with a file that only checkpoints have, or the files of one folder
+that share a number or an alias (``model_500.pt``, ``optim_500_rank0.pt``, ``meta_500.json``).
 docs/checkpoints.md describes the rules for users.
 """
 

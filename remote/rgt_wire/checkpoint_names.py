@@ -94,7 +94,7 @@ WITH_IT = (
     ".solverstate",
     ".meta",
 )
-"""Endings of files that belong to a checkpoint of the same number, but are none on their own."""
+"""Endings of files that belong to a checkpoint of the same number without being one."""
 ENDINGS = WEIGHTS + PERHAPS + WITH_IT
 
 STEPS = frozenset(

@@ -265,7 +265,7 @@ class Watching:
         """Return the first line that satisfies `wanted`.
 
         Raises:
-            StoryFailed: There is none in time.
+            StoryFailed: No such line in time.
         """
         assert self._process.stdout is not None
         line: dict[str, Any] = {}

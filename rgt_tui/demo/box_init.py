@@ -66,7 +66,7 @@ def bind(source: str, target: str, read_only: bool) -> None:
 def mount_disk(path: str, disk: dict) -> None:  # type: ignore[type-arg]
     """Mount a tmpfs with ``size`` bytes and ``inodes``.
 
-    Its source tells the agent that it is a disk.
+    The agent recognises it as a disk by its source.
     """
     mount(
         "rgt-demo-disk",

@@ -170,7 +170,7 @@ class DemoFleet(FleetSource):
         return await self._running.pull(box, paths, on_progress, on_plan, agree)
 
     async def transfers(self) -> tuple[TransferNote, ...]:
-        """Return what was copied in the demo, newest first."""
+        """Return the demo's transfers, newest first."""
         return await self._running.transfers()
 
     async def tick(self, box: str, check: str, tick: PersonTick) -> str | None:
@@ -189,7 +189,7 @@ class DemoFleet(FleetSource):
         """Start the boxes, then the engine, then the stories.
 
         Raises:
-            DemoError: With what is missing and what to do.
+            DemoError: With the missing requirement and what to do.
         """
         try:
             await self.embedded.start()
@@ -219,7 +219,7 @@ class DemoFleet(FleetSource):
         self._director.add_done_callback(_report)
 
     async def stop(self) -> None:
-        """Stop everything within seconds, whatever a box does; nothing of the demo remains."""
+        """Stop everything within seconds, even with hanging boxes; nothing of the demo remains."""
         director, self._director = self._director, None
         watched, self._is_watched = self._is_watched, False
         works: list[Awaitable[object]] = []

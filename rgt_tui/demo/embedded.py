@@ -105,7 +105,7 @@ class Embedded:
         """Start everything.
 
         Raises:
-            DemoError: With what is missing and what to do.
+            DemoError: With the missing requirement and what to do.
         """
         sandboxes.check_torch()
         await asyncio.to_thread(sandboxes.check)

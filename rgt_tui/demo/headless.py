@@ -86,7 +86,7 @@ def box_report(box: BoxState, now: float) -> dict[str, Any]:
 
 
 STORY_SECONDS = 180.0
-"""Seconds that ``--until story`` waits before it reports what is missing."""
+"""Seconds that ``--until story`` waits before it reports missing stories."""
 EXIT_INTERRUPTED = 130
 
 

@@ -65,7 +65,7 @@ def check() -> None:
     """Check that boxes can be created here.
 
     Raises:
-        DemoError: With what is missing and what to do.
+        DemoError: With the missing requirement and what to do.
     """
     if not sys.platform.startswith("linux"):
         raise DemoError(

@@ -56,7 +56,7 @@ class Ended(msgspec.Struct, frozen=True):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The last JSON object that it printed; {} if there is none."""
+        """The last JSON object that it printed, or {}."""
         for line in reversed(self.out.splitlines()):
             with contextlib.suppress(ValueError):
                 found = json.loads(line)

@@ -187,8 +187,8 @@ def switch(manifest: Manifest, version: str) -> None:
 def listed(place: str, jobs: list[str], shared_too: bool = False) -> list[dict[str, Any]]:
     """Return the versions in a place, newest first, with the reason why each must stay (``kept``).
 
-    place: The directory that is pushed to.
-        jobs: Job directories that may name a version.
+    Args:
+        place: The directory that is pushed to.
         jobs: Job directories that may name a version.
         shared_too: Assume that no other machine runs code from a shared file system.
     """

@@ -1,4 +1,4 @@
-"""The ``push`` verb: plan, receive, publish, and list or remove what was pushed."""
+"""The ``push`` verb: plan, receive and publish a push, and list or remove versions."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def main(argv: list[str]) -> int:
 
 
 def plan(_: dict[str, Any]) -> int:
-    """Print what is missing; write nothing if it does not fit or is refused."""
+    """Print the missing contents; write nothing if the push does not fit or is refused."""
     told = jsonline.loads_dict(sys.stdin.buffer.read(push_staging.MOST + 1))
     manifest = Manifest(told or {})
     cache = HashCache(default_path())
@@ -265,7 +265,7 @@ def sort(manifest: Manifest, cache: hashing.HashCache) -> Sorted:
     """Compare the files of a push with the existing files.
 
     Args:
-        manifest: What is pushed.
+        manifest: The push.
         cache: Known hashes of files on this box.
     """
     found = Sorted([], [], [])

@@ -149,7 +149,7 @@ def blob(manifest: Manifest, digest: str) -> str:
 
 
 def length(path: str) -> int:
-    """Return the size of a regular file in bytes; -1 if there is none."""
+    """Return the size of a regular file in bytes, or -1."""
     try:
         seen = os.lstat(path)
     except OSError:
@@ -194,7 +194,7 @@ def room(manifest: Manifest, needed: int, inodes: int) -> dict[str, Any]:
     """Return the needed and the free space of the place; ``error`` if that is unknown.
 
     Args:
-        manifest: What is pushed.
+        manifest: The push.
         needed: Bytes still to be written.
         inodes: Files, links and directories still to be created.
     """
@@ -280,7 +280,7 @@ def hand_over(manifest: Manifest, digest: str, target: str, again: bool) -> None
     """Give a verified, staged content a name in a tree: as a hard link, or as a copy.
 
     Args:
-        manifest: What is pushed.
+        manifest: The push.
         digest: Hash of the content.
         target: The new path.
         again: It already has a name in the tree: two paths of a tree never share a file.
@@ -359,7 +359,7 @@ class PushedFiles:
 
 
 def load_record(place: str, version: str) -> PushedFiles | None:
-    """Return what was pushed as a directory; None if there is no usable record of it.
+    """Return the pushed files of a directory; None without a usable record.
 
     Args:
         place: The directory that it is in.
@@ -377,7 +377,7 @@ def load_record(place: str, version: str) -> PushedFiles | None:
 
 
 def version_around(path: str) -> PushedFiles | None:
-    """Return what was pushed as the directory `path`, or as one around it; None if nothing was."""
+    """Return the pushed files of `path`, or of a directory around it; None if there are no such."""
     at = os.path.realpath(path)
     while at != os.path.dirname(at):
         found = load_record(os.path.dirname(at), os.path.basename(at))

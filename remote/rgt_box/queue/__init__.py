@@ -1,4 +1,4 @@
-"""The detached queue: runs a job's cells one by one or in lanes, on one box or a cluster.
+"""The detached queue: runs a job's cells one after another or in lanes, on one box or a cluster.
 
 The verbs are in queue_command, detach and launch; runner is the main loop. job_making and
 queue_edit make and change jobs for a user. queue_file reads what the user writes, queue_state what

@@ -86,7 +86,7 @@ class Size:
 
     Attributes:
         each: The amount; None if unknown.
-        one: What the newest checkpoint uses; None if there is none.
+        one: What the newest checkpoint uses, or None.
         source: Description of where the figure comes from.
     """
 

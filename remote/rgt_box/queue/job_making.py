@@ -254,7 +254,7 @@ def _object(asked: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def base_of(asked: dict[str, Any], notes: list[str]) -> str:
-    """Return the base directory for runs: the platform's data disk, else the home directory."""
+    """Return the base directory for runs: the platform's data disk, or the home directory."""
     data = asked.get("data")
     if isinstance(data, str) and data:
         if os.path.isdir(data):
@@ -271,7 +271,7 @@ def _durable(asked: dict[str, Any], workdir: str, notes: list[str]) -> str | Non
         return None
     from rgt_box.commands import (
         work_folders,
-    )  # it loads much: only where there is a durable directory
+    )  # slow import: only with a durable directory
 
     named = any(OUT in text for text in (_shown(asked), *_object(asked, "env").values()))
     if not named and work_folders.folder_of(workdir) is None:

@@ -511,7 +511,7 @@ class Beginning:
         }  # fmt: skip
 
     def _text(self, name: str, log: str) -> tuple[bytes, str | None]:
-        """Return the end and the first line of what was logged since the launch."""
+        """Return the end and the first line of the log since the launch."""
         since = self._logs.get(name, 0)
         try:
             with open(files.open_regular(log), "rb") as file:

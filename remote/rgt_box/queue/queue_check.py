@@ -202,7 +202,7 @@ def to_run(job: Job, lines: list[Line]) -> list[Line]:
 
 
 MOST_JOBS = 500
-"""Maximum number of jobs on a box to compare with; nobody manages more by hand."""
+"""Maximum number of jobs on a box to compare with; more cannot be managed by hand."""
 KEYS = ("out", "durable")
 
 

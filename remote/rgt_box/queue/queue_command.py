@@ -332,7 +332,7 @@ def edit(job: queue_file.Job, found: dict[str, Any], action: str) -> int:
 
 
 def check(job: queue_file.Job, found: dict[str, Any]) -> int:
-    """Print all problems, or the number of cells if there are none."""
+    """Print all problems, or else the number of cells."""
     checked = queue_check.check_queue(job, found["from"])
     fixed: list[str] = []
     if found["fix"] and checked.crlf:

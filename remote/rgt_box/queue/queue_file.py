@@ -117,7 +117,7 @@ class Settings:
 
     Attributes:
         values: Every key of `KEYS`.
-        problems: What is wrong with it, each with file and line and what to do.
+        problems: Its errors, each with file and line and what to do.
     """
 
     def __init__(self, path: str) -> None:
@@ -324,7 +324,7 @@ class Job:
         folder: The directory, absolute.
         source: The parsed ``job.json``, which knows the line of each key.
         settings: Its values, with defaults filled in.
-        problems: What is wrong with it, as texts.
+        problems: Its errors, as texts.
     """
 
     def __init__(self, folder: str) -> None:
@@ -455,7 +455,7 @@ def _told(folder: str) -> dict[str, Any]:
 
 
 def platform_environment(folder: str) -> dict[str, str]:
-    """Return the platform's environment sent by the client, without what was turned off.
+    """Return the platform's environment sent by the client, without the disabled ones.
 
     Empty if the client sent none.
     """
@@ -466,7 +466,7 @@ def platform_environment(folder: str) -> dict[str, str]:
 
 
 def platform_hooks(folder: str) -> dict[str, Any]:
-    """Return the platform's hooks for cells sent by the client, without what was turned off."""
+    """Return the platform's hooks for cells sent by the client, without the disabled ones."""
     from rgt_box.queue import cell_command  # imported here: reading a queue does not need it
 
     off = turned_off(folder)

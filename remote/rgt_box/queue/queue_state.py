@@ -224,7 +224,7 @@ def by_name(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def who_holds(job: Job) -> str:
-    """Return who has the queue's lock: ``runner``, ``seal`` or, if it is free, an empty string.
+    """Return the owner of the queue's lock: ``runner``, ``seal`` or, if free, an empty string.
 
     A sealed queue runs nothing, and nothing can start. The owner writes its pid shortly after
     taking the lock, and the pid remains for a moment after it, so the file is read again if the

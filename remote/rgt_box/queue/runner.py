@@ -138,7 +138,7 @@ def run_attempt(job: Job, line: Line, words: list[str], journal: Journal) -> int
     journal.save()
     child.release()
     status, stopped = child.wait()
-    at = now()  # before the copy: it may lack what is written from now on
+    at = now()  # before the copy: files written from now on may be missing in it
     del journal.state["cell_pid"], journal.state["cell_ticks"]
     add_usual(cell, time.monotonic() - began)
     name = cell_process.signal_name(stopped) if stopped else None
@@ -171,7 +171,7 @@ def note_config(job: Job, line: Line, cell: dict[str, Any]) -> bool:
 
 
 def _flag(cell: dict[str, Any], journal: Journal) -> None:
-    """Flag what is unusual about a cell that was not interrupted."""
+    """Flag an unusual result of a cell that was not interrupted."""
     if cell["state"] == "interrupted":
         return
     found = [
@@ -197,7 +197,7 @@ def written_files(job: Job, since: float) -> tuple[str, tuple[str, ...]]:
     from rgt_box.commands import (
         results,
         work_folders,
-    )  # it loads much: only where there is a copy to make
+    )  # slow import: only for a copy
 
     found = work_folders.folder_of(job.workdir)
     if found is None:
@@ -265,7 +265,7 @@ def best_of(out: str | None) -> float | None:
 
 
 def _tail(path: str, since: int) -> bytes:
-    """Return the end of a log, limited to what was written after byte `since`."""
+    """Return the end of a log, limited to the part after byte `since`."""
     try:
         with open(files.open_regular(path), "rb") as file:
             file.seek(max(since, file.seek(0, os.SEEK_END) - TAIL))

@@ -53,7 +53,7 @@ def detach(words: list[str], log: str | None = None) -> None:
 
 
 def status(folder: str) -> dict[str, Any] | None:
-    """Return the status of the live recorder; None if there is none or it is not ready yet."""
+    """Return the status of the live recorder; None if there is no ready one."""
     found = state_files.read_status(folder, state_files.STATUS)
     if found is None or found.get("error"):
         return None

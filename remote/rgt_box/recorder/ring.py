@@ -224,7 +224,7 @@ class Ring:
         self.last_seq = max(self.last_seq, seq)
 
     def _write(self, record: bytes) -> None:
-        # The zero byte after the record tells readers cheaply that there is nothing newer.
+        # The zero byte after the record shows readers cheaply that there is nothing newer.
         data = record + b"\0"
         done = 0
         while done < len(data):
@@ -232,7 +232,7 @@ class Ring:
         self._position += len(record)
 
     def _roll(self) -> None:
-        """Begin the next segment: a new file, else a spare one, else the oldest one, renamed."""
+        """Begin the next segment: a new file, a spare one, or the oldest one, renamed."""
         old = segment_numbers(self._folder)
         if not self._spares and len(old) < self._count:
             self.grow()
@@ -456,5 +456,5 @@ def newest(folder: str) -> tuple[str, int] | None:
 
 
 def oldest(folder: str, boot: str) -> int | None:
-    """Return the first number of a boot that a ring still contains; None if there is none."""
+    """Return the first number of a boot that a ring still contains, or None."""
     return min((first for _, name, first in headers_of(folder) if name == boot), default=None)

@@ -121,7 +121,7 @@ class Store:
         )
 
     def _take_over(self) -> Ring | None:
-        """Move the records in memory to the ring on disk; None if there are none.
+        """Move the records in memory to the ring on disk, and return that; None without records.
 
         Raises:
             OSError: The disk does not accept all of them. Those it accepted are not copied again.
@@ -167,7 +167,7 @@ class ChainReader:
         self._at: tuple[str | None, int] = (None, 0)
 
     def newest(self) -> tuple[str, int] | None:
-        """Return (boot, seq) of the newest record; None if there is none."""
+        """Return (boot, seq) of the newest record, or None."""
         for place in reversed(state_files.places(self._folder)):
             found = newest(os.path.join(place, RING))
             if found is not None:

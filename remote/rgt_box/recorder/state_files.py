@@ -37,7 +37,7 @@ LOCK_WAIT_S = 2.0
 
 
 def ram(folder: str, make: bool = False) -> str | None:
-    """Return the directory in memory that replaces `folder`; None if there is none.
+    """Return the directory in memory that replaces `folder`, or None.
 
     Args:
         folder: The state directory.
@@ -149,7 +149,7 @@ def read_json(folder: str, name: str) -> dict[str, Any]:
 
 
 def read_status(folder: str, name: str) -> dict[str, Any] | None:
-    """Return the status that a live process has written; None if there is none."""
+    """Return the status that a live process has written, or None."""
     for where in places(folder):
         found = files.read_json(os.path.join(where, name))
         if found is not None and procstat.is_alive(int(found.get("pid") or 0), found.get("ticks")):
@@ -220,7 +220,7 @@ def describe_self() -> dict[str, Any]:
 
 
 def is_older(status: dict[str, Any]) -> bool:
-    """Return whether a recorder is to be replaced by one of this code.
+    """Return whether a recorder must be replaced by one of this code.
 
     Only an older one is: two clients of different versions must not keep replacing each other's
     recorder. A newer one continues and serves this client, too.

@@ -73,7 +73,7 @@ def levels(root: str, mount: str, path: str) -> list[str]:
         path: The own cgroup's path in the hierarchy.
 
     Returns:
-        Only the mount point if the path is outside of what is mounted (a private cgroup namespace).
+        Only the mount point if the path is not in the mounted part (a private cgroup namespace).
     """
     base = root.rstrip("/")
     if path.startswith("/..") or not (path == base or path.startswith(base + "/") or not base):

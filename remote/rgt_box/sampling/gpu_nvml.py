@@ -359,7 +359,7 @@ class Nvml:
         return jsonline.compact(dict(self._ask(CONSTANT, handle)[0], index=index, name=text))
 
     def _ask(self, table: Table, handle: Any) -> tuple[dict[str, Any], list[str]]:
-        """Return the values of the calls in `table`, and the errors of those that failed."""
+        """Return the values of the calls in `table`, and the errors of failed calls."""
         values: dict[str, Any] = {}
         errors = []
         for read in table:

@@ -51,7 +51,7 @@ LINKS = (("pcie_gen", "current_link_speed"), ("pcie_gen_max", "max_link_speed"))
 
 
 class Amd:
-    """All AMD cards below `root`; ``cards`` is empty if there are none."""
+    """All AMD cards below `root`; ``cards`` may be empty."""
 
     def __init__(self, root: str = AMD_ROOT) -> None:
         try:

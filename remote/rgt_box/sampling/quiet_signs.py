@@ -86,9 +86,9 @@ def _is_agent(cmdline: bytes) -> bool:
 class CommandLines:
     """The command lines of all processes.
 
-    Processes without one, such as kernel threads, are reread only every `FULL` checks. All others
-    are reread each time: any of them may `exec` a program that copies, and the box must not be
-    stopped then.
+    Processes without one, such as kernel threads, are reread only while they are new and every
+    `FULL` checks. All others are reread each time: any of them may `exec` a program that copies,
+    and the box must not be stopped then.
     """
 
     def __init__(self) -> None:

@@ -86,7 +86,7 @@ class Member:
         siblings: The ranks that its launcher started on this machine; empty if unknown.
         still_since: Since when its main thread has not run; None if that cannot be read.
         spins_since: Since when it has run nearly all the time; None if it does not.
-        dump: Path of its flight recorder dump; None if there is none.
+        dump: Path of its flight recorder dump, or None.
     """
 
     __slots__ = ("beat", "beat_at", "dump", "dumps", "flight", "group", "looked", "pid", "ran", "rank",
@@ -195,7 +195,7 @@ class RankWatch:
         self._dumps = background.Background(self._find_dumps, 0.0, float("inf"))
 
     def look(self, procs: list[dict[str, Any]], now: float | None = None) -> None:
-        """Add what is known of the ranks among `procs`; they are read again every `PERIOD` seconds.
+        """Add the readings of the ranks among `procs`; they are read again every `PERIOD` seconds.
 
         Args:
             procs: As `ProcSampler.read` returns them; ``dist`` is added.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_PATTERN = "rgt_train"
-"""As a pattern from the client it means rgt's own guess, if trainings are to be discovered."""
+"""As a pattern from the client it means rgt's own guess, if the discovery of trainings is on."""
 
 
 SQUEUE, SQUEUE_TIMEOUT, MOST_JOBS = "squeue", 5.0, 50

@@ -209,7 +209,7 @@ class FoundScalars:
         """Whether its leading curve comes from a metrics file, not from console output."""
 
     def poll(self, budget: int = 1000, look: bool = True) -> list[dict[str, Any]]:
-        """Return ``scalar`` frames for what is new.
+        """Return ``scalar`` frames for new points.
 
         Args:
             budget: Maximum number of frames; the others come with the next call.

@@ -32,7 +32,7 @@ class Collector:
 
     Args:
         collect: Returns (frames, whether more is waiting); called in the thread.
-        at: Returns what it is currently reading, "" for nothing in particular.
+        at: Returns the file or run being read, "" for nothing in particular.
     """
 
     def __init__(

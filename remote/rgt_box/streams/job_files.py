@@ -123,7 +123,7 @@ class CheckpointWatch:
 
     @property
     def newest(self) -> float:
-        """When the newest one was written; 0 if there is none."""
+        """When the newest one was written, or 0."""
         return max((item["at"] for item in self._sent["items"]), default=0.0)
 
     def poll(self) -> dict[str, Any] | None:

@@ -55,7 +55,7 @@ def find_rotated(path: str, cursor: tuple[int, int]) -> int | None:
 
 
 def successor(path: str, left: os.stat_result) -> int | None:
-    """Open the next rotated file after the one that was read to its end; None if there is none.
+    """Open the next rotated file after the one that was read to its end, or None.
 
     Args:
         path: The followed path.
@@ -87,7 +87,7 @@ MAX_PARTIAL = 1024
 
 
 def clean_lines(raw: bytes) -> list[str]:
-    """Return cleaned lines, the last of which has no newline; fast if none needs `clean`."""
+    """Return cleaned lines from text without a final newline; fast if none needs `clean`."""
     if b"\r" not in raw:
         rows = raw.decode("utf-8", "replace").split("\n")
         if len(max(rows, key=len)) * MOST_BYTES <= MAX_LINE:
@@ -109,7 +109,7 @@ class Splitter:
 
     @property
     def partial(self) -> str:
-        """The unfinished line as it would be shown now; "" if there is none."""
+        """The unfinished line as it would be shown now, or ""."""
         head = clean(self._head) if self._head else ""
         if len(head) <= MAX_PARTIAL:
             return head
@@ -157,13 +157,13 @@ READ = 256 << 10
 SURE = 144 << 10
 """Bytes of any content that fit into a frame of 1 MiB."""
 WIDEST = 6
-"""Maximum bytes that one byte takes in a frame: a control character."""
+"""Maximum bytes for one byte in a frame: an escaped control character."""
 PLAIN = bytes(byte for byte in range(0x20, 0x7F) if byte not in b'"\\')
 """Bytes that are sent unchanged."""
 
 BACKLOG = 4 << 20
-"""A reader that is further behind than this skips to the newest lines, and is told how many it
-missed.
+"""A reader that lags by more than this skips to the newest lines, and gets the number of missed
+lines.
 """
 
 NEWEST = 4
@@ -256,7 +256,7 @@ class LogFollower:
             if frame is None and not self._skipping_to and self._rotated():
                 frame = self._next(
                     os.fstat(self._fd).st_size
-                )  # what was written before the new file began
+                )  # lines from before the new file began
                 if frame is None and self._read >= os.fstat(self._fd).st_size:
                     return self._leave()
             if frame is not None and not self._told_age and self._read >= size:
@@ -463,7 +463,7 @@ class LogFollower:
 
     @property
     def inode(self) -> int:
-        """Inode of the open file; 0 if there is none."""
+        """Inode of the open file, or 0."""
         if self._fd >= 0:
             return self._inode
         return 0

@@ -79,7 +79,7 @@ class RingSource:
 
 
 class LocalSource:
-    """Samples taken in this process while no recorder can run; they are not stored."""
+    """Samples made in this process while no recorder can run; they are not stored."""
 
     def __init__(self, folder: str, config: dict[str, Any], after: dict[str, Any] | None) -> None:
         # Here, because a watch with a recorder does not need them.

@@ -56,7 +56,7 @@ class PaneLog:
     """
 
     def __init__(self, socket: str | None, pane: str) -> None:
-        # The first line is the time of the last output: what is captured now may be hours old.
+        # The first line is the time of the last output: the captured text may be hours old.
         words = ["display-message", "-p", "-t", pane, "#{window_activity}", ";"]
         words += ["capture-pane", "-p", "-J", "-t", pane, "-S", "-%d" % PANE_LINES]
         self._asking = Background(

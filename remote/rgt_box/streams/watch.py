@@ -93,7 +93,7 @@ class Watch:
         more = True
         self._obey(self._inbox.take())
         while not self._inbox.ended:
-            # While the reader is behind, only free space in the pipe or a control line matters.
+            # While the reader lags, only free space in the pipe or a control line matters.
             events = select.POLLOUT if self._outbox.pending else 0
             poller.register(self._outbox.fd, events)
             tick = min(MAX_TICK, max(MIN_TICK, self._config["interval"] / 4.0))
@@ -110,7 +110,7 @@ class Watch:
             self._outbox.flush()
 
     def _produce(self) -> bool:
-        """Poll every source, as far as there is room; return True if more is waiting already."""
+        """Poll every source while there is room; return True if more is waiting already."""
         if self._outbox.full:
             self._lagging = True
             return False
