@@ -347,7 +347,7 @@ def sync(path: str) -> None:
 def signature(path: str) -> tuple[int, int, int] | None:
     """Return (inode, size, mtime in ns), which changes whenever the file does.
 
-    None if it is missing.
+    Return None if it is missing.
     """
     try:
         found = os.stat(path)

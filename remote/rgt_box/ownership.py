@@ -61,7 +61,7 @@ def users(path: str = "/etc/passwd") -> dict[int, str]:
 def user_of(pid: int) -> str | None:
     """Return the name, or otherwise the number, of the user who started a process.
 
-    None if it has ended.
+    Return None if it has ended.
     """
     found = uids(pid)
     if found:
@@ -117,7 +117,7 @@ def forget_foreign_tmux() -> None:
 def why_unsafe(folder: str, top: str = "/", only_replaced: bool = False) -> str:
     """Return why a directory's content may be another user's.
 
-    "" if only this user and root can write.
+    Return "" if only this user and root can write.
 
     Args:
         folder: A directory; links in its path are followed.

@@ -142,7 +142,7 @@ def give_back() -> bool:
 def root_of(pid: int) -> str:
     """Return the path prefix of the files as a process sees them.
 
-    "" if it sees the same as we do.
+    Return "" if it sees the same as we do.
     """
     try:
         if os.stat("/proc/%d/ns/mnt" % pid).st_ino != os.stat("/proc/self/ns/mnt").st_ino:

@@ -60,7 +60,7 @@ def masked(data: bytes) -> int:
 def data_length(header: bytes) -> "Optional[int]":
     """Return the length of a record's data from its 12-byte header.
 
-    None if its checksum is wrong.
+    Return None if its checksum is wrong.
     """
     length, crc = _LENGTH_AND_CRC.unpack(header)
     return length if masked(header[:8]) == crc else None

@@ -63,7 +63,7 @@ def _ask(path: str) -> Room:
 def newest_checkpoint(outs: list[str]) -> tuple[str, int, int] | None:
     """Return (path, bytes, inodes) of the newest checkpoint in the run directories.
 
-    None if there is none.
+    Return None if there is none.
     """
     found = [
         one

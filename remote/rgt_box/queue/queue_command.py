@@ -58,7 +58,7 @@ def requeue_after(status: int) -> int:
 def slurm_record(number: str, listing: str) -> tuple[str, str] | None:
     """Return name and state of one job from ``scontrol --oneliner show job``.
 
-    None if it is not listed.
+    Return None if it is not listed.
 
     Args:
         number: The job's own number, ``SLURM_JOB_ID``.

@@ -324,7 +324,7 @@ def claim(held: files.Lock) -> None:
 def hold(folder: str) -> files.Lock | None:
     """Acquire the recorder's lock, in memory if the state directory is not writable.
 
-    None if it is taken.
+    Return None if it is taken.
 
     Raises:
         OSError: There is no place for a lock.

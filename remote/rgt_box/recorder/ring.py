@@ -32,7 +32,7 @@ def encode_record(number: int, kind: bytes, seq: int, payload: bytes) -> bytes:
 def decode(number: int, line: bytes) -> tuple[bytes, int, bytes] | None:
     """Return (kind, seq, payload) of a record without its newline.
 
-    None if it is torn, stale or foreign.
+    Return None if it is torn, stale or foreign.
     """
     try:
         if int(line[:8], 16) != zlib.crc32(line[9:], number):

@@ -139,7 +139,7 @@ def write_json(folder: str, name: str, value: dict[str, Any]) -> bool:
 def read_json(folder: str, name: str) -> dict[str, Any]:
     """Return a small file's content, from memory if it is there, as that is newer.
 
-    {} if missing.
+    Return {} if missing.
     """
     for where in reversed(places(folder)):
         found = files.read_json(os.path.join(where, name))

@@ -379,7 +379,7 @@ class CpuSampler:
 def parse_max(data: bytes) -> float | None:
     """Return the cores of a version 2 ``cpu.max`` ("200000 100000" → 2.0).
 
-    None for "max" or bad text.
+    Return None for "max" or bad text.
     """
     words = data.split()
     try:
@@ -398,7 +398,7 @@ def throttled_pct(before: tuple[int, int] | None, now: tuple[int, int]) -> float
 def processor_ticks(data: bytes) -> list[int]:
     """Return user, nice, system, idle, iowait, irq, softirq and steal ticks (proc_stat(5)).
 
-    [] if unknown.
+    Return [] if unknown.
     """
     words = data.split(b"\n", 1)[0].split()
     if len(words) > 8 and words[0] == b"cpu":

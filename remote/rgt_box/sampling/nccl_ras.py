@@ -37,7 +37,7 @@ _ADDRESS = re.compile(r"([A-Za-z0-9_.-]{1,100}|\[[0-9A-Fa-f:.]{2,60}\]):([0-9]{1
 def address(env: Mapping[str, str]) -> list[str] | None:
     """Return the arguments for the address where a process's NCCL listens.
 
-    None if it is turned off.
+    Return None if it is turned off.
     """
     if env.get("NCCL_RAS_ENABLE") == "0":
         return None
@@ -70,7 +70,7 @@ class RasWatch:
     ) -> dict[str, Any] | None:
         """Return NCCL's reduced report on a launch, in its own format.
 
-        None if there is nothing useful yet.
+        Return None if there is nothing useful yet.
 
         Args:
             stood: Seconds that all local ranks have waited.

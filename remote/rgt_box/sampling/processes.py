@@ -89,7 +89,7 @@ def running(state: dict[str, Any]) -> str | None:
 def session_of(pid: int) -> int | None:
     """Return the session of a process (field 6 of ``/proc/PID/stat``, see proc(5)).
 
-    None if it has ended.
+    Return None if it has ended.
     """
     text = procstat.read_bytes("/proc/%d/stat" % pid, 4096) or b""
     try:

@@ -135,7 +135,7 @@ def transfers(lines: Mapping[int, bytes] | None = None) -> list[dict[str, Any]]:
 def _serves_file(pid: int) -> bool:
     """Return whether a file server has a file open.
 
-    True, the cautious answer, if that is unknown.
+    Return True, the cautious answer, if that is unknown.
     """
     folder = "/proc/%d/fd" % pid
     try:

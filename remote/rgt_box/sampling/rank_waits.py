@@ -321,7 +321,7 @@ def _number(text: str | None) -> int | None:
 def ran(pid: int) -> tuple[int, int] | None:
     """Return the main thread's run time in nanoseconds and its number of time slices.
 
-    None if unknown.
+    Return None if unknown.
     """
     words = (procstat.read_bytes("/proc/%d/schedstat" % pid, 256) or b"").split()
     if len(words) == 3 and words[2] != b"0":
@@ -339,7 +339,7 @@ def ran(pid: int) -> tuple[int, int] | None:
 def waits_in(pid: int) -> str | None:
     """Return the kernel function in which the main thread sleeps (proc(5), ``wchan``).
 
-    None if unknown.
+    Return None if unknown.
     """
     text = (
         (procstat.read_bytes("/proc/%d/wchan" % pid, 128) or b"").decode("ascii", "replace").strip()
@@ -352,7 +352,7 @@ def waits_in(pid: int) -> str | None:
 def stack_of(pid: int) -> str:
     """Return the innermost kernel functions of the main thread.
 
-    "" without the permission to read them.
+    Return "" without the permission to read them.
     """
     text = (procstat.read_bytes("/proc/%d/stack" % pid, 4096) or b"").decode("ascii", "replace")
     return " < ".join(re.findall(r"^\[<[0-9a-f]+>\] ([\w.]+)", text, re.MULTILINE)[:FRAMES])

@@ -326,7 +326,7 @@ def parse_squeue(text: str) -> list[dict[str, Any]]:
 def slurm_seconds(text: str) -> float | None:
     """Return the seconds of ``days-hours:minutes:seconds`` or a shorter form.
 
-    None for UNLIMITED etc.
+    Return None for UNLIMITED etc.
     """
     days, _, clock = text.rpartition("-")
     parts = clock.split(":")

@@ -180,7 +180,7 @@ class Kmsg:
 def parse_record(row: bytes) -> tuple[int, str] | None:
     """Parse ``6,339,5140900,-;message``.
 
-    None for a continuation line (leading space) or invalid text.
+    Return None for a continuation line (leading space) or invalid text.
     """
     head, separator, text = row.partition(b";")
     words = head.split(b",")
