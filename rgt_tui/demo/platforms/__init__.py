@@ -1,4 +1,4 @@
-"""Local control planes: servers on the loopback that answer like a platform's own, for the demo and the tests."""
+"""Local control planes that answer like the platforms, for the demo and the tests."""
 
 from rgt_tui.demo.platforms.local_autodl import LocalAutodl, LocalContainer
 from rgt_tui.demo.platforms.local_runpod import LocalGpu, LocalPod, LocalRunPod, iso

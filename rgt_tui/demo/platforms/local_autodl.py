@@ -1,6 +1,7 @@
-"""A local AutoDL: Pro instances in yuan, with its quirks: status 200 for everything, prices only in snapshots.
+"""A local AutoDL: Pro instances in yuan, with status 200 for errors and prices in snapshots only.
 
-Shape and states: https://www.autodl.com/docs/instance_pro_api/ and https://www.autodl.com/docs/common_api/ (2026-08)
+Shape and states: https://www.autodl.com/docs/instance_pro_api/ and
+https://www.autodl.com/docs/common_api/ (2026-08)
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class LocalContainer:
         }
 
     def snapshot(self) -> dict[str, object]:
-        """Return what is told of one that runs."""
+        """Return the snapshot of a running instance."""
         return {
             "region_sign": "west-X",
             "payg_price": self.milli_yuan,
@@ -77,7 +78,7 @@ def iso(at: float) -> str:
 
 
 class LocalAutodl(LocalServer):
-    """A control plane on the loopback that answers like AutoDL's; the arguments are those of `LocalServer`.
+    """A control plane on the loopback that answers like AutoDL's; see `LocalServer`.
 
     An instance whose change failed is ``failed``.
     """
@@ -95,7 +96,7 @@ class LocalAutodl(LocalServer):
     def add_container(
         self, uuid: str, name: str, *, created: float | None = None, **fields: Any
     ) -> LocalContainer:
-        """Add an instance; `fields` are those of `LocalContainer`. Without `created` it begins now."""
+        """Add an instance with the fields of `LocalContainer`; without `created` it begins now."""
         made = LocalContainer(uuid, name, self.clock() if created is None else created, **fields)
         if made.started is None and made.status == "running":
             made.started = made.created
@@ -103,7 +104,7 @@ class LocalAutodl(LocalServer):
         return made
 
     def refusal(self, status: int, text: str, headers: dict[str, str] | None = None) -> Response:
-        """Return an error as AutoDL does: with status 200, where it is one of its own."""
+        """Return an error as AutoDL does: with status 200 for its own errors."""
         shown = status if status >= 429 or 300 <= status < 400 else 200
         return self._said(CODES.get(status, "BadRequest"), text, shown, headers)
 
@@ -159,7 +160,8 @@ class LocalAutodl(LocalServer):
         if found is None:
             return self._said("BadRequest", "实例不存在")
         if verb == "power_off" and found.status in ("creating", "starting"):
-            # Seen live by https://github.com/Minato-Aqukin/AutoDL-cli (2026-08): it goes on booting.
+            # Seen live by https://github.com/Minato-Aqukin/AutoDL-cli (2026-08): it continues to
+            # boot.
             return self._success(None)
         fits = {
             "power_off": ("running",),

@@ -1,7 +1,8 @@
 """A local RunPod: its pods and rules, what each call does, and when its effect begins to show.
 
-Shape and states: https://docs.runpod.io/api-reference-v2/overview; prices: https://docs.runpod.io/pods/pricing;
-the rules of a creation: https://docs.runpod.io/api-reference-v2/pods/create-a-pod
+Shape and states: https://docs.runpod.io/api-reference-v2/overview; prices:
+https://docs.runpod.io/pods/pricing; the rules of a creation:
+https://docs.runpod.io/api-reference-v2/pods/create-a-pod
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class LocalPod:
     """Compute, while running."""
     disk: float = 40.0
     persistent: float | None = 100.0
-    """Volume disk; None = none."""
+    """Size of the volume disk; None for no volume disk."""
     mount: str = "/workspace"
     """Where the volume disk is mounted."""
     networks: tuple[tuple[str, str], ...] = ()
@@ -50,14 +51,14 @@ class LocalPod:
     status: str = "RUNNING"
     locked: bool = False
     machine_full: bool = False
-    """Its machine has no free GPU: a start is refused."""
+    """Its machine has no free GPU, so a start is refused."""
     cloud: str = "SECURE"
     region: str | None = "LOCAL-1"
     host: str | None = None
     port: int | None = None
     started: float | None = None
     changing: str | None = None
-    """The action that is under way but does not show in `status` yet."""
+    """The pending action that does not show in `status` yet."""
     spent_gpu: float = 0.0
     spent_disk: float = 0.0
     _booked: float = field(default=0.0, repr=False)
@@ -79,7 +80,10 @@ class LocalPod:
         return self.status in ("PROVISIONING", "STARTING", "RUNNING")
 
     def book(self, now: float) -> None:
-        """Charge the time since the last booking at the present rates. Call before the state changes."""
+        """Charge the time since the last booking at the present rates.
+
+        Call it before a state change.
+        """
         hours = max(0.0, now - self._booked) / 3600.0
         self._booked = max(now, self._booked)
         volume = self.persistent or 0.0
@@ -125,7 +129,8 @@ class LocalPod:
             "cudaVersion": None,
             "ssh": {"proxy": None, "direct": direct},
             "template": None,
-            # 0.0 while stopped although the volume disk bills: the vendor's answer leaves storage out.
+            # 0.0 while stopped although the volume disk bills: the vendor's answer leaves storage
+            # out.
             "cost": self.cost if self.on else 0.0,
             "locked": self.locked,
             "runtime": runtime,
@@ -175,9 +180,9 @@ class LocalGpu:
     community: float = 0.34
     most: int = 8
     stock: dict[tuple[str, str], str] = field(default_factory=dict)
-    """``(cloud, data center)`` → NONE, LOW, MEDIUM or HIGH; there is none in those that are not named."""
+    """``(cloud, data center)`` → NONE, LOW, MEDIUM or HIGH; no stock if missing."""
     bid: float | None = None
-    """The least bid for one as spot, an hour; None = there is none."""
+    """The lowest spot bid per hour, or None."""
     cuda: str = "12.8"
     """The newest that any host of this type knows."""
 
@@ -231,12 +236,12 @@ CREATION_KEYS = frozenset(
         *("startJupyter", "startSsh", "args", "disk", "env", "ports", "registry"),
     )
 )
-"""What the body of a creation may hold; anything else is refused with 422."""
+"""Allowed fields of a creation; any other is refused with 422."""
 NO_CAPACITY = "There are no longer any instances available with the requested specifications."
 
 _POD = re.compile(r"/v2/pods/([^/]+)(/action)?")
 _LIBRARY = re.compile(r"(?i)python-(urllib|httpx|requests)|aiohttp|urllib3|Go-http-client")
-"""User-Agents of HTTP libraries, which a program sends that gives itself no name."""
+"""User agents of HTTP libraries, used by programs without a user agent of their own."""
 _WORKERS = re.compile(r"/v2/serverless/([^/]+)/workers")
 
 
@@ -250,7 +255,7 @@ class NetworkVolume:
 
 
 class LocalRunPod(LocalServer):
-    """A control plane on the loopback that answers like RunPod's REST v2; the arguments are those of `LocalServer`.
+    """A control plane on the loopback that answers like RunPod's REST v2; see `LocalServer`.
 
     A pod whose change failed goes to ``ERROR``.
     """
@@ -258,18 +263,18 @@ class LocalRunPod(LocalServer):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self.pods: dict[str, LocalPod] = {}
-        """The pods by their id, the terminated ones included."""
+        """The pods by id, including the terminated ones."""
         self.volumes: dict[str, NetworkVolume] = {}
         self.gpus: dict[str, LocalGpu] = {}
         """The catalogue, by id."""
         self.endpoints: dict[str, tuple[int, int]] = {}
-        """Serverless endpoints by their id: workers that are always on, and workers that run now."""
+        """Serverless endpoints by id: always-on workers, and currently running workers."""
         self.clusters: dict[str, int] = {}
         """Clusters by their id: how many pods each has."""
         self.page_size: int | None = None
-        """Most things on one page of a list; None = all."""
+        """Maximum number of items on a page; None for all."""
         self.balance: float | None = None
-        """What the account has left; None = there is no API that tells it."""
+        """The account's balance; None if no API reports it."""
 
     def add_pod(
         self, pod_id: str, name: str, *, created: float | None = None, **fields: Any
@@ -294,11 +299,12 @@ class LocalRunPod(LocalServer):
         self.volumes[volume] = NetworkVolume(id=volume, size=size, kind="STANDARD")
 
     def set_balance(self, amount: float | None) -> None:
-        """Set what the account has left; None = nothing tells it."""
+        """Set the account's balance; None if no API reports it."""
         self.balance = amount
 
     def _answer(self, request: Request) -> Response:
-        # Cloudflare, in front of RunPod, bans programs without a name of their own; the API does not see the request.
+        # Cloudflare, in front of RunPod, bans programs without a name of their own; the API does
+        # not see the request.
         if not request.headers.get("user-agent", "").strip() or _LIBRARY.match(
             request.headers["user-agent"]
         ):
@@ -350,7 +356,7 @@ class LocalRunPod(LocalServer):
         return self._page(request, "pods", pods)
 
     def _page(self, request: Request, key: str, items: list[dict[str, object]]) -> Response:
-        """Return a page of a list; a cursor is the place of its first thing, in letters that need escaping."""
+        """Return a page of a list; a cursor is the index of its first item, as escaped letters."""
         first = int(request.query.get("cursor", "at=0+").strip("at=+ "))
         most = min(int(request.query.get("limit", "1000")), self.page_size or 1000)
         more = first + most < len(items)
@@ -464,7 +470,7 @@ class LocalRunPod(LocalServer):
 
     @staticmethod
     def _place(stocked: Mapping[str, Any], wanted: list[str]) -> str | None:
-        """Return the data center that a pod comes to; None = there is no capacity in those that are wanted."""
+        """Return the data center of a new pod; None without capacity in the wanted ones."""
         places = [place["id"] for place in stocked.get("dataCenters", ())]
         return next((place for place in places if not wanted or place in wanted), None)
 
@@ -488,7 +494,7 @@ class LocalRunPod(LocalServer):
         return Response(200, {"records": records, "metadata": metadata})
 
     def _myself(self, request: Request, now: float) -> Response:
-        """Answer as GraphQL does: what is wrong with a query comes with status 200."""
+        """Answer as GraphQL does: errors in a query have status 200."""
         if request.method != "POST" or b"clientBalance" not in request.body:
             return Response(200, {"errors": [{"message": "the query is not understood"}]})
         costs = [pod.json(now)["cost"] for pod in self.pods.values()]
@@ -519,7 +525,7 @@ class LocalRunPod(LocalServer):
         return Response(200, {"data": {"gpuTypes": rows}})
 
     def _rent_spot(self, request: Request) -> Response:
-        """Rent a pod by a bid; what is wrong comes with status 200."""
+        """Rent a pod by a bid; errors have status 200."""
         wanted = request.json()["variables"]["input"]
         gpu = self.gpus.get(wanted["gpuTypeId"])
         if gpu is None or gpu.bid is None or wanted["bidPerGpu"] < gpu.bid:
@@ -572,7 +578,7 @@ class LocalRunPod(LocalServer):
         return Response(200, pod.json(self.clock()))
 
     def _begin(self, pod: LocalPod, action: str) -> Response | None:
-        """Accept an action, or return why not. Its effect comes later: this is *requested*, not *done*."""
+        """Accept an action, or return an error; it takes effect later (*requested*, not *done*)."""
         if action not in pod.actions:
             why = "the pod is locked" if pod.locked else f"pod is {pod.status}"
             return problem(409, f"action '{action}' is not available while {why}")
@@ -588,7 +594,7 @@ class LocalRunPod(LocalServer):
 
     async def _take_effect(self, pod: LocalPod, action: str) -> None:
         if pod.changing != action or pod.status == "TERMINATED":
-            return  # A terminate came after it.
+            return  # A terminate was requested after it.
         status = {"stop": "EXITED", "terminate": "TERMINATED"}.get(action, "RUNNING")
         if not await self.told(Change(pod.id, pod.name, action)):
             status = "ERROR"

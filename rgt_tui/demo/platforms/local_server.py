@@ -1,7 +1,7 @@
 """The base of all local control planes: an HTTP server on loopback, with faults on demand.
 
-Nothing of it bills anybody. It exists so that the very adapters that talk to the vendors are what the demo and
-the tests drive, with the awkward parts kept: states that lag behind, conflicts, rate limits, and faults on demand.
+It bills nothing. The adapters for the vendors' APIs run against it in the demo and the tests, with
+the awkward parts kept: delayed states, conflicts, rate limits, and faults on demand.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from urllib.parse import parse_qs, urlsplit
 
 MAX_BODY = 64 * 1024
 IDLE_S = 30.0
-"""Seconds a connection may idle, or take to say what it wants."""
+"""Seconds that a connection may be idle, or take to send its request."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Request:
     """Names in small letters."""
 
     def json(self) -> Any:
-        """Return the body's JSON; None where it is none."""
+        """Return the body's JSON, or None."""
         try:
             return json.loads(self.body or b"null")
         except (ValueError, RecursionError):
@@ -78,7 +78,7 @@ def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> 
 
 @dataclass(frozen=True)
 class Change:
-    """An action takes effect on a machine."""
+    """An action that takes effect on a machine."""
 
     machine: str
     """Its id."""
@@ -89,7 +89,7 @@ class Change:
 
 @dataclass
 class Fault:
-    """What goes wrong with the next matching requests. Only one fault is used per request, the oldest first.
+    """The fault of the next matching requests; one fault per request, the oldest first.
 
     Example:
         A timeout after the server has acted::
@@ -102,7 +102,9 @@ class Fault:
     sends: bytes = b""
     """What the body of the request must contain."""
     status: int | None = None
-    """Answer with this status instead: with `raw`, else as an error in the platform's own shape."""
+    """Answer with this status instead: with the body `raw`, otherwise as an error in the platform's
+    format.
+    """
     headers: dict[str, str] = field(default_factory=dict)
     """Extra headers, e.g. ``{"Retry-After": "7"}``."""
     raw: bytes | None = None
@@ -110,18 +112,22 @@ class Fault:
     change: Callable[[Any], object] | None = None
     """Edit the JSON of the true answer."""
     act: bool = False
-    """Carry the request out before misbehaving. Without it a hang or an error status leaves all as it is."""
+    """Carry out the request before failing. Without it, a hang or an error status changes nothing.
+    """
     hang: bool = False
     """Never answer."""
     drop: bool = False
-    """Close the connection without a word; like a time-out, but nobody waits for it."""
+    """Close the connection without an answer; like a timeout, but without the wait."""
     cut: int | None = None
-    """Send only so many bytes of the answer's body, then close the connection."""
+    """Send only this many bytes of the answer's body, then close the connection."""
     times: int = 1
     """How many requests; a negative number = all."""
 
     def matches(self, what: str, body: bytes = b"") -> bool:
-        """Tell whether this fault is due for ``METHOD /path`` and a body; uses one of its `times` up if so."""
+        """Return whether this fault applies to ``METHOD /path`` and a body.
+
+        A match uses up one of `times`.
+        """
         if self.times == 0 or not what.startswith(self.on) or self.sends not in body:
             return False
         self.times -= 1
@@ -149,7 +155,7 @@ class Fault:
 
 
 class LocalServer:
-    """What the local control planes share: the socket, the key, a rate limit, faults, and effects that come later.
+    """Shared base of the local control planes: socket, key, rate limit, faults, delayed effects.
 
     Args:
         key: What `Request.key` must hold after `scheme`; None = a random one.
@@ -157,12 +163,13 @@ class LocalServer:
         per_minute: Requests allowed in a minute; beyond it there is a 429.
         clock: Epoch seconds.
         sleep: Waits that many seconds (the settling).
-        on_change: Called when an action takes effect, *before* the new state shows: whatever really runs behind the
-            machine is stopped or started here. If it raises, the machine goes to an error state.
+        on_change: Called when an action takes effect, *before* the new state shows, to stop or
+            start what really runs for the machine. If it raises, the machine goes to an error
+            state.
     """
 
     scheme = "Bearer "
-    """What stands before the key in the header."""
+    """Prefix of the key in the header."""
     key_header = "Authorization"
 
     def __init__(
@@ -179,13 +186,16 @@ class LocalServer:
         self.requests: list[str] = []
         """``METHOD /path`` of the last thousand requests, the refused ones included."""
         self.bodies: list[bytes] = []
-        """Of the same requests."""
+        """Bodies of the same requests."""
         self.machine_keys: dict[str, str] = {}
-        """Key that the platform has put into a machine → the machine's id: it is good for that machine alone."""
+        """Key that the platform has put into a machine → the machine's id; it is valid only for
+        that machine.
+        """
         self.machine_keys_read_only = False
         """A machine's key may read that machine and change nothing, as is often so at RunPod."""
         self.askers: list[str] = []
-        """Who has made the same requests: ``account``, the id of a machine, or empty for a wrong key."""
+        """Sender of each of these requests: ``account``, a machine's id, or empty for a wrong key.
+        """
         self.settle_s = settle_s
         self.clock = clock
         self.sleep = sleep
@@ -207,7 +217,7 @@ class LocalServer:
         return problem(status, text, headers)
 
     def later(self, effect: Callable[[], Awaitable[None]]) -> None:
-        """Let an accepted action take effect after `settle_s`: until then it is *requested*, not *done*."""
+        """Apply an accepted action after `settle_s`: until then it is *requested*, not *done*."""
 
         async def wait() -> None:
             await self.sleep(self.settle_s)
@@ -218,14 +228,17 @@ class LocalServer:
         task.add_done_callback(self._changes.discard)
 
     async def told(self, change: Change) -> bool:
-        """Tell the owner that an action takes effect; False = that failed, and the machine must not claim it."""
+        """Notify the owner that an action takes effect.
+
+        False if that failed, and the state must not change.
+        """
         if self._on_change is None:
             return True
         try:
             result = self._on_change(change)
             if inspect.isawaitable(result):
                 await result
-        except Exception:  # Whatever the owner's code raised.
+        except Exception:  # Anything that the owner's code raised.
             return False
         return True
 
@@ -236,11 +249,11 @@ class LocalServer:
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     def inject(self, *faults: Fault) -> None:
-        """Let the next matching requests go wrong."""
+        """Make the next matching requests fail."""
         self._faults.extend(faults)
 
     async def settle(self) -> None:
-        """Wait until every action that is under way has taken effect."""
+        """Wait until every pending action has taken effect."""
         await asyncio.gather(*self._changes)
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -251,7 +264,7 @@ class LocalServer:
             port: 0 = any free one.
 
         Raises:
-            OSError: the port is taken, or may not be bound; the message names it.
+            OSError: The port is taken, or may not be bound; the message names it.
         """
         self._loop = asyncio.get_running_loop()
         try:
@@ -268,7 +281,7 @@ class LocalServer:
         ).start()
 
     async def stop(self) -> None:
-        """Close the socket and every connection; actions that are under way are dropped."""
+        """Close the socket and every connection; pending actions are dropped."""
         server, self._server = self._server, None
         if server is not None:
             await asyncio.to_thread(server.end)
@@ -277,7 +290,7 @@ class LocalServer:
         await asyncio.gather(*self._changes, return_exceptions=True)
 
     def answer(self, request: Request) -> tuple[Response, Fault | None]:
-        """Return the answer to a request and the fault that it meets; called by the thread of its connection."""
+        """Return a request's answer and its fault, if any; called by the connection's thread."""
 
         async def in_the_loop() -> tuple[Response, Fault | None]:
             what = f"{request.method} {request.path}"
@@ -354,15 +367,13 @@ class _Server(ThreadingHTTPServer):
             self._connections.discard(request)
 
     def handle_error(self, *_: object) -> None:
-        """Say nothing: the client left, or we do, and either way there is nobody to tell."""
+        """Ignore errors of closed connections."""
 
     def end(self) -> None:
-        """Listen no more, and cut every connection."""
+        """Stop listening, and cut every connection."""
         self.ending.set()
         with contextlib.suppress(OSError):
-            self.socket.shutdown(
-                socket.SHUT_RDWR
-            )  # wakes the loop, which would look for its end by and by
+            self.socket.shutdown(socket.SHUT_RDWR)  # wakes the loop, which otherwise ends later
         self.shutdown()
         self.server_close()
         for connection in list(self._connections):
@@ -375,7 +386,7 @@ class _Handler(BaseHTTPRequestHandler):
     default_request_version = "HTTP/1.1"
     timeout = IDLE_S
     disable_nagle_algorithm = True
-    """Else a body waits for the client's word that it has the headers: 40 ms for each answer."""
+    """Otherwise a body waits for the client's ACK of the headers: 40 ms for each answer."""
     server: _Server
 
     def date_time_string(self, timestamp: float | None = None) -> str:
@@ -412,7 +423,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def _request(self) -> Request | Response:
-        """Return what is asked for, or what is wrong with it."""
+        """Return the request, or an error response."""
         lengths = self.headers.get_all("Content-Length", ["0"])
         keys = self.headers.get_all(self.server.plane.key_header, [""])
         if self.headers.defects:
@@ -459,8 +470,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body[:cut])
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Say as the API does what cannot be understood."""
+        """Return a request error in the API's format."""
         self._write(problem(code, message or ""), close=True)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: `LocalServer.requests` has them."""
+        """Log nothing: `LocalServer.requests` has the requests."""

@@ -1,4 +1,4 @@
-"""A local vast.ai: instances, asks and volumes, with errors at status 200, pages of 25, and null for what is gone.
+"""A local vast.ai: instances, asks and volumes, with errors at status 200 and pages of 25.
 
 Shape and states: https://docs.vast.ai/api-reference/introduction (2026-08)
 """
@@ -61,7 +61,10 @@ class LocalInstance:
         return self.actual in ("running", "frozen", "rebooting")
 
     def book(self, now: float) -> None:
-        """Charge the time since the last booking at the present rates. Call before the state changes."""
+        """Charge the time since the last booking at the present rates.
+
+        Call it before a state change.
+        """
         hours = max(0.0, now - self._booked) / 3600.0
         self._booked = max(now, self._booked)
         self.spent_disk += hours * self.disk_hour
@@ -69,7 +72,7 @@ class LocalInstance:
             self.spent_gpu += hours * self.dph_base
 
     def json(self, *, listed: bool) -> dict[str, object]:
-        """Return the instance as the API shows it, alone or in the list, which names its volumes as well."""
+        """Return the instance as the API shows it, alone or in the list (with its volumes)."""
         resting = "stopped" if self.actual in ("exited", "stopped") else "running"
         compute = self.dph_base if self.on else 0.0
         total = round(self.disk_hour + compute, 6)
@@ -158,7 +161,10 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def _fits(value: object, filters: dict[str, Any]) -> bool:
-    """Return whether a value passes a filter such as ``{"gte": 24576}``; TypeError and KeyError for no filter."""
+    """Return whether a value passes a filter such as ``{"gte": 24576}``.
+
+    Raises TypeError or KeyError for an invalid filter.
+    """
 
     def like(wanted: Any) -> Any:
         # The vendor's own client sends some numbers as text.
@@ -182,7 +188,7 @@ _ASK = re.compile(r"/api/v0/asks/(\d+)")
 
 
 class LocalVast(LocalServer):
-    """A control plane on the loopback that answers like vast.ai's; the arguments are those of `LocalServer`.
+    """A control plane on the loopback that answers like vast.ai's; see `LocalServer`.
 
     An instance whose change failed is ``offline``.
     """
@@ -190,24 +196,24 @@ class LocalVast(LocalServer):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self.instances: dict[int, LocalInstance] = {}
-        """What is there; a destroyed one is not."""
+        """Existing instances, without destroyed ones."""
         self.asks: dict[int, Ask] = {}
         self.volumes: dict[int, float] = {}
         """Id of a volume → its size."""
         self.network_volumes: set[int] = set()
-        """Those of the volumes that are in a network and on no machine; the list names them only if asked."""
+        """The volumes on a network instead of a machine; the list includes them only on request."""
         self.endpoints: dict[int, str] = {}
         """Id of a serverless endpoint → its name."""
         self.credit: float | None = 23.45
         self.most_charges = 500
-        """Contracts of a page of charges at most."""
+        """Maximum number of contracts on a page of charges."""
         self.created: list[dict[str, Any]] = []
         """The bodies of the creations that were carried out."""
 
     def add_instance(
         self, instance: int, label: str, *, created: float | None = None, **fields: Any
     ) -> LocalInstance:
-        """Add an instance; `fields` are those of `LocalInstance`. Without `created` it begins now."""
+        """Add an instance with the fields of `LocalInstance`; without `created` it begins now."""
         made = LocalInstance(
             instance, label, self.clock() if created is None else created, **fields
         )
@@ -288,7 +294,7 @@ class LocalVast(LocalServer):
         return Response(200, {"success": True})
 
     def _bid(self, found: LocalInstance, body: Any) -> Response:
-        """Take a bid: one below the least rests the instance, one above it lets it run again."""
+        """Accept a bid: one below the minimum pauses the instance, one above it resumes it."""
         price = body.get("price") if isinstance(body, dict) else None
         if (
             isinstance(price, bool)
@@ -314,7 +320,7 @@ class LocalVast(LocalServer):
         return Response(200, {"success": True})
 
     def outbid(self, found: LocalInstance) -> None:
-        """Let somebody else's higher bid take an instance: it rests, and is still meant to run."""
+        """Simulate another user's higher bid: the instance pauses, and is still meant to run."""
         found.book(self.clock())
         found.actual = "stopped"
 
@@ -393,7 +399,7 @@ class LocalVast(LocalServer):
 
     @staticmethod
     def _charge(one: LocalInstance, now: int) -> dict[str, object]:
-        """Return what an instance has cost, in all and by kind."""
+        """Return the cost of an instance, in total and by kind."""
         days = {"start": int(one.created), "end": now, "metadata": {}}
 
         def item(kind: str, amount: float, words: str) -> dict[str, object]:
@@ -411,7 +417,7 @@ class LocalVast(LocalServer):
 
     @staticmethod
     def _filters(request: Request) -> dict[str, Any]:
-        """Return the JSON of ``select_filters``; an empty object where there is none."""
+        """Return the JSON of ``select_filters``, or {}."""
         try:
             found = json.loads(request.query.get("select_filters", "{}"))
         except ValueError:
@@ -472,7 +478,10 @@ class LocalVast(LocalServer):
         return Response(200, {"offers": found[: int(body.get("limit", 64))]})
 
     def _take(self, ask: int, request: Request) -> Response:
-        """Rent an ask: a ``price`` makes it a bid; one that is too low leaves a stopped instance, and an error."""
+        """Rent an ask; a ``price`` makes it a bid.
+
+        A bid that is too low leaves a stopped instance, and an error.
+        """
         body, offer = request.json(), self.asks.get(ask)
         if request.method != "PUT" or not isinstance(body, dict) or "image" not in body:
             return self.refusal(400, "invalid_args")

@@ -1,4 +1,7 @@
-"""Fields of a local vast.ai's answers that no test turns: what an ordinary host shows (`profiles/api/vastai.toml`)."""
+"""Constant fields of a local vast.ai's answers: those of an ordinary host.
+
+Source: `profiles/api/vastai.toml`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ HOST: Mapping[str, object] = {
     "disk_name": "Samsung SSD 990",
     "reliability2": 0.997,
 }
-"""Of the machine on which an instance or a volume is."""
+"""Fields of the machine with an instance or a volume."""
 INSTANCE: Mapping[str, object] = {
     **HOST,
     "template_id": None,
