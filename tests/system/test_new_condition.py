@@ -113,7 +113,7 @@ def test_a_row_and_its_readers_are_an_alert_a_finding_and_a_check(copy: Path) ->
     put(copy / "rows/conditions_gpu.py", READERS)
     put(copy / "conditions.py", ROW, before="    # Only in the checklist.\n")
     put(copy.parents[1] / "handbook" / "speed.toml", PAGE)
-    put(copy / "handbook.py", LIVE, before='}\n"""By id."""\n')
+    put(copy / "handbook.py", LIVE, before='}\n"""By page id."""\n')
     path = os.pathsep.join((str(copy.parents[1]), str(ROOT)))
     done = subprocess.run(
         [sys.executable, "-c", FOLLOWED],

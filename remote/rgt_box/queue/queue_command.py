@@ -101,10 +101,8 @@ AUTO = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
 
 def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
     """Act as the runner of one cell; return the exit status."""
-    from rgt_box.queue import (
-        cell_process,
-        runner,
-    )  # here: others need none
+    # here: others need none
+    from rgt_box.queue import cell_process, runner
     from rgt_box.recorder import state_files
 
     checked = queue_check.check_queue(job)
@@ -377,10 +375,8 @@ def printable(rows: list[str]) -> str:
 
 def run(job: queue_file.Job, found: dict[str, Any]) -> int:
     """Act as the runner of a job."""
-    from rgt_box.queue import (
-        cell_process,
-        runner,
-    )  # here: only this action needs them
+    # here: only this action needs them
+    from rgt_box.queue import cell_process, runner
     from rgt_box.recorder import state_files
 
     checked = queue_check.check_queue(job, found["from"])
