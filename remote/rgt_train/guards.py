@@ -466,7 +466,7 @@ class Decision:
     before: int = 0
 
 
-def read(out: StrPath) -> Decision:
+def read_left_out(out: StrPath) -> Decision:
     """Return the decision in `out`; an empty one if there is none.
 
     Raises:
@@ -485,7 +485,7 @@ def read(out: StrPath) -> Decision:
         ) from error
 
 
-def write(out: StrPath, decision: Decision) -> None:
+def write_left_out(out: StrPath, decision: Decision) -> None:
     """Make `decision` durable.
 
     Raises:
@@ -495,7 +495,7 @@ def write(out: StrPath, decision: Decision) -> None:
     replace_file(os.path.join(out, LEFT_OUT_FILE), (json.dumps(body) + "\n").encode())
 
 
-def give_up(out: StrPath, root: StrPath, places: Sequence[Tuple[int, str]]) -> List[int]:
+def remove_rolled_back(out: StrPath, root: StrPath, places: Sequence[Tuple[int, str]]) -> List[int]:
     """Remove the checkpoints after the rollback target; return their steps.
 
     Done at the start of a launch, and only once: afterwards the decision no longer requests it, so
@@ -509,7 +509,7 @@ def give_up(out: StrPath, root: StrPath, places: Sequence[Tuple[int, str]]) -> L
     Raises:
         UsageError: The end of this work could not be recorded.
     """
-    decision = read(out)
+    decision = read_left_out(out)
     if not decision.before:
         return []
     gone = []
@@ -524,7 +524,7 @@ def give_up(out: StrPath, root: StrPath, places: Sequence[Tuple[int, str]]) -> L
     try:
         if gone:
             fsync_dir(root)
-        write(out, Decision(decision.steps, 0))
+        write_left_out(out, Decision(decision.steps, 0))
     except OSError as error:
         raise exits.UsageError(
             f"cannot note the rollback in {out}: {error}; free space and launch again"
@@ -532,7 +532,7 @@ def give_up(out: StrPath, root: StrPath, places: Sequence[Tuple[int, str]]) -> L
     return gone
 
 
-def decide(
+def decide_rollback(
     out: StrPath, steps: Sequence[int], first: int, last: int, say: Callable[[str], None]
 ) -> bool:
     """Record that the steps from `first` to `last` are left out; return False if impossible.
@@ -547,9 +547,9 @@ def decide(
     """
     if steps and steps[0] >= first:
         return False
-    decision = read(out)
+    decision = read_left_out(out)
     try:
-        write(out, Decision((*decision.steps, (first, last)), first))
+        write_left_out(out, Decision((*decision.steps, (first, last)), first))
     except OSError as error:
         say(f"no rollback, the decision could not be kept: {error}")
         return False

@@ -130,7 +130,9 @@ class RunFiles:
         """
 
         def decide() -> bool:
-            return guards.decide(self.out, self._store.steps(), first, last, self.report.say)
+            return guards.decide_rollback(
+                self.out, self._store.steps(), first, last, self.report.say
+            )
 
         return bool(self._coordinator.do(decide))
 
@@ -204,7 +206,7 @@ class RunFiles:
         if loaded is not None:
             store.after(loaded)
             self.run_log.attempt = store.attempt
-        p.left_out = merged(p.left_out, guards.read(self.out).steps)
+        p.left_out = merged(p.left_out, guards.read_left_out(self.out).steps)
         resume.announce(self.report, self.run_log, p, loaded, self.restored, logged, self._total)
         resume.mend_best(store, p, self.report)
         cadence = Cadence(o.save_every, self.run_log.past.expect(assumed, self._ranks.nodes))
@@ -261,10 +263,10 @@ class RunFiles:
                 self._lock.note_helper,
                 self._coordinator.alive,
             )
-            before = guards.read(self.out).before
+            before = guards.read_left_out(self.out).before
             if before:
                 self.mirror.forget(before)
-        gone = guards.give_up(self.out, store.root, store.places())
+        gone = guards.remove_rolled_back(self.out, store.root, store.places())
         if gone:
             self.report.say(f"going back: checkpoints of the steps {gone} are given up")
 

@@ -48,10 +48,10 @@ if TYPE_CHECKING:
         Jump,
         Keepalive,
         Times,
+        clock_jump,
         endpoint_from,
-        jump,
         link_of,
-        read,
+        read_clocks,
         shifted,
     )
     from rgt_tui.fleet.engine import BaseFleet, Fleet
@@ -181,6 +181,7 @@ __all__ = [
     "bills",
     "came",
     "checked",
+    "clock_jump",
     "collect_less",
     "connected",
     "count",
@@ -193,7 +194,6 @@ __all__ = [
     "guarded",
     "interval",
     "is_priced",
-    "jump",
     "link_of",
     "metered",
     "new_loop",
@@ -201,7 +201,7 @@ __all__ = [
     "provider_word",
     "push_trainer",
     "reached",
-    "read",
+    "read_clocks",
     "read_notes",
     "rewound",
     "run_words",
@@ -232,7 +232,7 @@ __getattr__ = imported_later(
         "check_runs": "NotRunnable run_words words_of",
         "connector": (
             "AT_ONCE WAITS Backoff ConnectLimit Connector Failure FileAccess Jump Keepalive Times "
-            "endpoint_from jump link_of read shifted"
+            "clock_jump endpoint_from link_of read_clocks shifted"
         ),
         "engine": "BaseFleet Fleet",
         "errands": "connected elsewhere provider_word push_trainer reached says",

@@ -489,7 +489,7 @@ class Jump(NamedTuple):
         return f"this computer's clock went {way} {age(round(abs(self.moved)))}"
 
 
-def read(wall: float) -> Times:
+def read_clocks(wall: float) -> Times:
     """Read the clocks; `wall` is the fleet's own."""
     return Times(wall, time.monotonic(), elapsed())
 
@@ -504,7 +504,7 @@ def elapsed() -> float:
     return time.monotonic()
 
 
-def jump(before: Times, after: Times) -> Jump | None:
+def clock_jump(before: Times, after: Times) -> Jump | None:
     """Return the sleep or clock change in between; None = neither."""
     slept = (after.elapsed - before.elapsed) - (after.awake - before.awake)
     moved = (after.wall - before.wall) - (after.elapsed - before.elapsed)

@@ -677,11 +677,11 @@ class Fleet(BaseFleet):
 
     async def _clocks(self) -> None:
         """Detect sleep of the computer and changes of its clock, and correct the affected times."""
-        before = connector.read(self._clock())
+        before = connector.read_clocks(self._clock())
         while True:
             await asyncio.sleep(CLOCK_SECONDS)
-            after = connector.read(self._clock())
-            jump = connector.jump(before, after)
+            after = connector.read_clocks(self._clock())
+            jump = connector.clock_jump(before, after)
             before = after
             if jump is not None:
                 self._publisher.say(jump.words, "warn")

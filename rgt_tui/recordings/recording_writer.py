@@ -156,7 +156,7 @@ class Recorder:
         """Bytes in `_lines`."""
         self._known: dict[str, BoxState] = {}
         self._clock = clock
-        self._times = connector.read(clock())
+        self._times = connector.read_clocks(clock())
         self._last = started
         self._put(recording_lines.header(specs, started))
         self._thread = threading.Thread(target=self._run, name="rgt-record", daemon=True)
@@ -181,8 +181,8 @@ class Recorder:
 
     def _look_at_clock(self) -> None:
         """Record a clock change for every box, before any data with the new time."""
-        before, self._times = self._times, connector.read(self._clock())
-        jump = connector.jump(before, self._times)
+        before, self._times = self._times, connector.read_clocks(self._clock())
+        jump = connector.clock_jump(before, self._times)
         if jump is not None and jump.moved:
             for box in self.frames:
                 self._put(recording_lines.clock_set(box, self._times.wall, jump.moved))

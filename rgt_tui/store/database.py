@@ -472,7 +472,7 @@ def _drop_old_damaged(path: Path) -> None:
 # The number of each box in the history file: how a box is identified, and its name in each fleet.
 
 
-def place_of(spec: BoxSpec) -> str:
+def box_identity(spec: BoxSpec) -> str:
     """Return the identity of a box, chosen so that it never inherits another machine's history.
 
     A provider never reuses an instance id: such a box keeps its history when it is renamed, and a
@@ -489,7 +489,7 @@ def place_of(spec: BoxSpec) -> str:
     return msgspec.json.encode(known).decode()
 
 
-def number(con: sqlite3.Connection, fleet: str, spec: BoxSpec) -> int:
+def number_box(con: sqlite3.Connection, fleet: str, spec: BoxSpec) -> int:
     """Return the number of a box, adding or renaming it if needed.
 
     Args:
@@ -497,16 +497,18 @@ def number(con: sqlite3.Connection, fleet: str, spec: BoxSpec) -> int:
         fleet: Identifies the fleet, such as the path of its file.
         spec: The box.
     """
-    box = known(con, spec)
+    box = box_number(con, spec)
     if box is None:
-        con.execute("INSERT INTO boxes (place, name) VALUES (?, ?)", (place_of(spec), spec.name))
+        con.execute(
+            "INSERT INTO boxes (place, name) VALUES (?, ?)", (box_identity(spec), spec.name)
+        )
         box = int(con.execute("SELECT last_insert_rowid()").fetchone()[0])
     con.execute("UPDATE boxes SET name = ? WHERE id = ? AND name <> ?", (spec.name, box, spec.name))
     con.execute("INSERT OR IGNORE INTO fleets VALUES (?, ?, ?)", (fleet, spec.name, box))
     return box
 
 
-def whole_fleet(con: sqlite3.Connection, fleet: str) -> int | None:
+def fleet_number(con: sqlite3.Connection, fleet: str) -> int | None:
     """Return the number for a fleet's rows without a box, or None."""
     row = con.execute("SELECT id FROM boxes WHERE place = ?", (_place_of_fleet(fleet),)).fetchone()
     if row is None:
@@ -514,7 +516,7 @@ def whole_fleet(con: sqlite3.Connection, fleet: str) -> int | None:
     return int(row[0])
 
 
-def number_of_fleet(con: sqlite3.Connection, fleet: str) -> int:
+def number_fleet(con: sqlite3.Connection, fleet: str) -> int:
     """Return the same number, creating it if needed.
 
     It is not in `fleets`, because it is not a box.
@@ -522,7 +524,7 @@ def number_of_fleet(con: sqlite3.Connection, fleet: str) -> int:
     con.execute(
         "INSERT OR IGNORE INTO boxes (place, name) VALUES (?, '')", (_place_of_fleet(fleet),)
     )
-    found = whole_fleet(con, fleet)
+    found = fleet_number(con, fleet)
     assert found is not None
     return found
 
@@ -531,15 +533,15 @@ def _place_of_fleet(fleet: str) -> str:
     return msgspec.json.encode(["fleet", fleet]).decode()
 
 
-def known(con: sqlite3.Connection, spec: BoxSpec) -> int | None:
+def box_number(con: sqlite3.Connection, spec: BoxSpec) -> int | None:
     """Return the number of a box; None = nothing was ever written about it."""
-    row = con.execute("SELECT id FROM boxes WHERE place = ?", (place_of(spec),)).fetchone()
+    row = con.execute("SELECT id FROM boxes WHERE place = ?", (box_identity(spec),)).fetchone()
     if row is None:
         return None
     return int(row[0])
 
 
-def of_name(con: sqlite3.Connection, fleet: str, name: str) -> list[int]:
+def box_numbers_named(con: sqlite3.Connection, fleet: str, name: str) -> list[int]:
     """Return the numbers of all boxes ever called `name` in a fleet.
 
     Yesterday it may have been another machine.
@@ -550,7 +552,7 @@ def of_name(con: sqlite3.Connection, fleet: str, name: str) -> list[int]:
     ]
 
 
-def ever_of(con: sqlite3.Connection, fleet: str) -> dict[int, str]:
+def boxes_of_fleet(con: sqlite3.Connection, fleet: str) -> dict[int, str]:
     """Return all boxes that a fleet ever had: number → name."""
     return {
         int(row[0]): str(row[1])

@@ -141,7 +141,7 @@ class HistoryFile:
         with self._used() as con:
             now = self._clock()
             for name, spec in self._specs.items():
-                box = database.known(con, spec)
+                box = database.box_number(con, spec)
                 state = None if box is None else self._recalled(con, box, spec, now)
                 if state is not None:
                     found[name] = state
@@ -166,7 +166,7 @@ class HistoryFile:
         return keep_named(whole)
 
     def _writes(self, spec: BoxSpec) -> bool:
-        return self._writers.take(database.place_of(spec))
+        return self._writers.take(database.box_identity(spec))
 
     def commit(self, batch: Batch) -> tuple[LeftOut, ...]:
         """Write a batch in one transaction, for adopted boxes not written by another process.
@@ -189,7 +189,7 @@ class HistoryFile:
                     ]
                     for name, spec in writing:
                         if name not in numbers:
-                            numbers[name] = database.number(con, self._fleet, spec)
+                            numbers[name] = database.number_box(con, self._fleet, spec)
                         told = batch.get(name)
                         if told is not None:
                             parts = self._parts(con, numbers[name], told, runs, now)
@@ -198,7 +198,7 @@ class HistoryFile:
                     whole = batch.get(FLEET, Told())
                     for event in whole.events:  # of all boxes, in order of arrival
                         if not event.box and written:
-                            written[""] = database.number_of_fleet(con, self._fleet)
+                            written[""] = database.number_fleet(con, self._fleet)
                         if event.box in written:
                             write = partial(happenings.write, con, written[event.box], event)
                             left_out += self._written(con, event.box, [("events", write)])
@@ -285,9 +285,15 @@ class HistoryFile:
             HistoryError: the file cannot be read.
         """
         with self._used() as con:
-            numbers = {n for name in self._specs for n in database.of_name(con, self._fleet, name)}
+            numbers = {
+                n
+                for name in self._specs
+                for n in database.box_numbers_named(con, self._fleet, name)
+            }
             numbers |= {
-                n for n in (database.known(con, s) for s in self._specs.values()) if n is not None
+                n
+                for n in (database.box_number(con, s) for s in self._specs.values())
+                if n is not None
             }
             return spending.spent(con, sorted(numbers), self._clock())
 
@@ -298,7 +304,7 @@ class HistoryFile:
             HistoryError: the file cannot be read.
         """
         with self._used() as con:
-            numbers = {database.known(con, spec): name for name, spec in self._specs.items()}
+            numbers = {database.box_number(con, spec): name for name, spec in self._specs.items()}
             names = {n: name for n, name in numbers.items() if n is not None}
             return happenings.newest(con, names, count)
 
@@ -309,9 +315,9 @@ class HistoryFile:
             HistoryError: the file cannot be read.
         """
         with self._used() as con:
-            names = database.ever_of(con, self._fleet)
+            names = database.boxes_of_fleet(con, self._fleet)
             for name, spec in self._specs.items():
-                box = database.known(con, spec)
+                box = database.box_number(con, spec)
                 if box is not None:
                     names[box] = name
             return question(LookBack(con, self._fleet, names, self._specs))

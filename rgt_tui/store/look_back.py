@@ -55,7 +55,7 @@ class LookBack:
 
     def happened(self, wanted: Wanted, before: int | None, count: int) -> Happenings:
         """Return the last `count` wanted events numbered below `before`; None = no upper bound."""
-        whole = database.whole_fleet(self._con, self._fleet)
+        whole = database.fleet_number(self._con, self._fleet)
         names = self._names if whole is None else {**self._names, whole: ""}
         return happenings.page(self._con, names, wanted, before, count)
 

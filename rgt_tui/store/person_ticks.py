@@ -16,7 +16,7 @@ import msgspec
 
 from rgt_tui.files import alone, publish, state_directory
 from rgt_tui.model import BoxSpec, CheckResult, CheckStatus, PersonTick, clean
-from rgt_tui.store.database import place_of
+from rgt_tui.store.database import box_identity
 
 VERSION = 1
 MOST_BYTES = 8 << 20
@@ -62,9 +62,9 @@ def say_tick(
     try:
         with alone(path):
             kept = _read(path)
-            of_box = kept.boxes.get(place_of(spec), {})
+            of_box = kept.boxes.get(box_identity(spec), {})
             said = (*of_box.get(check, ()), made)[-MOST_WORDS:]
-            boxes = {**kept.boxes, place_of(spec): {**of_box, check: said}}
+            boxes = {**kept.boxes, box_identity(spec): {**of_box, check: said}}
             publish(path, msgspec.json.encode(_Kept(boxes=boxes)))
     except OSError as error:
         raise TicksError(f"{path}: {error.strerror or error}; nothing was ticked") from error
@@ -83,7 +83,7 @@ def ticks_of(spec: BoxSpec, env: Mapping[str, str] = os.environ) -> Ticks:
         return {}
     except OSError as error:
         raise TicksError(f"{path}: {error.strerror or error}") from error
-    return _remembered(path, found.st_mtime_ns, found.st_size).boxes.get(place_of(spec), {})
+    return _remembered(path, found.st_mtime_ns, found.st_size).boxes.get(box_identity(spec), {})
 
 
 @functools.lru_cache(maxsize=4)

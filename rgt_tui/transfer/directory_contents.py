@@ -77,7 +77,7 @@ class Plan(NamedTuple):
     """Files in directories that are not yet, or no longer, checkpoints."""
 
 
-def plan(files: Mapping[str, str]) -> Plan:
+def plan_examination(files: Mapping[str, str]) -> Plan:
     """Return what to examine.
 
     Args:
@@ -232,7 +232,7 @@ def is_manifest(raw: bytes) -> bool:
     return (b'"files"' in raw and b'"crc32"' in raw) or (b'"digest"' in raw and b'"format"' in raw)
 
 
-def read(folder: Path) -> dict[str, Any]:
+def read_trainer_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest of a checkpoint after comparing it with its own digest.
 
     Raises:
@@ -266,7 +266,7 @@ def _parsed(raw: bytes) -> dict[str, Any]:
     return body
 
 
-def examine(folder: Path) -> tuple[str, ...]:
+def examine_trainer_checkpoint(folder: Path) -> tuple[str, ...]:
     """Compare every byte of a checkpoint with its checksum, and check its files.
 
     Return their names.
@@ -275,7 +275,7 @@ def examine(folder: Path) -> tuple[str, ...]:
         Trouble: a file is missing, short, long, altered, or of the wrong content.
         OSError: one cannot be read.
     """
-    files = read(folder)["files"]
+    files = read_trainer_manifest(folder)["files"]
     for name, facts in sorted(files.items()):
         if not name or "/" in name or "\0" in name or name in (".", "..", MANIFEST):
             raise Trouble(MANIFEST, f"it lists {name[:80]!r}, which is not a file next to it")
@@ -343,7 +343,7 @@ class Listing(NamedTuple):
     """Names that are not files, or cannot be listed, with the reason."""
 
 
-def listing(root: Path, left_out: frozenset[str]) -> Listing:
+def list_directory(root: Path, left_out: frozenset[str]) -> Listing:
     """List a directory recursively.
 
     Args:
@@ -400,8 +400,8 @@ def _link(path: Path, real: Path) -> str | None:
     return None
 
 
-def heads(folder: Path, files: Iterable[tuple[str, int]]) -> Iterator[tuple[str, str]]:
-    """Yield the kind of each file's first bytes for `rgt_tui.transfer.directory_contents.plan`.
+def read_heads(folder: Path, files: Iterable[tuple[str, int]]) -> Iterator[tuple[str, str]]:
+    """Yield the kind of each file's first bytes for `rgt_tui.transfer.directory_contents.plan_examination`.
 
     Args:
         folder: The directory of the files.

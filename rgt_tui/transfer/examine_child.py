@@ -107,7 +107,7 @@ def _document(whole: Stretch) -> dict[str, Any]:
 
 
 def _trainer(folder: Path) -> dict[str, Any]:
-    return {"checked": True, "covers": directory_contents.examine(folder)}
+    return {"checked": True, "covers": directory_contents.examine_trainer_checkpoint(folder)}
 
 
 def _sharded(folder: Path) -> dict[str, Any]:

@@ -81,10 +81,10 @@ def verify(
         NotVerifiable: it is not a directory, or cannot be listed.
     """
     root = Path(os.path.abspath(directory))  # noqa: PTH100
-    brought = verified_record.of_ledger(root, pulled)
+    brought = verified_record.expected_by_ledger(root, pulled)
     came = verified_record.RECORDS & set(brought.files)
     try:
-        files, problems = directory_contents.listing(root, verified_record.RECORDS - came)
+        files, problems = directory_contents.list_directory(root, verified_record.RECORDS - came)
     except OSError as error:
         raise NotVerifiable(f"cannot look into {directory}: {error.strerror or error}") from error
     work = _Work(root, files, progress, may_write=not came)
@@ -99,7 +99,7 @@ def verify(
     work.expect(brought, renew)
     del brought
     sizes = ((path, row.size) for path, row in work.files.items())
-    plan = directory_contents.plan(dict(directory_contents.heads(root, sizes)))
+    plan = directory_contents.plan_examination(dict(directory_contents.read_heads(root, sizes)))
     hashing = _Hashing(work)
     try:
         answers = work.examine(plan, with_torch)
@@ -229,7 +229,9 @@ class _Work:
             path for path in self.files if path.rpartition("/")[2] == verified_record.MANIFEST
         ]:
             try:
-                copied = verified_record.of_manifest(self.root / path, path.rpartition("/")[0])
+                copied = verified_record.expected_by_manifest(
+                    self.root / path, path.rpartition("/")[0]
+                )
             except (ValueError, OSError) as error:
                 self.wrong(path, str(error))
                 continue

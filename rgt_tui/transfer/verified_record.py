@@ -252,7 +252,9 @@ def _looked_at(
 ) -> tuple[int, list[tuple[str, str]]]:
     """Return the number of verified checkpoints in a directory, and errors for the others."""
     here = {Path(row.local).name: row.here.size for row in rows}
-    groups = directory_contents.plan(dict(directory_contents.heads(folder, here.items()))).groups
+    groups = directory_contents.plan_examination(
+        dict(directory_contents.read_heads(folder, here.items()))
+    ).groups
     if not groups:
         return 0, []
     root, record = _nearest(folder, records)
@@ -332,7 +334,7 @@ class Brought(NamedTuple):
     """Names that a pull into it, or a parent, could not fetch, with the reason."""
 
 
-def of_ledger(root: Path, rows: Iterable[Copied | FolderRow]) -> Brought:
+def expected_by_ledger(root: Path, rows: Iterable[Copied | FolderRow]) -> Brought:
     """Return what ledger rows say about a directory; the rows are not kept."""
     found = Brought({}, [])
     bases = tuple(
@@ -360,7 +362,7 @@ def _inside(bases: Iterable[str], local: str) -> str | None:
     return None
 
 
-def of_manifest(path: Path, folder: str) -> dict[str, str]:
+def expected_by_manifest(path: Path, folder: str) -> dict[str, str]:
     """Return name → SHA-256 of a ``.rgt-manifest.jsonl`` for the directory `folder`.
 
     `folder` is relative; "" = the root.

@@ -174,7 +174,7 @@ class Table:
         there = set(pids)
         full = self._looks % FULL == 0
         if full:
-            self._cards = cards()
+            self._cards = has_nvidia_devices()
         self._looks += 1
         self._kernel &= there
         self._known = {pid: known for pid, known in self._known.items() if pid in there}
@@ -444,7 +444,7 @@ HEAVY_RSS, HEAVY_CPU = 200 << 20, 5.0
 """A non-Python program is only checked for a GPU above this much memory, or seconds of CPU time."""
 
 
-def cards() -> bool:
+def has_nvidia_devices() -> bool:
     """Return whether this box has device files of NVIDIA GPUs."""
     folder, start = os.path.split(device_prefix())
     try:

@@ -118,7 +118,7 @@ def plan(_: dict[str, Any]) -> int:
         else:
             making = len(manifest.files) + len(manifest.links) + len(manifest.folders()) + 8
     else:
-        found = sort(manifest, cache)
+        found = sort_data(manifest, cache)
         answer.update(refused=found.refused, same=len(found.same))
         going = set(found.going)
         digests = list({row[2]: 0 for row in manifest.files if row[0] in going})
@@ -181,7 +181,7 @@ def publish(found: dict[str, Any]) -> int:
     there = code_versions.whole(manifest.place, manifest, cache) if code else None
     going = set() if there else {row[0] for row in manifest.files}
     if not code:
-        going = set(sort(manifest, cache).going)
+        going = set(sort_data(manifest, cache).going)
     digests = list({row[2]: 0 for row in manifest.files if row[0] in going})
     answer["damaged"] = [digest for digest, _ in push_staging.wanted(manifest, digests, cache)]
     if answer["damaged"]:
@@ -261,7 +261,7 @@ else:
     Sorted = namedtuple("Sorted", "same going refused")
 
 
-def sort(manifest: Manifest, cache: hashing.HashCache) -> Sorted:
+def sort_data(manifest: Manifest, cache: hashing.HashCache) -> Sorted:
     """Compare the files of a push with the existing files.
 
     Args:
@@ -340,7 +340,7 @@ def publish_data(manifest: Manifest, cache: hashing.HashCache) -> Sorted:
     Raises:
         OSError: It cannot be written.
     """
-    found = sort(manifest, cache)
+    found = sort_data(manifest, cache)
     going = set(found.going)
     mask = os.umask(0)
     os.umask(mask)

@@ -307,7 +307,7 @@ else:
             return sum(size for _, _, size, _ in self.files)
 
 
-def removable(job: Job, cells: list[dict[str, Any]]) -> list[Removable]:
+def removable_checkpoints(job: Job, cells: list[dict[str, Any]]) -> list[Removable]:
     """Return the checkpoints that could be removed, judged by name and size.
 
     The oldest cell's come first.
@@ -363,7 +363,7 @@ def _row(
     return path, os.path.join(copy, name), size, sha256
 
 
-def remove(one: Removable) -> str | None:
+def remove_checkpoint(one: Removable) -> str | None:
     """Remove a checkpoint after verifying its files; return None, or why it was not removed."""
     for path, copy, _, sha256 in one.files:
         try:
@@ -389,7 +389,7 @@ def remove(one: Removable) -> str | None:
     return None
 
 
-def summary(found: list[Removable]) -> str:
+def describe_removable(found: list[Removable]) -> str:
     """Return a text that says what could be removed."""
     cells = len({one.cell for one in found})
     count = len(found)

@@ -150,10 +150,10 @@ def check_queue(job: Job, start: str | None = None) -> Checked:
         found.problems += shared_out_problems(job, found.lines)
     pending = to_run(job, [line for line in found.lines if line.number >= found.first])
     if pending and job.settings["out"]:
-        spare = durable_copy.removable(job, queue_state.load_state(job)["cells"])
+        spare = durable_copy.removable_checkpoints(job, queue_state.load_state(job)["cells"])
         if spare:
             found.notes.append(
-                f'"prune": {durable_copy.summary(spare)} may be removed when a cell needs room: '
+                f'"prune": {durable_copy.describe_removable(spare)} may be removed when a cell needs room: '
                 "all but the best of each, after their copies were proved again (nothing is removed now)"
             )
         amounts = (sum(one.bytes for one in spare), sum(len(one.files) for one in spare))
@@ -255,7 +255,7 @@ def _other_jobs(job: Job) -> list[str]:
     tops = dict.fromkeys([os.path.expanduser(JOBS), os.path.dirname(job.folder)])
     paths = [
         os.path.join(top, name) for top in tops for name in _visible_names(top)
-    ] + state_files.known()
+    ] + state_files.known_launched_jobs()
     for path in paths[:MOST_JOBS]:
         real = os.path.realpath(path)
         if real != here and os.path.isfile(os.path.join(real, "job.json")):

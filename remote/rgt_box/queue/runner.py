@@ -392,10 +392,10 @@ class Runner:
 
     def _make_room(self, line: Line, problems: list[str]) -> list[str]:
         """Remove checkpoints of finished cells until a cell fits; return the remaining problems."""
-        for one in durable_copy.removable(self._job, self._journal.everyone()):
+        for one in durable_copy.removable_checkpoints(self._job, self._journal.everyone()):
             what = f"{size_text(one.bytes)} of {one.cell}: {one.path}"
             self._journal.mark(f"PRUNE {what} (room for {line.name})")
-            why = durable_copy.remove(one)
+            why = durable_copy.remove_checkpoint(one)
             self._journal.mark(f"KEPT {one.path}: {why}" if why else f"PRUNED {what}")
             if why:
                 continue

@@ -261,7 +261,7 @@ def register_job(job: str) -> None:
         held.release()
 
 
-def known() -> list[str]:
+def known_launched_jobs() -> list[str]:
     """Return the directories of the remembered jobs that were launched here."""
     return list(_read(place.state_dir()))
 

@@ -283,15 +283,12 @@ class GpuSampler:
         if nvml is not None:
             self._job = background.Background(nvml.read, 0.0, 5.0)
             return "nvml"
-        # Imported here: most boxes need none of the others, and each uses memory for the agent's
-        # whole life.
+        # Imported here: most boxes do not need it, and it uses memory for the agent's whole life.
         from rgt_box.sampling import gpu_without_nvml
 
         if gpu_without_nvml.has_nvidia_smi():
             self._job = background.Background(gpu_without_nvml.Smi().read, 2.0, 15.0)
             return "smi"
-        from rgt_box.sampling import gpu_without_nvml
-
         amd = self._try("AMD", gpu_without_nvml.Amd)
         if amd is not None and amd.cards:
             self._job = background.Background(amd.read, 0.0, 5.0)

@@ -322,7 +322,7 @@ def test_what_may_be_open_is_not_replaced_unasked(
     os.utime(tmp_path / "a.bin", (1, 1))
     for replace in (False, True):
         told = json.loads(manifest("data", tmp_path, {"a.bin": b"new"}, replace=replace))
-        found = push_command.sort(push_staging.Manifest(told), HashCache(None))
+        found = push_command.sort_data(push_staging.Manifest(told), HashCache(None))
         assert found.going == (["a.bin"] if replace else [])
         assert [why for _, why in found.refused] == (
             [] if replace else ["what process 7 uses cannot be inspected"]

@@ -167,7 +167,7 @@ def test_ranges_are_kept_once() -> None:
 def test_a_decision_that_cannot_be_read_stops_the_launch(tmp_path: Path) -> None:
     (tmp_path / guards.LEFT_OUT_FILE).write_text("{")
     with pytest.raises(UsageError, match="lists the steps that are left out"):
-        guards.read(tmp_path)
+        guards.read_left_out(tmp_path)
 
 
 SPIKY = '''

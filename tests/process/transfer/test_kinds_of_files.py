@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rgt_tui.transfer import verification
-from rgt_tui.transfer.directory_contents import plan
+from rgt_tui.transfer.directory_contents import plan_examination
 from tests.system.tree import ROOT
 from tests.unit.transfer.hostile_files import TODAY, without_checksums
 
@@ -57,4 +57,7 @@ def test_each_kind_is_looked_at_by_its_name_and_said(tmp_path: Path) -> None:
         0,
         ["c.gguf", "h.pt"],
     )
-    assert plan({"model.gguf": "", "config.json": ""}).groups[0].kind == "files of one directory"
+    assert (
+        plan_examination({"model.gguf": "", "config.json": ""}).groups[0].kind
+        == "files of one directory"
+    )

@@ -172,7 +172,7 @@ async def test_the_fleet_goes_on_looking_at_the_clock(
             raise answer
         return answer
 
-    monkeypatch.setattr(connector, "jump", jump)
+    monkeypatch.setattr(connector, "clock_jump", jump)
     told: list[float] = []
     monkeypatch.setattr(Alerting, "clock_set", lambda _, seconds: told.append(seconds))
     fleet = engine.Fleet(

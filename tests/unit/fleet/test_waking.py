@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rgt_tui.fleet import Jump, Times, jump, read, shifted
+from rgt_tui.fleet import Jump, Times, clock_jump, read_clocks, shifted
 from rgt_tui.model import BoxSpec, BoxState, LogView, RunState
 
 START = Times(1000.0, 50.0, 70.0)
@@ -25,12 +25,14 @@ START = Times(1000.0, 50.0, 70.0)
     ],
 )
 def test_sleep_and_a_clock_that_was_set_are_told_apart(after: Times, expected: Jump | None) -> None:
-    assert jump(START, after) == expected
+    assert clock_jump(START, after) == expected
 
 
 def test_the_real_clocks_do_not_jump() -> None:
     """A process that is held up between two clocks reads them as of different moments: so it may look again."""
-    assert any(jump(read(time.time()), read(time.time())) is None for _ in range(3))
+    assert any(
+        clock_jump(read_clocks(time.time()), read_clocks(time.time())) is None for _ in range(3)
+    )
 
 
 def test_a_jump_is_said_in_words() -> None:

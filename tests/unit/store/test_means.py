@@ -9,7 +9,7 @@ import pytest
 
 from rgt_tui.model import BoxSpec, BoxState, Disk, Gpu, Memory, ProviderRef, Sample
 from rgt_tui.store import Means, history_path
-from rgt_tui.store.database import place_of
+from rgt_tui.store.database import box_identity
 from rgt_tui.store.minute_means import LONGEST_MOUNT
 
 replace = msgspec.structs.replace
@@ -100,7 +100,7 @@ SPEC = BoxSpec(name="lab", host="1.2.3.4", port=40022, user="root")
     ],
 )
 def test_a_box_is_known_again_and_no_stranger_is(one: BoxSpec, other: BoxSpec, same: bool) -> None:
-    assert (place_of(one) == place_of(other)) is same
+    assert (box_identity(one) == box_identity(other)) is same
 
 
 def test_where_the_history_lies() -> None:

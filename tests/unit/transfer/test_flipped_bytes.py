@@ -184,7 +184,7 @@ def _zip_content(tmp_path: Path, data: bytes) -> dict[str, bytes]:
 def test_every_damage_to_a_checkpoint_of_the_trainer_is_found(tmp_path: Path, name: str) -> None:
     unpack(TRAINER, tmp_path)
     folder = next((tmp_path / "checkpoints").iterdir())
-    assert set(directory_contents.examine(folder)) >= {
+    assert set(directory_contents.examine_trainer_checkpoint(folder)) >= {
         "manifest.json",
         "model.safetensors",
         "state.json",
@@ -193,11 +193,11 @@ def test_every_damage_to_a_checkpoint_of_the_trainer_is_found(tmp_path: Path, na
     for what, damaged in damages(data, name):
         (folder / name).write_bytes(damaged)
         with pytest.raises(Trouble):
-            directory_contents.examine(folder)
+            directory_contents.examine_trainer_checkpoint(folder)
             pytest.fail(what)
     (folder / name).unlink()
     with pytest.raises(Trouble, match="missing"):
-        directory_contents.examine(folder)
+        directory_contents.examine_trainer_checkpoint(folder)
 
 
 def test_no_damage_to_an_index_or_a_log_escapes_as_anything_else(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from rgt_tui.transfer import (
     safetensors_files,
     verified_record,
 )
-from rgt_tui.transfer.directory_contents import plan
+from rgt_tui.transfer.directory_contents import plan_examination
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Trouble
 from tests.unit.transfer.hostile_files import FILES, harmful, safetensors
 
@@ -161,7 +161,7 @@ def test_a_manifest_that_was_made_by_hand_leads_nowhere(
     os.mkfifo(tmp_path / "fifo")
     manifest(tmp_path, {name: facts})
     with pytest.raises((Trouble, OSError)):
-        directory_contents.examine(tmp_path)
+        directory_contents.examine_trainer_checkpoint(tmp_path)
 
 
 # Indexes, logs, rosters.
@@ -226,7 +226,7 @@ def test_a_manifest_beside_the_files_names_only_what_is_below_it(tmp_path: Path,
     file = tmp_path / ".rgt-manifest.jsonl"
     file.write_text(json.dumps({"path": path, "sha256": "0"}) + '\n{"end": true}\n')
     with pytest.raises(ValueError, match="not in its directory"):
-        verified_record.of_manifest(file, "")
+        verified_record.expected_by_manifest(file, "")
 
 
 @pytest.mark.parametrize(
@@ -262,10 +262,10 @@ def test_a_manifest_beside_the_files_names_only_what_is_below_it(tmp_path: Path,
     ],
 )
 def test_which_files_make_a_checkpoint(files: list[str], groups: set[str]) -> None:
-    assert {group.path for group in plan(dict.fromkeys(files, "")).groups} == groups
+    assert {group.path for group in plan_examination(dict.fromkeys(files, "")).groups} == groups
 
 
 def test_a_file_of_weights_whose_name_says_little_is_known_by_its_bytes() -> None:
-    assert [group.path for group in plan({"random.pkl": "zip", "data.bin": ""}).groups] == [
-        "random.pkl"
-    ]
+    assert [
+        group.path for group in plan_examination({"random.pkl": "zip", "data.bin": ""}).groups
+    ] == ["random.pkl"]

@@ -186,7 +186,7 @@ def test_a_manifest_that_vouches_for_what_is_no_checkpoint_is_not_believed(tmp_p
     ):
         checkpoint(tmp_path, {name: data})
         with pytest.raises(Trouble, match=words) as caught:
-            directory_contents.examine(tmp_path)
+            directory_contents.examine_trainer_checkpoint(tmp_path)
         assert caught.value.name == name
     assert not (tmp_path / "ran").exists()
 
@@ -194,7 +194,10 @@ def test_a_manifest_that_vouches_for_what_is_no_checkpoint_is_not_believed(tmp_p
 def test_the_sha256_of_a_best_checkpoint_is_compared_too(tmp_path: Path) -> None:
     data = b"{}"
     checkpoint(tmp_path, {"state.json": data}, sha256=hashlib.sha256(data).hexdigest())
-    assert directory_contents.examine(tmp_path) == ("manifest.json", "state.json")
+    assert directory_contents.examine_trainer_checkpoint(tmp_path) == (
+        "manifest.json",
+        "state.json",
+    )
     checkpoint(tmp_path, {"state.json": data}, sha256="0" * 64)
     with pytest.raises(Trouble, match="SHA-256"):
-        directory_contents.examine(tmp_path)
+        directory_contents.examine_trainer_checkpoint(tmp_path)
