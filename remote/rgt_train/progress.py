@@ -21,6 +21,8 @@ class Progress:
         micro: Batches of the next step that are done: their gradients are accumulated.
         micro_loss: Sum of their losses, if the loop keeps it here.
         loss: The last loss that was logged.
+        loss_sum: Sum of the finite losses of the epoch's steps.
+        loss_count: Number of them.
         best: The best value of the validation metric so far, already published.
         best_step: Its step.
         bad_row: Steps skipped in a row because of a NaN or infinity.
@@ -36,6 +38,8 @@ class Progress:
     micro: int = 0
     micro_loss: float = 0.0
     loss: Optional[float] = None
+    loss_sum: float = 0.0
+    loss_count: int = 0
     best: Optional[float] = None
     best_step: Optional[int] = None
     bad_row: int = 0
@@ -50,11 +54,17 @@ class Progress:
         self.done_steps += 1
         self.micro, self.micro_loss = 0, 0.0
 
+    def add_loss(self, loss: float) -> None:
+        """Add the loss of a step to the epoch's mean."""
+        if math.isfinite(loss):
+            self.loss_sum += loss
+            self.loss_count += 1
+
     def next_epoch(self) -> None:
         """Leave the epoch."""
         self.epoch += 1
-        self.done_steps = self.micro = 0
-        self.micro_loss = 0.0
+        self.done_steps = self.micro = self.loss_count = 0
+        self.micro_loss = self.loss_sum = 0.0
 
     def state(self) -> Dict[str, Any]:
         """Return the counters as plain values."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Iterable, Iterator, List, Mapping, Optional, Tuple, Type, TypeVar, Union
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Tuple, Type, TypeVar, Union
 
 import torch
 
@@ -231,6 +231,14 @@ class Run:
         """
         return self._beat.timed(loader)
 
+    def enumerate(self, loader: Iterable[T]) -> Iterator[Tuple[int, T]]:
+        """Yield the number of each batch in its epoch, from 0, and the batch.
+
+        Python's own ``enumerate`` counts from 0 again after a resume in the middle of an epoch.
+        The waits are measured as by `loading`.
+        """
+        return self._beat.timed(self._data.numbered(loader))
+
     def phase(self, name: str) -> None:
         """Set the next phase: ``data``, ``forward``, ``backward`` or ``loop`` (anything else).
 
@@ -260,6 +268,15 @@ class Run:
         """
         return self._data.steps()
 
+    def draw_ahead(self, make: Callable[..., T], *given: Any, **named: Any) -> T:
+        """Return ``make(*given, **named)``: a random batch, drawn before the step that uses it.
+
+        For loops without a loader that draw the first batch before `steps`, and each following one
+        before the step that uses it: a resume draws again the batch that no step had used.
+        """
+        self._pending.redraw()
+        return make(*given, **named)
+
     def stream(self) -> Iterator[Any]:
         """Yield the batches of the stream that are left in this epoch.
 
@@ -278,6 +295,11 @@ class Run:
         if isinstance(index, SampleIndex):
             return index.seed
         return sample_seed(self.sampler.seed, self.progress.epoch, index)
+
+    @property
+    def epoch_loss(self) -> float:
+        """The mean of the epoch's finite losses that `step` received, in all attempts; 0 without any."""
+        return self.progress.loss_sum / max(1, self.progress.loss_count)
 
     def restore_rng(self) -> None:
         """Restore the random state of the checkpoint, once.
@@ -340,6 +362,7 @@ class Run:
         self._beat.stepped(self.progress.step)
         self._pending.stepped()
         self.progress.loss = self._ranks.mean([shown])[0]
+        self.progress.add_loss(self.progress.loss)
         self._files.pace.end_of_step(self.progress, plain)
         if self._watchdog is not None:
             self._watchdog.beat()

@@ -405,7 +405,8 @@ class Restored:
             document["settings"], encoding.encode(dict(settings), no_tensor, "settings")
         )
         if self.rng is not None:
-            parts.append(f"random state of {', '.join(self.rng)}")
+            kinds = [kind for kind in self.rng if kind != "ahead"]
+            parts.append(f"random state of {', '.join(kinds)}")
 
     @property
     def not_restored(self) -> List[str]:

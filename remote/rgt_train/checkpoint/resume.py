@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from rgt_train.checkpoint import diskio, manifest
 from rgt_train.checkpoint.async_saver import Persister
@@ -220,6 +220,15 @@ class Pending:
         self._grads = dict(restored.grads) if restored is not None else {}
         self._seed = seed if self.rng is None else None
         self._looked: Optional[Tuple[Any, ...]] = None
+        self._redraw: List[Any] = list((self.rng or {}).get("ahead", ()))
+        self._begun = False
+
+    def redraw(self) -> None:
+        """Restore the random state before a batch that was drawn and not used; note this draw."""
+        if self._redraw:
+            rng.restore(self._redraw.pop(0))
+        drawn = [*self._state.ahead, rng.capture()]
+        self._state.ahead = drawn[1:] if self._begun else drawn
 
     def put_back(self) -> None:
         """Restore both, once."""
@@ -239,6 +248,7 @@ class Pending:
         """
         p = self._state.progress
         here = p.epoch, p.step, p.micro
+        self._begun = True
         if self.rng is not None or self._seed is not None:
             self._looked = here, self.rng, self._seed, self._grads
         elif self._looked and self._looked[0] == here and not over:

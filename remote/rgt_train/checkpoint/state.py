@@ -199,6 +199,7 @@ class RunState:
         random: The random states of all ranks if there are several; None takes this process's.
         epoch_end: The small state right after the last step of an epoch, until the next one begins;
             otherwise None.
+        ahead: The random states before the batches that are drawn and not used yet.
     """
 
     def __init__(
@@ -226,6 +227,7 @@ class RunState:
         self.hooked = False
         self.random: Optional[List[Any]] = None
         self.epoch_end: Optional[EpochEnd] = None
+        self.ahead: List[Any] = []
 
     @classmethod
     def of(
@@ -328,7 +330,7 @@ class RunState:
             name: self.others[name] for name in live | self.small | self.optimizers | self.steady
         }
         self.epoch_end = EpochEnd(
-            self.models, watched, self.small, self.optimizers, random or rng.capture()
+            self.models, watched, self.small, self.optimizers, random or self.random_here()
         )
 
     def state_of(self, name: str) -> Dict[str, Any]:
@@ -347,7 +349,7 @@ class RunState:
         """Return the random state of this process."""
         if self.epoch_end:
             return self.epoch_end.random
-        return rng.capture()
+        return {**rng.capture(), **({"ahead": self.ahead} if self.ahead else {})}
 
     def restore(self, loaded: Loaded) -> Restored:
         """Restore all but random state and gradients, which the caller restores last.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
 
 from rgt_train import exits
@@ -296,16 +297,25 @@ class DataPosition:
 
     def parts(self, loader: Iterable[Any]) -> Iterator[Tuple[Any, Part]]:
         """Yield each batch of `loader` with the size of this rank's part."""
-        own = loader if isinstance(loader, BatchPlan) else getattr(loader, "batch_sampler", None)
-        if isinstance(own, BatchPlan):
-            plan = own
-        elif self._plans:
-            plan = self._plans[-1]
-        else:
-            plan = None
-        for position, batch in enumerate(loader):
+        plan = self._plan_of(loader)
+        for position, batch in zip(count(), loader):
             assert plan is not None, "the loader has run.batches()"
             yield batch, Part(max(1, plan.real(position)), plan.share(position))
+
+    def numbered(self, loader: Iterable[Any]) -> Iterator[Tuple[int, Any]]:
+        """Yield each batch of `loader` with its number in the epoch."""
+        plan = self._plan_of(loader)
+        first = self._progress.done_steps * self.sampler.accumulate + self._progress.micro
+        for position, batch in zip(count(), loader):
+            yield plan.number(position) if plan else first + position, batch
+
+    def _plan_of(self, loader: Iterable[Any]) -> Optional[BatchPlan]:
+        own = loader if isinstance(loader, BatchPlan) else getattr(loader, "batch_sampler", None)
+        if isinstance(own, BatchPlan):
+            return own
+        if self._plans:  # a loader in a wrapper
+            return self._plans[-1]
+        return None
 
     def seed(self, dataset: Any) -> Seeded:
         """Return `dataset` with separate random state for every sample."""

@@ -211,8 +211,8 @@ class BatchPlan:
     """The rest of the epoch, as a batch sampler for a `DataLoader` or a plain loop.
 
     The position of the run is read each time it is iterated, so that one loader serves every epoch.
-    During an iteration, and until the next epoch, its length and its facts about a batch belong to
-    that iteration.
+    Its length is that of a whole epoch. During an iteration, and until the next epoch, its facts
+    about a batch belong to that iteration.
 
     With several ranks each takes its slice of every batch: the order, and so the position in it,
     does not depend on their number. A batch that cannot be shared evenly is padded: the short ranks
@@ -252,13 +252,16 @@ class BatchPlan:
         self._look(where())
 
     def __len__(self) -> int:
-        """Return the number of batches left, now or at the start of the epoch's iteration."""
+        """Return the number of batches of a whole epoch, wherever in it the run is."""
+        return self._count(self._sampler.numbers(), self._where().epoch)
+
+    @property
+    def batches_left(self) -> int:
+        """Number of batches left, now or at the start of the epoch's iteration."""
         now = self._where()
         if now.epoch != self._at.epoch:
             self._look(now)
-        if self._pad or self._world == 1:
-            return len(self._numbers)
-        return sum(self._sizes(position)[0] > 0 for position in range(len(self._numbers)))
+        return self._count(self._numbers, self._at.epoch)
 
     def __iter__(self) -> Iterator[List[int]]:
         """Return an iterator of lists of sample indices, from the present position of the run."""
@@ -272,6 +275,10 @@ class BatchPlan:
     def real(self, position: int) -> int:
         """Return how many samples of the batch at `position` of the iteration are not padding."""
         return self._sizes(position)[0]
+
+    def number(self, position: int) -> int:
+        """Return the number in its epoch, from 0, of the batch at `position` of the iteration."""
+        return self._numbers[position]
 
     def share(self, position: int) -> float:
         """Return the factor for this rank's mean loss over the real samples of the batch at `position`."""
@@ -305,6 +312,11 @@ class BatchPlan:
                     if told
                     else mine
                 )
+
+    def _count(self, numbers: List[int], epoch: int) -> int:
+        if self._pad or self._world == 1:
+            return len(numbers)
+        return sum(self._sampler.size(number, epoch) > self._rank for number in numbers)
 
     def _sizes(self, position: int) -> Tuple[int, int]:
         whole = self._sampler.size(self._numbers[position], self._at.epoch)

@@ -207,7 +207,7 @@ def test_leaving_early_saves_and_an_exception_does_not(tmp_path: Path) -> None:
     run, _ = small_run(out)
     with run:
         assert run.step_now == 1
-        assert len(run.batches()) == 3
+        assert run.batches().batches_left == 3
         for _epoch in run.epochs():
             for _batch in run.batches():
                 run.step(0.5)

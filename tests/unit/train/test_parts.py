@@ -53,7 +53,7 @@ class TestOrder:
         seen: list[int] = []
         plan = BatchPlan(EpochSampler(8, 2, 0), lambda: Position(0, 4), lambda: seen.append(1))
         iterator = iter(plan)
-        assert (len(plan), seen) == (0, [])
+        assert (len(plan), plan.batches_left, seen) == (4, 0, [])
         assert list(iterator) == []
         assert seen == [1]
 

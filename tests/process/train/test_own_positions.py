@@ -1,0 +1,101 @@
+"""A loop's own positions after a resume: batch numbers, epoch lengths, means, batches drawn ahead."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rgt_train import Options, Run
+from torch.utils.data import DataLoader, TensorDataset
+
+SAMPLES, BATCH = 40, 4
+STEPS = SAMPLES // BATCH
+DATA = TensorDataset(torch.arange(SAMPLES).float()[:, None])
+
+
+def make_run(out: Path, **given: Any) -> Run:
+    """Return a run of three epochs of ten steps."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(1, 1)
+    facts: dict[str, Any] = {
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "samples": SAMPLES,
+        "batch_size": BATCH,
+        "epochs": 3,
+        "options": Options(log_every=0),
+        **given,
+    }
+    return Run(out, **facts)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("stop_at", [3, STEPS, 2 * STEPS + 1])
+def test_length_and_numbers_are_those_of_the_epoch(
+    tmp_path: Path, stop_at: int, workers: int
+) -> None:
+    numbers: list[int] = []
+    for last in (stop_at, 0):
+        with make_run(tmp_path) as run:
+            loader = DataLoader(DATA, batch_sampler=run.batches(), num_workers=workers)
+            for epoch in run.epochs():
+                for number, _batch in run.enumerate(loader):
+                    assert len(loader) == STEPS
+                    numbers.append(epoch * len(loader) + number)
+                    run.step(float(number))
+                    if run.step_now == last:
+                        break
+                if run.step_now == last:
+                    break
+                assert run.epoch_loss == sum(range(STEPS)) / STEPS
+    assert numbers == list(range(3 * STEPS))
+
+
+def test_numbers_of_a_stream_go_on(tmp_path: Path) -> None:
+    numbers: list[int] = []
+    for last in (13, 0):
+        with make_run(tmp_path, samples=0, stream=list(range(STEPS))) as run:
+            for epoch in run.epochs():
+                for number, batch in run.enumerate(run.stream()):
+                    assert number == batch
+                    numbers.append(epoch * STEPS + number)
+                    run.step(1.0)
+                    if run.step_now == last:
+                        break
+                if run.step_now == last:
+                    break
+    assert numbers == list(range(3 * STEPS))
+
+
+@pytest.mark.parametrize("stop_at", [1, 7, STEPS])
+def test_a_batch_that_was_drawn_and_not_used_is_drawn_again(tmp_path: Path, stop_at: int) -> None:
+    """The loop of nanoGPT: two micro-batches a step, each drawn during the forward pass of the previous one."""
+
+    def draw() -> torch.Tensor:
+        return torch.rand(1)
+
+    def train(out: Path, last: int) -> list[float]:
+        used: list[float] = []
+        run = make_run(out, samples=0, epochs=None, max_steps=2 * STEPS, steps_per_epoch=STEPS)
+        with run:
+            batch = run.draw_ahead(draw)
+            for _epoch in run.epochs():
+                for _step in run.steps():
+                    for _micro in range(2):
+                        used.append(float(batch + torch.rand(1)))
+                        batch = run.draw_ahead(draw)
+                    random.random()
+                    run.step(used[-1])
+                    if run.step_now == last:
+                        break
+                if run.step_now == last:
+                    break
+        return used
+
+    whole = train(tmp_path / "whole", 0)
+    first = train(tmp_path / "cut", stop_at)
+    torch.rand(3)
+    assert first + train(tmp_path / "cut", 0) == whole
