@@ -75,10 +75,10 @@ if TYPE_CHECKING:
         NoControlPlane,
         Observer,
         Pulled,
-        ReadOnlyFleet,
         Tap,
     )
     from rgt_tui.fleet.history.history_keeper import Memory
+    from rgt_tui.fleet.history.moment_fleet import RecordedFleet, profile_of
     from rgt_tui.fleet.meters import (
         LEAST_SECONDS,
         LONGEST_SECONDS,
@@ -164,7 +164,7 @@ __all__ = [
     "Publisher",
     "Pulled",
     "Questions",
-    "ReadOnlyFleet",
+    "RecordedFleet",
     "Request",
     "SamplingPaces",
     "Tap",
@@ -198,6 +198,7 @@ __all__ = [
     "metered",
     "new_loop",
     "noted",
+    "profile_of",
     "provider_word",
     "push_trainer",
     "reached",
@@ -239,9 +240,10 @@ __getattr__ = imported_later(
         "event_loop": "Faults MOST_TOLD collect_less guarded new_loop",
         "fleet_source": (
             "Account Beginnings Chronicle FirstSteps FleetSource GateClosed Given NoControlPlane Observer "
-            "Pulled ReadOnlyFleet Tap"
+            "Pulled Tap"
         ),
         "history.history_keeper": "Memory",
+        "history.moment_fleet": "RecordedFleet profile_of",
         "meters": "BookCheck LEAST_SECONDS LONGEST_SECONDS Meters checked is_priced metered",
         "open_actions": "OpenActions SETTLE_SECONDS came",
         "publisher": "Pace Publisher Questions",

@@ -132,9 +132,11 @@ class BaseFleet(FleetSource):
 
     def checks(self, box: str) -> tuple[CheckResult, ...]:
         """Evaluate the lifecycle checks of a box now."""
-        profile = self._profiles[box]
-        read = seen_at(profile) is not None
-        return evaluate(self._publisher.sessions[box].state, profile, self._clock(), page_seen=read)
+        found = self.state.box(box)
+        if found is None:
+            return ()
+        profile = self.profile(box)
+        return evaluate(found, profile, self.now(), page_seen=seen_at(profile) is not None)
 
     @property
     def chronicle(self) -> Chronicle | None:

@@ -9,11 +9,10 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from rgt_tui.fleet import Alerting, BaseFleet, Intake, Jump, Observer, ReadOnlyFleet
+from rgt_tui.fleet import Alerting, Intake, Jump, Observer, RecordedFleet, profile_of
 from rgt_tui.fleet.kept_lines import KeptLines
 from rgt_tui.fleet.reducers import replace
-from rgt_tui.model import AlertSettings, BoxSpec, BoxState, Profile
-from rgt_tui.profiles import ProfileError, load_profile
+from rgt_tui.model import BoxSpec, BoxState, Profile
 from rgt_tui.recordings import recording_lines
 from rgt_tui.recordings.recording_lines import (
     Entry,
@@ -147,15 +146,7 @@ class ReplayedBox:
         return False
 
 
-def _profile_of(spec: BoxSpec) -> Profile:
-    """Return the profile of a box; the generic one if it exists only on the recording computer."""
-    try:
-        return load_profile(spec.profile)
-    except ProfileError:
-        return load_profile("generic-ssh")
-
-
-class ReplayFleet(ReadOnlyFleet, BaseFleet):
+class ReplayFleet(RecordedFleet):
     """A recording; all times in its states, and `now`, are the recording's.
 
     Args:
@@ -190,9 +181,7 @@ class ReplayFleet(ReadOnlyFleet, BaseFleet):
         self._skip = skip
         self._loop = loop
         self._playback = PlaybackClock(self._file.header.started, speed)
-        profiles = {spec.name: _profile_of(spec) for spec in self._file.header.boxes}
-        clock = self._playback.now
-        super().__init__(profiles, clock, Alerting(AlertSettings(), clock=clock), observers)
+        super().__init__(self._playback.now, observers)
         self._boxes: dict[str, ReplayedBox] = {}
         self._shown_at = 0.0
         self._length: float | None = None
@@ -302,16 +291,14 @@ class ReplayFleet(ReadOnlyFleet, BaseFleet):
         before, self._boxes = (
             self._boxes,
             {
-                spec.name: ReplayedBox(spec, self._profiles[spec.name], header.started)
+                spec.name: ReplayedBox(spec, profile_of(spec), header.started)
                 for spec in header.boxes
             },
         )
         for name, box in before.items():
             self._boxes[name].intake.take_readers(box.intake)
         # Start without the previous round's alerts, so that their end is not reported.
-        self._publisher.fill(
-            self._boxes, look=0.0, alerting=Alerting(AlertSettings(), clock=self._clock)
-        )
+        self._publisher.fill(self._boxes, look=0.0, alerting=Alerting(clock=self._clock))
 
     def _publish(self, now: float, *, show: bool = False) -> None:
         """Publish; display it, unless a state was displayed just before."""

@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from rgt_tui.fleet.fleet_source import Chronicle, FleetSource, ReadOnlyFleet
+from rgt_tui.fleet.alerting import Alerting
+from rgt_tui.fleet.engine import BaseFleet
+from rgt_tui.fleet.fleet_source import Chronicle, FleetSource, Observer, ReadOnlyFleet
 from rgt_tui.fleet.history.past import merged
 from rgt_tui.fleet.history.spoken_times import night_or_day
-from rgt_tui.health import evaluate
 from rgt_tui.model import (
+    BoxSpec,
     BoxState,
-    CheckResult,
     FleetEvent,
     FleetState,
     Happening,
@@ -29,7 +30,7 @@ from rgt_tui.model import (
     Wanted,
     pct,
 )
-from rgt_tui.profiles import ProfileError, age, is_of_card, load_profile, seen_at
+from rgt_tui.profiles import ProfileError, age, is_of_card, load_profile
 from rgt_tui.store import MOST_EVENTS, NEAR_SECONDS
 
 MINUTE = 60.0
@@ -118,7 +119,37 @@ def event_from(rows: Sequence[Happening], at: float, direction: int) -> Happenin
     return max((row for row in rows if row.at < at - 1e-3), key=lambda row: row.at, default=None)
 
 
-class MomentFleet(ReadOnlyFleet):
+GENERIC = "generic-ssh"
+
+
+def profile_of(spec: BoxSpec) -> Profile:
+    """Return the profile of a box; the generic one if it exists only on another computer."""
+    try:
+        return load_profile(spec.profile)
+    except ProfileError:
+        return load_profile(GENERIC)
+
+
+class RecordedFleet(ReadOnlyFleet, BaseFleet):
+    """A recording, or an earlier moment of a fleet.
+
+    Args:
+        clock: The time shown (epoch seconds).
+        observers: Notified of every state that is played; closed by `stop`.
+    """
+
+    def __init__(self, clock: Callable[[], float], observers: Sequence[Observer] = ()) -> None:
+        super().__init__({}, clock, Alerting(clock=clock), observers)
+
+    def profile(self, box: str) -> Profile:
+        """Return the profile of a box, including boxes that have left the fleet."""
+        found = self.state.box(box)
+        if found is None:
+            return load_profile(GENERIC)
+        return profile_of(found.spec)
+
+
+class MomentFleet(RecordedFleet):
     """A fleet at a moment of its history.
 
     Args:
@@ -138,11 +169,10 @@ class MomentFleet(ReadOnlyFleet):
         """All recorded events."""
         self.place: Place | None = None
         self.moment = live.now()
+        super().__init__(lambda: self.moment)
         self._past = chronicle
         self._live = live
         self._refused = refused
-        self._state = FleetState(at=self.moment)
-        self._callbacks: list[Callable[[FleetState], None]] = []
         self._focus: str | None = None
         self._loading: asyncio.Task[None] | None = None
 
@@ -181,7 +211,7 @@ class MomentFleet(ReadOnlyFleet):
         events = tuple(
             FleetEvent(row.at, row.box, row.text, row.level, row.about) for row in found.events
         )
-        self._state = FleetState(
+        self._publisher.state = FleetState(
             boxes=boxes,
             events=events,
             at=found.at,
@@ -189,8 +219,7 @@ class MomentFleet(ReadOnlyFleet):
             alerts=found.alerts,
             accounts=found.accounts,
         )
-        for callback in list(self._callbacks):
-            callback(self._state)
+        self._publisher.show()
 
     @property
     def moment_text(self) -> str:
@@ -210,38 +239,6 @@ class MomentFleet(ReadOnlyFleet):
     def chronicle(self) -> Chronicle | None:
         """The recorded history of the fleet."""
         return self._past
-
-    @property
-    def state(self) -> FleetState:
-        """The fleet at that moment."""
-        return self._state
-
-    def subscribe(self, callback: Callable[[FleetState], None]) -> Callable[[], None]:
-        """Call `callback` whenever another moment is displayed; return the unsubscriber."""
-        self._callbacks.append(callback)
-        return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
-
-    def now(self) -> float:
-        """The client clock at that moment."""
-        return self.moment
-
-    def profile(self, box: str) -> Profile:
-        """Return the profile of a box, including boxes that have left the fleet."""
-        found = self._state.box(box)
-        try:
-            if found is not None:
-                return load_profile(found.spec.profile)
-            return self._live.profile(box)
-        except (ProfileError, KeyError):
-            return load_profile("generic-ssh")
-
-    def checks(self, box: str) -> tuple[CheckResult, ...]:
-        """Evaluate the lifecycle checks of a box on its state at that moment."""
-        found = self._state.box(box)
-        if found is None:
-            return ()
-        profile = self.profile(box)
-        return evaluate(found, profile, self.moment, page_seen=seen_at(profile) is not None)
 
     def focus(self, box: str | None) -> None:
         """Set the focused box; in a large fleet, also read its curves and logs."""
@@ -264,9 +261,6 @@ class MomentFleet(ReadOnlyFleet):
 
     async def start(self) -> None:
         """Do nothing: there is no box to connect to."""
-
-    async def stop(self) -> None:
-        """Do nothing: the live fleet keeps running."""
 
 
 def _explained(box: BoxState, recorded: Past | None, at: float) -> BoxState:
