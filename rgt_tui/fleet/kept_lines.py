@@ -1,17 +1,15 @@
-"""Buffered lines of a log that is being read: the newest as strings, older ones packed as bytes.
-
-The newest lines are the same string objects as in the box's `LogView`, so no line is stored twice.
-"""
+"""Buffered lines of a log that is being read: blocks of bytes, and the offset of each line."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from typing import NamedTuple
 
-from rgt_tui.fleet.reducers import LOG_LINES, written_at
+from rgt_tui.fleet.reducers import written_at
 from rgt_tui.model import LogLines, LogView
 
 MOST_LINES = 1_000_000
@@ -19,9 +17,7 @@ MOST_BYTES = 128 << 20
 """Limits per log, the first that is reached; the oldest lines are dropped, but remain on the
 box."""
 BLOCK_BYTES = 64 << 10
-TAIL_LINES = LOG_LINES
-"""Newest lines that stay strings: as many as a `LogView` may have. Once there are a quarter more,
-the excess is packed."""
+"""New lines are added to the last block up to this size."""
 
 
 class FilePlace(NamedTuple):
@@ -44,33 +40,37 @@ class LineBlock(NamedTuple):
 
     def line(self, index: int) -> bytes:
         """Return a line without its newline."""
-        end = self.starts[index + 1] if index + 1 < len(self.starts) else len(self.text)
-        return self.text[self.starts[index] : end - 1]
+        start = self.starts[index]
+        return self.text[start : self.text.index(b"\n", start)]
+
+    def part(self, begin: int, stop: int | None = None) -> LineBlock:
+        """Return the lines of a range of indexes, which begins within the block."""
+        at = self.starts[begin]
+        starts = array("I", (start - at for start in self.starts[begin:stop]))
+        end = len(self.text) if stop is None else self.starts[stop]
+        return LineBlock(self.first + begin, self.text[at:end], starts)
 
 
-def block_of(first: int, lines: Sequence[bytes]) -> LineBlock:
+def block_of(first: int, lines: Iterable[str]) -> LineBlock:
     """Make a block of lines."""
-    starts = array("I", accumulate((len(row) + 1 for row in lines), initial=0))
+    rows = [line.encode() for line in lines]
+    starts = array("I", accumulate((len(row) + 1 for row in rows), initial=0))
     starts.pop()
-    return LineBlock(first, b"\n".join([*lines, b""]), starts)
+    return LineBlock(first, b"\n".join([*rows, b""]), starts)
 
 
-def blocks_of(first: int, lines: Sequence[str]) -> list[LineBlock]:
-    """Pack lines into blocks of about `BLOCK_BYTES`."""
-    rows = list(map(str.encode, lines))
-    ends = list(accumulate(len(row) + 1 for row in rows))
-    made: list[LineBlock] = []
-    begin = size = 0
-    while begin < len(rows):
-        end = min(len(rows), bisect_left(ends, size + BLOCK_BYTES) + 1)
-        made.append(block_of(first + begin, rows[begin:end]))
-        begin, size = end, ends[end - 1]
-    return made
+def join_blocks(blocks: Sequence[LineBlock]) -> LineBlock:
+    """Make one block of consecutive blocks."""
+    starts = array("I", blocks[0].starts)
+    size = len(blocks[0].text)
+    for block in blocks[1:]:
+        starts.extend(size + start for start in block.starts)
+        size += len(block.text)
+    return LineBlock(blocks[0].first, b"".join(block.text for block in blocks), starts)
 
 
-def _size_of(lines: Sequence[str]) -> int:
-    """Return the bytes of lines including newlines."""
-    return len(lines) + sum(map(len, map(str.encode, lines)))
+_FIRST = itemgetter(0)
+"""Key to find the block of a line by bisection."""
 
 
 class KeptLines:
@@ -103,11 +103,10 @@ class KeptLines:
         clock)."""
         self._most_lines, self._most_bytes = most_lines, most_bytes
         self._blocks: list[LineBlock] = []
-        self._firsts: list[int] = []
-        self._bytes = 0
-        self._tail: list[str] = []
-        self._tail_first = 0
-        self._tail_bytes = 0
+        self.end = 0
+        """Number of the next line."""
+        self.bytes = 0
+        """Bytes of text kept."""
         self._places: list[tuple[int, FilePlace]] = []
         """Positions of some lines on the box, in order."""
         self._came: tuple[array[int], array[float]] = (array("q"), array("d"))
@@ -118,22 +117,12 @@ class KeptLines:
     @property
     def first(self) -> int:
         """Number of the oldest line kept."""
-        if self._firsts:
-            return self._firsts[0]
-        return self._tail_first
-
-    @property
-    def end(self) -> int:
-        """Number of the next line."""
-        return self._tail_first + len(self._tail)
+        if self._blocks:
+            return self._blocks[0].first
+        return self.end
 
     def __len__(self) -> int:
         return self.end - self.first
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of text kept."""
-        return self._bytes + self._tail_bytes
 
     @property
     def place(self) -> tuple[int, FilePlace] | None:
@@ -170,11 +159,16 @@ class KeptLines:
         if not lines:
             return
         self._note_time(self.end, at)
-        self._tail += lines
-        self._tail_bytes += _size_of(lines)
-        if len(self._tail) >= TAIL_LINES * 5 // 4:
-            self._pack(len(self._tail) - TAIL_LINES)
-        self._trim()
+        block = block_of(self.end, lines)
+        self.bytes += len(block.text)
+        self.end += len(lines)
+        if self._blocks and len(self._blocks[-1].text) + len(block.text) <= BLOCK_BYTES:
+            block = join_blocks((self._blocks.pop(), block))
+        self._blocks.append(block)
+        while self.bytes > self._most_bytes or len(self) > self._most_lines:
+            oldest = self._blocks[0]
+            surplus = bisect_left(oldest.starts, self.bytes - self._most_bytes)
+            self._drop_before(oldest.first + max(surplus, len(self) - self._most_lines))
 
     def note(self, text: str, at: float | None = None) -> None:
         """Insert a message of rgt between the lines."""
@@ -188,37 +182,12 @@ class KeptLines:
             numbers.append(number)
             times.append(value)
 
-    def _pack(self, count: int) -> None:
-        """Pack the oldest strings."""
-        made = blocks_of(self._tail_first, self._tail[:count])
-        packed = sum(len(block.text) for block in made)
-        self._blocks += made
-        self._firsts += [block.first for block in made]
-        self._bytes += packed
-        del self._tail[:count]
-        self._tail_first += count
-        self._tail_bytes -= packed
-
-    def _trim(self) -> None:
-        gone = 0
-        while gone < len(self._blocks) and self._exceeds(self._firsts[gone]):
-            self._bytes -= len(self._blocks[gone].text)
-            gone += 1
-        del self._blocks[:gone], self._firsts[:gone]
-        lines = 0
-        while (
-            not self._blocks and lines < len(self._tail) and self._exceeds(self._tail_first + lines)
-        ):
-            self._tail_bytes -= _size_of(self._tail[lines : lines + 1])
-            lines += 1
-        del self._tail[:lines]
-        self._tail_first += lines
-        if gone or lines:
-            self._forget_before(self.first)
-
-    def _exceeds(self, first: int) -> bool:
-        """Return whether the lines from a number on exceed a limit."""
-        return self.bytes > self._most_bytes or self.end - first > self._most_lines
+    def _drop_before(self, number: int) -> None:
+        """Drop the lines before a number."""
+        gone = self._split_at(number)
+        self.bytes -= sum(len(block.text) for block in self._blocks[:gone])
+        del self._blocks[:gone]
+        self._forget_before(number)
 
     def _forget_before(self, number: int) -> None:
         self.notes = {one for one in self.notes if one >= number}
@@ -231,11 +200,8 @@ class KeptLines:
 
     def begin_anew(self) -> None:
         """Drop all lines, because the log will be sent again. Numbering continues."""
-        self._tail_first = self.end
-        self._tail, self._tail_bytes = [], 0
-        self._blocks, self._firsts, self._bytes = [], [], 0
         self.partial = self.inode = None
-        self._forget_before(self.end)
+        self._drop_before(self.end)
 
     def replace_before(self, number: int, lines: Sequence[str], place: FilePlace) -> bool:
         """Insert older lines before a line, replacing the lines there.
@@ -248,46 +214,35 @@ class KeptLines:
         Returns:
             False when they would exceed a limit; nothing has changed then.
         """
-        made = blocks_of(number - len(lines), list(lines))
-        self._split(number)
-        keep = bisect_right(self._firsts, number - 1)
-        added = sum(len(block.text) for block in made) - sum(
-            len(block.text) for block in self._blocks[:keep]
-        )
+        made = block_of(number - len(lines), lines)
+        keep = self._split_at(number)
+        added = len(made.text) - sum(len(block.text) for block in self._blocks[:keep])
         if (
             self.end - number + len(lines) > self._most_lines
             or self.bytes + added > self._most_bytes
         ):
             return False
-        self._blocks[:keep] = made
-        self._firsts[:keep] = [block.first for block in made]
-        self._bytes += added
+        self._blocks[:keep] = [made] * bool(lines)
+        self.bytes += added
         self._forget_before(number)
         self._places.insert(0, (number - len(lines), place))
         return True
 
-    def _split(self, number: int) -> None:
-        """Split a block so that one begins at a line."""
-        if number >= self._tail_first:
-            self._pack(number - self._tail_first)
-            return
-        index = bisect_right(self._firsts, number) - 1
-        if index < 0 or self._firsts[index] == number:
-            return
-        block = self._blocks[index]
-        rows = [block.line(place) for place in range(len(block.starts))]
-        cut = number - block.first
-        halves = [block_of(block.first, rows[:cut]), block_of(number, rows[cut:])]
-        self._blocks[index : index + 1] = halves
-        self._firsts[index : index + 1] = [half.first for half in halves]
+    def _split_at(self, number: int) -> int:
+        """Split a block so that one begins at a line; return that block's index."""
+        index = bisect_left(self._blocks, number, key=_FIRST)
+        if index > 0:
+            block = self._blocks[index - 1]
+            cut = number - block.first
+            if cut < len(block.starts):
+                self._blocks[index - 1 : index] = [block.part(0, cut), block.part(cut)]
+        return index
 
     def line(self, number: int) -> str:
         """Return a line by its number; the unfinished one is at `end`."""
-        if number >= self._tail_first:
-            if number == self.end:
-                return self.partial or ""
-            return self._tail[number - self._tail_first]
-        index = bisect_right(self._firsts, number) - 1
+        if number == self.end:
+            return self.partial or ""
+        index = bisect_right(self._blocks, number, key=_FIRST) - 1
         if index < 0:
             raise IndexError(number)
         block = self._blocks[index]
@@ -298,19 +253,14 @@ class KeptLines:
         return [self.line(number) for number in range(max(start, self.first), min(stop, self.end))]
 
     def blocks(self, start: int, stop: int) -> Iterator[LineBlock]:
-        """Yield the blocks with the lines of a range of numbers.
-
-        The first and last block may contain lines outside the range.
-        """
-        index = max(0, bisect_right(self._firsts, start) - 1)
-        while index < len(self._blocks) and self._firsts[index] < stop:
-            block = self._blocks[index]
-            if block.first + len(block.starts) > start:
+        """Yield the lines of a range of numbers; the last block may contain more lines."""
+        for block in self._blocks[max(0, bisect_right(self._blocks, start, key=_FIRST) - 1) :]:
+            if block.first >= stop:
+                return
+            if start <= block.first:
                 yield block
-            index += 1
-        start = max(start, self._tail_first)
-        if start < min(stop, self.end):
-            yield block_of(start, list(map(str.encode, self._tail[start - self._tail_first :])))
+            elif start < block.first + len(block.starts):
+                yield block.part(start - block.first)
 
     def came(self, number: int) -> float | None:
         """Return when a line was received (client clock); None = before the log was followed."""

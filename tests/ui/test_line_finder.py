@@ -47,7 +47,7 @@ LINES = st.lists(st.lists(PIECES, max_size=6).map(lambda parts: clean("".join(pa
 
 
 def block(rows: list[str]) -> LineBlock:
-    return block_of(5, [row.encode() for row in rows])
+    return block_of(5, rows)
 
 
 def found(finder: Finder, rows: list[str]) -> list[int]:

@@ -36,7 +36,6 @@ def test_what_goes_in_comes_out_by_its_number(steps: list[tuple[str, list[str], 
     end = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kept_lines, "BLOCK_BYTES", 64)
-        patch.setattr(kept_lines, "TAIL_LINES", 8)
         for what, lines, back in steps:
             if what == "append":
                 kept.append(lines)
