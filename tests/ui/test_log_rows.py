@@ -88,7 +88,7 @@ def test_several_lines_are_selected_either_way() -> None:
 def test_a_filter_shows_its_lines_alone_and_finds_those_around_others() -> None:
     shown = log(100)
     marks = Marks(shown.kept, TextFinder("7", fold=False))
-    shown.keep_only(marks)
+    shown.filter = marks
     while (job := marks.job()) is not None:
         job.run()
         marks.take(job)
@@ -98,6 +98,23 @@ def test_a_filter_shows_its_lines_alone_and_finds_those_around_others() -> None:
     assert rows.find(LinePlace(0, 8)) == 1
     assert not rows.shows(LinePlace(0, 8))
     assert rows.next_of([shown.errors], 0, 1) is None
+
+
+def test_a_place_of_a_log_that_is_merged_no_more_is_behind_the_last_row() -> None:
+    rows = LogRows([log(5)])
+    assert (rows.find(LinePlace(1, 2)), rows.shows(LinePlace(1, 2))) == (5, False)
+
+
+def test_a_jump_is_safe_before_new_lines_are_merged() -> None:
+    logs = [log(3, "a.log"), log(3, "b.log")]
+    rows = LogRows(logs)
+    rows.refresh()
+    logs[0].kept.append(["KeyError: 1"])
+    logs[0].errors.catch_up()
+    errors = [one.errors for one in logs]
+    assert [rows.next_of(errors, row, 1) for row in range(-1, 7)] == [None] * 8
+    rows.refresh()
+    assert rows.next_of(errors, 0, 1) == rows.find(LinePlace(0, 3))
 
 
 TIMES = st.lists(st.integers(0, 50), max_size=15).map(sorted)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rgt_tui.fleet.box_logs import BoxLog, BoxSearch
-from rgt_tui.fleet.kept_lines import FilePlace, KeptLines, LineBlock
-from rgt_tui.handbook import LineHit, Page, Searcher, compiled_by_re2
+from rgt_tui.fleet.kept_lines import FilePlace, KeptLines, LineBlock, join_blocks
+from rgt_tui.handbook import Page, Searcher, compiled_by_re2
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.notation import compact_time, size, thousands
 
@@ -125,40 +125,6 @@ def _lines_with_text(needle: bytes, text: bytes, starts: array[int]) -> Iterator
         at = find(needle, starts[index])
 
 
-class TextFinder:
-    """Searches for a literal text.
-
-    Args:
-        text: The text.
-        fold: Whether to ignore case.
-    """
-
-    around = 0
-    quick = True
-
-    def __init__(self, text: str, *, fold: bool) -> None:
-        self._shown = re.compile(re.escape(text), re.IGNORECASE if fold else 0)
-        raw = text.encode("utf-8", "replace")
-        self._search: Search = compiled_by_re2(re.escape(raw), fold=fold).search
-        self._raw, self._fold = raw, fold
-
-    def find(self, block: LineBlock) -> list[tuple[int, str]]:
-        """Return the matching lines."""
-        if not self._raw.isascii():
-            return [(block.first + index, "") for index in lines_with(self._search, block)]
-        if self._search(block.text, 0) is None:
-            return []
-        # Faster if the text occurs often.
-        text, needle = (
-            (block.text.lower(), self._raw.lower()) if self._fold else (block.text, self._raw)
-        )
-        return [(block.first + index, "") for index in _lines_with_text(needle, text, block.starts)]
-
-    def spans(self, line: str) -> Spans:
-        """Return the spans of the matches in a line."""
-        return tuple(match.span() for match in self._shown.finditer(line))
-
-
 _BEYOND = re.compile(r"\\[sWDnvfBpPxX]|\[\^|\\[^\w\s]?$|\(\?s")
 """Patterns whose match may extend beyond a line's end: each candidate line is then searched
 alone."""
@@ -181,42 +147,55 @@ class Re2Finder:
     quick = True
 
     def __init__(self, pattern: str, *, fold: bool) -> None:
-        self._one = compiled_by_re2(pattern, fold=fold)
-        self._many = (
-            None
-            if _WHOLE.search(pattern)
-            else compiled_by_re2(f"(?m){pattern}".encode(), fold=fold)
-        )
-        self._alone = _BEYOND.search(pattern) is not None
+        self._pattern = compiled_by_re2(f"(?m){pattern}", fold=fold)
+        self._whole = _WHOLE.search(pattern) is not None
+        self._alone = self._whole or _BEYOND.search(pattern) is not None
 
     def find(self, block: LineBlock) -> list[tuple[int, str]]:
         """Return the matching lines."""
-        if self._many is None:
-            rows = (block.line(index).decode() for index in range(len(block.starts)))
-            return [
-                (block.first + index, "") for index, row in enumerate(rows) if self._one.search(row)
-            ]
-        found = lines_with(self._many.search, block)
+        search = self._pattern.search
+        found: Iterable[int] = range(len(block.starts))
+        if not self._whole:
+            found = lines_with(search, block)
         if self._alone:
-            found = (index for index in found if self._one.search(block.line(index).decode()))
+            found = (index for index in found if search(block.line(index)))
         return [(block.first + index, "") for index in found]
 
     def spans(self, line: str) -> Spans:
         """Return the spans of the matches in a line."""
-        found = []
-        for match in self._one.finditer(line):
-            if match.end() > match.start():
-                found.append((match.start(), match.end()))
-        return tuple(found)
+        spans = (match.span() for match in self._pattern.finditer(line))
+        return tuple((start, end) for start, end in spans if end > start)
 
 
-PatternFinder = TextFinder | Re2Finder
+class TextFinder(Re2Finder):
+    """Searches for a literal text.
+
+    Args:
+        text: The text.
+        fold: Whether to ignore case.
+    """
+
+    def __init__(self, text: str, *, fold: bool) -> None:
+        self._raw, self._fold = text.encode("utf-8", "replace"), fold
+        super().__init__(re.escape(self._raw.decode()), fold=fold)
+
+    def find(self, block: LineBlock) -> list[tuple[int, str]]:
+        """Return the matching lines."""
+        if not self._raw.isascii():
+            return super().find(block)
+        if self._pattern.search(block.text) is None:
+            return []
+        # Faster if the text occurs often.
+        text, needle = block.text, self._raw
+        if self._fold:
+            text, needle = text.lower(), needle.lower()
+        return [(block.first + index, "") for index in _lines_with_text(needle, text, block.starts)]
 
 
 class Chosen(NamedTuple):
     """The search for a typed text."""
 
-    finder: PatternFinder
+    finder: Re2Finder
     trouble: str
     """Why an expression is searched as plain text; empty = it is not."""
 
@@ -240,7 +219,7 @@ def finder_for(text: str) -> Chosen:
     except ValueError as error:
         return Chosen(
             TextFinder(text, fold=fold),
-            f"not a regular expression ({error}): searched as plain text",
+            f"not a regular expression ({str(error).replace('(?m)', '', 1)}): searched as plain text",
         )
 
 
@@ -289,14 +268,19 @@ class PageFinder:
 
     def __init__(self, pages: Iterable[Page]) -> None:
         self._pages = tuple(pages)
+        self.shapes: dict[str, str] = {}
+        """Page of each kind of line found: a repeated line is searched only once."""
 
     def find(self, block: LineBlock) -> list[tuple[int, str]]:
         """Return the lines that match a page, with its id."""
         searcher = Searcher(self._pages)
-        hits: list[LineHit] = [*searcher.feed(block.text), *searcher.close()]
         first: dict[int, str] = {}
-        for hit in hits:
-            first.setdefault(block.first + hit.line_no - 1, hit.id)
+        if len(self.shapes) > 5000:
+            self.shapes.clear()
+        for hit in (*searcher.feed(block.text), *searcher.close()):
+            index = hit.line_no - 1
+            first.setdefault(block.first + index, hit.id)
+            self.shapes.setdefault(shape(block.line(index).decode()), hit.id)
         return sorted(first.items())
 
 
@@ -329,9 +313,8 @@ class Job:
     def run(self) -> None:
         """Search; called in a thread."""
         blocks = self._blocks
-        if self._finder.around and len(blocks) > 1:
-            text = b"".join(block.text for block in blocks)
-            blocks = [LineBlock(blocks[0].first, text, array("I"))]
+        if self._finder.around:
+            blocks = [join_blocks(blocks)]
         for block in blocks:
             found = self._finder.find(block)
             self.found += [one for one in found if self.start <= one[0] < self.stop]

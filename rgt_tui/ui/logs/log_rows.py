@@ -142,10 +142,6 @@ class ShownLog:
         """Search for something else."""
         self.matches = None if finder is None else Marks(self.kept, finder)
 
-    def keep_only(self, marks: Marks | None) -> None:
-        """Show only these lines; None = all."""
-        self.filter = marks
-
 
 STEP = re.compile(
     r"(?i)\b(?:global[_ ]?)?(?:step|iter(?:ation)?)s?[\"']?\s{0,3}[:=#]?\s{0,3}(\d[\d,]{0,14})\b"
@@ -228,41 +224,49 @@ class LogRows:
     def __init__(self, logs: Sequence[ShownLog]) -> None:
         self.logs = tuple(logs)
         self._order: list[LinePlace] = []
-        self._known: list[tuple[int, int, int]] = []
+        self._known: list[tuple[int, ...]] = []
         """Per log, the part in the order: first number, last number, and count."""
-        self._rows_of: list[array[int]] = []
+        self._rows_of = [array("q") for _ in logs]
 
     @property
     def merged(self) -> bool:
         """Whether several logs are shown."""
         return len(self.logs) > 1
 
-    def _numbers(self, log: ShownLog) -> Sequence[int]:
+    def _numbers(self, index: int) -> Sequence[int]:
+        """Return the numbers of the shown lines of a log."""
+        log = self.logs[index]
         kept = log.kept
-        first = max(kept.first, kept.end - MERGED_LINES)
-        if log.filter is None:
-            return range(first, kept.end)
-        numbers = log.filter.numbers
-        return numbers[bisect_left(numbers, first) :]
+        if log.filter is not None:
+            numbers = log.filter.numbers
+        elif self.merged:
+            numbers = range(kept.first, kept.end)
+        else:
+            numbers = range(kept.first, kept.end + (kept.partial is not None))
+        if self.merged:
+            return numbers[bisect_left(numbers, kept.end - MERGED_LINES) :]
+        return numbers
+
+    def _rows_with(self, index: int) -> Sequence[int]:
+        """Return the row of each shown line of a log."""
+        if self.merged:
+            return self._rows_of[index]
+        return range(len(self))
 
     def refresh(self) -> None:
         """Update the rows for new lines; several logs are sorted by time."""
         if not self.merged:
             return
-        said = [
-            (numbers[0], numbers[-1], len(numbers))
-            if (numbers := self._numbers(log))
-            else (0, -1, 0)
-            for log in self.logs
-        ]
-        if said == self._known:
+        every = [self._numbers(index) for index in range(len(self.logs))]
+        known = [(*numbers[:1], *numbers[-1:], len(numbers)) for numbers in every]
+        if known == self._known:
             return
-        self._known = said
+        self._known = known
         zone = next((log.zone.seconds for log in self.logs if log.zone.seconds is not None), 0.0)
         keyed: list[tuple[float, int, int]] = []
         for index, log in enumerate(self.logs):
             latest = float("-inf")
-            for number in self._numbers(log):
+            for number in every[index]:
                 at = log.ordered_by(number, zone)
                 latest = latest if at is None else max(latest, at)
                 keyed.append((latest, index, number))
@@ -275,30 +279,19 @@ class LogRows:
     def __len__(self) -> int:
         if self.merged:
             return len(self._order)
-        log = self.logs[0]
-        if log.filter is not None:
-            return len(log.filter)
-        return len(log.kept) + (log.kept.partial is not None)
+        return len(self._numbers(0))
 
     def __getitem__(self, row: int) -> LinePlace:
         if self.merged:
             return self._order[row]
-        log = self.logs[0]
-        if log.filter is not None:
-            return LinePlace(0, log.filter.numbers[row])
-        return LinePlace(0, log.kept.first + row)
+        return LinePlace(0, self._numbers(0)[row])
 
     def find(self, place: LinePlace) -> int:
         """Return the row of a line; if it is not shown, that of the next line of its log."""
-        if not self.merged:
-            log = self.logs[0]
-            if log.filter is not None:
-                return bisect_left(log.filter.numbers, place.number)
-            return min(max(0, place.number - log.kept.first), len(self))
-        if place.log >= len(self._rows_of):
+        if place.log >= len(self.logs):
             return len(self)
-        rows = self._rows_of[place.log]
-        index = bisect_left(self._numbers(self.logs[place.log]), place.number)
+        rows = self._rows_with(place.log)
+        index = bisect_left(self._numbers(place.log), place.number)
         if index < len(rows):
             return rows[index]
         return len(self)
@@ -339,23 +332,13 @@ class LogRows:
 
     def _number_at(self, log: int, row: int, direction: int) -> int:
         """Return the line of a log from which to search, for a given row."""
-        kept = self.logs[log].kept
-        if row < 0:
-            return kept.first - 1
-        if row >= len(self):
-            return kept.end + 1
-        if not self.merged:
-            return self[row].number
-        rows = self._rows_of[log]
+        rows, numbers = self._rows_with(log), self._numbers(log)
         index = bisect_left(rows, row)
-        numbers = self._numbers(self.logs[log])
-        if index < len(rows) and rows[index] == row:
-            return numbers[index]
         if index >= len(numbers):
-            return kept.end
-        if direction > 0:
-            return numbers[index] - 1
-        return numbers[index]
+            return self.logs[log].kept.end + 1
+        if direction < 0 or row in rows[index : index + 1]:
+            return numbers[index]
+        return numbers[index] - 1
 
     def count(self, marks: Sequence[Marks]) -> int:
         """Return the total number of marked lines."""

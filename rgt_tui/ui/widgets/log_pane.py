@@ -87,9 +87,8 @@ class LogPane(LineWidget):
         self._searched = ""
         self._filter: Chosen | None = None
         self._filtered = ""
-        self._pages: tuple[Page, ...] = ()
+        self._pages: PageFinder | None = None
         self._findings: Mapping[str, str] = {}
-        self._shapes: dict[str, str] = {}
         self._looking = False
         self._after: Callable[[], None] | None = None
         """Callback that waits for the search to progress."""
@@ -98,7 +97,6 @@ class LogPane(LineWidget):
         self._now = 0.0
         self._why_empty = "no log yet"
         self._mark_at: int | None = None
-        self._texts: list[str] = []
 
     # What is shown
 
@@ -165,19 +163,20 @@ class LogPane(LineWidget):
         if self._search is not None and log.matches is None:
             log.look_for(self._search.finder)
         self._set_filter(log)
-        if self._pages and log.pages is None:
-            self._made_again(log)
+        self._find_pages(log)
         return log
 
     def know_pages(self, pages: Sequence[Page]) -> None:
         """Search the lines for these pages of the handbook."""
-        self._pages = tuple(pages)
+        self._pages = PageFinder(pages)
         for log in self._logs:
-            self._made_again(log)
+            log.pages = None
+            self._find_pages(log)
         self._take_in()
 
-    def _made_again(self, log: ShownLog) -> None:
-        log.pages = Marks(log.kept, PageFinder(self._pages), PAGES_AT_MOST)
+    def _find_pages(self, log: ShownLog) -> None:
+        if self._pages is not None and log.pages is None:
+            log.pages = Marks(log.kept, self._pages, PAGES_AT_MOST)
 
     def _log_of(self, kept: KeptLines) -> ShownLog | None:
         """Return a log if it is shown."""
@@ -228,32 +227,18 @@ class LogPane(LineWidget):
         try:
             while self._rows is not None and self.is_attached:
                 rows = self._rows
-                todo = [
-                    (marks, job)
-                    for log in rows.logs
-                    for marks in log.marks
-                    if (job := marks.job()) is not None
-                ]
-                if not todo:
+                every = (marks for log in rows.logs for marks in log.marks)
+                todo = ((marks, job) for marks in every if (job := marks.job()) is not None)
+                marks, job = next(todo, (None, None))
+                if marks is None or job is None:
                     break
-                marks, job = todo[0]
                 await asyncio.to_thread(job.run)
                 marks.take(job)
-                self._learn_shapes(marks, job.found)
                 rows.refresh()
                 self._looked()
         finally:
             self._looking = False
         self._looked()
-
-    def _learn_shapes(self, marks: Marks, found: Sequence[tuple[int, str]]) -> None:
-        for log in self._logs:
-            if log.pages is marks:
-                for number, name in found:
-                    if log.kept.first <= number < log.kept.end:
-                        self._shapes.setdefault(shape(log.kept.line(number)), name)
-        if len(self._shapes) > 5000:
-            self._shapes.clear()
 
     def _looked(self) -> None:
         after, self._after = self._after, None
@@ -310,9 +295,9 @@ class LogPane(LineWidget):
 
     def _set_filter(self, log: ShownLog) -> None:
         if self._filtered == ERRORS_ONLY:
-            log.keep_only(log.errors)
+            log.filter = log.errors
         elif self._filter is not None and log.filter is None:
-            log.keep_only(Marks(log.kept, self._filter.finder))
+            log.filter = Marks(log.kept, self._filter.finder)
 
     def matches(self) -> int:
         """Return the number of matches found so far."""
@@ -443,9 +428,9 @@ class LogPane(LineWidget):
         if bare and bare in self._findings:
             return self._findings[bare]
         log = self._log_of(kept)
-        if log is None or log.pages is None or number in kept.notes:
+        if log is None or log.pages is None or self._pages is None or number in kept.notes:
             return None
-        return log.pages.names.get(number) or self._shapes.get(shape(text))
+        return log.pages.names.get(number) or self._pages.shapes.get(shape(text))
 
     # Drawing
 
@@ -548,7 +533,6 @@ class LogPane(LineWidget):
 
     def _body(self, width: int, height: int) -> list[Line]:
         rows = self._rows
-        self._texts = []
         if rows is None or not len(rows):
             why = self._why_empty
             if rows is not None and self._filtered and any(len(log.kept) for log in rows.logs):
