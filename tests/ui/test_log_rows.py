@@ -9,7 +9,7 @@ from rgt_tui.fleet.kept_lines import FilePlace, KeptLines
 from rgt_tui.model import LogView, Spot
 from rgt_tui.ui.logs.line_finder import Marks, TextFinder
 from rgt_tui.ui.logs.line_times import WrittenZone, written
-from rgt_tui.ui.logs.log_rows import LinePlace, LogCursor, LogRows, ShownLog, line_at
+from rgt_tui.ui.logs.log_rows import LinePlace, LogCursor, LogRows, ShownLog
 
 HEIGHT = 10
 
@@ -211,17 +211,13 @@ def test_a_spot_is_found_by_its_text_else_by_the_last_line_that_was_written_by_t
     kept = shown.kept
     kept.append(["line 1 again"], 100.0)
     kept.append(["late line 1"], 200.0)
-    assert line_at(kept, Spot(text=" line 1"), shown.when) == 4
-    assert line_at(kept, Spot(text=" line 1", at=120.0), shown.when) == 3, (
-        "of several, that of its time"
-    )
-    assert line_at(kept, Spot(text="gone"), shown.when) is None
-    assert line_at(kept, Spot(at=150.0), shown.when) == 3
-    assert line_at(kept, Spot(at=300.0), shown.when) == 4, "nothing has been written since"
-    assert line_at(kept, Spot(at=50.0), shown.when) is None, (
-        "nobody knows when the ones before were written"
-    )
-    assert line_at(kept, Spot(), shown.when) is None
+    assert shown.line_at(Spot(text=" line 1")) == 4
+    assert shown.line_at(Spot(text=" line 1", at=120.0)) == 3, "of several, that of its time"
+    assert shown.line_at(Spot(text="gone")) is None
+    assert shown.line_at(Spot(at=150.0)) == 3
+    assert shown.line_at(Spot(at=300.0)) == 4, "nothing has been written since"
+    assert shown.line_at(Spot(at=50.0)) is None, "nobody knows when the ones before were written"
+    assert shown.line_at(Spot()) is None
 
 
 def test_a_step_is_found_by_its_number_near_its_time() -> None:
@@ -229,14 +225,14 @@ def test_a_step_is_found_by_its_number_near_its_time() -> None:
     for epoch in range(3):
         kept.append([f"2026-03-01 1{epoch}:00:{at:02d} step {at} loss 1" for at in range(60)])
     shown = ShownLog(kept, "a.log")
-    assert line_at(kept, Spot(at=1772362823.0, step=25), shown.when) == 2 * 60 + 25, (
+    assert shown.line_at(Spot(at=1772362823.0, step=25)) == 2 * 60 + 25, (
         "no time is known: the newest"
     )
     shown.zone.assumed = 0.0
     at = 1772362823.0  # 11:00:23, and the clock that told is two seconds behind that of the log
-    assert line_at(kept, Spot(at=at, step=25), shown.when) == 60 + 25
-    assert line_at(kept, Spot(at=at, step=7777), shown.when) == 60 + 23, "the last line by then"
-    assert line_at(kept, Spot(step=25), shown.when) == 2 * 60 + 25
+    assert shown.line_at(Spot(at=at, step=25)) == 60 + 25
+    assert shown.line_at(Spot(at=at, step=7777)) == 60 + 23, "the last line by then"
+    assert shown.line_at(Spot(step=25)) == 2 * 60 + 25
 
 
 MIDNIGHT = 1772323200.0
@@ -274,10 +270,8 @@ def test_lines_with_a_time_of_day_are_of_the_day_of_those_behind_them() -> None:
     )
     east = clocks(*lines, written=MIDNIGHT + 1801 - 28800, zone=28800.0)
     assert times(east) == [None if at is None else at - 28800 for at in found]
-    assert line_at(east.kept, Spot(at=MIDNIGHT - 28800.0 + 2), east.when) == 4
-    assert line_at(east.kept, Spot(at=MIDNIGHT - 28800.0 - 100), east.when) == 1, (
-        "what follows the last one by then"
-    )
+    assert east.line_at(Spot(at=MIDNIGHT - 28800.0 + 2)) == 4
+    assert east.line_at(Spot(at=MIDNIGHT - 28800.0 - 100)) == 1, "what follows the last one by then"
     assert (east.day_unknown, times(clocks(*lines, written=None))) == ("", [None] * 6)
     assert times(clocks(*lines, written=MIDNIGHT + 1801, zone=None)) == [None] * 6
 
@@ -297,7 +291,7 @@ def test_a_day_that_cannot_be_told_is_not_guessed() -> None:
         "of a rest of hours nobody knows whether a day lies in it"
     )
     assert rested.day_unknown == "12:00:00"
-    assert line_at(rested.kept, Spot(at=MIDNIGHT + 43_300), rested.when) is None
+    assert rested.line_at(Spot(at=MIDNIGHT + 43_300)) is None
     backwards = clocks(
         "02:00:40 done", "02:00:00 the job of the next night", written=MIDNIGHT + 7201
     )

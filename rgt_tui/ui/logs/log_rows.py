@@ -6,7 +6,7 @@ import math
 import re
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rgt_tui.fleet.kept_lines import KeptLines
@@ -25,6 +25,23 @@ class LinePlace(NamedTuple):
 
     log: int
     number: int
+
+
+STEP = re.compile(
+    r"(?i)\b(?:global[_ ]?)?(?:step|iter(?:ation)?)s?[\"']?\s{0,3}[:=#]?\s{0,3}(\d[\d,]{0,14})\b"
+)
+NEAR = 1000
+"""Lines on either side of a time in which a step, or a line with a time, is searched."""
+SLACK_SECONDS = 2.0
+"""A line may be written this much later than its event; many programs also truncate seconds."""
+
+
+def step_of(line: str) -> int | None:
+    """Return the training step in a line, None if it has none."""
+    found = STEP.search(line)
+    if found is not None:
+        return int(found.group(1).replace(",", ""))
+    return None
 
 
 class ShownLog:
@@ -142,76 +159,49 @@ class ShownLog:
         """Search for something else."""
         self.matches = None if finder is None else Marks(self.kept, finder)
 
+    def line_at(self, spot: Spot) -> int | None:
+        """Return the line at a spot: by text, by step, else the last line written until its time.
 
-STEP = re.compile(
-    r"(?i)\b(?:global[_ ]?)?(?:step|iter(?:ation)?)s?[\"']?\s{0,3}[:=#]?\s{0,3}(\d[\d,]{0,14})\b"
-)
-NEAR = 1000
-"""Lines on either side of a time in which a step, or a line with a time, is searched."""
-SLACK_SECONDS = 2.0
-"""A line may be written this much later than its event; many programs also truncate seconds."""
+        Args:
+            spot: If several lines have its text, the last one until its time is used.
 
+        Returns:
+            None if the line is not kept.
+        """
+        kept = self.kept
+        if spot.text:
+            return self._line_with(spot.text.strip(), spot.at)
+        place = None if spot.at is None else self._last_by(spot.at)
+        if spot.step is not None:
+            middle = kept.end - 1 if place is None else place
+            near = range(max(kept.first, middle - NEAR), min(kept.end, middle + NEAR + 1))
+            named = [number for number in near if step_of(kept.line(number)) == spot.step]
+            place = min(named, key=lambda number: abs(number - middle), default=place)
+        return place
 
-def step_of(line: str) -> int | None:
-    """Return the training step in a line, None if it has none."""
-    found = STEP.search(line)
-    if found is not None:
-        return int(found.group(1).replace(",", ""))
-    return None
+    def _line_with(self, wanted: str, at: float | None) -> int | None:
+        found = None
+        for number in range(self.kept.end - 1, self.kept.first - 1, -1):
+            if wanted in self.kept.line(number):
+                found = number
+                written = None if at is None else self.when(number)
+                if at is None or written is None or written <= at + SLACK_SECONDS:
+                    break
+        return found
 
-
-def line_at(kept: KeptLines, spot: Spot, when: Callable[[int], float | None]) -> int | None:
-    """Return the line at a spot: by text, by step, else the last line written until its time.
-
-    Args:
-        kept: The log.
-        spot: If several lines have its text, the last one until its time is used.
-        when: Returns the time of a line by its number, None if unknown.
-
-    Returns:
-        None if the line is not kept.
-    """
-    if spot.text:
-        return _line_with(kept, spot.text.strip(), spot.at, when)
-    place = None if spot.at is None else _last_by(kept, spot.at, when)
-    if spot.step is not None:
-        middle = kept.end - 1 if place is None else place
-        near = range(max(kept.first, middle - NEAR), min(kept.end, middle + NEAR + 1))
-        named = [number for number in near if step_of(kept.line(number)) == spot.step]
-        place = min(named, key=lambda number: abs(number - middle), default=place)
-    return place
-
-
-def _line_with(
-    kept: KeptLines, wanted: str, at: float | None, when: Callable[[int], float | None]
-) -> int | None:
-    found = None
-    for number in range(kept.end - 1, kept.first - 1, -1):
-        if wanted in kept.line(number):
-            found = number
-            written = None if at is None else when(number)
-            if at is None or written is None or written <= at + SLACK_SECONDS:
-                break
-    return found
-
-
-def _last_by(kept: KeptLines, at: float, when: Callable[[int], float | None]) -> int | None:
-    low, high = kept.first, kept.end
-    while low < high:
-        middle = (low + high) // 2
-        written = when(middle)
-        if written is None or written <= at:
-            low = middle + 1
-        else:
-            high = middle
-    known = (
-        number
-        for number in range(low - 1, max(kept.first, low - NEAR) - 1, -1)
-        if when(number) is not None
-    )
-    if next(known, None) is None:
+    def _last_by(self, at: float) -> int | None:
+        low, high = self.kept.first, self.kept.end
+        while low < high:
+            middle = (low + high) // 2
+            written = self.when(middle)
+            if written is None or written <= at:
+                low = middle + 1
+            else:
+                high = middle
+        for number in range(low - 1, max(self.kept.first, low - NEAR) - 1, -1):
+            if self.when(number) is not None:
+                return low - 1
         return None
-    return low - 1
 
 
 class LogRows:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from typing import ClassVar, cast
 
 from textual import work
@@ -25,7 +26,7 @@ from rgt_tui.ui.box_status import cells_of, choose_log, current_cell
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import LOG, LOG_LINES, LOG_TARGET, MOVE, Command, bindings, key_for
 from rgt_tui.ui.logs.line_finder import Sheet, finder_for, search_box
-from rgt_tui.ui.logs.log_rows import step_of
+from rgt_tui.ui.logs.log_rows import ShownLog, step_of
 from rgt_tui.ui.notation import size, thousands
 from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import EntryLine, KeyLine
@@ -225,6 +226,13 @@ def findings_of(box: BoxState) -> Mapping[str, str]:
     return {finding.evidence.strip(): finding.gotcha for finding in best_last}
 
 
+def _why_unsure(log: ShownLog) -> str:
+    """Return a text about lines whose times lack a certain day; may be empty."""
+    if log.day_unknown:
+        return f": lines up to {log.day_unknown} have no date, and their day is not certain"
+    return ""
+
+
 class LogScreen(LogKeys):
     """The log of a box."""
 
@@ -326,30 +334,26 @@ class LogScreen(LogKeys):
         spot, rows = self.spot, self.log_pane.rows
         if spot is None or rows is None or not len(rows):
             return
-        kept = rows.logs[0].kept
+        shown = rows.logs[0]
+        kept = shown.kept
         if spot.log is not None and kept.path != spot.log:
             return
         self.spot = None
-        number = self.log_pane.line_at(kept, spot)
+        number = shown.line_at(spot)
         log = self.box_log(kept.path)
         if number is not None:
             self.log_pane.go(kept, number)
         elif spot.line_no is not None and log is not None:
-            self.open_line(log, spot.line_no)
+            self.query_box(
+                f"line {spot.line_no:,} is not known", self._open_line, log, spot.line_no
+            )
         elif spot.text and log is not None:
-            self.find_on_box(log, re.escape(spot.text.strip()))
+            self.query_box("not searched", self._find_on_box, log, re.escape(spot.text.strip()))
         elif spot.at is not None and log is not None and kept.place is not None:
-            self.load_until(log, kept, spot)
+            self.query_box("no older lines", self._load_until, log, shown, spot)
         elif spot.text or spot.line_no is not None or spot.at is not None:
-            why = self._why_unsure(kept)
+            why = _why_unsure(shown)
             self.hint(f"that line is not among those kept here{why}", 15.0 if why else HINT_SECONDS)
-
-    def _why_unsure(self, kept: KeptLines) -> str:
-        """Return a text about lines whose times lack a certain day; may be empty."""
-        clock = self.log_pane.day_unknown(kept)
-        if clock:
-            return f": lines up to {clock} have no date, and their day is not certain"
-        return ""
 
     # Search and filter
 
@@ -400,7 +404,7 @@ class LogScreen(LogKeys):
         trouble = self._typed(message.text)
         log = self.box_log(self.log_pane.path)
         if self._typing == "find on the box" and log is not None:
-            self.find_on_box(log, message.text)
+            self.query_box("not searched", self._find_on_box, log, message.text)
         elif self._typing == "search":
             self.log_pane.next_match(-1, self.hint)
         if trouble:
@@ -421,93 +425,72 @@ class LogScreen(LogKeys):
         Load older lines above the first one, newer ones below a chunk's last one.
         """
         pane = self.log_pane
-        kept = pane.shown[0] if len(pane.shown) == 1 else None
         sheet = self._sheets[-1] if self._sheets else None
         if pane.move(count * max(1, pane.page_rows)) and not (sheet and pane.cursor.following):
             return
-        if kept is None:
-            if count < 0 and len(pane.shown) > 1:
+        if len(pane.logs) != 1:
+            if count < 0 and pane.logs:
                 self.hint(
                     f"older lines can be loaded for one log only; {key_for('log.merge')} ends the merge"
                 )
             return
         if sheet is not None and sheet.hits:
             return
-        log = self.box_log(kept.path)
+        shown = pane.logs[0]
+        log = self.box_log(shown.kept.path)
         if log is None:
             if count < 0:
                 self.hint("this is the first line kept here")
         elif count < 0:
-            self.load_older(log, kept)
+            self.query_box("no older lines", self._load_older, log, shown)
         elif sheet is not None:
-            self.load_newer(log, kept)
+            self.query_box("no newer lines", self._load_newer, log, shown.kept)
 
-    @work(
-        group="box log",
-        exclusive=True,
-        exit_on_error=False,
-        description="load older lines of a log",
-    )
-    async def load_older(self, log: BoxLog, kept: KeptLines) -> None:
+    def query_box(
+        self, failed: str, job: Callable[..., Coroutine[None, None, None]], *args: object
+    ) -> None:
+        """Start a job that reads a log on the box, and end the previous one; show why it failed."""
+
+        async def run_job() -> None:
+            try:
+                await job(*args)
+            except NothingOlder as reason:
+                self.hint(str(reason))
+            except Exception as error:  # the screen must survive any answer of a box
+                self.hint(f"{failed}: {error}", 15.0)
+
+        self.run_worker(run_job(), group="box log", exclusive=True, exit_on_error=False)
+
+    async def _load_older(self, log: BoxLog, shown: ShownLog) -> None:
         """Load the lines before the loaded ones, and go up a page."""
-        self.hint("loading older lines from the box …", 30.0)
-        try:
-            number = await log.load_older(kept)
-        except NothingOlder as reason:
-            self.hint(str(reason))
-            return
-        except Exception as error:  # the screen must survive any answer of a box
-            self.hint(f"no older lines: {error}", 15.0)
-            return
-        self.log_pane.forget_before(kept, number)
+        await self._read_older(log, shown)
         self.log_pane.move(-max(1, self.log_pane.page_rows))
-        self.hint(f"{how_many(len(kept), 'line')} are kept here now")
+        self.hint(f"{how_many(len(shown.kept), 'line')} are kept here now")
         self.redraw_now()
 
-    @work(
-        group="box log",
-        exclusive=True,
-        exit_on_error=False,
-        description="load the lines of a moment",
-    )
-    async def load_until(self, log: BoxLog, kept: KeptLines, spot: Spot) -> None:
+    async def _read_older(self, log: BoxLog, shown: ShownLog) -> None:
+        self.hint("loading older lines from the box …", 30.0)
+        shown.forget_before(await log.load_older(shown.kept))
+
+    async def _load_until(self, log: BoxLog, shown: ShownLog, spot: Spot) -> None:
         """Load older lines until those of a moment are there, at most `MOST_BACK` chunks."""
-        for _ in range(MOST_BACK):
-            self.hint("loading older lines from the box …", 30.0)
-            try:
-                number = await log.load_older(kept)
-            except NothingOlder:
-                break
-            except Exception as error:
-                self.hint(f"no older lines: {error}", 15.0)
-                return
-            self.log_pane.forget_before(kept, number)
-            place = self.log_pane.line_at(kept, spot)
-            if place is not None:
-                self.hint("")
-                self.redraw_now()
-                self.log_pane.go(kept, place)
-                return
-        why = (
-            self._why_unsure(kept) or ": when these were written is unknown, or it is further back"
-        )
+        with suppress(NothingOlder):
+            for _ in range(MOST_BACK):
+                await self._read_older(log, shown)
+                place = shown.line_at(spot)
+                if place is not None:
+                    self.hint("")
+                    self.redraw_now()
+                    self.log_pane.go(shown.kept, place)
+                    return
+        why = _why_unsure(shown) or ": when these were written is unknown, or it is further back"
         self.hint(f"that line was not found{why}", 15.0)
         self.redraw_now()
 
-    @work(
-        group="box log",
-        exclusive=True,
-        exit_on_error=False,
-        description="load newer lines of a log",
-    )
-    async def load_newer(self, log: BoxLog, kept: KeptLines) -> None:
+    async def _load_newer(self, log: BoxLog, kept: KeptLines) -> None:
         """Load the lines after the loaded chunk."""
         last = kept.end - 1
-        try:
-            count = await log.load_newer(kept)
-        except Exception as error:
-            self.hint(f"no newer lines: {error}", 15.0)
-            return
+        count = await log.load_newer(kept)
         self.redraw_now()
         self.log_pane.go(kept, last)
         self.hint(
@@ -529,28 +512,18 @@ class LogScreen(LogKeys):
             return
         self.redraw_now()
 
-    @work(group="box log", exclusive=True, exit_on_error=False, description="open a place of a log")
-    async def open_around(self, log: BoxLog, place: FilePlace) -> None:
+    async def _open_around(self, log: BoxLog, place: FilePlace) -> None:
         """Show the lines around an offset of a log."""
-        try:
-            kept, number, total = await log.read_around(place)
-        except Exception as error:
-            self.hint(f"no lines from there: {error}", 15.0)
-            return
+        kept, number, total = await log.read_around(place)
         name = log.path.rpartition("/")[2]
         self._sheets.append(Sheet(kept, f"{name} at {size(place.offset)} of {size(total)}"))
         self.redraw_now()
         self.log_pane.go(kept, number)
 
-    @work(group="box log", exclusive=True, exit_on_error=False, description="open a line of a log")
-    async def open_line(self, log: BoxLog, line_no: int) -> None:
+    async def _open_line(self, log: BoxLog, line_no: int) -> None:
         """Show the lines around a line number."""
-        try:
-            place = await log.find_line(line_no)
-        except Exception as error:
-            self.hint(f"line {line_no:,} is not known: {error}", 15.0)
-            return
-        self.open_around(log, place)
+        place = await log.find_line(line_no)
+        self.query_box("no lines from there", self._open_around, log, place)
 
     def action_find(self) -> None:
         """Open the entry for a search in the complete log on the box."""
@@ -561,10 +534,7 @@ class LogScreen(LogKeys):
         else:
             self._type("find on the box", self.log_pane.searched)
 
-    @work(
-        group="box log", exclusive=True, exit_on_error=False, description="search a log on the box"
-    )
-    async def find_on_box(self, log: BoxLog, wanted: str) -> None:
+    async def _find_on_box(self, log: BoxLog, wanted: str) -> None:
         """Search the complete log on the box; matches are listed as they arrive."""
         mine: list[Sheet] = []
         at_first: list[Sheet] = []
@@ -582,10 +552,10 @@ class LogScreen(LogKeys):
 
         try:
             await search_box(log, wanted, show)
-        except Exception as error:
+        except Exception:
             self._sheets = [sheet for sheet in self._sheets if sheet not in mine]
-            self.hint(f"not searched: {error}", 15.0)
             self.redraw_now()
+            raise
 
     def action_follow(self) -> None:
         """Leave the found lines, and follow the end of the log."""
@@ -668,7 +638,7 @@ class LogScreen(LogKeys):
             and place is not None
             and place[0] is sheet.kept
         ):
-            self.open_around(log, sheet.hits[place[1]])
+            self.query_box("no lines from there", self._open_around, log, sheet.hits[place[1]])
             return
         page = self.log_pane.page_of(*place) if place is not None else None
         if page is None:

@@ -11,7 +11,6 @@ from textual import events
 
 from rgt_tui.fleet.kept_lines import KeptLines
 from rgt_tui.handbook import Page
-from rgt_tui.model import Spot
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.logs.line_finder import (
@@ -23,7 +22,7 @@ from rgt_tui.ui.logs.line_finder import (
     shape,
 )
 from rgt_tui.ui.logs.line_times import written
-from rgt_tui.ui.logs.log_rows import LogCursor, LogRows, ShownLog, line_at
+from rgt_tui.ui.logs.log_rows import LogCursor, LogRows, ShownLog
 from rgt_tui.ui.notation import clock, compact_time, glyphs, thousands
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.panes import framed
@@ -113,17 +112,11 @@ class LogPane(LineWidget):
     @property
     def path(self) -> str | None:
         """Path of the shown log; with several, of the first."""
-        if self._rows is not None:
-            return self._rows.logs[0].kept.path
-        return None
+        return next((log.kept.path for log in self.logs), None)
 
     @property
-    def shown(self) -> tuple[KeptLines, ...]:
+    def logs(self) -> tuple[ShownLog, ...]:
         """The shown logs."""
-        return tuple(log.kept for log in self._logs)
-
-    @property
-    def _logs(self) -> tuple[ShownLog, ...]:
         if self._rows is not None:
             return self._rows.logs
         return ()
@@ -148,12 +141,12 @@ class LogPane(LineWidget):
         """
         self._age, self._why_empty, self._now = age, empty, now
         self._findings = findings or {}
-        if tuple(logs) != self.shown:
+        if list(logs) != [log.kept for log in self.logs]:
             self._rows = None
             if logs:
                 self._rows = LogRows([self._made(kept) for kept in logs])
                 self.cursor = self._cursors.setdefault(logs[0], LogCursor())
-        for log in self._logs:
+        for log in self.logs:
             log.zone.assumed = self.zone
         self._take_in()
         self.redraw()
@@ -169,7 +162,7 @@ class LogPane(LineWidget):
     def know_pages(self, pages: Sequence[Page]) -> None:
         """Search the lines for these pages of the handbook."""
         self._pages = PageFinder(pages)
-        for log in self._logs:
+        for log in self.logs:
             log.pages = None
             self._find_pages(log)
         self._take_in()
@@ -180,28 +173,7 @@ class LogPane(LineWidget):
 
     def _log_of(self, kept: KeptLines) -> ShownLog | None:
         """Return a log if it is shown."""
-        return next((log for log in self._logs if log.kept is kept), None)
-
-    def line_at(self, kept: KeptLines, spot: Spot) -> int | None:
-        """Return the shown log's line at a spot; None if the line is not kept."""
-        log = self._log_of(kept)
-        if log is None:
-            return None
-        return line_at(kept, spot, log.when)
-
-    def day_unknown(self, kept: KeptLines) -> str:
-        """Return the newest line's time of day if its day is uncertain, else an empty string."""
-        log = self._log_of(kept)
-        if log is None:
-            return ""
-        return log.day_unknown
-
-    def forget_before(self, kept: KeptLines, number: int) -> None:
-        """Search the lines before `number` again, because they have changed."""
-        log = self._log_of(kept)
-        if log is not None:
-            log.forget_before(number)
-        self._take_in()
+        return next((log for log in self.logs if log.kept is kept), None)
 
     def _take_in(self) -> None:
         """Search the new lines, and sort them in."""
@@ -269,7 +241,7 @@ class LogPane(LineWidget):
         if text != self._searched:
             self._searched, self._after = text, None
             self._search = finder_for(text) if text else None
-            for log in self._logs:
+            for log in self.logs:
                 log.look_for(self._search.finder if self._search is not None else None)
             self._take_in()
         self.redraw()
@@ -282,7 +254,7 @@ class LogPane(LineWidget):
         if text != self._filtered:
             self._filtered = text
             self._filter = finder_for(text) if text and text != ERRORS_ONLY else None
-            for log in self._logs:
+            for log in self.logs:
                 log.filter = None
                 self._set_filter(log)
             if self._rows is not None:
@@ -306,13 +278,13 @@ class LogPane(LineWidget):
         return 0
 
     def _matches(self) -> list[Marks]:
-        return [log.matches for log in self._logs if log.matches is not None]
+        return [log.matches for log in self.logs if log.matches is not None]
 
     def _filters(self) -> list[Marks]:
-        return [log.filter for log in self._logs if log.filter is not None]
+        return [log.filter for log in self.logs if log.filter is not None]
 
     def _errors(self) -> list[Marks]:
-        return [log.errors for log in self._logs]
+        return [log.errors for log in self.logs]
 
     def next_match(self, direction: int, say: Callable[[str], None]) -> None:
         """Go to the next match, wrapping around at the end."""
@@ -390,7 +362,7 @@ class LogPane(LineWidget):
     def go(self, log: KeptLines, number: int) -> None:
         """Go to a line of one of the shown logs."""
         rows = self._rows
-        index = next((i for i, kept in enumerate(self.shown) if kept is log), None)
+        index = next((i for i, shown in enumerate(self.logs) if shown.kept is log), None)
         if rows is None or index is None or not len(rows):
             return
         row = min(rows.find(type(rows[0])(index, number)), len(rows) - 1)
