@@ -57,7 +57,12 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
             NotStarted: There are checkpoints, and none is known to be good (exit code 2).
         """
         there = glob.iglob(os.path.join(glob.escape(os.fspath(out)), "checkpoint-*"))
-        return newest_good(out, there, mirror)
+        return newest_good(
+            out,
+            there,
+            mirror,
+            lambda path: os.path.exists(os.path.join(path, "trainer_state.json")),
+        )
 
     def go_on(self, trainer: Any, **arguments: Any) -> Any:
         """Train from the newest good checkpoint; see `rgt_train.callbacks.resume`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import stat
+import zipfile
 from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
 try:
@@ -77,7 +78,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         """
         pattern = os.path.join(glob.escape(os.fspath(out)), "**", "*.ckpt")
         there = (path for path in glob.iglob(pattern, recursive=True) if not os.path.islink(path))
-        return newest_good(out, there, mirror)
+        return newest_good(out, there, mirror, zipfile.is_zipfile)
 
     def go_on(self, trainer: Any, *arguments: Any, **named: Any) -> Any:
         """Fit from the newest good checkpoint; see `rgt_train.callbacks.resume`."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 from urllib.parse import quote, unquote
 
 from rgt_train import exits
@@ -24,7 +25,8 @@ from rgt_train.checkpoint.diskio import (
 from rgt_train.checkpoint.manifest import Damaged
 from rgt_train.checkpoint.mirror_places import MANIFEST, Place, fetch, open_place, steps
 from rgt_train.checkpoint.mirror_worker import download_logs, manifest_of
-from rgt_train.tracking.report import say
+from rgt_train.tracking.report import METRICS, say
+from rgt_train.tracking.run_log import RUN_JSON
 
 FOLDER = mirror_worker.PROVEN
 """Folder of the checksums in the run directory: the checkpoints stay as their trainer wrote them.
@@ -98,23 +100,40 @@ def attempts(out: StrPath) -> int:
 
 
 @exits.starts
-def newest_good(out: StrPath, there: Iterator[str], mirror: str = "") -> Optional[str]:
+def newest_good(
+    out: StrPath,
+    there: Iterable[str],
+    mirror: str = "",
+    is_complete: Callable[[str], bool] = lambda path: True,
+) -> Optional[str]:
     """Return the newest checkpoint whose every byte matches its checksum; None if there is none.
+
+    A launch that was killed in its very first save has recorded nothing: what that save left is
+    moved to ``.rgt/unproven``, with a message, and the run begins at step 0.
 
     Args:
         out: The run directory.
         there: All existing checkpoints, recorded or not.
         mirror: Place of the second copies: a newer one is fetched from there. Empty for none.
+        is_complete: Returns whether a checkpoint without checksums has all its files.
 
     Raises:
         NotStarted: There are some, and none of them is good: a run that begins at step 0 would
             overwrite them. Or there are none here, and the mirror does not answer.
     """
     told: List[str] = []
-    with _alone(out, needed=bool(mirror)):
-        found = _newest(out, there, told)
+    there = list(there)
+    with _alone(out, needed=bool(mirror or there)):
+        found, unproven = _newest(out, there, told)
         if mirror:
             found = _newer(out, mirror, found, told)
+        if found is None and not told and not os.path.isdir(os.path.join(out, FOLDER)):
+            begun = _first_save_begun(out)
+            while unproven and (
+                os.path.getmtime(unproven[0]) > begun or not is_complete(unproven[0])
+            ):
+                _set_aside(out, unproven.pop(0))
+    told += [f"{path}: no checksums were noted" for path in unproven]
     if found is not None:
         say(f"rgt: resuming from {found[1]}, step {found[0]}: every byte is as it was written")
         return found[1]
@@ -126,20 +145,46 @@ def newest_good(out: StrPath, there: Iterator[str], mirror: str = "") -> Optiona
     return None
 
 
-def _newest(out: StrPath, there: Iterator[str], told: List[str]) -> Optional[Tuple[int, str]]:
+def _first_save_begun(out: StrPath) -> float:
+    """Return when the first launch began, if it began at step 0 and no save was finished since.
+
+    Otherwise infinity.
+    """
+    try:
+        with open(os.path.join(out, METRICS), encoding="utf-8") as file:
+            events = [json.loads(line).get("event") for line in file]
+        with open(os.path.join(out, RUN_JSON), encoding="utf-8") as file:
+            begun = float(json.load(file)["first"]["time"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return math.inf
+    if events[:1] == ["start"] and "checkpoint" not in events:
+        return begun
+    return math.inf
+
+
+def _set_aside(out: StrPath, path: str) -> None:
+    aside = os.path.join(out, ".rgt", "unproven", os.path.basename(path))
+    make_dirs(os.path.dirname(aside))
+    remove(aside)
+    os.rename(path, aside)
+    say(f"rgt: {path} was not finished by the first save, moved to {aside}: starting from step 0")
+
+
+def _newest(
+    out: StrPath, there: Iterable[str], told: List[str]
+) -> Tuple[Optional[Tuple[int, str]], List[str]]:
+    """Return the newest good checkpoint here, and those without checksums."""
     noted = [(int(body["step"]), os.path.join(out, body["path"]), body) for _, body in _notes(out)]
     notes = sorted((note for note in noted if os.path.lexists(note[1])), key=lambda note: note[:2])
     for step, path, body in reversed(notes):
         complaint = _complaint(path, body["files"])
         if not complaint:
-            return step, path
+            return (step, path), []
         told.append(f"{path}: {complaint}")
         say(f"rgt: passed over {told[-1]}")
     known = {os.path.abspath(path) for _, path, _ in notes}
-    told += [
-        f"{path}: no checksums were noted" for path in there if os.path.abspath(path) not in known
-    ]
-    return None
+    exist = [path for path in there if os.path.lexists(path)]
+    return None, [path for path in exist if os.path.abspath(path) not in known]
 
 
 def _newer(

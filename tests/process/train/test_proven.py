@@ -175,6 +175,58 @@ def test_none_that_is_good_is_no_fresh_start(
     assert newest_good(tmp_path, iter(())) is None, "moved away, to begin anew"
 
 
+FIRST_SAVE = {
+    "hugging face": (HF, "run/checkpoint-3", "model.safetensors"),
+    "lightning": (LIGHTNING, "run/kept/epoch=0-step=3.ckpt", ""),
+}
+
+
+@pytest.mark.parametrize("kind", list(FIRST_SAVE))
+def test_a_kill_in_the_very_first_save_starts_over(tmp_path: Path, kind: str) -> None:
+    script, half, file = FIRST_SAVE[kind]
+    path = tmp_path / half / file
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"half")
+    code, text = launch(script, tmp_path)
+    assert code == 0, text
+    assert f"{half} was not finished by the first save, moved to run/.rgt/unproven/" in text
+    assert max(losses(tmp_path / "run")) == 12
+
+
+def killed_in_the_first_save(out: Path) -> Path:
+    """Leave what a launch leaves that was killed after its first save, before it was recorded."""
+    (out / "metrics.jsonl").write_text('{"event": "start", "step": 0}\n{"step": 1, "loss": 2.0}\n')
+    (out / "run.json").write_text(json.dumps({"first": {"step": 0, "time": 1.0}}))
+    return checkpoint(out, 3)
+
+
+def test_a_whole_first_save_without_checksums_is_moved_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = killed_in_the_first_save(tmp_path)
+    assert newest_good(tmp_path, iter([str(path)])) is None
+    assert "starting from step 0" in capsys.readouterr().out
+    assert (tmp_path / ".rgt" / "unproven" / "checkpoint-3" / "inner" / "weights").exists()
+    assert newest_good(tmp_path, iter([str(path)])) is None, "another rank finds it gone"
+
+
+@pytest.mark.parametrize("spoilt", ["older", "a save was finished", "resumed"])
+def test_checkpoints_that_are_not_of_the_first_save_are_not_moved(
+    tmp_path: Path, spoilt: str
+) -> None:
+    path = killed_in_the_first_save(tmp_path)
+    metrics = tmp_path / "metrics.jsonl"
+    if spoilt == "older":
+        os.utime(path, (0.0, 0.0))
+    elif spoilt == "resumed":
+        metrics.write_text('{"event": "resume", "step": 2}\n')
+    else:
+        metrics.write_text(metrics.read_text() + '{"event": "checkpoint", "step": 2}\n')
+    with pytest.raises(SystemExit, match="no checksums were noted"):
+        newest_good(tmp_path, iter([str(path)]))
+    assert path.exists()
+
+
 def test_notes_go_with_their_checkpoints_and_a_torn_one_proves_nothing(tmp_path: Path) -> None:
     first, second = checkpoint(tmp_path, 1), checkpoint(tmp_path, 2)
     prove(tmp_path, 1, first)
