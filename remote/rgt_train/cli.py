@@ -96,20 +96,17 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 def _run(options: argparse.Namespace, stop: StopRequest) -> int:
     given: Dict[str, Optional[str]] = {name: getattr(options, name) for name in _FLAGS}
-    extra = _pairs(options.set)
-    config = merge(
-        options.config,
-        {**extra, **{k: v for k, v in given.items() if v is not None}},
-        _fields_of_own_task,
-    )
+    config = merge(options.config, given, _fields_of_own_task, _pairs(options.set))
     check_names(config.names("loggers"))
+    if options.smoke is not None and options.smoke < 1:
+        raise exits.UsageError(f"--smoke {options.smoke}: at least 1 step")
     if options.smoke is None and not options.out:
         raise exits.UsageError("--out DIR is missing (or try it first with --smoke 2)")
     _import_torch()
     from rgt_train import loop
 
     if options.smoke is not None:
-        return loop.smoke(config, max(1, options.smoke))
+        return loop.smoke(config, options.smoke)
     return loop.train(config, os.path.abspath(options.out), stop)
 
 

@@ -444,6 +444,7 @@ def merge(
     files: Sequence[StrPath],
     given: Mapping[str, Optional[str]],
     fields_of_other: Optional[FieldsOf] = None,
+    settings: Optional[Mapping[str, str]] = None,
 ) -> Config:
     """Return the config of a launch.
 
@@ -451,6 +452,7 @@ def merge(
         files: The config files, or names of shipped ones; a later one beats an earlier one.
         given: The values of the command line, as text; None if not given.
         fields_of_other: Returns the fields of a task that is not shipped.
+        settings: The values of ``--set``; those in `given` beat them.
 
     Raises:
         UsageError: An unknown task or key (with the nearest known name), or a value of the wrong
@@ -459,6 +461,8 @@ def merge(
     lines: Dict[str, Scalar] = {}
     for file in files:
         lines.update(read(file))
+    for name, text in (settings or {}).items():
+        lines[name] = Scalar(text, False, f"--set {name}")
     for name, text in given.items():
         if text is not None:
             lines[name] = Scalar(text, False, f"--{name.replace('_', '-')}")

@@ -54,24 +54,46 @@ class RanksError(RuntimeError):
     """The ranks have lost each other, or are out of step; the message names which."""
 
 
-class NotStarted(UsageError, SystemExit):
-    """A `UsageError` that ends the process with code 2 unless caught.
+class ShownError(UsageError, SystemExit):
+    """A `UsageError` that ends the process with code 1, without a traceback, unless caught.
 
     A person's loop need not handle it. The line is on stderr already when it is raised, because the
     interpreter prints nothing for a `SystemExit`.
     """
 
+    exit_code = FAILED
+
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.code = USAGE
+        self.code = self.exit_code
 
     @classmethod
-    def of(cls, error: UsageError) -> "NotStarted":
+    def of(cls, error: BaseException) -> "ShownError":
         """Print the line, once, and return the exception to raise."""
-        if isinstance(error, cls):
+        if isinstance(error, ShownError):
             return error
-        print(f"rgt_train: {error}", file=sys.stderr, flush=True)
-        return cls(str(error))
+        # an error in a loader's worker arrives with its traceback in the text
+        line = str(error).rstrip().rpartition("\n")[2].replace(f"{__name__}.UsageError: ", "")
+        print(f"rgt_train: {line}", file=sys.stderr, flush=True)
+        return cls(line)
+
+
+class NotStarted(ShownError):
+    """A `UsageError` that ends the process with code 2 unless caught: nothing was started."""
+
+    exit_code = USAGE
+
+
+def explain_error(error: BaseException) -> Optional[BaseException]:
+    """Return the `UsageError` that explains an error in a person's loop; None if it is unknown."""
+    if isinstance(error, UsageError):
+        return error
+    if isinstance(error, ValueError) and "batch_sampler option is mutually exclusive" in str(error):
+        return UsageError(
+            "DataLoader(data, batch_sampler=run.batches()) takes no batch_size, shuffle, sampler or drop_last: give "
+            "batch_size to the Run, which shuffles; steps_per_epoch=len(data) // batch_size drops a smaller last batch"
+        )
+    return None
 
 
 def starts(work: Work) -> Work:

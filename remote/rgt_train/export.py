@@ -11,7 +11,6 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 from rgt_train import exits
 from rgt_train.checkpoint import diskio
 from rgt_train.checkpoint.manifest import Damaged
-from rgt_train.checkpoint.resume import result_path
 from rgt_train.tracking.report import say
 
 
@@ -159,6 +158,8 @@ def _flat(models: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:
 
 
 def _finished(out: str, step: int) -> bool:
+    from rgt_train.checkpoint.resume import result_path
+
     try:
         with open(result_path(out), encoding="utf-8") as file:
             return int(json.load(file)["step"]) >= step

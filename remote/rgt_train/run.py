@@ -163,7 +163,7 @@ class Run:
         )  # fmt: skip
         # The gradients of several ranks differ before they are reduced: none can represent all.
         self._midway = self._ranks.world == 1 and not choose.is_sharded(self._state.models)
-        self._over = False
+        self._over = self._inside = False
         self._watchdog: Optional[Watchdog] = None
         self._coordinator = Coordinator(self._ranks, self._heard, lambda: self._stop.requested)
         result = self._coordinator.do(lambda: resume.finished(self.out, self.total_steps))
@@ -363,8 +363,15 @@ class Run:
 
         Raises:
             Stop: A signal asked for the end (exit code 75), or nothing can be saved any more (74).
-            UsageError: More steps than the epoch has, or a loss that is not one number.
+            UsageError: More steps than the epoch has, a loss that is not one number, or no
+                ``with run:`` around the loop.
         """
+        if not self._inside:
+            raise exits.ShownError.of(
+                exits.UsageError(
+                    "run.step is called outside `with run:`, which saves at the end: put the loop into it"
+                )
+            )
         shown, plain = (
             number("loss", loss),
             {name: number(name, value) for name, value in values.items()},
@@ -504,6 +511,7 @@ class Run:
         return [float(sum(column)) for column in zip(*self._ranks.all_gather(numbers))]
 
     def __enter__(self) -> "Run":
+        self._inside = True
         return self
 
     def __exit__(
@@ -526,6 +534,9 @@ class Run:
                 stop = self._ending().fail(error, trace, whole=self._boundary.whole)
                 if stop is not None:
                     raise stop from error
+                explained = exits.explain_error(error)
+                if explained is not None:
+                    raise exits.ShownError.of(explained) from error
         finally:
             self.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from typing import Any, Dict, Mapping, Optional
 
 import torch
@@ -202,6 +203,7 @@ class RunFiles:
             self.run_log.close()
             logged, at = last_seen(self.out)
             self.run_log = RunLog(self.out, at)
+            self.run_log.past = replace(self.run_log.past, copied_at=at)
             store.attempt = max(store.attempt, self.run_log.attempt)
         if loaded is not None:
             store.after(loaded)

@@ -101,6 +101,8 @@ NAME = "run.lock"
 _FENCE_S = 10.0
 _DYING_S = 60.0
 _POLL_S = 0.005
+_OPEN: Dict[str, str] = {}
+"""Lock file that this process holds → when it was taken."""
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -123,7 +125,12 @@ class RunLock:
     """
 
     def __init__(self, out: StrPath) -> None:
-        self.path = os.path.join(out, NAME)
+        self.path = os.path.realpath(os.path.join(out, NAME))
+        if self.path in _OPEN:
+            raise UsageError(
+                f"this process has a Run of {os.fspath(out)} already, made at {_OPEN[self.path]}: use that one, or "
+                "call its close() first (in a notebook, before the cell is run again)"
+            )
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         self.exclusive = True
         self.fenced: List[int] = []
@@ -149,6 +156,7 @@ class RunLock:
             "helpers": [],
         }
         self._sign()
+        _OPEN[self.path] = time.strftime("%H:%M:%S")
         _drop_in_children(self)
 
     @property
@@ -166,6 +174,7 @@ class RunLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+            _OPEN.pop(self.path, None)
 
     def _try(self) -> bool:
         try:

@@ -150,7 +150,7 @@ def spec_of(file: str, key: str, tensor: torch.Tensor) -> Spec:
 def _tensor(view: memoryview, dtype: torch.dtype, shape: Iterable[int]) -> torch.Tensor:
     shape = list(shape)
     if len(view) == 0:
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(shape, dtype=dtype, device="cpu")
     flat = torch.frombuffer(view, dtype=torch.uint8)  # bytes first: a view may begin anywhere
     if flat.data_ptr() % dtype.itemsize:
         flat = flat.clone()
@@ -293,7 +293,7 @@ class Arena:
         if key not in self._views:
             flat = self._base[slot.offset : slot.offset + slot.nbytes]
             if slot.nbytes == 0:
-                self._views[key] = torch.empty(slot.spec.shape, dtype=slot.spec.dtype)
+                self._views[key] = torch.empty(slot.spec.shape, dtype=slot.spec.dtype, device="cpu")
             else:
                 self._views[key] = flat.view(slot.spec.dtype).view(slot.spec.shape)
         return self._views[key]
@@ -409,7 +409,7 @@ class Collected:
         Raises:
             CannotStore: It is not a plain dense tensor, or its name is already used.
         """
-        why = _unfit(tensor)
+        why = unfit(tensor)
         if why:
             raise encoding.CannotStore(f"{key} {why}")
         if (file, key) in self._names:
@@ -425,7 +425,7 @@ class Collected:
         return json.dumps(self.document, separators=(",", ":")).encode()
 
 
-def _unfit(tensor: torch.Tensor) -> str:
+def unfit(tensor: torch.Tensor) -> str:
     """Return why a tensor cannot be stored; empty if it can."""
     if torch.nn.parameter.is_lazy(tensor):
         return "has no shape yet: run one batch through the model before the Run is made"

@@ -145,7 +145,7 @@ class Witness:
     def _part(self, tensor: torch.Tensor) -> Union[bytes, torch.Tensor]:
         if tensor.is_cuda:
             window = _window(tensor, self._share, self._most)
-            held = torch.empty(window.shape, dtype=window.dtype, pin_memory=True)
+            held = torch.empty(window.shape, dtype=window.dtype, pin_memory=True, device="cpu")
             self.moves.append((window, held))
             return held
         # For a tensor without gaps its memory, which is several times faster than letting torch

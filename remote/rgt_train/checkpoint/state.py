@@ -41,7 +41,7 @@ from rgt_train.checkpoint.receipt import (
     environment,
     no_tensor,
 )
-from rgt_train.checkpoint.safetensors import MODEL_FILE, TRAINER_FILE, Collected, Loaded
+from rgt_train.checkpoint.safetensors import MODEL_FILE, TRAINER_FILE, Collected, Loaded, unfit
 from rgt_train.checkpoint.snapshot import Witness, version_of
 from rgt_train.data import rng
 from rgt_train.exits import UsageError
@@ -141,7 +141,7 @@ def _local(tensor: Any) -> torch.Tensor:
     )
     if plain:
         return found
-    return torch.empty(0)
+    return torch.empty(0, device="cpu")
 
 
 def _tensors(path: str, value: Any) -> Iterator[Tuple[str, torch.Tensor]]:
@@ -624,6 +624,9 @@ def check(model: Any, parts: Mapping[str, Any]) -> None:
             raise UsageError(
                 f"{name} is a {type(module).__name__}, not a torch.nn.Module (several go in by name)"
             )
+        for key, weight in module.named_parameters():
+            if weight.is_meta or torch.nn.parameter.is_lazy(weight):
+                raise UsageError(f"{key} of {name} {unfit(weight)}")
     for kind, part in parts.items():
         named_parts = part if isinstance(part, Mapping) else {"": part}
         for name, one in named_parts.items():

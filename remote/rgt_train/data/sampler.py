@@ -105,8 +105,9 @@ class EpochSampler:
 
     def order(self, epoch: int) -> torch.Tensor:
         """Return the permutation of all samples in `epoch`, shape (samples,), int64."""
-        generator = torch.Generator().manual_seed(mix(self.seed, epoch))
-        return torch.randperm(self.samples, generator=generator)
+        generator = torch.Generator("cpu").manual_seed(mix(self.seed, epoch))
+        # whatever torch.set_default_device says
+        return torch.randperm(self.samples, generator=generator, device="cpu")
 
     def numbers(
         self, done_steps: int = 0, left_out: Container[int] = (), steps: Optional[int] = None
@@ -264,7 +265,15 @@ class BatchPlan:
         return self._count(self._numbers, self._at.epoch)
 
     def __iter__(self) -> Iterator[List[int]]:
-        """Return an iterator of lists of sample indices, from the present position of the run."""
+        """Return an iterator of lists of sample indices, from the present position of the run.
+
+        Raises:
+            UsageError: A torch `BatchSampler` asks for them, to make batches of these batches.
+        """
+        if sys._getframe(1).f_code.co_filename.endswith("torch/utils/data/sampler.py"):
+            raise UsageError(
+                "run.batches() gives whole batches: use DataLoader(data, batch_sampler=run.batches()), not sampler="
+            )
         self._look(self._where())
         # Workers started in an earlier epoch know only that epoch: from the second iteration on
         # their indices carry it.
@@ -387,10 +396,10 @@ class Seeded(Dataset[Any]):
         """Return the sample `index`, made with its own random state.
 
         Raises:
-            TypeError: The index does not come from ``run.batches()``, so that it has no seed.
+            UsageError: The index does not come from ``run.batches()``, so that it has no seed.
         """
         if not isinstance(index, SampleIndex):
-            raise TypeError(
+            raise UsageError(
                 f"index {index} has no seed: load run.seeded(dataset) with DataLoader(…, batch_sampler=run.batches())"
             )
         with random_state_of(index.seed, put_back=get_worker_info() is None):

@@ -356,7 +356,7 @@ def objects(directory: str, document: Mapping[str, Any], names: Iterable[str]) -
 def _read(directory: str, prefixes: Sequence[str]) -> Dict[str, torch.Tensor]:
     reader = SafeReader(directory)
     found = {
-        name: torch.empty(entry.size, dtype=entry.properties.dtype)
+        name: torch.empty(entry.size, dtype=entry.properties.dtype, device="cpu")
         for name, entry in tensors_in(reader).items()
         if name.startswith(tuple(prefixes))
     }

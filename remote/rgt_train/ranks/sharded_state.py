@@ -402,7 +402,7 @@ def room_for(
         elif own is not None and type(own).__name__ == "DTensor" and tuple(own.shape) == shape:
             wanted[name] = torch.empty_like(own, dtype=dtype)
         elif own is not None or name.startswith(OBJECTS):
-            wanted[name] = torch.empty(shape, dtype=dtype)
+            wanted[name] = torch.empty(shape, dtype=dtype, device="cpu")
     return wanted
 
 

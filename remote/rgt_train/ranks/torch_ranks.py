@@ -211,7 +211,7 @@ class TorchRanks:
             self._join()
         self._group: Any = dist.new_group(backend="gloo", timeout=self._timeout)
         self._roll = self._roll_call("run")
-        self._wish = torch.zeros(1, dtype=torch.int32)
+        self._wish = torch.zeros(1, dtype=torch.int32, device="cpu")
         self._background: Any = None
         if how.launcher == launch.GROUP:
             self.nodes = len(set(self.all_gather(socket.gethostname())))
@@ -240,7 +240,7 @@ class TorchRanks:
         Raises:
             RanksError: See `agree`.
         """
-        mine = torch.tensor(list(values), dtype=torch.float64)
+        mine = torch.tensor(list(values), dtype=torch.float64, device="cpu")
         found = [torch.empty_like(mine) for _ in range(self.world)]
         self._call(lambda: dist.all_gather(found, mine, group=self._group))
         return [sum(column) / self.world for column in zip(*(each.tolist() for each in found))]

@@ -40,6 +40,8 @@ class Past:
             unknown.
         told: Whether the last one recorded its end itself; otherwise it may have come further than
             known.
+        copied_at: When the last line of the logs was written if they are copies from a mirror, in
+            seconds since the epoch; None if they are the originals.
     """
 
     attempts: int = 0
@@ -49,6 +51,7 @@ class Past:
     step: int = 0
     log_every: Optional[int] = None
     told: bool = False
+    copied_at: Optional[float] = None
 
     def lost(self, logged: Optional[int], now: int) -> "Tuple[int, str]":
         """Return the minimum number of steps of the last attempt to repeat, and that in words.
@@ -60,6 +63,12 @@ class Past:
         known = max(logged or 0, self.step)
         lost = max(0, known - now)
         words = "1 step" if lost == 1 else f"{lost} steps"
+        if self.copied_at is not None and not self.told:
+            minutes = (time.time() - self.copied_at) / 60
+            return (
+                lost,
+                f"{lost} to unknown steps (the mirror's logs end {minutes:.0f} min before this launch)",
+            )
         if self.told or self.log_every == 1 or not self.attempts:
             return lost, words
         if not self.log_every:

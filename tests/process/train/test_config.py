@@ -212,7 +212,12 @@ def test_mistakes_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> Non
     for argv, message in (
         (["--epochs", "x"], "--epochs: epochs must be a whole number, not 'x'"),
         (["--set", "lr"], "--set lr: expected KEY=VALUE"),
-        (["--set", "widht=3"], "did you mean 'width'?"),
+        (
+            ["--set", "widht=3"],
+            "--set widht: unknown key 'widht' for task char_lm; did you mean 'width'?",
+        ),
+        (["--set", "lr=x", "--epochs", "1"], "--set lr: lr must be a number"),
+        (["--smoke", "0"], "--smoke 0: at least 1 step"),
         ([], "--out DIR is missing"),
         (["--config", "/nowhere.yaml"], "cannot read the config /nowhere.yaml"),
         (
@@ -225,6 +230,19 @@ def test_mistakes_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> Non
     ):
         assert cli.main(argv) == exits.USAGE
         assert message in capsys.readouterr().err
+
+
+def test_the_help_of_export_needs_no_torch(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "rgt_train", "export", "--help"],
+        env={**ENV, "PYTHONPATH": f"{tmp_path}:{ENV['PYTHONPATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--to F.safetensors" in done.stdout
 
 
 def test_a_python_without_torch_is_told(tmp_path: Path) -> None:

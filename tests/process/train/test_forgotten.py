@@ -126,6 +126,80 @@ def test_a_tensor_is_a_number(tmp_path: Path) -> None:
     assert {point["grad_norm"] for point in points if "grad_norm" in point} == {0.5}
 
 
+def test_a_step_outside_the_run_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without `with run:` nothing would be saved at the end, and nothing said."""
+    run = made(tmp_path)
+    with pytest.raises(SystemExit, match="outside `with run:`") as ended:
+        for _epoch in run.epochs():
+            for _batch in run.batches():
+                run.step(1.0)
+    assert (ended.value.code, run.step_now) == (1, 0)
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    run.close()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"sampler": "batches", "batch_size": 4}, r"batch_sampler=run\.batches\(\)\), not sampler="),
+        ({"sampler": "batches"}, r"batch_sampler=run\.batches\(\)\), not sampler="),
+        ({"batch_sampler": "batches", "drop_last": True}, r"steps_per_epoch=len\(data\) // batch_size"),
+        ({"batch_sampler": "batches", "shuffle": True}, "takes no batch_size, shuffle, sampler or drop_last"),
+        ({"shuffle": True, "seeded": True}, r"has no seed: load run\.seeded"),
+    ],
+)  # fmt: skip
+def test_a_loader_that_is_given_the_batches_in_another_way_is_one_line(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    given: dict[str, Any],
+    told: str,
+    workers: int,
+) -> None:
+    run = made(tmp_path)
+    data: Any = torch.utils.data.TensorDataset(torch.randn(STEPS, 2))
+    with pytest.raises(SystemExit, match=told) as ended, run:
+        for _epoch in run.epochs():
+            words = {
+                key: run.batches() if value == "batches" else value for key, value in given.items()
+            }
+            data = run.seeded(data) if words.pop("seeded", False) else data
+            for _batch in torch.utils.data.DataLoader(data, num_workers=workers, **words):
+                run.step(1.0)
+    assert (ended.value.code, run.step_now) == (1, 0)
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_second_run_in_one_process_is_no_other_trainer(tmp_path: Path) -> None:
+    run = made(tmp_path)
+    with pytest.raises(UsageError, match=r"this process has a Run of .* already.*close\(\)"):
+        made(tmp_path / ".." / tmp_path.name)
+    run.close()
+    made(tmp_path).close()
+
+
+@pytest.mark.parametrize("kind", ["lazy", "meta"])
+def test_weights_without_values_are_refused_before_anything_is_trained(
+    tmp_path: Path, kind: str
+) -> None:
+    model = torch.nn.LazyLinear(1) if kind == "lazy" else torch.nn.Linear(1, 1, device="meta")
+    with pytest.raises(
+        UsageError, match=r"weight of model (has no shape yet|is on the meta device)"
+    ):
+        Run(tmp_path, model=model, samples=4, epochs=1)
+
+
+def test_a_default_device_does_not_move_what_the_run_makes(tmp_path: Path) -> None:
+    run = made(tmp_path)
+    with torch.device("meta"), run:
+        for _epoch in run.epochs():
+            for _batch in run.batches():
+                run.step(1.0)
+    assert run.finished
+
+
 @pytest.mark.parametrize(
     ("loss", "told"),
     [

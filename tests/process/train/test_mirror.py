@@ -381,7 +381,11 @@ def test_a_wiped_disk_keeps_its_failure_count_and_its_curves(
     wipe(out)
     second = trainers.launch(out, values, brake=70)
     second.wait_line(r"^fetched ledger.jsonl and metrics.jsonl from the mirror")
-    assert "attempt 2, the last one ended by: killed" in second.wait_line("^resume: at step")
+    told = second.wait_line("^resume: at step")
+    assert (
+        "attempt 2, the last one ended by: killed; work lost: " in told
+        and " to unknown steps" in told
+    )
     second.wait_line(r"^mirrored step-\d+-a2 → ")
     second.signal(signal.SIGTERM)
     assert second.wait() == exits.PREEMPTED

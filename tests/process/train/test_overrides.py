@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -285,3 +286,11 @@ def test_a_ledger_of_an_earlier_version_counts_what_it_knows(tmp_path: Path) -> 
         "at least 10 steps (what came after step 40 was not noted)",
     )
     assert Past().lost(None, 0) == (0, "0 steps")
+
+
+def test_copied_logs_do_not_say_how_much_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 3720.0)
+    past = Past(attempts=1, cause="killed", step=40, log_every=1, copied_at=3000.0)
+    told = "0 to unknown steps (the mirror's logs end 12 min before this launch)"
+    assert past.lost(40, 40) == (0, told)
+    assert replace(past, told=True).lost(40, 40) == (0, "0 steps"), "its last line is its end"

@@ -7,6 +7,7 @@ import pickle
 
 import pytest
 import torch
+from rgt_train import UsageError
 from rgt_train.data.sampler import (
     BatchPlan,
     EpochSampler,
@@ -112,7 +113,7 @@ class TestSeeded:
         assert torch.arange(20)[batch].tolist() == batch
 
     def test_a_plain_index_is_refused(self) -> None:
-        with pytest.raises(TypeError, match=r"batch_sampler=run\.batches\(\)"):
+        with pytest.raises(UsageError, match=r"batch_sampler=run\.batches\(\)"):
             Seeded(list(range(5)))[2]
 
     def test_the_state_outside_is_left_alone(self) -> None:
