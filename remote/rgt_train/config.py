@@ -461,8 +461,9 @@ def merge(
     lines: Dict[str, Scalar] = {}
     for file in files:
         lines.update(read(file))
-    for name, text in (settings or {}).items():
-        lines[name] = Scalar(text, False, f"--set {name}")
+    lines.update(
+        {key: Scalar(word, False, f"--set {key}") for key, word in (settings or {}).items()}
+    )
     for name, text in given.items():
         if text is not None:
             lines[name] = Scalar(text, False, f"--{name.replace('_', '-')}")

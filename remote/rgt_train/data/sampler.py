@@ -106,7 +106,7 @@ class EpochSampler:
     def order(self, epoch: int) -> torch.Tensor:
         """Return the permutation of all samples in `epoch`, shape (samples,), int64."""
         generator = torch.Generator("cpu").manual_seed(mix(self.seed, epoch))
-        # whatever torch.set_default_device says
+        # not where torch.set_default_device puts it
         return torch.randperm(self.samples, generator=generator, device="cpu")
 
     def numbers(

@@ -162,7 +162,7 @@ def test_a_loader_that_is_given_the_batches_in_another_way_is_one_line(
     data: Any = torch.utils.data.TensorDataset(torch.randn(STEPS, 2))
     with pytest.raises(SystemExit, match=told) as ended, run:
         for _epoch in run.epochs():
-            words = {
+            words: dict[str, Any] = {
                 key: run.batches() if value == "batches" else value for key, value in given.items()
             }
             data = run.seeded(data) if words.pop("seeded", False) else data
