@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 from collections.abc import Coroutine
@@ -20,38 +21,43 @@ KEYS = "a recording: its own clock counts, and nothing can be done to its boxes"
 
 def run_replay(arguments: ReplayArguments) -> int:
     """Replay; return the exit code."""
-    from rgt_tui.cli.printing import complain
-    from rgt_tui.recordings import RecordingError
+    from pathlib import Path
+
+    from rgt_tui.cli import running
+    from rgt_tui.fleet.history.spoken_times import coming_time
+    from rgt_tui.recordings import RecordingError, RecordingReader
 
     headless = arguments.headless or arguments.json
     if headless and arguments.loop:
         complain("--loop never ends; it is for the screen")
         return USAGE
     try:
-        if headless:
-            return _play_headless(arguments)
-        return _recording_screen(arguments)
-    except RecordingError as error:
+        # Fail before a screen is opened if it is not a recording.
+        with contextlib.closing(RecordingReader(Path(arguments.file))) as file:
+            started = file.header.started
+        skip = arguments.skip
+        if arguments.at is not None:
+            skip = coming_time(arguments.at, started) - started
+    except (RecordingError, ValueError) as error:
         complain(error)
         return USAGE
+    if headless:
+        return running.run(_play(arguments, skip))
+    return _recording_screen(arguments, skip)
 
 
-def _recording_screen(arguments: ReplayArguments) -> int:
+def _recording_screen(arguments: ReplayArguments, skip: float) -> int:
     import shlex
     from pathlib import Path
 
     from rgt_tui.cli.dashboard import show
-    from rgt_tui.recordings import RecordingReader
 
     path = Path(arguments.file)
-    RecordingReader(path).close()  # fail before a screen is opened if it is not a recording
 
     def make() -> FleetSource:
         from rgt_tui.recordings import ReplayFleet
 
-        return ReplayFleet(
-            path, speed=arguments.speed or 1.0, skip=arguments.skip, loop=arguments.loop
-        )
+        return ReplayFleet(path, speed=arguments.speed or 1.0, skip=skip, loop=arguments.loop)
 
     return show(
         make,
@@ -62,15 +68,8 @@ def _recording_screen(arguments: ReplayArguments) -> int:
     )
 
 
-def _play_headless(arguments: ReplayArguments) -> int:
-    from rgt_tui.cli import running
-
-    return running.run(_play(arguments))
-
-
-async def _play(arguments: ReplayArguments) -> int:
+async def _play(arguments: ReplayArguments, skip: float) -> int:
     import asyncio
-    import contextlib
     from pathlib import Path
 
     from rgt_tui.cli import running
@@ -85,7 +84,7 @@ async def _play(arguments: ReplayArguments) -> int:
     fleet = ReplayFleet(
         Path(arguments.file),
         speed=arguments.speed or math.inf,
-        skip=arguments.skip,
+        skip=skip,
         observers=[told],
     )
     await fleet.start()

@@ -239,9 +239,11 @@ class ReplayArguments(Arguments):
     """
     examples = (
         "rgt replay fleet.jsonl.gz --speed 10",
+        "rgt replay fleet.jsonl --at 02:30",
         "rgt replay fleet.jsonl --from 120 --loop",
         "rgt replay fleet.jsonl --json | jq -r '.box + \" \" + .state'",
     )
+    one_of = ("skip at",)
     file: str = positional("FILE", "what rgt record wrote, compressed or not")
     speed = option(
         "X",
@@ -251,6 +253,7 @@ class ReplayArguments(Arguments):
     skip = option(
         "TIME", duration, "start this far into the recording: 90s, 1h30", "--from", default=0.0
     )
+    at = text_option("TIME", "start at a time of the recording: 02:30, 2026-11-21 02:30")
     loop = flag("start over at the end")
     headless = flag("no screen")
     json = flag("print status lines as JSON objects at the end; implies --headless")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import functools
 import os
 import time
@@ -512,6 +513,14 @@ class Alerting:
             if event is not None
         ]
         return box, [*events, *self._greeting(box, now)]
+
+    def make_copy(self) -> Alerting:
+        """Return a copy that judges independently; the state file is shared."""
+        made = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, dict | set):
+                setattr(made, name, value.copy())
+        return made
 
     def clock_set(self, seconds: float) -> None:
         """Adjust to a change of the client's clock, so that the ages of alerts stay the same.

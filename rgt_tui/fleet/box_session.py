@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -158,11 +159,20 @@ class Intake:
             if readers > 1:
                 self._kept[path] = kept, readers - 1
 
-    def take_readers(self, other: Intake) -> None:
-        """Adopt the log readers of another intake of the box; their lines are sent again."""
+    def make_copy(self) -> Intake:
+        """Return an independent copy without log readers."""
+        made = copy.copy(self)
+        made._logs, made._beyond, made._kept = dict(self._logs), dict(self._beyond), {}
+        made._stretches = copy.deepcopy(self._stretches)
+        return made
+
+    def take_readers(self, other: Intake, state: BoxState) -> None:
+        """Adopt the log readers of another intake of the box; they begin with the lines of `state`."""
+        self._kept.update(other._kept)
         for kept, _ in other._kept.values():
             kept.begin_anew()
-        self._kept.update(other._kept)
+            for view in state.logs:
+                kept.take_view(view)
 
     @property
     def stretches(self) -> int:

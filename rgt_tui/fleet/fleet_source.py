@@ -306,6 +306,10 @@ class FleetSource(Protocol):
         """Set the playback speed in seconds of the recording per second."""
         raise NotOffered
 
+    def seek_to(self, position: float) -> None:
+        """Go to a position in the recording, earlier or later, in seconds since its beginning."""
+        raise NotOffered
+
     @property
     def moment(self) -> float | None:
         """Client clock of the displayed earlier moment; None = now is displayed."""

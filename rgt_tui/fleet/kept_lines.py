@@ -201,6 +201,7 @@ class KeptLines:
     def begin_anew(self) -> None:
         """Drop all lines, because the log will be sent again. Numbering continues."""
         self.partial = self.inode = None
+        self._seen_total = 0
         self._drop_before(self.end)
 
     def replace_before(self, number: int, lines: Sequence[str], place: FilePlace) -> bool:

@@ -207,6 +207,7 @@ class Publisher:
         *,
         look: float | None = None,
         alerting: Alerting | None = None,
+        state: FleetState | None = None,
     ) -> None:
         """Begin with these boxes.
 
@@ -215,6 +216,7 @@ class Publisher:
             look: Seconds between two judgements of a box (findings and alerts); None = by their
                 number.
             alerting: Keeps the alerts from now on; None = unchanged.
+            state: Published before, to continue from, without pending events; None = a new one.
         """
         self.sessions = sessions
         self._order = {name: place for place, name in enumerate(sessions)}
@@ -223,6 +225,8 @@ class Publisher:
         self._changed.clear()
         self._ready.clear()
         self.restart()
+        if state is not None:
+            self.state, self._events = state, []
 
     def take_over(self, sessions: Mapping[str, Session]) -> None:
         """Publish these boxes from now on, keeping the published states of boxes that remain."""

@@ -14,7 +14,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, NamedTuple, cast
 
 import msgspec
 
@@ -29,7 +29,7 @@ LONGEST = 4 << 20
 
 _replace = msgspec.structs.replace
 GZIP = b"\x1f\x8b"
-BATCH = 256
+BATCH = 64
 LONGEST_SECONDS = 10 * 366 * 86400.0
 """A time further from the recording's start is invalid."""
 
@@ -252,6 +252,15 @@ class Skipped(msgspec.Struct, frozen=True):
         return f"line {self.line} was left out: {self.why}"
 
 
+class LinePlace(NamedTuple):
+    """A place between two lines."""
+
+    offset: int
+    """In bytes, uncompressed."""
+    line: int
+    """Number of the last line before it."""
+
+
 Item = Entry | Skipped
 _UNREADABLE = (OSError, EOFError, zlib.error)
 
@@ -261,16 +270,19 @@ class RecordingReader:
 
     Args:
         path: The file.
+        start: Where to begin, a `next_place`; None = at the first entry.
 
     Raises:
         RecordingError: it cannot be read, or is not a recording.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, start: LinePlace | None = None) -> None:
         self.path = path
         try:
             self._file = _open(path)
             first = self._file.readline(LONGEST)
+            if start is not None:
+                self._file.seek(start.offset)
         except _UNREADABLE as error:
             raise RecordingError(
                 f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
@@ -278,7 +290,14 @@ class RecordingReader:
         self.header: Header = read_header(first, str(path))
         self._names = frozenset(spec.name for spec in self.header.boxes)
         self._number = 1
+        if start is not None:
+            self._number = start.line
         self._over = False
+
+    @property
+    def next_place(self) -> LinePlace:
+        """The place up to which it has been read."""
+        return LinePlace(self._file.tell(), self._number)
 
     def read(self, count: int = BATCH) -> list[Item]:
         """Return the next items, at most `count`; [] at the end."""

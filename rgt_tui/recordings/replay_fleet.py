@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rgt_tui.fleet import Alerting, Intake, Jump, Observer, RecordedFleet, profile_of
 from rgt_tui.fleet.kept_lines import KeptLines
 from rgt_tui.fleet.reducers import replace
-from rgt_tui.model import BoxSpec, BoxState, Profile
+from rgt_tui.model import BoxState, FleetState
 from rgt_tui.recordings import recording_lines
 from rgt_tui.recordings.recording_lines import (
+    BATCH,
     Entry,
+    LinePlace,
     RecordingError,
     RecordingReader,
     Skipped,
@@ -117,9 +121,9 @@ QUIET_SECONDS = 600.0
 class ReplayedBox:
     """One box of a recording: applies its entries to its state, like a session does with frames."""
 
-    def __init__(self, spec: BoxSpec, profile: Profile, started: float) -> None:
-        self.state = BoxState(spec=spec, since=started)
-        self.intake = Intake(spec, profile)
+    def __init__(self, state: BoxState, intake: Intake) -> None:
+        self.state = state
+        self.intake = intake
 
     def take(self, entry: Entry) -> None:
         """Apply an entry."""
@@ -146,13 +150,28 @@ class ReplayedBox:
         return False
 
 
+class ReplayKeyframe(NamedTuple):
+    """Everything that a replay needs to continue from a position."""
+
+    position: float
+    """Seconds since the beginning of the recording."""
+    place: LinePlace
+    state: FleetState
+    intakes: Mapping[str, Intake]
+    alerting: Alerting
+    set_by: float
+    set_at: float | None
+    skipped: int
+    """Number of lines left out so far."""
+
+
 class ReplayFleet(RecordedFleet):
     """A recording; all times in its states, and `now`, are the recording's.
 
     Args:
         path: The file.
         speed: Seconds of the recording per second; `FULL` waits for nothing.
-        skip: Seconds of the recording to process at once, without display.
+        skip: Position to begin at; the time before is processed at once, without display.
         loop: Start again at the end.
         observers: Notified of every state and every event, like a running fleet's; closed by
             `stop`.
@@ -177,10 +196,13 @@ class ReplayFleet(RecordedFleet):
         """Set at the end; never while it loops."""
         self.skipped: list[Skipped] = []
         """Lines that could not be used, in this round."""
-        self._file = RecordingReader(path)
-        self._skip = skip
+        with contextlib.closing(RecordingReader(path)) as file:
+            header, place = file.header, file.next_place
+        self.started = header.started
+        """The recording's time at its beginning."""
+        self._first = self._goal = skip
         self._loop = loop
-        self._playback = PlaybackClock(self._file.header.started, speed)
+        self._playback = PlaybackClock(header.started, speed)
         super().__init__(self._playback.now, observers)
         self._boxes: dict[str, ReplayedBox] = {}
         self._shown_at = 0.0
@@ -189,7 +211,15 @@ class ReplayFleet(RecordedFleet):
         """By how many seconds the recording's clock has been set so far."""
         self._set_at: float | None = None
         """The new time of the last clock change."""
-        self._rewind()
+        boxes = tuple(BoxState(spec=spec, since=header.started) for spec in header.boxes)
+        intakes = {spec.name: Intake(spec, profile_of(spec)) for spec in header.boxes}
+        state = FleetState(boxes=boxes, at=header.started)
+        self._keyframes = [ReplayKeyframe(0.0, place, state, intakes, self._alerting, 0.0, None, 0)]
+        """In the order of the file; the first is its beginning."""
+        self._spacing = 1
+        """Least number of lines between two of them."""
+        self._playing: asyncio.Task[None] | None = None
+        self._restore(skip)
 
     # The interface of a fleet.
 
@@ -207,11 +237,6 @@ class ReplayFleet(RecordedFleet):
         self._boxes[box].intake.leave_log(path)
 
     # Playback.
-
-    @property
-    def started(self) -> float:
-        """The recording's time at its beginning."""
-        return self._file.header.started
 
     @property
     def position(self) -> float:
@@ -250,15 +275,19 @@ class ReplayFleet(RecordedFleet):
         """
         self._playback.set_speed(speed)
 
+    def seek_to(self, position: float) -> None:
+        """Go to a position, from the last keyframe before it."""
+        if self._playing is not None:
+            self._playing.cancel()
+        self.over.clear()
+        self._restore(position)
+        self._begin({"playing the recording": self._play})
+        self._playing = self._tasks[-1]
+
     async def start(self) -> None:
         """Start the playback."""
-        self._begin({"playing the recording": self._play, "measuring the recording": self._measure})
-
-    def _closers(self) -> tuple[Callable[[], Awaitable[None]], ...]:
-        return (self._close,)
-
-    async def _close(self) -> None:
-        self._file.close()
+        self.seek_to(self._first)
+        self._begin({"measuring the recording": self._measure})
 
     async def _measure(self) -> None:
         left = threading.Event()
@@ -274,31 +303,50 @@ class ReplayFleet(RecordedFleet):
             await self._once()
             while self._loop:
                 await asyncio.sleep(SHOW_SECONDS)  # an empty recording must not cause a busy loop
-                self._file.close()
-                self._file = await asyncio.to_thread(RecordingReader, self.path)
-                self._rewind()
+                self._restore(self._first)
                 await self._once()
         except Exception as error:
             self._publisher.fail("playing the recording", error)
             self._finish()
         self.over.set()
 
-    def _rewind(self) -> None:
-        header = self._file.header
-        self.skipped = []
-        self._set_by, self._set_at = 0.0, None
-        self._playback.jump(header.started)
-        before, self._boxes = (
-            self._boxes,
-            {
-                spec.name: ReplayedBox(spec, profile_of(spec), header.started)
-                for spec in header.boxes
-            },
+    def _restore(self, position: float) -> None:
+        """Continue from the last keyframe before a position; the time in between passes at once."""
+        self._goal = max(0.0, position)
+        frame = next(each for each in reversed(self._keyframes) if each.position <= self._goal)
+        del self.skipped[frame.skipped :]
+        self._place, self._set_by, self._set_at = frame.place, frame.set_by, frame.set_at
+        self._playback.jump(frame.state.at)
+        before, self._boxes = self._boxes, {}
+        for state in frame.state.boxes:
+            name = state.spec.name
+            box = self._boxes[name] = ReplayedBox(state, frame.intakes[name].make_copy())
+            if name in before:
+                box.intake.take_readers(before[name].intake, state)
+        # Alerts that began after the keyframe are dropped, so that their end is not reported.
+        self._alerting = frame.alerting.make_copy()
+        self._publisher.fill(self._boxes, look=0.0, alerting=self._alerting, state=frame.state)
+
+    def _keep_frame(self, place: LinePlace, most: int = 128) -> None:
+        """Add a keyframe, unless there is one here; of more than `most`, every second is dropped."""
+        if place.line < self._keyframes[-1].place.line + self._spacing:
+            return
+        intakes = {name: box.intake.make_copy() for name, box in self._boxes.items()}
+        self._keyframes.append(
+            ReplayKeyframe(
+                self.state.at - self.started - self._set_by,
+                place,
+                self.state,
+                intakes,
+                self._alerting.make_copy(),
+                self._set_by,
+                self._set_at,
+                len(self.skipped),
+            )
         )
-        for name, box in before.items():
-            self._boxes[name].intake.take_readers(box.intake)
-        # Start without the previous round's alerts, so that their end is not reported.
-        self._publisher.fill(self._boxes, look=0.0, alerting=Alerting(clock=self._clock))
+        if len(self._keyframes) > most:
+            del self._keyframes[1::2]
+            self._spacing = 2 * max(self._spacing, BATCH)
 
     def _publish(self, now: float, *, show: bool = False) -> None:
         """Publish; display it, unless a state was displayed just before."""
@@ -315,9 +363,14 @@ class ReplayFleet(RecordedFleet):
             self._publish(self.now(), show=True)
 
     async def _once(self) -> None:
-        group = last = self.started
+        reader = await asyncio.to_thread(RecordingReader, self.path, self._place)
+        with contextlib.closing(reader) as file:
+            await self._play_lines(file)
+
+    async def _play_lines(self, file: RecordingReader) -> None:
+        group = last = self.now()
         dirty = False
-        while items := await asyncio.to_thread(self._file.read):
+        while items := await asyncio.to_thread(file.read):
             for item in items:
                 if isinstance(item, Skipped):
                     self._leave_out(item)
@@ -336,6 +389,10 @@ class ReplayFleet(RecordedFleet):
                 self._boxes[item.box].take(item)
                 self._publisher.touched(item.box)
                 last, dirty = max(last, item.at), True
+            if len(items) == BATCH:
+                self._publish(last)
+                self._keep_frame(file.next_place)
+                group, dirty = last, False
             await asyncio.sleep(0)
         self._playback.jump(max(last, self.now()))
         self._finish()
@@ -358,9 +415,10 @@ class ReplayFleet(RecordedFleet):
         return item.at
 
     async def _reach(self, at: float, before: float) -> None:
-        """Let time pass up to `at`; skipped parts and long gaps pass at once."""
-        if at - self._set_by < self.started + self._skip:
-            self._playback.jump(max(at, self.now()))
+        """Let time pass up to `at`; the part up to the goal and long gaps pass at once."""
+        goal = self.started + self._goal + self._set_by
+        self._playback.jump(max(self.now(), min(at, goal)))
+        if at <= goal:
             return
         if self._waits(at):
             self._shown_at = time.monotonic()

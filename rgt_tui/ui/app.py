@@ -509,6 +509,9 @@ class RgtApp(Enduring, App[None]):
         if source.is_past and place == "time machine":
             self._travel(spot)
             return
+        if source.plays_back and place == "time machine":
+            cast("FleetAwareScreen", self.screen).go_in_replay(spot)
+            return
         if source.why_nothing and place == "teardown":
             cast("FleetAwareScreen", self.screen).hint(source.why_nothing)
             return

@@ -172,7 +172,7 @@ SCREEN: tuple[Command, ...] = (
             "What happened, across restarts, with the report of the night: of all boxes, or of this one.",
             "open_past('journal')"),
     Command("past.machine", ("T",), "time machine",
-            "Go back to any minute that was kept: fleet, boxes, curves, logs and money as they were.",
+            "Go to any minute that was kept, in a replay of the recording: fleet, boxes, curves, logs and money.",
             "open_past('time machine')"),
 )  # fmt: skip
 """For every screen that shows the fleet."""
@@ -267,6 +267,10 @@ REPLAY: tuple[Command, ...] = (
     Command("replay.faster", ("plus", "equals_sign"), "faster", "In a replay: double the speed.", "pace_replay(2)",
             needs=("replay",)),
     Command("replay.slower", ("minus",), "slower", "In a replay: halve the speed.", "pace_replay(0.5)",
+            needs=("replay",)),
+    Command("replay.earlier", ("comma",), "minute back", "In a replay: go back a minute.", "seek_replay(-60)",
+            needs=("replay",)),
+    Command("replay.later", ("full_stop",), "minute on", "In a replay: go forward a minute.", "seek_replay(60)",
             needs=("replay",)),
 )  # fmt: skip
 """For a recording; a live fleet cannot be paused."""

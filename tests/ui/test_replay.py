@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -97,8 +98,74 @@ async def test_its_time_can_be_held_and_sped_up(place: str) -> None:
         assert app.screen is screen
 
 
+@contextlib.asynccontextmanager
+async def paused(at: float) -> AsyncIterator[tuple[RgtApp, Pilot[None], ReplayFleet]]:
+    """The app on a paused replay of three boxes, at a position."""
+    fleet = ReplayFleet(THREE, speed=1.0, skip=at)
+    fleet.hold(True)
+    app = RgtApp(lambda: fleet)
+    async with app.run_test(size=(120, 34)) as pilot:
+        await came_to(fleet, at)
+        app.tick(force=True)
+        await settle(pilot)
+        yield app, pilot, fleet
+
+
+async def came_to(fleet: ReplayFleet, position: float) -> None:
+    """Wait until a paused replay shows a position."""
+    async with asyncio.timeout(60):
+        while abs(fleet.position - position) > 1e-3 or abs(fleet.state.at - fleet.now()) > 5.0:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("way", [(), ("enter",)])
-@pytest.mark.parametrize("key", ["space", "plus", "equals_sign", "minus"])
+async def test_keys_go_a_minute_back_and_on(way: tuple[str, ...]) -> None:
+    async with paused(61.0) as (app, pilot, fleet):
+        await pilot.press(*way)
+        await settle(pilot)
+        late, screen = fleet.state, app.screen
+        await pilot.press("comma")
+        await came_to(fleet, 1.0)
+        app.tick(force=True)
+        await settle(pilot)
+        assert "REPLAY 0:01" in screen_text(app)
+        assert app.screen is screen
+        await pilot.press("full_stop")
+        await came_to(fleet, 61.0)
+        app.tick(force=True)
+        await settle(pilot)
+        assert fleet.state == late
+        assert "REPLAY 1:01" in screen_text(app)
+
+
+async def test_t_goes_to_a_time_of_the_recording() -> None:
+    async with paused(10.0) as (app, pilot, fleet):
+        clock = time.strftime("%H:%M:%S", time.localtime(fleet.started + 31.0))
+        await pilot.press("T", *clock, "enter")
+        await came_to(fleet, 31.0 - fleet.started % 1)
+        await pilot.press("T", "1", "m", "enter")
+        await came_to(fleet, 60.0)
+        await pilot.press("T", "x", "enter")
+        await settle(pilot)
+        assert "'x' is not a time" in screen_text(app)
+        assert "filter:" not in screen_text(app)
+        await pilot.press("T", "escape")
+        await settle(pilot)
+        assert fleet.position == 60.0
+
+
+async def test_the_journal_goes_to_an_event_of_the_recording() -> None:
+    async with paused(60.0) as (_, pilot, fleet):
+        await pilot.press("J")
+        await settle(pilot)
+        await pilot.press("home", "T")
+        first = fleet.state.events[0]
+        await came_to(fleet, first.at - fleet.started)
+        assert fleet.state.events[0] == first
+
+
+@pytest.mark.parametrize("way", [(), ("enter",)])
+@pytest.mark.parametrize("key", ["space", "plus", "equals_sign", "minus", "comma", "full_stop"])
 async def test_a_running_fleet_has_no_such_keys(key: str, way: tuple[str, ...]) -> None:
     async with running(keys=way) as (app, pilot, _):
         assert "this is not a replay" not in screen_text(app)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import ClassVar, NamedTuple, cast
 
 from textual import events, work
@@ -33,7 +34,6 @@ from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.fleet_rows import story_section
-from rgt_tui.ui.widgets.lines import EntryClosed
 from rgt_tui.ui.widgets.panes import Section
 from rgt_tui.ui.widgets.selectable_list import ListRow, SelectableList
 from rgt_tui.ui.widgets.spans import (
@@ -179,7 +179,6 @@ class AlertsScreen(Moves, FleetAwareScreen):
         self._shows_ended = True
         self._copied: tuple[str, int] = ("", 0)
         """Key of the alert whose fixes were copied, and how many of them."""
-        self._until_of: AlertRow | None = None
         self.shown: dict[str, AlertRow] = {}
         """The rows of the list by their keys, in order."""
 
@@ -395,17 +394,13 @@ class AlertsScreen(Moves, FleetAwareScreen):
 
     def action_mute_until(self) -> None:
         """Open the entry for the time until which to mute the alert."""
-        self._until_of = self._mutable()
-        if self._until_of is not None:
-            self.open_entry("mute until", MORNING)
+        picked = self._mutable()
+        if picked is not None:
+            self.open_entry("mute until", MORNING, partial(self._mute_until, picked))
 
-    def on_entry_closed(self, message: EntryClosed) -> None:
-        """Mute until the entered time."""
-        picked, self._until_of = self._until_of, None
-        if picked is None or message.text is None:
-            return
+    def _mute_until(self, picked: AlertRow, text: str) -> None:
         try:
-            until = coming_time(message.text, self.now)
+            until = coming_time(text, self.now)
         except ValueError as error:
             self.hint(f"not muted: {error}")
             return

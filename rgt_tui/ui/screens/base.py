@@ -13,6 +13,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from rgt_tui.fleet import FleetSource
+from rgt_tui.fleet.history.spoken_times import coming_time
 from rgt_tui.model import BoxState, FleetState, Link, Spot
 from rgt_tui.ui.box_status import assess, box_parts, clock_of, failed, fleet_parts
 from rgt_tui.ui.clipboard import Copied, take_along
@@ -177,8 +178,10 @@ class Moves:
 class Entries:
     """A screen whose event line can be replaced by an entry line."""
 
-    def open_entry(self, label: str, text: str = "") -> None:
-        """Open an entry line instead of the event line; it sends `EntryChanged` and `EntryClosed`.
+    def open_entry(
+        self, label: str, text: str = "", done: Callable[[str], None] | None = None
+    ) -> None:
+        """Open an entry line instead of the event line; see `EntryLine` for the arguments.
 
         A closed entry may not be removed yet. Then no new one is opened: waiting here would keep
         the screen from removing it, because a screen that calls itself after each refresh blocks
@@ -188,7 +191,7 @@ class Entries:
 
         screen = cast("Screen[None]", self)
         if all(entry.leaving for entry in screen.query(EntryLine)):
-            screen.mount(EntryLine(label, text), before="#event")
+            screen.mount(EntryLine(label, text, done), before="#event")
 
     def main_widget(self) -> Widget | None:
         """Return the widget to focus when an entry or a side pane closes.
@@ -615,10 +618,15 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         self.fleet.set_interval(box.spec.name, seconds)
         self.hint(f"{box.spec.name}: sampling every {seconds:g} s")
 
-    def action_hold_replay(self) -> None:
-        """Pause or resume a replay."""
+    def _is_replay(self) -> bool:
+        """Return whether this is a replay; say so if it is not."""
         if not self._replays:
             self.hint("this is not a replay")
+        return self._replays
+
+    def action_hold_replay(self) -> None:
+        """Pause or resume a replay."""
+        if not self._is_replay():
             return
         self.fleet.hold(not self.fleet.held)
         self.hint(f"paused; {key_for('replay.hold')} resumes" if self.fleet.held else "resumed")
@@ -626,12 +634,30 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
 
     def action_pace_replay(self, factor: float) -> None:
         """Change the speed of a replay."""
-        if not self._replays:
-            self.hint("this is not a replay")
+        if not self._is_replay():
             return
         now = self.fleet.speed if math.isfinite(self.fleet.speed) else SPEEDS[1]
         self.fleet.set_speed(min(SPEEDS[1], max(SPEEDS[0], now * factor)))
         self.redraw_now()
+
+    def action_seek_replay(self, seconds: float) -> None:
+        """Go back or forward in a replay."""
+        if self._is_replay():
+            self.fleet.seek_to(self.fleet.position + seconds)
+
+    def go_in_replay(self, spot: Spot | None) -> None:
+        """Go to a time of the recording; None = open the entry for it."""
+        if spot is None or spot.at is None:
+            self.open_entry("go to (02:30, or 30m after the beginning)", done=self._go_to_text)
+        else:
+            self.fleet.seek_to(self.fleet.position + spot.at - self.fleet.now())
+
+    def _go_to_text(self, text: str) -> None:
+        begin = self.fleet.now() - self.fleet.position
+        try:
+            self.fleet.seek_to(coming_time(text, begin) - begin)
+        except ValueError as error:
+            self.hint(str(error))
 
     def _target_state(self) -> BoxState | None:
         """Return the box to act on.

@@ -25,7 +25,7 @@ from rgt_tui.ui.plot.view import MISSING, Axis, RunKey, Settings, Shown, axes_of
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen
 from rgt_tui.ui.widgets.curve import CurveLegend, CurvePlot, MetricGrid, grid_settings
 from rgt_tui.ui.widgets.fixed_lines import HeaderLine, Parts
-from rgt_tui.ui.widgets.lines import EntryClosed, Ground, RowChosen
+from rgt_tui.ui.widgets.lines import Ground, RowChosen
 
 if TYPE_CHECKING:
     from rgt_tui.ui.plot.board import Board
@@ -126,8 +126,6 @@ class CurvesScreen(FleetAwareScreen):
         """The state for which the legend was placed."""
         self._beside: tuple[int, int] | None = None
         self._warming = False
-        self._asked = ""
-        """Purpose of the entry line: ``export``, or empty for the boxes."""
         self.grid = False
         """Whether all metrics are shown as small plots; the settings hold the chosen one."""
         self._grid_boards: dict[str, Board] = {}
@@ -609,31 +607,27 @@ class CurvesScreen(FleetAwareScreen):
 
     def action_choose_boxes(self) -> None:
         """Open the entry for the boxes whose runs to show."""
-        self.open_entry("runs of boxes", " ".join(self.scope))
+        self.open_entry(
+            "runs of boxes",
+            " ".join(self.scope),
+            lambda text: self._take_scope(tuple(text.split())),
+        )
 
     def action_export(self) -> None:
         """Open the entry for the file name; its suffix decides the format."""
         if not self.board.shown:
             self.hint("there is nothing to export")
             return
-        self._asked = "export"
         self.open_entry(
-            "write to (.svg .csv .png)", proposed(self.box_name or "fleet", self.settings.metric)
+            "write to (.svg .csv .png)",
+            proposed(self.box_name or "fleet", self.settings.metric),
+            self._export,
         )
-
-    def on_entry_closed(self, message: EntryClosed) -> None:
-        """Show the runs of the entered boxes, or export to the entered file."""
-        asked, self._asked = self._asked, ""
-        if message.text is None:
-            return
-        if asked == "export":
-            self._export(message.text.strip())
-        else:
-            self._take_scope(tuple(message.text.split()))
 
     def _export(self, name: str) -> None:
         """Collect the shown data here; the file is made in a worker."""
         try:
+            name = name.strip()
             ending = wanted(name)
         except NotExported as error:
             self.hint(str(error))

@@ -34,7 +34,7 @@ from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.widgets.fixed_lines import EventLine
 from rgt_tui.ui.widgets.fleet_rows import FleetTable
-from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget
+from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, line, merged
 
 NOTHING = "no history is kept here: there is no past to go back to"
@@ -252,25 +252,19 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
 
     def action_go_to(self) -> None:
         """Open the entry line for a time."""
-        self.open_entry("go to (02:30, yesterday 14:00, 3h)", "")
+        self.open_entry("go to (02:30, yesterday 14:00, 3h)", done=self._go_to_text)
 
-    def on_entry_changed(self, message: EntryChanged) -> None:
-        """Ignore partial input: on this screen the entry is a time, not a filter."""
-        message.prevent_default()
-
-    def on_entry_closed(self, message: EntryClosed) -> None:
-        """Go to the entered time."""
-        message.prevent_default()
+    def _go_to_text(self, text: str) -> None:
         past = self._past
-        if not message.text or past is None or past.place is None:
+        if not text or past is None or past.place is None:
             return
         try:
-            at = said_time(message.text, self._live.now())
+            at = said_time(text, self._live.now())
         except ValueError as error:
             self._say(str(error))
             return
         if at > self._live.now():
-            self._say(f"{message.text} is still to come")
+            self._say(f"{text} is still to come")
             return
         place = place_of(past.line, at)
         if place is None:

@@ -17,7 +17,7 @@ from rgt_tui.ui.commands import MOVE, Command, bindings, key_for
 from rgt_tui.ui.enduring import words
 from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
-from rgt_tui.ui.widgets.lines import EntryClosed, FittedLines
+from rgt_tui.ui.widgets.lines import FittedLines
 from rgt_tui.ui.widgets.selectable_list import ListRow, SelectableList
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, line, wrapped
 
@@ -195,7 +195,7 @@ class WelcomeScreen(Moves, FleetAwareScreen):
         elif not way.go:
             self.hint(f"{way.title}: {way.text}")
         elif way.go == "paste":
-            self.open_entry("ssh line")
+            self.open_entry("ssh line", done=self._paste_line)
         elif way.go == "demo":
             self.go(steps.demo())
         elif way.go == "hosts":
@@ -205,10 +205,10 @@ class WelcomeScreen(Moves, FleetAwareScreen):
             self.hint(f"asking {kind} for your machines {glyphs().ellipsis}", LONG)
             self.go(steps.take_account(kind))
 
-    def on_entry_closed(self, message: EntryClosed) -> None:
+    def _paste_line(self, text: str) -> None:
         """Add the box of the pasted ssh line."""
-        if message.text is not None and message.text.strip():
-            self.go(self._app.first_steps.paste(message.text))
+        if text.strip():
+            self.go(self._app.first_steps.paste(text))
 
     @work(group="welcome", exit_on_error=False, description="go the way that was chosen")
     async def go(self, step: Awaitable[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol, cast
 
 from rich.cells import cell_len
@@ -323,13 +323,20 @@ class EntryHost(Protocol):
 
 
 class EntryLine(Enduring, Horizontal):
-    """Reports each change; Enter keeps the text, Escape discards it. Then the entry closes."""
+    """Enter keeps the text, Escape discards it. Then the entry closes.
+
+    Args:
+        label: Left of the text.
+        text: To begin with.
+        done: Called with the text that Enter kept; None = the screen gets `EntryChanged` and
+            `EntryClosed`.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", show=False)]
 
-    def __init__(self, label: str, text: str) -> None:
+    def __init__(self, label: str, text: str, done: Callable[[str], None] | None = None) -> None:
         super().__init__()
-        self._label, self._text = label, text
+        self._label, self._text, self._done = label, text, done
         self.leaving = False
         """Whether it is closed and about to be removed."""
 
@@ -359,7 +366,8 @@ class EntryLine(Enduring, Horizontal):
         event.stop()
         if self.is_mounted and event.value != self._text:
             self._text = event.value
-            self.post_message(EntryChanged(event.value))
+            if self._done is None:
+                self.post_message(EntryChanged(event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Close with the text."""
@@ -375,5 +383,8 @@ class EntryLine(Enduring, Horizontal):
         self.screen.set_focus(cast("EntryHost", self.screen).main_widget())
         self.display = False
         self.screen.query_one("#event").display = True
-        self.screen.post_message(EntryClosed(text))
         self.remove()
+        if self._done is None:
+            self.screen.post_message(EntryClosed(text))
+        elif text is not None:
+            self._done(text)

@@ -7,6 +7,7 @@ import json
 import shlex
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import msgspec
@@ -121,6 +122,15 @@ def test_the_same_recording_always_ends_the_same(rgt: Rgt) -> None:
     assert {run["name"]: run["resumes"] for run in lines["runpod-demo"]["runs"]} == {"spot-lm": 1}
 
 
+def test_a_replay_begins_at_a_time_of_day(rgt: Rgt) -> None:
+    """From its beginning it would take five minutes at this speed."""
+    with gzip.open(THREE) as file:
+        late = json.loads(file.readline())["started"] + 61.0
+    at = time.strftime("%H:%M:%S", time.localtime(late))
+    done = rgt("replay", str(THREE), "--json", "--speed", "0.2", "--at", at)
+    assert (done.returncode, done.stdout) == (0, rgt("replay", str(THREE), "--json").stdout)
+
+
 def test_damaged_lines_are_named_and_the_rest_is_played(rgt: Rgt) -> None:
     lines = gzip.decompress(THREE.read_bytes()).splitlines(keepends=True)
     lines[41] = lines[41][:50] + b"\x00\xff" + lines[41][52:]
@@ -140,6 +150,8 @@ def test_damaged_lines_are_named_and_the_rest_is_played(rgt: Rgt) -> None:
         (("replay", str(THREE), "--json", "--loop"), "--loop never ends"),
         (("replay", str(THREE), "--speed", "fast"), "'fast' is not a speed"),
         (("replay", str(THREE), "--speed", "0"), "'0' is not a speed"),
+        (("replay", str(THREE), "--json", "--at", "noon"), "'noon' is not a time"),
+        (("replay", str(THREE), "--at", "02:30", "--from", "1m"), "not allowed with"),
         (
             ("replay", str(THREE)),
             f"needs a terminal; without one use `rgt replay {shlex.quote(str(THREE))} --headless`",

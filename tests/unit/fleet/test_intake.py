@@ -285,13 +285,18 @@ def test_a_log_that_an_earlier_rgt_knew_comes_anew() -> None:
     assert kept.lines(kept.first, kept.end) == ["x", "new"]
 
 
-def test_a_recording_that_begins_anew_goes_on_for_who_reads_a_log() -> None:
+def test_a_recording_that_goes_back_does_so_for_who_reads_a_log() -> None:
     intake = Intake(SPEC, PROFILE)
-    state = taken(intake, log("a", "b"))
-    kept = intake.keep_log(state, "/l")
+    early = taken(intake, log("a", "b"))
+    saved = intake.make_copy()
+    kept = intake.keep_log(early, "/l")
     assert kept is not None
-    anew = Intake(SPEC, PROFILE)
-    anew.take_readers(intake)
-    assert len(kept) == 0
-    taken(anew, log("a", "b", "c"))
+    taken(intake, log("c", "d"), state=early)
+    assert kept.lines(kept.first, kept.end) == ["a", "b", "c", "d"]
+    saved.take_readers(intake, early)
+    assert kept.lines(kept.first, kept.end) == ["a", "b"]
+    taken(saved, log("c"), state=early)
     assert kept.lines(kept.first, kept.end) == ["a", "b", "c"]
+    from_the_start = Intake(SPEC, PROFILE)
+    from_the_start.take_readers(saved, BoxState(spec=SPEC))
+    assert len(kept) == 0

@@ -193,7 +193,7 @@ async def test_the_beginning_may_be_left_out(tmp_path: Path) -> None:
         def published(
             self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]
         ) -> None:
-            if seq(state) == 9:
+            if seq(state) == 10:
                 reached.set()
 
         def happened(self, events: tuple[FleetEvent, ...]) -> None: ...
@@ -204,7 +204,56 @@ async def test_the_beginning_may_be_left_out(tmp_path: Path) -> None:
     fleet = ReplayFleet(path, speed=1e-6, skip=10.0, observers=[Seen()])
     await fleet.start()
     await asyncio.wait_for(reached.wait(), 90)
-    assert 9.0 <= fleet.position < 9.1  # what comes next is a million seconds away
+    assert 10.0 <= fleet.position < 10.1  # what comes next is a million seconds away
+    await fleet.stop()
+
+
+async def stood_at(fleet: ReplayFleet, position: float) -> FleetState:
+    """Go to a position of a paused replay; return the state shown there."""
+    shown = asyncio.Event()
+    leave = fleet.subscribe(lambda state: shown.set() if fleet.position == position else None)
+    fleet.seek_to(position)
+    await asyncio.wait_for(shown.wait(), 90)
+    leave()
+    return fleet.state
+
+
+async def test_a_replay_goes_to_any_position_and_back(tmp_path: Path) -> None:
+    """Wherever it was before, the boxes, alerts and events are those of a replay that came there by itself."""
+    path = written(tmp_path / "r.gz", hello(), *samples(2000), b"damaged\n", *samples(2))
+    fleet = ReplayFleet(path, speed=1e-6)
+    fleet.hold(True)
+    await fleet.start()
+    first = {}
+    for position in (300.5, 900.0, 1999.5):
+        first[position] = await stood_at(fleet, position)
+        assert seq(first[position]) == int(position)
+    assert fleet.state.boxes[0].rings.gpu_util
+    assert fleet.held
+    for position in (900.0, 300.5, 1999.5):
+        assert await stood_at(fleet, position) == first[position]
+    fleet.set_speed(FULL)
+    fleet.hold(False)
+    await asyncio.wait_for(fleet.over.wait(), 90)
+    ends = fleet.state
+    assert [item.line for item in fleet.skipped] == [2003]
+    fleet.hold(True)
+    assert await stood_at(fleet, 900.0) == first[900.0]
+    assert not fleet.over.is_set()
+    assert fleet.skipped == []
+    fleet.hold(False)
+    await asyncio.wait_for(fleet.over.wait(), 90)
+    await fleet.stop()
+    assert fleet.state == ends == (await played(path)).state
+
+
+async def test_a_position_before_the_beginning_is_the_beginning(tmp_path: Path) -> None:
+    fleet = ReplayFleet(written(tmp_path / "r", hello(), *samples(20)), speed=1e-6, skip=10.0)
+    fleet.hold(True)
+    await fleet.start()
+    assert seq(await stood_at(fleet, 10.0)) == 10
+    fleet.seek_to(-60.0)
+    assert fleet.position == 0.0
     await fleet.stop()
 
 
