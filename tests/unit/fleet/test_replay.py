@@ -35,6 +35,7 @@ from rgt_tui.recordings import (
 )
 from rgt_tui.recordings.recording_lines import Entry
 
+THREE = Path(__file__).parents[2] / "fixtures" / "recordings" / "three-boxes.jsonl.gz"
 START = 1000.0
 SPEC = BoxSpec(
     name="a",
@@ -245,6 +246,19 @@ async def test_a_replay_goes_to_any_position_and_back(tmp_path: Path) -> None:
     await asyncio.wait_for(fleet.over.wait(), 90)
     await fleet.stop()
     assert fleet.state == ends == (await played(path)).state
+
+
+async def test_alerts_logs_and_curves_go_back_as_well() -> None:
+    """A minute of three boxes, with a preemption and a disk without inodes; each state in both directions."""
+    fleet = ReplayFleet(THREE)
+    fleet.hold(True)
+    await fleet.start()
+    positions = [float(position) for position in range(3, 62, 4)]
+    first = [await stood_at(fleet, position) for position in positions]
+    assert any(box.alerts for state in first for box in state.boxes)
+    again = [await stood_at(fleet, position) for position in reversed(positions)]
+    await fleet.stop()
+    assert again[::-1] == first
 
 
 async def test_a_position_before_the_beginning_is_the_beginning(tmp_path: Path) -> None:
