@@ -43,11 +43,11 @@ class LineBlock(NamedTuple):
         start = self.starts[index]
         return self.text[start : self.text.index(b"\n", start)]
 
-    def part(self, begin: int, stop: int | None = None) -> LineBlock:
-        """Return the lines of a range of indexes, which begins within the block."""
-        at = self.starts[begin]
-        starts = array("I", (start - at for start in self.starts[begin:stop]))
-        end = len(self.text) if stop is None else self.starts[stop]
+    def part(self, begin: int, stop: int) -> LineBlock:
+        """Return the lines of a range of indexes."""
+        at, *others = self.starts[begin:stop]
+        end = self.text.index(b"\n", self.starts[stop - 1]) + 1
+        starts = array("I", [0, *(start - at for start in others)])
         return LineBlock(self.first + begin, self.text[at:end], starts)
 
 
@@ -59,6 +59,12 @@ def block_of(first: int, lines: Iterable[str]) -> LineBlock:
     return LineBlock(first, b"\n".join([*rows, b""]), starts)
 
 
+def blocks_of(first: int, lines: Sequence[str], most: int = 600) -> list[LineBlock]:
+    """Make blocks of at most `most` lines, so that a part of them is copied quickly."""
+    ats = range(0, len(lines), most)
+    return [block_of(first + at, lines[at : at + most]) for at in ats]
+
+
 def join_blocks(blocks: Sequence[LineBlock]) -> LineBlock:
     """Make one block of consecutive blocks."""
     starts = array("I", blocks[0].starts)
@@ -67,6 +73,10 @@ def join_blocks(blocks: Sequence[LineBlock]) -> LineBlock:
         starts.extend(size + start for start in block.starts)
         size += len(block.text)
     return LineBlock(blocks[0].first, b"".join(block.text for block in blocks), starts)
+
+
+def _size_of(blocks: Iterable[LineBlock]) -> int:
+    return sum(len(block.text) for block in blocks)
 
 
 _FIRST = itemgetter(0)
@@ -159,12 +169,12 @@ class KeptLines:
         if not lines:
             return
         self._note_time(self.end, at)
-        block = block_of(self.end, lines)
-        self.bytes += len(block.text)
+        made = blocks_of(self.end, lines)
+        self.bytes += _size_of(made)
         self.end += len(lines)
-        if self._blocks and len(self._blocks[-1].text) + len(block.text) <= BLOCK_BYTES:
-            block = join_blocks((self._blocks.pop(), block))
-        self._blocks.append(block)
+        if self._blocks and _size_of((self._blocks[-1], made[0])) <= BLOCK_BYTES:
+            made[0] = join_blocks((self._blocks.pop(), made[0]))
+        self._blocks += made
         while self.bytes > self._most_bytes or len(self) > self._most_lines:
             oldest = self._blocks[0]
             surplus = bisect_left(oldest.starts, self.bytes - self._most_bytes)
@@ -185,7 +195,7 @@ class KeptLines:
     def _drop_before(self, number: int) -> None:
         """Drop the lines before a number."""
         gone = self._split_at(number)
-        self.bytes -= sum(len(block.text) for block in self._blocks[:gone])
+        self.bytes -= _size_of(self._blocks[:gone])
         del self._blocks[:gone]
         self._forget_before(number)
 
@@ -215,15 +225,15 @@ class KeptLines:
         Returns:
             False when they would exceed a limit; nothing has changed then.
         """
-        made = block_of(number - len(lines), lines)
+        made = blocks_of(number - len(lines), lines)
         keep = self._split_at(number)
-        added = len(made.text) - sum(len(block.text) for block in self._blocks[:keep])
+        added = _size_of(made) - _size_of(self._blocks[:keep])
         if (
             self.end - number + len(lines) > self._most_lines
             or self.bytes + added > self._most_bytes
         ):
             return False
-        self._blocks[:keep] = [made] * bool(lines)
+        self._blocks[:keep] = made
         self.bytes += added
         self._forget_before(number)
         self._places.insert(0, (number - len(lines), place))
@@ -236,7 +246,10 @@ class KeptLines:
             block = self._blocks[index - 1]
             cut = number - block.first
             if cut < len(block.starts):
-                self._blocks[index - 1 : index] = [block.part(0, cut), block.part(cut)]
+                self._blocks[index - 1 : index] = [
+                    block.part(0, cut),
+                    block.part(cut, len(block.starts)),
+                ]
         return index
 
     def line(self, number: int) -> str:
@@ -254,14 +267,14 @@ class KeptLines:
         return [self.line(number) for number in range(max(start, self.first), min(stop, self.end))]
 
     def blocks(self, start: int, stop: int) -> Iterator[LineBlock]:
-        """Yield the lines of a range of numbers; the last block may contain more lines."""
+        """Yield the lines of a range of numbers."""
         for block in self._blocks[max(0, bisect_right(self._blocks, start, key=_FIRST) - 1) :]:
-            if block.first >= stop:
-                return
-            if start <= block.first:
+            begin, count = max(0, start - block.first), len(block.starts)
+            end = min(stop - block.first, count)
+            if end - begin == count:
                 yield block
-            elif start < block.first + len(block.starts):
-                yield block.part(start - block.first)
+            elif begin < end:
+                yield block.part(begin, end)
 
     def came(self, number: int) -> float | None:
         """Return when a line was received (client clock); None = before the log was followed."""

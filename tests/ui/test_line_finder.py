@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import time
+from unittest import mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rgt_tui.fleet import kept_lines
 from rgt_tui.fleet.kept_lines import FilePlace, KeptLines, LineBlock, block_of
 from rgt_tui.handbook import shipped_pages
 from rgt_tui.model import clean
+from rgt_tui.ui.logs import line_finder
 from rgt_tui.ui.logs.line_finder import (
     ErrorFinder,
     Finder,
@@ -164,7 +167,14 @@ def look(marks: Marks) -> None:
 def test_an_index_knows_what_looking_anew_would_find(
     steps: list[tuple[str, list[str], int]],
 ) -> None:
+    with (
+        mock.patch.object(line_finder, "AT_ONCE", 7),
+        mock.patch.object(kept_lines, "BLOCK_BYTES", 64),
+    ):
+        take_steps(steps)
 
+
+def take_steps(steps: list[tuple[str, list[str], int]]) -> None:
     kept = KeptLines("a.log", most_lines=60)
     marks = Marks(kept, TextFinder("loss", fold=False))
     for what, rows, back in steps:

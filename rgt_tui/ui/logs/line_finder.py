@@ -284,8 +284,8 @@ class PageFinder:
         return sorted(first.items())
 
 
-AT_ONCE = 4 << 20
-"""Maximum bytes that one job of a thread searches."""
+AT_ONCE = 32_000
+"""Maximum lines that one job of a thread searches."""
 SMALL = 96 << 10
 """Maximum new bytes that a quick finder searches at once on the UI thread."""
 
@@ -317,7 +317,7 @@ class Job:
             blocks = [join_blocks(blocks)]
         for block in blocks:
             found = self._finder.find(block)
-            self.found += [one for one in found if self.start <= one[0] < self.stop]
+            self.found += [one for one in found if one[0] >= self.start]
 
 
 class Marks:
@@ -396,31 +396,13 @@ class Marks:
         self._low = max(self._low, min(first, self._high))
         if self._high < first:
             self._low = self._high = first
+        start, stop = max(first, self._low - AT_ONCE), self._low
         if self._high < end:
-            start, stop = self._high, end
-            blocks = self._bounded(self._kept.blocks(start - self.finder.around, stop))
-            stop = min(stop, blocks[-1].first + len(blocks[-1].starts))
-        elif self._low > first:
-            stop = self._low
-            back = max(first, stop - AT_ONCE // 64)
-            blocks = list(self._kept.blocks(back - self.finder.around, stop))
-            while len(blocks) > 1 and sum(len(block.text) for block in blocks) > AT_ONCE:
-                gone = blocks.pop(0)
-                back = max(back, gone.first + len(gone.starts) + self.finder.around)
-            start = min(back, stop - 1)
-        else:
+            start, stop = self._high, min(end, self._high + AT_ONCE)
+        if start >= stop:
             return None
-        return Job(self.finder, blocks, start, stop)
-
-    def _bounded(self, blocks: Iterator[LineBlock]) -> list[LineBlock]:
-        taken: list[LineBlock] = []
-        size = 0
-        for block in blocks:
-            taken.append(block)
-            size += len(block.text)
-            if size >= AT_ONCE and block.first + len(block.starts) > self._high:
-                break
-        return taken
+        blocks = self._kept.blocks(start - self.finder.around, stop)
+        return Job(self.finder, list(blocks), start, stop)
 
     def take(self, job: Job) -> None:
         """Apply the matches of a job."""
