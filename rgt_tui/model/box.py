@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -270,6 +271,18 @@ class Past(msgspec.Struct, frozen=True, gc=False):
     """For each slot and name: the mean."""
     width: float = 60.0
     """Width of a slot in seconds."""
+
+    def only(self, slots: Sequence[int]) -> Past:
+        """Return some of its slots."""
+        return msgspec.structs.replace(
+            self,
+            at=tuple(self.at[slot] for slot in slots),
+            values=tuple(self.values[slot] for slot in slots),
+        )
+
+    def until(self, at: float) -> Past:
+        """Return the slots that had ended by a time (client clock)."""
+        return self.only([slot for slot, end in enumerate(self.at) if end <= at])
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):

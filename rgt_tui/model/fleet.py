@@ -187,16 +187,8 @@ class Timeline(msgspec.Struct, frozen=True):
     """Client clock of each; not monotonic if the clock was set back."""
 
 
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a fleet at a moment."""
+class Moment(FleetState, frozen=True):
+    """An earlier state of a fleet; a box without stored data has `Link.NOT_KEPT`."""
 
-    at: float
-    boxes: tuple[BoxState, ...] = ()
-    """In the order of the fleet file; a box without stored data has `Link.NOT_KEPT`."""
     recorded: dict[str, Past] = {}
     """By box: history that its own recorder reported later for unwatched time up to this moment."""
-    spend: Spend | None = None
-    alerts: tuple[Alert, ...] = ()
-    accounts: tuple[AccountBill, ...] = ()
-    events: tuple[Happening, ...] = ()
-    """The last events by then, oldest first."""

@@ -25,21 +25,6 @@ def write(con: sqlite3.Connection, box: int, event: FleetEvent) -> None:
     )
 
 
-def newest(con: sqlite3.Connection, names: Mapping[int, str], count: int) -> tuple[FleetEvent, ...]:
-    """Return the last events of boxes, oldest first.
-
-    Args:
-        con: The file.
-        names: Number of a box → its name.
-        count: Maximum number of events.
-    """
-    rows = page(con, names, Wanted(), None, count).rows
-    return tuple(
-        FleetEvent(at=row.at, box=row.box, text=row.text, level=row.level, about=row.about)
-        for row in rows
-    )
-
-
 def page(
     con: sqlite3.Connection,
     names: Mapping[int, str],

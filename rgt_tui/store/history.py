@@ -126,14 +126,6 @@ class History:
 
         return await asyncio.wrap_future(self._ask(question))
 
-    async def events(self, count: int) -> tuple[FleetEvent, ...]:
-        """Return the last events of the boxes, oldest first.
-
-        Raises:
-            HistoryError: the file cannot be read.
-        """
-        return await asyncio.wrap_future(self._ask(lambda file: file.events(count)))
-
     # Methods of `rgt_tui.fleet.fleet_source.Chronicle`; each raises HistoryError if the file cannot
     # be read.
 

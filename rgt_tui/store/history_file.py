@@ -297,17 +297,6 @@ class HistoryFile:
             }
             return spending.spent(con, sorted(numbers), self._clock())
 
-    def events(self, count: int) -> tuple[FleetEvent, ...]:
-        """Return the last events of the adopted boxes, oldest first.
-
-        Raises:
-            HistoryError: the file cannot be read.
-        """
-        with self._used() as con:
-            numbers = {database.box_number(con, spec): name for name, spec in self._specs.items()}
-            names = {n: name for n, name in numbers.items() if n is not None}
-            return happenings.newest(con, names, count)
-
     def look_back(self, question: Callable[[LookBack], T]) -> T:
         """Run a query on the fleet's history, including former boxes of the same names.
 

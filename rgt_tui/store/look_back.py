@@ -10,6 +10,7 @@ import msgspec
 from rgt_tui.model import (
     BoxSpec,
     BoxState,
+    FleetEvent,
     Happenings,
     Link,
     Moment,
@@ -124,6 +125,7 @@ class LookBack:
                 state = self._with_past(state, numbers, at)
             boxes.append(state)
         body = moments.TickBody() if tick is None or not watched else tick[1]
+        events = self.happened(Wanted(until=at), None, EVENTS).rows
         return Moment(
             at=at,
             boxes=tuple(boxes),
@@ -131,7 +133,9 @@ class LookBack:
             spend=body.spend,
             alerts=body.alerts,
             accounts=body.accounts,
-            events=self.happened(Wanted(until=at), None, EVENTS).rows,
+            events=tuple(
+                FleetEvent(row.at, row.box, row.text, row.level, row.about) for row in events
+            ),
         )
 
     def _boxes(self) -> list[tuple[str, BoxSpec | None, list[int]]]:
@@ -188,7 +192,7 @@ class LookBack:
 
     def _with_curves(self, number: int, run: RunState, saved: moments.Saved) -> RunState:
         """Return a run with its curves up to that moment."""
-        places = moments.places_of(saved)
+        places = {(place.run, place.metric): place for place in saved.curves}
         series = {}
         for metric, (xs, ys) in saved_curves.curves_of(self._con, number, run.name).items():
             place = places.get((run.name, metric))
@@ -208,17 +212,9 @@ class LookBack:
 
     def _with_past(self, state: BoxState, numbers: list[int], at: float) -> BoxState:
         for number in numbers:
-            past = minute_means.past(self._con, number, at)
-            kept = [place for place, end in enumerate(past.at) if end <= at]
-            if kept:
-                return _replace(
-                    state,
-                    past=_replace(
-                        past,
-                        at=tuple(past.at[place] for place in kept),
-                        values=tuple(past.values[place] for place in kept),
-                    ),
-                )
+            past = minute_means.past(self._con, number, at).until(at)
+            if past.at:
+                return _replace(state, past=past)
         return state
 
 

@@ -11,7 +11,7 @@ import math
 import sqlite3
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -108,10 +108,6 @@ class _Logs(msgspec.Struct, frozen=True):
     logs: tuple[LogPart, ...] = ()
 
 
-class _Tallies(msgspec.Struct, frozen=True):
-    tallies: tuple[Tally, ...] = ()
-
-
 class TickBody(msgspec.Struct, frozen=True):
     """The body of a row of ``ticks``: data that belongs to no single box."""
 
@@ -123,7 +119,6 @@ class TickBody(msgspec.Struct, frozen=True):
 _encode = msgspec.msgpack.Encoder().encode
 _state = msgspec.msgpack.Decoder(Saved)
 _logs = msgspec.msgpack.Decoder(_Logs)
-_tallies = msgspec.msgpack.Decoder(_Tallies)
 _tick = msgspec.msgpack.Decoder(TickBody)
 _past = msgspec.msgpack.Decoder(Past)
 
@@ -508,16 +503,8 @@ def tallies_at(con: sqlite3.Connection, boxes: Iterable[int], n: int) -> dict[st
     """Return the total costs of boxes up to a moment, by currency."""
     sums: dict[str, Tally] = {}
     for box in boxes:
-        row = con.execute(
-            "SELECT base, body FROM moments WHERE box = ? AND n <= ? ORDER BY n DESC LIMIT 1",
-            (box, n),
-        ).fetchone()
-        body = None if row is None else _whole_body(con, box, row[0], row[1], {})
-        try:
-            found = () if body is None else _tallies.decode(body).tallies
-        except msgspec.MsgspecError:
-            continue
-        for each in found:
+        kept = state_at(con, box, n)
+        for each in () if kept is None else kept.saved.tallies:
             old = sums.get(each.currency, Tally(each.currency, 0.0, 0.0))
             sums[each.currency] = Tally(
                 each.currency,
@@ -626,8 +613,3 @@ def series_until(xs: Sequence[int], last: int, backs: int) -> int:
         if part > backs or (part == backs and x > last):
             return index
     return len(xs)
-
-
-def places_of(saved: Saved) -> Mapping[tuple[str, str], CurvePlace]:
-    """Return the end of each curve, by run and metric."""
-    return {(place.run, place.metric): place for place in saved.curves}

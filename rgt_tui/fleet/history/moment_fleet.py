@@ -19,8 +19,6 @@ from rgt_tui.fleet.history.spoken_times import night_or_day
 from rgt_tui.model import (
     BoxSpec,
     BoxState,
-    FleetEvent,
-    FleetState,
     Happening,
     Link,
     Moment,
@@ -208,17 +206,7 @@ class MomentFleet(RecordedFleet):
         boxes = tuple(
             _explained(box, found.recorded.get(box.spec.name), found.at) for box in found.boxes
         )
-        events = tuple(
-            FleetEvent(row.at, row.box, row.text, row.level, row.about) for row in found.events
-        )
-        self._publisher.state = FleetState(
-            boxes=boxes,
-            events=events,
-            at=found.at,
-            spend=found.spend,
-            alerts=found.alerts,
-            accounts=found.accounts,
-        )
+        self._publisher.state = msgspec.structs.replace(found, boxes=boxes)
         self._publisher.show()
 
     @property
@@ -270,23 +258,13 @@ def _explained(box: BoxState, recorded: Past | None, at: float) -> BoxState:
     """
     if recorded is None:
         return box
-    box = msgspec.structs.replace(box, past=merged(box.past, _until(recorded, at)))
+    box = msgspec.structs.replace(box, past=merged(box.past, recorded.until(at)))
     if box.link is not Link.NOT_KEPT:
         return box
     told = recorder_words(recorded, at)
     if not told:
         return box
     return msgspec.structs.replace(box, reason=f"{box.reason}; its own recorder: {told}")
-
-
-def _until(past: Past, at: float) -> Past:
-    kept = [place for place, end in enumerate(past.at) if end <= at]
-    return Past(
-        names=past.names,
-        at=tuple(past.at[place] for place in kept),
-        values=tuple(past.values[place] for place in kept),
-        width=past.width,
-    )
 
 
 def recorder_words(past: Past, at: float) -> str:

@@ -372,12 +372,7 @@ def unwatched(old: Past, new: Past, now: float) -> Past:
         known = after < len(spans) and spans[after][0] <= middle
         if not known and at <= now - LONG_GAP_SECONDS:
             kept.append(place)
-    return Past(
-        names=new.names,
-        at=tuple(new.at[place] for place in kept),
-        values=tuple(new.values[place] for place in kept),
-        width=new.width,
-    )
+    return new.only(kept)
 
 
 def _filled(old: Past, new: Past, width: float) -> dict[int, Values]:

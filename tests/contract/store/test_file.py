@@ -22,7 +22,7 @@ from rgt_tui.store.database import (
     transaction,
 )
 from rgt_tui.store.history_file import joined, used
-from tests.contract.store.worlds import batch, spec, state
+from tests.contract.store.worlds import batch, events_of, spec, state
 
 NOW = 1_790_000_000.0
 
@@ -125,7 +125,9 @@ def test_what_fits_no_column_is_no_damage_and_costs_nobody_else_anything(
     assert why in left_out.why
     found = file.recall()
     assert len(found["b"].runs[0].series["loss"]) == 10
-    assert [event.box for event in file.events(9)] == (["b"] if part == "events" else ["a", "b"])
+    assert [event.box for event in events_of(file, 9)] == (
+        ["b"] if part == "events" else ["a", "b"]
+    )
     assert bool(found["a"].runs) is (part != "runs")
     assert bool(found["a"].past.at) is (part != "readings")
     assert found["a"].meter.spent is not None
@@ -311,8 +313,8 @@ def test_events_come_back_once(path: Path) -> None:
     for file in (one, two):
         for number in range(3):
             file.commit(batch(["a"], number, at=NOW))
-    assert [event.text for event in one.events(10)] == ["event 0", "event 1", "event 2"]
-    assert [event.text for event in one.events(2)] == ["event 1", "event 2"]
+    assert [event.text for event in events_of(one, 10)] == ["event 0", "event 1", "event 2"]
+    assert [event.text for event in events_of(one, 2)] == ["event 1", "event 2"]
     one.close()
     two.close()
 

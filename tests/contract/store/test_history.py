@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rgt_tui.model import Wanted
 from rgt_tui.store import Batch, History, HistoryError, HistoryFile, Mean
 from rgt_tui.store.database import VERSION, connect
 from rgt_tui.store.history_file import LeftOut
@@ -72,7 +73,7 @@ async def test_a_newer_file_is_said_once_and_rgt_goes_on(tmp_path: Path) -> None
     for number in range(3):
         history.put(batch(["a"], number))
     with pytest.raises(HistoryError):
-        await history.events(1)
+        await history.happened(Wanted(), None, 1)
     assert [event.text for event in history.news()] == [
         f"{path} was written by a newer rgt (version 999, this one knows {VERSION}); it is left as it is. "
         "Update rgt, or name another file by RGT_HISTORY"
@@ -96,10 +97,9 @@ async def test_a_disk_that_refuses_is_said_once_and_tried_again(tmp_path: Path) 
     assert await recalled(history) == 50
     assert [event.text for event in history.news()] == ["the history is being kept again"]
     await history.close()
-    assert len(await History(folder / "history.db").events(99)) == 0  # nobody adopted the box there
     again = History(folder / "history.db")
     await again.recall(A)
-    assert [event.text for event in await again.events(99)] == [
+    assert [event.text for event in (await again.happened(Wanted(), None, 99)).rows] == [
         f"event {number}" for number in range(5)
     ]
 
@@ -117,7 +117,7 @@ async def test_an_insane_number_of_one_box_is_said_once_and_keeps_nothing_from_b
         "a: its readings cannot be stored in the history and are left out: "
         "OverflowError: Python int too large to convert to SQLite INTEGER"
     ]
-    assert len(await history.events(99)) == 6
+    assert len((await history.happened(Wanted(), None, 99)).rows) == 6
     assert list(history.path.parent.glob("*.damaged-*")) == []
     con = sqlite3.connect(history.path)
     kept = con.execute("SELECT DISTINCT box FROM samples").fetchall()
@@ -138,9 +138,9 @@ async def test_a_batch_with_which_rgt_fails_is_given_up(
 
     monkeypatch.setattr(HistoryFile, "commit", commit)
     history.put(batch(["a"], 0))
-    await history.events(1)
+    await history.happened(Wanted(), None, 1)
     history.put(batch(["a"], 1))
-    assert [event.text for event in await history.events(9)] == ["event 1"]
+    assert [event.text for event in (await history.happened(Wanted(), None, 9)).rows] == ["event 1"]
     assert [event.text for event in history.news()] == [
         "history: KeyError: 'a fault'",
         "the history is being kept again",

@@ -17,7 +17,7 @@ from rgt_tui.fleet import Memory
 from rgt_tui.fleet.history import history_keeper
 from rgt_tui.model import FleetState
 from rgt_tui.store import History, HistoryFile
-from tests.contract.store.worlds import batch, spec, state
+from tests.contract.store.worlds import batch, events_of, spec, state
 
 PATIENCE = 60.0
 NOW = 1_790_000_000.0
@@ -84,7 +84,7 @@ class Keeper:
         """The numbers of its batches that are in the history."""
         file = opened(self._path, "a")
         try:
-            told = [event.text.split() for event in file.events(100_000) if event.box == "a"]
+            told = [event.text.split() for event in events_of(file, 100_000) if event.box == "a"]
         finally:
             file.close()
         return [int(number) for name, number in told if name == self.name]
@@ -170,7 +170,7 @@ def test_a_box_is_written_by_one_and_the_others_by_whoever_has_them(tmp_path: Pa
         assert dict(file.spend().today)["USD"] == pytest.approx(
             2 * dict(spent.today)["USD"]
         )  # b's alone came
-        assert [event.text for event in file.events(9) if event.box == "a"] == ["event 4"]
+        assert [event.text for event in events_of(file, 9) if event.box == "a"] == ["event 4"]
         other.kill()
         other.wait()
         file.commit(batch(["a", "b"], 10, at=NOW))

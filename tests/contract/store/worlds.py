@@ -13,6 +13,7 @@ from rgt_tui.model import (
     FleetEvent,
     FleetState,
     Gpu,
+    Happening,
     Link,
     Memory,
     Meter,
@@ -21,8 +22,9 @@ from rgt_tui.model import (
     RunState,
     Sample,
     Series,
+    Wanted,
 )
-from rgt_tui.store import FLEET, Batch, Cost, Mean, Told
+from rgt_tui.store import FLEET, Batch, Cost, HistoryFile, Mean, Told
 from rgt_tui.store.spending import day_of
 
 
@@ -102,3 +104,8 @@ def batch(names: Sequence[str], number: int, *, at: float | None = None) -> Batc
         )
         states.append(newest)
     return {**found, FLEET: Told(moments=(FleetState(boxes=tuple(states), at=at + number),))}
+
+
+def events_of(file: HistoryFile, count: int) -> tuple[Happening, ...]:
+    """The last events of the file's fleet, oldest first."""
+    return file.look_back(lambda past: past.happened(Wanted(), None, count)).rows

@@ -18,7 +18,7 @@ from rgt_tui.model import BoxState
 from rgt_tui.store import HistoryError, HistoryFile
 from rgt_tui.store.database import Damaged, Trouble, backup_of, check, connect
 from rgt_tui.store.saved_curves import THINNED
-from tests.contract.store.worlds import batch, spec
+from tests.contract.store.worlds import batch, events_of, spec
 from tests.torture.store.hammer import START
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -75,7 +75,7 @@ def test_a_writer_that_is_killed_at_any_moment_leaves_every_batch_it_had_finishe
         check(con, path)
         con.close()
         file = opened(path, "a")
-        number = len(file.events(100_000))
+        number = len(events_of(file, 100_000))
         assert number in (said + 1, said + 2)  # the last one may have been done, and not yet said
         if 10 * number <= THINNED:  # a fast machine writes more than a curve keeps one by one
             assert points(file.recall(), "a") == 10 * number
@@ -110,7 +110,7 @@ def test_processes_that_write_at_once_lose_nothing_and_count_nothing_twice(tmp_p
         else:
             assert billed == pytest.approx(count * 2.0 / 60)
     con.close()
-    assert len(file.events(10_000)) == 3 * count
+    assert len(events_of(file, 10_000)) == 3 * count
     assert list(tmp_path.glob("*.damaged-*")) == []
     file.close()
 
@@ -189,14 +189,14 @@ def test_a_damaged_page_is_found_and_the_backup_serves(sound: Path, tmp_path: Pa
         try:
             file.recall()
             file.spend()
-            file.events(1000)
+            events_of(file, 1000)
         except Damaged:
             found += 1
             restored = file.restore()
             assert restored is not None
             assert restored.backup_at == START
             assert points(file.recall(), "a") == 200
-            assert len(file.events(1000)) == 40
+            assert len(events_of(file, 1000)) == 40
             assert file.spend().at_least != ()
             file.commit(batch(["a", "b"], 30, at=START))
             assert points(file.recall(), "a") == 310
