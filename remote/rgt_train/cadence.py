@@ -155,7 +155,7 @@ class Pace:
         cadence: Learns how long a step takes.
         options: Pace, log interval and unit.
         step_samples: Samples of an optimizer step.
-        epoch_steps: Steps of an epoch.
+        epoch: Returns the epoch, with a fraction.
         saving: Returns whether a save is in flight: then a step may take longer than usual.
         split: Returns how the time of the given number of steps was spent, by name.
     """
@@ -167,12 +167,12 @@ class Pace:
         cadence: Cadence,
         options: Options,
         step_samples: int,
-        epoch_steps: int,
+        epoch: Callable[[], float],
         saving: Callable[[], bool],
         split: Callable[[int], Mapping[str, float]],
     ) -> None:
         self._report, self._stop, self._cadence, self._options = report, stop, cadence, options
-        self._epoch_steps, self._saving, self._split = epoch_steps, saving, split
+        self._epoch, self._saving, self._split = epoch, saving, split
         self._per_step = step_samples * options.per_sample
         self._busy = 0.0
         self._steps = 0
@@ -201,10 +201,9 @@ class Pace:
         split = self._split(self._steps)
         self._busy, self._steps = 0.0, 0
         unit = self._options.unit
-        epoch = progress.epoch + progress.done_steps / self._epoch_steps
         loss = progress.loss if progress.loss is not None else float("nan")
         numbers = {"loss": loss, **split, **values, f"{unit}_s": round(rate, 1)}
-        self._report.point(progress.step, epoch, **numbers)
+        self._report.point(progress.step, self._epoch(), **numbers)
         shown = [f"step {progress.step}", f"epoch {progress.epoch + 1}", f"loss {loss:.4f}"]
         shown += [f"{_SHORT.get(k, k)} {v:{_FORMAT.get(k, '.4g')}}" for k, v in values.items()]
         shown += [f"{_rate(rate)} {unit}/s"]

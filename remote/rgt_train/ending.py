@@ -33,7 +33,7 @@ class Ending:
     Attributes:
         files: The files in its directory.
         progress: Its counters.
-        planned: Steps in all.
+        planned: Steps in all, if all epochs are as long as the first.
         over: Whether the training has ended: all steps are done, or the person has ended it.
         hold_limit_s: Seconds it waits for the disk or the mirror.
         stop: Whether a signal asks for the end.
@@ -65,12 +65,12 @@ class Ending:
                 self.files.saver.save(p.step)
             self._note_end("left early")
             self.files.report.say(
-                f"left early at step {p.step} of {self.planned}: the same command trains on. Where this is meant as "
-                "the end, call run.finish() before leaving the loop"
+                f"left early at step {p.step} of {self.files.data.total}: the same command trains on. Where this is "
+                "meant as the end, call run.finish() before leaving the loop"
             )
             return
         result: Dict[str, Any] = {"step": p.step, "loss": p.loss, "best": p.best}
-        if p.step < self.planned:
+        if p.step != self.planned:
             result["planned"] = self.planned
         path = resume.result_path(self.files.out)
 

@@ -20,6 +20,8 @@ class Progress:
             work after the last step (the validation).
         micro: Batches of the next step that are done: their gradients are accumulated.
         micro_loss: Sum of their losses, if the loop keeps it here.
+        offset: Samples of the epoch that an earlier launch used in batches of another size, before
+            those of `done_steps` (or batches, of a sampler that makes them).
         loss: The last loss that was logged.
         loss_sum: Sum of the finite losses of the epoch's steps.
         loss_count: Number of them.
@@ -37,6 +39,7 @@ class Progress:
     done_steps: int = 0
     micro: int = 0
     micro_loss: float = 0.0
+    offset: int = 0
     loss: Optional[float] = None
     loss_sum: float = 0.0
     loss_count: int = 0
@@ -63,7 +66,7 @@ class Progress:
     def next_epoch(self) -> None:
         """Leave the epoch."""
         self.epoch += 1
-        self.done_steps = self.micro = self.loss_count = 0
+        self.done_steps = self.micro = self.offset = self.loss_count = 0
         self.micro_loss = self.loss_sum = 0.0
 
     def state(self) -> Dict[str, Any]:

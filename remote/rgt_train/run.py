@@ -140,6 +140,7 @@ class Run:
             Progress(),
         )
         self.options.check()
+        ordered = bool(samples) or sampler is not None
         streamed = Stream(stream) if stream is not None else None
         if stream is not None:
             steps_per_epoch = steps_per_epoch or steps_of(stream, accumulate)
@@ -153,12 +154,15 @@ class Run:
         self._ranks: Ranks = choose.ranks_of(ranks)
         self._beat = self._ranks.beat
         self._data = DataPosition(
-            self.sampler, self.total_steps, self.progress, streamed, self._ranks.rank, self._ranks.world,
+            self.sampler, epochs, max_steps, self.progress, streamed, self._ranks.rank, self._ranks.world,
             lambda: self._pending.first_batch(over=self._data.is_over),
         )  # fmt: skip
+        order = self.sampler.state()
+        if not ordered:
+            order["samples"] = 0  # they follow from the other sizes
         self._state = RunState.of(
             model, {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "ema": ema}, extra, streamed,
-            progress=self.progress, sampler=self.sampler.state(), settings=self.options.settings,
+            progress=self.progress, sampler=order, settings=self.options.settings,
             world=self._ranks.world, rank=self._ranks.rank, override=self.options.override, data=self._data.facts,
         )  # fmt: skip
         # The gradients of several ranks differ before they are reduced: none can represent all.
@@ -170,7 +174,7 @@ class Run:
         self.finished = result is not None
         self._stop: Any = stop or (StandIn(requested=False) if self.finished else StopRequest())
         self._files = RunFiles(
-            self.out, self.options, self._state, self.sampler, self.total_steps, self._ranks, self._coordinator,
+            self.out, self.options, self._state, self._data, self._ranks, self._coordinator,
             self._stop,
         )  # fmt: skip
         if result is None:
@@ -196,7 +200,7 @@ class Run:
             self._pending.rewind()
             self._data.pass_over(self._files.report)
             self.check()
-        while not self.finished and self.progress.epoch < self.epochs_total:
+        while not self.finished and not self._is_over():
             self._boundary.look(self._pending.rng)
             self._data.begin_epoch()
             self._beat.enter(LOOP)
@@ -485,7 +489,7 @@ class Run:
         best = f"best {p.best:.4f} of step {p.best_step}" if p.best is not None else "no best yet"
         shown = "".join(f"  {name} {score:.4f}" for name, score in (scores or {}).items())
         self._files.report.say(
-            f"epoch {p.epoch + 1} of {self.epochs_total}  {metric} {reached:.4f}{shown}  {best}"
+            f"epoch {p.epoch + 1} of {max(p.epoch + 1, self.epochs_total)}  {metric} {reached:.4f}{shown}  {best}"
         )
         return better
 
@@ -590,7 +594,7 @@ class Run:
             raise exits.Stop(exits.PREEMPTED, str(self._stop.name or "a signal to another rank"))
 
     def _is_over(self) -> bool:
-        return self._over or self.progress.epoch >= self.epochs_total
+        return self._over or self._data.is_finished
 
     def _ending(self) -> Ending:
         return Ending(

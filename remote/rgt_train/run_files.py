@@ -20,7 +20,7 @@ from rgt_train.checkpoint.mirror import Mirror
 from rgt_train.checkpoint.saver import Limits, Saver
 from rgt_train.checkpoint.state import Restored, RunState
 from rgt_train.checkpoint.store import Checkpoint, Policy, Store
-from rgt_train.data.sampler import EpochSampler
+from rgt_train.data.position import DataPosition
 from rgt_train.progress import merged
 from rgt_train.ranks import choose, launch
 from rgt_train.ranks.heartbeat import StepTimes
@@ -38,13 +38,13 @@ class RunFiles:
         out: The run directory.
         options: How to save and log.
         state: The state to save.
-        sampler: Seed and sizes of the data order.
-        total_steps: Optimizer steps in all.
+        data: The order of the data and the position in it.
         ranks: The processes of the run.
         coordinator: Lets the writer lead.
         stop: Its `StopRequest`.
 
     Attributes:
+        data: The position in the data.
         report: Lines and events.
         run_log: When each attempt began and ended.
         persister: Puts the state onto the disk.
@@ -59,19 +59,14 @@ class RunFiles:
         out: str,
         options: Options,
         state: RunState,
-        sampler: EpochSampler,
-        total_steps: int,
+        data: DataPosition,
         ranks: Ranks,
         coordinator: Coordinator,
         stop: Any,
     ) -> None:
-        self.out, self._options, self._state, self._sampler = out, options, state, sampler
-        self._total, self._ranks, self._coordinator, self._stop = (
-            total_steps,
-            ranks,
-            coordinator,
-            stop,
-        )
+        self.out, self._options, self._state, self.data = out, options, state, data
+        self._sampler = data.sampler
+        self._ranks, self._coordinator, self._stop = ranks, coordinator, stop
         self._lock: Any = StandIn(fd=-1)
         self.report: Report = StandIn()  # type: ignore[assignment]
         self.run_log: Any = StandIn(attempt=0, past=Past())
@@ -139,8 +134,7 @@ class RunFiles:
 
     def epoch(self) -> float:
         """Return the epoch, with a fraction."""
-        p = self._state.progress
-        return p.epoch + p.done_steps / self._sampler.steps_per_epoch
+        return self.data.fraction
 
     def close(self) -> None:
         """Release the directory without saving."""
@@ -209,7 +203,9 @@ class RunFiles:
             store.after(loaded)
             self.run_log.attempt = store.attempt
         p.left_out = merged(p.left_out, guards.read_left_out(self.out).steps)
-        resume.announce(self.report, self.run_log, p, loaded, self.restored, logged, self._total)
+        resume.announce(
+            self.report, self.run_log, p, loaded, self.restored, logged, self.data.total
+        )
         resume.mend_best(store, p, self.report)
         cadence = Cadence(o.save_every, self.run_log.past.expect(assumed, self._ranks.nodes))
         self._begin_clock(cadence)
@@ -287,10 +283,7 @@ class RunFiles:
             self.report.say(complaint)
 
     def _begin_clock(self, cadence: Cadence) -> None:
-        samples, steps = (
-            self._sampler.batch_size * self._sampler.accumulate,
-            self._sampler.steps_per_epoch,
-        )
+        samples = self._sampler.batch_size * self._sampler.accumulate
         saving = lambda: bool(self.saver.busy)  # noqa: E731
         times = StepTimes(
             self._ranks.beat,
@@ -299,7 +292,14 @@ class RunFiles:
             self._sampler.accumulate,
         )
         self.pace = Pace(
-            self.report, self._stop, cadence, self._options, samples, steps, saving, times.of_steps
+            self.report,
+            self._stop,
+            cadence,
+            self._options,
+            samples,
+            self.epoch,
+            saving,
+            times.of_steps,
         )
 
     def _persisting(self, store: Store) -> Persister:
@@ -319,7 +319,7 @@ class RunFiles:
     def _about(self) -> Dict[str, Any]:
         return {
             "epoch": self.epoch(),
-            "total_steps": self._total,
+            "total_steps": self.data.total,
             "attempt": self.run_log.attempt,
             "torch": str(torch.__version__),
             "time": time.time(),

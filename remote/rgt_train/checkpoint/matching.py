@@ -75,8 +75,8 @@ def parameters(model: torch.nn.Module) -> List[Tuple[str, torch.nn.Parameter]]:
 
 def compare(
     saved: Mapping[str, torch.Tensor], here: Mapping[str, torch.Tensor], names: Mapping[str, str]
-) -> List[str]:
-    """Return the reasons why the tensors `saved` do not fit `here`, a line each; empty if they fit.
+) -> Tuple[List[str], List[str]]:
+    """Return why the tensors `saved` do not fit `here`, and which would be loaded with other precision.
 
     Args:
         saved: Bare name → tensor.
@@ -96,18 +96,22 @@ def compare(
         for name, old, new in both
         if old.shape != new.shape
     ]
-    dtypes = [
-        f"{name} {old.dtype} → {new.dtype}".replace("torch.", "")
-        for name, old, new in both
-        if old.dtype != new.dtype
+    dtypes: Dict[bool, List[str]] = {False: [], True: []}
+    for name, old, new in both:
+        if old.dtype != new.dtype:
+            recast = old.is_floating_point() and new.is_floating_point()
+            dtypes[recast].append(f"{name} {old.dtype} → {new.dtype}".replace("torch.", ""))
+    problems += [
+        _listed(kind, names)
+        for kind, names in (("shape", shapes), ("dtype", dtypes[False]))
+        if names
     ]
-    for kind, other in (("shape", shapes), ("dtype", dtypes)):
-        if other:
-            more = f" and {len(other) - _MOST_NAMES} more" if len(other) > _MOST_NAMES else ""
-            problems.append(
-                f"{len(other)} of another {kind}: {', '.join(other[:_MOST_NAMES])}{more}"
-            )
-    return problems
+    return problems, [_listed("precision", names) for names in [dtypes[True]] if names]
+
+
+def _listed(kind: str, names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{len(names)} of another {kind}: {', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def _added_prefixes(model: torch.nn.Module) -> List[Tuple[str, str]]:

@@ -155,6 +155,10 @@ def _tensors(path: str, value: Any) -> Iterator[Tuple[str, torch.Tensor]]:
             yield from _tensors(f"{path}/{number}", entry)
 
 
+_SIZES = {"accumulate", "steps_per_epoch"}
+"""Sizes of the data order that may change, as may the size of a batch if the order does not depend
+on it.
+"""
 STREAM = "stream"
 """Name of the part that reads the data of a run."""
 _GROUPS = (
@@ -272,13 +276,76 @@ class RunState:
         return {}
 
     def refuse(self, document: Mapping[str, Any], where: str) -> None:
-        """Check that the optimizers have the classes of the checkpoint `where`.
+        """Check that the checkpoint `where` has the data and the classes of optimizers of this run.
 
         Raises:
-            UsageError: One is not.
+            UsageError: It has not.
         """
+        saved, here = document["sampler"], self.sampler
+        keys = {*saved, *here} - _SIZES
+        if "indices" in here and saved.get("indices") == here["indices"]:
+            keys -= {"order", "batch_size"}  # the order of the batches follows
+        if "order" not in here:
+            keys.discard("batch_size")
+        if here.get("samples") == 0:
+            keys.discard("samples")  # a stream, or no data: they follow from the sizes
+        if any(saved.get(key) != here.get(key) for key in keys):
+            raise UsageError(
+                f"{where} was made with other data settings: {changes(saved, here)}; "
+                "its position would mean nothing here"
+            )
         if self.hyperparameters:
             self.hyperparameters.refuse(document.get("declared", {}), where)
+
+    def same_parts(self, saved: Iterable[str], here: Iterable[str]) -> List[str]:
+        """Check that a checkpoint has the parts of this run; a scaler may be new, or gone.
+
+        Returns:
+            Those that are, in words.
+
+        Raises:
+            UsageError: Another part is missing, or unexpected.
+        """
+        _same_names("parts", _without_scalers(saved), _without_scalers(here))
+        new = [f"{name} (not in the checkpoint): it starts afresh" for name in {*here} - {*saved}]
+        gone = [f"{name} of the checkpoint (this run has none)" for name in {*saved} - {*here}]
+        return sorted(new + gone)
+
+    def load_counters(self, document: Mapping[str, Any], doubts: List[str]) -> List[str]:
+        """Load the counters; return what was restored, in words.
+
+        The position in the epoch is converted if the size of a batch or the accumulation changed:
+        the same samples are left then.
+
+        Args:
+            document: That of the checkpoint, checked by `refuse`.
+            doubts: Receives the changed sizes.
+        """
+        p, saved = self.progress, document["sampler"]
+        p.load(document["progress"])
+        sizes = ("batch_size", *sorted(_SIZES))
+        here = {key: self.sampler.get(key) for key in sizes}
+        resized = changes({key: saved.get(key) for key in sizes}, here)
+        if resized:
+            doubts.append(resized)
+            unit = 1
+            if "order" not in saved or "indices" in saved:
+                unit = saved["batch_size"]
+            if (
+                saved["accumulate"] != here["accumulate"]
+                or saved["batch_size"] != here["batch_size"]
+            ):
+                if p.micro:
+                    doubts.append(f"{p.micro} batches of an unfinished step are done again")
+                p.offset += p.done_steps * saved["accumulate"] * unit
+                p.done_steps, p.micro, p.micro_loss = 0, 0, 0.0
+        after = f" after {p.offset} samples" if p.offset else ""
+        done = [f"data position (epoch {p.epoch + 1}, step {p.done_steps} of it{after})"]
+        if p.micro:
+            done.append(f"gradients of {p.micro} batches")
+        if p.best is not None:
+            done.append(f"best {p.best:.4f} of step {p.best_step}")
+        return done
 
     def settle(self, document: Mapping[str, Any]) -> Tuple[List[str], List[str]]:
         """Compare hyperparameters after a load; return the messages, and those that change bits."""
@@ -364,42 +431,34 @@ class RunState:
                 f"{where} was saved by a run whose model is sharded (fully_shard); launch it as before, on any number "
                 "of ranks, or give another --out"
             )
-        if document["sampler"] != self.sampler:
-            raise UsageError(
-                f"{where} was made with other data settings: "
-                f"{changes(document['sampler'], self.sampler)}; its position would mean nothing here"
-            )
-        _same_names("models", document["models"], self.models)
-        _same_names("parts", document["objects"], self.others)
         self.refuse(document, where)
+        _same_names("models", document["models"], self.models)
+        inexact, recast = self.same_parts(document["objects"], self.others), []
         weights = {name: loaded.value(document["models"][name], MODEL_FILE) for name in self.models}
         for name, model in self.models.items():
-            _check_fit(name, model, weights[name], where)
+            recast += _check_fit(name, model, weights[name], where)
         done: List[str] = []
         for name, model in self.models.items():
             _load_module(name, model, weights[name], where)
             done.append(name)
-        inexact: List[str] = []
         for name, other in self.others.items():
+            if name not in document["objects"]:
+                continue  # a new scaler
             saved = loaded.value(document["objects"][name], TRAINER_FILE, own=True)
             if hasattr(other, "migrated"):
                 saved = other.migrated(saved)
             if isinstance(other, torch.nn.Module):
-                _check_fit(name, other, saved, where)
+                inexact += _check_fit(name, other, saved, where)
                 _load_module(name, other, saved, where)
             else:
-                inexact += _load_other(name, other, saved, where)
+                inexact += _load_other(name, other, saved, where, exact=not recast)
             done.append(name)
         done += matching.put_back(self.models, document.get("frozen", {}))
-        p = self.progress
-        p.load(document["progress"])
-        done.append(f"data position (epoch {p.epoch + 1}, step {p.done_steps} of it)")
-        if p.micro:
-            done.append(f"gradients of {p.micro} batches")
-        if p.best is not None:
-            done.append(f"best {p.best:.4f} of step {p.best_step}")
-        grads = loaded.value(document["grads"], TRAINER_FILE, own=True) if document["grads"] else {}
         told, doubts = self.settle(document)
+        done += self.load_counters(document, doubts)
+        grads = {}
+        if self.progress.micro and document["grads"]:
+            grads = loaded.value(document["grads"], TRAINER_FILE, own=True)
         return Restored(
             done,
             document,
@@ -407,7 +466,7 @@ class RunState:
             self.settings,
             grads,
             self.rank,
-            inexact,
+            recast + inexact,
             told,
             doubts,
         )
@@ -479,15 +538,27 @@ def _address(tensor: torch.Tensor) -> int:
         return 0  # it has no memory itself (a sparse one): refused later, by its name
 
 
-def _check_fit(name: str, model: torch.nn.Module, saved: Mapping[str, Any], where: str) -> None:
+def _check_fit(
+    name: str, model: torch.nn.Module, saved: Mapping[str, Any], where: str
+) -> List[str]:
+    """Return the weights whose precision the load changes, in words.
+
+    Raises:
+        UsageError: The checkpoint does not fit.
+    """
     names = matching.bare_names(model)
     here = {
         key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)
     }
     tensors = {key: value for key, value in saved.items() if isinstance(value, torch.Tensor)}
-    problems = matching.compare(tensors, here, names)
+    problems, recast = matching.compare(tensors, here, names)
     if problems:
         raise UsageError(f"{name} of {where} does not fit this {name}: {'; '.join(problems)}")
+    return [f"{name}: {words}" for words in recast]
+
+
+def _without_scalers(names: Iterable[str]) -> Set[str]:
+    return {name for name in names if name.split(".")[0] != "scaler"}
 
 
 def _load_module(name: str, model: torch.nn.Module, saved: Mapping[str, Any], where: str) -> None:
@@ -495,10 +566,13 @@ def _load_module(name: str, model: torch.nn.Module, saved: Mapping[str, Any], wh
     load_into(name, model.load_state_dict, state, where)
 
 
-def _load_other(name: str, other: Stateful, saved: Dict[str, Any], where: str) -> List[str]:
+def _load_other(
+    name: str, other: Stateful, saved: Dict[str, Any], where: str, *, exact: bool
+) -> List[str]:
     """Load an optimizer, a scheduler, ….
 
-    Return the parts that it changed while loading, in words.
+    Return the parts that it changed while loading, in words. If `exact`, an optimizer's state keeps
+    the precision that it was saved with.
     """
     load_into(name, other.load_state_dict, saved, where)
     if name == STREAM:
@@ -508,7 +582,7 @@ def _load_other(name: str, other: Stateful, saved: Dict[str, Any], where: str) -
         if doubt:
             return [doubt]
         return []
-    if isinstance(saved.get("param_groups"), list):
+    if exact and isinstance(saved.get("param_groups"), list):
         matching.uncast(other, saved)
     changed = matching.differences(saved, other.state_dict(), name)
     if changed:
@@ -531,7 +605,7 @@ def load_into(
         raise UsageError(f"{name} of {where} does not fit this {name}: {error}{hint}") from error
 
 
-def _same_names(kind: str, saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+def _same_names(kind: str, saved: Iterable[str], here: Iterable[str]) -> None:
     if set(saved) != set(here):
         missing, unexpected = sorted(set(here) - set(saved)), sorted(set(saved) - set(here))
         raise UsageError(

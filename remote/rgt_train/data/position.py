@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass
 from itertools import count
@@ -227,7 +228,8 @@ class DataPosition:
 
     Args:
         sampler: Order and sizes.
-        total: Steps of the run in all.
+        epochs: Epochs of the run; None without a limit.
+        max_steps: Steps of the run in all; None without a limit.
         progress: The counters of the run.
         stream: Data with an order of its own, if any.
         rank: Number of this rank.
@@ -244,7 +246,8 @@ class DataPosition:
     def __init__(
         self,
         sampler: EpochSampler,
-        total: int,
+        epochs: Optional[int],
+        max_steps: Optional[int],
         progress: Progress,
         stream: Optional[Stream],
         rank: int,
@@ -260,7 +263,7 @@ class DataPosition:
         )
         self.entered = False
         self.asked = False
-        self.total = total
+        self.epochs, self.most = epochs or sys.maxsize, max_steps or sys.maxsize
         self._from = 0
         self._seeded = False
         self._plans: List[BatchPlan] = []
@@ -269,7 +272,31 @@ class DataPosition:
     def planned(self) -> int:
         """Steps of the epoch; the last one of a run may be cut off by `max_steps`."""
         p = self._progress
-        return max(0, min(self.sampler.steps_per_epoch, self.total - (p.step - p.done_steps)))
+        steps = self.sampler.steps_in(p.epoch, p.offset)
+        return max(0, min(steps, self.most - (p.step - p.done_steps)))
+
+    @property
+    def total(self) -> int:
+        """Steps of the run in all, if later epochs are as long as this one."""
+        p = self._progress
+        left = self.epochs - p.epoch
+        if left < 1:
+            return min(self.most, p.step)
+        later = (left - 1) * self.sampler.steps_in(p.epoch)
+        return min(self.most, p.step - p.done_steps + self.planned + later)
+
+    @property
+    def fraction(self) -> float:
+        """The epoch, with the part of it that is done."""
+        p = self._progress
+        left = self.sampler.steps_in(p.epoch, p.offset) - p.done_steps
+        return p.epoch + 1 - left / max(1, self.sampler.steps_in(p.epoch))
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all epochs or steps of the run are done, and what follows its last epoch, too."""
+        p = self._progress
+        return p.epoch >= self.epochs or (p.step >= self.most and not p.done_steps + p.offset)
 
     @property
     def is_over(self) -> bool:
@@ -279,7 +306,8 @@ class DataPosition:
     @property
     def is_cut(self) -> bool:
         """Whether the run ends before the epoch does."""
-        return self.planned < self.sampler.steps_per_epoch
+        p = self._progress
+        return self.planned < self.sampler.steps_in(p.epoch, p.offset)
 
     def facts(self) -> Dict[str, Any]:
         """Return the facts about the loading for a checkpoint; a resume's guarantee needs them."""
@@ -429,7 +457,7 @@ class DataPosition:
         if not self.entered and p.done_steps >= self.planned:
             return Position(p.epoch + 1, seeded=self._seeded)
         return Position(
-            p.epoch, p.done_steps, p.micro, self._left_out(), self._seeded, self.planned
+            p.epoch, p.done_steps, p.micro, self._left_out(), self._seeded, self.planned, p.offset
         )
 
     def _left_out(self) -> Set[int]:

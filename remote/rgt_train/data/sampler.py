@@ -16,7 +16,6 @@ from typing import (
     AbstractSet,
     Any,
     Callable,
-    Container,
     Dict,
     Iterable,
     Iterator,
@@ -56,6 +55,30 @@ def sample_seed(seed: int, epoch: int, index: int) -> int:
     return mix(seed, epoch, index, 0x617567)
 
 
+@dataclass(frozen=True)
+class Position:
+    """A run's position in its data.
+
+    Attributes:
+        epoch: The epoch, from 0.
+        done_steps: Steps of it that are done.
+        skip: Finished batches of the next step, if it stopped in the middle of its accumulation.
+        left_out: Steps of the epoch, from 0, that are not trained on.
+        seeded: Whether the indices must carry the seeds of their samples.
+        steps: Steps of the epoch, if it is cut off before its end.
+        offset: Samples of it that were used by an earlier launch with batches of another size (or
+            batches, if the sampler makes them): the numbers of its batches begin there.
+    """
+
+    epoch: int
+    done_steps: int = 0
+    skip: int = 0
+    left_out: AbstractSet[int] = frozenset()
+    seeded: bool = False
+    steps: Optional[int] = None
+    offset: int = 0
+
+
 class EpochSampler:
     """Cuts the shuffled samples of each epoch into batches.
 
@@ -92,15 +115,16 @@ class EpochSampler:
             seed,
             accumulate,
         )
-        self.count = -(-samples // batch_size)
-        """Batches of an epoch."""
-        available = max(1, self.count // accumulate)
+        count = -(-samples // batch_size)
+        available = max(1, count // accumulate)
         if steps_per_epoch is not None and not 1 <= steps_per_epoch <= available:
             raise ValueError(
                 f"steps_per_epoch is {steps_per_epoch}, but {samples} samples give 1 to {available}"
             )
+        self.cut_to = steps_per_epoch
+        """Steps that every epoch is cut to; None for all of its samples."""
         self.steps_per_epoch = steps_per_epoch or available
-        self.window = min(accumulate, self.count)
+        self.window = min(accumulate, count)
         """Batches of one step."""
 
     def order(self, epoch: int) -> torch.Tensor:
@@ -109,44 +133,55 @@ class EpochSampler:
         # not where torch.set_default_device puts it
         return torch.randperm(self.samples, generator=generator, device="cpu")
 
-    def numbers(
-        self, done_steps: int = 0, left_out: Container[int] = (), steps: Optional[int] = None
-    ) -> List[int]:
-        """Return the numbers of the batches of an epoch that are left after `done_steps` steps.
+    def steps_in(self, epoch: int, offset: int = 0) -> int:
+        """Return the optimizer steps of `epoch` from `offset` on (see `Position`)."""
+        return max(0, -(-(self._limit(epoch) - offset) // self._unit)) // self.window
 
-        Args:
-            done_steps: Optimizer steps that are done.
-            left_out: Steps of the epoch, from 0, whose batches are not trained on.
-            steps: Its steps, if it ends before `steps_per_epoch`.
-        """
-        whole = self.steps_per_epoch if steps is None else steps
-        last = min(whole * self.accumulate, self.count)
-        first = done_steps * self.accumulate
-        return [
-            number for number in range(first, last) if number // self.accumulate not in left_out
-        ]
+    def numbers(self, at: Position) -> List[int]:
+        """Return the numbers of the batches of an epoch that are left after ``at.done_steps``."""
+        steps = at.steps if at.steps is not None else self.steps_in(at.epoch, at.offset)
+        last = min(steps * self.window, -(-(self._units(at.epoch) - at.offset) // self._unit))
+        first = at.done_steps * self.window
+        return [number for number in range(first, last) if number // self.window not in at.left_out]
 
-    def cut(self, order: torch.Tensor, number: int) -> List[int]:
-        """Return the samples of batch `number` of an epoch with this `order`."""
-        batch: List[int] = order[number * self.batch_size : (number + 1) * self.batch_size].tolist()
-        return batch
+    def cutter(self, at: Position) -> Callable[[int], List[int]]:
+        """Return a function from the number of a batch of the epoch to its samples."""
+        order = self.order(at.epoch)[at.offset :]
+        size = self.batch_size
 
-    def cutter(self, epoch: int) -> Callable[[int], List[int]]:
-        """Return a function from the number of a batch of `epoch` to its samples."""
-        order = self.order(epoch)
-        return lambda number: self.cut(order, number)
+        def cut(number: int) -> List[int]:
+            found: List[int] = order[number * size : (number + 1) * size].tolist()
+            return found
 
-    def size(self, number: int, epoch: int) -> int:
-        """Return the number of samples in batch `number` of `epoch`."""
-        return max(0, min(self.batch_size, self.samples - number * self.batch_size))
+        return cut
+
+    def size(self, number: int, at: Position) -> int:
+        """Return the number of samples in batch `number` of the epoch."""
+        left = self._units(at.epoch) - at.offset - number * self.batch_size
+        return max(0, min(self.batch_size, left))
 
     def batches(
-        self, epoch: int, done_steps: int = 0, left_out: Container[int] = ()
+        self, epoch: int, done_steps: int = 0, left_out: AbstractSet[int] = frozenset()
     ) -> Iterator[List[int]]:
         """Yield the batches of `epoch` that `numbers` names, for a single rank."""
-        cut = self.cutter(epoch)
-        for number in self.numbers(done_steps, left_out):
+        at = Position(epoch, done_steps, left_out=left_out)
+        cut = self.cutter(at)
+        for number in self.numbers(at):
             yield cut(number)
+
+    @property
+    def _unit(self) -> int:
+        """Samples of a batch, or 1 if offsets count batches."""
+        return self.batch_size
+
+    def _units(self, epoch: int) -> int:
+        """Return how many samples, or batches of a sampler that makes them, `epoch` has."""
+        return self.samples
+
+    def _limit(self, epoch: int) -> int:
+        """Return how many of the `_units` are used."""
+        units = self._units(epoch)
+        return min(units, (self.cut_to or units) * self.window * self._unit)
 
     def state(self) -> Dict[str, int]:
         """Return the values that must be equal for a cursor to keep its meaning."""
@@ -185,27 +220,6 @@ class SampleIndex(int):
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return SampleIndex, (int(self), *self._of)
-
-
-@dataclass(frozen=True)
-class Position:
-    """A run's position in its data.
-
-    Attributes:
-        epoch: The epoch, from 0.
-        done_steps: Steps of it that are done.
-        skip: Finished batches of the next step, if it stopped in the middle of its accumulation.
-        left_out: Steps of the epoch, from 0, that are not trained on.
-        seeded: Whether the indices must carry the seeds of their samples.
-        steps: Steps of the epoch, if it is cut off before its end.
-    """
-
-    epoch: int
-    done_steps: int = 0
-    skip: int = 0
-    left_out: AbstractSet[int] = frozenset()
-    seeded: bool = False
-    steps: Optional[int] = None
 
 
 class BatchPlan:
@@ -254,7 +268,8 @@ class BatchPlan:
 
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch, wherever in it the run is."""
-        return self._count(self._sampler.numbers(), self._where().epoch)
+        at = Position(self._where().epoch)
+        return self._count(self._sampler.numbers(at), at)
 
     @property
     def batches_left(self) -> int:
@@ -262,7 +277,7 @@ class BatchPlan:
         now = self._where()
         if now.epoch != self._at.epoch:
             self._look(now)
-        return self._count(self._numbers, self._at.epoch)
+        return self._count(self._numbers, self._at)
 
     def __iter__(self) -> Iterator[List[int]]:
         """Return an iterator of lists of sample indices, from the present position of the run.
@@ -296,14 +311,11 @@ class BatchPlan:
 
     def _look(self, at: Position) -> None:
         self._at = at
-        left_out = {
-            step for step in at.left_out if at.done_steps <= step < self._sampler.steps_per_epoch
-        }
-        self._numbers = self._sampler.numbers(at.done_steps, left_out, at.steps)[at.skip :]
+        self._numbers = self._sampler.numbers(at)[at.skip :]
 
     def _batches(self, at: Position, numbers: List[int], *, told: bool) -> Iterator[List[int]]:
         epoch = at.epoch
-        cut = self._sampler.cutter(epoch)
+        cut = self._sampler.cutter(at)
         self._before_first()
         for asked, number in enumerate(numbers, at.skip):
             # steps that must be done by now, unless batches are prefetched
@@ -322,13 +334,13 @@ class BatchPlan:
                     else mine
                 )
 
-    def _count(self, numbers: List[int], epoch: int) -> int:
+    def _count(self, numbers: List[int], at: Position) -> int:
         if self._pad or self._world == 1:
             return len(numbers)
-        return sum(self._sampler.size(number, epoch) > self._rank for number in numbers)
+        return sum(self._sampler.size(number, at) > self._rank for number in numbers)
 
     def _sizes(self, position: int) -> Tuple[int, int]:
-        whole = self._sampler.size(self._numbers[position], self._at.epoch)
+        whole = self._sampler.size(self._numbers[position], self._at)
         return len(range(self._rank, whole, self._world)), whole
 
     def _slice(self, batch: List[int]) -> List[int]:
@@ -416,7 +428,7 @@ class OwnOrder(EpochSampler):
     """The batches of a person's own sampler, weighted, bucketed, sequential or by a token budget.
 
     A sampler is iterated with the random state of (seed, epoch), so that each epoch has its own
-    order, which a resume reproduces without stored indices. This works for a sampler that draws
+    order and length, which a resume reproduces without stored indices. This works for a sampler that draws
     from torch's, NumPy's or Python's generators (or a `generator` of its own), from nothing, or
     from `set_epoch`; another kind is refused.
 
@@ -424,8 +436,7 @@ class OwnOrder(EpochSampler):
         source: The sampler.
         batch_size: Samples in a batch if it yields single indices.
         seed: Seed of the order.
-        steps_per_epoch: Optimizer steps of an epoch; None for those of the first. Longer later
-            epochs are cut to it.
+        steps_per_epoch: Optimizer steps that every epoch is cut to; None for all of its batches.
         accumulate: Batches that make one optimizer step.
 
     Raises:
@@ -445,57 +456,83 @@ class OwnOrder(EpochSampler):
             raise UsageError(
                 "sampler is a DistributedSampler: give one of all the data, each rank takes its slice of every batch"
             )
-        self._source, self._size, self._order_seed = source, batch_size, seed
-        self._made: Dict[int, List[List[int]]] = {}
+        self._source, self._order_seed = source, seed
+        self._made: Dict[int, List[Any]] = {}
         first = self._make(0)
-        if not any(first):
+        if not any(entry != [] for entry in first):
             raise UsageError("sampler gives no sample")
         if self._make(0) != first:
             raise UsageError(
                 "sampler gives other batches when it is asked for the same epoch again: it has random state of its "
                 "own, which a resume could not put back. Seed it in set_epoch(epoch), or give a function of the epoch"
             )
-        self._digest = zlib.crc32(repr(first).encode())
+        self._batched = isinstance(first[0], list)
         super().__init__(
-            len(first), 1, seed, steps_per_epoch=steps_per_epoch, accumulate=accumulate
+            len(first),
+            1 if self._batched else batch_size,
+            seed,
+            steps_per_epoch=steps_per_epoch,
+            accumulate=accumulate,
         )
-        self.samples, self.batch_size = sum(len(batch) for batch in first), batch_size
+        self.batch_size = batch_size
+        batches, self._digests = first, {}
+        if self._batched:
+            self.samples = sum(len(batch) for batch in first)
+        else:
+            self._digests["indices"] = zlib.crc32(repr(first).encode())
+            batches = [first[at : at + batch_size] for at in range(0, len(first), batch_size)]
+        self._digests["order"] = zlib.crc32(repr(batches).encode())
 
-    def cutter(self, epoch: int) -> Callable[[int], List[int]]:
-        """Return a function from the number of a batch of `epoch` to its samples.
+    def cutter(self, at: Position) -> Callable[[int], List[int]]:
+        """Return a function from the number of a batch of the epoch to its samples."""
+        entries, size = self._of_epoch(at.epoch)[at.offset :], self.batch_size
+        if self._batched:
+            return entries.__getitem__
+        return lambda number: entries[number * size : (number + 1) * size]
 
-        Raises:
-            UsageError: The epoch has fewer batches than were planned.
-        """
-        batches = self._batches_of(epoch)
-        planned = self.steps_per_epoch * self.window
-        if len(batches) < planned:
-            raise UsageError(
-                f"sampler gives {len(batches)} batches in epoch {epoch + 1}, fewer than the {planned} of an epoch: "
-                f"give Run(…, steps_per_epoch={max(1, len(batches) // self.window)}) or less"
-            )
-        return batches.__getitem__
-
-    def size(self, number: int, epoch: int) -> int:
-        """Return the number of samples in batch `number` of `epoch`."""
-        return len(self._batches_of(epoch)[number])
+    def size(self, number: int, at: Position) -> int:
+        """Return the number of samples in batch `number` of the epoch."""
+        if self._batched:
+            return len(self._of_epoch(at.epoch)[at.offset + number])
+        return super().size(number, at)
 
     def state(self) -> Dict[str, int]:
         """Return the values that must be equal for a cursor to keep its meaning.
 
-        The order is represented by a checksum of the first epoch.
+        The order is represented by a checksum of the first epoch: of its batches, and of its
+        indices if it is cut into batches here.
         """
-        return {**super().state(), "order": self._digest}
+        return {**super().state(), **self._digests}
 
-    def _batches_of(self, epoch: int) -> List[List[int]]:
+    @property
+    def _unit(self) -> int:
+        return 1 if self._batched else self.batch_size
+
+    def _units(self, epoch: int) -> int:
+        return len(self._of_epoch(epoch))
+
+    def _limit(self, epoch: int) -> int:
+        """Return how many of the `_units` are used.
+
+        Raises:
+            UsageError: The epoch has fewer batches than it is to be cut to.
+        """
+        batches = -(-self._units(epoch) // self._unit)
+        if batches < (self.cut_to or 0) * self.window:
+            raise UsageError(
+                f"sampler gives {batches} batches in epoch {epoch + 1}, fewer than the {self.steps_per_epoch} steps of "
+                "an epoch need: give Run(…) smaller steps_per_epoch, or none, and each epoch has its own length"
+            )
+        return super()._limit(epoch)
+
+    def _of_epoch(self, epoch: int) -> List[Any]:
+        """Return the indices or batches of `epoch`; those of two epochs are kept."""
         if epoch not in self._made:
-            kept = [
-                (number, batches) for number, batches in self._made.items() if number == epoch - 1
-            ]
-            self._made = {**dict(kept), epoch: self._make(epoch)}
+            kept = {before: made for before, made in self._made.items() if before == epoch - 1}
+            self._made = {**kept, epoch: self._make(epoch)}
         return self._made[epoch]
 
-    def _make(self, epoch: int) -> List[List[int]]:
+    def _make(self, epoch: int) -> List[Any]:
         seed = mix(self._order_seed, epoch)
         with random_state_of(seed):
             for part in _parts(self._source):
@@ -505,13 +542,9 @@ class OwnOrder(EpochSampler):
                     part.set_epoch(epoch)
             given = self._source(epoch) if callable(self._source) else self._source
             drawn = [_plain(entry) for entry in given]
-        batches = [entry for entry in drawn if isinstance(entry, list)]
-        if batches and len(batches) < len(drawn):
+        if len({type(entry) for entry in drawn}) > 1:
             raise UsageError("sampler gives both indices and lists of them")
-        indices = [entry for entry in drawn if isinstance(entry, int)]
-        return batches or [
-            indices[at : at + self._size] for at in range(0, len(indices), self._size)
-        ]
+        return drawn
 
 
 def _parts(source: Any) -> Iterator[Any]:

@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from rgt_train.checkpoint import encoding, matching
-from rgt_train.checkpoint.receipt import changes, environment
+from rgt_train.checkpoint.receipt import environment
 from rgt_train.checkpoint.safetensors import WHOLE
 from rgt_train.checkpoint.state import Restored, RunState, load_into
 from rgt_train.exits import UsageError
@@ -293,18 +293,21 @@ def put_back_all(
         saved = taken.tensors.get(f"rank{state.rank}/{name}")
         if saved is not None and document["environment"].get("ranks") == state.world:
             buffer.copy_(saved)
+    inexact = state.same_parts(document["objects"], _objects_of(state))
     for name, encoded in document["objects"].items():
+        if name not in state.others:
+            continue  # a scaler that this run does not have
         value = encoding.decode(encoded, lambda key: loaded[OBJECTS + key])
         load_into(name, state.others[name].load_state_dict, value, where)
         done.append(name)
-    p = state.progress
-    p.load(document["progress"])
-    done.append(f"data position (epoch {p.epoch + 1}, step {p.done_steps} of it)")
-    if p.best is not None:
-        done.append(f"best {p.best:.4f} of step {p.best_step}")
     told, doubts = state.settle(document)
+    done += state.load_counters(document, doubts)
     here = environment(state.world)
-    return Restored(done, document, here, state.settings, {}, state.rank, told=told, doubts=doubts)
+    return Restored(done, document, here, state.settings, {}, state.rank, inexact, told, doubts)
+
+
+def _objects_of(state: RunState) -> List[str]:
+    return [name for name in state.others if name not in state.optimizers]
 
 
 def trained(names: Iterable[str]) -> Set[str]:
@@ -323,17 +326,8 @@ def check_data(state: RunState, document: Mapping[str, Any], where: str) -> None
     Raises:
         UsageError: It was not.
     """
-    if document["sampler"] != state.sampler:
-        raise UsageError(
-            f"{where} was made with other data settings: {changes(document['sampler'], state.sampler)}; "
-            "its position would mean nothing here"
-        )
-    here = {name for name in state.others if name not in state.optimizers}
-    if set(document["objects"]) != here:
-        raise UsageError(
-            f"{where} has the parts {sorted(document['objects'])}, this run has {sorted(here)}"
-        )
     state.refuse(document, where)
+    state.same_parts(document["objects"], _objects_of(state))
 
 
 def check_names(

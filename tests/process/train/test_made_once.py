@@ -129,7 +129,9 @@ def test_a_batch_that_is_only_looked_at_changes_no_bit(trainers: Zygote, tmp_pat
 
 
 def test_what_a_batch_counts_is_said_by_the_plan_of_its_own_loader() -> None:
-    course = DataPosition(EpochSampler(10, 4, seed=1), 30, Progress(), None, 2, 3, lambda: None)
+    course = DataPosition(
+        EpochSampler(10, 4, seed=1), None, 30, Progress(), None, 2, 3, lambda: None
+    )
     padded, _ = course.batches(pad=True), course.batches(pad=False)
     assert [part.real for _, part in course.parts(padded)] == [1, 1, 1]
     assert [part.share for _, part in course.parts(padded)] == [0.75, 0.75, 0.0]
@@ -137,7 +139,7 @@ def test_what_a_batch_counts_is_said_by_the_plan_of_its_own_loader() -> None:
 
 def test_the_batches_left_are_those_of_the_iteration_until_the_next_epoch() -> None:
     progress = Progress()
-    course = DataPosition(EpochSampler(10, 2, seed=1), 50, progress, None, 0, 1, lambda: None)
+    course = DataPosition(EpochSampler(10, 2, seed=1), None, 50, progress, None, 0, 1, lambda: None)
     plan = course.batches(pad=True)
     course.entered = True
     progress.done_steps = progress.step = 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train import Run, UsageError
+from rgt_train import Options, Run, UsageError
 from rgt_train.data.sampler import BatchPlan, OwnOrder, Position, order_of
 from torch.utils.data import (
     BatchSampler,
@@ -163,17 +164,178 @@ def test_what_is_no_order_is_refused(tmp_path: Path, given: dict[str, Any], told
     assert ended.value.code == 2
 
 
-def test_an_epoch_that_gives_fewer_batches_says_what_to_plan(tmp_path: Path) -> None:
-    run = made(tmp_path, samples=0, sampler=lambda epoch: range(4 - epoch))
+def test_an_epoch_that_gives_fewer_than_planned_says_so(tmp_path: Path) -> None:
+    run = made(tmp_path, samples=0, sampler=lambda epoch: range(4 - epoch), steps_per_epoch=4)
     with (
         pytest.raises(
-            UsageError, match=r"3 batches in epoch 2, fewer than the 4 .*steps_per_epoch=3"
+            UsageError, match=r"3 batches in epoch 2, fewer than the 4 .*or none, and each"
         ),
         run,
     ):
         for _epoch in run.epochs():
             for _batch in run.batches():
                 run.step(1.0)
+
+
+LENGTHS = {
+    "grows": [2, 8, 5],
+    "shrinks": [8, 4, 2],
+    "ends": [3, 3, 0],
+}
+
+
+def steps_of(
+    out: Path, kind: str, last: int = 99, **given: Any
+) -> tuple[list[tuple[int, list[int]]], Run]:
+    """Train on an order whose epochs differ in length up to step `last`; return epoch and batch of each step."""
+    seen = []
+    facts = {"samples": 0, "sampler": lambda epoch: range(LENGTHS[kind][epoch % 3]), "epochs": 3}
+    with made(out, options=Options(save_every=1), **{**facts, **given}) as run:
+        for epoch in run.epochs():
+            for batch in run.batches():
+                seen.append((epoch, batch))
+                run.step(1.0)
+                if run.step_now == last:
+                    return seen, run
+    return seen, run
+
+
+@pytest.mark.parametrize("kind", list(LENGTHS))
+@pytest.mark.parametrize("most", [None, 7])
+def test_each_epoch_has_its_own_length(tmp_path: Path, kind: str, most: int | None) -> None:
+    given: dict[str, Any] = {} if most is None else {"max_steps": most, "epochs": None}
+    whole = [(epoch, [n]) for epoch, count in enumerate(LENGTHS[kind]) for n in range(count)]
+    wanted = whole if most is None else [*whole, *((3, [n]) for n in range(8))][:most]
+    seen, run = steps_of(tmp_path / "whole", kind, **given)
+    assert (seen, run.finished) == (wanted, True)
+    for last in range(1, len(wanted)):
+        first, _ = steps_of(tmp_path / str(last), kind, last, **given)
+        rest, run = steps_of(tmp_path / str(last), kind, **given)
+        assert (first + rest, run.finished) == (wanted, True)
+    assert steps_of(tmp_path / "whole", kind, **given)[0] == [], "finished"
+
+
+def test_the_receipt_counts_the_steps_of_the_epochs_that_are_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps_of(tmp_path, "grows", last=4)
+    steps_of(tmp_path, "grows", last=5)
+    assert "resume: at step 4 of 18 " in capsys.readouterr().out
+    more, run = steps_of(tmp_path, "grows", epochs=4)
+    assert (len(more), run.finished) == (12, True)
+
+
+def samples_of(out: Path, last: int = 99, stop_at: int = -1, **given: Any) -> list[list[int]]:
+    """Train up to step `last`, or stop in the middle of the next; return the batches."""
+    seen = []
+    facts = {
+        "samples": 24,
+        "batch_size": 4,
+        "epochs": 2,
+        "options": Options(save_every=1, background=False),
+    }
+    with made(out, **{**facts, **given}) as run:
+        for _epoch in run.epochs():
+            for batch in run.batches():
+                seen.append([int(index) for index in batch])
+                if run.step_now == stop_at and run.progress.micro:
+                    signal.raise_signal(signal.SIGTERM)
+                if run.micro():
+                    run.step(1.0)
+                    if run.step_now == last:
+                        return seen
+    return seen
+
+
+ORDERS: dict[str, dict[str, Any]] = {
+    "shuffled": {},
+    "indices": {"samples": 0, "sampler": RandomSampler(range(24))},
+}
+
+
+@pytest.mark.parametrize("order", list(ORDERS))
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"batch_size": 2}),
+        ({}, {"batch_size": 8}),
+        ({}, {"batch_size": 2, "accumulate": 2}),
+        ({"accumulate": 2}, {}),
+        ({"batch_size": 2, "accumulate": 2}, {"batch_size": 2, "accumulate": 4}),
+    ],
+)
+def test_another_batch_size_goes_on_with_the_same_samples(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    order: str,
+    before: dict[str, Any],
+    after: dict[str, Any],
+) -> None:
+    def flat(batches: list[list[int]]) -> list[int]:
+        return [index for batch in batches for index in batch]
+
+    same = flat(samples_of(tmp_path / "same", **ORDERS[order]))
+    first = samples_of(tmp_path / "run", 2, **{**ORDERS[order], **before})
+    capsys.readouterr()
+    second = samples_of(tmp_path / "run", 3, **{**ORDERS[order], **after})
+    told = capsys.readouterr().out
+    assert re.search("bits may differ from the uninterrupted run: .*(batch_size|accumulate) ", told)
+    third = samples_of(tmp_path / "run", **{**ORDERS[order], **after})
+    assert "bit for bit" in capsys.readouterr().out
+    assert len(second[0]) == after.get("batch_size", 4)
+    whole = flat(first + second + third)
+    assert whole[:24] == same[:24]
+    assert sorted(whole[24:]) == sorted(same[24:]) or "accumulate" in after
+
+
+def test_the_batches_of_an_unfinished_step_are_done_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        samples_of(tmp_path, stop_at=1, accumulate=3)
+    same = samples_of(tmp_path / "same")
+    assert samples_of(tmp_path, batch_size=4) == same[3:], "from the fourth batch on"
+    assert "2 batches of an unfinished step are done again" in capsys.readouterr().out
+
+
+def test_a_sampler_of_batches_goes_on_with_another_accumulation_alone(tmp_path: Path) -> None:
+    def kept(size: int) -> dict[str, Any]:
+        return {
+            "samples": 0,
+            "sampler": BatchSampler(range(24), size, drop_last=False),
+            "batch_size": 1,
+        }
+
+    same = samples_of(tmp_path / "same", **kept(4))
+    first = samples_of(tmp_path / "run", 2, **kept(4))
+    with pytest.raises(UsageError, match=r"other data settings: .*order"):
+        samples_of(tmp_path / "run", **kept(6))
+    assert first + samples_of(tmp_path / "run", accumulate=2, **kept(4)) == same
+
+
+def test_a_loop_without_data_and_a_stream_go_on_with_other_sizes(tmp_path: Path) -> None:
+    made(tmp_path / "none", samples=0, steps_per_epoch=3).close()
+    with made(tmp_path / "none", samples=0, steps_per_epoch=3) as run:
+        for _epoch in run.epochs():
+            for _step in run.steps():
+                run.step(1.0)
+                break
+            break
+    assert counted(tmp_path / "none", steps_per_epoch=4)[1] == [1, 2, 3, 4, 5, 6, 7]
+    seen = []
+    for accumulate, last in ((1, 2), (2, 99)):
+        stream = list(range(8))
+        with made(tmp_path / "run", samples=0, stream=stream, accumulate=accumulate) as run:
+            for _epoch in run.epochs():
+                for batch in run.stream():
+                    seen.append(batch)
+                    if run.micro():
+                        run.step(1.0)
+                    if run.step_now == last:
+                        break
+                if run.step_now == last:
+                    break
+    assert seen == [*range(8), *range(8)]
 
 
 def test_another_order_is_refused_at_the_resume(tmp_path: Path) -> None:

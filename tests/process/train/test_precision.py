@@ -74,6 +74,27 @@ def test_kills_change_no_bit(trainers: Zygote, tmp_path: Path, task: str, precis
     assert math.isclose(losses(full)[1], losses(whole)[1], rel_tol=0.03)
 
 
+@pytest.mark.parametrize("kind", ["none", "ddp", "fsdp"])
+def test_another_precision_goes_on(trainers: Zygote, tmp_path: Path, kind: str) -> None:
+    """One that needs a scaler, and one that has none: what is new or gone is named."""
+    ranks = 1 if kind == "none" else 2
+    precisions = ["bf16", "fp32"] if kind == "fsdp" else ["fp16", "bf16", "fp16"]
+    for number, precision in enumerate(precisions):
+        values = {"parallel": kind, "precision": precision, "epochs": number + 1}
+        group = commanded(trainers, ranks, *words("char_lm", tmp_path, **values))
+        assert group.wait() == [0] * ranks, group.text()
+        told = group.text()
+        assert (f"precision {precisions[number - 1]} → {precision}" in told) is (number > 0)
+        if kind != "fsdp" and number:
+            news = [
+                "",
+                "scaler of the checkpoint (this run has none)",
+                "scaler (not in the checkpoint)",
+            ]
+            assert f"resume: not restored: {news[number]}" in told
+    assert max(losses(tmp_path)) == 14 * len(precisions)
+
+
 @pytest.mark.parametrize(("kind", "precision"), [("ddp", "fp16"), ("fsdp", "bf16")])
 def test_ranks_that_are_killed(trainers: Zygote, tmp_path: Path, kind: str, precision: str) -> None:
     values = {"parallel": kind, "precision": precision}

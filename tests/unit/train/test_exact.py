@@ -177,13 +177,49 @@ def test_every_way_to_differ_is_told() -> None:
 
 def test_weights_of_another_dtype_are_no_silent_cast(tmp_path: Path) -> None:
     path = save(tmp_path, state_of(torch.nn.Linear(3, 3)))
-    other = torch.nn.Linear(3, 3).bfloat16()
-    before = other.weight.detach().clone()
-    with pytest.raises(
-        UsageError, match="2 of another dtype: weight float32 → bfloat16, bias float32 → bfloat16"
-    ):
-        load(path, state_of(other))
-    assert torch.equal(other.weight, before)
+    told = load(path, state_of(torch.nn.Linear(3, 3).bfloat16())).guarantee()
+    words = "2 of another precision: weight float32 → bfloat16, bias float32 → bfloat16"
+    assert f"bits may differ from the uninterrupted run: model: {words}" in told
+    whole = torch.nn.Linear(3, 3)
+    whole.weight = torch.nn.Parameter(whole.weight.to(torch.int8), requires_grad=False)
+    with pytest.raises(UsageError, match="1 of another dtype: weight float32 → int8"):
+        load(path, state_of(whole))
+
+
+@pytest.mark.parametrize(("old", "new"), [("float32", "bfloat16"), ("bfloat16", "float32")])
+@pytest.mark.parametrize("how", [{"fused": True}, {"foreach": True}, {"foreach": False}], ids=str)
+def test_training_goes_on_with_weights_of_another_precision(
+    tmp_path: Path, old: str, new: str, how: Any
+) -> None:
+    def make(dtype: str) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        model = torch.nn.Linear(8, 8).to(getattr(torch, dtype))
+        return model, torch.optim.AdamW(model.parameters(), lr=1e-2, **how)
+
+    def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        model(torch.ones(2, 8, dtype=next(model.parameters()).dtype)).square().mean().backward()
+        optimizer.step()
+
+    first, second = make(old), make(new)
+    step(*first)
+    path = save(tmp_path, state_of(first[0], optimizer=first[1]))
+    told = load(path, state_of(second[0], optimizer=second[1])).guarantee()
+    assert f"model: 2 of another precision: weight {old} → {new}" in told
+    step(*second)
+    assert all(p.isfinite().all() for p in second[0].parameters())
+
+
+def test_a_scaler_may_come_and_go(tmp_path: Path) -> None:
+    model, scaler = torch.nn.Linear(2, 2), torch.amp.GradScaler("cpu", init_scale=2.0)
+    without = save(tmp_path / "without", state_of(model))
+    told = load(without, state_of(model, scaler=scaler)).not_restored
+    assert told == ["scaler (not in the checkpoint): it starts afresh"]
+    assert scaler.get_scale() == 2.0
+    with_one = save(tmp_path / "with", state_of(model, **{"scaler.a": scaler}))
+    restored = load(with_one, state_of(model))
+    assert restored.not_restored == ["scaler.a of the checkpoint (this run has none)"]
+    assert "bits may differ" in restored.guarantee()
+    with pytest.raises(UsageError, match=r"missing \['ema'\]"):
+        load(with_one, state_of(model, ema=torch.nn.Linear(1, 1)))
 
 
 def test_what_was_frozen_on_the_way_is_frozen_again(tmp_path: Path) -> None:
