@@ -12,7 +12,7 @@ import binascii
 import gzip
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
@@ -259,9 +259,22 @@ class LinePlace(NamedTuple):
     """In bytes, uncompressed."""
     line: int
     """Number of the last line before it."""
+    set_by: float = 0.0
+    """By how many seconds the recording's clock has been set up to there."""
+    set_at: float | None = None
+    """The new time of the last clock change."""
 
 
-Item = Entry | Skipped
+class TimedEntry(NamedTuple):
+    """An entry in the order of time."""
+
+    entry: Entry
+    moved: float
+    """By how many seconds the clock was set just before. Every box has an entry for it, at the same
+    time; only the first one counts."""
+
+
+Item = TimedEntry | Skipped
 _UNREADABLE = (OSError, EOFError, zlib.error)
 
 
@@ -289,15 +302,19 @@ class RecordingReader:
             ) from error
         self.header: Header = read_header(first, str(path))
         self._names = frozenset(spec.name for spec in self.header.boxes)
-        self._number = 1
-        if start is not None:
-            self._number = start.line
+        _, self._number, self._set_by, self._set_at = start or LinePlace(0, 1)
+        self._end = self.header.started
         self._over = False
 
     @property
     def next_place(self) -> LinePlace:
         """The place up to which it has been read."""
-        return LinePlace(self._file.tell(), self._number)
+        return LinePlace(self._file.tell(), self._number, self._set_by, self._set_at)
+
+    @property
+    def position(self) -> float:
+        """The latest time read, in seconds since the beginning, without clock changes."""
+        return self._end - self._set_by - self.header.started
 
     def read(self, count: int = BATCH) -> list[Item]:
         """Return the next items, at most `count`; [] at the end."""
@@ -331,10 +348,18 @@ class RecordingReader:
             if abs(entry.at - self.header.started) > LONGEST_SECONDS:
                 raise DamagedLine("its time is years away from the header's")
             wire_of(entry)
-            yield entry
+            yield self._timed(entry)
         except DamagedLine as error:
             torn = not line.endswith(b"\n")
             yield Skipped(self._number, "the file ends in its middle" if torn else str(error), torn)
+
+    def _timed(self, entry: Entry) -> TimedEntry:
+        moved = 0.0
+        if entry.set is not None and entry.set.moved and entry.at != self._set_at:
+            moved, self._set_at, self._end = entry.set.moved, entry.at, entry.at
+            self._set_by += moved
+        self._end = max(self._end, entry.at)
+        return TimedEntry(entry, moved)
 
     def _skip_rest(self) -> None:
         while True:
@@ -345,34 +370,6 @@ class RecordingReader:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def length(path: Path, going: Callable[[], bool] = lambda: True) -> float | None:
-    """Return the duration of a recording in seconds, without clock changes. Reads the entire file.
-
-    Args:
-        path: The file.
-        going: Called regularly; False = stop and return None.
-
-    Raises:
-        RecordingError: it cannot be read, or is not a recording.
-    """
-    reader = RecordingReader(path)
-    try:
-        end = reader.header.started
-        set_by, set_at = 0.0, None
-        while items := reader.read():
-            if not going():
-                return None
-            for item in items:
-                if isinstance(item, Skipped):
-                    continue
-                if item.set is not None and item.set.moved and item.at != set_at:
-                    set_by, set_at, end = set_by + item.set.moved, item.at, item.at
-                end = max(end, item.at)
-        return end - set_by - reader.header.started
-    finally:
-        reader.close()
 
 
 def _open(path: Path) -> IO[bytes]:

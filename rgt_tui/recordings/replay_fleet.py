@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,6 @@ from rgt_tui.recordings.recording_lines import (
     RecordingError,
     RecordingReader,
     Skipped,
-    length,
 )
 from rgt_tui.ssh.channel import read_frame
 
@@ -159,8 +157,6 @@ class ReplayKeyframe(NamedTuple):
     state: FleetState
     intakes: Mapping[str, Intake]
     alerting: Alerting
-    set_by: float
-    set_at: float | None
     skipped: int
     """Number of lines left out so far."""
 
@@ -207,14 +203,10 @@ class ReplayFleet(RecordedFleet):
         self._boxes: dict[str, ReplayedBox] = {}
         self._shown_at = 0.0
         self._length: float | None = None
-        self._set_by = 0.0
-        """By how many seconds the recording's clock has been set so far."""
-        self._set_at: float | None = None
-        """The new time of the last clock change."""
         boxes = tuple(BoxState(spec=spec, since=header.started) for spec in header.boxes)
         intakes = {spec.name: Intake(spec, profile_of(spec)) for spec in header.boxes}
         state = FleetState(boxes=boxes, at=header.started)
-        self._keyframes = [ReplayKeyframe(0.0, place, state, intakes, self._alerting, 0.0, None, 0)]
+        self._keyframes = [ReplayKeyframe(0.0, place, state, intakes, self._alerting, 0)]
         """In the order of the file; the first is its beginning."""
         self._spacing = 1
         """Least number of lines between two of them."""
@@ -289,14 +281,13 @@ class ReplayFleet(RecordedFleet):
         self.seek_to(self._first)
         self._begin({"measuring the recording": self._measure})
 
-    async def _measure(self) -> None:
-        left = threading.Event()
-        try:
-            self._length = await asyncio.to_thread(length, self.path, lambda: not left.is_set())
-        except (RecordingError, OSError):  # the playback reports it
-            self._length = None
-        finally:
-            left.set()
+    async def _measure(self, at_once: int = 4096) -> None:
+        with contextlib.suppress(RecordingError, OSError):  # the playback reports it
+            reader = await asyncio.to_thread(RecordingReader, self.path)
+            with contextlib.closing(reader) as file:
+                while await asyncio.to_thread(file.read, at_once):
+                    pass
+                self._length = file.position
 
     async def _play(self) -> None:
         try:
@@ -315,7 +306,7 @@ class ReplayFleet(RecordedFleet):
         self._goal = max(0.0, position)
         frame = next(each for each in reversed(self._keyframes) if each.position <= self._goal)
         del self.skipped[frame.skipped :]
-        self._place, self._set_by, self._set_at = frame.place, frame.set_by, frame.set_at
+        self._place, self._set_by = frame.place, frame.place.set_by
         self._playback.jump(frame.state.at)
         before, self._boxes = self._boxes, {}
         for state in frame.state.boxes:
@@ -339,8 +330,6 @@ class ReplayFleet(RecordedFleet):
                 self.state,
                 intakes,
                 self._alerting.make_copy(),
-                self._set_by,
-                self._set_at,
                 len(self.skipped),
             )
         )
@@ -375,20 +364,20 @@ class ReplayFleet(RecordedFleet):
                 if isinstance(item, Skipped):
                     self._leave_out(item)
                     continue
-                moved = self._moved(item)
-                later = bool(moved) or item.at > group + PUBLISH_SECONDS
-                if dirty and (later or (item.set is not None and item.set.link is not None)):
+                entry, moved = item
+                later = bool(moved) or entry.at > group + PUBLISH_SECONDS
+                if dirty and (later or (entry.set is not None and entry.set.link is not None)):
                     self._publish(last)  # a link that changes twice must be shown in between
                     dirty = False
                 if moved:
-                    last = self._set_clock(item, moved)
+                    last = self._set_clock(entry, moved)
                 elif later:
-                    await self._reach(item.at, group)
+                    await self._reach(entry.at, group)
                 if later:
-                    group = item.at
-                self._boxes[item.box].take(item)
-                self._publisher.touched(item.box)
-                last, dirty = max(last, item.at), True
+                    group = entry.at
+                self._boxes[entry.box].take(entry)
+                self._publisher.touched(entry.box)
+                last, dirty = max(last, entry.at), True
             if len(items) == BATCH:
                 self._publish(last)
                 self._keep_frame(file.next_place)
@@ -397,19 +386,9 @@ class ReplayFleet(RecordedFleet):
         self._playback.jump(max(last, self.now()))
         self._finish()
 
-    def _moved(self, item: Entry) -> float:
-        """Return the seconds by which the clock was set before an entry.
-
-        Every box has such an entry, at the same time; only the first one counts.
-        """
-        if item.set is not None and item.at != self._set_at:
-            return item.set.moved
-        return 0.0
-
     def _set_clock(self, item: Entry, moved: float) -> float:
         """Continue with the changed clock; return its time."""
         self._set_by += moved
-        self._set_at = item.at
         self._playback.jump(item.at)
         self._publisher.say(Jump(moved=moved).words, "warn", item.at)
         return item.at

@@ -31,9 +31,9 @@ from rgt_tui.recordings import (
     RecordingError,
     RecordingReader,
     ReplayFleet,
+    Skipped,
     recording_lines,
 )
-from rgt_tui.recordings.recording_lines import Entry
 
 THREE = Path(__file__).parents[2] / "fixtures" / "recordings" / "three-boxes.jsonl.gz"
 START = 1000.0
@@ -330,6 +330,26 @@ async def test_a_clock_that_was_set_is_followed_at_once(
     assert seen.events.count(f"this computer's clock went {way} 1h00") == 1
 
 
+@pytest.mark.parametrize("moved", [-HOUR, HOUR])
+async def test_positions_do_not_count_changes_of_the_clock(tmp_path: Path, moved: float) -> None:
+    after = START + 200 + moved
+    more = [sample(after + number, 200 + number) for number in range(1, 201)]
+    path = two(tmp_path / "r", hello(), *samples(200), *set_by(moved, after), *more)
+    fleet = ReplayFleet(path, speed=1e-6)
+    fleet.hold(True)
+    await fleet.start()
+    late, early = await stood_at(fleet, 300.0), await stood_at(fleet, 100.0)
+    assert (seq(late), fleet.now()) == (300, START + 100)
+    assert seq(early) == 100
+    assert await stood_at(fleet, 300.0) == late
+    assert (seq(late), late.at, fleet.now()) == (300, START + 300 + moved, START + 300 + moved)
+    async with asyncio.timeout(90):
+        while fleet.length is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert fleet.length == 400.0
+    await fleet.stop()
+
+
 async def test_nobody_waits_for_hours_of_which_nothing_was_recorded(tmp_path: Path) -> None:
     path = two(tmp_path / "r", hello(), *samples(5), sample(START + 5 + HOUR, 6))
     seen, fleet = await seen_by(path, speed=50.0)
@@ -358,7 +378,8 @@ async def test_the_recorder_says_that_the_clock_was_set_before_anything_by_the_n
     now[0] -= HOUR
     recorder.published(FleetState(at=now[0]), ())
     await recorder.close()
-    items = [item for item in RecordingReader(tmp_path / "r").read() if isinstance(item, Entry)]
+    read = RecordingReader(tmp_path / "r").read()
+    items = [item.entry for item in read if not isinstance(item, Skipped)]
     moved = [round(item.set.moved) if item.set is not None else None for item in items]
     assert moved == [HOUR, HOUR, None, -HOUR, -HOUR]
     assert [item.box for item in items] == ["a", "b", "b", "a", "b"]
