@@ -284,7 +284,7 @@ class PageFinder:
         return sorted(first.items())
 
 
-AT_ONCE = 32_000
+AT_ONCE = 32 << 10
 """Maximum lines that one job of a thread searches."""
 SMALL = 96 << 10
 """Maximum new bytes that a quick finder searches at once on the UI thread."""
