@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rgt_tui.cli.commands import OK, TROUBLE, UNKNOWN
 from rgt_tui.cli.printing import complain, json_line, print_lines
@@ -24,22 +24,24 @@ from rgt_tui.handbook import (
     all_pages,
     collectives,
     curve_findings,
-    read_samples,
     triage_file,
-    weighed,
 )
 from rgt_tui.handbook.collectives import RankDump, Verdict
-from rgt_tui.profiles import Advice, Ends
-from rgt_tui.profiles.log_advice import log_advice
-from rgt_tui.transfer import pickle_values
-from rgt_tui.transfer.file_stretch import Refused
+from rgt_tui.profiles.log_advice import Ends, log_advice
+
+if TYPE_CHECKING:
+    from rgt_tui.profiles import Advice
 
 
 def run_triage(arguments: TriageArguments) -> int:
     """Triage the files; return the exit status."""
     try:
         pages = all_pages()
-        samples = read_samples(Path(arguments.samples), arguments.box) if arguments.samples else ()
+        samples: Sequence[Mapping[str, Any]] = ()
+        if arguments.samples:
+            from rgt_tui.handbook.sample_evidence import read_samples, weighed
+
+            samples = read_samples(Path(arguments.samples), arguments.box)
     except (HandbookError, Unreadable) as error:
         complain(error)
         return UNKNOWN
@@ -52,7 +54,9 @@ def run_triage(arguments: TriageArguments) -> int:
             if isinstance(found, Unreadable):
                 raise found
             if found is None:
-                found = weighed(triage_file(Path(name), pages, ends.feed), samples, pages)
+                found = triage_file(Path(name), pages, ends.feed)
+                if samples:
+                    found = weighed(found, samples, pages)
         except Unreadable as error:
             complain(error)
             status = UNKNOWN
@@ -193,6 +197,9 @@ def _dump(value: Any, path: Path, number: int) -> RankDump:
 
 
 def _value(path: Path) -> Any:
+    from rgt_tui.transfer import pickle_values  # imported here: few files are dumps
+    from rgt_tui.transfer.file_stretch import Refused
+
     data = _whole(path)
     try:
         if _JSON.match(data[:HEAD]):

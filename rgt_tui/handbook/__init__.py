@@ -37,11 +37,10 @@ from rgt_tui.handbook.pages import (
     read_pages,
     shipped_pages,
 )
-from rgt_tui.handbook.sample_evidence import read_samples, weighed
 
 __all__ = [
     "ACTION_WORDS", "KERNEL", "SPECIFIC", "Action", "FileFinding", "HandbookError", "Judge", "LineHit", "Lookout",
     "Page", "Searcher", "Told", "Unreadable", "all_pages", "compiled_by_re2", "curve_findings", "find_pages", "hits_of",
-    "in_order", "killed_by", "last_words", "own_directory", "read_pages", "read_samples", "search_text",
-    "shipped_pages", "states_of", "triage_file", "weighed", "went_on", "writer_of",
+    "in_order", "killed_by", "last_words", "own_directory", "read_pages", "search_text",
+    "shipped_pages", "states_of", "triage_file", "went_on", "writer_of",
 ]  # fmt: skip

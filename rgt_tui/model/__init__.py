@@ -72,7 +72,6 @@ from rgt_tui.model.evidence import (
     Verb,
     steady,
 )
-from rgt_tui.model.figures import how_many, memory, moment, noun, pct, size, time_of_day
 from rgt_tui.model.fleet import (
     Ask,
     FleetEvent,
@@ -97,8 +96,15 @@ from rgt_tui.model.plain import (
     clean,
     cleaned,
     exact,
+    how_many,
     is_plain_json,
+    memory,
+    moment,
+    noun,
+    pct,
     short_command,
+    size,
+    time_of_day,
 )
 from rgt_tui.model.profile import (
     BillingAction,

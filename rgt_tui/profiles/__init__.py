@@ -6,51 +6,31 @@ from typing import TYPE_CHECKING
 
 from rgt_wire import imported_later
 
-from rgt_tui.profiles.loader import (
-    ApiField,
-    ApiTable,
-    ProfileError,
-    all_profiles,
-    data_dir,
-    is_cluster,
-    load_api_tables,
-    load_profile,
-    old_tables,
-    own_profile,
-    parse_field,
-    parse_table,
-    read_profile,
-)
-from rgt_tui.profiles.platform_page import (
-    FIRST_CONTACT,
-    PageRow,
-    PageSection,
-    Weight,
-    clock_rows,
-    platform_page,
-)
-from rgt_tui.profiles.profile_faults import check_sources
-from rgt_tui.profiles.seen import before_renting, mark_seen, seen_at
-from rgt_tui.profiles.survival import (
-    Storage,
-    action_for,
-    by_hand,
-    copies_of,
-    copy_survives,
-    in_both,
-    keeps_billing,
-    lacking,
-    path_survives,
-    storage_of,
-    survival,
-    survives,
-    tiers_of,
-    unmounted,
-    watched_mounts,
-)
-
 if TYPE_CHECKING:
+    from rgt_tui.profiles.loader import (
+        ApiField,
+        ApiTable,
+        ProfileError,
+        all_profiles,
+        data_dir,
+        is_cluster,
+        load_api_tables,
+        load_profile,
+        old_tables,
+        own_profile,
+        parse_field,
+        parse_table,
+        read_profile,
+    )
     from rgt_tui.profiles.log_advice import FIRST_BYTES, LAST_BYTES, Ends
+    from rgt_tui.profiles.platform_page import (
+        FIRST_CONTACT,
+        PageRow,
+        PageSection,
+        Weight,
+        clock_rows,
+        platform_sections,
+    )
     from rgt_tui.profiles.prices import (
         HOURS,
         SYMBOLS,
@@ -70,6 +50,7 @@ if TYPE_CHECKING:
         total,
         written,
     )
+    from rgt_tui.profiles.profile_faults import check_sources
     from rgt_tui.profiles.readings import (
         CARD_FIGURES,
         MOST_CARDS,
@@ -111,7 +92,24 @@ if TYPE_CHECKING:
         seconds_per_step,
         within,
     )
-    from rgt_tui.profiles.seen import shown_path
+    from rgt_tui.profiles.seen import before_renting, mark_seen, seen_at, shown_path
+    from rgt_tui.profiles.survival import (
+        Storage,
+        action_for,
+        by_hand,
+        copies_of,
+        copy_survives,
+        in_both,
+        keeps_billing,
+        lacking,
+        path_survives,
+        storage_of,
+        survives,
+        tier_of,
+        tiers_of,
+        unmounted,
+        watched_mounts,
+    )
 
 __all__ = [
     "CARD_FIGURES",
@@ -178,7 +176,7 @@ __all__ = [
     "path_survives",
     "pct",
     "percent",
-    "platform_page",
+    "platform_sections",
     "price_words",
     "projected",
     "quoted",
@@ -197,10 +195,10 @@ __all__ = [
     "stopped_by_person",
     "storage_of",
     "storage_per_hour",
-    "survival",
     "survives",
     "thing_price",
     "thing_words",
+    "tier_of",
     "tiers_of",
     "toll",
     "total",
@@ -227,6 +225,16 @@ __getattr__ = imported_later(
             "wait_text"
         ),
         "run_advice": "Advice FAULTS LEAST_POINTS advised daly faults_of run_cost seconds_per_step within",
-        "seen": "shown_path",
+        "loader": (
+            "ApiField ApiTable ProfileError all_profiles data_dir is_cluster load_api_tables load_profile "
+            "old_tables own_profile parse_field parse_table read_profile"
+        ),
+        "platform_page": "FIRST_CONTACT PageRow PageSection Weight clock_rows platform_sections",
+        "profile_faults": "check_sources",
+        "seen": "before_renting mark_seen seen_at shown_path",
+        "survival": (
+            "Storage action_for by_hand copies_of copy_survives in_both keeps_billing lacking "
+            "path_survives storage_of survives tier_of tiers_of unmounted watched_mounts"
+        ),
     },
 )

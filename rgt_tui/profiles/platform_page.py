@@ -54,7 +54,7 @@ class PageSection(msgspec.Struct, frozen=True):
     rows: tuple[PageRow, ...]
 
 
-def platform_page(
+def platform_sections(
     profile: Profile, alert_title: Callable[[str], str | None] = lambda alert: None
 ) -> tuple[PageSection, ...]:
     """Return the page of a platform, without empty sections.

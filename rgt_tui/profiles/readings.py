@@ -24,6 +24,8 @@ from rgt_tui.model import how_many as how_many
 from rgt_tui.model import pct as pct
 from rgt_tui.model import size as size
 
+IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
+"""File systems whose files are lost when the machine restarts."""
 STALE_INTERVALS = 3
 """A sample older than this many intervals is stale."""
 _MIN_INTERVAL = 1.0

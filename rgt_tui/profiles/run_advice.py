@@ -28,8 +28,7 @@ from rgt_tui.model import (
     memory,
 )
 from rgt_tui.profiles.prices import money, projected, rate
-from rgt_tui.profiles.readings import age, disk_of, how_many, pct, size
-from rgt_tui.profiles.survival import IN_MEMORY
+from rgt_tui.profiles.readings import IN_MEMORY, age, disk_of, how_many, pct, size
 
 LEAST_SEEN_S = 3600.0
 """Minimum seconds of observation for estimating how often a machine fails."""

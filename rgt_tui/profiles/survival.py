@@ -23,9 +23,8 @@ from rgt_tui.model import (
 )
 from rgt_tui.profiles.loader import ProfileError, load_profile
 from rgt_tui.profiles.prices import money, price_words, projected
-from rgt_tui.profiles.readings import age, quoted
+from rgt_tui.profiles.readings import IN_MEMORY, age, quoted
 
-IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 OF_IMAGE = ("overlay", "aufs")
 NETWORK = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "fuse.")
 """Prefixes of file system types that are stored on other machines."""
@@ -34,7 +33,7 @@ ON_ROOT = "it is on the device of the root"
 _WORTH = {False: 0, None: 1, True: 2}
 
 
-def survival(profile: Profile, path: str, known: Mapping[str, str] | None = None) -> Tier | None:
+def tier_of(profile: Profile, path: str, known: Mapping[str, str] | None = None) -> Tier | None:
     """Return the tier of an absolute path on the box; None = unknown.
 
     If two tiers share the longest mount point (RunPod's ``/workspace`` is the volume disk or a
@@ -123,7 +122,7 @@ def unmounted(profile: Profile, disks: Iterable[Disk], known: Mapping[str, str])
             continue
         if disk.on != "/" and not any(disk.on in tier.mounts for tier in profile.tiers):
             continue  # a link to a separate mount
-        around = survival(profile, disk.on, known)
+        around = tier_of(profile, disk.on, known)
         if around is None or around.name not in own:
             found[disk.mount] = "" if around is None else around.name
     return found

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from rgt_tui.model import Amount, clean, figures
+from rgt_tui import model
+from rgt_tui.model import Amount, clean
 from rgt_tui.profiles import prices
 
 NONE = "–"
@@ -55,17 +56,17 @@ def clock(at: float | None) -> str:
 
 def percent(value: float | None) -> str:
     """Return a percentage in at most four characters, as in alerts and findings."""
-    return figures.pct(value, none=NONE)
+    return model.pct(value, none=NONE)
 
 
 def size(count: float | None) -> str:
     """Return a size in bytes for disks and transfers, ``38.2 GB``."""
-    return figures.size(count, none=NONE)
+    return model.size(count, none=NONE)
 
 
 def memory(count: float | None) -> str:
     """Return a size in bytes for memory, ``62.0 GiB``."""
-    return figures.memory(count, none=NONE)
+    return model.memory(count, none=NONE)
 
 
 def gib(count: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +155,34 @@ def test_what_the_first_frame_does_not_show_is_loaded_after_it() -> None:
     )
     assert loaded_by(shown, AFTER_THE_FIRST_FRAME) == {}
     assert set(AFTER_THE_FIRST_FRAME[:-2]) <= set(modules_of("rgt_tui")), "one has another name now"
+
+
+NOT_FOR_A_LOG = (
+    "rgt_tui.handbook.sample_evidence",
+    "rgt_tui.profiles.loader",
+    "rgt_tui.profiles.platform_page",
+    "rgt_tui.profiles.seen",
+    "rgt_tui.profiles.survival",
+    "rgt_tui.transfer",
+)
+"""For the samples of a box, for platforms, and for pickled dumps."""
+
+
+def test_triage_of_a_log_loads_what_it_uses() -> None:
+    assert loaded_by(["rgt_tui.cli.entry", "rgt_tui.cli.triage_files"], NOT_FOR_A_LOG) == {}
+    assert set(NOT_FOR_A_LOG[:-1]) <= set(modules_of("rgt_tui")), "one has another name now"
+
+
+def test_no_name_that_is_imported_on_first_use_is_also_a_module() -> None:
+    """The import of the module would take the place of the name."""
+    faces = [path for path in product_files(".py") if "= imported_later(" in path.read_text()]
+    assert len(faces) > 5
+    for path in faces:
+        package = import_module(".".join(path.parent.relative_to(ROOT).parts))
+        load = vars(package).get("__getattr__")
+        if load is not None:
+            names = inspect.getclosurevars(load).nonlocals["found"]
+            assert [name for name in names if (path.parent / f"{name}.py").exists()] == [], path
 
 
 def test_the_trainer_is_not_loaded_by_the_client() -> None:

@@ -7,7 +7,7 @@ import pytest
 from textual.pilot import Pilot
 
 from rgt_tui.model import FleetState, Profile
-from rgt_tui.profiles import FIRST_CONTACT, all_profiles, load_profile, platform_page
+from rgt_tui.profiles import FIRST_CONTACT, all_profiles, load_profile, platform_sections
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens import FirstContactScreen, FleetScreen, PlatformScreen, TeardownScreen
 from rgt_tui.ui.widgets import Pane, text_of
@@ -35,7 +35,7 @@ class Met:
 
 def words(profile: Profile) -> str:
     return " ".join(
-        f"{row.label} {row.text}" for section in platform_page(profile) for row in section.rows
+        f"{row.label} {row.text}" for section in platform_sections(profile) for row in section.rows
     )
 
 
@@ -145,7 +145,7 @@ async def test_a_platform_is_introduced_once_when_its_box_has_answered() -> None
         assert app.screen.PLACE == "first contact"
         text = screen_text(app)
         assert "what survives" in text and "danger" in text
-        titles = {section.title for section in platform_page(load_profile("autodl"))}
+        titles = {section.title for section in platform_sections(load_profile("autodl"))}
         assert set(FIRST_CONTACT) <= titles
         await pilot.press("escape")
         await settle(pilot)

@@ -53,7 +53,7 @@ from rgt_tui.profiles import (
     before_renting,
     load_profile,
     money,
-    platform_page,
+    platform_sections,
 )
 from rgt_tui.providers import Instance, Market
 from rgt_tui.ssh import (
@@ -325,7 +325,7 @@ def first_contact_lines(platform: str) -> list[str]:
     """Return what to know before using the platform, from its page."""
     profile = load_profile(platform)
     lines = []
-    for section in platform_page(profile):
+    for section in platform_sections(profile):
         if section.title in FIRST_CONTACT:
             lines.append(f"\n{clean(f'{profile.name}: {section.title}')}\n")
             lines += [columns([(row.label, 14, "dim")], row.text) for row in section.rows]

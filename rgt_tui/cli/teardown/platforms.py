@@ -24,7 +24,7 @@ from rgt_tui.profiles import (
     mark_seen,
     old_tables,
     own_profile,
-    platform_page,
+    platform_sections,
 )
 
 
@@ -112,7 +112,7 @@ def page_lines(profile: Profile) -> Iterator[str]:
     """Yield the page of a platform as lines."""
     own = own_profile(profile.id)
     yield f"{profile.name} ({profile.id})" + (f", your own file {own}" if own is not None else "")
-    for section in platform_page(profile, alert_title):
+    for section in platform_sections(profile, alert_title):
         yield ""
         yield section.title
         yield from _told(section.rows)

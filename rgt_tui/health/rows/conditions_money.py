@@ -29,9 +29,9 @@ from rgt_tui.profiles import (
     is_cluster,
     money,
     path_survives,
-    survival,
     thing_price,
     thing_words,
+    tier_of,
 )
 
 CLOCK = tuple(
@@ -269,7 +269,7 @@ def check_durable_survives(view: Facts) -> Verdict:
             f"no durable directory is named; on {view.profile.name} pull before you destroy"
         )
     storage = view.storage(Verb.DESTROY)
-    tier = survival(view.profile, used, known=storage.known)
+    tier = tier_of(view.profile, used, known=storage.known)
     doubts = "".join(f"; {doubt.text}" for doubt in storage.doubts_at(used))
     if tier is None:
         return warn(f"{used}: the profile does not know that disk{doubts}")

@@ -41,7 +41,7 @@ from rgt_tui.profiles import (
     pct,
     saved_point,
     size,
-    survival,
+    tier_of,
 )
 
 DISK = (
@@ -240,7 +240,7 @@ def check_checkpoints_stay(view: Facts) -> Verdict:
     run, point = view.newest
     at = view.client(point.at)
     storage = view.storage(Verb.PARK)
-    tier = survival(view.profile, point.path, known=storage.known)
+    tier = tier_of(view.profile, point.path, known=storage.known)
     doubts = "".join(f"; {doubt.text}" for doubt in storage.doubts_at(point.path))
     if tier is None:
         return warn(f"{run}: {point.path}; the profile does not know that disk{doubts}", at)

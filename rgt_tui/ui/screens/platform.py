@@ -14,7 +14,7 @@ from textual.widget import Widget
 from rgt_tui.fleet import FleetSource
 from rgt_tui.health import BY_ID
 from rgt_tui.model import FleetState, Profile
-from rgt_tui.profiles import FIRST_CONTACT, PageRow, PageSection, Weight, platform_page
+from rgt_tui.profiles import FIRST_CONTACT, PageRow, PageSection, Weight, platform_sections
 from rgt_tui.profiles.platform_page import KNOWN
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import (
@@ -108,7 +108,7 @@ class PlatformPage(Moves, FleetAwareScreen):
     def _learn(self) -> None:
         profile = self.fleet.profile(self.box_name or "")
         if profile != self._of:
-            page = platform_page(
+            page = platform_sections(
                 profile, lambda alert: BY_ID[alert].title if alert in BY_ID else None
             )
             wanted = self.SECTIONS

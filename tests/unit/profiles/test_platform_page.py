@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from rgt_tui.model import Claim, ClockMode, ClockStart, DangerClock, Price, Profile, Source
-from rgt_tui.profiles import all_profiles, platform_page
+from rgt_tui.profiles import all_profiles, platform_sections
 
 replace = msgspec.structs.replace
 FIXED: dict[str, Any] = {
@@ -128,7 +128,7 @@ def changed(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def page(profile: Profile) -> tuple[Any, ...]:
-    return platform_page(
+    return platform_sections(
         profile, lambda alert: "The box was stopped" if alert == "stopped" else None
     )
 
@@ -169,7 +169,7 @@ def test_what_is_not_known_is_not_no() -> None:
 
 def test_the_worst_danger_comes_first_and_every_shipped_page_has_the_sections_that_decide() -> None:
     for profile in all_profiles().values():
-        sections = {section.title: section.rows for section in platform_page(profile)}
+        sections = {section.title: section.rows for section in platform_sections(profile)}
         assert sections["in short"][0].text == profile.top_danger
         assert set(sections) >= {
             "what survives",

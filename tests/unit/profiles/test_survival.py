@@ -12,7 +12,7 @@ from rgt_tui.profiles import (
     all_profiles,
     load_profile,
     path_survives,
-    survival,
+    tier_of,
     tiers_of,
     unmounted,
     watched_mounts,
@@ -37,7 +37,7 @@ from rgt_tui.profiles import (
     ],
 )
 def test_longest_mount_wins(id_: str, path: str, tier: str) -> None:
-    found = survival(load_profile(id_), path)
+    found = tier_of(load_profile(id_), path)
     assert found is not None
     assert found.name == tier
 
@@ -45,7 +45,7 @@ def test_longest_mount_wins(id_: str, path: str, tier: str) -> None:
 @given(st.sampled_from(sorted(all_profiles())), st.text(alphabet="/abrotuldf-sw.k", max_size=40))
 def test_no_choice_survives_more_than_another_on_the_same_mount(id_: str, rest: str) -> None:
     profile = load_profile(id_)
-    found = survival(profile, "/" + rest)
+    found = tier_of(profile, "/" + rest)
     if found is None:
         return
     worth = {False: 0, None: 1, True: 2}
@@ -59,22 +59,22 @@ def test_no_choice_survives_more_than_another_on_the_same_mount(id_: str, rest: 
 def test_what_the_fleet_file_says_beats_the_guess_of_the_profile() -> None:
     profile = load_profile("vastai")
     known = {"/mnt/volume": "volume", "/": "container-disk"}
-    found = survival(profile, "/mnt/volume/final", known=known)
+    found = tier_of(profile, "/mnt/volume/final", known=known)
     assert found is not None
     assert found.name == "volume"
-    other = survival(profile, "/workspace", known=known)
+    other = tier_of(profile, "/workspace", known=known)
     assert other is not None
     assert other.name == "container-disk"
 
 
 def test_a_shorter_word_of_the_fleet_file_does_not_hide_a_longer_mount_of_the_profile() -> None:
-    found = survival(load_profile("autodl"), "/root/autodl-fs/x", known={"/": "system"})
+    found = tier_of(load_profile("autodl"), "/root/autodl-fs/x", known={"/": "system"})
     assert found is not None
     assert found.name == "shared-fs"
 
 
 def test_a_tier_that_the_profile_lacks_is_not_known() -> None:
-    assert survival(load_profile("vastai"), "/mnt/v", known={"/mnt/v": "no-such-tier"}) is None
+    assert tier_of(load_profile("vastai"), "/mnt/v", known={"/mnt/v": "no-such-tier"}) is None
 
 
 def disk(mount: str, on: str | None = None, **over: object) -> Disk:
