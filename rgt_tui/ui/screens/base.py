@@ -179,7 +179,11 @@ class Entries:
     """A screen whose event line can be replaced by an entry line."""
 
     def open_entry(
-        self, label: str, text: str = "", done: Callable[[str], None] | None = None
+        self,
+        label: str,
+        text: str = "",
+        done: Callable[[str], None] = lambda text: None,
+        changed: Callable[[str], None] = lambda text: None,
     ) -> None:
         """Open an entry line instead of the event line; see `EntryLine` for the arguments.
 
@@ -191,7 +195,7 @@ class Entries:
 
         screen = cast("Screen[None]", self)
         if all(entry.leaving for entry in screen.query(EntryLine)):
-            screen.mount(EntryLine(label, text, done), before="#event")
+            screen.mount(EntryLine(label, text, done, changed), before="#event")
 
     def main_widget(self) -> Widget | None:
         """Return the widget to focus when an entry or a side pane closes.

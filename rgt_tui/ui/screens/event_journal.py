@@ -45,7 +45,7 @@ from rgt_tui.ui.screens.log import log_of
 from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.fleet_rows import Row
-from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, FittedLines
+from rgt_tui.ui.widgets.lines import FittedLines
 from rgt_tui.ui.widgets.panes import Section, out_of_sight
 from rgt_tui.ui.widgets.selectable_list import SelectableList
 from rgt_tui.ui.widgets.spans import (
@@ -586,16 +586,9 @@ class JournalScreen(Moves, FleetAwareScreen):
 
     def action_find(self) -> None:
         """Open the entry line."""
-        self.open_entry("events with", self._wanted.term)
-
-    def on_entry_changed(self, message: EntryChanged) -> None:
-        """Search while typing."""
-        self._want(term=message.text)
-
-    def on_entry_closed(self, message: EntryClosed) -> None:
-        """Keep the search, or clear it if the entry was discarded."""
-        if message.text is None:
-            self._want(term="")
+        self.open_entry(
+            "events with", self._wanted.term, changed=lambda text: self._want(term=text)
+        )
 
     def clear(self) -> bool:
         """Clear the filter; return whether there was one."""

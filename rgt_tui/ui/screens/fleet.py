@@ -72,7 +72,7 @@ from rgt_tui.ui.widgets.fleet_rows import (
 )
 from rgt_tui.ui.widgets.fleet_rows.fleet_filter import Filter, Filtered
 from rgt_tui.ui.widgets.fleet_rows.since_lines import day_of
-from rgt_tui.ui.widgets.lines import Beside, EntryChanged, EntryClosed, SortAsked
+from rgt_tui.ui.widgets.lines import Beside, SortAsked
 from rgt_tui.ui.widgets.panes import Pane, Section, set_height, set_width
 from rgt_tui.ui.widgets.platform_lines import unseen_parts, worst_parts
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
@@ -614,7 +614,7 @@ class FleetScreen(Moves, FleetAwareScreen):
 
     def action_filter(self) -> None:
         """Open the entry line of the filter."""
-        self.open_entry("filter", self._filter)
+        self.open_entry("filter", self._filter, self._keep_filter, self._ask)
 
     def action_kept_filter(self) -> None:
         """Use the next saved filter; after the last one, none."""
@@ -644,15 +644,8 @@ class FleetScreen(Moves, FleetAwareScreen):
             entry.say(self._wrong)
         self.redraw_now()
 
-    def on_entry_changed(self, message: EntryChanged) -> None:
-        """Filter while typing."""
-        self._ask(message.text)
-
-    def on_entry_closed(self, message: EntryClosed) -> None:
-        """Keep the filter, or clear it if the entry was discarded."""
-        if message.text is None:
-            self.clear()
-            return
+    def _keep_filter(self, _: str) -> None:
+        """Report the error in the filter, or save it if it says so."""
         if self._wrong:
             self.hint(self._wrong, 2 * HINT_SECONDS)
             self._wrong = ""

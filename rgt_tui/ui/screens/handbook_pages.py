@@ -24,7 +24,7 @@ from rgt_tui.ui.commands import ALERTS_TOO, HANDBOOK, MOVE, Command, bindings, k
 from rgt_tui.ui.notation import compact_time, glyphs, percent
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.lines import Beside, EntryChanged, EntryClosed
+from rgt_tui.ui.widgets.lines import Beside
 from rgt_tui.ui.widgets.panes import Pane, Section
 from rgt_tui.ui.widgets.selectable_list import ListRow, SelectableList
 from rgt_tui.ui.widgets.spans import (
@@ -245,23 +245,17 @@ class HandbookScreen(Moves, FleetAwareScreen):
 
     def action_search(self) -> None:
         """Open the entry line of the search."""
-        self.open_entry("search", self._term)
+        self.open_entry("search", self._term, changed=self._search)
 
-    def on_entry_changed(self, message: EntryChanged) -> None:
+    def _search(self, text: str) -> None:
         """Search while typing."""
-        self._term = message.text
+        self._term = text
         self.redraw_now()
-
-    def on_entry_closed(self, message: EntryClosed) -> None:
-        """Keep the search, or clear it if the entry was discarded."""
-        if message.text is None:
-            self.clear()
 
     def clear(self) -> bool:
         """Clear the search; return whether there was one."""
         had = bool(self._term)
-        self._term = ""
-        self.redraw_now()
+        self._search("")
         return had
 
     def summary(self, state: FleetState, now: float) -> Parts:

@@ -23,7 +23,7 @@ from rgt_tui.ui.mouse import MouseSelection
 from rgt_tui.ui.notation import plain
 from rgt_tui.ui.screens.base import Entries, Moves
 from rgt_tui.ui.widgets.fixed_lines import EventLine
-from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget
+from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.panes import framed
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, text_of, wrapped
 
@@ -235,16 +235,7 @@ class HelpScreen(Moves, Entries, Enduring, MouseSelection, ModalScreen[None]):
 
     def action_search(self) -> None:
         """Open the entry line of the search."""
-        self.open_entry("search", self.panel.query_text)
-
-    def on_entry_changed(self, message: EntryChanged) -> None:
-        """Search while typing."""
-        self.panel.search(message.text)
-
-    def on_entry_closed(self, message: EntryClosed) -> None:
-        """Keep the search, or clear it if the entry was discarded."""
-        if message.text is None:
-            self.panel.search("")
+        self.open_entry("search", self.panel.query_text, changed=self.panel.search)
 
     def action_copy(self) -> None:
         """Copy the text selected with the mouse, else the shown rows."""

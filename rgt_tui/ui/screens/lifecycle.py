@@ -36,7 +36,6 @@ from rgt_tui.ui.widgets.checklist import (
     summary_parts,
 )
 from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.lines import EntryClosed
 
 HUGE = 160
 """Minimum width to show the detail next to the list."""
@@ -99,8 +98,6 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         self.runs: dict[str, CheckRun] = {}
         """The newest run of each check."""
         self._drawing: Timer | None = None
-        self._ticking: tuple[str, str | None] | None = None
-        """The check that is being ticked, and its note once entered."""
 
     def body(self) -> Iterable[Widget]:
         """Return the list and the detail, and below them more about the box."""
@@ -313,30 +310,29 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         elif check.by:
             self._say(check.id, PersonTick(ticked=False, at=self.now, by=_own_name()))
         elif check.status is CheckStatus.PERSON:
-            self._ticking = (check.id, None)
-            self.open_entry(f"{check.id}: what did you see?")
+            take = partial(self._take_note, check.id)
+            self.open_entry(f"{check.id}: what did you see?", "", take, self._tick_nothing)
         else:
             self.hint(f"{check.id} is judged by its readings and cannot be ticked")
 
-    def on_entry_closed(self, message: EntryClosed) -> None:
-        """Accept the note, then the name; an empty text, or escape, ticks nothing."""
-        asked, self._ticking = self._ticking, None
-        text = (message.text or "").strip()
-        if asked is None:
-            return
-        check, note = asked
+    def _tick_nothing(self, text: str) -> None:
+        """Say that Escape ticked nothing."""
         if not text:
-            missing = "a note" if note is None else "a name"
-            self.hint(
-                "nothing was ticked"
-                if message.text is None
-                else f"nothing was ticked: it needs {missing}"
-            )
-        elif note is None:
-            self._ticking = (check, text)
-            self.open_entry("your name", _own_name())
+            self.hint("nothing was ticked")
+
+    def _take_note(self, check: str, note: str) -> None:
+        """Continue with the name of the person."""
+        if note.strip():
+            take = partial(self._take_name, check, note.strip())
+            self.open_entry("your name", _own_name(), take, self._tick_nothing)
         else:
-            self._say(check, PersonTick(ticked=True, at=self.now, by=text, note=note))
+            self.hint("nothing was ticked: it needs a note")
+
+    def _take_name(self, check: str, note: str, name: str) -> None:
+        if name.strip():
+            self._say(check, PersonTick(ticked=True, at=self.now, by=name.strip(), note=note))
+        else:
+            self.hint("nothing was ticked: it needs a name")
 
     def _say(self, check: str, tick: PersonTick) -> None:
         self.run_worker(

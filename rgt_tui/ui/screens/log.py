@@ -30,7 +30,7 @@ from rgt_tui.ui.logs.log_rows import ShownLog, step_of
 from rgt_tui.ui.notation import size, thousands
 from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import EntryLine, KeyLine
-from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget
+from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.log_pane import TIMES, LogPane
 from rgt_tui.ui.widgets.panes import Pane
 
@@ -367,7 +367,7 @@ class LogScreen(LogKeys):
 
     def _type(self, what: str, text: str) -> None:
         self._typing = what
-        self.open_entry(what, text)
+        self.open_entry(what, text, self._find_typed, self._try_typed)
 
     def _typed(self, text: str) -> str:
         if self._typing == "find on the box":
@@ -390,21 +390,20 @@ class LogScreen(LogKeys):
             return "no active search"
         return super().why_not(command)
 
-    def on_entry_changed(self, message: EntryChanged) -> None:
+    def _try_typed(self, text: str) -> None:
         """Search while typing, and show the error in the text."""
-        trouble = self._typed(message.text)
+        trouble = self._typed(text)
         for entry in self.query(EntryLine):
             entry.say(trouble)
 
-    def on_entry_closed(self, message: EntryClosed) -> None:
+    def _find_typed(self, text: str) -> None:
         """Go to the newest match; an empty text ends the search or filter."""
-        if not message.text:
-            self._typed("")
+        trouble = self._typed(text)
+        if not text:
             return
-        trouble = self._typed(message.text)
         log = self.box_log(self.log_pane.path)
         if self._typing == "find on the box" and log is not None:
-            self.query_box("not searched", self._find_on_box, log, message.text)
+            self.query_box("not searched", self._find_on_box, log, text)
         elif self._typing == "search":
             self.log_pane.next_match(-1, self.hint)
         if trouble:

@@ -19,7 +19,7 @@ from rgt_tui.model import FleetEvent
 from rgt_tui.ui.commands import Command
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.notation import clock, glyphs, plain
-from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget
+from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
     Line,
@@ -328,15 +328,17 @@ class EntryLine(Enduring, Horizontal):
     Args:
         label: Left of the text.
         text: To begin with.
-        done: Called with the text that Enter kept; None = the screen gets `EntryChanged` and
-            `EntryClosed`.
+        done: Called with the text that Enter keeps.
+        changed: Called with the text while it is typed, and with an empty one if Escape discards it.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", show=False)]
 
-    def __init__(self, label: str, text: str, done: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, label: str, text: str, done: Callable[[str], None], changed: Callable[[str], None]
+    ) -> None:
         super().__init__()
-        self._label, self._text, self._done = label, text, done
+        self._label, self._text, self._done, self._changed = label, text, done, changed
         self.leaving = False
         """Whether it is closed and about to be removed."""
 
@@ -366,25 +368,22 @@ class EntryLine(Enduring, Horizontal):
         event.stop()
         if self.is_mounted and event.value != self._text:
             self._text = event.value
-            if self._done is None:
-                self.post_message(EntryChanged(event.value))
+            self._changed(event.value)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Close with the text."""
         event.stop()
-        self._close(event.value)
+        self._close()
+        self._done(event.value)
 
     def action_give_up(self) -> None:
         """Close without the text."""
-        self._close(None)
+        self._close()
+        self._changed("")
 
-    def _close(self, text: str | None) -> None:
+    def _close(self) -> None:
         self.leaving = True
         self.screen.set_focus(cast("EntryHost", self.screen).main_widget())
         self.display = False
         self.screen.query_one("#event").display = True
         self.remove()
-        if self._done is None:
-            self.screen.post_message(EntryClosed(text))
-        elif text is not None:
-            self._done(text)

@@ -408,22 +408,6 @@ class RowChosen(Message):
         self.opened = opened
 
 
-class EntryClosed(Message):
-    """The entry line was closed; `text` is None if Escape discarded it."""
-
-    def __init__(self, text: str | None) -> None:
-        super().__init__()
-        self.text = text
-
-
-class EntryChanged(Message):
-    """The text of the entry line changed."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
-
-
 class SortAsked(Message):
     """The title of a column was clicked."""
 
