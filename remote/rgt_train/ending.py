@@ -40,6 +40,7 @@ class Ending:
         coordinator: The ranks.
         restore_rng: Restores the random state if no batch was requested yet.
         spoilt: Returns why the state is no longer that of the last step, in words.
+        random_at_end: The random state after the last epoch.
     """
 
     files: RunFiles
@@ -51,6 +52,7 @@ class Ending:
     coordinator: Coordinator
     restore_rng: Callable[[], None]
     spoilt: Callable[[], str]
+    random_at_end: Optional[Dict[str, Any]] = None
 
     def finish(self) -> None:
         """Save the last state and write the result; wait for the disk if necessary. For the writer.
@@ -73,10 +75,12 @@ class Ending:
         if p.step != self.planned:
             result["planned"] = self.planned
         path = resume.result_path(self.files.out)
+        random = {"step": p.step, "rng": self.random_at_end}
 
         def kept() -> bool:
             return bool(
                 self.files.saver.save(p.step, loud=False)
+                and self.files.saver.write(p.step, resume.random_path(self.files.out), random)
                 and self.files.saver.write(p.step, path, result)
             )
 
@@ -156,11 +160,18 @@ class Ending:
             self.files.report.say("nothing to save yet")
         elif self._is_spoilt():
             pass  # already reported
-        elif not self.files.saver.save(p.step, force=p.micro > 0):
+        elif not self._saved(p):
             self.files.report.say(
                 f"step {p.step} could not be saved; a relaunch resumes from the last good checkpoint"
             )
         self._mirrored(MIRROR_GRACE_S, self._sleep)
+
+    def _saved(self, p: Progress) -> bool:
+        try:
+            return bool(self.files.saver.save(p.step, force=p.micro > 0))
+        except exits.UsageError as error:
+            self.files.report.say(str(error))
+            return False
 
     def _is_spoilt(self) -> bool:
         """Return whether the unsaved state is of no step, and report it."""

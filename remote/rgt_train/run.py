@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import (
     Any,
     Callable,
+    Dict,
     Iterable,
     Iterator,
     List,
@@ -28,8 +29,8 @@ from rgt_train.checkpoint import resume
 from rgt_train.checkpoint.diskio import StrPath
 from rgt_train.checkpoint.resume import Pending
 from rgt_train.checkpoint.state import Parts, RunState
+from rgt_train.data import rng
 from rgt_train.data.position import DataPosition, Part, Stream, steps_of
-from rgt_train.data.rng import evaluation
 from rgt_train.data.sampler import (
     BatchPlan,
     Order,
@@ -168,6 +169,7 @@ class Run:
         # The gradients of several ranks differ before they are reduced: none can represent all.
         self._midway = self._ranks.world == 1 and not choose.is_sharded(self._state.models)
         self._over = self._inside = False
+        self._random_at_end: Optional[Dict[str, Any]] = None
         self._watchdog: Optional[Watchdog] = None
         self._coordinator = Coordinator(self._ranks, self._heard, lambda: self._stop.requested)
         result = self._coordinator.do(lambda: resume.finished(self.out, self.total_steps))
@@ -182,6 +184,8 @@ class Run:
         else:
             self._files.show_finished(result)
             self._pending = Pending(self._state, self._files.restored)
+            if self._pending.rng is not None:
+                rng.restore(self._pending.rng)  # again in `epochs`, if they are looped over
             self.progress.step = int(result["step"])
 
     @property
@@ -200,21 +204,24 @@ class Run:
             self._pending.rewind()
             self._data.pass_over(self._files.report)
             self.check()
-        while not self.finished and not self._is_over():
-            self._boundary.look(self._pending.rng)
-            self._data.begin_epoch()
-            self._beat.enter(LOOP)
-            yield self.progress.epoch
-            if self._over:
-                return
-            self._data.account()
-            self._boundary.next_epoch()
-            if self._data.is_cut:
-                self._over = True
-                break
-            self.progress.next_epoch()
-            self._data.pass_over(self._files.report)
-        self.restore_rng()  # no batch was requested if the checkpoint is of the very end
+        try:
+            while not self.finished and not self._is_over():
+                self._boundary.look(self._pending.rng)
+                self._data.begin_epoch()
+                self._beat.enter(LOOP)
+                yield self.progress.epoch
+                if self._over:
+                    return
+                self._data.account()
+                self._boundary.next_epoch()
+                if self._data.is_cut:
+                    self._over = True
+                    break
+                self.progress.next_epoch()
+                self._data.pass_over(self._files.report)
+            self.restore_rng()  # no batch was requested if the checkpoint is of the very end
+        finally:  # also left by a break
+            self._random_at_end = rng.capture()
 
     def batches(self, *, pad: bool = True) -> BatchPlan:
         """Return the rest of the epoch as a batch sampler of this rank's lists of sample indices.
@@ -414,7 +421,7 @@ class Run:
             Stop: With exit code 75; the state is saved while `with run` unwinds.
         """
         self._heard()
-        if self.progress.micro and not self._midway:
+        if self.progress.micro and not (self._midway and self._can_stop_midway()):
             return
         # the copy is known to be good: it need not wait for the next step
         self._files.persister.before_change()
@@ -448,7 +455,7 @@ class Run:
         self.restore_rng()
         self._files.persister.before_change()
         try:
-            with self._beat.within(EVALUATION), evaluation(self._state.models.values()):
+            with self._beat.within(EVALUATION), rng.evaluation(self._state.models.values()):
                 yield
         finally:
             self._files.pace.begin_step()
@@ -589,6 +596,10 @@ class Run:
         if self._watchdog is not None:
             self._watchdog.alive()  # a wait for another rank is not a stall
 
+    def _can_stop_midway(self) -> bool:
+        """Return whether a signal may end the run between two batches of a step."""
+        return not self._stop.requested or self._state.can_store_grads()
+
     def _obey(self, agreed: int) -> None:
         if agreed & launch.STOP:
             raise exits.Stop(exits.PREEMPTED, str(self._stop.name or "a signal to another rank"))
@@ -599,5 +610,5 @@ class Run:
     def _ending(self) -> Ending:
         return Ending(
             self._files, self.progress, self.total_steps, self._is_over(), self.options.hold_limit_s, self._stop,
-            self._coordinator, self.restore_rng, self._boundary.spoilt,
+            self._coordinator, self.restore_rng, self._boundary.spoilt, self._random_at_end,
         )  # fmt: skip

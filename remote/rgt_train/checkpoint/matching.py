@@ -22,6 +22,7 @@ from typing import (
     List,
     Mapping,
     Optional,
+    Protocol,
     Sequence,
     Tuple,
 )
@@ -39,6 +40,18 @@ _WRAPPERS: "dict[str, str]" = {
 }
 """Class of a wrapper → the attribute that holds what it wraps."""
 _MOST_NAMES = 8
+
+
+class Spec(Protocol):
+    """A tensor, or what is known of one."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Its dtype."""
+
+    @property
+    def shape(self) -> Tuple[int, ...]:
+        """Its shape."""
 
 
 def bare_names(model: torch.nn.Module) -> Dict[str, str]:
@@ -74,13 +87,13 @@ def parameters(model: torch.nn.Module) -> List[Tuple[str, torch.nn.Parameter]]:
 
 
 def compare(
-    saved: Mapping[str, torch.Tensor], here: Mapping[str, torch.Tensor], names: Mapping[str, str]
+    saved: Mapping[str, Spec], here: Mapping[str, Spec], names: Mapping[str, str]
 ) -> Tuple[List[str], List[str]]:
     """Return why the tensors `saved` do not fit `here`, and which would be loaded with other precision.
 
     Args:
-        saved: Bare name → tensor.
-        here: Key → tensor.
+        saved: Bare name → tensor, or its dtype and shape.
+        here: Key → the same.
         names: Key → bare name.
     """
     wanted = {names[key]: tensor for key, tensor in here.items()}
@@ -99,7 +112,7 @@ def compare(
     dtypes: Dict[bool, List[str]] = {False: [], True: []}
     for name, old, new in both:
         if old.dtype != new.dtype:
-            recast = old.is_floating_point() and new.is_floating_point()
+            recast = old.dtype.is_floating_point and new.dtype.is_floating_point
             dtypes[recast].append(f"{name} {old.dtype} → {new.dtype}".replace("torch.", ""))
     problems += [
         _listed(kind, names)
@@ -199,7 +212,7 @@ def uncast(optimizer: Any, saved: Mapping[str, Any]) -> None:
 
 
 def differences(saved: Any, here: Any, name: str) -> Optional[str]:
-    """Return which tensors of the state `saved` differ in the state `here`; None if none do.
+    """Return which values of the state `saved` differ in the state `here`; None if none do.
 
     Args:
         saved: The state that was given to the object.
@@ -219,9 +232,13 @@ def _differences(saved: Any, here: Any, path: str) -> Iterator[str]:
         if how:
             yield f"{path} {how}"
         return
+    inside = _children(saved)
     others = dict(_children(here))
-    for key, value in _children(saved):
+    for key, value in inside:
         yield from _differences(value, others.get(key), f"{path}/{key}")
+    old, new = (each.tolist() if hasattr(each, "tolist") else each for each in (saved, here))
+    if not inside and old != new and repr(old) != repr(new):  # a NaN equals itself here
+        yield f"{path} {old!r:.40} → {new!r:.40}"
 
 
 def _children(value: Any) -> List[Tuple[Any, Any]]:

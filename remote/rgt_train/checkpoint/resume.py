@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from typing import Any, Dict, List, Optional, Tuple
 
 from rgt_train.checkpoint import diskio, manifest
@@ -23,6 +24,11 @@ from rgt_train.tracking.run_log import RunLog
 def result_path(out: StrPath) -> str:
     """Return the path of the result of a finished run."""
     return os.path.join(out, "result.json")
+
+
+def random_path(out: StrPath) -> str:
+    """Return the path of the random state with which a finished run left its last epoch."""
+    return os.path.join(out, "random.json")
 
 
 def finished(out: StrPath, total_steps: int) -> Optional[Dict[str, Any]]:
@@ -60,7 +66,14 @@ def load_finished(store: Store, persister: Persister, state: RunState, step: int
         if item.step < step:
             break
         try:
-            return persister.load(store.path_of(item), state)
+            restored = persister.load(store.path_of(item), state)
+            # The last validation may have drawn numbers, and the next fold begins with the rest.
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                with open(random_path(store.out), encoding="utf-8") as file:
+                    at_end = json.load(file)
+                if at_end["step"] == step and at_end["rng"]:
+                    restored.rng = at_end["rng"]
+            return restored
         except Damaged as damage:
             told = f"{store.path_of(item)} is damaged: {damage}"
     raise UsageError(

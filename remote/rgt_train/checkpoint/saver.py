@@ -336,10 +336,10 @@ class Saver:
         try:
             begin()
         except Exception as error:
-            if isinstance(error, exits.RanksError) or (
+            if isinstance(error, (exits.RanksError, exits.UsageError)) or (
                 not isinstance(error, OSError) and not self._saved_once
             ):
-                raise  # nothing was ever saved: a bug in the state, not a disk failure
+                raise  # a mistake, or nothing was ever saved: a bug in the state, not a disk failure
             self._failed(step, error)
 
     def _collect(self, outcome: Optional[Outcome]) -> None:

@@ -10,7 +10,7 @@ are detected.
 from __future__ import annotations
 
 import copy
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import (
     Any,
     Callable,
@@ -41,7 +41,15 @@ from rgt_train.checkpoint.receipt import (
     environment,
     no_tensor,
 )
-from rgt_train.checkpoint.safetensors import MODEL_FILE, TRAINER_FILE, Collected, Loaded, unfit
+from rgt_train.checkpoint.safetensors import (
+    MODEL_FILE,
+    TRAINER_FILE,
+    Collected,
+    Loaded,
+    Spec,
+    spec_of,
+    unfit,
+)
 from rgt_train.checkpoint.snapshot import Witness, version_of
 from rgt_train.data import rng
 from rgt_train.exits import UsageError
@@ -232,6 +240,8 @@ class RunState:
         self.random: Optional[List[Any]] = None
         self.epoch_end: Optional[EpochEnd] = None
         self.ahead: List[Any] = []
+        self._built = self._look_at_build()
+        self._tried = False
 
     @classmethod
     def of(
@@ -281,7 +291,7 @@ class RunState:
         Raises:
             UsageError: It has not.
         """
-        saved, here = document["sampler"], self.sampler
+        saved, here = document.get("sampler", self.sampler), self.sampler
         keys = {*saved, *here} - _SIZES
         if "indices" in here and saved.get("indices") == here["indices"]:
             keys -= {"order", "batch_size"}  # the order of the batches follows
@@ -363,6 +373,7 @@ class RunState:
         Raises:
             UsageError: It holds something that cannot be stored.
         """
+        self.check_build()
         found = Collected()
         random = self.random if random is None else random
         try:
@@ -384,7 +395,78 @@ class RunState:
             }
         except (encoding.CannotStore, ValueError) as error:
             raise UsageError(f"this state cannot be stored safely: {error}") from error
+        if not self._tried:
+            self._tried = True
+            self._try_to_load(found, objects)
         return found
+
+    def check_build(self) -> None:
+        """Check that models and optimizers have the tensors and groups that they began with.
+
+        Raises:
+            UsageError: One has others, which the objects of a relaunch could not load.
+        """
+        for name, now in self._look_at_build().items():
+            built = self._built.get(name, now)
+            problems, _ = matching.compare(now, built, {key: key for key in built})
+            if problems:
+                raise UsageError(
+                    f"{name} is not built as it was when the Run was made: {'; '.join(problems)}. A relaunch could "
+                    f"not load this: build it in full before the Run{_GROUPS if name in self.optimizers else ''}"
+                )
+
+    def _look_at_build(self) -> Dict[str, Dict[str, Spec]]:
+        """Return the names, shapes and dtypes in every module, and the groups of every optimizer."""
+        found: Dict[str, Dict[str, Spec]] = {}
+        for name, part in {**self.models, **self.others}.items():
+            if isinstance(part, torch.nn.Module):
+                names = matching.bare_names(part)
+                tensors = {
+                    key: t for key, t in part.state_dict().items() if isinstance(t, torch.Tensor)
+                }
+                found[name] = {
+                    names[key]: spec_of("", key, tensor) for key, tensor in tensors.items()
+                }
+            elif name in self.optimizers:
+                groups = enumerate(getattr(part, "param_groups", []))
+                found[name] = {
+                    f"parameter group {number}": Spec("", "", torch.int64, (len(group["params"]),))
+                    for number, group in groups
+                }
+        return found
+
+    def _try_to_load(self, found: Collected, objects: Mapping[str, Any]) -> None:
+        """Load the state of each optimizer, schedule and scaler into a copy of it that shares its tensors.
+
+        Raises:
+            UsageError: One does not take its own state, or changes it.
+        """
+        tensors = {
+            part.spec.key: part.tensor for part in found.parts if part.spec.file == TRAINER_FILE
+        }
+        shared = [
+            *tensors.values(),
+            *(p for model in self.models.values() for p in model.parameters()),
+        ]
+        refusal = ""
+        for name in self.optimizers | (self.small - {"extra"}):
+            with suppress(Exception):  # an object that cannot be copied is judged at the resume
+                copied = copy.deepcopy(self.others[name], {id(tensor): tensor for tensor in shared})
+                saved = encoding.decode(objects[name], tensors.__getitem__)
+                problem: object = None
+                try:
+                    copied.load_state_dict(saved)
+                    if name in self.optimizers:
+                        matching.uncast(copied, saved)
+                    problem = matching.differences(saved, copied.state_dict(), name)
+                except (RuntimeError, ValueError, KeyError, TypeError) as error:
+                    problem = error
+                if problem:
+                    refusal = f"{name} cannot load its own state: {problem}"
+        if refusal:
+            raise UsageError(
+                f"{refusal}. A relaunch would continue with another state, or not at all"
+            )
 
     def keep_epoch_end(self, random: Optional[Dict[str, Any]] = None) -> None:
         """Keep the small state right after the last step of an epoch, for saves until the next one.
@@ -470,6 +552,14 @@ class RunState:
             told,
             doubts,
         )
+
+    def can_store_grads(self) -> bool:
+        """Return whether the gradients of an unfinished accumulation can be stored (not if sparse)."""
+        try:
+            self._collect_grads(Collected())
+        except encoding.CannotStore:
+            return False
+        return True
 
     def give_grads(self, grads: Mapping[str, Tensors]) -> None:
         """Restore saved gradients; after anything that clears them, before the first batch."""

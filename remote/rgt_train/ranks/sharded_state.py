@@ -188,6 +188,7 @@ def take(state: RunState) -> Taken:
         UsageError: It holds something that cannot be stored.
     """
     _reshard(state)
+    state.check_build()
     with state.epoch_end_settings():
         tensors, plain = collect(state.models, owners(state))
     for name, buffer in _own_buffers(state, tensors).items():

@@ -170,7 +170,7 @@ def test_every_way_to_differ_is_told() -> None:
     told = matching.differences(saved, here, "x")
     assert told is not None
     assert told.startswith(
-        "x/a/0 has other bits, x/b (2,) → (2, 1), x/c float32 → float64 and 1 more ("
+        "x/a/0 has other bits, x/b (2,) → (2, 1), x/c float32 → float64 and 2 more ("
     )
     assert matching.differences(saved, saved, "x") is None
 
