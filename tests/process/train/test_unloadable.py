@@ -153,7 +153,7 @@ def test_every_optimizer_and_schedule_of_torch_takes_its_own_state(
 
     def closure() -> torch.Tensor:
         used.zero_grad()
-        loss = model(torch.ones(1, 2, dtype=dtype)).square().sum()
+        loss: torch.Tensor = model(torch.ones(1, 2, dtype=dtype)).square().sum()
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
@@ -170,7 +170,7 @@ def test_sparse_gradients_of_an_unfinished_step_end_it_and_are_not_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = torch.nn.Embedding(8, 2, sparse=True)
-    optimizer = torch.optim.SparseAdam(model.parameters(), lr=0.1)
+    optimizer: Any = torch.optim.SparseAdam(model.parameters(), lr=0.1)
     run = Run(tmp_path, model=model, optimizer=optimizer, samples=40, accumulate=4, epochs=1)
     with pytest.raises(exits.Stop), run:
         for _epoch in run.epochs():
