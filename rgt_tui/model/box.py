@@ -164,6 +164,10 @@ class Agreed(msgspec.Struct, frozen=True, kw_only=True):
     gpu_count: int | None = None
 
 
+STORED_FIELDS = "name host port user profile mounts jobs logs durable tiers interval runs pattern per_hour currency"
+"""Fields of a description that recordings and the history store."""
+
+
 class BoxSpec(msgspec.Struct, frozen=True):
     """A box as described in the fleet file (or the demo)."""
 
@@ -225,6 +229,15 @@ class BoxSpec(msgspec.Struct, frozen=True):
     def billing_ref(self) -> ProviderRef:
         """The provider, or a substitute under which the person's console actions are recorded."""
         return self.provider or ProviderRef(kind=BY_HAND, instance=self.endpoint, via=self.profile)
+
+    def without_secrets(self) -> BoxSpec:
+        """Return the description without key files, known hosts, ssh_config files and names of keys."""
+        provider = self.provider
+        if provider is not None:
+            provider = msgspec.structs.replace(provider, base_url=None, key_env=None)
+        return BoxSpec(
+            **{name: getattr(self, name) for name in STORED_FIELDS.split()}, provider=provider
+        )
 
     def ssh_words(self, default_user: str | None = None) -> list[str]:
         """Return the ssh command with which a person logs in, according to the description.

@@ -89,24 +89,12 @@ _encode = msgspec.json.Encoder().encode
 
 def header(specs: Sequence[BoxSpec], started: float) -> bytes:
     """Return the first line: the boxes, without secrets and local paths."""
-    return _encode(Header(FORMAT, __version__, started, tuple(map(bare, specs)))) + b"\n"
-
-
-def bare(spec: BoxSpec) -> BoxSpec:
-    """Return a description without key files, known hosts, ssh_config files and names of keys."""
-    defaults = BoxSpec(name=spec.name, host=spec.host)
-    kept = {name: getattr(spec, name) for name in KEPT}
-    ref = spec.provider
-    if ref is not None:
-        kept["provider"] = _replace(ref, base_url=None, key_env=None)
-    return _replace(defaults, **kept)
-
-
-KEPT = (
-    "port", "user", "profile", "mounts", "jobs", "logs", "durable", "tiers", "interval", "runs", "pattern",
-    "per_hour", "currency",
-)  # fmt: skip
-"""Fields of a description that a replay needs."""
+    return (
+        _encode(
+            Header(FORMAT, __version__, started, tuple(spec.without_secrets() for spec in specs))
+        )
+        + b"\n"
+    )
 
 
 def frame(box: str, at: float, line: bytes) -> bytes:

@@ -169,12 +169,10 @@ class LookBack:
             return None
         number, kept = max(near, key=lambda each: each[1].at)
         state = kept.saved.state
-        if (
-            spec is not None
-            and spec.host == state.spec.host
-            and spec.provider == _without_key(spec, state.spec)
-        ):
-            state = _replace(state, spec=spec)
+        if spec is not None:
+            present, old = spec.without_secrets(), state.spec
+            if (present.host, present.provider) == (old.host, old.provider):
+                state = _replace(state, spec=spec)
         if name in full:
             runs = tuple(self._with_curves(number, run, kept.saved) for run in state.runs)
             state = _replace(state, runs=runs, logs=moments.logs_at(self._con, number, n))
@@ -216,11 +214,3 @@ class LookBack:
             if past.at:
                 return _replace(state, past=past)
         return state
-
-
-def _without_key(spec: BoxSpec, kept: BoxSpec) -> object:
-    """Return the stored provider with the key variable of `spec`, for a comparison with it."""
-    ref, old = spec.provider, kept.provider
-    if ref is None or old is None:
-        return old
-    return _replace(old, key_env=ref.key_env)

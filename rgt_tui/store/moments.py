@@ -131,10 +131,6 @@ def bare(state: BoxState) -> BoxState:
 
     It has no curves, lines or full rings, and nothing about this computer.
     """
-    spec, ref = state.spec, state.spec.provider
-    spec = _replace(spec, identity=None, known_hosts=None, ssh_config=None, gpu_trace=None)
-    if ref is not None:
-        spec = _replace(spec, provider=_replace(ref, key_env=None))
     rings = Rings(
         gpu_util=_whole(state.rings.gpu_util),
         vram_pct=_whole(state.rings.vram_pct),
@@ -142,7 +138,7 @@ def bare(state: BoxState) -> BoxState:
     )
     return _replace(
         state,
-        spec=spec,
+        spec=state.spec.without_secrets(),
         rings=rings,
         runs=tuple(_replace(run, series={}, cursors={}) for run in state.runs),
         logs=(),

@@ -17,7 +17,7 @@ import pytest
 
 from rgt_tui.fleet import Fleet
 from rgt_tui.model import BoxState, FleetState, Life, Link, Seen
-from rgt_tui.recordings import FULL, LineFile, Recorder, ReplayFleet, recording_lines
+from rgt_tui.recordings import FULL, LineFile, Recorder, ReplayFleet
 from tests.contract.ssh.conftest import RealSshd
 
 replace = msgspec.structs.replace
@@ -131,7 +131,7 @@ def plain(state: BoxState) -> dict[str, Any]:
     """
     state = replace(
         state,
-        spec=recording_lines.bare(state.spec),
+        spec=state.spec.without_secrets(),
         alerts=(),
         alerts_kept=False,
         life=Life(),
