@@ -6,6 +6,7 @@ Alerts, findings, the checklist and the gate all use this module, so they cannot
 from __future__ import annotations
 
 from operator import attrgetter, is_
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,14 +28,14 @@ from rgt_tui.model import (
     training_of,
 )
 from rgt_tui.profiles import (
-    Storage,
     byte_pct,
     inode_pct,
-    load_profile,
     no_agent,
     stale_after,
-    storage_of,
 )
+
+if TYPE_CHECKING:
+    from rgt_tui.profiles import Storage
 
 # Space and memory, in percent.
 DISK_WARN_PCT, DISK_ERROR_PCT = 80.0, 95.0
@@ -192,10 +193,14 @@ class Facts(msgspec.Struct, frozen=True):
         """The platform's profile."""
         if self.given_profile is not None:
             return self.given_profile
+        from rgt_tui.profiles.loader import load_profile  # not needed for the first frame
+
         return load_profile(self.box.spec.profile)
 
     def storage(self, verb: Verb) -> Storage:
         """Return each mount's tier, and where fleet file, provider and box disagree about it."""
+        from rgt_tui.profiles.survival import storage_of  # not needed for the first frame
+
         return storage_of(self.box, self.profile, verb)
 
     @property

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from msgspec.structs import replace
 from textual.worker import Worker
 
 from rgt_tui.fleet import FleetSource, Pulled
@@ -25,8 +26,7 @@ MOST_PAST = 50
 KEPT = "what has arrived is kept, and the next pull resumes from there"
 
 
-@dataclass(frozen=True)
-class Pull:
+class Pull(msgspec.Struct, frozen=True):
     """One pull of directories of a box."""
 
     paths: tuple[str, ...]

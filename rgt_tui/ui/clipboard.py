@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from textual.app import App
 
 from rgt_tui.files import here_or, note_written, publish, state_directory, write_new
@@ -24,8 +24,7 @@ MOST_OSC52_BYTES = 74_000
 documents the same limit)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Copied:
+class Copied(msgspec.Struct, frozen=True, kw_only=True):
     """Text to copy."""
 
     what: str

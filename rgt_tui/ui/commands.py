@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
 from textual.binding import Binding, BindingType
 from textual.keys import _character_to_key as character_key
 
@@ -50,8 +51,7 @@ def key_for(command: str) -> str:
     return key_name(keys_for(command)[0])
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(msgspec.Struct, frozen=True):
     """One thing a person can do."""
 
     id: str

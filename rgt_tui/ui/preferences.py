@@ -18,9 +18,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
+from msgspec.structs import replace
 from textual.keys import REPLACED_KEYS, Keys, key_to_character
 
 from rgt_tui.files import alone, config_directory, publish
@@ -50,12 +51,11 @@ class PreferencesError(Exception):
     """
 
 
-@dataclass(frozen=True)
-class Preferences:
+class Preferences(msgspec.Struct, frozen=True):
     """A person's choices."""
 
     theme: str | None = None
-    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keys: Mapping[str, tuple[str, ...]] = {}
     """Textual's names of the keys, by command id."""
 
     def keyed(self, command: Command) -> Command:

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import importlib
 from pathlib import Path
 
+import msgspec
 import pytest
 from textual.app import App
 
@@ -94,7 +94,7 @@ def test_ids_are_unique_and_help_is_a_sentence() -> None:
     seen: dict[str, object] = {}
     for _, commands in commands_by_screen():
         for command in commands:
-            same = dataclasses.replace(command, footer=0)
+            same = msgspec.structs.replace(command, footer=0)
             assert seen.setdefault(command.id, same) == same
             assert command.help.endswith("."), command.id
             assert command.title, command.id

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rgt_tui.model import EPOCH, TIME, Resume, RunState, Series
 from rgt_tui.ui.plot import (

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from rgt_tui.model import EPOCH, TIME, RunState
 
@@ -16,8 +18,7 @@ FINEST = 1e-12
 digits."""
 
 
-@dataclass(frozen=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """A window on the x axis.
 
     By default it shows everything; at the right edge it follows new points.
@@ -189,13 +190,12 @@ class Shown(NamedTuple):
         return RunKey(self.box, self.run.name)
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """Metric, axes, window, hidden runs, reference and crosshair."""
 
     metric: str = "loss"
     smooth: float = 0.0
-    view: View = field(default_factory=View)
+    view: View = View()
     axis: Axis = Axis.STEP
     hidden: frozenset[RunKey] = frozenset()
     flipped: frozenset[str] = frozenset()

@@ -13,7 +13,6 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.fleet.history.spoken_times import coming_time
 from rgt_tui.model import BoxState, FleetState, Link, Spot
 from rgt_tui.ui.box_status import assess, box_parts, clock_of, failed, fleet_parts
 from rgt_tui.ui.clipboard import Copied, take_along
@@ -659,6 +658,8 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
     def _go_to_text(self, text: str) -> None:
         begin = self.fleet.now() - self.fleet.position
         try:
+            from rgt_tui.fleet.history.spoken_times import coming_time
+
             self.fleet.seek_to(coming_time(text, begin) - begin)
         except ValueError as error:
             self.hint(str(error))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import getpass
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
+from msgspec.structs import replace
 from textual import events
 from textual.binding import BindingType
 from textual.containers import Container

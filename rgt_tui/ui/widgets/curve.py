@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
+import msgspec
+from msgspec.structs import replace
 from textual import events
 from textual.message import Message
 
@@ -174,8 +175,7 @@ def _centred(texts: Sequence[str], width: int, height: int) -> list[Line]:
 # The legend: every run with its line style, value, state and step, and its notes.
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One run in the legend."""
 
     key: RunKey

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from rgt_tui import health
 from rgt_tui.health import box_words
 from rgt_tui.model import BoxState, Cell, Finding, Fix, FleetState, Health, RunState, Severity
-from rgt_tui.profiles import copies_of
 from rgt_tui.profiles import percent as ratio
 from rgt_tui.ui.box_status import SEVERITIES, cells_of, current_run, level_tone, mark
 from rgt_tui.ui.clipboard import Copied
@@ -155,6 +154,8 @@ def _doing_lines(row: Row, width: int, now: float) -> list[Line]:
         out += run_lines(run, width)
     cells = cells_of(row.box)
     if cells:
+        from rgt_tui.profiles import copies_of  # not needed for the first frame
+
         out.append(cells_line(cells, width, copies_of(row.box)))
     for text in row.box.limited[:2]:
         out += labelled("limited", text, width, Tone.DIM, pad=9, most=3)

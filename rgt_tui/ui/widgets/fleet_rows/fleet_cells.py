@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from rgt_tui.health import BUSY_PCT, of_box
 from rgt_tui.model import Amount, AutostopReading, BoxState, Disk, Gpu, Health
-from rgt_tui.profiles import byte_pct, inode_pct, memory_pct, prices, run_cost, seconds_per_step
+from rgt_tui.profiles import byte_pct, inode_pct, memory_pct, prices
 from rgt_tui.profiles import percent as ratio
 from rgt_tui.ui.box_status import (
     cells_of,
@@ -190,6 +190,8 @@ def seconds_to_end(row: Row) -> float | None:
         return None
     if run is None or not run.step or run.total_steps is None or not row.now or row.verdict.stale:
         return None
+    from rgt_tui.profiles.run_advice import seconds_per_step  # not needed for the first frame
+
     pace = seconds_per_step(row.box, run.name, row.now)
     if pace is None or run.total_steps < run.step:
         return None
@@ -199,11 +201,11 @@ def seconds_to_end(row: Row) -> float | None:
 def thousand_steps(row: Row) -> Amount | None:
     """Return the cost of 1,000 steps of the current run; None = unknown."""
     run = current_run(row.box)
-    cost = (
-        None
-        if run is None or not row.now or row.verdict.stale
-        else run_cost(row.box, run.name, row.now)
-    )
+    if run is None or not row.now or row.verdict.stale:
+        return None
+    from rgt_tui.profiles.run_advice import run_cost  # not needed for the first frame
+
+    cost = run_cost(row.box, run.name, row.now)
     if cost is None:
         return None
     return cost.per_1000_steps

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
+
+import msgspec
 
 from rgt_tui.health import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
 from rgt_tui.model import Amount
@@ -101,8 +102,7 @@ WISHED = 1_000_000
 WIDEST_NAME = 40
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """One column. The table, its order, the filter, the help and the page in ``docs`` use this."""
 
     key: str
