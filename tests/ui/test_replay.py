@@ -129,6 +129,7 @@ async def test_keys_go_a_minute_back_and_on(way: tuple[str, ...]) -> None:
         app.tick(force=True)
         await settle(pilot)
         assert "REPLAY 0:01" in screen_text(app)
+        assert "inodes of /workspace" not in screen_text(app), "a problem of later"
         assert app.screen is screen
         await pilot.press("full_stop")
         await came_to(fleet, 61.0)
