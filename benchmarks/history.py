@@ -1,7 +1,11 @@
-"""How long a minute of the past takes to open, and the size of the history: 50 boxes, watched for a month."""
+"""How long a minute of the past takes to open, and the size of the history: 50 boxes, watched for a month.
+
+Also how long a replay of the demo's recording (3 boxes, 4 minutes) takes to go to a position that it has played.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import random
 import shutil
 import sqlite3
@@ -16,7 +20,9 @@ from msgspec.structs import replace
 
 from benchmarks.report import Row, main, say
 from benchmarks.ui_fleet import Wave
+from rgt_tui.demo import RECORDING
 from rgt_tui.model import FleetEvent
+from rgt_tui.recordings import ReplayFleet
 from rgt_tui.store import FLEET, HistoryFile, Told
 
 NAME = "history"
@@ -78,6 +84,25 @@ def open_times(file: HistoryFile, focus: str) -> Iterator[float]:
         assert len(moment.boxes) == COUNT
 
 
+async def seek_times(count: int) -> list[float]:
+    """Return how many milliseconds a paused replay takes to show each of some positions, sorted."""
+    fleet, rng = ReplayFleet(RECORDING), random.Random(1)
+    fleet.hold(True)
+    await fleet.start()
+    shown = asyncio.Event()
+    goal = 0.0
+    fleet.subscribe(lambda _: shown.set() if abs(fleet.position - goal) < 1e-6 else None)
+    found = []
+    for goal in (240.0, *(round(rng.uniform(1.0, 240.0), 1) for _ in range(count))):
+        shown.clear()
+        begun = time.perf_counter()
+        fleet.seek_to(goal)
+        await shown.wait()
+        found.append(1000 * (time.perf_counter() - begun))
+    await fleet.stop()
+    return sorted(found[1:])
+
+
 def run(quick: bool) -> list[Row]:
     """Write a month, or with `quick` four days, and open minutes of it."""
     days = 4 if quick else 31
@@ -105,9 +130,17 @@ def run(quick: bool) -> list[Row]:
         spent = sorted(open_times(file, names[0]))
         file.close()
         size = path.stat().st_size / 2**20
+    sought = asyncio.run(seek_times(OPENED))
     return [
         Row("one minute opened, median", statistics.median(spent), "ms", goal=GOAL_MS),
         Row("one minute opened, 95th percentile", spent[-OPENED // 20], "ms", goal=GOAL_MS),
+        Row("a replay goes to a position, median", statistics.median(sought), "ms", goal=GOAL_MS),
+        Row(
+            "a replay goes to a position, 95th percentile",
+            sought[-OPENED // 20],
+            "ms",
+            goal=GOAL_MS,
+        ),
         Row("all minutes listed", timeline, "ms", goal=GOAL_MS),
         Row("minutes kept", kept, "minutes"),
         Row("size of the file", size, "MiB", goal=GOAL_MIB),
