@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Callable, Deque, Dict, Mapping, Optional, Tuple
 
+from rgt_train.data.position import Progress
 from rgt_train.exits import StopRequest, UsageError
-from rgt_train.progress import Progress
 from rgt_train.tracking.report import Report
 
 FLOOR_S = 10.0
@@ -337,6 +337,8 @@ class Options:
             never.
         override: Hyperparameters, such as ``lr``, ``weight_decay`` or ``T_max``, whose edited value
             in the code replaces the checkpoint's at a resume.
+        prove: Steps that a second process repeats from the first checkpoint of a launch, to prove
+            that a relaunch makes the same weights; 0 proves nothing.
         settings: Plain values whose change is reported at a resume, and that further logs and
             ``run.json`` receive.
         overrides: The settings that the person gave, for ``run.json``.
@@ -365,6 +367,7 @@ class Options:
     stall_exit: int = 0
     desync_every: int = 1
     override: Tuple[str, ...] = ()
+    prove: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
@@ -385,5 +388,6 @@ class Options:
 _LEAST = {
     "save_every": 0, "keep": 1, "keep_hours": 0, "max_unsaved": 0, "hold_limit_s": 0, "log_every": 0, "pace_s": 0,
     "max_bad_steps": 1, "spike_factor": 0, "spike_window": 1, "stall_factor": 0, "stall_floor_s": 0, "desync_every": 0,
+    "prove": 0,
 }  # fmt: skip
 """Minimum values of the options that are numbers."""

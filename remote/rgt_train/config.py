@@ -118,6 +118,7 @@ COMMON: Tuple[Field, ...] = (
               "kind of machine, for how often it is expected to fail",
               choices=("auto", "spot", "session", "batch", "rented", "owned")),
         Field("max_unsaved", "int", 0, "steps that may be unsaved while the disk refuses; 0 is two save intervals"),
+        Field("prove", "int", 0, "steps that a second process repeats from a checkpoint, to prove a resume; 0: none"),
         Field("hold_limit", "float", 1800.0, "seconds to wait for the disk before exit code 74"),
     ),
     *_section(

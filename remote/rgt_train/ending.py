@@ -11,8 +11,8 @@ from typing import Any, Callable, Dict, Optional
 
 from rgt_train import exits
 from rgt_train.checkpoint import resume
+from rgt_train.data.position import Progress
 from rgt_train.exits import StopRequest
-from rgt_train.progress import Progress
 from rgt_train.ranks.launch import Coordinator
 from rgt_train.run_files import RunFiles
 

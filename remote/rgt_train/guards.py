@@ -17,7 +17,7 @@ import torch
 
 from rgt_train import exits
 from rgt_train.checkpoint.diskio import StrPath, fsync_dir, remove, replace_file
-from rgt_train.progress import Progress
+from rgt_train.data.position import Progress
 from rgt_train.tracking.report import Report, say
 
 HISTORY = 64

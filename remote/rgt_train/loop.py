@@ -5,10 +5,12 @@ The weights and their gradients stay in 32 bits. Sums over ranks are made in 32 
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import sys
-from contextlib import AbstractContextManager, nullcontext
+import tempfile
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from typing import Any, Callable, Dict, List, Optional
 
 import torch
@@ -20,6 +22,7 @@ from rgt_train.config import Config
 from rgt_train.data import rng
 from rgt_train.exits import StopRequest, UsageError
 from rgt_train.guards import Rollback
+from rgt_train.proof import StepReplay
 from rgt_train.ranks.launch import Alone, Ranks
 from rgt_train.run import Run
 from rgt_train.tasks import Task, ema_decay_of, per_sample_of, scores_of, unit_of
@@ -387,8 +390,10 @@ def smoke(config: Config, steps: int) -> int:
         The exit code: 0, or 1 if a loss or gradient is not finite.
     """
     torch.set_num_threads(config.int("threads"))
-    config.values["device"] = "cpu"
-    config.values["accumulate"] = 1
+    config.values.update(device="cpu", accumulate=1)
+    replay = StepReplay.of_process()
+    if replay is not None:
+        return _train(_proving(config, steps), replay.out, None)
     setup = Setup(config, tasks.make(config), steps)
     batch = min(config.int("batch"), setup.task.samples)
     for step in range(steps):
@@ -414,10 +419,34 @@ def smoke(config: Config, steps: int) -> int:
     if not (math.isfinite(judged) and count > 0):
         say(f"smoke: the validation is not finite: {judged} over {count}")
         return exits.FAILED
+    if os.environ.get("WORLD_SIZE", "") in ("", "1"):
+        lines = io.StringIO()
+        with tempfile.TemporaryDirectory() as place, redirect_stdout(lines):
+            _train(_proving(config, steps), place, None)
+        (proof,) = [line for line in lines.getvalue().splitlines() if "prove" in line]
+        say(f"smoke: {proof}")
+        if "not proved" in proof:
+            return exits.FAILED
     say(
         f"smoke: {steps} steps ok, loss {loss.item():.4f}, validation {judged / count:.4f}; nothing was written"
     )
     return exits.DONE
+
+
+def _proving(config: Config, steps: int) -> Config:
+    """Set `config` to `steps` steps before a checkpoint, and as many after it, which a replay proves."""
+    batches = max(1, tasks.make(config).samples // config.int("batch"))
+    per_epoch = min(2 * steps, batches)
+    config.values.update(
+        steps_per_epoch=per_epoch,
+        epochs=-(-2 * steps // per_epoch),
+        save_every=steps,
+        prove=steps,
+        log_every=0,
+        loggers="",
+        mirror="",
+    )
+    return config
 
 
 def device_of(name: str) -> torch.device:
@@ -468,6 +497,7 @@ _WHOLE = (
     "save_every",
     "keep",
     "max_unsaved",
+    "prove",
     "log_every",
     "max_bad_steps",
     "spike_window",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import (
     Any,
@@ -30,7 +31,7 @@ from rgt_train.checkpoint.diskio import StrPath
 from rgt_train.checkpoint.resume import Pending
 from rgt_train.checkpoint.state import Parts, RunState
 from rgt_train.data import rng
-from rgt_train.data.position import DataPosition, Part, Stream, steps_of
+from rgt_train.data.position import DataPosition, Part, Progress, Stream, is_better, steps_of
 from rgt_train.data.sampler import (
     BatchPlan,
     Order,
@@ -44,7 +45,7 @@ from rgt_train.data.sampler import (
 from rgt_train.ending import Ending
 from rgt_train.exits import StopRequest
 from rgt_train.guards import Guard, Rules, StallRules, Telltale, Watchdog, nonfinite
-from rgt_train.progress import Progress, is_better
+from rgt_train.proof import StepProof, StepReplay, refuse_training
 from rgt_train.ranks import choose, launch
 from rgt_train.ranks.heartbeat import (
     CHECKPOINT,
@@ -57,6 +58,7 @@ from rgt_train.ranks.heartbeat import (
 )
 from rgt_train.ranks.launch import Coordinator, Ranks, StandIn
 from rgt_train.run_files import RunFiles
+from rgt_train.state_search import StateSearch
 
 T = TypeVar("T")
 
@@ -142,6 +144,15 @@ class Run:
         )
         self.options.check()
         ordered = bool(samples) or sampler is not None
+        self._replay = StepReplay.of_process()
+        if self._replay is not None and self._replay.out == self.out:
+            # the steps are repeated in another directory, which is deleted
+            self.out = self._replay.directory
+            self.options = replace(
+                self.options, prove=0, mirror="", loggers=(), log_every=0, save_every=1 << 60
+            )
+        else:
+            self._replay = None
         streamed = Stream(stream) if stream is not None else None
         if stream is not None:
             steps_per_epoch = steps_per_epoch or steps_of(stream, accumulate)
@@ -180,6 +191,8 @@ class Run:
             self._stop,
         )  # fmt: skip
         if result is None:
+            if self._replay is None:
+                refuse_training(self.out)
             self._open()
         else:
             self._files.show_finished(result)
@@ -208,6 +221,7 @@ class Run:
             while not self.finished and not self._is_over():
                 self._boundary.look(self._pending.rng)
                 self._data.begin_epoch()
+                self._search.next_epoch()
                 self._beat.enter(LOOP)
                 yield self.progress.epoch
                 if self._over:
@@ -260,7 +274,7 @@ class Run:
         Python's own ``enumerate`` counts from 0 again after a resume in the middle of an epoch.
         The waits are measured as by `loading`.
         """
-        return self._beat.timed(self._data.numbered(loader))
+        return self._beat.timed(self._data.number_batches(loader))
 
     def phase(self, name: str) -> None:
         """Set the next phase: ``data``, ``forward``, ``backward`` or ``loop`` (anything else).
@@ -297,7 +311,7 @@ class Run:
         For loops without a loader that draw the first batch before `steps`, and each following one
         before the step that uses it: a resume draws again the batch that no step had used.
         """
-        self._pending.redraw()
+        self._pending.redraw_batch()
         return make(*given, **named)
 
     def stream(self) -> Iterator[Any]:
@@ -396,6 +410,10 @@ class Run:
         self._files.pace.end_of_step(self.progress, plain)
         if self._watchdog is not None:
             self._watchdog.beat()
+        self._search.after_step()
+        self._proof.after_step(self.progress.step, shown)
+        if self._replay is not None:
+            self._replay.after_step(self.progress.step, shown, self._state.models)
         stop = launch.STOP if self._stop.requested else 0
         agreed = self._ranks.agree(stop | self._files.saver.wishes(self.progress.step))
         if not agreed & launch.STOP:
@@ -537,6 +555,7 @@ class Run:
         try:
             if error is None:
                 self._data.see_entered()
+                self._proof.wait_result(self._stop.wait)
                 self._coordinator.do(self._ending().finish)
                 self.finished = self._is_over()
             elif isinstance(error, exits.Stop):
@@ -556,6 +575,7 @@ class Run:
         if self._watchdog is not None:
             self._watchdog.close()
             self._boundary.close()
+            self._search.close()
             self._unhook()
             self._files.close()
             self._stop.close()
@@ -578,6 +598,22 @@ class Run:
             state, self.sampler.window, lambda: self._data.is_over, optimizers, files.persister.before_change,
             files.report.say,
         )  # fmt: skip
+        found: Mapping[str, List[str]] = {}
+        if files.restored is not None:
+            found = files.restored.found
+        self._search = StateSearch(
+            state.models, state.others, state.optimizers, lambda: (p.step, p.epoch), files.report.say, found
+        )  # fmt: skip
+        proof: Mapping[str, Any] = {}
+        if files.restored is not None:
+            proof = files.restored.proof
+        steps = 0
+        if self._ranks.world == 1:
+            steps = o.prove
+        self._proof = files.proof = StepProof(
+            self.out, steps, state.models, files.report.say, proof
+        )
+        state.data = self._facts
         fresh = files.restored is None and self._ranks.world == 1
         seed = None if fresh else mix(self.sampler.seed, p.step, self._ranks.rank, 0x72616E6B)
         self._unhook = optimizer_hooks(self._beat, optimizers)
@@ -591,6 +627,12 @@ class Run:
         self._watchdog = Watchdog(
             self.out, stall, Telltale(files.report, p, files.run_log, o.stall_exit)
         )
+
+    def _facts(self) -> Dict[str, Any]:
+        """Return what a checkpoint says about data, about state that was not given, and a proof."""
+        self._proof.begin_save(self.progress.step)
+        found = self._search.at_save()
+        return {**self._data.facts(), "not_given": found, "proof": self._proof.result}
 
     def _heard(self) -> None:
         if self._watchdog is not None:

@@ -20,8 +20,8 @@ from rgt_train.checkpoint.mirror import Mirror
 from rgt_train.checkpoint.saver import Limits, Saver
 from rgt_train.checkpoint.state import Restored, RunState
 from rgt_train.checkpoint.store import Checkpoint, Policy, Store
-from rgt_train.data.position import DataPosition
-from rgt_train.progress import merged
+from rgt_train.data.position import DataPosition, merged
+from rgt_train.proof import StepProof
 from rgt_train.ranks import choose, launch
 from rgt_train.ranks.heartbeat import StepTimes
 from rgt_train.ranks.launch import Coordinator, Ranks, StandIn
@@ -52,6 +52,7 @@ class RunFiles:
         pace: The clock of the run.
         mirror: The second copy, if there is one.
         restored: The state restored from the checkpoint; None for a fresh start.
+        proof: Keeps the checkpoint that it proves.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class RunFiles:
         self.persister: Persister = StandIn()
         self.mirror: Optional[Mirror] = None
         self.restored: Optional[Restored] = None
+        self.proof: Optional[StepProof] = None
 
     def open(self) -> None:
         """Lock the directory and resume from its newest good checkpoint. On every rank.
@@ -313,6 +315,8 @@ class RunFiles:
 
     def _saved(self, saved: Checkpoint) -> None:
         self.run_log.alive(saved.step)
+        if self.proof is not None:
+            self.proof.keep_checkpoint(saved)
         if self.mirror is not None:
             self.mirror.offer(saved)
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     )
     from rgt_train.checkpoint.saver import Limits, Saver
     from rgt_train.checkpoint.snapshot import PARANOID, Torn
-    from rgt_train.checkpoint.state import RunState, counted, own_state
+    from rgt_train.checkpoint.state import RunState, counted
     from rgt_train.checkpoint.store import Checkpoint, Item, Policy, Store, read_space, verified
 
 __all__ = [
@@ -101,7 +101,6 @@ __all__ = [
     "mirror_places",
     "mirror_worker",
     "open_place",
-    "own_state",
     "padded",
     "perform",
     "publish",
@@ -141,7 +140,7 @@ __getattr__ = imported_later(
         "safetensors": "Arena Collected Layout Loaded MODEL_FILE TRAINER_FILE read spec_of weights",
         "saver": "Limits Saver",
         "snapshot": "PARANOID Torn",
-        "state": "RunState counted own_state",
+        "state": "RunState counted",
         "store": "Checkpoint Item Policy Store read_space verified",
     },
 )

@@ -8,14 +8,29 @@ A checkpoint holds every tensor row by row, as other programs expect it. A fused
 through parameter and moments together, in memory order: moments restored in another order would
 meet the wrong weights. So the strides are stored with the tensor, and it is restored with the same
 layout.
+
+The `extra` of a run becomes plain values first (`OwnState`), and a load fills it in place.
 """
 
 from __future__ import annotations
 
 import base64
+import copy
+import random
 import sys
-from collections import Counter, OrderedDict
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from collections import Counter, OrderedDict, deque
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    MutableMapping,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+)
 
 import torch
 
@@ -267,3 +282,127 @@ _DECODERS: Dict[str, Callable[[Any, Get], Any]] = {
     "numpy": lambda content, get: decode(content, get).numpy(),
     "scalar": lambda content, get: _number_back(content),
 }
+
+
+class Stateful(Protocol):
+    """Anything that can be saved and restored: an optimizer, a scheduler, a GradScaler, an EMA."""
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Return the state."""
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> Any:
+        """Take the state over."""
+
+
+class OwnState:
+    """A dictionary of a person's own values as an object with state.
+
+    Args:
+        values: Plain values, random generators, objects with `state_dict` and `load_state_dict`,
+            and containers of them. A load changes it in place, and the containers and tensors in
+            it, too. Keys missing in a checkpoint stay unchanged.
+    """
+
+    def __init__(self, values: MutableMapping[str, Any]) -> None:
+        self.values = values
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Return the values, and the state of objects."""
+        return {name: _copy_state(value) for name, value in self.values.items()}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Take the values over."""
+        for name, value in state_dict.items():
+            self.values[name] = _fill_value(self.values.get(name), value)
+
+
+def own_state(extra: Any) -> Optional[Stateful]:
+    """Return the state that a person gave as `extra`, as an object with state.
+
+    Raises:
+        UsageError: It is neither that nor a dictionary.
+    """
+    if extra is None or (hasattr(extra, "state_dict") and hasattr(extra, "load_state_dict")):
+        found: Optional[Stateful] = extra
+        return found
+    if isinstance(extra, MutableMapping):
+        return OwnState(extra)
+    raise UsageError(
+        f"extra is a {type(extra).__name__}: give a dictionary, or an object with state_dict and load_state_dict"
+    )
+
+
+def _copy_state(value: Any) -> Any:
+    """Return the state of one of a person's values: a copy, with the state of objects in it."""
+    if hasattr(value, "load_state_dict"):
+        return value.state_dict()
+    state = random_state(value)
+    if state is not None:
+        return state
+    if isinstance(value, (list, deque)):
+        return [_copy_state(entry) for entry in value]
+    if type(value) is tuple:
+        return tuple(_copy_state(entry) for entry in value)
+    if isinstance(value, dict):
+        kept = copy.copy(value)
+        kept.update({key: _copy_state(entry) for key, entry in value.items()})
+        return kept
+    return copy.deepcopy(value)
+
+
+def _fill_value(here: Any, saved: Any) -> Any:
+    """Return `here` with the content `saved`, or `saved` if `here` is nothing that can be filled."""
+    numpy: Any = sys.modules.get("numpy")
+    if hasattr(here, "load_state_dict"):
+        here.load_state_dict(saved)
+    elif random_state(here) is not None:
+        _restore_random(here, saved)
+    elif isinstance(here, torch.Tensor) and isinstance(saved, torch.Tensor):
+        if (here.shape, here.dtype) != (saved.shape, saved.dtype):
+            return saved
+        with torch.no_grad():
+            here.copy_(saved)
+    elif numpy is not None and isinstance(here, numpy.ndarray) and isinstance(saved, numpy.ndarray):
+        if (here.shape, here.dtype) != (saved.shape, saved.dtype):
+            return saved
+        here[...] = saved
+    elif isinstance(here, MutableMapping) and isinstance(saved, Mapping):
+        values = {key: _fill_value(here.get(key), entry) for key, entry in saved.items()}
+        here.clear()
+        here.update(values)
+    elif isinstance(here, (list, deque)) and isinstance(saved, list):
+        entries = [*here, *[None] * len(saved)]
+        filled = [_fill_value(*pair) for pair in zip(entries, saved)]
+        here.clear()
+        here.extend(filled)
+    elif isinstance(here, set) and isinstance(saved, set):
+        here.clear()
+        here.update(saved)
+    elif type(here) is tuple and type(saved) is tuple and len(here) == len(saved):
+        return tuple(map(_fill_value, here, saved))
+    else:
+        return saved
+    return here
+
+
+def random_state(value: Any) -> Any:
+    """Return the state of the random generator `value`; None for any other object."""
+    numpy: Any = sys.modules.get("numpy")
+    if isinstance(value, torch.Generator):
+        return value.get_state()
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if numpy is not None and isinstance(value, numpy.random.Generator):
+        return value.bit_generator.state
+    if numpy is not None and isinstance(value, numpy.random.RandomState):
+        return value.get_state(legacy=False)
+    return None
+
+
+def _restore_random(generator: Any, state: Any) -> None:
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = state
+    else:
+        generator.set_state(state)

@@ -21,6 +21,7 @@ from rgt_train.checkpoint import encoding
 from rgt_train.checkpoint.safetensors import WHOLE
 from rgt_train.data import rng
 from rgt_train.exits import UsageError
+from rgt_train.state_search import in_words
 
 
 def environment(world: int = 1) -> Dict[str, Any]:
@@ -70,6 +71,8 @@ def guarantee(
     *,
     sampled: bool = False,
     unknown: str = "",
+    proved: int = 0,
+    complete: bool = True,
 ) -> str:
     """Describe whether the run continues bit for bit as it would have without the interruption.
 
@@ -80,6 +83,8 @@ def guarantee(
         settings: The changed settings, in words.
         sampled: Whether only samples of the checkpoint were compared with its step.
         unknown: Unknown factors that may change bits, in words.
+        proved: Steps that a replay has proved.
+        complete: Whether nothing was found that was not given.
     """
     weighty = {key for key in {**old, **new} if key not in _HARMLESS}
     differs = changes(
@@ -92,8 +97,12 @@ def guarantee(
         return f"bits may differ from the uninterrupted run: {'; '.join(doubt for doubt in doubts if doubt)}"
     if sampled:
         told = "the checkpoint was sampled, not compared in full with its step; as far as that tells, the same bits"
+    elif proved and complete and not unknown:
+        told = f"bit for bit, proved over {proved} steps"
     else:
-        told = "bit for bit, as far as known"
+        told = "the same bits as far as given"
+        if proved:
+            told += f", proved over {proved} steps"
     if torch.cuda.is_available() and new.get("deterministic") is not True:
         told += ", where the CUDA kernels are deterministic"
     if settings:
@@ -379,6 +388,8 @@ class Restored:
         rng: The random state of this rank, not restored yet; None if the checkpoint has none for
             it.
         grads: Gradients of a half-done accumulation, not restored yet.
+        found: What the run was not given, as `StateSearch.found`.
+        proof: The result of a replay, as `StepProof.result`.
     """
 
     def __init__(
@@ -396,6 +407,10 @@ class Restored:
         self.parts, self.grads, self.told = parts, grads, list(told)
         self._doubts, self._data = list(doubts), document.get("data", {})
         self._inexact = list(inexact)
+        self.proof: Dict[str, Any] = self._data.get("proof", {})
+        found: Dict[str, List[str]] = self._data.get("not_given", {})
+        new = tuple(line.partition(" (not in the checkpoint)")[0] for line in inexact)
+        self.found = {kind: names for kind, names in found.items() if kind not in new}
         self._old, self._new = document["environment"], here
         self._sampled = document.get("compared") != WHOLE
         states = document["rng"]
@@ -416,14 +431,23 @@ class Restored:
         )
         return [*random, *(rng.missing(self.rng) if self.rng else []), *self._inexact]
 
+    @property
+    def not_given(self) -> str:
+        """What the run was not given although it changes, in words, as far as it was seen."""
+        return in_words(self.found)
+
     def guarantee(self) -> str:
         """Describe whether the run continues bit for bit as without the interruption."""
         doubts = [*self.not_restored, *self._doubts]
         if self._data.get("draws"):
             doubts.append("the stream has no state_dict and draws random numbers while it is read")
+        proved = self.proof.get("steps", 0)
+        if self.proof.get("difference"):
+            doubts.append(f"a replay of {proved} steps: {self.proof['difference']}")
         unseeded = self._data.get("ahead") and not self._data.get("seeded")
         return guarantee(
-            self._old, self._new, ", ".join(doubts), self.changed, sampled=self._sampled,
+            self._old, self._new, ", ".join(doubts), self.changed, sampled=self._sampled, proved=proved,
+            complete=not self.found,
             unknown="whether making a sample draws random numbers, as run.seeded is not used" if unseeded else "",
         )  # fmt: skip
 

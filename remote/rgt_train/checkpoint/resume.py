@@ -15,8 +15,8 @@ from rgt_train.checkpoint.mirror import Mirror
 from rgt_train.checkpoint.state import Restored, RunState
 from rgt_train.checkpoint.store import Checkpoint, Store, describe
 from rgt_train.data import rng
+from rgt_train.data.position import Progress
 from rgt_train.exits import UsageError
-from rgt_train.progress import Progress
 from rgt_train.tracking.report import Report
 from rgt_train.tracking.run_log import RunLog
 
@@ -164,6 +164,8 @@ def announce(
     )
     if restored is not None:
         report.say(f"resume: restored {', '.join(restored.parts)}")
+        if restored.not_given:
+            report.say(f"resume: not given: {restored.not_given}")
         for missing in restored.not_restored:
             report.say(f"resume: not restored: {missing}")
         if restored.changed:
@@ -236,12 +238,13 @@ class Pending:
         self._redraw: List[Any] = list((self.rng or {}).get("ahead", ()))
         self._begun = False
 
-    def redraw(self) -> None:
+    def redraw_batch(self) -> None:
         """Restore the random state before a batch that was drawn and not used; note this draw."""
         if self._redraw:
             rng.restore(self._redraw.pop(0))
-        drawn = [*self._state.ahead, rng.capture()]
-        self._state.ahead = drawn[1:] if self._begun else drawn
+        self._state.ahead.append(rng.capture())
+        if self._begun:
+            del self._state.ahead[0]
 
     def put_back(self) -> None:
         """Restore both, once."""

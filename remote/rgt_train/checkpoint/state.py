@@ -19,9 +19,7 @@ from typing import (
     Iterator,
     List,
     Mapping,
-    MutableMapping,
     Optional,
-    Protocol,
     Sequence,
     Set,
     Tuple,
@@ -32,6 +30,7 @@ import torch
 from torch.optim.swa_utils import AveragedModel
 
 from rgt_train.checkpoint import encoding, matching
+from rgt_train.checkpoint.encoding import Stateful, own_state
 from rgt_train.checkpoint.receipt import (
     Declared,
     Hyperparameters,
@@ -52,8 +51,8 @@ from rgt_train.checkpoint.safetensors import (
 )
 from rgt_train.checkpoint.snapshot import Witness, version_of
 from rgt_train.data import rng
+from rgt_train.data.position import Progress
 from rgt_train.exits import UsageError
-from rgt_train.progress import Progress
 
 __all__ = ["Restored", "RunState", "Stateful", "load_into"]
 
@@ -173,16 +172,6 @@ _GROUPS = (
     "; make every parameter group before the Run is made, also those that are trained later: requires_grad says "
     "what is trained, and is kept"
 )
-
-
-class Stateful(Protocol):
-    """Anything that can be saved and restored: an optimizer, a scheduler, a GradScaler, an EMA."""
-
-    def state_dict(self) -> Dict[str, Any]:
-        """Return the state."""
-
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> Any:
-        """Take the state over."""
 
 
 class RunState:
@@ -308,15 +297,18 @@ class RunState:
             self.hyperparameters.refuse(document.get("declared", {}), where)
 
     def same_parts(self, saved: Iterable[str], here: Iterable[str]) -> List[str]:
-        """Check that a checkpoint has the parts of this run; a scaler may be new, or gone.
+        """Check that this run has the parts of a checkpoint.
+
+        A part may be new: state that the run was not given before. A scaler may also be gone.
 
         Returns:
-            Those that are, in words.
+            The new parts and those that are gone, in words.
 
         Raises:
-            UsageError: Another part is missing, or unexpected.
+            UsageError: Another part is gone.
         """
-        _same_names("parts", _without_scalers(saved), _without_scalers(here))
+        if _without_scalers({*saved} - {*here}):
+            _same_names("parts", saved, here)
         new = [f"{name} (not in the checkpoint): it starts afresh" for name in {*here} - {*saved}]
         gone = [f"{name} of the checkpoint (this run has none)" for name in {*saved} - {*here}]
         return sorted(new + gone)
@@ -498,7 +490,10 @@ class RunState:
         """Return the random state of this process."""
         if self.epoch_end:
             return self.epoch_end.random
-        return {**rng.capture(), **({"ahead": self.ahead} if self.ahead else {})}
+        random = rng.capture()
+        if self.ahead:
+            random["ahead"] = list(self.ahead)
+        return random
 
     def restore(self, loaded: Loaded) -> Restored:
         """Restore all but random state and gradients, which the caller restores last.
@@ -525,7 +520,7 @@ class RunState:
             done.append(name)
         for name, other in self.others.items():
             if name not in document["objects"]:
-                continue  # a new scaler
+                continue  # a new part
             saved = loaded.value(document["objects"][name], TRAINER_FILE, own=True)
             if hasattr(other, "migrated"):
                 saved = other.migrated(saved)
@@ -730,50 +725,6 @@ def named(parts: Mapping[str, Optional[Parts]]) -> Dict[str, Stateful]:
         elif part is not None:
             found[name] = part
     return found
-
-
-class OwnState:
-    """A dictionary of a person's own values as an object with state.
-
-    Args:
-        values: Plain values, and objects with `state_dict` and `load_state_dict`; a load changes it
-            in place. Keys missing in a checkpoint stay unchanged.
-    """
-
-    def __init__(self, values: MutableMapping[str, Any]) -> None:
-        self._values = values
-
-    def state_dict(self) -> Dict[str, Any]:
-        """Return the values, and the state of objects."""
-        return {
-            name: value.state_dict() if hasattr(value, "load_state_dict") else copy.deepcopy(value)
-            for name, value in self._values.items()
-        }
-
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Take the values over."""
-        for name, value in state_dict.items():
-            here = self._values.get(name)
-            if here is not None and hasattr(here, "load_state_dict"):
-                here.load_state_dict(value)
-            else:
-                self._values[name] = value
-
-
-def own_state(extra: Any) -> Optional[Stateful]:
-    """Return the state that a person gave as `extra`, as an object with state.
-
-    Raises:
-        UsageError: It is neither that nor a dictionary.
-    """
-    if extra is None or (hasattr(extra, "state_dict") and hasattr(extra, "load_state_dict")):
-        found: Optional[Stateful] = extra
-        return found
-    if isinstance(extra, MutableMapping):
-        return OwnState(extra)
-    raise UsageError(
-        f"extra is a {type(extra).__name__}: give a dictionary, or an object with state_dict and load_state_dict"
-    )
 
 
 def check(model: Any, parts: Mapping[str, Any]) -> None:

@@ -1,19 +1,131 @@
-"""A run's position in its data: the batches left in the epoch, of a sampler or of a stream."""
+"""A run's counters and its position in its data: the batches left, of a sampler or of a stream."""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields
 from itertools import count
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from rgt_train import exits
 from rgt_train.data import rng
 from rgt_train.data.sampler import BatchPlan, EpochSampler, Position, Seeded
 from rgt_train.exits import UsageError
-from rgt_train.progress import Progress, is_left_out
 from rgt_train.tracking.report import Report, say
+
+
+@dataclass
+class Progress:
+    """Counters of a run.
+
+    Attributes:
+        step: Optimizer steps done, skipped ones included.
+        epoch: The current epoch, from 0.
+        done_steps: Steps done in it. At its end the epoch is still current: a resume repeats the
+            work after the last step (the validation).
+        micro: Batches of the next step that are done: their gradients are accumulated.
+        micro_loss: Sum of their losses, if the loop keeps it here.
+        offset: Samples of the epoch that an earlier launch used in batches of another size, before
+            those of `done_steps` (or batches, of a sampler that makes them).
+        loss: The last loss that was logged.
+        loss_sum: Sum of the finite losses of the epoch's steps.
+        loss_count: Number of them.
+        best: The best value of the validation metric so far, already published.
+        best_step: Its step.
+        bad_row: Steps skipped in a row because of a NaN or infinity.
+        bad_total: Steps skipped in all.
+        recent: The last losses that were not spikes.
+        spike_row: Loss spikes in a row.
+        left_out: Ranges of steps that are not trained on, first and last of each, from 1.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    done_steps: int = 0
+    micro: int = 0
+    micro_loss: float = 0.0
+    offset: int = 0
+    loss: Optional[float] = None
+    loss_sum: float = 0.0
+    loss_count: int = 0
+    best: Optional[float] = None
+    best_step: Optional[int] = None
+    bad_row: int = 0
+    bad_total: int = 0
+    recent: List[float] = field(default_factory=list)
+    spike_row: int = 0
+    left_out: List[List[int]] = field(default_factory=list)
+
+    def advance(self) -> None:
+        """Count one step."""
+        self.step += 1
+        self.done_steps += 1
+        self.micro, self.micro_loss = 0, 0.0
+
+    def add_loss(self, loss: float) -> None:
+        """Add the loss of a step to the epoch's mean."""
+        if math.isfinite(loss):
+            self.loss_sum += loss
+            self.loss_count += 1
+
+    def next_epoch(self) -> None:
+        """Leave the epoch."""
+        self.epoch += 1
+        self.done_steps = self.micro = self.offset = self.loss_count = 0
+        self.micro_loss = self.loss_sum = 0.0
+
+    def state(self) -> Dict[str, Any]:
+        """Return the counters as plain values."""
+        return asdict(self)
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Set the counters that `state` returned; a missing key keeps its default."""
+        for known in fields(self):
+            if known.name in state:
+                setattr(self, known.name, state[known.name])
+
+
+def is_better(value: float, best: Optional[float], mode: str) -> bool:
+    """Return whether `value` beats the `best` so far (None for none), by `mode` ``min`` or ``max``.
+
+    Raises:
+        UsageError: The mode is another.
+    """
+    if mode not in ("min", "max"):
+        raise UsageError(
+            f'mode is {mode!r}: give "min" where lower is better, "max" where higher is'
+        )
+    if best is None:
+        return not math.isnan(value)
+    if mode == "min":
+        return value < best
+    return value > best
+
+
+def is_left_out(step: int, ranges: Sequence[Sequence[int]]) -> bool:
+    """Return whether step `step` (from 1) is in one of the `ranges`, first and last included."""
+    return any(first <= step <= last for first, last in ranges)
+
+
+def merged(*lists: Sequence[Sequence[int]]) -> List[List[int]]:
+    """Return the ranges of all `lists` once, ascending."""
+    every: List[Tuple[int, int]] = sorted({(int(a), int(b)) for ranges in lists for a, b in ranges})
+    return [[first, last] for first, last in every]
+
 
 _WORTH_TELLING_S = 1.0
 _LOOKS = 8
@@ -34,12 +146,14 @@ class Stream:
         draws: Whether it has no state and draws from the global generators while it is read: then
             its buffered content (a shuffle buffer) may differ, because the training draws from
             them too.
+        own_state: Whether the source has a state.
+        source: The iterable.
     """
 
     def __init__(self, source: Iterable[Any]) -> None:
-        self._source: Any = source
+        self.source: Any = source
         self.draws = False
-        self._own_state = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
+        self.own_state = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
         self._iterator: Optional[Iterator[Any]] = None
         self._passes = 0
         self._batches = 0
@@ -78,7 +192,7 @@ class Stream:
     @property
     def doubt(self) -> str:
         """What may come in another order than before, in words; empty if nothing may."""
-        if self._pending is None or self._pending["own"] is None or self._own_state:
+        if self._pending is None or self._pending["own"] is None or self.own_state:
             return ""
         return "the stream's order, where it is random (the checkpoint has the state of a loader that kept its own)"
 
@@ -93,8 +207,8 @@ class Stream:
             "own": None,
             "start": self._start,
         }
-        if self._own_state and self._iterator is not None:
-            state["own"], state["start"] = self._source.state_dict(), None
+        if self.own_state and self._iterator is not None:
+            state["own"], state["start"] = self.source.state_dict(), None
         return state
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
@@ -111,9 +225,9 @@ class Stream:
             self._begin_pass()
 
     def _begin_pass(self) -> None:
-        self._start = None if self._own_state else rng.capture()
+        self._start = None if self.own_state else rng.capture()
         self._batches = 0
-        self._iterator = iter(self._source)
+        self._iterator = iter(self.source)
 
     def _resume(self, state: Dict[str, Any]) -> None:
         """Move to the position of `state`, without changing the random state of the training."""
@@ -122,14 +236,14 @@ class Stream:
             # saved before the first batch: the pass begins like any other, with the same draws
             return
         before = rng.capture()
-        if state["own"] is not None and self._own_state:
-            self._source.load_state_dict(state["own"])
-            self._iterator = iter(self._source)
+        if state["own"] is not None and self.own_state:
+            self.source.load_state_dict(state["own"])
+            self._iterator = iter(self.source)
             self._check(state)
         else:
             if self._start is not None:
                 rng.restore(self._start)
-            self._iterator = iter(self._source)
+            self._iterator = iter(self.source)
             self._skip(self._iterator, self._batches)
         rng.restore(before)
 
@@ -142,11 +256,11 @@ class Stream:
         Raises:
             UsageError: It is elsewhere; the next save stores the correct position.
         """
-        other = _difference(state["own"], self._source.state_dict(), "")
+        other = _difference(state["own"], self.source.state_dict(), "")
         if other is None:
             return
         self._iterator, self._pending = None, state
-        kind = type(self._source).__name__
+        kind = type(self.source).__name__
         raise UsageError(
             f"the stream ({kind}) does not come back to where it was: after iter() {other}. A StatefulDataLoader over "
             "an IterableDataset needs state_dict and load_state_dict of that data set, or of its iterator: add them and"
@@ -175,7 +289,7 @@ class Stream:
                 self._begin_pass()
             assert self._iterator is not None
             # A first batch may draw the order of all. Of the others a few are enough to check.
-            looked = not self._own_state and not self.draws and 0 < self._batches <= _LOOKS
+            looked = not self.own_state and not self.draws and 0 < self._batches <= _LOOKS
             before = rng.capture() if looked else None
             try:
                 batch = next(self._iterator)
@@ -330,17 +444,20 @@ class DataPosition:
             assert plan is not None, "the loader has run.batches()"
             yield batch, Part(max(1, plan.real(position)), plan.share(position))
 
-    def numbered(self, loader: Iterable[Any]) -> Iterator[Tuple[int, Any]]:
+    def number_batches(self, loader: Iterable[Any]) -> Iterator[Tuple[int, Any]]:
         """Yield each batch of `loader` with its number in the epoch."""
         plan = self._plan_of(loader)
         first = self._progress.done_steps * self.sampler.accumulate + self._progress.micro
         for position, batch in zip(count(), loader):
-            yield plan.number(position) if plan else first + position, batch
+            number = first + position
+            if plan is not None:
+                number = plan.epoch_number(position)
+            yield number, batch
 
     def _plan_of(self, loader: Iterable[Any]) -> Optional[BatchPlan]:
-        own = loader if isinstance(loader, BatchPlan) else getattr(loader, "batch_sampler", None)
-        if isinstance(own, BatchPlan):
-            return own
+        for own in (loader, getattr(loader, "batch_sampler", None)):
+            if isinstance(own, BatchPlan):
+                return own
         if self._plans:  # a loader in a wrapper
             return self._plans[-1]
         return None

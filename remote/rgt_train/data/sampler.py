@@ -269,7 +269,7 @@ class BatchPlan:
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch, wherever in it the run is."""
         at = Position(self._where().epoch)
-        return self._count(self._sampler.numbers(at), at)
+        return self._count_batches(self._sampler.numbers(at), at)
 
     @property
     def batches_left(self) -> int:
@@ -277,7 +277,7 @@ class BatchPlan:
         now = self._where()
         if now.epoch != self._at.epoch:
             self._look(now)
-        return self._count(self._numbers, self._at)
+        return self._count_batches(self._numbers, self._at)
 
     def __iter__(self) -> Iterator[List[int]]:
         """Return an iterator of lists of sample indices, from the present position of the run.
@@ -300,7 +300,7 @@ class BatchPlan:
         """Return how many samples of the batch at `position` of the iteration are not padding."""
         return self._sizes(position)[0]
 
-    def number(self, position: int) -> int:
+    def epoch_number(self, position: int) -> int:
         """Return the number in its epoch, from 0, of the batch at `position` of the iteration."""
         return self._numbers[position]
 
@@ -334,7 +334,7 @@ class BatchPlan:
                     else mine
                 )
 
-    def _count(self, numbers: List[int], at: Position) -> int:
+    def _count_batches(self, numbers: List[int], at: Position) -> int:
         if self._pad or self._world == 1:
             return len(numbers)
         return sum(self._sampler.size(number, at) > self._rank for number in numbers)

@@ -82,6 +82,17 @@ def byte_rate(text: str) -> float:
     return found
 
 
+def stream_count(text: str) -> int:
+    """Parse a number of streams.
+
+    Raises:
+        argparse.ArgumentTypeError: It is not a number from 1 to 16.
+    """
+    if not text.isdecimal() or not 1 <= int(text[:3]) <= 16:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of streams between 1 and 16")
+    return int(text)
+
+
 class DownArguments(BoxArguments):
     """Arguments of ``rgt down``."""
 
@@ -309,7 +320,7 @@ class PullArguments(BoxArguments):
         "rgt pull lab",
         "rgt pull lab /workspace/runs '~/exp/*/checkpoints' --dest ~/results",
         "rgt pull lab --dry-run",
-        "rgt pull lab --limit 20M",
+        "rgt pull lab --limit 20M --streams 2",
     )
     paths: list[str] = positional(
         "PATH", "on the box; globs allowed (default: its results)", nargs="*"
@@ -322,6 +333,7 @@ class PullArguments(BoxArguments):
         byte_count,
         "without PATH: end with 1 if files that no job, run or `results` claims are larger (default 1M)",
     )
+    streams = option("N", stream_count, "side by side (default 4, at most 16)", default=4)
     fleet = FLEET
     json = flag('print JSON lines: the progress, and at the end one with "end": true')
     timeout = timeout_option(120.0)

@@ -1,9 +1,14 @@
-"""A box's file lists during a pull: a tree, its results, or the files of some directories."""
+"""A box's file lists during a pull: a tree, its results, or the files of some directories.
+
+A list comes from the `send` process that carries the bytes if possible, otherwise from a separate
+command.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,9 +17,9 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from rgt_tui.fleet.box_evidence import RESULTS_SECONDS, Wanted, results_of, results_words
-from rgt_tui.fleet.pulls.box_pipe import SILENCE_S, BoxConnection, silence_error
+from rgt_tui.fleet.pulls.pull_way import SILENCE_S, Way, silent
 from rgt_tui.model import BoxSpec, ResultGroup, Results
-from rgt_tui.ssh import BulkChannel, CommandFailed, record
+from rgt_tui.ssh import BoxError, BulkChannel, CommandFailed, HostKeyRefused, NotCarried, record
 from rgt_tui.transfer import FileRow, FolderRow, Ledger, fingerprint, home
 from rgt_tui.transfer.copying import (
     LONGEST_LINE,
@@ -23,6 +28,7 @@ from rgt_tui.transfer.copying import (
     ListingReader,
     Refused,
     RemoteFile,
+    StreamError,
 )
 
 WORDS_FROM_STDIN, LONGEST_COMMAND = "--words-from-stdin", 32 << 10
@@ -42,15 +48,16 @@ class ResultFiles(msgspec.Struct, frozen=True):
 
 
 async def list_tree(
-    connection: BoxConnection, spec: BoxSpec, paths: tuple[str, ...], *, folds: bool
+    way: Way, spec: BoxSpec, paths: tuple[str, ...], *, folds: bool, alone: bool
 ) -> Listing:
     """Return every file below some paths of a box, except those of rgt itself.
 
     Args:
-        connection: To it.
+        way: The connection to it.
         spec: The box.
         paths: On the box.
         folds: The destination's file system is case-insensitive.
+        alone: Use rgt's own connection, because no file will be fetched.
 
     Raises:
         BoxError: the box did not answer.
@@ -58,28 +65,28 @@ async def list_tree(
     """
     jobs = [word for job in spec.jobs for word in ("--job", job)]
     words = ("--no-hash", *jobs, "--", *paths)
-    reader = await _read_lines(
-        connection, "manifest", words, ListingReader(), LONGEST_LINE, SILENCE_S
-    )
+    reader = await _read(way, "manifest", words, ListingReader, LONGEST_LINE, SILENCE_S, alone)
     return reader.listing(folds=folds)
 
 
 async def list_results(
-    connection: BoxConnection,
+    way: Way,
     spec: BoxSpec,
     wanted: Wanted,
     folders: tuple[str, ...] | None,
     *,
     folds: bool,
+    alone: bool,
 ) -> ResultFiles:
     """Return the list of results, and exactly the files of some of its directories.
 
     Args:
-        connection: To the box.
+        way: The connection to the box.
         spec: The box.
         wanted: Defines which files are results.
         folders: Directories of that list; None = all that have an owner.
         folds: The destination's file system is case-insensitive.
+        alone: Use rgt's own connection, because no file will be fetched.
 
     Raises:
         BoxError: the box did not answer, or not with a list of results.
@@ -91,8 +98,8 @@ async def list_results(
         else [word for path in folders for word in ("--list", path)]
     )
     words = (*results_words(spec, wanted), *chosen)
-    reader = await _read_lines(
-        connection, "results", words, _ResultsReader(), MOST_RESULTS, RESULTS_SECONDS
+    reader = await _read(
+        way, "results", words, _ResultsReader, MOST_RESULTS, RESULTS_SECONDS, alone
     )
     if reader.results is None:
         raise CommandFailed("rgt-box results: it answered nothing")
@@ -132,27 +139,37 @@ class _Reader(Protocol):
 R = TypeVar("R", bound=_Reader)
 
 
-async def _read_lines(
-    connection: BoxConnection,
+async def _read(
+    way: Way,
     verb: str,
     words: tuple[str, ...],
-    reader: R,
+    make: Callable[[], R],
     longest: int,
     silence: float,
+    alone: bool,
 ) -> R:
-    """Run a verb that prints lines; return the reader once it has parsed them.
+    """Run a verb that prints lines, and return the reader that parsed them.
 
     Args:
-        connection: To the box.
+        way: The connection to the box.
         verb: Of the agent.
         words: Its command line.
-        reader: Parses the lines.
+        make: Returns a new reader.
         longest: Maximum bytes of a line.
         silence: Seconds without a byte after which the box is given up.
+        alone: As for `list_tree`.
     """
+    reader = make()
+    if (
+        not alone
+        and await run_in_pipe(way, verb, words, reader.feed, longest) is not None
+        and reader.ended
+    ):
+        return reader
+    reader = make()
     lines = Lines(reader.feed, longest)
     is_long = sum(map(len, words)) > LONGEST_COMMAND
-    channel = await connection.open(verb, lines.feed, *((WORDS_FROM_STDIN,) if is_long else words))
+    channel = await way.open(verb, lines.feed, *((WORDS_FROM_STDIN,) if is_long else words))
     if is_long:
         channel.write(json.dumps(words).encode() + b"\n")
         channel.finish()
@@ -163,6 +180,47 @@ async def _read_lines(
     if not reader.ended and channel.words:
         raise ListingError(f"the box could not list its files: {channel.words}")
     return reader
+
+
+async def run_in_pipe(
+    way: Way, verb: str, words: tuple[str, ...], take: Callable[[bytes], None], longest: int
+) -> int | None:
+    """Run a verb in the pull's `send` process; return its exit status.
+
+    None = it must be run as a separate command.
+
+    Raises:
+        HostKeyRefused: another host answers there.
+        Exception: raised by `take`.
+    """
+    try:
+        pipe = await way.piped()
+    except NotCarried as error:
+        way.give_up_client(str(error))
+        return None
+    stopped = threading.Event()
+    asking = asyncio.ensure_future(
+        asyncio.to_thread(pipe.ask, verb, words, take, stopped.is_set, longest)
+    )
+    status = None
+    try:
+        status = await asyncio.shield(asking)
+    except NotCarried as error:
+        way.give_up_client(str(error))
+    except HostKeyRefused:
+        raise
+    except (BoxError, StreamError):
+        pass
+    finally:
+        stopped.set()
+        if status is None:
+            pipe.process.kill()
+        await asyncio.gather(asking, return_exceptions=True)
+        if status is None:
+            way.leave(pipe)
+        else:
+            way.keep(pipe)
+    return status
 
 
 class Lines:
@@ -211,7 +269,7 @@ async def _until_silent(channel: BulkChannel, count: Callable[[], int], silence:
             if done:
                 return ended.result()
             if count() == before:
-                raise silence_error(silence)
+                raise silent(silence)
     finally:
         ended.cancel()
         await asyncio.gather(ended, return_exceptions=True)

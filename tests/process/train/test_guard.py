@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import UsageError, exits, guards
+from rgt_train.data.position import Progress, merged
 from rgt_train.guards import NEW_LEVEL, Guard, Rules, nonfinite
-from rgt_train.progress import Progress, merged
 from rgt_train.tracking.report import Report
 
 from tests.process.train.harness import Zygote, assert_same, events, final_state, losses, metrics

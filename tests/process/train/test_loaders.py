@@ -162,7 +162,7 @@ def test_the_receipt_says_what_it_cannot_know_of_samples(
     text = MAPPED.replace("run.seeded(Images())", data).replace("WORKERS", str(workers))
     die(trainers, script(tmp_path, text, die_at=5))
     told = finish(trainers, script(tmp_path, text))
-    assert "bit for bit, as far as known" in told
+    assert "the same bits as far as given" in told
     assert (
         "(not known: whether making a sample draws random numbers, as run.seeded is not used)"
         in told
@@ -197,7 +197,7 @@ def test_the_receipt_says_that_a_stream_draws_from_the_generators_of_the_trainin
     said = finish(trainers, script(tmp_path, text))
     doubt = "bits may differ from the uninterrupted run: the stream has no state_dict and draws random numbers"
     assert (doubt in said) == told
-    assert ("bit for bit, as far as known" in said) != told
+    assert ("the same bits as far as given" in said) != told
 
 
 OWN = """

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_train.data.position import DataPosition
+from rgt_train.data.position import DataPosition, Progress
 from rgt_train.data.sampler import EpochSampler
-from rgt_train.progress import Progress
 
 from tests.process.train.harness import Zygote, losses
 from tests.process.train.test_own_loop import ACCUMULATED

@@ -114,7 +114,7 @@ def test_a_signal_saves_and_exits_75(
         number.name,
         0,
     )
-    assert "bit for bit" in again.text()
+    assert "the same bits as far as given" in again.text()
     assert_equal_runs(out, reference)
 
 

@@ -26,7 +26,7 @@ from rgt_train.checkpoint import (
     counted,
     snapshot,
 )
-from rgt_train.progress import Progress
+from rgt_train.data.position import Progress
 
 from tests.process.train.harness import TIMEOUT, assert_same
 

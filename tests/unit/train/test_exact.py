@@ -12,7 +12,7 @@ import torch
 from rgt_train import UsageError
 from rgt_train.checkpoint import STEP, AsyncSaver, Request, RunState, Store, manifest, matching
 from rgt_train.checkpoint.state import Restored
-from rgt_train.progress import Progress
+from rgt_train.data.position import Progress
 
 from tests.process.train.harness import assert_same
 
@@ -218,8 +218,11 @@ def test_a_scaler_may_come_and_go(tmp_path: Path) -> None:
     restored = load(with_one, state_of(model))
     assert restored.not_restored == ["scaler.a of the checkpoint (this run has none)"]
     assert "bits may differ" in restored.guarantee()
-    with pytest.raises(UsageError, match=r"missing \['ema'\]"):
-        load(with_one, state_of(model, ema=torch.nn.Linear(1, 1)))
+    average = state_of(model, scaler=scaler, ema=torch.nn.Linear(1, 1))
+    with_both = save(tmp_path / "both", average)
+    assert load(without, average).not_restored[0].startswith("ema (not in the checkpoint)")
+    with pytest.raises(UsageError, match=r"unexpected \['ema'\]"):
+        load(with_both, state_of(model, scaler=scaler))
 
 
 def test_what_was_frozen_on_the_way_is_frozen_again(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from rgt_train import UsageError
 from rgt_train.checkpoint import STEP, AsyncSaver, Request, RunState, Store, matching
-from rgt_train.progress import Progress
+from rgt_train.data.position import Progress
 
 
 class Net(torch.nn.Module):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import UsageError
-from rgt_train.checkpoint import RunState, own_state
-from rgt_train.progress import Progress
+from rgt_train.checkpoint import RunState, encoding
+from rgt_train.data.position import Progress
 
 from tests.process.train.harness import assert_same
 from tests.unit.train.test_exact import load, save
@@ -63,7 +63,7 @@ class Agent:
     def state(self, *, with_memory: bool = True) -> RunState:
         others: dict[str, Any] = {"optimizer": self.optimizer}
         if with_memory:
-            others["extra"] = own_state(self.memory)
+            others["extra"] = encoding.own_state(self.memory)
         state = RunState({"online": self.online, "slow": self.slow}, others, Progress(), {}, {})
         state.optimizers = {"optimizer"}
         return state

@@ -30,7 +30,7 @@ def test_kernels_that_are_only_warned_about_promise_nothing(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for how, told in (
         ("warn only", "where the CUDA kernels are deterministic"),
-        (True, "as far as known"),
+        (True, "as far as given"),
     ):
         facts = {**SAME, "deterministic": how}
         assert guarantee(facts, facts).endswith(told)
@@ -45,9 +45,9 @@ def test_kernels_that_are_picked_by_their_speed_differ_even_where_both_launches_
 
 
 def test_changed_settings_are_an_exception() -> None:
-    assert guarantee(SAME, SAME) == "same torch, device and threads: bit for bit, as far as known"
+    assert guarantee(SAME, SAME) == "same torch, device and threads: the same bits as far as given"
     assert guarantee(SAME, SAME, settings="lr 1 → 2").endswith(
-        "bit for bit, as far as known, but for what the changed settings do"
+        "the same bits as far as given, but for what the changed settings do"
     )
     assert guarantee(SAME, SAME, "x") == "bits may differ from the uninterrupted run: x"
     both = guarantee(SAME, {**SAME, "threads": 2}, "x")
@@ -102,4 +102,4 @@ def test_a_checkpoint_that_was_only_sampled_promises_no_bits(compared: str) -> N
     told = restored(rng.capture(), compared=compared).guarantee()
     assert "sampled, not compared in full" in told
     assert "bit for bit" not in told
-    assert "bit for bit" in restored(rng.capture()).guarantee()
+    assert "the same bits" in restored(rng.capture()).guarantee()

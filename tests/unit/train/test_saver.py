@@ -22,7 +22,7 @@ from rgt_train.checkpoint import (
     Store,
     Torn,
 )
-from rgt_train.progress import Progress
+from rgt_train.data.position import Progress
 from rgt_train.ranks import launch
 from rgt_train.tracking.report import Report
 

@@ -29,7 +29,7 @@ from rgt_train.checkpoint import (
     mend_best,
     verified,
 )
-from rgt_train.progress import Progress
+from rgt_train.data.position import Progress
 from rgt_train.tracking.report import Report
 
 from tests.unit.train.test_commit import save

@@ -11,8 +11,8 @@ import pytest
 import torch
 from rgt_train import UsageError
 from rgt_train.checkpoint import RunState, read
+from rgt_train.data.position import Progress
 from rgt_train.export import export
-from rgt_train.progress import Progress
 from rgt_train.ranks import sharded_state
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from rgt_train.checkpoint import STEP, Request, RunState, Store
-from rgt_train.progress import Progress
+from rgt_train.data.position import Progress
 from rgt_train.ranks import choose
 from rgt_train.ranks.launch import Alone
 from rgt_train.ranks.replicated import Checks
