@@ -72,7 +72,9 @@ def coming_time(text: str, now: float) -> float:
     except (ValueError, OverflowError, OSError):
         raise ValueError(f"{text!r} is not a time; give one such as {COMING}") from None
     if at <= now:
-        raise ValueError(f"{text!r} is in the past; give one such as {COMING}")
+        raise ValueError(
+            f"{text!r} is not after {day_and_clock(now, now)}; give a time such as {COMING}"
+        )
     return at
 
 

@@ -151,6 +151,7 @@ def test_damaged_lines_are_named_and_the_rest_is_played(rgt: Rgt) -> None:
         (("replay", str(THREE), "--speed", "fast"), "'fast' is not a speed"),
         (("replay", str(THREE), "--speed", "0"), "'0' is not a speed"),
         (("replay", str(THREE), "--json", "--at", "noon"), "'noon' is not a time"),
+        (("replay", str(THREE), "--json", "--at", "2020-01-01 10:00"), "is not after "),
         (("replay", str(THREE), "--at", "02:30", "--from", "1m"), "not allowed with"),
         (
             ("replay", str(THREE)),
